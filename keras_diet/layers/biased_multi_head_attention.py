@@ -1,0 +1,241 @@
+"""Multi-head attention that takes an additive score bias."""
+
+import keras
+from keras import ops
+
+from keras_diet._keras import get_keras_mask, set_keras_mask
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
+    """Multi-head attention with an additive bias of the scores, before softmax.
+
+    For each head, with queries `i` and keys `j`:
+
+        A_ij = (x_i W_Q) . (y_j W_K) / sqrt(key_dim) + attention_bias_ij
+        output_i = softmax_j(A_ij) (z_j W_V), heads concatenated, times W_O
+
+    The layer knows nothing of where the bias comes from: positions, segments, a graph distance
+    or ALiBi. Without `attention_bias` it *is* `keras.layers.MultiHeadAttention`: constructor,
+    weights and their names, masks, errors and results are Keras's own, and a configuration or
+    checkpoint of one loads into the other.
+
+    Softmax is computed in float32 under float16 and bfloat16 as well, so that neither large
+    scores nor masks overflow. The backend's fused attention is used wherever no scores are
+    asked for and no dropout is active, at inference also if `dropout > 0`.
+
+    Args:
+        num_heads: int. Number of attention heads `H`.
+        key_dim: int. Size of each head for query and key.
+        *args: Further arguments of `keras.layers.MultiHeadAttention`, in its order.
+        **kwargs: Further arguments of `keras.layers.MultiHeadAttention`: `value_dim`,
+            `dropout`, `use_bias`, `output_shape`, `attention_axes`, `sliding_window`,
+            `flash_attention`, initializers, regularizers, constraints, `use_gate`, `seed`.
+
+    Call arguments:
+        query: Tensor of shape `(B, T, dim)`.
+        value: Tensor of shape `(B, S, dim)`.
+        key: Tensor of shape `(B, S, dim)`, or `None` for `value`.
+        attention_bias: Floating point tensor broadcastable to `(B, num_heads, T, S)`, added to
+            the scaled scores; or `None`. With several `attention_axes`, to the scores' shape.
+        attention_mask: Boolean tensor of shape `(B, T, S)`; `True` lets the query attend.
+        query_mask: Keras mask of the query, `(B, T)`. Set by Keras.
+        value_mask: Keras mask of the value, `(B, S)`. Set by Keras.
+        key_mask: Keras mask of the key, `(B, S)`. Set by Keras.
+        return_attention_scores: bool. Whether to return the probabilities as well.
+        training: bool. Whether dropout is active.
+        use_causal_mask: bool. Whether a query attends to no later position.
+
+    Returns:
+        Output of shape `(B, T, dim)`, or a tuple of it and the attention probabilities of shape
+        `(B, num_heads, T, S)` if `return_attention_scores`.
+
+    Raises:
+        ValueError: If `attention_bias` is boolean or integer (a mask, most likely) or does not
+            broadcast to the scores; otherwise as `keras.layers.MultiHeadAttention`.
+
+    Example:
+
+    ```python
+    # ALiBi: scores fall linearly with the distance, with a slope per head.
+    position = np.arange(10)
+    slope = 2.0 ** -np.arange(1, 5).reshape(1, 4, 1, 1)
+    bias = -slope * np.abs(position[:, None] - position[None, :])
+    x = np.random.normal(size=(2, 10, 32)).astype("float32")
+    attention = keras_diet.layers.BiasedMultiHeadAttention(num_heads=4, key_dim=8)
+    y = attention(x, x, attention_bias=bias.astype("float32"))
+    ```
+
+    References:
+     - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
+     - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), equations 1 and 3
+    """
+
+    def call(
+        self,
+        query,
+        value,
+        key=None,
+        attention_bias=None,
+        attention_mask=None,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        return_attention_scores=False,
+        training=None,
+        use_causal_mask=False,
+    ):
+        key = value if key is None else key
+        # As in Keras: masks are consumed here, and only the query's goes on with the output.
+        query_mask = get_keras_mask(query)
+        for tensor in (query, value, key):
+            set_keras_mask(tensor, None)
+
+        masks = (query_mask, value_mask, key_mask, attention_mask, self._sliding_window)
+        only_causal = use_causal_mask and all(mask is None for mask in masks)
+        if not only_causal or attention_bias is not None:
+            attention_mask = self._compute_attention_mask(
+                query,
+                value,
+                query_mask=query_mask,
+                value_mask=value_mask,
+                key_mask=key_mask,
+                attention_mask=attention_mask,
+                use_causal_mask=use_causal_mask,
+            )
+            only_causal = False
+
+        gate = self._gate_dense(query) if self._use_gate else None
+        output, scores = self._compute_attention(
+            self.query_dense(query),
+            self.key_dense(key),
+            self.value_dense(value),
+            attention_mask,
+            training,
+            return_attention_scores,
+            use_causal_mask=only_causal,
+            attention_bias=attention_bias,
+        )
+        output = self.output_dense(output if gate is None else output * gate)
+        if query_mask is not None:
+            set_keras_mask(output, query_mask)
+        return (output, scores) if return_attention_scores else output
+
+    def _build_attention(self, rank):
+        super()._build_attention(rank)
+        dtype = keras.backend.result_type(self.compute_dtype, "float32")
+        self._softmax = keras.layers.Softmax(axis=self._softmax.axis, dtype=dtype)
+
+    def _compute_attention(
+        self,
+        query,
+        key,
+        value,
+        attention_mask=None,
+        training=None,
+        return_attention_scores=False,
+        use_causal_mask=False,
+        attention_bias=None,
+    ):
+        if self._flash_attention and return_attention_scores:
+            # Keras's own refusal, in its words.
+            return super()._compute_attention(query, key, value, return_attention_scores=True)
+        if attention_bias is not None:
+            self._check_bias(attention_bias, query, key)
+        needs_scores = return_attention_scores or (self._dropout > 0.0 and training)
+        if needs_scores or len(query.shape) != 4:
+            return self._attend(
+                query, key, value, attention_bias, attention_mask, training, use_causal_mask
+            )
+        return self._attend_fused(
+            query, key, value, attention_bias, attention_mask, use_causal_mask
+        ), None
+
+    def _attend(self, query, key, value, bias, mask, training, use_causal_mask):
+        if use_causal_mask:
+            mask = self._compute_causal_mask(query, value)
+        query = ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
+        scores = ops.einsum(self._dot_product_equation, key, query)
+        if bias is not None:
+            scores = ops.add(ops.cast(scores, self._softmax.dtype), bias)
+        probabilities = ops.cast(self._masked_softmax(scores, mask), value.dtype)
+        dropped = self._dropout_layer(probabilities, training=training)
+        return ops.einsum(self._combine_equation, dropped, value), probabilities
+
+    def _attend_fused(self, query, key, value, bias, mask, use_causal_mask):
+        if mask is not None:
+            mask = _with_head_axis(ops.cast(mask, "bool"))
+        if bias is not None:
+            bias = ops.reshape(bias, (1,) * (4 - len(bias.shape)) + tuple(ops.shape(bias)))
+            bias = ops.cast(bias, query.dtype)
+            if mask is not None:
+                # PyTorch takes a bias or a mask, not both.
+                bias, mask = ops.where(mask, bias, _large_negative(query.dtype)), None
+        return ops.dot_product_attention(
+            query,
+            key,
+            value,
+            bias=bias,
+            mask=mask,
+            scale=self._inverse_sqrt_key_dim,
+            is_causal=use_causal_mask,
+            flash_attention=self._flash_attention,
+        )
+
+    def _check_bias(self, bias, query, key):
+        if not keras.backend.is_float_dtype(bias.dtype):
+            raise ValueError(
+                "`attention_bias` must be a floating point tensor that is added to the scores; "
+                "pass a boolean or integer mask as `attention_mask`. "
+                f"Received: attention_bias.dtype={keras.backend.standardize_dtype(bias.dtype)}"
+            )
+        if len(query.shape) != 4:
+            return
+        expected = (query.shape[0], self.num_heads, query.shape[1], key.shape[1])
+        fits = len(bias.shape) <= 4 and all(
+            size == 1 or size == full or size is None or full is None
+            for size, full in zip(reversed(bias.shape), reversed(expected), strict=False)
+        )
+        if not fits:
+            raise ValueError(
+                "`attention_bias` must be broadcastable to (batch_size, num_heads, "
+                f"query_length, key_length) = {expected}. "
+                f"Received: attention_bias.shape={tuple(bias.shape)}"
+            )
+
+    def compute_output_spec(
+        self,
+        query,
+        value,
+        key=None,
+        attention_bias=None,
+        attention_mask=None,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        return_attention_scores=False,
+        training=None,
+        use_causal_mask=False,
+    ):
+        """Return the symbolic output, and the symbolic scores if they are asked for."""
+        output = super().compute_output_spec(query, value, key)
+        if not return_attention_scores:
+            return output
+        # Keras's own spec gives the query length twice.
+        shape = (query.shape[0], self.num_heads, *query.shape[1:-1], *value.shape[1:-1])
+        return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+    def get_config(self):
+        """Return the constructor's arguments, `flash_attention` included."""
+        return {**super().get_config(), "flash_attention": self._flash_attention}
+
+
+def _with_head_axis(mask):
+    while len(mask.shape) < 4:
+        mask = ops.expand_dims(mask, -3)
+    return mask
+
+
+def _large_negative(dtype):
+    # Finite, so that a row without any key yields no NaN, and far below every score.
+    return -3e4 if keras.backend.standardize_dtype(dtype) == "float16" else -1e9

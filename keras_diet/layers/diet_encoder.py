@@ -1,0 +1,340 @@
+"""A stack of Transformer encoder blocks with positions and segments in the attention scores."""
+
+import keras
+from keras import ops
+
+from keras_diet import validation
+from keras_diet._keras import get_keras_mask
+from keras_diet.layers.biased_transformer_encoder import BiasedTransformerEncoder
+from keras_diet.layers.initializers import fresh
+from keras_diet.layers.input_encoding import InputEncoding
+from keras_diet.layers.position_bias import PositionBias
+from keras_diet.layers.position_encodings import (
+    check_position_encoding,
+    deserialize_position_encoding,
+    make_position_biases,
+    serialize_position_encoding,
+)
+from keras_diet.layers.segment_bias import SegmentBias
+
+SEGMENT_ENCODINGS = ("per-head", "input", "none")
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class DietEncoder(keras.layers.Layer):
+    """A stack of Transformer encoder blocks; where positions and segments go is an argument.
+
+    In layer `l` and head `h`, the score of query `i` and key `j` is
+
+        A_ij = (x_i W_Q) . (x_j W_K) / sqrt(d_h) + B_ij + E_S[S(i), S(j)]
+
+    with `B_ij = (P_Q P_K^T)_ij` for `"diet_abs"` (equation 1 of the paper), `B_ij = R_{i-j}` for
+    `"diet_rel"` (equation 3), and `E_S` the segment scores (equation 2), which every layer and
+    head has of its own. `sharing` says which layers and heads have the same position
+    parameters. A bias that all layers share is computed once in a forward pass.
+
+    Args:
+        num_layers: int. Number of blocks.
+        num_heads: int. Number of attention heads; must divide the hidden size.
+        intermediate_dim: int. Width of the feed-forward networks.
+        position_encoding: `"diet_abs"`, `"diet_rel"`, `"input"` (learned positions added to the
+            inputs, as in BERT), `"none"`, or a bias layer: any `keras.layers.Layer` that is
+            called with the hidden states `(B, T, hidden_dim)` and returns scores broadcastable
+            to `(B, num_heads, T, T)`. Defaults to `"diet_abs"`.
+        rank: int or `None`. Rank `d_p` of `P_Q P_K^T`, with `"diet_abs"` only. Defaults to
+            `None`, which means the head size.
+        sharing: `"none"` (every layer and head has its own parameters), `"head-wise"` (one set
+            for all heads of a layer), `"layer-wise"` (one set per head, shared by all layers),
+            or `None` for what the paper found best: `"layer-wise"` for `"diet_abs"`, `"none"` for
+            `"diet_rel"`. A bias layer is shared by all layers, or copied by its configuration
+            for each with `"none"`.
+        segment_encoding: `"per-head"` (scores), `"input"` (added to the inputs), or `"none"`.
+            Defaults to `"per-head"`.
+        num_segments: int. Number of segments. Defaults to `2`.
+        max_sequence_length: int. Number of positions, in tokens. Defaults to `512`.
+        dropout: float. Dropout rate. Defaults to `0.0`.
+        activation: Activation of the feed-forward networks. Defaults to `"gelu"`.
+        layer_norm_epsilon: float. Defaults to `1e-12`, as in BERT.
+        kernel_initializer: Defaults to `"glorot_uniform"`.
+        bias_initializer: Defaults to `"zeros"`.
+        normalize_first: bool. Pre-norm blocks and a final layer normalization, instead of
+            post-norm blocks. Defaults to `False`.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: Tensor of shape `(B, T, hidden_dim)`, e.g. token embeddings.
+        segment_ids: Integer tensor of shape `(B, T)`, in `[0, num_segments)`; `None` puts all
+            tokens into segment 0.
+        padding_mask: Boolean or 0/1 tensor of shape `(B, T)`, `True` for tokens and `False` for
+            padding. Defaults to the Keras mask of the inputs, if they carry one.
+        attention_mask: Boolean or 0/1 tensor of shape `(B, T, T)`; `True` lets a query attend.
+        training: bool. Whether dropout is active.
+        use_causal_mask: bool. Whether a token attends to no later one. Defaults to `False`.
+        return_attention_scores: bool. Whether to return the attention probabilities as well.
+
+    Returns:
+        Tensor of shape `(B, T, hidden_dim)`; with `return_attention_scores` a tuple of it and a
+        list with the probabilities `(B, num_heads, T, T)` of each layer.
+
+    Raises:
+        ValueError: For unknown names, sizes that are not positive, heads that do not divide the
+            hidden size, `rank` or `sharing` where they have no meaning, segment ids with
+            `segment_encoding="none"`, and sequences longer than `max_sequence_length`.
+
+    Example:
+
+    ```python
+    x = np.random.normal(size=(2, 10, 32)).astype("float32")
+    encoder = keras_diet.layers.DietEncoder(
+        num_layers=2, num_heads=4, intermediate_dim=64, rank=16, max_sequence_length=64
+    )
+    y = encoder(x, padding_mask=np.ones((2, 10), dtype="bool"))
+    ```
+
+    References:
+     - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/)
+    """
+
+    def __init__(
+        self,
+        num_layers,
+        num_heads,
+        intermediate_dim,
+        position_encoding="diet_abs",
+        rank=None,
+        sharing=None,
+        segment_encoding="per-head",
+        num_segments=2,
+        max_sequence_length=512,
+        dropout=0.0,
+        activation="gelu",
+        layer_norm_epsilon=1e-12,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        normalize_first=False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        check_position_encoding(position_encoding, rank, sharing)
+        self.num_layers = validation.positive_int("num_layers", num_layers)
+        self.num_heads = validation.positive_int("num_heads", num_heads)
+        self.intermediate_dim = validation.positive_int("intermediate_dim", intermediate_dim)
+        self.position_encoding = position_encoding
+        self.rank = rank
+        self.sharing = sharing
+        self.segment_encoding = validation.choice(
+            "segment_encoding", segment_encoding, SEGMENT_ENCODINGS
+        )
+        self.num_segments = validation.positive_int("num_segments", num_segments)
+        self.max_sequence_length = validation.positive_int(
+            "max_sequence_length", max_sequence_length
+        )
+        self.dropout = dropout
+        self.activation = keras.activations.get(activation)
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.normalize_first = normalize_first
+        self.supports_masking = True
+
+    def build(self, inputs_shape):
+        """Create and build the sublayers."""
+        hidden_dim = inputs_shape[-1]
+        self.input_encoding = self._make_input_encoding()
+        self.position_biases = make_position_biases(
+            self.position_encoding,
+            num_layers=self.num_layers,
+            num_heads=self.num_heads,
+            head_dim=validation.divisible_heads(hidden_dim, self.num_heads),
+            max_length=self.max_sequence_length,
+            rank=self.rank,
+            sharing=self.sharing,
+            dtype=self.dtype_policy,
+        )
+        self.segment_biases = self._make_segment_biases()
+        self.transformer_layers = [self._make_block(i) for i in range(self.num_layers)]
+        for layer in (*self.position_biases, *self.transformer_layers):
+            if not layer.built:
+                layer.build(inputs_shape)
+        for layer in self.segment_biases:
+            layer.build()
+        if self.input_encoding is not None:
+            self.input_encoding.build(inputs_shape)
+        self.output_layer_norm = None
+        if self.normalize_first:
+            self.output_layer_norm = keras.layers.LayerNormalization(
+                epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="output_layer_norm"
+            )
+            self.output_layer_norm.build(inputs_shape)
+        self.built = True
+
+    def _make_input_encoding(self):
+        positions = check_position_encoding(
+            self.position_encoding, self.rank, self.sharing
+        ).at_input
+        segments = self.segment_encoding == "input"
+        if not (positions or segments):
+            return None
+        return InputEncoding(
+            max_sequence_length=self.max_sequence_length if positions else None,
+            num_segments=self.num_segments if segments else None,
+            dtype=self.dtype_policy,
+            name="input_encoding",
+        )
+
+    def _make_segment_biases(self):
+        if self.segment_encoding != "per-head":
+            return []
+        return [
+            SegmentBias(
+                self.num_heads,
+                self.num_segments,
+                dtype=self.dtype_policy,
+                name=f"segment_bias_{i}",
+            )
+            for i in range(self.num_layers)
+        ]
+
+    def _make_block(self, index):
+        return BiasedTransformerEncoder(
+            self.intermediate_dim,
+            self.num_heads,
+            dropout=self.dropout,
+            activation=self.activation,
+            layer_norm_epsilon=self.layer_norm_epsilon,
+            kernel_initializer=fresh(self.kernel_initializer),
+            bias_initializer=fresh(self.bias_initializer),
+            normalize_first=self.normalize_first,
+            dtype=self.dtype_policy,
+            name=f"transformer_layer_{index}",
+        )
+
+    def call(
+        self,
+        inputs,
+        segment_ids=None,
+        padding_mask=None,
+        attention_mask=None,
+        training=None,
+        use_causal_mask=False,
+        return_attention_scores=False,
+    ):
+        self._check_call(inputs, segment_ids)
+        if padding_mask is None:
+            padding_mask = get_keras_mask(inputs)
+        attention_mask = _merge_masks(padding_mask, attention_mask)
+        x = inputs
+        if self.input_encoding is not None:
+            x = self.input_encoding(x, segment_ids=segment_ids)
+        scores = []
+        for block, bias in zip(
+            self.transformer_layers, self._biases(x, segment_ids, training), strict=True
+        ):
+            x = block(
+                x,
+                attention_bias=bias,
+                attention_mask=attention_mask,
+                use_causal_mask=use_causal_mask,
+                return_attention_scores=return_attention_scores,
+                training=training,
+            )
+            if return_attention_scores:
+                x, layer_scores = x
+                scores.append(layer_scores)
+        if self.output_layer_norm is not None:
+            x = self.output_layer_norm(x)
+        return (x, scores) if return_attention_scores else x
+
+    def _biases(self, inputs, segment_ids, training):
+        """Yield the sum of position and segment scores of each layer, `None` where there are none.
+
+        Generated one by one, so that only one layer's sum is alive at inference.
+        """
+        shared = None
+        if len(self.position_biases) == 1:
+            shared = _call_bias(self.position_biases[0], inputs, training)
+        if segment_ids is None:
+            segment_ids = ops.zeros((1, 1), dtype="int32")
+        for i in range(self.num_layers):
+            bias = shared
+            if bias is None and self.position_biases:
+                bias = _call_bias(self.position_biases[i], inputs, training)
+            if self.segment_biases:
+                segments = self.segment_biases[i](segment_ids)
+                bias = segments if bias is None else bias + segments
+            yield bias
+
+    def _check_call(self, inputs, segment_ids):
+        if segment_ids is not None and self.segment_encoding == "none":
+            raise ValueError(
+                "`segment_ids` would be ignored with segment_encoding='none'. Leave them out, or "
+                "build the encoder with segment_encoding='per-head' or 'input'."
+            )
+        validation.length_within(
+            ops.shape(inputs)[1], self.max_sequence_length, "max_sequence_length"
+        )
+
+    def compute_output_spec(
+        self,
+        inputs,
+        segment_ids=None,
+        padding_mask=None,
+        attention_mask=None,
+        training=None,
+        use_causal_mask=False,
+        return_attention_scores=False,
+    ):
+        """Return the symbolic output, and the symbolic scores if they are asked for."""
+        self._check_call(inputs, segment_ids)
+        output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return output
+        batch_size, length = inputs.shape[:2]
+        shape = (batch_size, self.num_heads, length, length)
+        scores = keras.KerasTensor(shape, dtype=self.compute_dtype)
+        return output, [scores] * self.num_layers
+
+    def get_config(self):
+        """Return the constructor's arguments."""
+        config = super().get_config()
+        config.update(
+            {
+                "num_layers": self.num_layers,
+                "num_heads": self.num_heads,
+                "intermediate_dim": self.intermediate_dim,
+                "position_encoding": serialize_position_encoding(self.position_encoding),
+                "rank": self.rank,
+                "sharing": self.sharing,
+                "segment_encoding": self.segment_encoding,
+                "num_segments": self.num_segments,
+                "max_sequence_length": self.max_sequence_length,
+                "dropout": self.dropout,
+                "activation": keras.activations.serialize(self.activation),
+                "layer_norm_epsilon": self.layer_norm_epsilon,
+                "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+                "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+                "normalize_first": self.normalize_first,
+            }
+        )
+        return config
+
+    @classmethod
+    def from_config(cls, config):
+        """Build the layer from its configuration, a bias layer of the user's own included."""
+        return super().from_config(deserialize_position_encoding(config))
+
+
+def _call_bias(bias, inputs, training):
+    """Call a bias layer; only our own know what to do when training resumes."""
+    if isinstance(bias, PositionBias):
+        return bias(inputs, training=training)
+    return bias(inputs)
+
+
+def _merge_masks(padding_mask, attention_mask):
+    """Return one boolean mask broadcastable to `(B, T, S)`, or `None`."""
+    if padding_mask is not None:
+        padding_mask = ops.expand_dims(ops.cast(padding_mask, "bool"), 1)
+    if attention_mask is None or padding_mask is None:
+        return padding_mask if attention_mask is None else ops.cast(attention_mask, "bool")
+    return ops.logical_and(ops.cast(attention_mask, "bool"), padding_mask)

@@ -1,0 +1,125 @@
+"""Segments in the attention scores."""
+
+import keras
+from keras import ops
+
+from keras_diet import validation
+from keras_diet.layers.initializers import embedding_initializer, fresh
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class SegmentBias(keras.layers.Layer):
+    """One learned scalar per head and pair of segments, added to the attention scores.
+
+    Equation 2 of the paper, for each head:
+
+        B_ij = E_S[S(i), S(j)]
+
+    where `S(i)` is the segment of query `i` and `S(j)` that of key `j`. The term is not scaled.
+    Where all keys belong to one segment it is constant along the keys and softmax removes it.
+
+    Args:
+        num_heads: int. Number of attention heads `H`.
+        num_segments: int. Number of segments. Defaults to `2`.
+        share_heads: bool. Whether all heads use the same scalars. Defaults to `False`.
+        initializer: Initializer of the scalars. Defaults to `None`, which means
+            `keras.initializers.TruncatedNormal(stddev=0.02)`.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        query_segment_ids: Integer tensor of shape `(B, T)`, in `[0, num_segments)`.
+        key_segment_ids: Integer tensor of shape `(B, S)`, or `None` for `query_segment_ids`.
+
+    Returns:
+        Scores of shape `(B, num_heads, T, S)`.
+
+    Raises:
+        ValueError: If a size is not a positive integer, or an id lies outside the range. Ids
+            are checked where reading them is free: in eager calls in host memory. In compiled
+            functions and on accelerators they are not; an id out of range then adds nothing.
+
+    Example:
+
+    ```python
+    segment_ids = np.array([[0, 0, 0, 1, 1]])
+    segment_bias = keras_diet.layers.SegmentBias(num_heads=4)
+    x = np.random.normal(size=(1, 5, 32)).astype("float32")
+    attention = keras_diet.layers.BiasedMultiHeadAttention(num_heads=4, key_dim=8)
+    y = attention(x, x, attention_bias=segment_bias(segment_ids))
+    ```
+
+    References:
+     - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), equation 2
+    """
+
+    def __init__(self, num_heads, num_segments=2, share_heads=False, initializer=None, **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads = validation.positive_int("num_heads", num_heads)
+        self.num_segments = validation.positive_int("num_segments", num_segments)
+        self.share_heads = bool(share_heads)
+        self.initializer = embedding_initializer(initializer)
+
+    def build(self, query_segment_ids_shape=None, key_segment_ids_shape=None):
+        """Create `segment_embedding`; the shapes of the inputs do not matter."""
+        num_score_heads = 1 if self.share_heads else self.num_heads
+        self.segment_embedding = self.add_weight(
+            name="segment_embedding",
+            shape=(num_score_heads, self.num_segments, self.num_segments),
+            initializer=fresh(self.initializer),
+        )
+        self.built = True
+
+    def call(self, query_segment_ids, key_segment_ids=None):
+        query, key = self.features(query_segment_ids, key_segment_ids)
+        # t, s: query and key positions; r: segments. The queries' features are those of all
+        # heads (b t r), the keys' have heads (b s h r).
+        scores = ops.einsum("btr,bshr->bhts", query[:, :, 0], key)
+        if self.share_heads and self.num_heads > 1:
+            batch_size, _, query_length, key_length = ops.shape(scores)
+            scores = ops.broadcast_to(
+                scores, (batch_size, self.num_heads, query_length, key_length)
+            )
+        return scores
+
+    def features(self, query_segment_ids, key_segment_ids=None):
+        """Return features whose inner products are the scores, without a (T, S) matrix.
+
+        Args:
+            query_segment_ids: As in the call.
+            key_segment_ids: As in the call.
+
+        Returns:
+            Query features `(B, T, 1, num_segments)`, the segments one-hot, and key features
+            `(B, S, H or 1, num_segments)`, the scores of the key under each query segment.
+        """
+        if not self.built:
+            self.build()
+        query = self._one_hot(query_segment_ids)
+        key = query if key_segment_ids is None else self._one_hot(key_segment_ids)
+        embedding = ops.cast(self.segment_embedding, self.compute_dtype)
+        # h: heads; r, c: segments of query and key; b, s: batch and key position
+        return ops.expand_dims(query, 2), ops.einsum("hrc,bsc->bshr", embedding, key)
+
+    def _one_hot(self, segment_ids):
+        validation.segment_ids_within(segment_ids, self.num_segments)
+        return ops.one_hot(segment_ids, self.num_segments, dtype=self.compute_dtype)
+
+    def compute_output_spec(self, query_segment_ids, key_segment_ids=None):
+        """Return the symbolic scores, `(B, num_heads, T, S)`."""
+        key = query_segment_ids if key_segment_ids is None else key_segment_ids
+        batch_size, query_length = query_segment_ids.shape
+        shape = (batch_size, self.num_heads, query_length, key.shape[1])
+        return keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+    def get_config(self):
+        """Return the constructor's arguments."""
+        config = super().get_config()
+        config.update(
+            {
+                "num_heads": self.num_heads,
+                "num_segments": self.num_segments,
+                "share_heads": self.share_heads,
+                "initializer": keras.initializers.serialize(self.initializer),
+            }
+        )
+        return config
