@@ -1,0 +1,15 @@
+"""Models: a BERT family with DIET's encodings, on KerasHub's base classes."""
+
+from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
+from keras_diet.models.diet_bert.diet_bert_masked_lm import DietBertMaskedLM
+from keras_diet.models.diet_bert.diet_bert_masked_lm_preprocessor import (
+    DietBertMaskedLMPreprocessor,
+)
+from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
+
+__all__ = [
+    "DietBertBackbone",
+    "DietBertMaskedLM",
+    "DietBertMaskedLMPreprocessor",
+    "DietBertTokenizer",
+]

@@ -1,0 +1,1 @@
+"""The DietBert model family, one public class a file."""

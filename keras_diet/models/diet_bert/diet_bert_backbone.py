@@ -1,0 +1,234 @@
+"""The BERT encoder with positions and segments in the attention scores."""
+
+import keras
+from keras_hub.models import Backbone
+
+from keras_diet import validation
+from keras_diet.layers.diet_encoder import DietEncoder
+from keras_diet.layers.initializers import bert_initializer
+from keras_diet.layers.input_encoding import InputEncoding
+from keras_diet.layers.position_encodings import (
+    check_position_encoding,
+    deserialize_position_encoding,
+    serialize_position_encoding,
+)
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+def gelu_approximate(x):
+    """BERT's activation, gelu in its tanh approximation."""
+    return keras.activations.gelu(x, approximate=True)
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class DietBertBackbone(Backbone):
+    """A BERT encoder whose positions and segments go to the attention scores (DIET).
+
+    Inputs, outputs and conventions are those of `keras_hub.models.BertBackbone`:
+
+        x = Dropout(LayerNorm(E[token_ids] + positions and segments, where they are at the input))
+        sequence_output = DietEncoder(x)
+        pooled_output = tanh(W sequence_output[:, 0] + b)
+
+    With `position_encoding="input"` and `segment_encoding="input"` it is that BERT, weight by
+    weight and in the same order. See `keras_diet.layers.DietEncoder` for the equations.
+
+    Args:
+        vocabulary_size: int. Size of the token vocabulary.
+        num_layers: int. Number of Transformer layers.
+        num_heads: int. Number of attention heads; must divide `hidden_dim`.
+        hidden_dim: int. Size of the hidden states and of the pooler.
+        intermediate_dim: int. Width of the feed-forward networks.
+        dropout: float. Dropout rate. Defaults to `0.1`.
+        max_sequence_length: int. Longest sequence, in tokens. Defaults to `512`.
+        num_segments: int. Number of segments. Defaults to `2`.
+        position_encoding: `"diet_abs"`, `"diet_rel"`, `"input"`, `"none"`, or a bias layer of your
+            own. Defaults to `"diet_abs"`.
+        rank: int or `None`. Rank `d_p` of the positional scores of `"diet_abs"`. Defaults to
+            `None`, which means the head size; the paper's best model uses 128.
+        sharing: `"none"`, `"head-wise"`, `"layer-wise"`, or `None` for what the paper found best
+            (`"layer-wise"` for `"diet_abs"`, `"none"` for `"diet_rel"`). Defaults to `None`.
+        segment_encoding: `"per-head"`, `"input"`, or `"none"`, with which `segment_ids` are
+            accepted and not used. Defaults to `"per-head"`.
+        dtype: A dtype or `keras.DTypePolicy` for computations and weights. Softmax and layer
+            normalization are computed in float32 regardless. Defaults to `None`, which means
+            Keras's global policy.
+        name: str or `None`. Name of the model.
+        trainable: bool. Whether the weights are trained. Defaults to `True`.
+
+    Call arguments:
+        inputs: A dictionary of integer tensors of shape `(B, T)`: `"token_ids"`,
+            `"segment_ids"` in `[0, num_segments)`, and `"padding_mask"` with 1 for tokens and 0
+            for padding.
+
+    Returns:
+        A dictionary: `"sequence_output"` of shape `(B, T, hidden_dim)` and `"pooled_output"` of
+        shape `(B, hidden_dim)`.
+
+    Raises:
+        ValueError: For sizes that are not positive, heads that do not divide `hidden_dim`,
+            unknown names, `rank` or `sharing` where they have no meaning, and sequences longer
+            than `max_sequence_length`.
+        TypeError: For unknown arguments.
+
+    Example:
+
+    ```python
+    backbone = keras_diet.models.DietBertBackbone(
+        vocabulary_size=100, num_layers=2, num_heads=4, hidden_dim=32, intermediate_dim=64,
+        max_sequence_length=16, position_encoding="diet_abs", rank=16,
+    )
+    outputs = backbone({
+        "token_ids": np.ones((1, 12), dtype="int32"),
+        "segment_ids": np.array([[0] * 5 + [1] * 7]),
+        "padding_mask": np.array([[1] * 10 + [0] * 2]),
+    })
+    ```
+
+    References:
+     - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/)
+     - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805)
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        dropout=0.1,
+        max_sequence_length=512,
+        num_segments=2,
+        position_encoding="diet_abs",
+        rank=None,
+        sharing=None,
+        segment_encoding="per-head",
+        dtype=None,
+        name=None,
+        trainable=True,
+    ):
+        validation.positive_int("vocabulary_size", vocabulary_size)
+        validation.positive_int("num_heads", num_heads)
+        validation.divisible_heads(validation.positive_int("hidden_dim", hidden_dim), num_heads)
+        encoding = check_position_encoding(position_encoding, rank, sharing)
+        segments_at_input = segment_encoding == "input"
+
+        # === Layers ===
+        self.token_embedding = keras.layers.ReversibleEmbedding(
+            input_dim=vocabulary_size,
+            output_dim=hidden_dim,
+            embeddings_initializer=bert_initializer(),
+            dtype=dtype,
+            name="token_embedding",
+        )
+        self.input_encoding = None
+        if encoding.at_input or segments_at_input:
+            # BERT adds these before the layer normalization, so not in the encoder.
+            self.input_encoding = InputEncoding(
+                max_sequence_length=max_sequence_length if encoding.at_input else None,
+                num_segments=num_segments if segments_at_input else None,
+                dtype=dtype,
+                name="input_encoding",
+            )
+        self.embeddings_layer_norm = keras.layers.LayerNormalization(
+            epsilon=1e-12, dtype=dtype, name="embeddings_layer_norm"
+        )
+        self.embeddings_dropout = keras.layers.Dropout(
+            dropout, dtype=dtype, name="embeddings_dropout"
+        )
+        self.encoder = DietEncoder(
+            num_layers,
+            num_heads,
+            intermediate_dim,
+            position_encoding="none" if encoding.at_input else position_encoding,
+            rank=rank,
+            sharing=sharing,
+            segment_encoding="none" if segments_at_input else segment_encoding,
+            num_segments=num_segments,
+            max_sequence_length=max_sequence_length,
+            dropout=dropout,
+            activation=gelu_approximate,
+            layer_norm_epsilon=1e-12,
+            kernel_initializer=bert_initializer(),
+            dtype=dtype,
+            name="encoder",
+        )
+        self.pooled_dense = keras.layers.Dense(
+            hidden_dim,
+            activation="tanh",
+            kernel_initializer=bert_initializer(),
+            dtype=dtype,
+            name="pooled_dense",
+        )
+
+        # === Functional Model ===
+        token_ids = keras.Input(shape=(None,), dtype="int32", name="token_ids")
+        segment_ids = keras.Input(shape=(None,), dtype="int32", name="segment_ids")
+        padding_mask = keras.Input(shape=(None,), dtype="int32", name="padding_mask")
+        x = self.token_embedding(token_ids)
+        if self.input_encoding is not None:
+            x = self.input_encoding(x, segment_ids=segment_ids if segments_at_input else None)
+        x = self.embeddings_layer_norm(x)
+        x = self.embeddings_dropout(x)
+        x = self.encoder(
+            x,
+            segment_ids=segment_ids if segment_encoding == "per-head" else None,
+            padding_mask=padding_mask,
+        )
+        cls_token_index = 0
+        super().__init__(
+            inputs={
+                "token_ids": token_ids,
+                "segment_ids": segment_ids,
+                "padding_mask": padding_mask,
+            },
+            outputs={
+                "sequence_output": x,
+                "pooled_output": self.pooled_dense(x[:, cls_token_index, :]),
+            },
+            dtype=dtype,
+            name=name,
+            trainable=trainable,
+        )
+
+        # === Config ===
+        self.vocabulary_size = vocabulary_size
+        self.num_layers = num_layers
+        self.num_heads = num_heads
+        self.hidden_dim = hidden_dim
+        self.intermediate_dim = intermediate_dim
+        self.dropout = dropout
+        self.max_sequence_length = max_sequence_length
+        self.num_segments = num_segments
+        self.position_encoding = position_encoding
+        self.rank = rank
+        self.sharing = sharing
+        self.segment_encoding = segment_encoding
+        self.cls_token_index = cls_token_index
+
+    def get_config(self):
+        """Return the constructor's arguments."""
+        config = super().get_config()
+        config.update(
+            {
+                "vocabulary_size": self.vocabulary_size,
+                "num_layers": self.num_layers,
+                "num_heads": self.num_heads,
+                "hidden_dim": self.hidden_dim,
+                "intermediate_dim": self.intermediate_dim,
+                "dropout": self.dropout,
+                "max_sequence_length": self.max_sequence_length,
+                "num_segments": self.num_segments,
+                "position_encoding": serialize_position_encoding(self.position_encoding),
+                "rank": self.rank,
+                "sharing": self.sharing,
+                "segment_encoding": self.segment_encoding,
+            }
+        )
+        return config
+
+    @classmethod
+    def from_config(cls, config):
+        """Build the backbone from its configuration, a bias layer of the user's own included."""
+        return super().from_config(deserialize_position_encoding(config))

@@ -1,0 +1,59 @@
+"""The WordPiece tokenizer of the DietBert models."""
+
+import keras
+from keras_hub.tokenizers import WordPieceTokenizer
+
+from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class DietBertTokenizer(WordPieceTokenizer):
+    """A WordPiece tokenizer with BERT's special tokens.
+
+    The same as `keras_hub.models.BertTokenizer`, for the DietBert models. It needs
+    tensorflow-text inside `tf.data` only; eagerly it runs in pure Python.
+
+    Args:
+        vocabulary: list of str, or the path of a file with one token a line. Must hold
+            `"[CLS]"`, `"[SEP]"`, `"[PAD]"`, `"[MASK]"` and `oov_token`.
+        lowercase: bool. Whether to lowercase the text first. Defaults to `False`.
+        **kwargs: Keyword arguments of `keras_hub.tokenizers.WordPieceTokenizer`:
+            `sequence_length`, `strip_accents`, `split`, `split_on_cjk`, `suffix_indicator`,
+            `oov_token`, `special_tokens_in_strings`, `dtype`, `name`.
+
+    Call arguments:
+        inputs: A string, or a list or tensor of strings.
+
+    Returns:
+        Token ids of each string: a list for one string, a ragged structure for several.
+
+    Raises:
+        ValueError: If the vocabulary lacks a special token.
+
+    Example:
+
+    ```python
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "quick", "fox", "##es"]
+    tokenizer = keras_diet.models.DietBertTokenizer(vocabulary=vocabulary)
+    tokenizer("the quick foxes")
+    ```
+
+    References:
+     - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805)
+    """
+
+    backbone_cls = DietBertBackbone
+
+    def __init__(self, vocabulary=None, lowercase=False, **kwargs):
+        self._add_special_token("[CLS]", "cls_token")
+        self._add_special_token("[SEP]", "sep_token")
+        self._add_special_token("[PAD]", "pad_token")
+        self._add_special_token("[MASK]", "mask_token")
+        # The names that preprocessors of all model families use.
+        self._add_special_token("[CLS]", "start_token")
+        self._add_special_token("[SEP]", "end_token")
+        super().__init__(vocabulary=vocabulary, lowercase=lowercase, **kwargs)
+
+    def get_config(self):
+        """Return the constructor's arguments; KerasHub 0.32 leaves `split_on_cjk` out."""
+        return {**super().get_config(), "split_on_cjk": self.split_on_cjk}
