@@ -1,0 +1,266 @@
+"""The equations of the DIET paper and of BERT as slow NumPy loops, to test the library against.
+
+Everything is float64 and independent of `keras_diet`. Symbols: `B` batch size, `T` query length,
+`S` key length, `H` heads, `d` hidden size, `d_h` head size of queries and keys, `d_v` of values,
+`r` position rank (the paper's `d_p`), `n` maximum length, `m` the one of the keys, `s` segments.
+Indices: `b` example, `h` head, `i` query, `j` key. Equations are those of Chen et al. 2021,
+"A Simple and Effective Positional Encoding for Transformers".
+"""
+
+import math
+
+import numpy as np
+
+
+def absolute_position_bias(
+    query_embedding, key_embedding, query_length, key_length, start_index=0, num_heads=None
+):
+    """Eq. 1, second term: `(P_Q P_K^T)_ij`; P_Q (n, H or 1, r), P_K (m, H or 1, r) -> (1, H, T, S).
+
+    Query `i` stands at position `start_index + i`, key `j` at `j`.
+    """
+    query_embedding = _per_head(query_embedding, num_heads, axis=1)
+    num_heads = query_embedding.shape[1]
+    key_embedding = _per_head(key_embedding, num_heads, axis=1)
+    bias = np.zeros((1, num_heads, query_length, key_length))
+    for h, i, j in np.ndindex(num_heads, query_length, key_length):
+        bias[0, h, i, j] = _row(query_embedding, start_index + i)[h] @ _row(key_embedding, j)[h]
+    return bias
+
+
+def relative_position_bias(
+    relative_embedding, query_length, key_length, start_index=0, num_heads=None
+):
+    """Eq. 3, second term: `R_{i-j}`; relative_embedding (2n-1, H or 1) -> (1, H, T, S).
+
+    Row `i - j + n - 1` holds `R_{i-j}`, where `i` is `start_index` plus the index of the query.
+    """
+    relative_embedding = _per_head(relative_embedding, num_heads, axis=1)
+    num_heads = relative_embedding.shape[1]
+    max_length = (len(relative_embedding) + 1) // 2
+    bias = np.zeros((1, num_heads, query_length, key_length))
+    for h, i, j in np.ndindex(num_heads, query_length, key_length):
+        distance = (start_index + i) - j
+        bias[0, h, i, j] = _row(relative_embedding, distance + max_length - 1)[h]
+    return bias
+
+
+def segment_bias(segment_embedding, query_segment_ids, key_segment_ids=None, num_heads=None):
+    """Eq. 2: `E_S(S(i), S(j))`; embedding (H or 1, s, s), ids (B, T) and (B, S) -> (B, H, T, S)."""
+    if key_segment_ids is None:
+        key_segment_ids = query_segment_ids
+    segment_embedding = _per_head(segment_embedding, num_heads, axis=0)
+    batch_size, query_length = query_segment_ids.shape
+    bias = np.zeros((batch_size, len(segment_embedding), query_length, key_segment_ids.shape[1]))
+    for b, h, i, j in np.ndindex(bias.shape):
+        query_row = _row(segment_embedding[h], query_segment_ids[b, i])
+        bias[b, h, i, j] = _row(query_row, key_segment_ids[b, j])
+    return bias
+
+
+def multi_head_attention(
+    query, value, weights, key=None, bias=None, mask=None, return_scores=False
+):
+    """Section 2.1 with eq. 1 and 3: `softmax_j((x_i W_Q)·(x_j W_K)/sqrt(d_h) + bias_ij) (x_j W_V)`.
+
+    query (B, T, d), value and key (B, S, d); `weights`: query_kernel and key_kernel (d, H, d_h),
+    query_bias and key_bias (H, d_h), value_kernel (d, H, d_v), value_bias (H, d_v),
+    output_kernel (H, d_v, d_out), output_bias (d_out,). `bias` and `mask` broadcast to
+    (B, H, T, S). A key whose mask is False takes no part in the softmax; a query without any
+    permitted key gets zero probabilities. Returns (B, T, d_out), and with `return_scores` also
+    the probabilities (B, H, T, S).
+    """
+    projected = {}
+    key = value if key is None else key
+    for name, inputs in (("query", query), ("key", key), ("value", value)):
+        kernel, kernel_bias = _float64(weights[f"{name}_kernel"]), weights[f"{name}_bias"]
+        projected[name] = np.zeros((*inputs.shape[:2], *kernel.shape[1:]))
+        for b, i, h in np.ndindex(projected[name].shape[:3]):
+            projected[name][b, i, h] = inputs[b, i] @ kernel[:, h] + kernel_bias[h]
+    batch_size, query_length, num_heads, head_dim = projected["query"].shape
+    key_length = value.shape[1]
+
+    scores = np.zeros((batch_size, num_heads, query_length, key_length))
+    bias = np.broadcast_to(0.0 if bias is None else bias, scores.shape)
+    mask = np.broadcast_to(True if mask is None else mask, scores.shape)
+    for b, h, i, j in np.ndindex(scores.shape):
+        token_score = projected["query"][b, i, h] @ projected["key"][b, j, h]
+        scores[b, h, i, j] = token_score / math.sqrt(head_dim) + bias[b, h, i, j]
+
+    probabilities = np.zeros(scores.shape)
+    for b, h, i in np.ndindex(batch_size, num_heads, query_length):
+        permitted = [j for j in range(key_length) if mask[b, h, i, j]]
+        largest = max((scores[b, h, i, j] for j in permitted), default=0.0)
+        total = sum(math.exp(scores[b, h, i, j] - largest) for j in permitted)
+        for j in permitted:
+            probabilities[b, h, i, j] = math.exp(scores[b, h, i, j] - largest) / total
+
+    output = np.zeros((batch_size, query_length, len(weights["output_bias"])))
+    for b, i in np.ndindex(batch_size, query_length):
+        output[b, i] = weights["output_bias"]
+        for h, j in np.ndindex(num_heads, key_length):
+            weighted_value = probabilities[b, h, i, j] * projected["value"][b, j, h]
+            output[b, i] += weighted_value @ _float64(weights["output_kernel"][h])
+    return (output, probabilities) if return_scores else output
+
+
+def layer_norm(x, gamma, beta, epsilon):
+    """`gamma (x - mean) / sqrt(variance + epsilon) + beta` over the last axis; any (..., d)."""
+    x = _float64(x)
+    output = np.zeros(x.shape)
+    for index in np.ndindex(x.shape[:-1]):
+        row = x[index]
+        mean = sum(row) / len(row)
+        variance = sum((entry - mean) ** 2 for entry in row) / len(row)
+        output[index] = gamma * (row - mean) / math.sqrt(variance + epsilon) + beta
+    return output
+
+
+def gelu(x):
+    """`x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`, BERT's approximation; any shape."""
+    x = _float64(x)
+    return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def gelu_exact(x):
+    """`x/2 (1 + erf(x / sqrt(2)))`; any shape."""
+    x = _float64(x)
+    return 0.5 * x * (1.0 + np.vectorize(math.erf, otypes=["float64"])(x / math.sqrt(2.0)))
+
+
+def encoder_block(
+    x,
+    weights,
+    num_heads,
+    bias=None,
+    mask=None,
+    normalize_first=False,
+    epsilon=1e-12,
+    activation=gelu,
+):
+    """One Transformer layer (section 2.1), x (B, T, d) -> (B, T, d).
+
+    Post-norm, as in BERT: `y = N_1(x + attention(x))`, `z = N_2(y + feed_forward(y))`.
+    Pre-norm: `y = x + attention(N_1(x))`, `z = y + feed_forward(N_2(y))`.
+    `weights`: "attention" (as in `multi_head_attention`), "attention_norm_gamma" and "_beta" (d,)
+    for N_1, "intermediate_kernel" (d, d_ff), "intermediate_bias" (d_ff,), "output_kernel"
+    (d_ff, d), "output_bias" (d,), "output_norm_gamma" and "_beta" (d,) for N_2.
+    """
+    if weights["attention"]["query_kernel"].shape[1] != num_heads:
+        raise ValueError(f"The attention weights do not have num_heads={num_heads} heads.")
+
+    def attention(inputs):
+        return multi_head_attention(inputs, inputs, weights["attention"], bias=bias, mask=mask)
+
+    def feed_forward(inputs):
+        output = np.zeros(inputs.shape)
+        for b, i in np.ndindex(inputs.shape[:2]):
+            hidden = inputs[b, i] @ _float64(weights["intermediate_kernel"])
+            hidden = activation(hidden + _float64(weights["intermediate_bias"]))
+            output[b, i] = hidden @ _float64(weights["output_kernel"]) + weights["output_bias"]
+        return output
+
+    def norm(inputs, name):
+        return layer_norm(inputs, weights[f"{name}_gamma"], weights[f"{name}_beta"], epsilon)
+
+    x = _float64(x)
+    if normalize_first:
+        x = x + attention(norm(x, "attention_norm"))
+        return x + feed_forward(norm(x, "output_norm"))
+    x = norm(x + attention(x), "attention_norm")
+    return norm(x + feed_forward(x), "output_norm")
+
+
+def encoder(
+    x,
+    blocks,
+    num_heads,
+    biases,
+    mask=None,
+    normalize_first=False,
+    final_norm=None,
+    epsilon=1e-12,
+    activation=gelu,
+):
+    """A stack of `encoder_block`, x (B, T, d) -> (B, T, d).
+
+    `biases`: for each block an array that broadcasts to (B, H, T, S), or None.
+    `final_norm`: (gamma, beta) of a last layer norm, for pre-norm only.
+    """
+    if final_norm is not None and not normalize_first:
+        raise ValueError("`final_norm` belongs to `normalize_first=True`.")
+    for weights, bias in zip(blocks, biases, strict=True):
+        x = encoder_block(x, weights, num_heads, bias, mask, normalize_first, epsilon, activation)
+    return x if final_norm is None else layer_norm(x, *final_norm, epsilon)
+
+
+def bert_inputs(
+    token_embedding,
+    token_ids,
+    position_embedding=None,
+    segment_embedding=None,
+    segment_ids=None,
+    norm=None,
+    epsilon=1e-12,
+):
+    """Input of BERT: `norm(token[id_i] + position[i] + segment[S(i)])`, ids (B, T) -> (B, T, d).
+
+    token_embedding (vocabulary, d), position_embedding (n, d), segment_embedding (s, d);
+    `norm`: (gamma, beta) of the layer norm, or None. DIET leaves position and segment out here.
+    """
+    if (segment_embedding is None) != (segment_ids is None):
+        raise ValueError("`segment_embedding` and `segment_ids` need each other.")
+    output = np.zeros((*token_ids.shape, token_embedding.shape[1]))
+    for b, i in np.ndindex(token_ids.shape):
+        output[b, i] = _row(token_embedding, token_ids[b, i])
+        if position_embedding is not None:
+            output[b, i] += _row(position_embedding, i)
+        if segment_embedding is not None:
+            output[b, i] += _row(segment_embedding, segment_ids[b, i])
+    return output if norm is None else layer_norm(output, *norm, epsilon)
+
+
+def masked_lm_loss(logits, labels, weights):
+    """`sum(w ce) / sum(w)`, `ce = -log softmax(logits)[label]`; logits (..., V), the others (...).
+
+    A slot of weight 0 is a filler: its label is not read.
+    """
+    logits = _float64(logits)
+    total_loss, total_weight = 0.0, 0.0
+    for slot in np.ndindex(labels.shape):
+        if weights[slot] == 0:
+            continue
+        largest = max(logits[slot])
+        log_total = largest + math.log(sum(math.exp(logit - largest) for logit in logits[slot]))
+        total_loss += float(weights[slot]) * (log_total - _row(logits[slot], labels[slot]))
+        total_weight += float(weights[slot])
+    return total_loss / total_weight
+
+
+def finite_difference(function, array, index, step=1e-4):
+    """`(f(a + step e) - f(a - step e)) / (2 step)`, e one at `index` and zero elsewhere."""
+    above = np.array(array, dtype="float64")
+    below = np.array(array, dtype="float64")
+    above[index] += step
+    below[index] -= step
+    return (float(function(above)) - float(function(below))) / (2.0 * step)
+
+
+def _float64(array):
+    return np.asarray(array, dtype="float64")
+
+
+def _per_head(embedding, num_heads, axis):
+    """The embedding in float64 with `num_heads` heads on `axis`; a single head is repeated."""
+    available = embedding.shape[axis]
+    if num_heads not in (None, available) and available != 1:
+        raise ValueError(f"The embedding has {available} heads, but num_heads={num_heads}.")
+    repeats = num_heads if num_heads is not None and available == 1 else 1
+    return np.repeat(_float64(embedding), repeats, axis=axis)
+
+
+def _row(table, index):
+    """`table[index]`, refused where NumPy would count from the end."""
+    if not 0 <= index < len(table):
+        raise IndexError(f"Index {index} is outside of [0, {len(table)}).")
+    return table[index]
