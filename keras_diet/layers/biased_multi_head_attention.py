@@ -27,10 +27,28 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
     Args:
         num_heads: int. Number of attention heads `H`.
         key_dim: int. Size of each head for query and key.
-        *args: Further arguments of `keras.layers.MultiHeadAttention`, in its order.
-        **kwargs: Further arguments of `keras.layers.MultiHeadAttention`: `value_dim`,
-            `dropout`, `use_bias`, `output_shape`, `attention_axes`, `sliding_window`,
-            `flash_attention`, initializers, regularizers, constraints, `use_gate`, `seed`.
+        value_dim: int or `None`. Size of each head for value. Defaults to `None`: `key_dim`.
+        dropout: float. Dropout rate of the attention probabilities. Defaults to `0.0`.
+        use_bias: bool. Whether the projections have biases. Defaults to `True`.
+        output_shape: int, tuple or `None`. Shape of the output beside batch and sequence.
+            Defaults to `None`, which means the size of the query.
+        attention_axes: int, tuple or `None`. Axes to attend over. Defaults to `None`: all but
+            batch and features.
+        sliding_window: int or `None`. Largest distance of a query to its keys, plus one.
+            Defaults to `None`, which means any.
+        flash_attention: bool or `None`. Whether to require flash attention. Defaults to `None`,
+            which means Keras's global setting.
+        kernel_initializer: Initializer of the kernels. Defaults to `"glorot_uniform"`.
+        bias_initializer: Initializer of the biases. Defaults to `"zeros"`.
+        kernel_regularizer: Regularizer of the kernels. Defaults to `None`.
+        bias_regularizer: Regularizer of the biases. Defaults to `None`.
+        activity_regularizer: Regularizer of the projections' outputs. Defaults to `None`.
+        kernel_constraint: Constraint of the kernels. Defaults to `None`.
+        bias_constraint: Constraint of the biases. Defaults to `None`.
+        use_gate: bool. Whether a sigmoid gate of the query scales the output of the heads.
+            Defaults to `False`.
+        seed: int or `None`. Seed of dropout. Defaults to `None`.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
         query: Tensor of shape `(B, T, dim)`.

@@ -3,6 +3,7 @@
 import numbers
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_diet import validation
@@ -38,6 +39,28 @@ class PositionBias(keras.layers.Layer):
     Raises:
         ValueError: If the lengths exceed `max_length` or `key_length`, as far as they are known
             when the layer is traced.
+
+    Example:
+
+    ```python
+    # Scores that fall with the distance, by a learned slope per head.
+    class LinearBias(keras_diet.layers.PositionBias):
+        def build(self, query_shape=None, key_shape=None):
+            shape = (self.num_score_heads, 1, 1)
+            self.slope = self.add_weight(name="slope", shape=shape, initializer="ones")
+            self.built = True
+
+        def compute_scores(self, query_length, key_length, start_index):
+            query = keras.ops.arange(query_length) + start_index
+            distance = keras.ops.abs(query[:, None] - keras.ops.arange(key_length)[None, :])
+            return -self.slope[None] * keras.ops.cast(distance, self.compute_dtype)
+
+    encoder = keras_diet.layers.DietEncoder(
+        num_layers=2, num_heads=4, intermediate_dim=64,
+        position_encoding=LinearBias(num_heads=4, max_length=512),
+    )
+    y = encoder(np.ones((2, 10, 32), dtype="float32"))
+    ```
     """
 
     def __init__(
@@ -110,7 +133,7 @@ class PositionBias(keras.layers.Layer):
 
         Paper, section 3.1: the positional scores do not depend on the input, so they can be
         computed once before inference. They are dropped by a call with `training=True` and by
-        any assignment to a weight of this layer. See `keras_diet.layers.cache_positions`, which
+        any assignment that changes a weight of this layer. See `keras_diet.layers.cache_positions`, which
         prepares whole models.
 
         Args:
@@ -158,18 +181,21 @@ class PositionBias(keras.layers.Layer):
         return config
 
 
-def _watch_assignments(variables, on_assign):
-    """Call `on_assign` before any assignment to `variables`; return a function that stops it.
+def _watch_assignments(variables, on_change):
+    """Call `on_change` when a variable is given another value; return a function that stops it.
 
     Keras has no hook for "a weight was set". `load_weights`, `set_weights` and JAX's training
-    loop all end in `variable.assign`, so that is shadowed on these few instances.
+    loop all end in `variable.assign`, so that is shadowed on these few instances. JAX's `predict`
+    assigns every weight the value that it has, which is no change.
     """
 
     def shadow(variable):
         assign = variable.assign
+        value_then = np.array(ops.convert_to_numpy(variable))
 
         def assign_and_report(value):
-            on_assign()
+            if not _equals(value, value_then):
+                on_change()
             return assign(value)
 
         variable.assign = assign_and_report
@@ -181,3 +207,11 @@ def _watch_assignments(variables, on_assign):
     for variable in variables:
         shadow(variable)
     return stop
+
+
+def _equals(value, array):
+    try:
+        return np.array_equal(ops.convert_to_numpy(value), array)
+    except (AttributeError, NotImplementedError, TypeError, ValueError):
+        # A symbolic value inside a traced function: who knows what it will be.
+        return False

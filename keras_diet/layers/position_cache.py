@@ -19,7 +19,7 @@ def cache_positions(model):
 
     The scores are dropped, and computed anew in each forward pass, as soon as the model is
     called with `training=True` (`fit`, `train_on_batch`, your own loop) or a position parameter
-    is assigned (`load_weights`, `set_weights`). Configuration, weights and saved files do not
+    is given another value (`load_weights`, `set_weights`). Configuration, weights and saved files do not
     change. While scores are cached no gradient reaches the position parameters.
 
     Pass the outermost model that you run: its functions compiled by Keras are forgotten here
@@ -57,6 +57,9 @@ def cache_positions(model):
     for bias in biases:
         bias.cache_scores(on_drop=forget)
     forget()
+    # So that the next training step is traced anew, and drops the scores while it is.
+    for nested in _models(model):
+        nested.train_function = None
 
 
 def drop_cached_positions(model):
@@ -64,6 +67,15 @@ def drop_cached_positions(model):
 
     Args:
         model: The model or layer that was given to `cache_positions`.
+
+    Example:
+
+    ```python
+    bias = keras_diet.layers.RelativePositionBias(num_heads=4, max_length=16)
+    bias.build()
+    keras_diet.layers.cache_positions(bias)
+    keras_diet.layers.drop_cached_positions(bias)
+    ```
     """
     for bias in _position_biases(model):
         bias.drop_cached_scores()
@@ -73,11 +85,12 @@ def _position_biases(model):
     return [layer for layer in flatten_layers(model) if isinstance(layer, PositionBias)]
 
 
+def _models(model):
+    return [layer for layer in flatten_layers(model) if isinstance(layer, keras.Model)]
+
+
 def _forget_compiled_functions(model_ref):
-    """Make Keras compile `fit`, `evaluate` and `predict` anew, with or without the cache."""
+    """Make Keras compile `evaluate` and `predict` anew, with or without the cache."""
     model = model_ref()
-    if model is None:
-        return
-    for layer in flatten_layers(model):
-        if isinstance(layer, keras.Model):
-            layer.train_function = layer.test_function = layer.predict_function = None
+    for nested in _models(model) if model is not None else ():
+        nested.test_function = nested.predict_function = None
