@@ -1,0 +1,28 @@
+"""Pretraining data as in appendix A of the DIET paper: text files to masked-LM batches.
+
+Text is read with `read_documents`, a vocabulary made with `train_wordpiece_vocabulary`, full
+sentences are packed with `pack_text_files` (that is `pack_sentences` and `write_packed`), and
+`masked_lm_dataset` masks them anew in each epoch, with no next-sentence task;
+`WarmupLinearDecay` is the learning rate. Everything streams, is reproducible from a seed, and runs
+on each backend; only `as_tf_dataset` needs TensorFlow.
+"""
+
+from keras_diet.pretraining.dataset import as_tf_dataset, masked_lm_dataset
+from keras_diet.pretraining.masking import mask_tokens
+from keras_diet.pretraining.packing import pack_sentences, pack_text_files, write_packed
+from keras_diet.pretraining.text import read_documents, split_sentences
+from keras_diet.pretraining.vocabulary import train_wordpiece_vocabulary
+from keras_diet.pretraining.warmup_linear_decay import WarmupLinearDecay
+
+__all__ = [
+    "WarmupLinearDecay",
+    "as_tf_dataset",
+    "mask_tokens",
+    "masked_lm_dataset",
+    "pack_sentences",
+    "pack_text_files",
+    "read_documents",
+    "split_sentences",
+    "train_wordpiece_vocabulary",
+    "write_packed",
+]

@@ -1,0 +1,272 @@
+"""Full sentences packed into sequences of one length, in memory and on disk."""
+
+import contextlib
+import os
+from pathlib import Path
+
+import keras
+import numpy as np
+from tqdm import tqdm
+
+from keras_diet import validation
+from keras_diet.pretraining.text import read_documents, split_sentences
+
+_SENTENCES_PER_CALL = 1024
+
+
+def pack_sentences(documents, tokenizer, sequence_length):
+    """Pack full sentences up to the maximum length (RoBERTa's FULL-SENTENCES).
+
+    Each sequence is `[CLS] s_1 s_2 ... s_k [SEP]` with as many whole sentences, in order, as fit;
+    the sentence that does not fit starts the next one. Where a sequence crosses from one document
+    to the next an extra `[SEP]` stands between them. A sentence longer than
+    `sequence_length - 2` tokens starts a sequence and is cut into full ones, its rest being
+    packed like any sentence. What remains free at the end of a sequence is `[PAD]`.
+
+    No token is lost: the sequences without special tokens, one after the other, are the tokens of
+    all sentences. Memory holds one document and a thousand sentences, whatever the text's size.
+
+    Args:
+        documents: Iterable of documents, each an iterable of lines of text, e.g. what
+            `read_documents` returns. Lines are split with `split_sentences`.
+        tokenizer: A `keras_hub.models.BertTokenizer`, or any KerasHub tokenizer with
+            `cls_token_id`, `sep_token_id` and `pad_token_id`.
+        sequence_length: int. Tokens in a sequence, at least 3. The paper uses 128.
+
+    Returns:
+        An iterator of int32 arrays of shape `(sequence_length,)`.
+
+    Raises:
+        ValueError: If `sequence_length` is less than 3, if `tokenizer` lacks a special token,
+            pads or truncates, or returns strings, or if a document is not an iterable of strings.
+
+    Example:
+
+    ```python
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two", "ran", "."]
+    tokenizer = keras_hub.models.BertTokenizer(vocabulary, lowercase=True)
+    documents = [["One ran. Two ran.", "Two."], ["One."]]
+    for token_ids in keras_diet.pretraining.pack_sentences(documents, tokenizer, 8):
+        print(tokenizer.detokenize(token_ids))
+    # [CLS] one ran . two ran . [SEP]
+    # [CLS] two . [SEP] one . [SEP] [PAD]
+    ```
+
+    References:
+     - [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.2
+     - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), appendix A
+    """
+    sequence_length = validation.positive_int("sequence_length", sequence_length)
+    if sequence_length < 3:
+        raise ValueError(
+            "`sequence_length` must be at least 3, for [CLS], a token and [SEP]. "
+            f"Received: sequence_length={sequence_length}"
+        )
+    _check_tokenizer(tokenizer)
+    sentences = _tokenized(_numbered_sentences(documents), tokenizer)
+    return _packed(sentences, tokenizer, sequence_length)
+
+
+def write_packed(sequences, path, sequence_length, vocabulary_size=None, show_progress=True):
+    """Write sequences of one length to a `.npy` file, one at a time.
+
+    The file is written under a temporary name beside `path` and renamed when it is complete, so
+    that an interrupted run leaves no file that looks finished. `np.load(path, mmap_mode="r")`
+    reads it back without loading it.
+
+    Args:
+        sequences: Iterable of integer arrays of shape `(sequence_length,)`, e.g. what
+            `pack_sentences` returns. Their number need not be known.
+        path: str or path. The file to write; an existing one is replaced.
+        sequence_length: int. Tokens in a sequence.
+        vocabulary_size: int or `None`. If given, larger token ids are refused, and up to 65,536
+            the file is uint16, half the size of int32. Defaults to `None`, which means int32.
+        show_progress: bool. Whether to show a progress bar. Defaults to `True`.
+
+    Returns:
+        The number of sequences written.
+
+    Raises:
+        ValueError: If there are no sequences, if one has another shape, is not of integers or has
+            a token id out of range, or if the folder of `path` does not exist.
+
+    Example:
+
+    ```python
+    sequences = (np.array([2, i, 3]) for i in range(5, 9))
+    keras_diet.pretraining.write_packed(sequences, "tokens.npy", sequence_length=3)  # 4
+    np.load("tokens.npy", mmap_mode="r").shape  # (4, 3)
+    ```
+    """
+    sequence_length = validation.positive_int("sequence_length", sequence_length)
+    dtype, limit = _storage(vocabulary_size)
+    sequences = tqdm(sequences, "Writing", unit=" sequences", disable=not show_progress)
+    with _replacing(path) as file:
+        _write_header(file, dtype, 0, sequence_length)
+        start, count = file.tell(), 0
+        for sequence in sequences:
+            file.write(_row(sequence, sequence_length, dtype, limit))
+            count += 1
+        if count == 0:
+            raise ValueError("`sequences` must hold at least one sequence. Received: none")
+        # NumPy pads the header so that the number of rows can grow in place.
+        file.seek(0)
+        _write_header(file, dtype, count, sequence_length)
+        if file.tell() != start:
+            raise RuntimeError(f"NumPy {np.__version__} wrote a header of another length.")
+    return count
+
+
+def pack_text_files(paths, tokenizer, sequence_length, output_path, show_progress=True):
+    """Tokenize and pack text files into one `.npy` file of token ids, ready for training.
+
+    It is `read_documents`, `pack_sentences` and `write_packed` in a row, and streams throughout.
+
+    Args:
+        paths: str, path or iterable of them. UTF-8 text files.
+        tokenizer: A `keras_hub.models.BertTokenizer` or one like it.
+        sequence_length: int. Tokens in a sequence, at least 3.
+        output_path: str or path. The file to write; an existing one is replaced.
+        show_progress: bool. Whether to show a progress bar. Defaults to `True`.
+
+    Returns:
+        Read-only `np.memmap` of shape `(number of sequences, sequence_length)`; uint16 up to
+        65,536 tokens in the vocabulary, else int32.
+
+    Raises:
+        ValueError: As the three functions do.
+
+    Example:
+
+    ```python
+    from pathlib import Path
+
+    Path("corpus.txt").write_text("One ran. Two ran.\\n\\nTwo.\\n")
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two", "ran", "."]
+    tokenizer = keras_hub.models.BertTokenizer(vocabulary, lowercase=True)
+    token_ids = keras_diet.pretraining.pack_text_files("corpus.txt", tokenizer, 8, "tokens.npy")
+    token_ids.shape  # (2, 8)
+    ```
+    """
+    sequences = pack_sentences(read_documents(paths), tokenizer, sequence_length)
+    vocabulary_size = tokenizer.vocabulary_size()
+    write_packed(sequences, output_path, sequence_length, vocabulary_size, show_progress)
+    return np.load(output_path, mmap_mode="r")
+
+
+def _check_tokenizer(tokenizer):
+    for name in ("cls_token_id", "sep_token_id", "pad_token_id"):
+        if getattr(tokenizer, name, None) is None:
+            raise ValueError(f"`tokenizer` must have a `{name}`. Received: tokenizer={tokenizer!r}")
+    if getattr(tokenizer, "sequence_length", None) is not None:
+        raise ValueError(
+            "`tokenizer` must not pad or truncate. Received: a tokenizer with sequence_length="
+            f"{tokenizer.sequence_length}. Build it without `sequence_length`."
+        )
+    dtype = keras.backend.standardize_dtype(getattr(tokenizer, "compute_dtype", "int32"))
+    if not keras.backend.is_int_dtype(dtype):
+        raise ValueError(
+            f"`tokenizer` must return integers. Received: a tokenizer with dtype={dtype!r}"
+        )
+
+
+def _numbered_sentences(documents):
+    for number, lines in enumerate(documents):
+        if isinstance(lines, str):
+            raise ValueError(
+                "`documents` must hold documents, which are lists of lines. "
+                f"Received: the string {lines[:50]!r}"
+            )
+        for line in lines:
+            for sentence in split_sentences(line):
+                yield number, sentence
+
+
+def _tokenized(sentences, tokenizer):
+    for batch in _batches(sentences, _SENTENCES_PER_CALL):
+        numbers, texts = zip(*batch, strict=True)
+        yield from zip(numbers, tokenizer(list(texts)), strict=True)
+
+
+def _batches(items, size):
+    batch = []
+    for item in items:
+        batch.append(item)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _packed(sentences, tokenizer, length):
+    size = length - 2
+    content, current = [], None
+    for document, tokens in sentences:
+        if len(tokens) == 0:
+            continue
+        separator = [tokenizer.sep_token_id] if content and document != current else []
+        current = document
+        if len(content) + len(separator) + len(tokens) > size:
+            if content:
+                yield _sequence(content, tokenizer, length)
+            content, separator = [], []
+        cut = len(tokens) // size * size
+        for start in range(0, cut, size):
+            yield _sequence(tokens[start : start + size], tokenizer, length)
+        content = [*content, *separator, *tokens[cut:]]
+    if content:
+        yield _sequence(content, tokenizer, length)
+
+
+def _sequence(content, tokenizer, length):
+    sequence = np.full(length, tokenizer.pad_token_id, dtype="int32")
+    sequence[: len(content) + 2] = [tokenizer.cls_token_id, *content, tokenizer.sep_token_id]
+    return sequence
+
+
+def _storage(vocabulary_size):
+    if vocabulary_size is None:
+        return np.dtype("int32"), 2**31
+    vocabulary_size = validation.positive_int("vocabulary_size", vocabulary_size)
+    return np.dtype("uint16" if vocabulary_size <= 2**16 else "int32"), vocabulary_size
+
+
+@contextlib.contextmanager
+def _replacing(path):
+    path = Path(path)
+    if path.is_dir() or not path.parent.is_dir():
+        raise ValueError(
+            f"The file to write must have a name in an existing folder. Received: {str(path)!r}"
+        )
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write_header(file, dtype, count, length):
+    header = {
+        "descr": np.lib.format.dtype_to_descr(dtype),
+        "fortran_order": False,
+        "shape": (count, length),
+    }
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+def _row(sequence, length, dtype, limit):
+    row = np.asarray(sequence)
+    if row.shape != (length,) or row.dtype.kind not in "iu":
+        raise ValueError(
+            f"`sequences` must hold integer arrays of shape ({length},). "
+            f"Received: shape={row.shape}, dtype={row.dtype}"
+        )
+    if row.min() < 0 or row.max() >= limit:
+        raise ValueError(
+            f"`sequences` must hold token ids in [0, {limit}). "
+            f"Received ids from {row.min()} to {row.max()}."
+        )
+    return row.astype(dtype).tobytes()

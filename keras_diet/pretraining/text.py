@@ -1,0 +1,148 @@
+"""Plain text in: files to documents, paragraphs to sentences."""
+
+import os
+import re
+from pathlib import Path
+
+# A file without a blank line is one document. Beyond this many lines it is handed on in parts, so
+# that memory stays bounded whatever the file; an article or a chapter never gets there.
+_MAX_DOCUMENT_LINES = 100_000
+
+# An end mark, with the quotes and brackets that close after it. A full stop after a lone letter
+# ("J. Smith", "U.S.") or after a title ends nothing; Chinese and Japanese put no space after one.
+_SENTENCE_END = re.compile(
+    r"""
+    (?<!\b[^\W\d_]) (?<!\bDr) (?<!\bMr) (?<!\bMs) (?<!\bSt) (?<!\bMrs) (?<!\bProf)
+    [.!?…]+ ["'”’»)\]]* (?=\s)
+    | [。！？]+ ["'”’»)\]」』）]*
+    """,  # noqa: RUF001
+    re.VERBOSE,
+)
+
+_NEXT_CHARACTER = re.compile(r"\s*(.?)", re.DOTALL)
+
+
+def read_documents(paths):
+    """Stream the documents of UTF-8 text files, in the order of the files.
+
+    A file whose first non-blank line starts with `<doc ` is read as WikiExtractor writes it:
+    `<doc ...>` and `</doc>` lines separate documents and are dropped, blank lines mean nothing.
+    In any other file blank lines separate documents. A document never spans two files.
+
+    One line is one paragraph. Each run of white space in it becomes one space: KerasHub's
+    WordPiece splits at ASCII white space only and turns `"10\\u00a0km"` (a no-break space) into
+    one `[UNK]`. Nothing else is changed.
+
+    One document at a time is in memory. A document of more than 100,000 lines is handed on in
+    parts of that many lines.
+
+    Args:
+        paths: str, path or iterable of them. The files, read in this order.
+
+    Returns:
+        An iterator of documents, each a list of non-empty lines (`str`).
+
+    Raises:
+        ValueError: If no path is given or one is not a file, immediately; while reading, if a
+            line is not UTF-8, or if all files end without a document.
+
+    Example:
+
+    ```python
+    from pathlib import Path
+
+    Path("corpus.txt").write_text("Newton\\nA physicist.\\n\\nOpticks\\nA book.\\n")
+    for document in keras_diet.pretraining.read_documents("corpus.txt"):
+        print(document)  # ["Newton", "A physicist."], then ["Opticks", "A book."]
+    ```
+
+    References:
+     - [WikiExtractor](https://github.com/attardi/wikiextractor)
+    """
+    return _documents(_checked_paths(paths))
+
+
+def split_sentences(text):
+    """Split a paragraph into sentences, approximately.
+
+    A sentence ends at `.`, `!`, `?` or `…`, with closing quotes and brackets, before white space;
+    or at `。`, `！` or `？` anywhere. It does not end before a lower-case letter, after a single
+    letter (`J. Smith`) or after one of a few titles (`Dr. No`). Sentences are only the unit of
+    packing, so a wrong split costs nothing but a place where a sequence may end.
+
+    Args:
+        text: str. A paragraph.
+
+    Returns:
+        List of non-empty sentences. They hold every character of `text` in order, except the
+        white space between them.
+
+    Raises:
+        ValueError: If `text` is not a string.
+
+    Example:
+
+    ```python
+    keras_diet.pretraining.split_sentences('"Who is it?" It was J. Smith. He left.')
+    # ['"Who is it?"', 'It was J. Smith.', 'He left.']
+    ```
+    """
+    if not isinstance(text, str):
+        raise ValueError(f"`text` must be a string. Received: {text!r} of type {type(text)}")
+    ends = [end.end() for end in _SENTENCE_END.finditer(text)]
+    ends = [end for end in ends if not _NEXT_CHARACTER.match(text, end)[1].islower()]
+    starts = [0, *ends]
+    sentences = [text[start:end].strip() for start, end in zip(starts, [*ends, None], strict=True)]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _checked_paths(paths):
+    paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    if not paths:
+        raise ValueError("`paths` must name at least one text file. Received: paths=[]")
+    for path in paths:
+        if not Path(path).is_file():
+            kind = "is a directory" if Path(path).is_dir() else "does not exist"
+            raise ValueError(f"`paths` must name text files. Received: {str(path)!r}, which {kind}")
+    return paths
+
+
+def _documents(paths):
+    empty = True
+    for path in paths:
+        for document in _file_documents(path):
+            empty = False
+            yield document
+    if empty:
+        names = ", ".join(map(str, paths))
+        raise ValueError(f"Empty training text: `paths` hold no line of text. Received: {names}")
+
+
+def _file_documents(path):
+    marked = None
+    document = []
+    for line in _lines(path):
+        if marked is None and line:
+            marked = line.startswith("<doc ")
+        is_mark = bool(marked) and (line.startswith("<doc ") or line == "</doc>")
+        is_end = is_mark or not (line or marked)
+        if document and (is_end or len(document) == _MAX_DOCUMENT_LINES):
+            yield document
+            document = []
+        if line and not is_mark:
+            document.append(line)
+    if document:
+        yield document
+
+
+def _lines(path):
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"`paths` must name UTF-8 files. Received: {str(path)!r}, where line {number} "
+                    f"is not UTF-8 at its byte {error.start} ({error.reason})"
+                ) from error
+            yield " ".join(text.split())

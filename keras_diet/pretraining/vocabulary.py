@@ -1,0 +1,157 @@
+"""A WordPiece vocabulary for KerasHub's tokenizer, trained with the `tokenizers` package."""
+
+import collections
+
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tqdm import tqdm
+
+from keras_diet import validation
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def train_wordpiece_vocabulary(
+    texts,
+    vocabulary_size,
+    lowercase=True,
+    special_tokens=SPECIAL_TOKENS,
+    min_frequency=2,
+    show_progress=True,
+    *,
+    strip_accents=False,
+    limit_alphabet=1000,
+):
+    """Train a WordPiece vocabulary for `keras_hub.tokenizers.WordPieceTokenizer`.
+
+    Words are split as that tokenizer does it (white space, punctuation, each ideograph apart) and
+    folded with `lowercase=True` (NFKC and lower case), so that what is trained is what will be
+    looked up, but for rare characters such as the German sharp s. Starting from single characters,
+    the two adjacent pieces that occur together most often become a new piece until the vocabulary
+    is full. Pieces inside a word start with `##`.
+
+    The result depends on nothing but the arguments. Only the distinct words and their counts are
+    held in memory.
+
+    Args:
+        texts: Iterable of str. Text of any length, e.g. the lines of documents.
+        vocabulary_size: int. Largest number of tokens, special tokens included. Small texts give
+            fewer. The paper uses 30,000.
+        lowercase: bool. Whether words are case-folded. Give the tokenizer the same value.
+            Defaults to `True`.
+        special_tokens: Sequence of str. Tokens with the first ids, in this order. It must hold
+            `[UNK]` and start with `[PAD]`, since KerasHub pads with id 0 in places.
+            Defaults to `("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")`.
+        min_frequency: int. How often a pair of pieces must occur to become a piece.
+            Defaults to `2`.
+        show_progress: bool. Whether to print progress. Defaults to `True`.
+        strip_accents: bool. Whether accents are removed. Give the tokenizer the same value
+            (`BertTokenizer` keeps them). Defaults to `False`.
+        limit_alphabet: int. Number of characters to keep, the most frequent ones; a word with
+            another one is left out here and becomes `[UNK]` there. Chinese needs some 20,000.
+            Defaults to `1000`.
+
+    Returns:
+        List of tokens; the position of a token is its id.
+
+    Raises:
+        ValueError: If `vocabulary_size` has no room for special tokens and alphabet, if
+            `special_tokens` do not fit KerasHub, if an argument has the wrong type, or if `texts`
+            holds no word.
+
+    Example:
+
+    ```python
+    texts = ["The quick brown fox.", "The quick red fox."]
+    vocabulary = keras_diet.pretraining.train_wordpiece_vocabulary(texts, vocabulary_size=100)
+    tokenizer = keras_hub.models.BertTokenizer(vocabulary, lowercase=True)
+    tokenizer.detokenize(tokenizer("The brown fox."))  # "the brown fox ."
+    ```
+
+    References:
+     - [Schuster and Nakajima, 2012](https://research.google/pubs/pub37842/)
+     - [Devlin et al., 2019](https://aclanthology.org/N19-1423/)
+    """
+    vocabulary_size = validation.positive_int("vocabulary_size", vocabulary_size)
+    min_frequency = validation.positive_int("min_frequency", min_frequency)
+    limit_alphabet = validation.positive_int("limit_alphabet", limit_alphabet)
+    special_tokens = _checked_special_tokens(special_tokens)
+    words = _count_words(_checked_texts(texts, show_progress), lowercase, strip_accents)
+    if not words:
+        raise ValueError("Empty training text: `texts` must hold at least one word.")
+    alphabet = _alphabet(words, limit_alphabet)
+    pieces = _single_characters(words, alphabet)
+    if len(special_tokens) + len(pieces) > vocabulary_size:
+        raise ValueError(
+            "`vocabulary_size` must have room for the special tokens and for each character at "
+            f"the start of and inside words, here {len(special_tokens)} + {len(pieces)}. "
+            f"Received: vocabulary_size={vocabulary_size}. Raise it or lower "
+            f"`limit_alphabet={limit_alphabet}`."
+        )
+    words = {word: count for word, count in words.items() if alphabet.issuperset(word)}
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocabulary_size,
+        min_frequency=min_frequency,
+        # The trainer numbers pieces in the order of a hash map, which differs between runs and
+        # decides ties. Pieces listed here keep their order.
+        special_tokens=special_tokens + pieces,
+        show_progress=show_progress,
+    )
+    return _train(words, trainer)
+
+
+def _checked_special_tokens(special_tokens):
+    tokens = [special_tokens] if isinstance(special_tokens, str) else list(special_tokens)
+    if tokens[:1] != ["[PAD]"] or "[UNK]" not in tokens or len(set(tokens)) < len(tokens):
+        raise ValueError(
+            "`special_tokens` must start with '[PAD]', hold '[UNK]' and have no duplicates. "
+            f"Received: special_tokens={special_tokens!r}"
+        )
+    return tokens
+
+
+def _checked_texts(texts, show_progress):
+    if isinstance(texts, str):
+        raise ValueError(f"`texts` must be an iterable of strings. Received: {texts[:50]!r}")
+    for text in tqdm(texts, "Counting words", unit=" texts", disable=not show_progress):
+        if not isinstance(text, str):
+            raise ValueError(f"`texts` must hold strings. Received: {text!r} of type {type(text)}")
+        yield text
+
+
+def _count_words(texts, lowercase, strip_accents):
+    steps = [normalizers.BertNormalizer(lowercase=False, strip_accents=strip_accents)]
+    if lowercase:
+        steps += [normalizers.NFKC(), normalizers.Lowercase()]
+    normalizer, splitter = normalizers.Sequence(steps), pre_tokenizers.BertPreTokenizer()
+    counts = collections.Counter()
+    for text in texts:
+        words = splitter.pre_tokenize_str(normalizer.normalize_str(text))
+        counts.update(word for word, _ in words)
+    return counts
+
+
+def _alphabet(words, limit):
+    counts = collections.Counter()
+    for word, count in words.items():
+        for character in word:
+            counts[character] += count
+    return set(sorted(counts, key=lambda character: (-counts[character], character))[:limit])
+
+
+def _single_characters(words, alphabet):
+    inside = {character for word in words if len(word) > 1 for character in word}
+    return sorted(alphabet) + [f"##{character}" for character in sorted(alphabet & inside)]
+
+
+def _train(words, trainer):
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("\n", "removed")
+    tokenizer.train_from_iterator(_repeated(words), trainer)
+    ids = tokenizer.get_vocab()
+    return sorted(ids, key=ids.get)
+
+
+def _repeated(words, most=1000):
+    for word, count in sorted(words.items()):
+        for start in range(0, count, most):
+            yield "\n".join([word] * min(most, count - start))

@@ -1,0 +1,97 @@
+"""BERT's learning rate schedule."""
+
+import math
+import numbers
+
+import keras
+from keras import ops
+
+from keras_diet import validation
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Learning rate that rises linearly to its peak and then falls linearly to zero.
+
+    With `T = total_steps` and `W = round(warmup_proportion * T)`, at most `T - 1`, step
+    `s = 0, 1, ...` has the learning rate
+
+        peak_learning_rate * min((s + 1) / W, (T - s) / (T - W))
+
+    so the first step is `peak / W` and not a step of size zero, the peak is reached at the end
+    of the warm-up, and the rate is 0 from step `T` on. Without warm-up (`W = 0`) it only falls.
+
+    Args:
+        peak_learning_rate: float. Largest learning rate. The paper pretrains with 0.0018 at
+            batch size 4096.
+        total_steps: int. Number of optimizer steps in the whole training.
+        warmup_proportion: float in [0, 1). Part of `total_steps` to warm up. Defaults to
+            `0.025`, the paper's for pretraining; it fine-tunes with 0.1.
+        name: str. Defaults to `"WarmupLinearDecay"`.
+
+    Call arguments:
+        step: int or scalar tensor. Number of optimizer steps made before this one.
+
+    Returns:
+        Scalar float32 tensor, the learning rate.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Example:
+
+    ```python
+    schedule = keras_diet.pretraining.WarmupLinearDecay(0.0018, total_steps=500_000)
+    float(schedule(12_500))  # 0.0018
+    optimizer = keras.optimizers.AdamW(schedule, weight_decay=0.01)
+    ```
+
+    References:
+     - [Devlin et al., 2019](https://aclanthology.org/N19-1423/), appendix A.2
+     - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), table 7
+    """
+
+    def __init__(
+        self,
+        peak_learning_rate,
+        total_steps,
+        warmup_proportion=0.025,
+        name="WarmupLinearDecay",
+    ):
+        super().__init__()
+        if not _is_number(peak_learning_rate) or not 0 < peak_learning_rate < math.inf:
+            raise ValueError(
+                "`peak_learning_rate` must be a positive number. "
+                f"Received: peak_learning_rate={peak_learning_rate!r}"
+            )
+        if not _is_number(warmup_proportion) or not 0 <= warmup_proportion < 1:
+            raise ValueError(
+                "`warmup_proportion` must lie in [0, 1). "
+                f"Received: warmup_proportion={warmup_proportion!r}"
+            )
+        self.peak_learning_rate = float(peak_learning_rate)
+        self.total_steps = validation.positive_int("total_steps", total_steps)
+        self.warmup_proportion = float(warmup_proportion)
+        self.name = name
+        self.warmup_steps = min(round(warmup_proportion * total_steps), total_steps - 1)
+
+    def __call__(self, step):
+        """Return the learning rate of a step."""
+        step = ops.cast(step, "float32")
+        rate = (self.total_steps - step) / (self.total_steps - self.warmup_steps)
+        if self.warmup_steps:
+            rate = ops.minimum((step + 1) / self.warmup_steps, rate)
+        return self.peak_learning_rate * ops.maximum(rate, 0.0)
+
+    def get_config(self):
+        """Return the constructor's arguments."""
+        return {
+            "peak_learning_rate": self.peak_learning_rate,
+            "total_steps": self.total_steps,
+            "warmup_proportion": self.warmup_proportion,
+            "name": self.name,
+        }
+
+
+def _is_number(value):
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)

@@ -1,0 +1,22 @@
+import os
+from pathlib import Path
+
+import keras_hub
+import pytest
+
+SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+@pytest.fixture
+def tokenizer():
+    """29 tokens: the special ones, the words aa...ww and the full stop."""
+    words = [2 * chr(code) for code in range(ord("a"), ord("x"))]
+    return keras_hub.models.BertTokenizer([*SPECIAL_TOKENS, *words, "."], lowercase=True)
+
+
+@pytest.fixture
+def wikipedia():
+    folder = os.environ.get("KERAS_DIET_DATA")
+    if not folder or not (Path(folder) / "enwiki_2015").is_dir():
+        pytest.skip("needs KERAS_DIET_DATA, the folder that holds enwiki_2015")
+    return Path(folder) / "enwiki_2015"

@@ -1,0 +1,314 @@
+import itertools
+import sys
+
+import grain
+import keras
+import keras_hub
+import numpy as np
+import pytest
+
+from keras_diet.pretraining import as_tf_dataset, masked_lm_dataset
+
+LENGTH = 11
+
+
+@pytest.fixture
+def sequences():
+    """23 sequences that differ in their first token."""
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(5, 29, (23, LENGTH))
+    tokens[:, 0], tokens[:, 1], tokens[:, -1] = 2, np.arange(5, 28), 3
+    return tokens
+
+
+def restored(batches):
+    """The sequences of batches as they were before masking, and where they were masked."""
+    tokens, positions = [], []
+    for features, labels, weight in batches:
+        for row in range(len(labels)):
+            used = features["mask_positions"][row][weight[row] == 1]
+            sequence = features["token_ids"][row].copy()
+            sequence[used] = labels[row][weight[row] == 1]
+            tokens.append(sequence.tolist())
+            positions.append(used.tolist())
+    return tokens, positions
+
+
+def equal(first, second):
+    leaves = zip(keras.tree.flatten(first), keras.tree.flatten(second), strict=True)
+    return all(np.array_equal(a, b) for a, b in leaves)
+
+
+@pytest.fixture(scope="module")
+def compiled_masked_lm():
+    backbone = keras_hub.models.BertBackbone(29, 1, 2, 8, 8, max_sequence_length=LENGTH)
+    model = keras_hub.models.BertMaskedLM(backbone, preprocessor=None)
+    loss = keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, reduction="mean_with_sample_weight"
+    )
+    model.compile(keras.optimizers.Adam(0.01), loss=loss, weighted_metrics=[])
+    return model, model.get_weights()
+
+
+@pytest.fixture
+def masked_lm(compiled_masked_lm):
+    """A small task with its first weights; compiled once, which is what takes time."""
+    model, weights = compiled_masked_lm
+    model.set_weights(weights)
+    return model
+
+
+class CountSteps(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.steps = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.steps += 1
+
+
+def test_one_epoch_holds_every_sequence_once(sequences, tokenizer):
+    dataset = masked_lm_dataset(sequences, tokenizer, 5, drop_remainder=False)
+    assert isinstance(dataset, grain.MapDataset)
+    assert len(dataset) == 5
+    tokens, _ = restored(dataset)
+    assert tokens != sequences.tolist()
+    assert sorted(tokens) == sorted(sequences.tolist())
+    assert [len(labels) for _, labels, _ in dataset] == [5, 5, 5, 5, 3]
+
+
+def test_remainder_is_dropped_and_differs_between_epochs(sequences, tokenizer):
+    dataset = masked_lm_dataset(sequences, tokenizer, 5, repeat=True)
+    epochs = [restored(dataset[i] for i in range(4 * e, 4 * e + 4))[0] for e in range(6)]
+    assert all(len({tuple(tokens) for tokens in epoch}) == 20 for epoch in epochs)
+    seen = {tuple(tokens) for epoch in epochs for tokens in epoch}
+    assert len(seen) == 23
+
+
+def test_without_end_and_remainder_batches_cross_epochs(sequences, tokenizer):
+    dataset = masked_lm_dataset(sequences, tokenizer, 5, repeat=True, drop_remainder=False)
+    tokens, _ = restored(dataset[i] for i in range(23))
+    assert len(tokens) == 5 * 23
+    for epoch in range(5):
+        assert sorted(tokens[23 * epoch : 23 * (epoch + 1)]) == sorted(sequences.tolist())
+
+
+def test_without_end_a_batch_may_be_larger_than_the_data(sequences, tokenizer):
+    dataset = masked_lm_dataset(sequences, tokenizer, 50, repeat=True, drop_remainder=False)
+    assert dataset[0][1].shape[0] == 50
+
+
+def test_same_seed_same_batches_other_seed_others(sequences, tokenizer):
+    def batches(seed):
+        return [*itertools.islice(masked_lm_dataset(sequences, tokenizer, 5, seed=seed), 4)]
+
+    assert equal(batches(3), batches(3))
+    assert restored(batches(3))[0] != restored(batches(4))[0]
+
+    def masks(seed):
+        return restored(masked_lm_dataset(sequences, tokenizer, 5, seed=seed, shuffle=False))[1]
+
+    assert masks(3) != masks(4)
+
+
+def test_second_epoch_has_another_order_and_other_masks(sequences, tokenizer):
+    dataset = masked_lm_dataset(sequences, tokenizer, 23, repeat=True)
+    assert len(dataset) == sys.maxsize
+    (first, first_masks), (second, second_masks) = restored([dataset[0]]), restored([dataset[1]])
+    assert first != second
+    assert sorted(first) == sorted(second)
+    by_sequence = dict(zip(map(tuple, first), first_masks, strict=True))
+    same = [
+        by_sequence[tuple(tokens)] == mask
+        for tokens, mask in zip(second, second_masks, strict=True)
+    ]
+    assert sum(same) < 8
+
+
+def test_validation_has_the_same_masks_in_each_pass(sequences, tokenizer):
+    dataset = masked_lm_dataset(sequences, tokenizer, 4, shuffle=False, drop_remainder=False)
+    assert restored(dataset)[0] == sequences.tolist()
+    assert equal(list(dataset), list(dataset))
+    # This is what `fit` of a KerasHub task makes of `validation_data`.
+    repeated = list(dataset.repeat(2))
+    assert equal(repeated[:6], repeated[6:])
+    assert not equal(dataset[0], dataset[1])
+
+
+def test_repeating_a_shuffled_epoch_goes_on_to_new_epochs(sequences, tokenizer):
+    dataset = masked_lm_dataset(sequences, tokenizer, 5)
+    endless = masked_lm_dataset(sequences, tokenizer, 5, repeat=True)
+    assert equal(list(dataset.repeat(2)), [endless[i] for i in range(8)])
+
+
+@pytest.mark.parametrize("drop_remainder", [True, False])
+def test_training_resumes_exactly(sequences, tokenizer, drop_remainder):
+    dataset = masked_lm_dataset(sequences, tokenizer, 5, repeat=True, drop_remainder=drop_remainder)
+    resumed = dataset[7:].repeat()
+    assert len(resumed) == sys.maxsize
+    assert equal([resumed[i] for i in range(9)], [dataset[i + 7] for i in range(9)])
+    assert equal(list(dataset[7:11]), [dataset[i] for i in range(7, 11)])
+
+
+def test_threads_change_nothing(sequences, tokenizer):
+    dataset = masked_lm_dataset(sequences, tokenizer, 5, repeat=True)
+    options = grain.ReadOptions(num_threads=4, prefetch_buffer_size=16)
+    threaded = [*itertools.islice(dataset.to_iter_dataset(options), 40)]
+    assert equal(threaded, [dataset[i] for i in range(40)])
+
+
+def test_masks_follow_the_arguments(sequences, tokenizer):
+    dataset = masked_lm_dataset(
+        sequences,
+        tokenizer,
+        23,
+        mask_selection_rate=1.0,
+        mask_selection_length=8,
+        mask_token_rate=1.0,
+        random_token_rate=0.0,
+    )
+    features, labels, weight = dataset[0]
+    assert labels.shape == weight.shape == features["mask_positions"].shape == (23, 8)
+    assert (weight == 1).all()
+    assert ((features["token_ids"] == tokenizer.mask_token_id).sum(axis=1) == 8).all()
+    default = masked_lm_dataset(sequences, tokenizer, 23)[0]
+    assert default[1].shape == (23, 2)
+
+
+def test_memory_maps_are_read_when_needed(sequences, tokenizer, tmp_path):
+    np.save(tmp_path / "tokens.npy", sequences.astype("uint16"))
+    mapped = np.load(tmp_path / "tokens.npy", mmap_mode="r")
+    dataset = masked_lm_dataset(mapped, tokenizer, 5)
+    assert equal(list(dataset), list(masked_lm_dataset(sequences, tokenizer, 5)))
+    assert type(dataset[0][0]["token_ids"]) is np.ndarray
+
+
+@pytest.mark.parametrize("kind", ["grain", "tf"])
+def test_keras_hub_task_trains(sequences, tokenizer, masked_lm, kind):
+    if kind == "tf":
+        pytest.importorskip("tensorflow")
+    convert = as_tf_dataset if kind == "tf" else lambda dataset: dataset
+    train = convert(masked_lm_dataset(sequences, tokenizer, 6, repeat=True)[:6])
+    valid = convert(masked_lm_dataset(sequences, tokenizer, 6, shuffle=False))
+    counter = CountSteps()
+    history = masked_lm.fit(
+        train,
+        steps_per_epoch=3,
+        epochs=2,
+        validation_data=valid,
+        verbose=0,
+        callbacks=[counter],
+    ).history
+    assert counter.steps == 6
+    assert history["val_loss"][-1] < history["val_loss"][0]
+    # The masks are the same in each epoch: evaluating again gives the last epoch's loss.
+    loss = masked_lm.evaluate(valid, verbose=0)
+    np.testing.assert_allclose(loss, history["val_loss"][-1], rtol=1e-4)
+
+
+def test_one_epoch_dataset_trains_for_several(sequences, tokenizer, masked_lm):
+    counter = CountSteps()
+    dataset = masked_lm_dataset(sequences, tokenizer, 6)
+    masked_lm.fit(dataset, epochs=2, verbose=0, callbacks=[counter])
+    assert counter.steps == 6
+
+
+def test_resumed_training_fits(sequences, tokenizer, masked_lm):
+    counter = CountSteps()
+    dataset = masked_lm_dataset(sequences, tokenizer, 6, repeat=True)[5:].repeat()
+    masked_lm.fit(dataset, steps_per_epoch=2, epochs=2, verbose=0, callbacks=[counter])
+    assert counter.steps == 4
+
+
+@pytest.mark.parametrize("drop_remainder, batch_size", [(True, 5), (False, None)])
+def test_tf_dataset_is_the_same_with_static_shapes(
+    sequences, tokenizer, drop_remainder, batch_size
+):
+    pytest.importorskip("tensorflow")
+    dataset = masked_lm_dataset(sequences, tokenizer, 5, drop_remainder=drop_remainder)
+    tf_dataset = as_tf_dataset(dataset)
+    features, labels, weight = tf_dataset.element_spec
+    assert features["token_ids"].shape == (batch_size, LENGTH)
+    assert features["padding_mask"].dtype == "bool"
+    assert labels.shape == weight.shape == features["mask_positions"].shape == (batch_size, 2)
+    assert int(tf_dataset.cardinality()) == len(dataset)
+    for _ in range(2):
+        assert equal(list(tf_dataset.as_numpy_iterator()), list(dataset))
+
+
+@pytest.mark.parametrize("drop_remainder", [True, False])
+def test_tf_dataset_without_end(sequences, tokenizer, drop_remainder):
+    tf = pytest.importorskip("tensorflow")
+    dataset = masked_lm_dataset(sequences, tokenizer, 5, repeat=True, drop_remainder=drop_remainder)
+    for start, part in [(0, dataset), (3, dataset[3:].repeat())]:
+        tf_dataset = as_tf_dataset(part)
+        assert tf_dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+        assert tf_dataset.element_spec[1].shape == (5, 2)
+        batches = list(tf_dataset.take(9).as_numpy_iterator())
+        assert equal(batches, [dataset[start + i] for i in range(9)])
+
+
+def test_tf_dataset_needs_tensorflow(sequences, tokenizer, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    with pytest.raises(ImportError, match="`as_tf_dataset` needs TensorFlow"):
+        as_tf_dataset(masked_lm_dataset(sequences, tokenizer, 5))
+
+
+def test_tf_dataset_takes_grain_datasets_only(sequences):
+    with pytest.raises(ValueError, match=r"`dataset` must be a non-empty `grain.MapDataset`"):
+        as_tf_dataset(sequences)
+    with pytest.raises(ValueError, match=r"`dataset` must be a non-empty `grain.MapDataset`"):
+        as_tf_dataset(grain.MapDataset.source([]))
+
+
+@pytest.mark.parametrize("shape", [(), (23,), (23, LENGTH, 1)])
+def test_token_ids_of_wrong_rank(tokenizer, shape):
+    with pytest.raises(ValueError, match=r"`token_ids` must be .* shape \(N, L\)"):
+        masked_lm_dataset(np.full(shape, 5), tokenizer, 2)
+
+
+@pytest.mark.parametrize("tokens", [np.ones((4, 5)), [[5, 5]], None])
+def test_token_ids_of_wrong_type(tokenizer, tokens):
+    with pytest.raises(ValueError, match="`token_ids` must be a NumPy array of integers"):
+        masked_lm_dataset(tokens, tokenizer, 2)
+
+
+def test_token_ids_of_another_vocabulary(sequences, tokenizer):
+    sequences[3, 4] = 29
+    with pytest.raises(ValueError, match=r"`token_ids` must lie in .*\[0, 29\)"):
+        masked_lm_dataset(sequences, tokenizer, 5)
+
+
+def test_token_ids_of_another_vocabulary_beyond_the_first_rows(tokenizer):
+    tokens = np.full((2000, 5), 5)
+    tokens[1999] = 29
+    dataset = masked_lm_dataset(tokens, tokenizer, 1000, shuffle=False)
+    assert dataset[0][1].shape == (1000, 1)
+    with pytest.raises(ValueError, match=r"`token_ids` must lie in .*\[0, 29\)"):
+        dataset[1]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"batch_size": 24}, "`batch_size` must not exceed .*batch_size=24, 23 sequences"),
+        ({"batch_size": 0}, "`batch_size` must be a positive integer"),
+        ({"batch_size": 0, "repeat": True, "drop_remainder": False}, "`batch_size` must be a pos"),
+        ({"seed": -1}, "`seed` must be an integer"),
+        ({"seed": 2**32}, "`seed` must be an integer"),
+        ({"seed": None}, "`seed` must be an integer"),
+        ({"mask_selection_rate": 2}, "`mask_selection_rate` must lie in"),
+        ({"mask_token_rate": 1.5}, "`mask_token_rate` must lie in"),
+        ({"mask_token_rate": 0.95}, "must sum to at most 1"),
+        ({"mask_selection_length": 0}, "`mask_selection_length` must be a positive"),
+    ],
+)
+def test_bad_arguments(sequences, tokenizer, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        masked_lm_dataset(sequences, tokenizer, **{"batch_size": 5, **arguments})
+
+
+def test_tokenizers_without_a_mask_are_refused(sequences):
+    plain = keras_hub.tokenizers.WordPieceTokenizer(["[UNK]", "a"])
+    with pytest.raises(ValueError, match="`tokenizer` must have `mask_token_id`"):
+        masked_lm_dataset(sequences, plain, 5)

@@ -1,0 +1,163 @@
+import keras_hub
+import pytest
+
+from keras_diet.pretraining import read_documents, split_sentences, train_wordpiece_vocabulary
+from keras_diet.pretraining.vocabulary import SPECIAL_TOKENS, _count_words
+
+TEXTS = ["The lowest of the low is lower than the newest.", "New words widen the widest view."] * 3
+
+STRINGS = [
+    "Plain words, punctuation; and 3.14 (numbers)!",
+    "GROSS naïve, café: Ångström",
+    "ﬁne ﬂuﬀ x²",
+    "漢字とかな 中文。混在abc文字",
+    "tab\tnew\nline",
+    "a+b=c $5 €5 x×y ~z^w |v| `q` «quoted» “curly” — dash",  # noqa: RUF001
+    "[CLS] is [text] here [SEP]",
+]
+
+
+def train(texts, size=200, **kwargs):
+    return train_wordpiece_vocabulary(texts, size, show_progress=False, **kwargs)
+
+
+def hub_words(strings, words, **kwargs):
+    """The tokenizer's words: with all of them in the vocabulary, its tokens are words."""
+    vocabulary = ["[UNK]", *sorted(words)]
+    tokenizer = keras_hub.tokenizers.WordPieceTokenizer(vocabulary, dtype="string", **kwargs)
+    return [word for tokens in tokenizer(list(strings)) for word in tokens]
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("string", STRINGS)
+def test_words_are_those_of_the_tokenizer(string, lowercase):
+    counts = _count_words([string], lowercase, strip_accents=False)
+    found = hub_words([string], counts, lowercase=lowercase)
+    assert "[UNK]" not in found
+    assert dict(counts) == {word: found.count(word) for word in found}
+
+
+def test_words_of_wikipedia_are_those_of_the_tokenizer(wikipedia):
+    documents = read_documents(wikipedia / "valid" / "AB_wiki_95.txt")
+    lines = [line for document in documents for line in document][:1500]
+    counts = _count_words(lines, lowercase=True, strip_accents=False)
+    found = hub_words(lines, counts, lowercase=True)
+    # All but a handful: KerasHub folds characters after it has split, and some folding adds spaces.
+    assert found.count("[UNK]") <= 5
+    assert abs(counts.total() - len(found)) <= 5
+
+
+def test_held_out_wikipedia_has_few_unknown_tokens(wikipedia):
+    def sentences(name):
+        for document in read_documents(wikipedia / name):
+            for line in document:
+                yield from split_sentences(line)
+
+    tokens = train(sentences("train/AA_wiki_00.txt"), 5000)
+    assert len(tokens) == len(set(tokens)) == 5000
+    tokenizer = keras_hub.models.BertTokenizer(tokens, lowercase=True)
+    held_out = list(sentences("valid/AB_wiki_95.txt"))[:1500]
+    tokens = [token for tokens in tokenizer(held_out) for token in tokens]
+    assert tokens.count(tokenizer.token_to_id("[UNK]")) < 0.001 * len(tokens)
+    words = sum(_count_words(held_out, True, False).values())
+    assert len(tokens) < 1.7 * words
+
+
+def test_special_tokens_come_first_in_their_order():
+    assert train(TEXTS)[:5] == list(SPECIAL_TOKENS)
+    assert SPECIAL_TOKENS[0] == "[PAD]"
+    assert train(TEXTS, special_tokens=["[PAD]", "<m>", "[UNK]"])[:3] == ["[PAD]", "<m>", "[UNK]"]
+
+
+def test_frequent_words_become_tokens_and_pieces_inside_words_are_marked():
+    tokens = train(TEXTS)
+    assert {"the", "low", "new", "##est"} <= set(tokens)
+    assert "The" not in tokens
+    assert "The" in train(TEXTS, lowercase=False)
+
+
+def test_every_training_word_can_be_tokenized():
+    tokenizer = keras_hub.models.BertTokenizer(train(STRINGS * 2, 1000), lowercase=True)
+    unknown = tokenizer.token_to_id("[UNK]")
+    assert all(unknown not in ids for ids in tokenizer(STRINGS))
+
+
+def test_characters_seen_only_at_the_start_can_stand_inside_words():
+    tokenizer = keras_hub.models.BertTokenizer(train(["été ab"] * 2), lowercase=True)
+    assert tokenizer.detokenize(tokenizer("abé")) == "abé"
+
+
+def test_min_frequency():
+    assert "once" not in train(["once twice twice"], min_frequency=2)
+    assert "twice" in train(["once twice twice"], min_frequency=2)
+    assert "once" in train(["once twice twice"], min_frequency=1)
+
+
+def test_limit_alphabet_keeps_the_most_frequent_characters():
+    tokens = train(["aaa bb c"], limit_alphabet=2, min_frequency=1)
+    assert {"a", "b", "##a"} <= set(tokens)
+    assert not any("c" in token for token in tokens[5:])
+
+
+def test_strip_accents():
+    assert "ete" in train(["été été"], strip_accents=True)
+    assert "été" in train(["été été"])
+
+
+def test_vocabulary_survives_a_file(tmp_path):
+    # An acute accent is folded to a space and a combining accent.
+    tokens = train([*STRINGS, "x\u00b4y \u00b4"] * 2, 1000)
+    assert not any(character.isspace() for token in tokens for character in token)
+    tokenizer = keras_hub.models.BertTokenizer(tokens)
+    tokenizer.save_assets(str(tmp_path))
+    tokenizer.load_assets(str(tmp_path))
+    assert tokenizer.get_vocabulary() == tokens
+
+
+def test_texts_are_streamed():
+    assert train(text for text in TEXTS) == train(TEXTS)
+
+
+def test_result_is_the_same_each_time():
+    # The trainer alone orders pieces by a hash map that differs from one run to the next.
+    texts = [f"w{i * i} {i:b}x{i % 7} {STRINGS[i % len(STRINGS)]}" for i in range(300)]
+    assert len({tuple(train(texts, 500)) for _ in range(4)}) == 1
+
+
+def test_no_progress_is_printed_when_not_wanted(capfd):
+    train(TEXTS)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("texts", [[], [""], [" \n", "\u200b"]])
+def test_empty_training_text(texts):
+    with pytest.raises(ValueError, match="Empty training text"):
+        train(texts)
+
+
+@pytest.mark.parametrize("size", [4, 20])
+def test_vocabulary_without_room_for_the_alphabet(size):
+    with pytest.raises(ValueError, match=f"`vocabulary_size` must have room.*={size}"):
+        train(TEXTS, size)
+
+
+@pytest.mark.parametrize(
+    "special_tokens",
+    [(), "[PAD]", ("[UNK]", "[PAD]"), ("[PAD]", "[CLS]"), ("[PAD]", "[UNK]", "[UNK]")],
+)
+def test_special_tokens_that_do_not_fit(special_tokens):
+    with pytest.raises(ValueError, match="`special_tokens` must start with"):
+        train(TEXTS, special_tokens=special_tokens)
+
+
+@pytest.mark.parametrize("name", ["vocabulary_size", "min_frequency", "limit_alphabet"])
+def test_sizes_are_positive(name):
+    with pytest.raises(ValueError, match=f"`{name}` must be a positive integer"):
+        train_wordpiece_vocabulary(TEXTS, **{"vocabulary_size": 100, name: 0})
+
+
+def test_texts_must_be_strings():
+    with pytest.raises(ValueError, match="`texts` must be an iterable of strings"):
+        train("one string")
+    with pytest.raises(ValueError, match="`texts` must hold strings"):
+        train([["tokens"]])
