@@ -1,0 +1,162 @@
+"""The main job on a small scale: `examples/pretrain_masked_lm.py`."""
+
+import contextlib
+import csv
+import importlib.util
+import io
+import json
+import re
+from pathlib import Path
+
+import h5py
+import pytest
+
+import keras_diet
+
+SCRIPT = Path(__file__).parents[1] / "examples" / "pretrain_masked_lm.py"
+SMALL = [
+    *("--vocabulary-size", "300", "--sequence-length", "16"),
+    *("--num-layers", "1", "--num-heads", "2", "--hidden-dim", "16", "--intermediate-dim", "32"),
+    *("--steps", "12", "--validation-interval", "6"),
+    *("--batch-size", "8", "--validation-batches", "2"),
+    # Keras saves no dropout seeds: without dropout a resumed run is the same run.
+    *("--dropout", "0"),
+]
+TEXT = "\n\n".join(
+    f"The cat {i} sat on the old mat. It saw the dog run over the bridge number {i}.\n"
+    "Then the dog and the cat went home, since the sun was low and the night was cold."
+    for i in range(60)
+)
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("pretrain_masked_lm", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(script, folder, *options, text=True):
+    """Run the script as `folder`'s job and return what it prints."""
+    corpus = folder / "corpus.txt"
+    corpus.write_text(TEXT, encoding="utf-8")
+    arguments = [*SMALL, "--output-dir", str(folder / "out")]
+    arguments += ["--text", str(corpus)] if text else []
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        script.main([*arguments, *options])
+    return output.getvalue()
+
+
+def losses(output):
+    return dict(re.findall(r"(\w+): (\d+\.\d+)", output.split("Validation loss")[1]))
+
+
+@pytest.fixture(scope="module")
+def finished(script, tmp_path_factory):
+    """A finished run of two encodings: its folder and what it printed."""
+    folder = tmp_path_factory.mktemp("pretrain")
+    return folder, run(script, folder, "--position-encoding", "diet_abs", "input")
+
+
+def test_prints_both_validation_losses_side_by_side(finished):
+    folder, output = finished
+    printed = losses(output)
+    assert set(printed) == {"diet_abs", "input"}
+    for name, loss in printed.items():
+        with open(folder / "out" / name / "history.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert [row["epoch"] for row in rows] == ["0", "1"]
+        assert f"{float(rows[-1]['val_loss']):.4f}" == loss
+        assert float(rows[-1]["val_loss"]) < float(rows[0]["val_loss"])
+
+
+def test_writes_a_preset_and_a_picture_for_each_encoding(finished):
+    folder, _ = finished
+    for name in ("diet_abs", "input"):
+        output = folder / "out" / name
+        assert (output / "position_scores.png").read_bytes().startswith(b"\x89PNG")
+        masked_lm = keras_diet.models.DietBertMaskedLM.from_preset(str(output / "preset"))
+        assert masked_lm.backbone.position_encoding == name
+        assert masked_lm.preprocessor.sequence_length == 16
+
+
+def test_preset_holds_no_optimizer_state(finished):
+    folder, _ = finished
+    with h5py.File(folder / "out" / "input" / "preset" / "task.weights.h5") as file:
+        # The step count and the learning rate, but no moments of any weight.
+        assert len(file["optimizer"]["vars"]) <= 2
+    with h5py.File(folder / "out" / "input" / "checkpoint.weights.h5") as file:
+        assert len(file["optimizer"]["vars"]) > 20
+
+
+def test_prints_predictions_for_masked_words(finished):
+    _, output = finished
+    assert output.count("[MASK]") == 6
+    assert len(re.findall(r"\? \S+, \S+, \S+", output)) == 6
+
+
+def test_interrupted_run_goes_on_to_the_same_result(script, finished, tmp_path, monkeypatch):
+    _, output = finished
+
+    class Crash(script.Checkpoint):
+        def on_epoch_end(self, epoch, logs=None):
+            super().on_epoch_end(epoch, logs)
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(script, "Checkpoint", Crash)
+        with pytest.raises(KeyboardInterrupt):
+            run(script, tmp_path, "--position-encoding", "diet_abs")
+
+    resumed = run(script, tmp_path, "--position-encoding", "diet_abs")
+    assert "Epoch 1/2" not in resumed
+    assert float(losses(resumed)["diet_abs"]) == pytest.approx(
+        float(losses(output)["diet_abs"]), abs=2e-4
+    )
+
+
+def test_folder_of_another_run_is_not_mixed_up(script, finished):
+    folder, _ = finished
+    with pytest.raises(SystemExit, match="other values of: seed"):
+        run(script, folder, "--seed", "1", "--position-encoding", "input")
+
+
+def test_embedded_text_is_the_default(script, tmp_path):
+    options = ("--position-encoding", "diet_rel", "--sharing", "layer-wise")
+    assert losses(run(script, tmp_path, *options, text=False)).keys() == {"diet_rel"}
+    assert json.loads((tmp_path / "out" / "options.json").read_text())["text"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--text", "missing.txt"], "does not exist"),
+        (["--position-encoding", "rotary"], "rotary"),
+        (["--position-encoding", "diet_abs", "--rank", "0"], "`rank` must be a positive integer"),
+    ],
+)
+def test_bad_options_are_named(script, tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        run(script, tmp_path, *options)
+
+
+def test_steps_are_not_silently_cut(script, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        run(script, tmp_path, "--steps", "10")
+    assert "--steps must be a multiple of --validation-interval" in capsys.readouterr().err
+
+
+def test_single_document_is_refused(script, tmp_path):
+    (tmp_path / "one.txt").write_text("Only one document. It has two sentences.")
+    with pytest.raises(ValueError, match="--validation-text"):
+        run(script, tmp_path, "--text", str(tmp_path / "one.txt"))
+
+
+def test_help_explains_every_option(script):
+    with contextlib.redirect_stdout(io.StringIO()) as output, pytest.raises(SystemExit):
+        script.main(["--help"])
+    options = set(re.findall(r'"(--[a-z-]+)"', SCRIPT.read_text()))
+    assert len(options) > 20
+    for option in options:
+        assert re.search(rf"{option}\b[^\n]*\s+\S", output.getvalue()), option
