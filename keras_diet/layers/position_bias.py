@@ -133,7 +133,7 @@ class PositionBias(keras.layers.Layer):
 
         Paper, section 3.1: the positional scores do not depend on the input, so they can be
         computed once before inference. They are dropped by a call with `training=True` and by
-        any assignment that changes a weight of this layer. See `keras_diet.layers.cache_positions`, which
+        any assignment that changes a weight of this layer. `keras_diet.layers.cache_positions`
         prepares whole models.
 
         Args:

@@ -19,8 +19,8 @@ def cache_positions(model):
 
     The scores are dropped, and computed anew in each forward pass, as soon as the model is
     called with `training=True` (`fit`, `train_on_batch`, your own loop) or a position parameter
-    is given another value (`load_weights`, `set_weights`). Configuration, weights and saved files do not
-    change. While scores are cached no gradient reaches the position parameters.
+    is given another value (`load_weights`, `set_weights`). Configuration, weights and saved
+    files do not change. While scores are cached no gradient reaches the position parameters.
 
     Pass the outermost model that you run: its functions compiled by Keras are forgotten here
     and again when scores are dropped. Functions that you compiled yourself (`jax.jit`,
