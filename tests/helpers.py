@@ -1,0 +1,263 @@
+"""What the tests of all layers need: comparison, gradients on any backend, the layer check."""
+
+import inspect
+import json
+import os
+import tempfile
+
+import keras
+import numpy as np
+from keras import ops, tree
+
+HALF_POLICIES = ("mixed_float16", "bfloat16", "mixed_bfloat16")
+
+
+def to_numpy(x):
+    """The array in `x`; floating point comes in float32, whatever its dtype was."""
+    if isinstance(x, np.ndarray | np.generic):
+        x = np.asarray(x)
+        return x.astype("float32") if np.issubdtype(x.dtype, np.floating) else x
+    x = ops.convert_to_tensor(x)
+    if keras.backend.is_float_dtype(x.dtype):
+        x = ops.cast(x, "float32")
+    return ops.convert_to_numpy(x)
+
+
+def assert_close(actual, expected, tolerance=1e-5):
+    """Assert equal shapes, and entries equal up to `tolerance` (absolute, and relative to them)."""
+    actual, expected = to_numpy(actual), to_numpy(expected)
+    assert actual.shape == expected.shape, f"shapes differ: {actual.shape} and {expected.shape}"
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+def gradients(function, variables):
+    """Gradients of the scalar `function()` by Keras variables, as NumPy arrays in float32.
+
+    A variable that `function` does not use has a gradient of zeros.
+    """
+    variables = list(variables)
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            loss = function()
+        found = tape.gradient(loss, [variable.value for variable in variables])
+    elif backend == "jax":
+        import jax
+
+        def stateless(values):
+            mapping = list(zip(variables, values, strict=True))
+            with keras.StatelessScope(state_mapping=mapping):
+                return function()
+
+        found = compiled(jax.grad(stateless))([variable.value for variable in variables])
+    else:
+        import torch
+
+        values = [variable.value for variable in variables]
+        found = torch.autograd.grad(function(), values, allow_unused=True)
+    return [
+        np.zeros(variable.shape, "float32") if gradient is None else to_numpy(gradient)
+        for variable, gradient in zip(variables, found, strict=True)
+    ]
+
+
+def compiled(function):
+    """On JAX `function` compiled at once: one operation after the other takes longer there."""
+    if keras.backend.backend() != "jax":
+        return function
+    import jax
+
+    return jax.jit(function)
+
+
+def randomize(layer, rng, scale=0.3):
+    """Give every weight of `layer` random values of standard deviation `scale`; return `layer`."""
+    for weight in layer.weights:
+        weight.assign(rng.normal(scale=scale, size=weight.shape).astype("float32"))
+    return layer
+
+
+def weighted_sum(x, weights):
+    """`sum(x * weights)`, in float32: a scalar whose gradients are hardly ever zero."""
+    return ops.sum(ops.multiply(ops.cast(x, "float32"), ops.convert_to_tensor(weights)))
+
+
+def random_loss(function, rng):
+    """The `weighted_sum` of all outputs of a function, with random weights, as a function."""
+    outputs = [output for output in tree.flatten(function()) if output is not None]
+    weights = [rng.normal(size=tuple(output.shape)).astype("float32") for output in outputs]
+
+    def loss():
+        results = [output for output in tree.flatten(function()) if output is not None]
+        return sum(
+            weighted_sum(result, weight) for result, weight in zip(results, weights, strict=True)
+        )
+
+    return loss
+
+
+def check_layer(layer, *inputs, zero_gradient=(), policies=HALF_POLICIES, **call_kwargs):
+    """Check what every layer must do; `layer` should have no argument left at its default.
+
+    1. Its configuration is JSON and makes an equal layer; no constructor argument is lost.
+    2. In a functional model, saved to `.keras` and loaded, it returns the same outputs.
+    3. Every trainable weight has a gradient that is not zero, except those named (by the end of
+       their path) in `zero_gradient`, which must have none.
+    4. Its symbolic outputs have the shape and dtype of the real ones.
+    5. Under each of `policies` its outputs are finite and of the compute dtype.
+    """
+    rng = np.random.default_rng(17)
+    outputs = layer(*inputs, **call_kwargs)
+    randomize(layer, rng)
+    check_config(layer)
+    _check_saving(layer, inputs, call_kwargs)
+    _check_gradients(layer, inputs, call_kwargs, zero_gradient, rng)
+    _check_symbolic(layer, inputs, call_kwargs, outputs)
+    for policy in policies:
+        _check_policy(layer, inputs, call_kwargs, policy)
+
+
+def check_config(layer):
+    """Assert that `layer` has an equal copy, from its configuration and from its serialization."""
+    config = layer.get_config()
+    names = _constructor_arguments(type(layer))
+    assert set(names) <= set(config), f"not in the config: {set(names) - set(config)}"
+    serialized = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
+    copies = (
+        type(layer).from_config(config),
+        keras.saving.deserialize_keras_object(serialized),
+    )
+    for copy in copies:
+        assert type(copy) is type(layer)
+        assert _plain(copy.get_config()) == _plain(config)
+        for name in names:
+            assert _argument(copy, name) == _argument(layer, name), f"`{name}` is lost"
+
+
+def _constructor_arguments(layer_class):
+    """Names of the constructor's arguments, those passed on by `**kwargs` included."""
+    names = []
+    for base in layer_class.__mro__:
+        if base is keras.layers.Layer:
+            break
+        if "__init__" in base.__dict__:
+            parameters = inspect.signature(base.__init__).parameters.values()
+            named = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+            names += [name for name in named if name != "self"]
+            break
+    return names
+
+
+def _argument(layer, name):
+    """The attribute that holds a constructor's argument, comparable."""
+    value = getattr(layer, name) if hasattr(layer, name) else getattr(layer, f"_{name}")
+    return _plain(keras.saving.serialize_keras_object(value))
+
+
+def _plain(config):
+    """A configuration as JSON text: tuples and lists are the same."""
+    return json.dumps(config, sort_keys=True, default=keras.saving.serialize_keras_object)
+
+
+def _check_saving(layer, inputs, call_kwargs):
+    is_array = {name: isinstance(value, np.ndarray) for name, value in call_kwargs.items()}
+    options = {name: value for name, value in call_kwargs.items() if not is_array[name]}
+    arrays = {name: value for name, value in call_kwargs.items() if is_array[name]}
+    symbolic = [_input(array) for array in inputs]
+    symbolic_kwargs = {name: _input(array) for name, array in arrays.items()}
+    model = keras.Model(
+        [*symbolic, *symbolic_kwargs.values()], layer(*symbolic, **symbolic_kwargs, **options)
+    )
+    values = [*inputs, *arrays.values()]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.keras")
+        model.save(path)
+        loaded = keras.saving.load_model(path)
+    # Loaded models return lists where layers return tuples.
+    expected = tree.flatten(layer(*inputs, **call_kwargs))
+    for output, expected_output in zip(tree.flatten(loaded(values)), expected, strict=True):
+        assert_close(output, expected_output, 1e-6)
+
+
+def _input(array):
+    return keras.Input(array.shape[1:], dtype=array.dtype.name)
+
+
+def _check_gradients(layer, inputs, call_kwargs, zero_gradient, rng):
+    loss = random_loss(lambda: layer(*inputs, **call_kwargs), rng)
+    weights = layer.trainable_weights
+    assert weights or not layer.weights
+    unused = set(zero_gradient)
+    for weight, gradient in zip(weights, gradients(loss, weights), strict=True):
+        largest = np.max(np.abs(gradient))
+        expected_zero = {name for name in zero_gradient if weight.path.endswith(name)}
+        unused -= expected_zero
+        if expected_zero:
+            assert largest < 1e-4, f"{weight.path} should have no gradient, but has {largest}"
+        else:
+            assert largest > 1e-4, f"{weight.path} has no gradient"
+    assert not unused, f"no weights of these names: {unused}"
+
+
+def _check_symbolic(layer, inputs, call_kwargs, outputs):
+    def symbolic(value):
+        if not isinstance(value, np.ndarray):
+            return value
+        return keras.KerasTensor(value.shape, dtype=value.dtype.name)
+
+    spec = layer.compute_output_spec(
+        *map(symbolic, inputs), **{name: symbolic(value) for name, value in call_kwargs.items()}
+    )
+
+    def check(symbolic_output, output):
+        assert tuple(symbolic_output.shape) == tuple(output.shape)
+        assert symbolic_output.dtype == keras.backend.standardize_dtype(output.dtype)
+
+    tree.map_structure(check, spec, outputs)
+
+
+def _check_policy(layer, inputs, call_kwargs, policy):
+    half = type(layer).from_config({**layer.get_config(), "dtype": policy})
+    build = layer.get_build_config()
+    half.build_from_config(build)
+    half.set_weights([to_numpy(weight) for weight in layer.weights])
+
+    def call():
+        return half(*inputs, **call_kwargs)
+
+    # JAX compiles no attention in float16 on CPUs, that of Keras neither.
+    for output in tree.flatten(call() if "float16" in policy.split("_") else compiled(call)()):
+        assert keras.backend.standardize_dtype(output.dtype) == half.compute_dtype
+        assert np.all(np.isfinite(to_numpy(output))), f"not finite under {policy}"
+
+
+def attention_weights(attention):
+    """The weights of an attention layer as `reference.multi_head_attention` takes them."""
+    projections = {
+        "query": attention.query_dense,
+        "key": attention.key_dense,
+        "value": attention.value_dense,
+        "output": attention.output_dense,
+    }
+    weights = {}
+    for name, dense in projections.items():
+        weights[f"{name}_kernel"] = to_numpy(dense.kernel)
+        weights[f"{name}_bias"] = to_numpy(dense.bias)
+    return weights
+
+
+def block_weights(block):
+    """The weights of a `BiasedTransformerEncoder` as `reference.encoder_block` takes them."""
+    return {
+        "attention": attention_weights(block.self_attention),
+        "attention_norm_gamma": to_numpy(block.self_attention_layer_norm.gamma),
+        "attention_norm_beta": to_numpy(block.self_attention_layer_norm.beta),
+        "intermediate_kernel": to_numpy(block.feedforward_intermediate_dense.kernel),
+        "intermediate_bias": to_numpy(block.feedforward_intermediate_dense.bias),
+        "output_kernel": to_numpy(block.feedforward_output_dense.kernel),
+        "output_bias": to_numpy(block.feedforward_output_dense.bias),
+        "output_norm_gamma": to_numpy(block.feedforward_layer_norm.gamma),
+        "output_norm_beta": to_numpy(block.feedforward_layer_norm.beta),
+    }

@@ -1,0 +1,138 @@
+"""What the tests of `DietEncoder` share: small encoders and what the reference makes of them."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_diet.layers import DietEncoder
+from tests import reference
+from tests.helpers import block_weights, randomize, to_numpy
+
+BATCH, LENGTH, HIDDEN, NUM_LAYERS, NUM_HEADS, MAX_LENGTH, EPSILON = 2, 5, 6, 2, 3, 7, 1e-3
+# Every position encoding with every way of sharing its parameters.
+POSITIONS = [
+    {"position_encoding": "diet_abs", "rank": 5, "sharing": "none"},
+    {"position_encoding": "diet_abs", "rank": 5, "sharing": "head-wise"},
+    {"position_encoding": "diet_abs", "rank": 5, "sharing": "layer-wise"},
+    {"position_encoding": "diet_rel", "sharing": "none"},
+    {"position_encoding": "diet_rel", "sharing": "head-wise"},
+    {"position_encoding": "diet_rel", "sharing": "layer-wise"},
+    {"position_encoding": "input"},
+    {"position_encoding": "none"},
+]
+
+
+def name_of(positions):
+    """An identifier of a test's parameters."""
+    return "-".join(str(value) for value in positions.values())
+
+
+@keras.saving.register_keras_serializable("keras_diet_tests")
+class Slopes(keras.layers.Layer):
+    """A user's own bias: `ALiBi` with a learned slope per head; it counts its calls."""
+
+    def __init__(self, num_heads, **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.num_calls = 0
+
+    def build(self, inputs_shape):
+        self.slopes = self.add_weight(name="slopes", shape=(self.num_heads,))
+        self.built = True
+
+    def call(self, inputs):
+        self.num_calls += 1
+        position = ops.arange(ops.shape(inputs)[1])
+        distance = ops.abs(ops.expand_dims(position, 1) - ops.expand_dims(position, 0))
+        distance = ops.cast(distance, self.compute_dtype)
+        return ops.reshape(self.slopes, (1, self.num_heads, 1, 1)) * distance
+
+    def get_config(self):
+        return {**super().get_config(), "num_heads": self.num_heads}
+
+
+def make_encoder(rng, **kwargs):
+    """A built encoder with random weights."""
+    arguments = {"max_sequence_length": MAX_LENGTH, "layer_norm_epsilon": EPSILON, **kwargs}
+    encoder = DietEncoder(NUM_LAYERS, NUM_HEADS, 11, **arguments)
+    encoder.build((BATCH, LENGTH, HIDDEN))
+    return randomize(encoder, rng, scale=0.6)
+
+
+def make_inputs(rng, length=LENGTH):
+    """Inputs and segment ids."""
+    x = rng.normal(size=(BATCH, length, HIDDEN)).astype("float32")
+    return x, rng.integers(2, size=(BATCH, length)).astype("int32")
+
+
+def copy_weights(source, target):
+    """Copy what two encoders with different position biases have in common."""
+    pairs = [
+        *zip(source.transformer_layers, target.transformer_layers, strict=True),
+        *zip(source.segment_biases, target.segment_biases, strict=True),
+    ]
+    for source_layer, target_layer in pairs:
+        target_layer.set_weights(source_layer.get_weights())
+
+
+def expected_biases(encoder, length, segment_ids):
+    """The bias of each layer, or `None`."""
+    biases = []
+    for i in range(encoder.num_layers):
+        terms = []
+        if encoder.position_biases:
+            shared = len(encoder.position_biases) == 1
+            terms.append(expected_scores(encoder.position_biases[0 if shared else i], length))
+        if encoder.segment_encoding == "per-head":
+            embedding = to_numpy(encoder.segment_biases[i].segment_embedding)
+            terms.append(reference.segment_bias(embedding, segment_ids))
+        biases.append(sum(terms) if terms else None)
+    return biases
+
+
+def expected_scores(bias, length):
+    """The scores of a position bias."""
+    if isinstance(bias, Slopes):
+        position = np.arange(length)
+        distance = np.abs(position[:, None] - position)
+        return to_numpy(bias.slopes).reshape(1, -1, 1, 1) * distance
+    weights = [to_numpy(weight) for weight in bias.weights]
+    if len(weights) == 2:
+        return reference.absolute_position_bias(*weights, length, length, num_heads=NUM_HEADS)
+    return reference.relative_position_bias(*weights, length, length, num_heads=NUM_HEADS)
+
+
+def expected_output(encoder, x, segment_ids=None, mask=None):
+    """The encoder's output according to the reference; `mask` broadcasts to (B, H, T, S)."""
+    if segment_ids is None:
+        segment_ids = np.zeros(x.shape[:2], dtype="int64")
+    final_norm = None
+    if encoder.normalize_first:
+        final_norm = [to_numpy(weight) for weight in encoder.output_layer_norm.weights]
+    return reference.encoder(
+        expected_inputs(encoder, x, segment_ids),
+        [block_weights(block) for block in encoder.transformer_layers],
+        NUM_HEADS,
+        expected_biases(encoder, x.shape[1], segment_ids),
+        mask=mask,
+        normalize_first=encoder.normalize_first,
+        final_norm=final_norm,
+        epsilon=EPSILON,
+        activation=reference.gelu_exact,
+    )
+
+
+def expected_inputs(encoder, x, segment_ids):
+    """The inputs of the first block; every token of `x` is a word of its own."""
+    positions = encoder.position_encoding == "input"
+    segments = encoder.segment_encoding == "input"
+    if not positions and not segments:
+        return x
+    weights = [to_numpy(weight) for weight in encoder.input_encoding.weights]
+    return reference.bert_inputs(
+        x.reshape(-1, x.shape[-1]),
+        np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[:2]),
+        position_embedding=weights[0] if positions else None,
+        segment_embedding=weights[-1] if segments else None,
+        segment_ids=segment_ids if segments else None,
+    )

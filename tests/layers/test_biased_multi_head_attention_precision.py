@@ -1,0 +1,118 @@
+"""`BiasedMultiHeadAttention` under float16 and bfloat16, with scores near the limits of float16."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_diet.layers import BiasedMultiHeadAttention
+from tests import reference
+from tests.helpers import assert_close, to_numpy
+
+BATCH, LENGTH, NUM_HEADS, HEAD_DIM = 2, 7, 3, 4
+HIDDEN = NUM_HEADS * HEAD_DIM
+SHAPE = (BATCH, NUM_HEADS, LENGTH, LENGTH)
+PADDING_MASK = np.ones((BATCH, 1, LENGTH), "bool")
+PADDING_MASK[0, :, 4:] = False
+# A multiple of 256 near 3e4, exact in float16 and in bfloat16.
+LARGE = 29952.0
+BIASES = {
+    "zero": lambda rng: np.zeros(SHAPE),
+    "random": lambda rng: rng.choice([-LARGE, 0.0, LARGE], size=SHAPE),
+    "high": lambda rng: np.full(SHAPE, LARGE),
+    "low": lambda rng: np.full(SHAPE, -LARGE),
+}
+dtypes = pytest.mark.parametrize(
+    "dtype", ["float16", "bfloat16", "mixed_float16", "mixed_bfloat16"]
+)
+biases = pytest.mark.parametrize("bias", BIASES)
+
+
+def make(dtype):
+    """A layer whose projections are identities, and these as the reference takes them."""
+    identity = np.eye(HIDDEN, dtype="float32")
+    weights = {}
+    for name in ("query", "key", "value"):
+        weights[f"{name}_kernel"] = identity.reshape(HIDDEN, NUM_HEADS, HEAD_DIM)
+        weights[f"{name}_bias"] = np.zeros((NUM_HEADS, HEAD_DIM), "float32")
+    weights["output_kernel"] = identity.reshape(NUM_HEADS, HEAD_DIM, HIDDEN)
+    weights["output_bias"] = np.zeros(HIDDEN, "float32")
+    attention = BiasedMultiHeadAttention(NUM_HEADS, HEAD_DIM, dtype=dtype)
+    attention.build((BATCH, LENGTH, HIDDEN), (BATCH, LENGTH, HIDDEN))
+    attention.set_weights(list(weights.values()))
+    return attention, weights
+
+
+def make_inputs(rng):
+    """Inputs whose scores reach 8192: powers of two, so that no dtype has to round them."""
+    return rng.choice([-64.0, -32.0, 32.0, 64.0], size=(BATCH, LENGTH, HIDDEN)).astype("float32")
+
+
+def assert_compute_dtype(x, attention):
+    assert keras.backend.standardize_dtype(x.dtype) == attention.compute_dtype
+
+
+@dtypes
+@biases
+def test_fused_attention_of_large_scores(rng, bias, dtype):
+    attention, weights = make(dtype)
+    x, bias = make_inputs(rng), BIASES[bias](rng).astype("float32")
+    output = attention(x, x, attention_bias=bias, attention_mask=PADDING_MASK)
+    expected = reference.multi_head_attention(x, x, weights, bias=bias, mask=PADDING_MASK[:, None])
+    assert_compute_dtype(output, attention)
+    np.testing.assert_allclose(to_numpy(output), expected, rtol=1e-2, atol=0.3)
+
+
+@dtypes
+@biases
+def test_probabilities_of_large_scores(rng, bias, dtype):
+    attention, weights = make(dtype)
+    x, bias = make_inputs(rng), BIASES[bias](rng).astype("float32")
+    output, scores = attention(
+        x, x, attention_bias=bias, attention_mask=PADDING_MASK, return_attention_scores=True
+    )
+    expected, expected_scores = reference.multi_head_attention(
+        x, x, weights, bias=bias, mask=PADDING_MASK[:, None], return_scores=True
+    )
+    assert_compute_dtype(output, attention)
+    assert_compute_dtype(scores, attention)
+    np.testing.assert_allclose(to_numpy(output), expected, rtol=1e-2, atol=0.3)
+    assert_close(scores, expected_scores, 1e-2)
+    assert_close(to_numpy(scores).sum(axis=-1), np.ones(SHAPE[:-1]), 1e-2)
+    assert not to_numpy(scores)[0, :, :, 4:].any()
+
+
+@dtypes
+@pytest.mark.parametrize("return_attention_scores", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+def test_rows_without_any_key_are_finite(rng, biased, return_attention_scores, dtype):
+    attention, _ = make(dtype)
+    x = make_inputs(rng)
+    outputs = attention(
+        x,
+        x,
+        attention_bias=BIASES["random"](rng).astype("float32") if biased else None,
+        attention_mask=np.zeros((BATCH, 1, LENGTH), "bool"),
+        return_attention_scores=return_attention_scores,
+    )
+    for output in outputs if return_attention_scores else [outputs]:
+        assert np.all(np.isfinite(to_numpy(output)))
+
+
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("return_attention_scores", [False, True])
+def test_moderate_scores_equal_float32(rng, return_attention_scores, dtype):
+    """The bias is not rounded away: half precision costs no more than its rounding."""
+    x = rng.normal(size=(BATCH, LENGTH, HIDDEN)).astype("float32")
+    bias = rng.normal(size=SHAPE).astype("float32")
+    half, full = (
+        make(policy)[0](
+            x,
+            x,
+            attention_bias=bias,
+            attention_mask=PADDING_MASK,
+            return_attention_scores=return_attention_scores,
+        )
+        for policy in (dtype, "float32")
+    )
+    half, full = (half[0], full[0]) if return_attention_scores else (half, full)
+    assert_close(half, full, 5e-3 if dtype == "mixed_float16" else 4e-2)

@@ -1,0 +1,190 @@
+"""`DietEncoder` against the reference; see also the other tests that begin like this file."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_diet.layers import AbsolutePositionBias, DietEncoder
+from tests import reference
+from tests.helpers import HALF_POLICIES, assert_close, block_weights, check_layer, to_numpy
+from tests.layers.diet_encoders import (
+    BATCH,
+    HIDDEN,
+    LENGTH,
+    MAX_LENGTH,
+    NUM_HEADS,
+    NUM_LAYERS,
+    POSITIONS,
+    Slopes,
+    expected_biases,
+    expected_output,
+    make_encoder,
+    make_inputs,
+    name_of,
+)
+
+VALID = np.array([[True] * 5, [True] * 3 + [False] * 2])
+MASK = np.random.default_rng(5).random((BATCH, LENGTH, LENGTH)) < 0.7
+MASK |= np.eye(LENGTH, dtype="bool")
+CAUSAL = np.tri(LENGTH, dtype="bool")
+# Call arguments, and the mask that they mean to the reference.
+MASKS = {
+    "padding": ({"padding_mask": VALID}, VALID[:, None, None]),
+    "padding_of_integers": ({"padding_mask": VALID.astype("int32")}, VALID[:, None, None]),
+    "attention": ({"attention_mask": MASK}, MASK[:, None]),
+    "attention_of_integers": ({"attention_mask": MASK.astype("int32")}, MASK[:, None]),
+    "causal": ({"use_causal_mask": True}, CAUSAL),
+    "all": (
+        {"padding_mask": VALID, "attention_mask": MASK, "use_causal_mask": True},
+        VALID[:, None, None] & MASK[:, None] & CAUSAL,
+    ),
+}
+
+
+@pytest.mark.parametrize("positions", POSITIONS, ids=name_of)
+@pytest.mark.parametrize("segment_encoding", ["per-head", "input", "none"])
+@pytest.mark.parametrize("normalize_first", [False, True], ids=["post_norm", "pre_norm"])
+def test_equals_reference(rng, positions, segment_encoding, normalize_first):
+    encoder = make_encoder(
+        rng, **positions, segment_encoding=segment_encoding, normalize_first=normalize_first
+    )
+    x, segment_ids = make_inputs(rng)
+    segment_ids = None if segment_encoding == "none" else segment_ids
+    output = encoder(x, segment_ids=segment_ids, padding_mask=VALID)
+    assert_close(output, expected_output(encoder, x, segment_ids, VALID[:, None, None]))
+
+
+@pytest.mark.parametrize("masks", MASKS)
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "none"])
+def test_masks_equal_reference(rng, position_encoding, masks):
+    encoder = make_encoder(rng, position_encoding=position_encoding)
+    x, segment_ids = make_inputs(rng)
+    arguments, mask = MASKS[masks]
+    output = encoder(x, segment_ids=segment_ids, **arguments)
+    assert_close(output, expected_output(encoder, x, segment_ids, mask))
+
+
+def test_no_bias_at_all_with_a_causal_mask(rng):
+    encoder = make_encoder(rng, position_encoding="none", segment_encoding="none")
+    x, _ = make_inputs(rng)
+    assert_close(encoder(x, use_causal_mask=True), expected_output(encoder, x, mask=CAUSAL))
+
+
+@pytest.mark.parametrize("segment_encoding", ["per-head", "input"])
+def test_segment_defaults_to_zero(rng, segment_encoding):
+    encoder = make_encoder(rng, segment_encoding=segment_encoding)
+    x, _ = make_inputs(rng)
+    output = encoder(x)
+    assert_close(output, expected_output(encoder, x))
+    assert_close(output, encoder(x, segment_ids=np.zeros((BATCH, LENGTH), "int32")), 1e-6)
+
+
+@pytest.mark.parametrize("segment_encoding", ["per-head", "input"])
+def test_number_of_segments(rng, segment_encoding):
+    encoder = make_encoder(rng, segment_encoding=segment_encoding, num_segments=3)
+    x, _ = make_inputs(rng)
+    segment_ids = np.array([[0, 1, 2, 0, 1], [2, 1, 0, 0, 2]])
+    assert_close(encoder(x, segment_ids=segment_ids), expected_output(encoder, x, segment_ids))
+
+
+@pytest.mark.parametrize("length", [1, MAX_LENGTH])
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "input"])
+def test_lengths_equal_reference(rng, position_encoding, length):
+    encoder = make_encoder(rng, position_encoding=position_encoding)
+    x, segment_ids = make_inputs(rng, length)
+    assert_close(encoder(x, segment_ids=segment_ids), expected_output(encoder, x, segment_ids))
+
+
+@pytest.mark.parametrize("normalize_first", [False, True], ids=["post_norm", "pre_norm"])
+def test_scores_on_request(rng, normalize_first):
+    encoder = make_encoder(rng, normalize_first=normalize_first)
+    x, segment_ids = make_inputs(rng)
+    arguments = {"segment_ids": segment_ids, "padding_mask": VALID}
+    output, scores = encoder(x, return_attention_scores=True, **arguments)
+    assert_close(output, encoder(x, **arguments))
+    assert len(scores) == NUM_LAYERS
+    for layer_scores in map(to_numpy, scores):
+        assert layer_scores.shape == (BATCH, NUM_HEADS, LENGTH, LENGTH)
+        assert_close(layer_scores.sum(axis=-1), np.ones((BATCH, NUM_HEADS, LENGTH)))
+        assert not layer_scores[1, :, :, 3:].any()
+    assert np.abs(to_numpy(scores[0]) - to_numpy(scores[1])).max() > 1e-2
+
+
+def test_scores_of_the_first_layer_equal_reference(rng):
+    encoder = make_encoder(rng)
+    x, segment_ids = make_inputs(rng)
+    _, scores = encoder(x, segment_ids=segment_ids, return_attention_scores=True)
+    _, expected = reference.multi_head_attention(
+        x,
+        x,
+        block_weights(encoder.transformer_layers[0])["attention"],
+        bias=expected_biases(encoder, LENGTH, segment_ids)[0],
+        return_scores=True,
+    )
+    assert_close(scores[0], expected)
+
+
+def test_scores_while_training(rng):
+    encoder = make_encoder(rng, dropout=0.5)
+    x, _ = make_inputs(rng)
+    _, scores = encoder(x, return_attention_scores=True, training=True)
+    assert_close(to_numpy(scores[1]).sum(axis=-1), np.ones((BATCH, NUM_HEADS, LENGTH)))
+
+
+# Everything that the arguments of the encoder can be, no one left at its default.
+COMMON = {
+    "num_segments": 3,
+    "max_sequence_length": LENGTH,
+    "dropout": 0.3,
+    "activation": "tanh",
+    "layer_norm_epsilon": 1e-4,
+    "kernel_initializer": keras.initializers.RandomNormal(stddev=0.3, seed=1),
+    "bias_initializer": "ones",
+    "normalize_first": True,
+    "name": "encoder",
+}
+
+
+@pytest.mark.parametrize(
+    "arguments, policies",
+    [
+        ({"rank": 5, "sharing": "none"}, HALF_POLICIES),
+        ({"position_encoding": "diet_rel", "sharing": "layer-wise"}, ()),
+        ({"position_encoding": "input", "segment_encoding": "input"}, HALF_POLICIES),
+        ({"position_encoding": Slopes(NUM_HEADS, name="slopes"), "sharing": "none"}, HALF_POLICIES),
+        ({"position_encoding": AbsolutePositionBias(NUM_HEADS, LENGTH, 2, name="own")}, ()),
+    ],
+    ids=["diet_abs", "diet_rel", "input", "own_layer", "our_layer"],
+)
+def test_as_a_layer(rng, arguments, policies):
+    x, _ = make_inputs(rng)
+    check_layer(
+        DietEncoder(NUM_LAYERS, NUM_HEADS, 11, **COMMON, **arguments),
+        x,
+        # All pairs of segments occur, or theirs would have no gradient.
+        segment_ids=np.array([[0, 1, 2, 0, 1], [2, 1, 0, 0, 2]], "int32"),
+        padding_mask=np.array([[True] * 5, [True] * 4 + [False]]),
+        # Adds the same to the scores of all keys, which softmax removes.
+        zero_gradient=["key/bias"],
+        policies=policies,
+    )
+
+
+def test_scores_as_a_layer(rng):
+    check_layer(
+        DietEncoder(NUM_LAYERS, NUM_HEADS, 11, **COMMON, segment_encoding="none"),
+        make_inputs(rng)[0],
+        attention_mask=MASK,
+        return_attention_scores=True,
+        use_causal_mask=True,
+        zero_gradient=["key/bias"],
+        policies=(),
+    )
+
+
+def test_sizes_follow_the_inputs():
+    encoder = DietEncoder(NUM_LAYERS, NUM_HEADS, 11, max_sequence_length=MAX_LENGTH)
+    encoder.build((BATCH, LENGTH, 3 * HIDDEN))
+    assert encoder.transformer_layers[0].self_attention.key_dim == 6
+    # The rank of the scores is the head size unless it is given.
+    assert encoder.position_biases[0].rank == 6

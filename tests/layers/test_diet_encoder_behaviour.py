@@ -1,0 +1,219 @@
+"""`DietEncoder`: padding, order of the tokens, Keras masks, dropout, lengths."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_diet._keras import get_keras_mask
+from tests.helpers import assert_close, to_numpy
+from tests.layers.diet_encoders import (
+    BATCH,
+    HIDDEN,
+    LENGTH,
+    MAX_LENGTH,
+    NUM_HEADS,
+    POSITIONS,
+    Slopes,
+    expected_output,
+    make_encoder,
+    make_inputs,
+    name_of,
+)
+
+VALID = np.array([[True] * 5, [True] * 3 + [False] * 2])
+TOKENS = np.array([[3, 1, 2, 2, 4], [2, 2, 1, 0, 0]])
+norms = pytest.mark.parametrize("normalize_first", [False, True], ids=["post_norm", "pre_norm"])
+every_position = pytest.mark.parametrize("positions", POSITIONS, ids=name_of)
+
+
+@every_position
+@norms
+def test_padded_tokens_change_no_valid_output(rng, positions, normalize_first):
+    encoder = make_encoder(rng, **positions, normalize_first=normalize_first)
+    x, segment_ids = make_inputs(rng)
+    other_x, other_ids = x.copy(), segment_ids.copy()
+    other_x[~VALID] += 100.0
+    other_ids[~VALID] = 1 - other_ids[~VALID]
+    output = to_numpy(encoder(x, segment_ids=segment_ids, padding_mask=VALID))
+    other = to_numpy(encoder(other_x, segment_ids=other_ids, padding_mask=VALID))
+    assert_close(other[VALID], output[VALID], 1e-6)
+    unmasked = to_numpy(encoder(other_x, segment_ids=other_ids))
+    assert np.abs(unmasked[1, :3] - output[1, :3]).max() > 1e-2
+
+
+@every_position
+def test_padding_equals_a_shorter_sequence(rng, positions):
+    encoder = make_encoder(rng, **positions)
+    x, segment_ids = make_inputs(rng)
+    padded = encoder(x, segment_ids=segment_ids, padding_mask=VALID)
+    short = to_numpy(encoder(x[:, :3], segment_ids=segment_ids[:, :3]))
+    assert_close(to_numpy(padded)[1, :3], short[1])
+
+
+def permutation_error(rng, encoder):
+    """How much of a permutation of the tokens is more than a permutation of the outputs."""
+    x, segment_ids = make_inputs(rng)
+    order = np.array([3, 0, 4, 2, 1])
+    output = to_numpy(encoder(x, segment_ids=segment_ids))
+    permuted = to_numpy(encoder(x[:, order], segment_ids=segment_ids[:, order]))
+    return np.abs(permuted - output[:, order]).max()
+
+
+@norms
+def test_without_positions_the_order_does_not_matter(rng, normalize_first):
+    encoder = make_encoder(rng, position_encoding="none", normalize_first=normalize_first)
+    assert permutation_error(rng, encoder) < 1e-5
+
+
+@every_position
+def test_with_positions_the_order_matters(rng, positions):
+    if positions["position_encoding"] == "none":
+        positions = {"position_encoding": Slopes(NUM_HEADS)}
+    assert permutation_error(rng, make_encoder(rng, **positions)) > 1e-2
+
+
+def shift_error(rng, encoder):
+    """How much the outputs of three tokens depend on where they stand, between padding."""
+    tokens = rng.normal(size=(BATCH, 3, HIDDEN)).astype("float32")
+    outputs = []
+    for start in (0, 2):
+        x, mask = np.zeros((BATCH, LENGTH, HIDDEN), "float32"), np.zeros((BATCH, LENGTH), "bool")
+        x[:, start : start + 3], mask[:, start : start + 3] = tokens, True
+        outputs.append(to_numpy(encoder(x, padding_mask=mask))[:, start : start + 3])
+    return np.abs(outputs[0] - outputs[1]).max()
+
+
+@pytest.mark.parametrize("sharing", ["none", "head-wise", "layer-wise"])
+def test_relative_positions_are_translation_invariant(rng, sharing):
+    encoder = make_encoder(rng, position_encoding="diet_rel", sharing=sharing)
+    assert shift_error(rng, encoder) < 1e-5
+
+
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "input"])
+def test_absolute_positions_are_not_translation_invariant(rng, position_encoding):
+    encoder = make_encoder(rng, position_encoding=position_encoding)
+    assert shift_error(rng, encoder) > 1e-3
+
+
+def make_embedding():
+    """An embedding whose outputs carry a Keras mask."""
+    initializer = keras.initializers.RandomNormal(stddev=1.0, seed=3)
+    return keras.layers.Embedding(5, HIDDEN, initializer, mask_zero=True)
+
+
+@norms
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "input", "none"])
+def test_keras_mask_is_the_padding_mask(rng, position_encoding, normalize_first):
+    encoder = make_encoder(
+        rng, position_encoding=position_encoding, normalize_first=normalize_first
+    )
+    embedding = make_embedding()
+    output = encoder(embedding(TOKENS))
+    x = to_numpy(embedding(TOKENS))
+    assert_close(to_numpy(output)[VALID], to_numpy(encoder(x, padding_mask=VALID))[VALID])
+    assert np.abs(to_numpy(output) - to_numpy(encoder(x)))[VALID].max() > 1e-3
+    np.testing.assert_array_equal(to_numpy(get_keras_mask(output)), VALID)
+
+
+def test_keras_mask_survives_the_call(rng):
+    encoder = make_encoder(rng)
+    x = make_embedding()(TOKENS)
+    first, second = encoder(x), encoder(x)
+    assert_close(to_numpy(second)[VALID], to_numpy(first)[VALID], 1e-6)
+
+
+def test_padding_mask_takes_precedence_over_the_keras_mask(rng):
+    encoder = make_encoder(rng)
+    embedding = make_embedding()
+    padding_mask = np.array([[True] * 4 + [False], [True] * 5])
+    x = to_numpy(embedding(TOKENS))
+    output = encoder(embedding(TOKENS), padding_mask=padding_mask)
+    assert_close(output, encoder(x, padding_mask=padding_mask))
+
+
+def test_keras_mask_in_a_functional_model(rng):
+    encoder = make_encoder(rng)
+    tokens = keras.Input((None,), dtype="int32")
+    embedding = make_embedding()
+    model = keras.Model(tokens, encoder(embedding(tokens)))
+    expected = expected_output(encoder, to_numpy(embedding(TOKENS)), mask=VALID[:, None, None])
+    assert_close(model.predict(TOKENS, verbose=0)[VALID], expected[VALID])
+    assert_close(to_numpy(model(TOKENS))[VALID], expected[VALID])
+
+
+@norms
+def test_dropout_is_active_in_training_only(rng, normalize_first):
+    arguments = {"normalize_first": normalize_first}
+    encoder, plain = make_encoder(rng, dropout=0.5, **arguments), make_encoder(rng, **arguments)
+    plain.set_weights(encoder.get_weights())
+    x, segment_ids = make_inputs(rng)
+    inputs = {"inputs": x, "segment_ids": segment_ids, "padding_mask": VALID}
+    for training in (None, False):
+        assert_close(encoder(**inputs, training=training), plain(**inputs), 1e-6)
+    first, second = (to_numpy(encoder(**inputs, training=True)) for _ in range(2))
+    assert np.abs(first - second).max() > 1e-2
+    assert_close(plain(**inputs, training=True), plain(**inputs))
+
+
+def make_model(encoder, pooled=False):
+    """A functional model whose length is open."""
+    x, segment_ids = keras.Input((None, HIDDEN)), keras.Input((None,), dtype="int32")
+    output = encoder(x, segment_ids=segment_ids)
+    assert output.shape == (None, None, HIDDEN)
+    if pooled:
+        output = keras.layers.GlobalAveragePooling1D()(output)
+    return keras.Model([x, segment_ids], output)
+
+
+# One of each kind; how parameters are shared has nothing to do with lengths, but for the heads.
+some_positions = pytest.mark.parametrize(
+    "positions", [POSITIONS[i] for i in (1, 2, 3, 6, 7)], ids=name_of
+)
+
+
+@some_positions
+def test_functional_model_of_any_length(rng, positions):
+    encoder = make_encoder(rng, **positions)
+    model = make_model(encoder)
+    for length in (3, MAX_LENGTH):
+        x, segment_ids = make_inputs(rng, length)
+        assert_close(model([x, segment_ids]), expected_output(encoder, x, segment_ids))
+
+
+class Batches(keras.utils.PyDataset):
+    """A dataset of the given batches."""
+
+    def __init__(self, batches):
+        super().__init__()
+        self.batches = batches
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, index):
+        return (self.batches[index],)
+
+
+@some_positions
+def test_predict_with_batches_of_different_lengths(rng, positions):
+    encoder = make_encoder(rng, **positions)
+    model = make_model(encoder, pooled=True)
+    batches = [make_inputs(rng, length) for length in (3, MAX_LENGTH)]
+    expected = [expected_output(encoder, *batch).mean(axis=1) for batch in batches]
+    assert_close(model.predict(Batches(batches), verbose=0), np.concatenate(expected))
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a tf.data pipeline")
+@some_positions
+def test_one_graph_for_a_dataset_of_different_lengths(rng, positions):
+    import tensorflow as tf
+
+    encoder = make_encoder(rng, **positions)
+    model = make_model(encoder, pooled=True)
+    batches = [make_inputs(rng, length) for length in (3, MAX_LENGTH, 2)]
+    spec = ((tf.TensorSpec((BATCH, None, HIDDEN)), tf.TensorSpec((BATCH, None), "int32")),)
+    dataset = tf.data.Dataset.from_generator(
+        lambda: ((batch,) for batch in batches), output_signature=spec
+    )
+    expected = [expected_output(encoder, *batch).mean(axis=1) for batch in batches]
+    assert_close(model.predict(dataset, verbose=0), np.concatenate(expected))

@@ -1,0 +1,145 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_diet._keras import get_keras_mask
+from keras_diet.layers import InputEncoding
+from tests import reference
+from tests.helpers import assert_close, check_layer, randomize, to_numpy
+
+BATCH, LENGTH, HIDDEN, MAX_LENGTH, NUM_SEGMENTS = 2, 5, 3, 7, 3
+
+
+def make(rng, max_sequence_length=MAX_LENGTH, num_segments=NUM_SEGMENTS):
+    encoding = InputEncoding(max_sequence_length, num_segments)
+    encoding.build((BATCH, LENGTH, HIDDEN))
+    return randomize(encoding, rng)
+
+
+def make_inputs(rng, length=LENGTH):
+    x = rng.normal(size=(BATCH, length, HIDDEN)).astype("float32")
+    return x, rng.integers(NUM_SEGMENTS, size=(BATCH, length))
+
+
+def expected_output(encoding, x, segment_ids):
+    """BERT's inputs, where every token of `x` is a word of its own."""
+    positions = encoding.max_sequence_length is not None
+    segments = encoding.num_segments is not None
+    weights = [to_numpy(weight) for weight in encoding.weights]
+    return reference.bert_inputs(
+        x.reshape(-1, HIDDEN),
+        np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[:2]),
+        position_embedding=weights[0] if positions else None,
+        segment_embedding=weights[-1] if segments else None,
+        segment_ids=segment_ids if segments else None,
+    )
+
+
+@pytest.mark.parametrize(
+    "max_sequence_length, num_segments",
+    [(MAX_LENGTH, NUM_SEGMENTS), (MAX_LENGTH, None), (None, NUM_SEGMENTS)],
+)
+@pytest.mark.parametrize("length", [LENGTH, MAX_LENGTH])
+def test_equals_reference(rng, length, num_segments, max_sequence_length):
+    encoding = make(rng, max_sequence_length, num_segments)
+    x, segment_ids = make_inputs(rng, length)
+    assert_close(encoding(x, segment_ids=segment_ids), expected_output(encoding, x, segment_ids))
+
+
+def test_segment_defaults_to_zero(rng):
+    encoding = make(rng)
+    x, segment_ids = make_inputs(rng)
+    assert_close(encoding(x), expected_output(encoding, x, np.zeros_like(segment_ids)))
+
+
+POSITIONS = {"position_embedding/embeddings": (MAX_LENGTH, HIDDEN)}
+SEGMENTS = {"segment_embedding/embeddings": (NUM_SEGMENTS, HIDDEN)}
+
+
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        ({}, {**POSITIONS, **SEGMENTS}),
+        ({"num_segments": None}, POSITIONS),
+        ({"max_sequence_length": None}, SEGMENTS),
+    ],
+    ids=["both", "positions", "segments"],
+)
+def test_weights(rng, arguments, expected):
+    weights = make(rng, **arguments).weights
+    assert {weight.path.split("/", 1)[1]: tuple(weight.shape) for weight in weights} == expected
+
+
+def test_embeddings_are_bert_s_truncated_normal():
+    encoding = InputEncoding(101, 97)
+    encoding.build((BATCH, LENGTH, 11))
+    for weight in encoding.weights:
+        assert 0.015 < to_numpy(weight).std() < 0.02
+        assert np.abs(to_numpy(weight)).max() <= 0.04
+
+
+def test_keras_mask_goes_on(rng):
+    tokens = np.array([[3, 1, 2, 0, 0], [2, 2, 1, 3, 0]])
+    x = keras.layers.Embedding(5, HIDDEN, mask_zero=True)(tokens)
+    np.testing.assert_array_equal(to_numpy(get_keras_mask(make(rng)(x))), tokens > 0)
+
+
+def test_functional_model_of_any_length(rng):
+    encoding = make(rng)
+    inputs = keras.Input((None, HIDDEN)), keras.Input((None,), dtype="int32")
+    model = keras.Model(inputs, encoding(inputs[0], segment_ids=inputs[1]))
+    for length in (2, MAX_LENGTH):
+        x, segment_ids = make_inputs(rng, length)
+        expected = expected_output(encoding, x, segment_ids)
+        assert_close(model.predict([x, segment_ids], verbose=0), expected)
+
+
+def test_something_must_be_added():
+    with pytest.raises(ValueError, match="`max_sequence_length` and `num_segments`"):
+        InputEncoding()
+
+
+@pytest.mark.parametrize("argument", ["max_sequence_length", "num_segments"])
+@pytest.mark.parametrize("value", [0, -1, 2.0, "2", True])
+def test_sizes_must_be_positive_integers(argument, value):
+    with pytest.raises(ValueError, match=f"`{argument}` must be a positive integer.*{value!r}"):
+        InputEncoding(**{argument: value}).build((BATCH, LENGTH, HIDDEN))
+
+
+def test_too_long_sequences_name_the_argument(rng):
+    x, _ = make_inputs(rng, MAX_LENGTH + 1)
+    with pytest.raises(ValueError, match=r"longer than `max_sequence_length`.*length=8"):
+        make(rng)(x)
+
+
+def test_without_positions_no_sequence_is_too_long(rng):
+    encoding = make(rng, max_sequence_length=None)
+    x, segment_ids = make_inputs(rng, 13)
+    assert_close(encoding(x, segment_ids=segment_ids), expected_output(encoding, x, segment_ids))
+
+
+@pytest.mark.parametrize("bad_id", [-1, NUM_SEGMENTS])
+def test_segment_ids_out_of_range_are_refused(rng, bad_id):
+    x, segment_ids = make_inputs(rng)
+    segment_ids[1, 3] = bad_id
+    with pytest.raises(ValueError, match=r"Segment ids.*num_segments.*3\)"):
+        make(rng)(x, segment_ids=segment_ids)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"max_sequence_length": LENGTH},
+        {"num_segments": 3},
+        {"max_sequence_length": 5, "num_segments": 3},
+    ],
+    ids=["positions", "segments", "both"],
+)
+def test_as_a_layer(rng, arguments):
+    x, _ = make_inputs(rng)
+    encoding = InputEncoding(
+        **arguments, initializer=keras.initializers.RandomNormal(stddev=0.5, seed=3), name="input"
+    )
+    # All segments occur, or theirs would have no gradient.
+    segment_ids = np.array([[0, 1, 2, 0, 1], [2, 1, 0, 0, 2]], "int32")
+    check_layer(encoding, x, segment_ids=segment_ids)

@@ -1,0 +1,174 @@
+"""What all position biases have in common: lengths, `start_index`, dynamic shapes, errors."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_diet.layers import AbsolutePositionBias, PositionBias, RelativePositionBias
+from tests.helpers import assert_close, check_layer, gradients, randomize, to_numpy, weighted_sum
+
+NUM_HEADS, MAX_LENGTH = 3, 11
+BIASES = {
+    "absolute": lambda **kwargs: AbsolutePositionBias(NUM_HEADS, MAX_LENGTH, 5, **kwargs),
+    "relative": lambda **kwargs: RelativePositionBias(NUM_HEADS, MAX_LENGTH, **kwargs),
+}
+on_tensorflow = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="only TensorFlow has dynamic shapes"
+)
+
+
+@pytest.fixture(params=BIASES)
+def make(request, rng):
+    def make_bias(**kwargs):
+        bias = BIASES[request.param](**kwargs)
+        bias.build()
+        return randomize(bias, rng)
+
+    return make_bias
+
+
+def sequence(length, batch_size=2):
+    return np.zeros((batch_size, length, 7), "float32")
+
+
+def test_key_defaults_to_query(make):
+    bias = make()
+    assert_close(bias(sequence(5)), bias(sequence(5), sequence(5)), 0)
+
+
+@pytest.mark.parametrize("query_shape", [(2, 5), (2, 5, 3), (1, 5, 2, 3)])
+def test_reads_only_the_lengths(make, rng, query_shape):
+    bias = make()
+    query = rng.normal(size=query_shape).astype("float32")
+    assert_close(bias(query), bias(sequence(5)), 0)
+
+
+@pytest.mark.parametrize("share_heads", [False, True])
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("kind", [int, np.int64, "tensor"])
+def test_start_index_shifts_the_queries(make, share_heads, cached, kind):
+    bias = make(share_heads=share_heads)
+    start_index = ops.convert_to_tensor(4, dtype="int32") if kind == "tensor" else kind(4)
+    full = to_numpy(bias(sequence(11)))
+    if cached:
+        bias.cache_scores()
+    scores = bias(sequence(3), sequence(7), start_index=start_index)
+    assert_close(scores, full[:, :, 4:7, :7], 1e-6)
+
+
+def test_decoding_step_by_step_equals_decoding_at_once(make):
+    bias = make()
+    steps = [to_numpy(bias(sequence(1), sequence(7), start_index=i)) for i in range(7)]
+    assert_close(np.concatenate(steps, axis=2), bias(sequence(7)), 1e-6)
+
+
+@pytest.mark.parametrize("start_index, query_length", [(0, 12), (5, 7), (11, 1)])
+def test_too_long_queries_name_the_argument(make, start_index, query_length):
+    message = f"query is longer than `max_length`.*length={start_index + query_length}"
+    with pytest.raises(ValueError, match=message):
+        make()(sequence(query_length), sequence(2), start_index=start_index)
+
+
+def test_too_many_keys_name_the_argument(make):
+    with pytest.raises(ValueError, match=r"key is longer than `max_length`.*length=13"):
+        make()(sequence(2), sequence(13))
+
+
+def test_longest_query_and_key_are_allowed(make):
+    assert make()(sequence(6), sequence(11), start_index=5).shape == (1, NUM_HEADS, 6, 11)
+
+
+def test_negative_start_index_is_refused(make):
+    with pytest.raises(ValueError, match=r"`start_index` must not be negative.*-1"):
+        make()(sequence(2), start_index=-1)
+
+
+@pytest.mark.parametrize("share_heads", [False, True])
+def test_gradients_reach_every_weight(make, rng, share_heads):
+    bias = make(share_heads=share_heads)
+    random = rng.normal(size=(1, NUM_HEADS, 11, 11)).astype("float32")
+    for gradient in gradients(lambda: weighted_sum(bias(sequence(11)), random), bias.weights):
+        assert np.all(gradient != 0)
+
+
+@pytest.mark.parametrize("share_heads", [False, True])
+def test_functional_model_of_any_length(make, share_heads):
+    bias = make(share_heads=share_heads)
+    query, key = keras.Input((None, 7)), keras.Input((None, 7))
+    scores = bias(query, key)
+    assert scores.shape == (1, NUM_HEADS, None, None)
+    model = keras.Model([query, key], scores)
+    assert_close(model([sequence(3), sequence(5)]), bias(sequence(3), sequence(5)), 0)
+    assert_close(model([sequence(11), sequence(2)]), bias(sequence(11), sequence(2)), 0)
+
+
+@pytest.mark.parametrize("share_heads", [False, True])
+@pytest.mark.parametrize("start_index", [0, 2])
+def test_predict_with_two_lengths(make, share_heads, start_index):
+    bias = make(share_heads=share_heads)
+    inputs = keras.Input((None, 7))
+    scores = ops.broadcast_to(bias(inputs, start_index=start_index), (1, NUM_HEADS, 5, 5))
+    model = keras.Model(inputs, scores)
+    assert_close(
+        model.predict(sequence(5, batch_size=1), verbose=0),
+        bias(sequence(5), start_index=start_index),
+        1e-6,
+    )
+
+
+@on_tensorflow
+@pytest.mark.parametrize("share_heads", [False, True])
+@pytest.mark.parametrize("cached", [False, True])
+def test_one_graph_for_all_lengths(make, share_heads, cached):
+    import tensorflow as tf
+
+    bias = make(share_heads=share_heads)
+    expected = {(q, k): to_numpy(bias(sequence(q), sequence(k))) for q, k in [(3, 5), (11, 2)]}
+    if cached:
+        bias.cache_scores()
+    spec = tf.TensorSpec((None, None, 7))
+    function = tf.function(lambda query, key: bias(query, key), input_signature=(spec, spec))
+    for (query_length, key_length), scores in expected.items():
+        assert_close(function(sequence(query_length), sequence(key_length)), scores, 1e-6)
+
+
+def test_one_program_for_all_start_indices(make):
+    if keras.backend.backend() != "jax":
+        pytest.skip("traces `start_index` with JAX")
+    import jax
+
+    bias = make()
+    step = jax.jit(lambda index: bias(sequence(2), sequence(7), start_index=index))
+    full = to_numpy(bias(sequence(11)))
+    assert_close(step(3), full[:, :, 3:5, :7], 1e-6)
+    assert_close(step(9), full[:, :, 9:11, :7], 1e-6)
+
+
+class Distance(PositionBias):
+    """A position bias without parameters, as a user would write it."""
+
+    def compute_scores(self, query_length, key_length, start_index):
+        query = ops.arange(query_length) + start_index
+        distance = ops.expand_dims(query, 1) - ops.expand_dims(ops.arange(key_length), 0)
+        return ops.cast(
+            ops.broadcast_to(distance, (1, self.num_score_heads, *distance.shape)),
+            self.compute_dtype,
+        )
+
+
+@pytest.mark.parametrize("share_heads", [False, True])
+def test_a_subclass_needs_no_more_than_its_scores(share_heads):
+    bias = Distance(2, 7, share_heads=share_heads)
+    expected = np.broadcast_to(np.arange(2, 5)[:, None] - np.arange(5), (1, 2, 3, 5))
+    assert_close(bias(sequence(3), sequence(5), start_index=2), expected.astype("float32"))
+
+
+def test_the_base_class_has_no_scores():
+    with pytest.raises(NotImplementedError):
+        PositionBias(2, 7)(sequence(3))
+
+
+def test_own_subclass_as_a_layer():
+    keras.saving.register_keras_serializable("keras_diet_tests")(Distance)
+    check_layer(Distance(2, 7, share_heads=True, initializer="ones"), sequence(5))

@@ -1,0 +1,644 @@
+"""`DietBertBackbone` against the equations, against KerasHub's BERT, and its conventions."""
+
+import inspect
+import json
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_diet.layers import AbsolutePositionBias
+from keras_diet.models import DietBertBackbone, DietBertMaskedLM
+from tests import reference
+from tests.helpers import assert_close, to_numpy
+from tests.models.tiny import (
+    SIZES,
+    random_inputs,
+    random_masked_inputs,
+    randomize_weights,
+    tiny_backbone,
+)
+
+BACKEND = keras.backend.backend()
+POSITION_ENCODINGS = ("diet_abs", "diet_rel", "input", "none")
+SEGMENT_ENCODINGS = ("per-head", "input", "none")
+SHARING = (None, "none", "head-wise", "layer-wise")
+POSITIONS_AND_SHARING = [
+    (position_encoding, sharing)
+    for position_encoding in POSITION_ENCODINGS
+    for sharing in (SHARING if position_encoding.startswith("diet") else (None,))
+]
+BEST_SHARING = {"diet_abs": "layer-wise", "diet_rel": "none"}
+
+
+@keras.saving.register_keras_serializable(package="keras_diet_tests")
+class SlopedDistance(keras.layers.Layer):
+    """A user's own bias layer, `-slope_h |i - j|` with a learned slope per head (like ALiBi)."""
+
+    def __init__(self, num_heads, initial_slope=1.0, **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.initial_slope = initial_slope
+
+    def build(self, inputs_shape):
+        self.slope = self.add_weight(
+            name="slope",
+            shape=(self.num_heads,),
+            initializer=keras.initializers.Constant(self.initial_slope),
+        )
+        self.built = True
+
+    def call(self, inputs):
+        position = ops.cast(ops.arange(ops.shape(inputs)[1]), self.compute_dtype)
+        distance = ops.absolute(ops.expand_dims(position, 1) - ops.expand_dims(position, 0))
+        return -ops.reshape(self.slope, (1, -1, 1, 1)) * distance
+
+    def get_config(self):
+        config = super().get_config()
+        return {**config, "num_heads": self.num_heads, "initial_slope": self.initial_slope}
+
+
+def expected_outputs(backbone, inputs):
+    """The outputs by the paper's equations; asserts that each weight has its place in them."""
+    weights = {weight.path: to_numpy(weight) for weight in backbone.weights}
+
+    def take(path, shape):
+        weight = weights.pop(path)
+        assert weight.shape == tuple(shape), f"{path} has shape {weight.shape}"
+        return weight
+
+    hidden_dim, num_heads = backbone.hidden_dim, backbone.num_heads
+    length = inputs["token_ids"].shape[1]
+    at_input = {}
+    if backbone.position_encoding == "input":
+        shape = (backbone.max_sequence_length, hidden_dim)
+        path = "input_encoding/position_embedding/embeddings"
+        at_input["position_embedding"] = take(path, shape)
+    if backbone.segment_encoding == "input":
+        shape = (backbone.num_segments, hidden_dim)
+        path = "input_encoding/segment_embedding/embeddings"
+        at_input["segment_embedding"] = take(path, shape)
+        at_input["segment_ids"] = inputs["segment_ids"]
+    norm = [take(f"embeddings_layer_norm/{name}", (hidden_dim,)) for name in ("gamma", "beta")]
+    token_embedding = take("token_embedding/embeddings", (backbone.vocabulary_size, hidden_dim))
+    x = reference.bert_inputs(token_embedding, inputs["token_ids"], **at_input, norm=norm)
+
+    biases = _expected_position_biases(backbone, take, length)
+    if backbone.segment_encoding == "per-head":
+        shape = (num_heads, backbone.num_segments, backbone.num_segments)
+        for i in range(backbone.num_layers):
+            embedding = take(f"encoder/segment_bias_{i}/segment_embedding", shape)
+            segments = reference.segment_bias(embedding, inputs["segment_ids"])
+            biases[i] = segments if biases[i] is None else biases[i] + segments
+
+    mask = inputs["padding_mask"].astype("bool")[:, None, None, :]
+    blocks = [_block_weights(backbone, take, i) for i in range(backbone.num_layers)]
+    x = reference.encoder(x, blocks, num_heads, biases, mask)
+    kernel = take("pooled_dense/kernel", (hidden_dim, hidden_dim))
+    pooled = np.tanh(x[:, 0] @ kernel + take("pooled_dense/bias", (hidden_dim,)))
+    assert not weights, f"not in the equations: {list(weights)}"
+    return {"sequence_output": x, "pooled_output": pooled}
+
+
+def _expected_position_biases(backbone, take, length):
+    """The scores of each layer by equation 1 or 3, from weights as `sharing` says."""
+    num_layers, num_heads = backbone.num_layers, backbone.num_heads
+    if backbone.position_encoding not in BEST_SHARING:
+        return [None] * num_layers
+    sharing = backbone.sharing or BEST_SHARING[backbone.position_encoding]
+    names = ["position_bias"]
+    if sharing != "layer-wise":
+        names = [f"position_bias_{i}" for i in range(num_layers)]
+    heads = 1 if sharing == "head-wise" else num_heads
+    n = backbone.max_sequence_length
+    biases = []
+    for name in names:
+        if backbone.position_encoding == "diet_abs":
+            rank = backbone.rank or backbone.hidden_dim // num_heads
+            query = take(f"encoder/{name}/query_embedding", (n, heads, rank))
+            key = take(f"encoder/{name}/key_embedding", (n, heads, rank))
+            bias = reference.absolute_position_bias(query, key, length, length, 0, num_heads)
+        else:
+            table = take(f"encoder/{name}/relative_embedding", (2 * n - 1, heads))
+            bias = reference.relative_position_bias(table, length, length, 0, num_heads)
+        biases.append(bias)
+    return biases if len(biases) == num_layers else biases * num_layers
+
+
+def _block_weights(backbone, take, index):
+    d, d_ff, num_heads = backbone.hidden_dim, backbone.intermediate_dim, backbone.num_heads
+    prefix = f"encoder/transformer_layer_{index}"
+    head_dim = d // num_heads
+    attention = {}
+    for name in ("query", "key", "value"):
+        path = f"{prefix}/self_attention/{name}"
+        attention[f"{name}_kernel"] = take(f"{path}/kernel", (d, num_heads, head_dim))
+        attention[f"{name}_bias"] = take(f"{path}/bias", (num_heads, head_dim))
+    path = f"{prefix}/self_attention/attention_output"
+    attention["output_kernel"] = take(f"{path}/kernel", (num_heads, head_dim, d))
+    attention["output_bias"] = take(f"{path}/bias", (d,))
+    return {
+        "attention": attention,
+        "attention_norm_gamma": take(f"{prefix}/self_attention_layer_norm/gamma", (d,)),
+        "attention_norm_beta": take(f"{prefix}/self_attention_layer_norm/beta", (d,)),
+        "intermediate_kernel": take(f"{prefix}/feedforward_intermediate_dense/kernel", (d, d_ff)),
+        "intermediate_bias": take(f"{prefix}/feedforward_intermediate_dense/bias", (d_ff,)),
+        "output_kernel": take(f"{prefix}/feedforward_output_dense/kernel", (d_ff, d)),
+        "output_bias": take(f"{prefix}/feedforward_output_dense/bias", (d,)),
+        "output_norm_gamma": take(f"{prefix}/feedforward_layer_norm/gamma", (d,)),
+        "output_norm_beta": take(f"{prefix}/feedforward_layer_norm/beta", (d,)),
+    }
+
+
+def assert_same_outputs(actual, expected, tolerance=1e-5):
+    assert set(actual) == set(expected) == {"sequence_output", "pooled_output"}
+    for name in expected:
+        assert_close(actual[name], expected[name], tolerance)
+
+
+# === The equations ===
+
+
+@pytest.mark.parametrize("segment_encoding", SEGMENT_ENCODINGS)
+@pytest.mark.parametrize(("position_encoding", "sharing"), POSITIONS_AND_SHARING)
+def test_outputs_are_those_of_the_equations(rng, position_encoding, sharing, segment_encoding):
+    backbone = tiny_backbone(
+        position_encoding=position_encoding, sharing=sharing, segment_encoding=segment_encoding
+    )
+    randomize_weights(backbone)
+    inputs = random_inputs(rng)
+    assert len(np.unique(inputs["segment_ids"])) == 2
+    assert_same_outputs(backbone(inputs), expected_outputs(backbone, inputs))
+
+
+@pytest.mark.parametrize("length", [1, SIZES["max_sequence_length"]])
+@pytest.mark.parametrize("position_encoding", POSITION_ENCODINGS)
+def test_lengths_up_to_the_maximum(rng, position_encoding, length):
+    rank = 7 if position_encoding == "diet_abs" else None
+    backbone = tiny_backbone(position_encoding=position_encoding, rank=rank, num_segments=5)
+    randomize_weights(backbone)
+    inputs = random_inputs(rng, length=length, num_segments=5)
+    outputs = backbone.predict(inputs, verbose=0)
+    assert_same_outputs(outputs, expected_outputs(backbone, inputs))
+
+
+@pytest.mark.parametrize("sharing", ["none", "layer-wise"])
+def test_a_users_own_bias_layer(rng, sharing):
+    backbone = tiny_backbone(
+        position_encoding=SlopedDistance(3), sharing=sharing, segment_encoding="none"
+    )
+    slopes = [weight for weight in backbone.weights if weight.path.endswith("/slope")]
+    assert len(slopes) == (1 if sharing == "layer-wise" else 2)
+    randomize_weights(backbone)
+    inputs = random_inputs(rng)
+    position = np.arange(11)
+    distance = np.abs(position[:, None] - position)
+    biases = [-to_numpy(slope).reshape(1, 3, 1, 1) * distance for slope in slopes]
+
+    plain = tiny_backbone(position_encoding="none", segment_encoding="none")
+    plain.set_weights([to_numpy(w) for w in backbone.weights if not w.path.endswith("/slope")])
+    x = plain.embeddings_layer_norm(plain.token_embedding(inputs["token_ids"]))
+    mask = ops.expand_dims(ops.cast(inputs["padding_mask"], "bool"), 1)
+    for i, block in enumerate(plain.encoder.transformer_layers):
+        bias = ops.convert_to_tensor(biases[i % len(biases)].astype("float32"))
+        x = block(x, attention_bias=bias, attention_mask=mask)
+    assert_close(backbone(inputs)["sequence_output"], x)
+
+
+# === KerasHub's BERT ===
+
+
+def bert_and_diet_bert(**arguments):
+    """KerasHub's BERT with random weights, and the DietBert that should be the same."""
+    sizes = {**SIZES, "dropout": 0.0, **arguments}
+    bert = randomize_weights(keras_hub.models.BertBackbone(**sizes))
+    diet_bert = DietBertBackbone(**sizes, position_encoding="input", segment_encoding="input")
+    return bert, diet_bert
+
+
+@pytest.mark.parametrize(("length", "num_segments"), [(1, 2), (11, 2), (13, 5)])
+def test_with_input_encodings_it_is_bert(rng, length, num_segments):
+    bert, diet_bert = bert_and_diet_bert(num_segments=num_segments)
+    assert [w.shape for w in diet_bert.weights] == [w.shape for w in bert.weights]
+    diet_bert.set_weights(bert.get_weights())
+    inputs = random_inputs(rng, length=length, num_segments=num_segments)
+    assert_same_outputs(diet_bert.predict(inputs, verbose=0), bert.predict(inputs, verbose=0))
+
+
+def test_conventions_are_those_of_bert():
+    bert, diet_bert = bert_and_diet_bert(dropout=0.2)
+    for ours, theirs in ((diet_bert.input, bert.input), (diet_bert.output, bert.output)):
+        assert set(ours) == set(theirs)
+        for name in theirs:
+            assert (ours[name].shape, ours[name].dtype) == (theirs[name].shape, theirs[name].dtype)
+            assert ours[name].name == theirs[name].name or ours is diet_bert.output
+    for attribute in ("vocabulary_size", "hidden_dim", "max_sequence_length", "cls_token_index"):
+        assert getattr(diet_bert, attribute) == getattr(bert, attribute)
+    assert diet_bert.cls_token_index == 0
+    assert type(diet_bert.token_embedding) is keras.layers.ReversibleEmbedding
+    assert diet_bert.token_embedding.embeddings.shape == bert.token_embedding.embeddings.shape
+    assert diet_bert.token_embedding.tie_weights == bert.token_embedding.tie_weights
+
+    def rates(model):
+        layers = model._flatten_layers()
+        return [layer.rate for layer in layers if isinstance(layer, keras.layers.Dropout)]
+
+    assert rates(diet_bert) == rates(bert)
+    assert set(rates(bert)) == {0.2}
+
+
+def test_layer_normalizations_use_berts_epsilon():
+    layers = tiny_backbone()._flatten_layers()
+    norms = [layer for layer in layers if isinstance(layer, keras.layers.LayerNormalization)]
+    assert len(norms) == 1 + 2 * SIZES["num_layers"]
+    assert {norm.epsilon for norm in norms} == {1e-12}
+
+
+@pytest.mark.usefixtures("keras_initializers")
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "input"])
+def test_initial_weights_are_berts(position_encoding):
+    backbone = tiny_backbone(
+        sharing=None if position_encoding == "input" else "none",
+        position_encoding=position_encoding,
+        segment_encoding="input" if position_encoding == "input" else "per-head",
+    )
+    drawn = []
+    for weight in backbone.weights:
+        values = to_numpy(weight)
+        if weight.path.endswith(("bias", "beta")):
+            assert np.all(values == 0.0), weight.path
+        elif weight.path.endswith("gamma"):
+            assert np.all(values == 1.0), weight.path
+        else:
+            # A normal distribution of deviation 0.02, cut at two deviations.
+            assert np.abs(values).max() <= 0.04, weight.path
+            if values.size > 100:
+                assert values.std() == pytest.approx(0.02 * 0.8796, rel=0.2), weight.path
+            drawn.append(values.flatten()[:5].round(9))
+    assert len(np.unique([values[:3] for values in drawn], axis=0)) == len(drawn)
+
+
+@pytest.mark.usefixtures("keras_initializers")
+def test_initial_weights_follow_the_seed():
+    keras.utils.set_random_seed(7)
+    first = tiny_backbone().get_weights()
+    second = tiny_backbone().get_weights()
+    keras.utils.set_random_seed(7)
+    again = tiny_backbone().get_weights()
+    for weight, other, same in zip(first, second, again, strict=True):
+        assert np.array_equal(weight, same)
+        assert not np.array_equal(weight, other) or len(np.unique(weight)) == 1
+
+
+def test_dropout_is_active_in_training_only(rng):
+    backbone = tiny_backbone(dropout=0.5)
+    inputs = random_inputs(rng)
+
+    def sequence_output(**kwargs):
+        return to_numpy(backbone(inputs, **kwargs)["sequence_output"])
+
+    assert np.array_equal(sequence_output(), sequence_output(training=False))
+    assert not np.allclose(sequence_output(training=True), sequence_output(training=False))
+    assert not np.allclose(sequence_output(training=True), sequence_output(training=True))
+
+
+# === Behaviour ===
+
+
+@pytest.mark.parametrize("segment_encoding", SEGMENT_ENCODINGS)
+@pytest.mark.parametrize("position_encoding", POSITION_ENCODINGS)
+def test_padded_tokens_change_no_valid_output(rng, position_encoding, segment_encoding):
+    backbone = tiny_backbone(position_encoding=position_encoding, segment_encoding=segment_encoding)
+    randomize_weights(backbone)
+    inputs = random_inputs(rng)
+    outputs = backbone(inputs)
+    valid = inputs["padding_mask"].astype("bool")
+    changed = dict(inputs)
+    changed["token_ids"] = np.where(valid, inputs["token_ids"], 29)
+    changed["segment_ids"] = np.where(valid, inputs["segment_ids"], 1)
+    changed_outputs = backbone(changed)
+    sequence, changed_sequence = (
+        to_numpy(result["sequence_output"]) for result in (outputs, changed_outputs)
+    )
+    assert_close(changed_sequence[valid], sequence[valid], 1e-6)
+    assert_close(changed_outputs["pooled_output"], outputs["pooled_output"], 1e-6)
+    assert np.abs(changed_sequence[~valid] - sequence[~valid]).max() > 0.1
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int64", "float32"])
+def test_padding_masks_of_any_dtype(rng, dtype):
+    backbone = randomize_weights(tiny_backbone())
+    inputs = random_inputs(rng)
+    typed = {**inputs, "padding_mask": inputs["padding_mask"].astype(dtype)}
+    assert_same_outputs(backbone(typed), backbone(inputs), 1e-6)
+
+
+@pytest.mark.parametrize("segment_encoding", SEGMENT_ENCODINGS)
+def test_when_segments_matter(rng, segment_encoding):
+    backbone = randomize_weights(tiny_backbone(segment_encoding=segment_encoding))
+    inputs = random_inputs(rng)
+    valid = inputs["padding_mask"].astype("bool")
+
+    def change(first, second):
+        outputs = (
+            to_numpy(backbone({**inputs, "segment_ids": ids.astype("int32")})["sequence_output"])
+            for ids in (first, second)
+        )
+        return np.abs(np.subtract(*outputs)[valid]).max()
+
+    both = np.broadcast_to(np.arange(11) // 5 % 2, valid.shape)
+    zeros = np.zeros(valid.shape)
+    # Scores of a single segment are constant along the keys, and softmax removes them.
+    only_one = change(zeros, zeros + 1)
+    assert only_one > 0.1 if segment_encoding == "input" else only_one < 1e-5
+    for other in (zeros, 1 - both):
+        changed = change(both, other)
+        assert changed == 0.0 if segment_encoding == "none" else changed > 0.1
+
+
+@pytest.mark.parametrize("position_encoding", POSITION_ENCODINGS)
+def test_only_positions_tell_the_order_of_tokens(rng, position_encoding):
+    backbone = randomize_weights(
+        tiny_backbone(position_encoding=position_encoding, segment_encoding="none")
+    )
+    inputs = random_inputs(rng)
+    inputs["padding_mask"][:] = 1
+    order = rng.permutation(11)
+    permuted = {**inputs, "token_ids": inputs["token_ids"][:, order]}
+    change = np.abs(
+        to_numpy(backbone(permuted)["sequence_output"])
+        - to_numpy(backbone(inputs)["sequence_output"])[:, order]
+    ).max()
+    assert change < 1e-5 if position_encoding == "none" else change > 0.1
+
+
+def test_relative_positions_do_not_see_where_a_text_begins(rng):
+    """Shifted right behind padding, a text has the same outputs with REL, others with ABS."""
+    inputs = random_inputs(rng)
+    inputs["padding_mask"] = np.broadcast_to(np.arange(11) < 7, (2, 11)).astype("int32")
+    shifted = {name: np.roll(value, 4, axis=1) for name, value in inputs.items()}
+    for position_encoding in ("diet_rel", "diet_abs"):
+        backbone = randomize_weights(tiny_backbone(position_encoding=position_encoding))
+        first = to_numpy(backbone(inputs)["sequence_output"])[:, :7]
+        second = to_numpy(backbone(shifted)["sequence_output"])[:, 4:]
+        change = np.abs(first - second).max()
+        assert change < 1e-5 if position_encoding == "diet_rel" else change > 0.1
+
+
+# === Precision ===
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("encoding", ["diet_abs", "diet_rel", "input"])
+def test_dtype_reaches_every_sublayer(rng, encoding, dtype):
+    segment_encoding = "input" if encoding == "input" else "per-head"
+    backbone = tiny_backbone(
+        position_encoding=encoding, segment_encoding=segment_encoding, dtype=dtype
+    )
+    policy = keras.dtype_policies.get(dtype)
+    for layer in backbone._flatten_layers():
+        # Softmax is computed in float32, and inputs are integers.
+        if not isinstance(layer, keras.layers.Softmax | keras.layers.InputLayer):
+            assert layer.compute_dtype == policy.compute_dtype, layer.path
+            assert layer.variable_dtype == policy.variable_dtype, layer.path
+    assert {weight.dtype for weight in backbone.weights} == {policy.variable_dtype}
+
+    exact = randomize_weights(
+        tiny_backbone(position_encoding=encoding, segment_encoding=segment_encoding)
+    )
+    backbone.set_weights(exact.get_weights())
+    inputs = random_inputs(rng)
+    inputs["padding_mask"][0, 1:] = 0
+    outputs, exact_outputs = backbone(inputs), exact(inputs)
+    for name, output in outputs.items():
+        assert keras.backend.standardize_dtype(output.dtype) == policy.compute_dtype
+        assert backbone.output[name].dtype == policy.compute_dtype
+        assert np.all(np.isfinite(to_numpy(output)))
+        assert np.abs(to_numpy(output) - to_numpy(exact_outputs[name])).max() < 0.2
+
+
+def test_dtype_follows_the_global_policy():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        backbone = tiny_backbone()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert backbone.dtype_policy.name == "mixed_bfloat16"
+    assert backbone.encoder.compute_dtype == "bfloat16"
+
+
+# === Configuration and files ===
+
+NOT_DEFAULT = {
+    **SIZES,
+    "dropout": 0.3,
+    "num_segments": 5,
+    "position_encoding": "diet_abs",
+    "rank": 7,
+    "sharing": "head-wise",
+    "segment_encoding": "input",
+    "dtype": "mixed_bfloat16",
+    "name": "reader",
+    "trainable": False,
+}
+
+
+@pytest.mark.parametrize(
+    "arguments", [NOT_DEFAULT, {**NOT_DEFAULT, "position_encoding": "diet_rel", "rank": None}]
+)
+def test_every_argument_survives_the_configuration(arguments):
+    assert set(arguments) == set(inspect.signature(DietBertBackbone).parameters)
+    backbone = DietBertBackbone(**arguments)
+    config = backbone.get_config()
+    copy = DietBertBackbone.from_config(json.loads(json.dumps(config)))
+    for model in (backbone, copy):
+        assert model.dtype_policy.name == "mixed_bfloat16"
+        assert model.trainable_weights == []
+        assert model.get_config() == config
+        for name in set(arguments) - {"dtype"}:
+            assert getattr(model, name) == arguments[name] == config[name]
+    assert [w.shape for w in copy.weights] == [w.shape for w in backbone.weights]
+    assert [w.path for w in copy.weights] == [w.path for w in backbone.weights]
+
+
+@pytest.mark.parametrize("sharing", [None, "none"])
+def test_a_users_own_bias_layer_survives_the_configuration(rng, sharing):
+    backbone = tiny_backbone(position_encoding=SlopedDistance(3, 0.7), sharing=sharing)
+    config = json.loads(json.dumps(backbone.get_config()))
+    copy = DietBertBackbone.from_config(config)
+    assert isinstance(copy.position_encoding, SlopedDistance)
+    assert copy.position_encoding is not backbone.position_encoding
+    assert copy.position_encoding.initial_slope == 0.7
+    assert json.loads(json.dumps(copy.get_config())) == config
+    copy.set_weights(backbone.get_weights())
+    inputs = random_inputs(rng)
+    assert_same_outputs(copy(inputs), backbone(inputs), 1e-6)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"position_encoding": "diet_abs", "rank": 7, "sharing": "head-wise"},
+        {"position_encoding": "diet_rel", "segment_encoding": "none"},
+        {"position_encoding": "input", "segment_encoding": "input"},
+        {"position_encoding": SlopedDistance},
+        {"position_encoding": SlopedDistance, "sharing": "none"},
+    ],
+    ids=lambda arguments: "-".join(str(getattr(a, "__name__", a)) for a in arguments.values()),
+)
+def test_keras_files(rng, tmp_path, arguments):
+    if arguments["position_encoding"] is SlopedDistance:
+        arguments = {**arguments, "position_encoding": SlopedDistance(3)}
+    backbone = randomize_weights(tiny_backbone(**arguments))
+    inputs = random_inputs(rng)
+    expected = {name: to_numpy(output) for name, output in backbone(inputs).items()}
+    backbone.save(tmp_path / "backbone.keras")
+    backbone.save_weights(tmp_path / "backbone.weights.h5")
+    loaded = keras.saving.load_model(tmp_path / "backbone.keras")
+    assert type(loaded) is DietBertBackbone
+    assert_same_outputs(loaded(inputs), expected, 1e-6)
+
+    other = DietBertBackbone.from_config(backbone.get_config())
+    other.load_weights(tmp_path / "backbone.weights.h5")
+    assert_same_outputs(other(inputs), expected, 1e-6)
+
+
+def test_presets_resolve_from_the_base_class(rng, tmp_path):
+    backbone = randomize_weights(tiny_backbone(position_encoding="diet_rel", sharing="layer-wise"))
+    backbone.save_to_preset(str(tmp_path))
+    loaded = keras_hub.models.Backbone.from_preset(str(tmp_path))
+    assert type(loaded) is DietBertBackbone
+    inputs = random_inputs(rng)
+    assert_same_outputs(loaded(inputs), backbone(inputs), 1e-6)
+
+
+# === Refusals ===
+
+
+def masked_lm_with_too_long_data(rng, position_encoding):
+    """A model of its own, because on JAX a `predict` that raises destroys the model's weights."""
+    backbone = tiny_backbone(num_layers=1, position_encoding=position_encoding)
+    return DietBertMaskedLM(backbone), random_masked_inputs(rng, length=17)
+
+
+@pytest.mark.parametrize("call", ["eager", "predict", "fit"])
+@pytest.mark.parametrize("position_encoding", POSITION_ENCODINGS)
+def test_sequences_that_are_too_long_are_refused(rng, position_encoding, call):
+    masked_lm, (inputs, labels, weights) = masked_lm_with_too_long_data(rng, position_encoding)
+    calls = {
+        "eager": lambda: masked_lm.backbone({name: inputs[name] for name in random_inputs(rng)}),
+        "predict": lambda: masked_lm.predict(inputs, verbose=0),
+        "fit": lambda: masked_lm.fit(inputs, labels, sample_weight=weights, verbose=0),
+    }
+    with pytest.raises(ValueError, match=r"max_sequence_length.*length=17.*max_sequence_length=13"):
+        calls[call]()
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="lengths are always known elsewhere")
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "input"])
+def test_sequences_that_are_too_long_are_refused_in_a_dynamic_graph(rng, position_encoding):
+    """Where the length is unknown while tracing, TensorFlow refuses the slice."""
+    import tensorflow as tf
+
+    backbone = tiny_backbone(num_layers=1, position_encoding=position_encoding)
+    specs = {name: tf.TensorSpec((None, None), "int32") for name in backbone.input}
+    forward = tf.function(lambda inputs: backbone(inputs), input_signature=[specs])
+    inputs = random_inputs(rng, length=13)
+    assert_same_outputs(forward(inputs), backbone(inputs))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="lice"):
+        forward(random_inputs(rng, length=17))
+
+
+@pytest.mark.parametrize("segment_encoding", ["per-head", "input"])
+def test_segment_ids_out_of_range_are_refused(rng, segment_encoding):
+    backbone = tiny_backbone(segment_encoding=segment_encoding)
+    inputs = random_inputs(rng)
+    for wrong in (-1, 2):
+        segment_ids = np.where(inputs["segment_ids"] == 1, wrong, 0)
+        with pytest.raises(ValueError, match=rf"num_segments.*{wrong}"):
+            backbone({**inputs, "segment_ids": segment_ids})
+
+
+@pytest.mark.parametrize("argument", ["vocab_size", "max_length", "share_heads"])
+def test_unknown_arguments_are_refused(argument):
+    with pytest.raises(TypeError, match=argument):
+        tiny_backbone(**{argument: 3})
+
+
+@pytest.mark.parametrize("value", [0, -1, "8", 2.5, None, True])
+@pytest.mark.parametrize("argument", [*SIZES, "num_segments"])
+@pytest.mark.parametrize("encoding", ["diet_abs", "input"])
+def test_sizes_that_are_not_positive_integers_are_refused(encoding, argument, value):
+    segment_encoding = "input" if encoding == "input" else "per-head"
+    with pytest.raises(ValueError, match=f"`{argument}`.*{argument}={value!r}"):
+        tiny_backbone(
+            position_encoding=encoding, segment_encoding=segment_encoding, **{argument: value}
+        )
+
+
+@pytest.mark.parametrize("value", [0, -1, "8", 2.0, True])
+def test_ranks_that_are_not_positive_integers_are_refused(value):
+    with pytest.raises(ValueError, match=f"`rank` must.*rank={value!r}"):
+        tiny_backbone(position_encoding="diet_abs", rank=value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"hidden_dim": 16}, "`hidden_dim`.*`num_heads`.*hidden_dim=16, num_heads=3"),
+        ({"position_encoding": "sinusoids"}, "`position_encoding` must be.*'diet_abs'.*sinusoids"),
+        ({"position_encoding": None}, "`position_encoding` must be.*None"),
+        ({"position_encoding": AbsolutePositionBias}, "`position_encoding` must be"),
+        ({"segment_encoding": "per_head"}, "`segment_encoding` must be.*'per-head'.*'per_head'"),
+        ({"segment_encoding": None}, "`segment_encoding` must be.*None"),
+        ({"sharing": "layerwise"}, "`sharing` must be.*'layer-wise'.*'layerwise'"),
+        ({"sharing": True}, "`sharing` must be.*True"),
+        ({"dropout": 1.5}, "1.5"),
+        ({"dropout": -0.1}, "-0.1"),
+        ({"position_encoding": "input", "rank": 8}, "`rank` has no meaning.*'input'.*rank=8"),
+        ({"position_encoding": "none", "rank": 8}, "`rank` has no meaning.*'none'.*rank=8"),
+        ({"position_encoding": "diet_rel", "rank": 8}, "`rank` has no meaning.*'diet_rel'.*rank=8"),
+        ({"position_encoding": "input", "sharing": "none"}, "`sharing` has no meaning.*'input'"),
+        ({"position_encoding": "none", "sharing": "layer-wise"}, "`sharing` has no.*'none'"),
+    ],
+)
+def test_other_bad_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        tiny_backbone(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rank": 8}, "`rank` has no meaning.*a bias layer"),
+        ({"sharing": "head-wise"}, "`sharing` must be one of 'none', 'layer-wise'"),
+    ],
+)
+def test_bad_arguments_with_a_users_own_bias_layer_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        tiny_backbone(position_encoding=SlopedDistance(3), **arguments)
+
+
+# === Table 6 of the paper ===
+
+
+@pytest.mark.usefixtures("zero_initializers")
+def test_parameter_counts_of_the_paper():
+    """BERT-base with a masked-LM head, 30,522 tokens: the printed digits of Table 6, English."""
+    rows = {
+        "110.1M": {"position_encoding": "input", "segment_encoding": "input"},
+        "109.9M": {"position_encoding": "diet_rel", "sharing": "none"},
+        "109.7M": {"position_encoding": "diet_rel", "sharing": "layer-wise"},
+        "128.6M": {"position_encoding": "diet_abs", "rank": 128, "sharing": "none"},
+        "111.3M": {"position_encoding": "diet_abs", "rank": 128, "sharing": "layer-wise"},
+    }
+    counts = {}
+    for printed, arguments in rows.items():
+        masked_lm = DietBertMaskedLM(
+            DietBertBackbone(30522, 12, 12, 768, 3072, **arguments), compile=False
+        )
+        counts[printed] = f"{masked_lm.count_params() / 1e6:.1f}M"
+        del masked_lm
+    assert counts == {printed: printed for printed in rows}
