@@ -32,6 +32,13 @@ from keras_diet import analysis, models, pretraining
 MASK = "[MASK]"
 
 
+def positive_int(text):
+    value = int(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"must be positive, not {value}")
+    return value
+
+
 def parse_arguments(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n\n")[0],
@@ -52,21 +59,28 @@ def parse_arguments(argv=None):
         help="held-out text files; without them every tenth document is held out",
     )
     data.add_argument(
-        "--vocabulary-size", type=int, default=4000, help="tokens in the WordPiece vocabulary"
+        "--vocabulary-size",
+        type=positive_int,
+        default=4000,
+        help="tokens in the WordPiece vocabulary",
     )
     data.add_argument("--cased", action="store_true", help="keep upper case letters")
-    data.add_argument("--sequence-length", type=int, default=64, help="tokens in a sequence")
+    data.add_argument(
+        "--sequence-length", type=positive_int, default=64, help="tokens in a sequence"
+    )
 
     model = parser.add_argument_group("model")
     model.add_argument(
         "--position-encoding",
         nargs="+",
         default=["diet_abs", "input"],
-        metavar="NAME",
-        help="one model is trained for each: diet_abs, diet_rel, input (as in BERT), none",
+        choices=["diet_abs", "diet_rel", "input", "none"],
+        help="one model is trained for each; input is BERT",
     )
     model.add_argument(
-        "--rank", type=int, help="rank of the positional scores of diet_abs; default: head size"
+        "--rank",
+        type=int,
+        help="rank of the positional scores of diet_abs, of no other; default: head size",
     )
     model.add_argument(
         "--sharing",
@@ -78,37 +92,50 @@ def parse_arguments(argv=None):
         choices=["per-head", "input", "none"],
         help="where segments go; default: at the input with positions at the input, else per head",
     )
-    model.add_argument("--num-layers", type=int, default=2, help="Transformer layers")
-    model.add_argument("--num-heads", type=int, default=4, help="attention heads")
-    model.add_argument("--hidden-dim", type=int, default=128, help="size of the hidden states")
-    model.add_argument("--intermediate-dim", type=int, default=512, help="feed-forward width")
+    model.add_argument("--num-layers", type=positive_int, default=2, help="Transformer layers")
+    model.add_argument("--num-heads", type=positive_int, default=4, help="attention heads")
+    model.add_argument(
+        "--hidden-dim", type=positive_int, default=128, help="size of the hidden states"
+    )
+    model.add_argument(
+        "--intermediate-dim", type=positive_int, default=512, help="feed-forward width"
+    )
     model.add_argument("--dropout", type=float, default=0.1, help="dropout rate")
     model.add_argument("--dtype", default="float32", help="dtype policy, e.g. mixed_bfloat16")
 
     training = parser.add_argument_group("training")
-    training.add_argument("--steps", type=int, default=400, help="optimizer steps")
-    training.add_argument("--batch-size", type=int, default=32, help="sequences in a batch")
+    training.add_argument("--steps", type=positive_int, default=400, help="optimizer steps")
+    training.add_argument(
+        "--batch-size", type=positive_int, default=32, help="sequences in a batch"
+    )
     training.add_argument("--learning-rate", type=float, default=0.0018, help="its peak")
     training.add_argument(
         "--warmup-proportion", type=float, default=0.025, help="part of the steps to warm up"
     )
     training.add_argument("--weight-decay", type=float, default=0.01, help="of AdamW")
     training.add_argument(
-        "--validation-interval", type=int, default=200, help="steps from one validation to the next"
+        "--validation-interval",
+        type=positive_int,
+        help="steps from one validation to the next, a divisor of --steps; default: a quarter of "
+        "the steps, or all of them",
     )
     training.add_argument(
-        "--validation-batches", type=int, default=50, help="most batches in a validation"
+        "--validation-batches", type=positive_int, default=50, help="most batches in a validation"
     )
     training.add_argument("--seed", type=int, default=0, help="seed of everything random")
 
     parser.add_argument(
-        "--output-dir", type=Path, default=Path("runs/pretrain_masked_lm"), help="where results go"
+        "--output-dir",
+        type=Path,
+        default=Path("runs", "pretrain_masked_lm", keras.config.backend()),
+        help="where results go",
     )
     parser.add_argument(
         "--overwrite", action="store_true", help="start anew although the output folder is in use"
     )
     arguments = parser.parse_args(argv)
-    arguments.validation_interval = min(arguments.validation_interval, arguments.steps)
+    if arguments.validation_interval is None:
+        arguments.validation_interval = arguments.steps // (1 if arguments.steps % 4 else 4)
     if arguments.steps % arguments.validation_interval:
         parser.error("--steps must be a multiple of --validation-interval")
     if arguments.validation_text and not arguments.text:
@@ -123,6 +150,7 @@ def prepare_output_dir(arguments):
         for name, value in vars(arguments).items()
         if name not in ("output_dir", "overwrite", "position_encoding")
     }
+    options["backend"] = keras.config.backend()
     path = arguments.output_dir / "options.json"
     if arguments.overwrite and path.exists():
         shutil.rmtree(arguments.output_dir)
@@ -175,7 +203,9 @@ def load_tokenizer(arguments):
             arguments.vocabulary_size,
             lowercase=lowercase,
         )
-        path.write_text("".join(f"{token}\n" for token in vocabulary), encoding="utf-8")
+        temporary = path.with_name("unfinished.txt")
+        temporary.write_text("".join(f"{token}\n" for token in vocabulary), encoding="utf-8")
+        os.replace(temporary, path)
     return models.DietBertTokenizer(str(path), lowercase=lowercase)
 
 
@@ -249,18 +279,21 @@ def train(masked_lm, tokenizer, sequences, validation_sequences, arguments, fold
     checkpoint, history = folder / "checkpoint.weights.h5", folder / "history.csv"
     if checkpoint.exists():
         masked_lm.load_weights(checkpoint)
+        if not int(masked_lm.optimizer.iterations):
+            raise ValueError(f"{checkpoint} does not fit the optimizer. Start with --overwrite.")
     done = int(masked_lm.optimizer.iterations)
     interval = arguments.validation_interval
-    masked_lm.fit(
-        dataset[done : arguments.steps],
-        initial_epoch=done // interval,
-        epochs=arguments.steps // interval,
-        steps_per_epoch=interval,
-        shuffle=False,
-        validation_data=held_out,
-        callbacks=[keras.callbacks.CSVLogger(history, append=done > 0), Checkpoint(checkpoint)],
-        verbose=1 if sys.stdout.isatty() else 2,
-    )
+    if done < arguments.steps:
+        masked_lm.fit(
+            dataset[done : arguments.steps],
+            initial_epoch=done // interval,
+            epochs=arguments.steps // interval,
+            steps_per_epoch=interval,
+            shuffle=False,
+            validation_data=held_out,
+            callbacks=[keras.callbacks.CSVLogger(history, append=done > 0), Checkpoint(checkpoint)],
+            verbose=1 if sys.stdout.isatty() else 2,
+        )
     with open(history, newline="") as file:
         return float(list(csv.DictReader(file))[-1]["val_loss"])
 

@@ -11,4 +11,5 @@ __all__ = ["flatten_layers", "get_keras_mask", "set_keras_mask"]
 
 def flatten_layers(layer):
     """Return `layer` and every layer below it; Keras lists them publicly for models only."""
-    return list(layer._flatten_layers())
+    # On PyTorch a model whose construction failed has no list of layers.
+    return list(layer._flatten_layers()) if hasattr(layer, "_layers") else []

@@ -32,15 +32,40 @@ def divisible_heads(hidden_dim, num_heads):
 
 
 def length_within(length, max_length, argument, what="sequence"):
-    """Raise a `ValueError` if `length` exceeds `max_length`; unknown lengths pass.
+    """Raise a `ValueError` if `length` exceeds `max_length`.
 
-    A length is unknown only while TensorFlow traces a graph with a dynamic shape, and there
-    TensorFlow itself refuses the slice that is too long.
+    While TensorFlow traces a graph for any length, the graph is given the check; it then raises
+    `tf.errors.InvalidArgumentError` with the same words.
     """
-    if isinstance(length, int) and isinstance(max_length, int) and length > max_length:
+    message = (
+        f"The {what} is longer than `{argument}` allows. {{}}{argument}={max_length}. "
+        f"Shorten the {what} or build with a larger `{argument}`."
+    )
+    if isinstance(length, int):
+        if length > max_length:
+            raise ValueError(message.format(f"Received: length={length}, "))
+    elif keras.backend.backend() == "tensorflow" and length is not None:
+        # Keras has no assertion for graphs.
+        import tensorflow as tf
+
+        tf.debugging.assert_less_equal(length, max_length, message=message.format(""))
+
+
+def score_bias(name, bias, shape):
+    """Raise a `ValueError` unless `bias` can be added to scores of `shape`, as far as known."""
+    if not keras.backend.is_float_dtype(bias.dtype):
         raise ValueError(
-            f"The {what} is longer than `{argument}` allows. Received: length={length}, "
-            f"{argument}={max_length}. Shorten the {what} or build with a larger `{argument}`."
+            f"`{name}` must give floating point numbers that are added to the scores; pass a "
+            "boolean or integer mask as `attention_mask`. "
+            f"Received: dtype={keras.backend.standardize_dtype(bias.dtype)}"
+        )
+    sizes = zip(reversed(bias.shape), reversed(shape), strict=False)
+    if len(bias.shape) > len(shape) or any(
+        size not in (1, None, full) and full is not None for size, full in sizes
+    ):
+        raise ValueError(
+            f"`{name}` must be broadcastable to the scores, (batch_size, num_heads, query_length, "
+            f"key_length) = {tuple(shape)}. Received: shape={tuple(bias.shape)}"
         )
 
 

@@ -1,8 +1,14 @@
 """Fixtures of all tests."""
 
-import keras
-import numpy as np
-import pytest
+import os
+
+# Tests compute with few numbers in several processes, where more threads only wait.
+for variable in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+    os.environ.setdefault(variable, "1")
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

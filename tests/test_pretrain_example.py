@@ -6,6 +6,7 @@ import importlib.util
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 
 import h5py
@@ -37,10 +38,11 @@ def script():
     return module
 
 
-def run(script, folder, *options, text=True):
+def run(script, folder, *options, text=True, corpus=None):
     """Run the script as `folder`'s job and return what it prints."""
-    corpus = folder / "corpus.txt"
-    corpus.write_text(TEXT, encoding="utf-8")
+    if corpus is None:
+        corpus = folder / "corpus.txt"
+        corpus.write_text(TEXT, encoding="utf-8")
     arguments = [*SMALL, "--output-dir", str(folder / "out")]
     arguments += ["--text", str(corpus)] if text else []
     with contextlib.redirect_stdout(io.StringIO()) as output:
@@ -116,6 +118,29 @@ def test_interrupted_run_goes_on_to_the_same_result(script, finished, tmp_path, 
     )
 
 
+def test_finished_run_is_not_trained_again(script, finished, tmp_path):
+    folder, output = finished
+    shutil.copytree(folder / "out", tmp_path / "out")
+    again = run(script, tmp_path, "--position-encoding", "input", corpus=folder / "corpus.txt")
+    assert "Epoch" not in again
+    assert losses(again)["input"] == losses(output)["input"]
+
+
+def test_folder_of_another_backend_is_not_mixed_up(script, finished, monkeypatch):
+    folder, _ = finished
+    monkeypatch.setattr(script.keras.config, "backend", lambda: "another")
+    with pytest.raises(SystemExit, match="other values of: backend"):
+        run(script, folder)
+
+
+def test_pooler_is_not_trained(script, finished, tmp_path):
+    folder, _ = finished
+    tokenizer = keras_diet.models.DietBertTokenizer(str(folder / "out" / "vocabulary.txt"))
+    masked_lm = script.build_model(script.parse_arguments(SMALL), "diet_abs", tokenizer)
+    paths = [variable.path for variable in masked_lm.trainable_variables]
+    assert not any("pooled" in path for path in paths)
+
+
 def test_folder_of_another_run_is_not_mixed_up(script, finished):
     folder, _ = finished
     with pytest.raises(SystemExit, match="other values of: seed"):
@@ -132,7 +157,6 @@ def test_embedded_text_is_the_default(script, tmp_path):
     ("options", "message"),
     [
         (["--text", "missing.txt"], "does not exist"),
-        (["--position-encoding", "rotary"], "rotary"),
         (["--position-encoding", "diet_abs", "--rank", "0"], "`rank` must be a positive integer"),
     ],
 )
@@ -141,10 +165,25 @@ def test_bad_options_are_named(script, tmp_path, options, message):
         run(script, tmp_path, *options)
 
 
-def test_steps_are_not_silently_cut(script, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--steps", "10"], "--steps must be a multiple of --validation-interval"),
+        (["--steps", "0"], "must be positive, not 0"),
+        (["--position-encoding", "rotary"], "invalid choice: 'rotary'"),
+    ],
+)
+def test_bad_command_lines_are_explained(script, tmp_path, capsys, options, message):
     with pytest.raises(SystemExit):
-        run(script, tmp_path, "--steps", "10")
-    assert "--steps must be a multiple of --validation-interval" in capsys.readouterr().err
+        run(script, tmp_path, *options)
+    assert message in capsys.readouterr().err
+
+
+def test_commands_of_the_docstring_are_accepted(script):
+    commands = re.findall(r"pretrain_masked_lm\.py (.*)", script.__doc__)
+    assert len(commands) == 2
+    for command in commands:
+        script.parse_arguments(command.split())
 
 
 def test_single_document_is_refused(script, tmp_path):

@@ -123,6 +123,4 @@ class AbsolutePositionBias(PositionBias):
 
     def get_config(self):
         """Return the constructor's arguments."""
-        config = super().get_config()
-        config.update({"rank": self.rank, "key_length": self.key_length})
-        return config
+        return {**super().get_config(), "rank": self.rank}

@@ -3,7 +3,11 @@
 import keras
 from keras import ops
 
+from keras_diet import validation
 from keras_diet._keras import get_keras_mask, set_keras_mask
+
+# Finite, so that a row without any key yields no NaN, and far below every score.
+_MASKED = -1e9
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -20,9 +24,10 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
     weights and their names, masks, errors and results are Keras's own, and a configuration or
     checkpoint of one loads into the other.
 
-    Softmax is computed in float32 under float16 and bfloat16 as well, so that neither large
-    scores nor masks overflow. The backend's fused attention is used wherever no scores are
-    asked for and no dropout is active, at inference also if `dropout > 0`.
+    Softmax is computed in float32 under float16 and bfloat16 as well, and scores under float16, so
+    that neither large scores nor masks overflow. The backend's fused attention is used wherever
+    no scores are asked for and no dropout is active, at inference also if `dropout > 0`, but not
+    in float16, in which it overflows or fails on some backends.
 
     Args:
         num_heads: int. Number of attention heads `H`.
@@ -159,19 +164,33 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
             # Keras's own refusal, in its words.
             return super()._compute_attention(query, key, value, return_attention_scores=True)
         if attention_bias is not None:
-            self._check_bias(attention_bias, query, key)
+            shape = self._scores_shape(query.shape[:-2], key.shape[:-2])
+            validation.score_bias("attention_bias", attention_bias, shape)
         needs_scores = return_attention_scores or (self._dropout > 0.0 and training)
-        if needs_scores or len(query.shape) != 4:
+        # In float16 fused attention overflows in TensorFlow and does not compile for JAX's CPU.
+        if needs_scores or len(query.shape) != 4 or _is_float16(query):
             return self._attend(
                 query, key, value, attention_bias, attention_mask, training, use_causal_mask
             )
-        return self._attend_fused(
+        output = self._attend_fused(
             query, key, value, attention_bias, attention_mask, use_causal_mask
-        ), None
+        )
+        return output, None
+
+    def _scores_shape(self, query_shape, key_shape):
+        """Return the shape of the scores; both arguments are shapes without features."""
+        attended = self._attention_axes
+        free = [size for axis, size in enumerate(query_shape) if axis and axis not in attended]
+        query_sizes = [query_shape[axis] for axis in attended]
+        key_sizes = [key_shape[axis] for axis in attended]
+        return (query_shape[0], *free, self.num_heads, *query_sizes, *key_sizes)
 
     def _attend(self, query, key, value, bias, mask, training, use_causal_mask):
         if use_causal_mask:
             mask = self._compute_causal_mask(query, value)
+        if _is_float16(query):
+            # Products of float16 reach infinity long before their softmax means anything.
+            query, key = ops.cast(query, "float32"), ops.cast(key, "float32")
         query = ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
         scores = ops.einsum(self._dot_product_equation, key, query)
         if bias is not None:
@@ -188,7 +207,7 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
             bias = ops.cast(bias, query.dtype)
             if mask is not None:
                 # PyTorch takes a bias or a mask, not both.
-                bias, mask = ops.where(mask, bias, _large_negative(query.dtype)), None
+                bias, mask = ops.where(mask, bias, _MASKED), None
         return ops.dot_product_attention(
             query,
             key,
@@ -199,27 +218,6 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
             is_causal=use_causal_mask,
             flash_attention=self._flash_attention,
         )
-
-    def _check_bias(self, bias, query, key):
-        if not keras.backend.is_float_dtype(bias.dtype):
-            raise ValueError(
-                "`attention_bias` must be a floating point tensor that is added to the scores; "
-                "pass a boolean or integer mask as `attention_mask`. "
-                f"Received: attention_bias.dtype={keras.backend.standardize_dtype(bias.dtype)}"
-            )
-        if len(query.shape) != 4:
-            return
-        expected = (query.shape[0], self.num_heads, query.shape[1], key.shape[1])
-        fits = len(bias.shape) <= 4 and all(
-            size == 1 or size == full or size is None or full is None
-            for size, full in zip(reversed(bias.shape), reversed(expected), strict=False)
-        )
-        if not fits:
-            raise ValueError(
-                "`attention_bias` must be broadcastable to (batch_size, num_heads, "
-                f"query_length, key_length) = {expected}. "
-                f"Received: attention_bias.shape={tuple(bias.shape)}"
-            )
 
     def compute_output_spec(
         self,
@@ -240,7 +238,7 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         if not return_attention_scores:
             return output
         # Keras's own spec gives the query length twice.
-        shape = (query.shape[0], self.num_heads, *query.shape[1:-1], *value.shape[1:-1])
+        shape = self._scores_shape(query.shape[:-1], value.shape[:-1])
         return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self):
@@ -254,6 +252,5 @@ def _with_head_axis(mask):
     return mask
 
 
-def _large_negative(dtype):
-    # Finite, so that a row without any key yields no NaN, and far below every score.
-    return -3e4 if keras.backend.standardize_dtype(dtype) == "float16" else -1e9
+def _is_float16(tensor):
+    return keras.backend.standardize_dtype(tensor.dtype) == "float16"

@@ -8,7 +8,6 @@ from keras_diet._keras import get_keras_mask
 from keras_diet.layers.biased_transformer_encoder import BiasedTransformerEncoder
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.input_encoding import InputEncoding
-from keras_diet.layers.position_bias import PositionBias
 from keras_diet.layers.position_encodings import (
     check_position_encoding,
     deserialize_position_encoding,
@@ -227,9 +226,7 @@ class DietEncoder(keras.layers.Layer):
         if self.input_encoding is not None:
             x = self.input_encoding(x, segment_ids=segment_ids)
         scores = []
-        for block, bias in zip(
-            self.transformer_layers, self._biases(x, segment_ids, training), strict=True
-        ):
+        for block, bias in zip(self.transformer_layers, self._biases(x, segment_ids), strict=True):
             x = block(
                 x,
                 attention_bias=bias,
@@ -245,30 +242,47 @@ class DietEncoder(keras.layers.Layer):
             x = self.output_layer_norm(x)
         return (x, scores) if return_attention_scores else x
 
-    def _biases(self, inputs, segment_ids, training):
+    def _biases(self, inputs, segment_ids):
         """Yield the sum of position and segment scores of each layer, `None` where there are none.
 
         Generated one by one, so that only one layer's sum is alive at inference.
         """
         shared = None
         if len(self.position_biases) == 1:
-            shared = _call_bias(self.position_biases[0], inputs, training)
+            shared = self._position_scores(0, inputs)
         if segment_ids is None:
             segment_ids = ops.zeros((1, 1), dtype="int32")
         for i in range(self.num_layers):
             bias = shared
             if bias is None and self.position_biases:
-                bias = _call_bias(self.position_biases[i], inputs, training)
+                bias = self._position_scores(i, inputs)
             if self.segment_biases:
                 segments = self.segment_biases[i](segment_ids)
                 bias = segments if bias is None else bias + segments
             yield bias
+
+    def _position_scores(self, index, inputs):
+        scores = self.position_biases[index](inputs)
+        batch_size, length = inputs.shape[:2]
+        validation.score_bias(
+            "position_encoding", scores, (batch_size, self.num_heads, length, length)
+        )
+        # A layer of the user's own may compute in another dtype.
+        return ops.cast(scores, self.compute_dtype)
 
     def _check_call(self, inputs, segment_ids):
         if segment_ids is not None and self.segment_encoding == "none":
             raise ValueError(
                 "`segment_ids` would be ignored with segment_encoding='none'. Leave them out, or "
                 "build the encoder with segment_encoding='per-head' or 'input'."
+            )
+        if segment_ids is not None and any(
+            None not in sizes and len(set(sizes)) > 1
+            for sizes in zip(segment_ids.shape, inputs.shape[:2], strict=False)
+        ):
+            raise ValueError(
+                "`segment_ids` must have the shape (batch_size, length) of the inputs. Received: "
+                f"segment_ids.shape={tuple(segment_ids.shape)}, inputs.shape={tuple(inputs.shape)}"
             )
         validation.length_within(
             ops.shape(inputs)[1], self.max_sequence_length, "max_sequence_length"
@@ -322,13 +336,6 @@ class DietEncoder(keras.layers.Layer):
     def from_config(cls, config):
         """Build the layer from its configuration, a bias layer of the user's own included."""
         return super().from_config(deserialize_position_encoding(config))
-
-
-def _call_bias(bias, inputs, training):
-    """Call a bias layer; only our own know what to do when training resumes."""
-    if isinstance(bias, PositionBias):
-        return bias(inputs, training=training)
-    return bias(inputs)
 
 
 def _merge_masks(padding_mask, attention_mask):

@@ -44,6 +44,7 @@ class PositionBias(keras.layers.Layer):
 
     ```python
     # Scores that fall with the distance, by a learned slope per head.
+    @keras.saving.register_keras_serializable(package="example")
     class LinearBias(keras_diet.layers.PositionBias):
         def build(self, query_shape=None, key_shape=None):
             shape = (self.num_score_heads, 1, 1)
@@ -174,6 +175,7 @@ class PositionBias(keras.layers.Layer):
             {
                 "num_heads": self.num_heads,
                 "max_length": self.max_length,
+                "key_length": self.key_length,
                 "share_heads": self.share_heads,
                 "initializer": keras.initializers.serialize(self.initializer),
             }

@@ -1,12 +1,14 @@
 """Positional scores computed once, before inference."""
 
 import functools
-import weakref
+import gc
 
 import keras
 
 from keras_diet._keras import flatten_layers
 from keras_diet.layers.position_bias import PositionBias
+
+_INFERENCE = ("test_function", "predict_function")
 
 
 def cache_positions(model):
@@ -22,10 +24,10 @@ def cache_positions(model):
     is given another value (`load_weights`, `set_weights`). Configuration, weights and saved
     files do not change. While scores are cached no gradient reaches the position parameters.
 
-    Pass the outermost model that you run: its functions compiled by Keras are forgotten here
-    and again when scores are dropped. Functions that you compiled yourself (`jax.jit`,
-    `tf.function`) keep what they were compiled with: compile them after this call, and again
-    after training.
+    Functions that Keras compiled for `fit`, `evaluate` and `predict` of any model that holds these
+    layers are forgotten, here and when scores are dropped. Functions that you compiled yourself
+    (`jax.jit`, `tf.function`) keep what they were compiled with: compile them after this call,
+    and again after training.
 
     Args:
         model: A built `keras.Model` or `keras.layers.Layer`, e.g. a `DietBertMaskedLM`, a
@@ -53,13 +55,10 @@ def cache_positions(model):
             "There are no positional scores to cache: no layer of the model is a "
             f"`keras_diet.layers.PositionBias`. Received: {model}"
         )
-    forget = functools.partial(_forget_compiled_functions, weakref.ref(model))
     for bias in biases:
-        bias.cache_scores(on_drop=forget)
-    forget()
-    # So that the next training step is traced anew, and drops the scores while it is.
-    for nested in _models(model):
-        nested.train_function = None
+        bias.cache_scores(on_drop=functools.partial(_forget_compiled, bias, *_INFERENCE))
+        # Training too: its next step is traced anew, and drops the scores while it is.
+        _forget_compiled(bias, "train_function", *_INFERENCE)
 
 
 def drop_cached_positions(model):
@@ -85,12 +84,10 @@ def _position_biases(model):
     return [layer for layer in flatten_layers(model) if isinstance(layer, PositionBias)]
 
 
-def _models(model):
-    return [layer for layer in flatten_layers(model) if isinstance(layer, keras.Model)]
-
-
-def _forget_compiled_functions(model_ref):
-    """Make Keras compile `evaluate` and `predict` anew, with or without the cache."""
-    model = model_ref()
-    for nested in _models(model) if model is not None else ():
-        nested.test_function = nested.predict_function = None
+def _forget_compiled(layer, *functions):
+    """Make Keras compile these functions anew in every model alive that holds `layer`."""
+    # Any of them may have compiled the cached scores in, whichever was passed to us.
+    for candidate in gc.get_objects():
+        if issubclass(type(candidate), keras.Model) and layer in flatten_layers(candidate):
+            for function in functions:
+                setattr(candidate, function, None)

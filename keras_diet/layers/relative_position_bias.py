@@ -79,6 +79,12 @@ class RelativePositionBias(PositionBias):
         scores = _toeplitz(ops.transpose(ops.flip(distances, axis=0)), query_length, num_distances)
         return ops.expand_dims(scores, 0)
 
+    def get_config(self):
+        """Return the constructor's arguments."""
+        config = super().get_config()
+        del config["key_length"]
+        return config
+
 
 def _toeplitz(diagonals, num_rows, num_diagonals):
     """Lay `(H, D)` diagonals, top right one last, out as `(H, num_rows, D - num_rows + 1)`.

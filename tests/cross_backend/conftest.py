@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 def run_workers(phase, folder):
     """Run one phase on all backends at once; raise with the output of those that failed."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # One thread each: the models are tiny, and the processes share the cores.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.cross_backend.worker", phase, str(folder)]
     processes = {}
     for backend in BACKENDS:

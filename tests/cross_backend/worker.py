@@ -3,9 +3,9 @@
     KERAS_BACKEND=jax python -m tests.cross_backend.worker save FOLDER
     KERAS_BACKEND=jax python -m tests.cross_backend.worker load FOLDER
 
-`save` writes to `FOLDER/<backend>/`: `outputs.npz` (of each encoding), `gradients.npz`, and a masked
-LM as `preset/`, as `model.weights.h5`, and its `logits.npz`. `load` reads the models that all
-backends saved, and writes their logits to `FOLDER/<backend>/loaded.npz`.
+`save` writes to `FOLDER/<backend>/`: `outputs.npz` (of each encoding), `gradients.npz`, and a
+masked LM as `preset/`, as `model.weights.h5`, and its `logits.npz`. `load` reads the models that
+all backends saved, and writes their logits to `FOLDER/<backend>/loaded.npz`.
 """
 
 import sys

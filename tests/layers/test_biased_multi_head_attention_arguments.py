@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_diet.layers import BiasedMultiHeadAttention
-from tests.helpers import check_layer
+from tests.helpers import HALF_POLICIES, check_layer
 
 BATCH, QUERIES, KEYS, HIDDEN, NUM_HEADS, HEAD_DIM = 2, 5, 7, 6, 3, 2
 FULL_SHAPE = (BATCH, NUM_HEADS, QUERIES, KEYS)
@@ -81,6 +81,7 @@ def test_as_a_layer(rng, inputs, return_attention_scores):
         return_attention_scores=return_attention_scores,
         # Adds the same to the scores of all keys, which softmax removes.
         zero_gradient=["key/bias"],
+        policies=HALF_POLICIES if return_attention_scores else ("mixed_bfloat16",),
     )
 
 

@@ -203,6 +203,26 @@ def test_predict_with_batches_of_different_lengths(rng, positions):
     assert_close(model.predict(Batches(batches), verbose=0), np.concatenate(expected))
 
 
+@pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch has no XLA")
+@pytest.mark.parametrize("positions", [POSITIONS[i] for i in (1, 3)], ids=name_of)
+def test_xla(rng, positions):
+    """Static shapes compile under XLA, in inference and in training."""
+    encoder = make_encoder(rng, **positions)
+    x, segment_ids = make_inputs(rng)
+    model = make_model(encoder)
+    model.compile("sgd", "mse", jit_compile=True)
+    expected = expected_output(encoder, x, segment_ids)
+    assert_close(model.predict([x, segment_ids], verbose=0), expected)
+    before = [to_numpy(weight) for weight in encoder.trainable_weights]
+    model.train_on_batch([x, segment_ids], x)
+    unchanged = [
+        weight.path
+        for weight, value in zip(encoder.trainable_weights, before, strict=True)
+        if np.array_equal(to_numpy(weight), value) and not weight.path.endswith("key/bias")
+    ]
+    assert unchanged == []
+
+
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a tf.data pipeline")
 @some_positions
 def test_one_graph_for_a_dataset_of_different_lengths(rng, positions):

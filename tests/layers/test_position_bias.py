@@ -44,8 +44,7 @@ def test_reads_only_the_lengths(make, rng, query_shape):
     assert_close(bias(query), bias(sequence(5)), 0)
 
 
-@pytest.mark.parametrize("share_heads", [False, True])
-@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("share_heads, cached", [(False, False), (False, True), (True, True)])
 @pytest.mark.parametrize("kind", [int, np.int64, "tensor"])
 def test_start_index_shifts_the_queries(make, share_heads, cached, kind):
     bias = make(share_heads=share_heads)

@@ -77,14 +77,14 @@ def count(model, x):
 
 @pytest.mark.parametrize("sharing, biases", [("layer-wise", 1), ("head-wise", 2), ("none", 2)])
 def test_no_product_of_position_embeddings_is_left(rng, sharing, biases):
-    model = make_model(rng, position_encoding="diet_abs", sharing=sharing)
+    model = make_model(rng, num_layers=2, position_encoding="diet_abs", sharing=sharing)
     x = make_data(rng)[0]
     _, before = count(model, x)
     cache_positions(model)
     _, cached = count(model, x)
     drop_cached_positions(model)
     _, after = count(model, x)
-    # Two dense layers of a block and the model's last.
+    # Two dense layers in each block, and the model's last.
     assert cached >= 2 * 2 + 1
     assert before - cached == biases
     assert after == before
@@ -92,7 +92,7 @@ def test_no_product_of_position_embeddings_is_left(rng, sharing, biases):
 
 @pytest.mark.parametrize("sharing", ["layer-wise", "head-wise", "none"])
 def test_relative_scores_are_not_laid_out_again(rng, sharing):
-    model = make_model(rng, position_encoding="diet_rel", sharing=sharing)
+    model = make_model(rng, num_layers=2, position_encoding="diet_rel", sharing=sharing)
     x = make_data(rng)[0]
     operations, products = count(model, x)
     cache_positions(model)
@@ -105,7 +105,7 @@ def test_relative_scores_are_not_laid_out_again(rng, sharing):
 def test_the_program_without_positions_is_a_lower_bound(rng):
     """The cached encoder computes the same products as one that knows no positions."""
     x = make_data(rng)[0]
-    cached = make_model(rng, position_encoding="diet_abs", sharing="none")
+    cached = make_model(rng, num_layers=2, position_encoding="diet_abs", sharing="none")
     cache_positions(cached)
-    plain = make_model(rng, position_encoding="none")
+    plain = make_model(rng, num_layers=2, position_encoding="none")
     assert count(cached, x)[1] == count(plain, x)[1]

@@ -481,7 +481,6 @@ def test_a_users_own_bias_layer_survives_the_configuration(rng, sharing):
     "arguments",
     [
         {"position_encoding": "diet_abs", "rank": 7, "sharing": "head-wise"},
-        {"position_encoding": "diet_rel", "segment_encoding": "none"},
         {"position_encoding": "input", "segment_encoding": "input"},
         {"position_encoding": SlopedDistance},
         {"position_encoding": SlopedDistance, "sharing": "none"},

@@ -149,6 +149,14 @@ def test_default_loss_is_the_mean_over_masked_tokens(rng, compilation):
     assert float(to_numpy(loss)) == pytest.approx(expected, rel=1e-5)
 
 
+def test_a_batch_without_masked_tokens_has_no_loss(rng):
+    """The Python preprocessor draws each mask on its own, so there may be none."""
+    masked_lm = randomize_weights(tiny_masked_lm(num_layers=1))
+    inputs, labels, weights = random_masked_inputs(rng)
+    loss = masked_lm.compute_loss(y=labels, y_pred=masked_lm(inputs), sample_weight=0 * weights)
+    assert float(to_numpy(loss)) == 0.0
+
+
 def test_kerashubs_default_loss_is_another(rng):
     """It divides by the number of slots, fillers included: ours exists for this reason."""
     masked_lm = randomize_weights(tiny_masked_lm(num_layers=1))
@@ -189,13 +197,10 @@ def test_fit_learns_from_raw_text():
         assert changed == in_use, weight.path
 
 
-@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "input"])
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel"])
 def test_fit_overfits_ready_arrays(rng, position_encoding):
     """Without a preprocessor, at the maximum length, compiled by XLA on TensorFlow and JAX."""
-    segment_encoding = "input" if position_encoding == "input" else "per-head"
-    masked_lm = tiny_masked_lm(
-        num_layers=1, position_encoding=position_encoding, segment_encoding=segment_encoding
-    )
+    masked_lm = tiny_masked_lm(num_layers=1, position_encoding=position_encoding)
     randomize_weights(masked_lm)
     masked_lm.compile(optimizer=keras.optimizers.SGD(0.05), jit_compile=BACKEND != "torch")
     assert masked_lm.jit_compile == (BACKEND != "torch")
@@ -208,7 +213,10 @@ def test_predict_and_evaluate_raw_text():
     masked_lm = randomize_weights(tiny_masked_lm(with_preprocessor=True, num_layers=1))
     # All tokens masked, so that nothing is random.
     masked_lm.preprocessor = preprocessor(
-        mask_selection_rate=1.0, mask_selection_length=13, mask_token_rate=1.0
+        mask_selection_rate=1.0,
+        mask_selection_length=13,
+        mask_token_rate=1.0,
+        random_token_rate=0.0,
     )
     x, y, sample_weight = keras.tree.map_structure(to_numpy, masked_lm.preprocessor(TEXTS))
     logits = masked_lm.predict(TEXTS, batch_size=5, verbose=0)
@@ -403,7 +411,12 @@ def process(preset, tmp_path_factory):
     folder = tmp_path_factory.mktemp("process")
     return subprocess.run(
         [sys.executable, "-c", SCRIPT, BACKEND, preset[1], str(folder)],
-        env={**os.environ, "KERAS_BACKEND": BACKEND, "PYTHONPATH": str(ROOT)},
+        env={
+            **os.environ,
+            "KERAS_BACKEND": BACKEND,
+            "PYTHONPATH": str(ROOT),
+            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        },
         cwd=folder,
         capture_output=True,
         text=True,

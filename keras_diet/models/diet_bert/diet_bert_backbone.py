@@ -54,7 +54,8 @@ class DietBertBackbone(Backbone):
             normalization are computed in float32 regardless. Defaults to `None`, which means
             Keras's global policy.
         name: str or `None`. Name of the model.
-        trainable: bool. Whether the weights are trained. Defaults to `True`.
+        trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
+            leaves what is frozen frozen.
 
     Call arguments:
         inputs: A dictionary of integer tensors of shape `(B, T)`: `"token_ids"`,
@@ -106,7 +107,7 @@ class DietBertBackbone(Backbone):
         segment_encoding="per-head",
         dtype=None,
         name=None,
-        trainable=True,
+        trainable=None,
     ):
         validation.positive_int("vocabulary_size", vocabulary_size)
         validation.positive_int("num_heads", num_heads)

@@ -32,7 +32,8 @@ class DietBertMaskedLM(MaskedLM):
             that are preprocessed already. Defaults to `None`.
         compile: bool. Whether to compile the model with its defaults. Defaults to `True`.
         name: str or `None`. Name of the model.
-        trainable: bool. Whether the weights are trained. Defaults to `True`.
+        trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
+            leaves what is frozen frozen.
 
     Call arguments:
         inputs: The backbone's dictionary with `"mask_positions"`, integers of shape `(B, M)`.
@@ -69,7 +70,7 @@ class DietBertMaskedLM(MaskedLM):
     backbone_cls = DietBertBackbone
     preprocessor_cls = DietBertMaskedLMPreprocessor
 
-    def __init__(self, backbone, preprocessor=None, compile=True, name=None, trainable=True):
+    def __init__(self, backbone, preprocessor=None, compile=True, name=None, trainable=None):
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
