@@ -55,8 +55,8 @@ def score_bias(name, bias, shape):
     """Raise a `ValueError` unless `bias` can be added to scores of `shape`, as far as known."""
     if not keras.backend.is_float_dtype(bias.dtype):
         raise ValueError(
-            f"`{name}` must give floating point numbers that are added to the scores; pass a "
-            "boolean or integer mask as `attention_mask`. "
+            f"`{name}` must be a floating point bias that is added to the scores; pass a boolean "
+            "or integer mask as `attention_mask`. "
             f"Received: dtype={keras.backend.standardize_dtype(bias.dtype)}"
         )
     sizes = zip(reversed(bias.shape), reversed(shape), strict=False)

@@ -36,6 +36,8 @@ def gradients(function, variables):
     A variable that `function` does not use has a gradient of zeros.
     """
     variables = list(variables)
+    if not variables:
+        return []
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf

@@ -25,9 +25,9 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
     checkpoint of one loads into the other.
 
     Softmax is computed in float32 under float16 and bfloat16 as well, and scores under float16, so
-    that neither large scores nor masks overflow. The backend's fused attention is used wherever
-    no scores are asked for and no dropout is active, at inference also if `dropout > 0`, but not
-    in float16, in which it overflows or fails on some backends.
+    that neither large scores nor masks overflow. With a bias, the backend's fused attention is
+    used wherever no scores are asked for and no dropout is active, at inference also if
+    `dropout > 0`, but not in float16, in which it overflows or fails on some backends.
 
     Args:
         num_heads: int. Number of attention heads `H`.
@@ -166,7 +166,10 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         if attention_bias is not None:
             shape = self._scores_shape(query.shape[:-2], key.shape[:-2])
             validation.score_bias("attention_bias", attention_bias, shape)
-        needs_scores = return_attention_scores or (self._dropout > 0.0 and training)
+        # Without a bias Keras takes the plain path whenever dropout > 0, and the paths differ in
+        # what a query gets that may attend to no key.
+        as_keras = attention_bias is None and attention_mask is not None
+        needs_scores = return_attention_scores or (self._dropout > 0.0 and (training or as_keras))
         # In float16 fused attention overflows in TensorFlow and does not compile for JAX's CPU.
         if needs_scores or len(query.shape) != 4 or _is_float16(query):
             return self._attend(

@@ -3,6 +3,7 @@
 import keras
 
 from keras_diet import validation
+from keras_diet._keras import get_keras_mask, set_keras_mask
 from keras_diet.layers.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.initializers import fresh
 
@@ -139,6 +140,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         return_attention_scores=False,
         training=None,
     ):
+        mask = get_keras_mask(inputs)
         x = self.self_attention_layer_norm(inputs) if self.normalize_first else inputs
         attended = self.self_attention(
             x,
@@ -149,6 +151,8 @@ class BiasedTransformerEncoder(keras.layers.Layer):
             return_attention_scores=return_attention_scores,
             training=training,
         )
+        # Attention takes the mask off its query, and that may be the caller's tensor.
+        set_keras_mask(inputs, mask)
         x, scores = attended if return_attention_scores else (attended, None)
         x = self.self_attention_dropout(x, training=training) + inputs
         x = (

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_diet import validation
-from keras_diet._keras import get_keras_mask
+from keras_diet._keras import get_keras_mask, set_keras_mask
 from keras_diet.layers.biased_transformer_encoder import BiasedTransformerEncoder
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.input_encoding import InputEncoding
@@ -219,9 +219,12 @@ class DietEncoder(keras.layers.Layer):
         return_attention_scores=False,
     ):
         self._check_call(inputs, segment_ids)
-        if padding_mask is None:
-            padding_mask = get_keras_mask(inputs)
-        attention_mask = _merge_masks(padding_mask, attention_mask)
+        keras_mask = get_keras_mask(inputs)
+        attention_mask = _merge_masks(
+            keras_mask if padding_mask is None else padding_mask, attention_mask
+        )
+        # It is in `attention_mask` now; attention would take it from the inputs as well.
+        set_keras_mask(inputs, None)
         x = inputs
         if self.input_encoding is not None:
             x = self.input_encoding(x, segment_ids=segment_ids)
@@ -238,6 +241,7 @@ class DietEncoder(keras.layers.Layer):
             if return_attention_scores:
                 x, layer_scores = x
                 scores.append(layer_scores)
+        set_keras_mask(inputs, keras_mask)
         if self.output_layer_norm is not None:
             x = self.output_layer_norm(x)
         return (x, scores) if return_attention_scores else x
@@ -305,8 +309,11 @@ class DietEncoder(keras.layers.Layer):
             return output
         batch_size, length = inputs.shape[:2]
         shape = (batch_size, self.num_heads, length, length)
-        scores = keras.KerasTensor(shape, dtype=self.compute_dtype)
-        return output, [scores] * self.num_layers
+        # A tensor for each layer: a functional model tells its outputs apart by identity.
+        scores = [
+            keras.KerasTensor(shape, dtype=self.compute_dtype) for _ in range(self.num_layers)
+        ]
+        return output, scores
 
     def get_config(self):
         """Return the constructor's arguments."""
