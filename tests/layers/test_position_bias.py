@@ -132,6 +132,17 @@ def test_one_graph_for_all_lengths(make, share_heads, cached):
         assert_close(function(sequence(query_length), sequence(key_length)), scores, 1e-6)
 
 
+@on_tensorflow
+@pytest.mark.parametrize("query_length, key_length", [(12, 2), (2, 12)])
+def test_too_long_sequences_are_refused_in_graphs(make, query_length, key_length):
+    import tensorflow as tf
+
+    spec = tf.TensorSpec((None, None, 7))
+    function = tf.function(make().__call__, input_signature=(spec, spec))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="longer than `max_length` allows"):
+        function(sequence(query_length), sequence(key_length))
+
+
 def test_one_program_for_all_start_indices(make):
     if keras.backend.backend() != "jax":
         pytest.skip("traces `start_index` with JAX")

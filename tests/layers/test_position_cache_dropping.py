@@ -179,3 +179,28 @@ def test_all_biases_of_a_model_share_a_fate(rng):
     assert not first.has_cached_scores
     assert second.has_cached_scores
     assert_up_to_date(model, make_data(rng)[0])
+
+
+def test_models_around_a_cached_layer_compile_anew(rng):
+    """Only the encoder was given to `cache_positions`, and the model had compiled everything."""
+    model = make_model(rng)
+    x, y = make_data(rng)
+    train(model, x, y)
+    predict(model, x)
+    cache_positions(model.get_layer("encoder"))
+    assert_up_to_date(model, x)
+    train(model, x, y)
+    assert not is_cached(model)
+    assert_up_to_date(model, x)
+
+
+def test_models_that_share_a_cached_layer_compile_anew(rng):
+    model = make_model(rng)
+    x, y = make_data(rng)
+    other = keras.Model(model.inputs, model.get_layer("encoder").output)
+    compile_model(other)
+    cache_positions(model)
+    before = predict(other, x)
+    train(model, x, y)
+    assert np.abs(predict(other, x) - before).max() > 1e-3
+    assert_up_to_date(other, x)

@@ -1,5 +1,6 @@
 """What the encoder's arguments may be, and what each refusal says."""
 
+import keras
 import numpy as np
 import pytest
 
@@ -148,6 +149,42 @@ def test_segment_ids_without_segments_are_refused(symbolic):
     call = encoder.compute_output_spec if symbolic else encoder
     with pytest.raises(ValueError, match=r"`segment_ids` would be ignored"):
         call(x, segment_ids=np.zeros((BATCH, LENGTH), "int32"))
+
+
+@pytest.mark.parametrize("segment_encoding", ["per-head", "input"])
+@pytest.mark.parametrize("shape", [(BATCH, LENGTH + 2), (BATCH + 1, LENGTH)])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_segment_ids_of_another_shape_are_refused(segment_encoding, shape, symbolic):
+    encoder = DietEncoder(1, NUM_HEADS, 11, segment_encoding=segment_encoding)
+    x = np.ones((BATCH, LENGTH, HIDDEN), "float32")
+    call = encoder.compute_output_spec if symbolic else encoder
+    with pytest.raises(ValueError, match=r"`segment_ids` must have the shape"):
+        call(x, segment_ids=np.zeros(shape, "int32"))
+
+
+class WrongScores(keras.layers.Layer):
+    """A bias layer that returns what cannot be added to the scores."""
+
+    def __init__(self, shape, scores_dtype, **kwargs):
+        super().__init__(**kwargs)
+        self.scores = np.zeros(shape, scores_dtype)
+
+    def call(self, inputs):
+        return keras.ops.convert_to_tensor(self.scores)
+
+
+@pytest.mark.parametrize(
+    "shape, dtype",
+    [
+        ((1, NUM_HEADS, LENGTH, LENGTH + 2), "float32"),
+        ((1, NUM_HEADS + 1, LENGTH, LENGTH), "float32"),
+        ((1, NUM_HEADS, LENGTH, LENGTH), "bool"),
+    ],
+)
+def test_scores_of_own_layers_are_checked(shape, dtype):
+    encoder = DietEncoder(1, NUM_HEADS, 11, position_encoding=WrongScores(shape, dtype))
+    with pytest.raises(ValueError, match="`position_encoding` must be"):
+        encoder(np.ones((BATCH, LENGTH, HIDDEN), "float32"))
 
 
 @pytest.mark.parametrize("segment_encoding", ["per-head", "input"])
