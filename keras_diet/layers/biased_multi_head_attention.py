@@ -170,8 +170,10 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         # what a query gets that may attend to no key.
         as_keras = attention_bias is None and attention_mask is not None
         needs_scores = return_attention_scores or (self._dropout > 0.0 and (training or as_keras))
-        # In float16 fused attention overflows in TensorFlow and does not compile for JAX's CPU.
-        if needs_scores or len(query.shape) != 4 or _is_float16(query):
+        # In float16 fused attention overflows in TensorFlow and does not compile for JAX's CPU;
+        # JAX's takes no values of another head size.
+        can_fuse = len(query.shape) == 4 and query.shape[-1] == value.shape[-1]
+        if needs_scores or not can_fuse or _is_float16(query):
             return self._attend(
                 query, key, value, attention_bias, attention_mask, training, use_causal_mask
             )
