@@ -170,10 +170,7 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         # what a query gets that may attend to no key.
         as_keras = attention_bias is None and attention_mask is not None
         needs_scores = return_attention_scores or (self._dropout > 0.0 and (training or as_keras))
-        # In float16 fused attention overflows in TensorFlow and does not compile for JAX's CPU;
-        # JAX's takes no values of another head size.
-        can_fuse = len(query.shape) == 4 and query.shape[-1] == value.shape[-1]
-        if needs_scores or not can_fuse or _is_float16(query):
+        if needs_scores or not _can_fuse(query, value):
             return self._attend(
                 query, key, value, attention_bias, attention_mask, training, use_causal_mask
             )
@@ -255,6 +252,13 @@ def _with_head_axis(mask):
     while len(mask.shape) < 4:
         mask = ops.expand_dims(mask, -3)
     return mask
+
+
+def _can_fuse(query, value):
+    # In float16 fused attention overflows in TensorFlow and does not compile for JAX's CPU;
+    # JAX's takes no values of another head size.
+    equal_sizes = query.shape[-1] == value.shape[-1] or keras.backend.backend() != "jax"
+    return len(query.shape) == 4 and equal_sizes and not _is_float16(query)
 
 
 def _is_float16(tensor):
