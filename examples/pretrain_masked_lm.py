@@ -27,7 +27,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_diet import analysis, models, pretraining
+from keras_diet import analysis, layers, models, pretraining
 
 MASK = "[MASK]"
 
@@ -66,6 +66,12 @@ def parse_arguments(argv=None):
     )
     data.add_argument("--cased", action="store_true", help="keep upper case letters")
     data.add_argument(
+        "--document-segments",
+        action="store_true",
+        help="number the documents in a sequence as segments 0 and 1; without it all tokens are in "
+        "segment 0, as in the paper",
+    )
+    data.add_argument(
         "--sequence-length", type=positive_int, default=64, help="tokens in a sequence"
     )
 
@@ -74,23 +80,29 @@ def parse_arguments(argv=None):
         "--position-encoding",
         nargs="+",
         default=["diet_abs", "input"],
-        choices=["diet_abs", "diet_rel", "input", "none"],
+        choices=list(layers.POSITION_ENCODINGS),
         help="one model is trained for each; input is BERT",
     )
     model.add_argument(
         "--rank",
         type=int,
-        help="rank of the positional scores of diet_abs, of no other; default: head size",
+        help="rank of the positional scores of diet_abs; default: head size",
     )
     model.add_argument(
         "--sharing",
         choices=["none", "head-wise", "layer-wise"],
-        help="what shares position parameters in diet_abs and diet_rel; default: the paper's best",
+        help="what shares position parameters, where an encoding has that choice; default: what its "
+        "paper found best",
+    )
+    model.add_argument(
+        "--projection-dim",
+        type=positive_int,
+        help="keys after Linformer's projection, for encodings that it goes with; default: none",
     )
     model.add_argument(
         "--segment-encoding",
         choices=["per-head", "input", "none"],
-        help="where segments go; default: at the input with positions at the input, else per head",
+        help="where segments go; default: per head with DIET, else at the input",
     )
     model.add_argument("--num-layers", type=positive_int, default=2, help="Transformer layers")
     model.add_argument("--num-heads", type=positive_int, default=4, help="attention heads")
@@ -223,8 +235,8 @@ def load_sequences(arguments, tokenizer, validation):
 
 
 def build_model(arguments, position_encoding, tokenizer):
-    is_diet = position_encoding.startswith("diet")
-    default_segments = "input" if position_encoding == "input" else "per-head"
+    encoding = layers.POSITION_ENCODINGS[position_encoding]
+    is_per_head = position_encoding.startswith("diet") and arguments.projection_dim is None
     backbone = models.DietBertBackbone(
         vocabulary_size=tokenizer.vocabulary_size(),
         num_layers=arguments.num_layers,
@@ -234,9 +246,10 @@ def build_model(arguments, position_encoding, tokenizer):
         dropout=arguments.dropout,
         max_sequence_length=arguments.sequence_length,
         position_encoding=position_encoding,
-        rank=arguments.rank if position_encoding == "diet_abs" else None,
-        sharing=arguments.sharing if is_diet else None,
-        segment_encoding=arguments.segment_encoding or default_segments,
+        rank=arguments.rank if encoding.has_rank else None,
+        sharing=arguments.sharing if arguments.sharing in encoding.sharing_modes else None,
+        segment_encoding=arguments.segment_encoding or ("per-head" if is_per_head else "input"),
+        projection_dim=arguments.projection_dim if encoding.allows_projection else None,
         dtype=arguments.dtype,
     )
     # The pooler takes no part in masked language modeling: there is nothing to train it with.
@@ -270,7 +283,11 @@ class Checkpoint(keras.callbacks.Callback):
 
 def train(masked_lm, tokenizer, sequences, validation_sequences, arguments, folder):
     """Train for the steps that are left, and return the last validation loss."""
-    data = {"batch_size": arguments.batch_size, "seed": arguments.seed}
+    data = {
+        "batch_size": arguments.batch_size,
+        "seed": arguments.seed,
+        "num_segments": 2 if arguments.document_segments else 1,
+    }
     dataset = pretraining.masked_lm_dataset(sequences, tokenizer, repeat=True, **data)
     held_out = pretraining.masked_lm_dataset(
         validation_sequences, tokenizer, shuffle=False, drop_remainder=False, **data
@@ -357,7 +374,7 @@ def run(arguments, position_encoding, tokenizer, sequences, validation_sequences
     print(f"{masked_lm.count_params():,} parameters, {len(sequences):,} sequences")
     loss = train(masked_lm, tokenizer, sequences, validation_sequences, arguments, folder)
     save_preset(masked_lm, tokenizer, arguments, folder / "preset")
-    if position_encoding != "none":
+    if layers.POSITION_ENCODINGS[position_encoding].scores_positions:
         scores = analysis.position_scores(masked_lm.backbone)
         analysis.plot_position_scores(scores).savefig(folder / "position_scores.png")
     print("Masked words of held-out sentences, from the reloaded preset:")

@@ -1,5 +1,6 @@
 """Checks of arguments, so that every layer refuses bad input in the same words."""
 
+import math
 import numbers
 
 import keras
@@ -11,6 +12,18 @@ def positive_int(name, value):
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value <= 0:
         raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
     return int(value)
+
+
+def optional_positive_int(name, value):
+    """Return `None` or `value` as an `int`, or raise a `ValueError` that names the argument."""
+    return None if value is None else positive_int(name, value)
+
+
+def positive_number(name, value):
+    """Return `value` as a `float`, or raise a `ValueError` that names the argument."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < math.inf:
+        raise ValueError(f"`{name}` must be a positive number. Received: {name}={value!r}")
+    return float(value)
 
 
 def choice(name, value, choices):
@@ -29,6 +42,24 @@ def divisible_heads(hidden_dim, num_heads):
             f"Received: hidden_dim={hidden_dim}, num_heads={num_heads}"
         )
     return hidden_dim // num_heads
+
+
+def without_attention_axes(attention):
+    """Raise a `ValueError` if an attention layer that has one sequence axis was given others."""
+    if attention.attention_axes is not None:
+        raise ValueError(
+            f"`attention_axes` must be left at `None` in `{type(attention).__name__}`. "
+            f"Received: attention_axes={attention.attention_axes}"
+        )
+
+
+def one_sequence_axis(query_shape, value_shape):
+    """Raise a `ValueError` unless both shapes are `(batch_size, length, features)`."""
+    if len(query_shape) != 3 or len(value_shape) != 3:
+        raise ValueError(
+            "Query and value must have the shape (batch_size, length, features). Received: "
+            f"query_shape={tuple(query_shape)}, value_shape={tuple(value_shape)}"
+        )
 
 
 def length_within(length, max_length, argument, what="sequence"):

@@ -43,8 +43,9 @@ def position_scores(backbone, length=None):
     positions = np.zeros((1, length, 1), dtype="float32")
     biases = backbone.encoder.position_biases
     if biases:
-        scores = [bias(positions) for bias in biases]
-    elif POSITION_ENCODINGS[backbone.position_encoding].at_input:
+        keys = () if backbone.projection_dim is None else (np.zeros((1, backbone.projection_dim)),)
+        scores = [bias(positions, *keys) for bias in biases]
+    elif POSITION_ENCODINGS[backbone.position_encoding].scores_positions:
         embeddings = backbone.input_encoding.position_embedding(
             np.zeros((1, length, backbone.hidden_dim), dtype="float32")
         )

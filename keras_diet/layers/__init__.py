@@ -3,22 +3,36 @@
 from keras_diet.layers.absolute_position_bias import AbsolutePositionBias
 from keras_diet.layers.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.biased_transformer_encoder import BiasedTransformerEncoder
+from keras_diet.layers.bucketed_relative_position_bias import BucketedRelativePositionBias
 from keras_diet.layers.diet_encoder import DietEncoder
 from keras_diet.layers.input_encoding import InputEncoding
+from keras_diet.layers.linformer_multi_head_attention import LinformerMultiHeadAttention
 from keras_diet.layers.position_bias import PositionBias
 from keras_diet.layers.position_cache import cache_positions, drop_cached_positions
+from keras_diet.layers.position_encoding import EncoderSizes, PositionEncoding
+from keras_diet.layers.position_encodings import POSITION_ENCODINGS, register_position_encoding
+from keras_diet.layers.relative_multi_head_attention import RelativeMultiHeadAttention
 from keras_diet.layers.relative_position_bias import RelativePositionBias
 from keras_diet.layers.segment_bias import SegmentBias
+from keras_diet.layers.untied_position_bias import UntiedPositionBias
 
 __all__ = [
+    "POSITION_ENCODINGS",
     "AbsolutePositionBias",
     "BiasedMultiHeadAttention",
     "BiasedTransformerEncoder",
+    "BucketedRelativePositionBias",
     "DietEncoder",
+    "EncoderSizes",
     "InputEncoding",
+    "LinformerMultiHeadAttention",
     "PositionBias",
+    "PositionEncoding",
+    "RelativeMultiHeadAttention",
     "RelativePositionBias",
     "SegmentBias",
+    "UntiedPositionBias",
     "cache_positions",
     "drop_cached_positions",
+    "register_position_encoding",
 ]

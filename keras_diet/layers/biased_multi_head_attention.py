@@ -16,7 +16,7 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
 
     For each head, with queries `i` and keys `j`:
 
-        A_ij = (x_i W_Q) . (y_j W_K) / sqrt(key_dim) + attention_bias_ij
+        A_ij = scale (x_i W_Q) . (y_j W_K) + attention_bias_ij
         output_i = softmax_j(A_ij) (z_j W_V), heads concatenated, times W_O
 
     The layer knows nothing of where the bias comes from: positions, segments, a graph distance
@@ -53,6 +53,8 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         use_gate: bool. Whether a sigmoid gate of the query scales the output of the heads.
             Defaults to `False`.
         seed: int or `None`. Seed of dropout. Defaults to `None`.
+        scale: float or `None`. Factor of the products of queries and keys. Defaults to `None`, which
+            means `1 / sqrt(key_dim)`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -74,8 +76,8 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         `(B, num_heads, T, S)` if `return_attention_scores`.
 
     Raises:
-        ValueError: If `attention_bias` is boolean or integer (a mask, most likely) or does not
-            broadcast to the scores; otherwise as `keras.layers.MultiHeadAttention`.
+        ValueError: If `scale` is not positive, if `attention_bias` is boolean or integer (a mask, most
+            likely) or does not broadcast to the scores; otherwise as Keras's layer.
 
     Example:
 
@@ -94,6 +96,12 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), equations 1 and 3
     """
 
+    def __init__(self, num_heads, key_dim, *args, scale=None, **kwargs):
+        super().__init__(num_heads, key_dim, *args, **kwargs)
+        self.scale = scale
+        if scale is not None:
+            self._inverse_sqrt_key_dim = validation.positive_number("scale", scale)
+
     def call(
         self,
         query,
@@ -109,6 +117,9 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         use_causal_mask=False,
     ):
         key = value if key is None else key
+        if attention_bias is not None:
+            shape = self._scores_shape(query.shape[:-1], value.shape[:-1])
+            validation.score_bias("attention_bias", attention_bias, shape)
         # As in Keras: masks are consumed here, and only the query's goes on with the output.
         query_mask = get_keras_mask(query)
         for tensor in (query, value, key):
@@ -163,14 +174,11 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         if self._flash_attention and return_attention_scores:
             # Keras's own refusal, in its words.
             return super()._compute_attention(query, key, value, return_attention_scores=True)
-        if attention_bias is not None:
-            shape = self._scores_shape(query.shape[:-2], key.shape[:-2])
-            validation.score_bias("attention_bias", attention_bias, shape)
         # Without a bias Keras takes the plain path whenever dropout > 0, and the paths differ in
         # what a query gets that may attend to no key.
         as_keras = attention_bias is None and attention_mask is not None
         needs_scores = return_attention_scores or (self._dropout > 0.0 and (training or as_keras))
-        if needs_scores or not _can_fuse(query, value):
+        if needs_scores or not self._can_fuse(query, value):
             return self._attend(
                 query, key, value, attention_bias, attention_mask, training, use_causal_mask
             )
@@ -190,16 +198,28 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
     def _attend(self, query, key, value, bias, mask, training, use_causal_mask):
         if use_causal_mask:
             mask = self._compute_causal_mask(query, value)
-        if _is_float16(query):
-            # Products of float16 reach infinity long before their softmax means anything.
-            query, key = ops.cast(query, "float32"), ops.cast(key, "float32")
-        query = ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
-        scores = ops.einsum(self._dot_product_equation, key, query)
+        query = self._scaled(query)
+        scores = ops.einsum(self._dot_product_equation, ops.cast(key, query.dtype), query)
         if bias is not None:
             scores = ops.add(ops.cast(scores, self._softmax.dtype), bias)
         probabilities = ops.cast(self._masked_softmax(scores, mask), value.dtype)
         dropped = self._dropout_layer(probabilities, training=training)
-        return ops.einsum(self._combine_equation, dropped, value), probabilities
+        return self._combine(dropped, value), probabilities
+
+    def _scaled(self, query):
+        if _is_float16(query):
+            # Products of float16 reach infinity long before their softmax means anything.
+            query = ops.cast(query, "float32")
+        return ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
+
+    def _combine(self, probabilities, value):
+        return ops.einsum(self._combine_equation, probabilities, value)
+
+    def _can_fuse(self, query, value):
+        # In float16 fused attention overflows in TensorFlow and does not compile for JAX's CPU;
+        # JAX's takes no values of another head size.
+        equal_sizes = query.shape[-1] == value.shape[-1] or keras.backend.backend() != "jax"
+        return len(query.shape) == 4 and equal_sizes and not _is_float16(query)
 
     def _attend_fused(self, query, key, value, bias, mask, use_causal_mask):
         if mask is not None:
@@ -244,21 +264,15 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self):
-        """Return the constructor's arguments, `flash_attention` included."""
-        return {**super().get_config(), "flash_attention": self._flash_attention}
+        """Return the constructor's arguments, which Keras's layer takes too while `scale` is unset."""
+        config = {**super().get_config(), "flash_attention": self._flash_attention}
+        return config if self.scale is None else {**config, "scale": self.scale}
 
 
 def _with_head_axis(mask):
     while len(mask.shape) < 4:
         mask = ops.expand_dims(mask, -3)
     return mask
-
-
-def _can_fuse(query, value):
-    # In float16 fused attention overflows in TensorFlow and does not compile for JAX's CPU;
-    # JAX's takes no values of another head size.
-    equal_sizes = query.shape[-1] == value.shape[-1] or keras.backend.backend() != "jax"
-    return len(query.shape) == 4 and equal_sizes and not _is_float16(query)
 
 
 def _is_float16(tensor):

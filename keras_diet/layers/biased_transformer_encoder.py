@@ -1,6 +1,7 @@
 """One block of a Transformer encoder whose attention takes a score bias."""
 
 import keras
+from keras import ops
 
 from keras_diet import validation
 from keras_diet._keras import get_keras_mask, set_keras_mask
@@ -32,12 +33,17 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         kernel_initializer: Defaults to `"glorot_uniform"`.
         bias_initializer: Defaults to `"zeros"`.
         normalize_first: bool. Pre-norm instead of post-norm. Defaults to `False`.
+        self_attention: Layer or `None`. An attention layer of your own, which is called as
+            `BiasedMultiHeadAttention`, e.g. a `RelativeMultiHeadAttention`. Defaults to `None`: a
+            `BiasedMultiHeadAttention` made of the arguments above.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: Tensor of shape `(B, T, hidden_dim)`.
         attention_bias: Tensor broadcastable to `(B, num_heads, T, T)`, or `None`.
-        attention_mask: Boolean tensor `(B, T or 1, T)`, `True` lets the query attend; or `None`.
+        attention_mask: Boolean or 0/1 tensor `(B, T or 1, T)`, `True` lets the query attend; or
+            `None`.
+        padding_mask: Boolean or 0/1 tensor `(B, T)`, `False` for padding; or `None`.
         use_causal_mask: bool. Whether a token attends to no later one.
         return_attention_scores: bool. Whether to return the probabilities as well.
         training: bool. Whether dropout is active.
@@ -73,6 +79,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         kernel_initializer="glorot_uniform",
         bias_initializer="zeros",
         normalize_first=False,
+        self_attention=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -84,20 +91,23 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.normalize_first = normalize_first
+        self.self_attention = self_attention
+        self._makes_attention = self_attention is None
         self.supports_masking = True
 
     def build(self, inputs_shape):
         """Create and build the sublayers."""
         hidden_dim = inputs_shape[-1]
-        self.self_attention = BiasedMultiHeadAttention(
-            num_heads=self.num_heads,
-            key_dim=validation.divisible_heads(hidden_dim, self.num_heads),
-            dropout=self.dropout,
-            kernel_initializer=fresh(self.kernel_initializer),
-            bias_initializer=fresh(self.bias_initializer),
-            dtype=self.dtype_policy,
-            name="self_attention",
-        )
+        if self._makes_attention:
+            self.self_attention = BiasedMultiHeadAttention(
+                num_heads=self.num_heads,
+                key_dim=validation.divisible_heads(hidden_dim, self.num_heads),
+                dropout=self.dropout,
+                kernel_initializer=fresh(self.kernel_initializer),
+                bias_initializer=fresh(self.bias_initializer),
+                dtype=self.dtype_policy,
+                name="self_attention",
+            )
         self.self_attention.build(inputs_shape, inputs_shape)
         self.self_attention_layer_norm = self._layer_norm("self_attention_layer_norm")
         self.self_attention_layer_norm.build(inputs_shape)
@@ -136,6 +146,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         inputs,
         attention_bias=None,
         attention_mask=None,
+        padding_mask=None,
         use_causal_mask=False,
         return_attention_scores=False,
         training=None,
@@ -146,7 +157,8 @@ class BiasedTransformerEncoder(keras.layers.Layer):
             x,
             x,
             attention_bias=attention_bias,
-            attention_mask=attention_mask,
+            attention_mask=_as_bool(attention_mask),
+            value_mask=_as_bool(padding_mask),
             use_causal_mask=use_causal_mask,
             return_attention_scores=return_attention_scores,
             training=training,
@@ -173,6 +185,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         inputs,
         attention_bias=None,
         attention_mask=None,
+        padding_mask=None,
         use_causal_mask=False,
         return_attention_scores=False,
         training=None,
@@ -198,6 +211,21 @@ class BiasedTransformerEncoder(keras.layers.Layer):
                 "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
                 "bias_initializer": keras.initializers.serialize(self.bias_initializer),
                 "normalize_first": self.normalize_first,
+                "self_attention": None
+                if self._makes_attention
+                else keras.layers.serialize(self.self_attention),
             }
         )
         return config
+
+    @classmethod
+    def from_config(cls, config):
+        """Build the layer from its configuration, an attention layer of the user's own included."""
+        attention = config.get("self_attention")
+        if isinstance(attention, dict):
+            config = {**config, "self_attention": keras.layers.deserialize(attention)}
+        return super().from_config(config)
+
+
+def _as_bool(mask):
+    return None if mask is None else ops.cast(mask, "bool")

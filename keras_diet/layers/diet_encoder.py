@@ -7,13 +7,13 @@ from keras_diet import validation
 from keras_diet._keras import get_keras_mask, set_keras_mask
 from keras_diet.layers.biased_transformer_encoder import BiasedTransformerEncoder
 from keras_diet.layers.initializers import fresh
-from keras_diet.layers.input_encoding import InputEncoding
-from keras_diet.layers.position_encodings import (
-    check_position_encoding,
+from keras_diet.layers.input_encoding import make_input_encoding
+from keras_diet.layers.position_encoding import (
+    EncoderSizes,
     deserialize_position_encoding,
-    make_position_biases,
     serialize_position_encoding,
 )
+from keras_diet.layers.position_encodings import find_position_encoding
 from keras_diet.layers.segment_bias import SegmentBias
 
 SEGMENT_ENCODINGS = ("per-head", "input", "none")
@@ -27,26 +27,40 @@ class DietEncoder(keras.layers.Layer):
 
         A_ij = (x_i W_Q) . (x_j W_K) / sqrt(d_h) + B_ij + E_S[S(i), S(j)]
 
-    with `B_ij = (P_Q P_K^T)_ij` for `"diet_abs"` (equation 1 of the paper), `B_ij = R_{i-j}` for
-    `"diet_rel"` (equation 3), and `E_S` the segment scores (equation 2), which every layer and
-    head has of its own. `sharing` says which layers and heads have the same position
+    with `B` the positional scores and `E_S` the segment scores (equation 2 of the paper), which every
+    layer and head has of its own. `sharing` says which layers and heads have the same position
     parameters. A bias that all layers share is computed once in a forward pass.
+
+    | `position_encoding` | what it does | `sharing`, default first |
+    |---|---|---|
+    | `"diet_abs"` | `B_ij = (P_Q P_K^T)_ij` (equation 1), of any `rank` | layer-wise, none, head-wise |
+    | `"diet_rel"` | `B_ij = R_{i-j}` (equation 3) | none, head-wise, layer-wise |
+    | `"t5"` | `B_ij = b[bucket(j-i)]` (Raffel et al.) | layer-wise, none, head-wise |
+    | `"tupe_abs"` | untied absolute positions (Ke et al., TUPE-A) | layer-wise, none, head-wise |
+    | `"tupe_rel"` | the same with T5's bins (TUPE-R) | layer-wise, none, head-wise |
+    | `"shaw"` | vectors of distances up to 1024 in keys and values (Shaw et al.) | head-wise |
+    | `"input"` | learned positions added to the inputs (Devlin et al., BERT) | |
+    | `"diet_abs_input"` | both `"diet_abs"` and `"input"`, for the paper's Figure 5 | as `"diet_abs"` |
+    | `"sinusoidal"` | sines and cosines added to the inputs (Vaswani et al.) | |
+    | `"none"` | no positions | |
+
+    With `projection_dim` the attention is Linformer's, linear in the length; `"diet_abs"` is then
+    DIET-ABS-LIN (equation 4).
 
     Args:
         num_layers: int. Number of blocks.
         num_heads: int. Number of attention heads; must divide the hidden size.
         intermediate_dim: int. Width of the feed-forward networks.
-        position_encoding: `"diet_abs"`, `"diet_rel"`, `"input"` (learned positions added to the
-            inputs, as in BERT), `"none"`, or a bias layer: any `keras.layers.Layer` that is
-            called with the hidden states `(B, T, hidden_dim)` and returns scores broadcastable
-            to `(B, num_heads, T, T)`. Defaults to `"diet_abs"`.
+        position_encoding: A name from the table, one of your own (`register_position_encoding`), or
+            a bias layer: any `keras.layers.Layer` that is called with the hidden states
+            `(B, T, hidden_dim)` and returns scores broadcastable to `(B, num_heads, T, T)`.
+            Defaults to `"diet_abs"`.
         rank: int or `None`. Rank `d_p` of `P_Q P_K^T`, with `"diet_abs"` only. Defaults to
             `None`, which means the head size.
         sharing: `"none"` (every layer and head has its own parameters), `"head-wise"` (one set
             for all heads of a layer), `"layer-wise"` (one set per head, shared by all layers),
-            or `None` for what the paper found best: `"layer-wise"` for `"diet_abs"`, `"none"` for
-            `"diet_rel"`. A bias layer is shared by all layers, or copied by its configuration
-            for each with `"none"`.
+            or `None` for the default in the table. A bias layer is shared by all layers, or copied
+            by its configuration for each with `"none"`.
         segment_encoding: `"per-head"` (scores), `"input"` (added to the inputs), or `"none"`.
             Defaults to `"per-head"`.
         num_segments: int. Number of segments. Defaults to `2`.
@@ -58,6 +72,11 @@ class DietEncoder(keras.layers.Layer):
         bias_initializer: Defaults to `"zeros"`.
         normalize_first: bool. Pre-norm blocks and a final layer normalization, instead of
             post-norm blocks. Defaults to `False`.
+        projection_dim: int or `None`. Number of keys and values after Linformer's projection, with
+            `"diet_abs"`, `"input"`, `"sinusoidal"` and `"none"`; segments are then at the input or
+            left out. Defaults to `None`: no projection.
+        encode_inputs: bool. Whether positions and segments that belong to the inputs are added here.
+            `False` where the model has added them before, as BERT does. Defaults to `True`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -66,18 +85,22 @@ class DietEncoder(keras.layers.Layer):
             tokens into segment 0.
         padding_mask: Boolean or 0/1 tensor of shape `(B, T)`, `True` for tokens and `False` for
             padding. Defaults to the Keras mask of the inputs, if they carry one.
-        attention_mask: Boolean or 0/1 tensor of shape `(B, T, T)`; `True` lets a query attend.
+        attention_mask: Boolean or 0/1 tensor of shape `(B, T, T)`; `True` lets a query attend. Not
+            with `projection_dim`.
         training: bool. Whether dropout is active.
-        use_causal_mask: bool. Whether a token attends to no later one. Defaults to `False`.
+        use_causal_mask: bool. Whether a token attends to no later one. Defaults to `False`. Not with
+            `projection_dim`.
         return_attention_scores: bool. Whether to return the attention probabilities as well.
 
     Returns:
         Tensor of shape `(B, T, hidden_dim)`; with `return_attention_scores` a tuple of it and a
-        list with the probabilities `(B, num_heads, T, T)` of each layer.
+        list with the probabilities of each layer, `(B, num_heads, T, T)` or, with Linformer,
+        `(B, num_heads, T, projection_dim)`.
 
     Raises:
         ValueError: For unknown names, sizes that are not positive, heads that do not divide the
-            hidden size, `rank` or `sharing` where they have no meaning, segment ids with
+            hidden size, `rank`, `sharing` or `projection_dim` where they have no meaning, segments
+            per head or masks of query-key pairs with `projection_dim`, segment ids with
             `segment_encoding="none"`, and sequences longer than `max_sequence_length`.
 
     Example:
@@ -111,10 +134,12 @@ class DietEncoder(keras.layers.Layer):
         kernel_initializer="glorot_uniform",
         bias_initializer="zeros",
         normalize_first=False,
+        projection_dim=None,
+        encode_inputs=True,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        check_position_encoding(position_encoding, rank, sharing)
+        self._encoding = find_position_encoding(position_encoding, rank, sharing, projection_dim)
         self.num_layers = validation.positive_int("num_layers", num_layers)
         self.num_heads = validation.positive_int("num_heads", num_heads)
         self.intermediate_dim = validation.positive_int("intermediate_dim", intermediate_dim)
@@ -124,6 +149,12 @@ class DietEncoder(keras.layers.Layer):
         self.segment_encoding = validation.choice(
             "segment_encoding", segment_encoding, SEGMENT_ENCODINGS
         )
+        if projection_dim is not None and segment_encoding == "per-head":
+            raise ValueError(
+                "Projected keys have no segments: with `projection_dim`, `segment_encoding` must be "
+                f"'input' or 'none'. Received: projection_dim={projection_dim}, "
+                f"segment_encoding={segment_encoding!r}"
+            )
         self.num_segments = validation.positive_int("num_segments", num_segments)
         self.max_sequence_length = validation.positive_int(
             "max_sequence_length", max_sequence_length
@@ -134,24 +165,34 @@ class DietEncoder(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.normalize_first = normalize_first
+        self.projection_dim = projection_dim
+        self.encode_inputs = encode_inputs
         self.supports_masking = True
 
     def build(self, inputs_shape):
         """Create and build the sublayers."""
-        hidden_dim = inputs_shape[-1]
-        self.input_encoding = self._make_input_encoding()
-        self.position_biases = make_position_biases(
-            self.position_encoding,
+        sizes = EncoderSizes(
             num_layers=self.num_layers,
             num_heads=self.num_heads,
-            head_dim=validation.divisible_heads(hidden_dim, self.num_heads),
+            hidden_dim=inputs_shape[-1],
             max_length=self.max_sequence_length,
             rank=self.rank,
-            sharing=self.sharing,
-            dtype=self.dtype_policy,
+            projection_dim=self.projection_dim,
+        )
+        self.input_encoding = None
+        if self.encode_inputs:
+            segments_at_input = self.segment_encoding == "input"
+            self.input_encoding = make_input_encoding(
+                self._encoding,
+                sizes,
+                self.num_segments if segments_at_input else None,
+                dtype=self.dtype_policy,
+            )
+        self.position_biases = self._encoding.make_biases(
+            sizes, self.sharing, dtype=self.dtype_policy
         )
         self.segment_biases = self._make_segment_biases()
-        self.transformer_layers = [self._make_block(i) for i in range(self.num_layers)]
+        self.transformer_layers = [self._make_block(i, sizes) for i in range(self.num_layers)]
         for layer in (*self.position_biases, *self.transformer_layers):
             if not layer.built:
                 layer.build(inputs_shape)
@@ -167,20 +208,6 @@ class DietEncoder(keras.layers.Layer):
             self.output_layer_norm.build(inputs_shape)
         self.built = True
 
-    def _make_input_encoding(self):
-        positions = check_position_encoding(
-            self.position_encoding, self.rank, self.sharing
-        ).at_input
-        segments = self.segment_encoding == "input"
-        if not (positions or segments):
-            return None
-        return InputEncoding(
-            max_sequence_length=self.max_sequence_length if positions else None,
-            num_segments=self.num_segments if segments else None,
-            dtype=self.dtype_policy,
-            name="input_encoding",
-        )
-
     def _make_segment_biases(self):
         if self.segment_encoding != "per-head":
             return []
@@ -194,18 +221,22 @@ class DietEncoder(keras.layers.Layer):
             for i in range(self.num_layers)
         ]
 
-    def _make_block(self, index):
+    def _make_block(self, index, sizes):
+        arguments = {
+            "dropout": self.dropout,
+            "kernel_initializer": fresh(self.kernel_initializer),
+            "bias_initializer": fresh(self.bias_initializer),
+            "dtype": self.dtype_policy,
+        }
         return BiasedTransformerEncoder(
             self.intermediate_dim,
             self.num_heads,
-            dropout=self.dropout,
             activation=self.activation,
             layer_norm_epsilon=self.layer_norm_epsilon,
-            kernel_initializer=fresh(self.kernel_initializer),
-            bias_initializer=fresh(self.bias_initializer),
             normalize_first=self.normalize_first,
-            dtype=self.dtype_policy,
+            self_attention=self._encoding.attention(sizes, name="self_attention", **arguments),
             name=f"transformer_layer_{index}",
+            **arguments,
         )
 
     def call(
@@ -220,10 +251,8 @@ class DietEncoder(keras.layers.Layer):
     ):
         self._check_call(inputs, segment_ids)
         keras_mask = get_keras_mask(inputs)
-        attention_mask = _merge_masks(
-            keras_mask if padding_mask is None else padding_mask, attention_mask
-        )
-        # It is in `attention_mask` now; attention would take it from the inputs as well.
+        padding_mask = keras_mask if padding_mask is None else padding_mask
+        # It is in `padding_mask` now; attention would take it from the inputs as well.
         set_keras_mask(inputs, None)
         x = inputs
         if self.input_encoding is not None:
@@ -234,6 +263,7 @@ class DietEncoder(keras.layers.Layer):
                 x,
                 attention_bias=bias,
                 attention_mask=attention_mask,
+                padding_mask=padding_mask,
                 use_causal_mask=use_causal_mask,
                 return_attention_scores=return_attention_scores,
                 training=training,
@@ -266,13 +296,17 @@ class DietEncoder(keras.layers.Layer):
             yield bias
 
     def _position_scores(self, index, inputs):
-        scores = self.position_biases[index](inputs)
-        batch_size, length = inputs.shape[:2]
-        validation.score_bias(
-            "position_encoding", scores, (batch_size, self.num_heads, length, length)
-        )
+        # Only the length of `key` is read.
+        key = () if self.projection_dim is None else (ops.zeros((1, self.projection_dim)),)
+        scores = self.position_biases[index](inputs, *key)
+        validation.score_bias("position_encoding", scores, self._scores_shape(inputs))
         # A layer of the user's own may compute in another dtype.
         return ops.cast(scores, self.compute_dtype)
+
+    def _scores_shape(self, inputs):
+        batch_size, length = inputs.shape[:2]
+        key_length = length if self.projection_dim is None else self.projection_dim
+        return (batch_size, self.num_heads, length, key_length)
 
     def _check_call(self, inputs, segment_ids):
         if segment_ids is not None and self.segment_encoding == "none":
@@ -307,8 +341,7 @@ class DietEncoder(keras.layers.Layer):
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output
-        batch_size, length = inputs.shape[:2]
-        shape = (batch_size, self.num_heads, length, length)
+        shape = self._scores_shape(inputs)
         # A tensor for each layer: a functional model tells its outputs apart by identity.
         scores = [
             keras.KerasTensor(shape, dtype=self.compute_dtype) for _ in range(self.num_layers)
@@ -335,6 +368,8 @@ class DietEncoder(keras.layers.Layer):
                 "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
                 "bias_initializer": keras.initializers.serialize(self.bias_initializer),
                 "normalize_first": self.normalize_first,
+                "projection_dim": self.projection_dim,
+                "encode_inputs": self.encode_inputs,
             }
         )
         return config
@@ -343,12 +378,3 @@ class DietEncoder(keras.layers.Layer):
     def from_config(cls, config):
         """Build the layer from its configuration, a bias layer of the user's own included."""
         return super().from_config(deserialize_position_encoding(config))
-
-
-def _merge_masks(padding_mask, attention_mask):
-    """Return one boolean mask broadcastable to `(B, T, S)`, or `None`."""
-    if padding_mask is not None:
-        padding_mask = ops.expand_dims(ops.cast(padding_mask, "bool"), 1)
-    if attention_mask is None or padding_mask is None:
-        return padding_mask if attention_mask is None else ops.cast(attention_mask, "bool")
-    return ops.logical_and(ops.cast(attention_mask, "bool"), padding_mask)

@@ -10,7 +10,7 @@ from keras_diet.layers.initializers import embedding_initializer, fresh
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class InputEncoding(keras.layers.Layer):
-    """Learned absolute positions and segments, added to the token embeddings (BERT).
+    """Absolute positions and segments, added to the token embeddings (BERT).
 
     This is what DIET replaces, kept for comparison:
 
@@ -20,10 +20,13 @@ class InputEncoding(keras.layers.Layer):
     hidden_dim)` and `S(i)` the segment of token `i`. Either term can be left out.
 
     Args:
-        max_sequence_length: int or `None`. Number of positions, in tokens; `None` adds none.
+        max_sequence_length: int or `None`. Number of learned positions, in tokens; `None` adds none.
         num_segments: int or `None`. Number of segments; `None` adds none.
         initializer: Initializer of both embeddings. Defaults to `None`, which means
             `keras.initializers.TruncatedNormal(stddev=0.02)`.
+        position_embedding: Layer or `None`. What adds other positions than learned ones: called with
+            the inputs, it returns `P`, e.g. `keras_hub.layers.SinePositionEncoding()`. Defaults to
+            `None`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -48,33 +51,46 @@ class InputEncoding(keras.layers.Layer):
 
     References:
      - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805)
+     - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
     """
 
-    def __init__(self, max_sequence_length=None, num_segments=None, initializer=None, **kwargs):
+    def __init__(
+        self,
+        max_sequence_length=None,
+        num_segments=None,
+        initializer=None,
+        position_embedding=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
-        if max_sequence_length is None and num_segments is None:
+        if (max_sequence_length, num_segments, position_embedding) == (None, None, None):
             raise ValueError(
-                "One of `max_sequence_length` and `num_segments` must be given: without "
-                "positions and segments there is nothing to add."
+                "One of `max_sequence_length`, `num_segments` and `position_embedding` must be "
+                "given: without positions and segments there is nothing to add."
             )
-        self.max_sequence_length = max_sequence_length
-        self.num_segments = num_segments
+        self.max_sequence_length = validation.optional_positive_int(
+            "max_sequence_length", max_sequence_length
+        )
+        self.num_segments = validation.optional_positive_int("num_segments", num_segments)
         self.initializer = embedding_initializer(initializer)
-        self.supports_masking = True
-
-    def build(self, inputs_shape, segment_ids_shape=None):
-        """Create and build the embeddings."""
-        if self.max_sequence_length is not None:
+        self._learns_positions = position_embedding is None and max_sequence_length is not None
+        self.position_embedding = position_embedding
+        if self._learns_positions:
             self.position_embedding = PositionEmbedding(
-                validation.positive_int("max_sequence_length", self.max_sequence_length),
+                self.max_sequence_length,
                 initializer=fresh(self.initializer),
                 dtype=self.dtype_policy,
                 name="position_embedding",
             )
+        self.supports_masking = True
+
+    def build(self, inputs_shape, segment_ids_shape=None):
+        """Create and build the embeddings."""
+        if self.position_embedding is not None:
             self.position_embedding.build(inputs_shape)
         if self.num_segments is not None:
             self.segment_embedding = keras.layers.Embedding(
-                validation.positive_int("num_segments", self.num_segments),
+                self.num_segments,
                 inputs_shape[-1],
                 embeddings_initializer=fresh(self.initializer),
                 dtype=self.dtype_policy,
@@ -89,7 +105,8 @@ class InputEncoding(keras.layers.Layer):
             validation.length_within(
                 ops.shape(inputs)[1], self.max_sequence_length, "max_sequence_length"
             )
-            x = x + self.position_embedding(inputs)
+        if self.position_embedding is not None:
+            x = x + ops.cast(self.position_embedding(inputs), self.compute_dtype)
         if self.num_segments is not None:
             if segment_ids is None:
                 segment_ids = ops.zeros((1, 1), dtype="int32")
@@ -109,6 +126,40 @@ class InputEncoding(keras.layers.Layer):
                 "max_sequence_length": self.max_sequence_length,
                 "num_segments": self.num_segments,
                 "initializer": keras.initializers.serialize(self.initializer),
+                "position_embedding": None
+                if self._learns_positions or self.position_embedding is None
+                else keras.layers.serialize(self.position_embedding),
             }
         )
         return config
+
+    @classmethod
+    def from_config(cls, config):
+        """Build the layer from its configuration, a layer of other positions included."""
+        positions = config.get("position_embedding")
+        if isinstance(positions, dict):
+            config = {**config, "position_embedding": keras.layers.deserialize(positions)}
+        return super().from_config(config)
+
+
+def make_input_encoding(encoding, sizes, num_segments, dtype):
+    """Return the layer that adds an encoder's positions and segments at its input, if it has any.
+
+    Args:
+        encoding: `PositionEncoding` of the encoder.
+        sizes: `EncoderSizes` of the encoder.
+        num_segments: int, or `None` if segments are not at the input.
+        dtype: The dtype policy.
+    """
+    if encoding.embedding is None and num_segments is None:
+        return None
+    embedding = None
+    if encoding.embedding is not None:
+        embedding = encoding.embedding(sizes, dtype=dtype, name="position_embedding")
+    return InputEncoding(
+        max_sequence_length=None if embedding is None else sizes.max_length,
+        num_segments=num_segments,
+        position_embedding=embedding,
+        dtype=dtype,
+        name="input_encoding",
+    )

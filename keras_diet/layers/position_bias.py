@@ -18,7 +18,8 @@ class PositionBias(keras.layers.Layer):
 
     Args:
         num_heads: int. Number of attention heads `H`.
-        max_length: int. Number of positions `n`, in tokens.
+        max_length: int or `None`. Number of positions `n`, in tokens; `None` where a bias has scores
+            for every length, which then cannot be cached.
         key_length: int or `None`. Number of key positions, where keys are fewer or more than
             queries. Defaults to `None`, which means `max_length`.
         share_heads: bool. Whether all heads use the same parameters. Defaults to `False`.
@@ -75,12 +76,10 @@ class PositionBias(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.num_heads = validation.positive_int("num_heads", num_heads)
-        self.max_length = validation.positive_int("max_length", max_length)
-        self.key_length = (
-            self.max_length
-            if key_length is None
-            else validation.positive_int("key_length", key_length)
-        )
+        self.max_length = validation.optional_positive_int("max_length", max_length)
+        self.key_length = validation.optional_positive_int("key_length", key_length)
+        if key_length is None:
+            self.key_length = self.max_length
         self.share_heads = bool(share_heads)
         self.initializer = embedding_initializer(initializer)
         self._cached_scores = None
@@ -123,6 +122,8 @@ class PositionBias(keras.layers.Layer):
         known_start = start_index if isinstance(start_index, numbers.Integral) else 0
         if known_start < 0:
             raise ValueError(f"`start_index` must not be negative. Received: {start_index}")
+        if self.max_length is None:
+            return query_length, key_length
         end = query_length + known_start if isinstance(query_length, int) else query_length
         validation.length_within(end, self.max_length, "max_length", "query")
         limit = "max_length" if self.key_length == self.max_length else "key_length"
@@ -142,6 +143,11 @@ class PositionBias(keras.layers.Layer):
         """
         if not self.built:
             raise ValueError(f"Layer '{self.name}' must be built before its scores are cached.")
+        if self.max_length is None:
+            raise ValueError(
+                f"The scores of layer '{self.name}' cannot be cached: there are infinitely many. "
+                "Pass `max_length` to its constructor. Received: max_length=None"
+            )
         self.drop_cached_scores()
         scores = self.compute_scores(self.max_length, self.key_length, 0)
         self._cached_scores = ops.stop_gradient(ops.cast(scores, self.compute_dtype))

@@ -81,7 +81,10 @@ def drop_cached_positions(model):
 
 
 def _position_biases(model):
-    return [layer for layer in flatten_layers(model) if isinstance(layer, PositionBias)]
+    biases = [layer for layer in flatten_layers(model) if isinstance(layer, PositionBias)]
+    # One that is part of another takes part in the other's scores.
+    parts = {id(part) for bias in biases for part in flatten_layers(bias) if part is not bias}
+    return [bias for bias in biases if id(bias) not in parts]
 
 
 def _forget_compiled(layer, *functions):

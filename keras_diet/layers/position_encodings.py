@@ -1,127 +1,152 @@
-"""The position encodings that an encoder knows by name, and how their parameters are shared."""
+"""The position encodings that an encoder knows by name: a line each."""
 
 import dataclasses
-from collections.abc import Callable
 
 import keras
+from keras_hub.layers import PositionEmbedding, SinePositionEncoding
 
 from keras_diet import validation
 from keras_diet.layers.absolute_position_bias import AbsolutePositionBias
+from keras_diet.layers.biased_multi_head_attention import BiasedMultiHeadAttention
+from keras_diet.layers.bucketed_relative_position_bias import BucketedRelativePositionBias
+from keras_diet.layers.initializers import bert_initializer
+from keras_diet.layers.position_encoding import PositionEncoding, encoding_of_layer
+from keras_diet.layers.relative_multi_head_attention import RelativeMultiHeadAttention
 from keras_diet.layers.relative_position_bias import RelativePositionBias
+from keras_diet.layers.untied_position_bias import UntiedPositionBias
 
-SHARING_MODES = ("none", "head-wise", "layer-wise")
-
-
-@dataclasses.dataclass(frozen=True)
-class PositionEncoding:
-    """What an encoder has to know about one position encoding.
-
-    Attributes:
-        bias: Constructor of the bias layer, called with `num_heads`, `max_length`, `share_heads`
-            (and `rank` if `has_rank`) and with layer arguments; `None` adds nothing to scores.
-        default_sharing: The sharing mode that the paper found best; `None` without a bias.
-        has_rank: Whether the bias takes a `rank`.
-        at_input: Whether positions are added to the inputs.
-    """
-
-    bias: Callable | None = None
-    default_sharing: str | None = None
-    has_rank: bool = False
-    at_input: bool = False
+# The paper's parameter counts (Table 6) come out with it, although its sequences are shorter.
+_SHAW_MAX_DISTANCE = 1024
 
 
-POSITION_ENCODINGS = {
-    "diet_abs": PositionEncoding(AbsolutePositionBias, "layer-wise", has_rank=True),
-    "diet_rel": PositionEncoding(RelativePositionBias, "none"),
-    "input": PositionEncoding(at_input=True),
-    "none": PositionEncoding(),
-}
-
-
-def check_position_encoding(position_encoding, rank, sharing):
-    """Return the `PositionEncoding`, or raise a `ValueError` for arguments without meaning.
-
-    `position_encoding` is a name or a bias layer of the user's own.
-    """
-    if isinstance(position_encoding, keras.layers.Layer):
-        encoding, name = PositionEncoding(lambda: None, "layer-wise"), "a bias layer"
-        sharing_modes = ("none", "layer-wise")
-    else:
-        if not isinstance(position_encoding, str):
-            raise ValueError(
-                f"`position_encoding` must be one of {', '.join(map(repr, POSITION_ENCODINGS))} "
-                f"or a bias layer. Received: position_encoding={position_encoding!r}"
-            )
-        validation.choice("position_encoding", position_encoding, tuple(POSITION_ENCODINGS))
-        encoding, name = POSITION_ENCODINGS[position_encoding], repr(position_encoding)
-        sharing_modes = SHARING_MODES
-    if sharing is not None:
-        if encoding.bias is None:
-            raise ValueError(_without_meaning("sharing", sharing, name))
-        validation.choice("sharing", sharing, sharing_modes)
-    if rank is not None:
-        if not encoding.has_rank:
-            raise ValueError(_without_meaning("rank", rank, name))
-        validation.positive_int("rank", rank)
-    return encoding
-
-
-def _without_meaning(argument, value, name):
-    return (
-        f"`{argument}` has no meaning with position_encoding={name} and must be left at `None`. "
-        f"Received: {argument}={value!r}"
+def _diet_abs(sizes, **kwargs):
+    return AbsolutePositionBias(
+        sizes.num_heads, sizes.max_length, sizes.rank, key_length=sizes.projection_dim, **kwargs
     )
 
 
-def make_position_biases(
-    position_encoding, *, num_layers, num_heads, head_dim, max_length, rank, sharing, dtype
-):
-    """Return the bias layers of an encoder: none, one for all its layers, or one for each.
+def _diet_rel(sizes, **kwargs):
+    return RelativePositionBias(sizes.num_heads, sizes.max_length, **kwargs)
+
+
+def _t5(sizes, **kwargs):
+    return BucketedRelativePositionBias(sizes.num_heads, max_length=sizes.max_length, **kwargs)
+
+
+def _tupe_abs(sizes, relative=False, **kwargs):
+    return UntiedPositionBias(
+        sizes.num_heads,
+        sizes.head_dim,
+        sizes.max_length,
+        position_dim=sizes.hidden_dim,
+        relative=relative,
+        **kwargs,
+    )
+
+
+def _tupe_rel(sizes, **kwargs):
+    return _tupe_abs(sizes, relative=True, **kwargs)
+
+
+def _tupe_attention(sizes, **kwargs):
+    scale = (2 * sizes.head_dim) ** -0.5
+    return BiasedMultiHeadAttention(sizes.num_heads, sizes.head_dim, scale=scale, **kwargs)
+
+
+def _shaw_attention(sizes, **kwargs):
+    return RelativeMultiHeadAttention(
+        sizes.num_heads, sizes.head_dim, _SHAW_MAX_DISTANCE, **kwargs
+    )
+
+
+def _learned(sizes, **kwargs):
+    return PositionEmbedding(sizes.max_length, initializer=bert_initializer(), **kwargs)
+
+
+def _sinusoidal(sizes, dtype, name):
+    # In bfloat16 neighbouring positions beyond 256 would be the same.
+    return SinePositionEncoding(dtype="float32", name=name)
+
+
+# The default first: what the papers found best.
+_BY_LAYER = ("none", "head-wise", "layer-wise")
+_BY_MODEL = ("layer-wise", "none", "head-wise")
+_DIET_ABS = PositionEncoding(
+    _diet_abs, sharing_modes=_BY_MODEL, has_rank=True, allows_projection=True
+)
+
+POSITION_ENCODINGS = {
+    "diet_abs": _DIET_ABS,
+    "diet_rel": PositionEncoding(_diet_rel, sharing_modes=_BY_LAYER),
+    "input": PositionEncoding(embedding=_learned, allows_projection=True),
+    "diet_abs_input": dataclasses.replace(_DIET_ABS, embedding=_learned),
+    "sinusoidal": PositionEncoding(embedding=_sinusoidal, allows_projection=True),
+    "shaw": PositionEncoding(attention=_shaw_attention, sharing_modes=("head-wise",)),
+    "t5": PositionEncoding(_t5, sharing_modes=_BY_MODEL),
+    "tupe_abs": PositionEncoding(_tupe_abs, attention=_tupe_attention, sharing_modes=_BY_MODEL),
+    "tupe_rel": PositionEncoding(_tupe_rel, attention=_tupe_attention, sharing_modes=_BY_MODEL),
+    "none": PositionEncoding(allows_projection=True),
+}
+
+
+def register_position_encoding(name, encoding):
+    """Make an encoding of your own known by name to `DietEncoder` and `DietBertBackbone`.
+
+    A model that uses the name can be saved and loaded; whoever loads it must have registered the
+    same encoding before.
 
     Args:
-        position_encoding: A name in `POSITION_ENCODINGS`, or a bias layer of the user's own.
-        num_layers: int. Number of encoder layers.
-        num_heads: int. Number of attention heads.
-        head_dim: int. Size of a head, which is the rank if `rank` is `None`.
-        max_length: int. Number of positions.
-        rank: int or `None`.
-        sharing: `"none"`, `"head-wise"`, `"layer-wise"`, or `None` for the paper's choice.
-        dtype: The dtype policy of the layers.
+        name: str. A name that is not taken.
+        encoding: `PositionEncoding`.
+
+    Raises:
+        ValueError: If the name is taken or no string, `encoding` is no `PositionEncoding`, or it has
+            a bias and no sharing mode.
+
+    Example:
+
+    ```python
+    keras_diet.layers.register_position_encoding(
+        "causal_t5",
+        keras_diet.layers.PositionEncoding(
+            bias=lambda sizes, **kwargs: keras_diet.layers.BucketedRelativePositionBias(
+                sizes.num_heads, bidirectional=False, **kwargs
+            ),
+            sharing_modes=("layer-wise", "none"),
+        ),
+    )
+    encoder = keras_diet.layers.DietEncoder(2, 4, 64, position_encoding="causal_t5")
+    ```
     """
-    encoding = check_position_encoding(position_encoding, rank, sharing)
-    if encoding.bias is None:
-        return []
-    sharing = sharing or encoding.default_sharing
+    if not isinstance(name, str) or name in POSITION_ENCODINGS:
+        raise ValueError(
+            f"`name` must be a string other than {', '.join(map(repr, POSITION_ENCODINGS))}. "
+            f"Received: name={name!r}"
+        )
+    if not isinstance(encoding, PositionEncoding):
+        raise ValueError(f"`encoding` must be a `PositionEncoding`. Received: {encoding!r}")
+    if encoding.bias is not None and not encoding.sharing_modes:
+        raise ValueError(
+            "An `encoding` with a bias must have `sharing_modes`, the default first. "
+            f"Received: {encoding!r}"
+        )
+    POSITION_ENCODINGS[name] = encoding
+
+
+def find_position_encoding(position_encoding, rank=None, sharing=None, projection_dim=None):
+    """Return the `PositionEncoding` of a name or of a bias layer of the user's own.
+
+    Raises a `ValueError` for an unknown name, and for arguments without meaning.
+    """
     if isinstance(position_encoding, keras.layers.Layer):
-        copies = 0 if sharing == "layer-wise" else num_layers - 1
-        config = position_encoding.get_config()
-        return [position_encoding] + [
-            position_encoding.from_config({**config, "name": f"{config['name']}_{i + 1}"})
-            for i in range(copies)
-        ]
-    arguments = {
-        "num_heads": num_heads,
-        "max_length": max_length,
-        "share_heads": sharing == "head-wise",
-        "dtype": dtype,
-    }
-    if encoding.has_rank:
-        arguments["rank"] = head_dim if rank is None else rank
-    if sharing == "layer-wise":
-        return [encoding.bias(name="position_bias", **arguments)]
-    return [encoding.bias(name=f"position_bias_{i}", **arguments) for i in range(num_layers)]
-
-
-def serialize_position_encoding(position_encoding):
-    """Return a name as it is and a bias layer as its configuration."""
-    if isinstance(position_encoding, keras.layers.Layer):
-        return keras.layers.serialize(position_encoding)
-    return position_encoding
-
-
-def deserialize_position_encoding(config):
-    """Return a copy of a layer's `config` in which a bias layer is a layer again."""
-    position_encoding = config.get("position_encoding")
-    if not isinstance(position_encoding, dict):
-        return config
-    return {**config, "position_encoding": keras.layers.deserialize(position_encoding)}
+        encoding, name = encoding_of_layer(position_encoding), "a bias layer"
+    elif isinstance(position_encoding, str):
+        validation.choice("position_encoding", position_encoding, tuple(POSITION_ENCODINGS))
+        encoding, name = POSITION_ENCODINGS[position_encoding], repr(position_encoding)
+    else:
+        raise ValueError(
+            f"`position_encoding` must be one of {', '.join(map(repr, POSITION_ENCODINGS))} "
+            f"or a bias layer. Received: position_encoding={position_encoding!r}"
+        )
+    encoding.check(name, rank, sharing, projection_dim)
+    return encoding

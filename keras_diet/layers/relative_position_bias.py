@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position_bias import PositionBias
+from keras_diet.layers.relative_shift import scores_of_distances
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -67,36 +68,16 @@ class RelativePositionBias(PositionBias):
 
     def compute_scores(self, query_length, key_length, start_index):
         """Return `R_{i-j}` of the given positions."""
-        num_distances = query_length + key_length - 1
-        # The smallest distance is that of the first query to the last key.
+        # The smallest `i - j` is that of the first query to the last key.
         first_row = start_index - key_length + self.max_length
-        distances = ops.slice(
-            ops.convert_to_tensor(self.relative_embedding),
-            (first_row, 0),
-            (num_distances, self.num_score_heads),
-        )
-        distances = ops.cast(distances, self.compute_dtype)
-        scores = _toeplitz(ops.transpose(ops.flip(distances, axis=0)), query_length, num_distances)
-        return ops.expand_dims(scores, 0)
+        size = (query_length + key_length - 1, self.num_score_heads)
+        rows = ops.slice(ops.convert_to_tensor(self.relative_embedding), (first_row, 0), size)
+        # Distances run from query to key below, so the other way round.
+        by_distance = ops.cast(ops.flip(rows, axis=0), self.compute_dtype)
+        return scores_of_distances(by_distance, query_length, key_length)
 
     def get_config(self):
         """Return the constructor's arguments."""
         config = super().get_config()
         del config["key_length"]
         return config
-
-
-def _toeplitz(diagonals, num_rows, num_diagonals):
-    """Lay `(H, D)` diagonals, top right one last, out as `(H, num_rows, D - num_rows + 1)`.
-
-    Row `i` is the diagonals shifted right by `i`. Repeating the padded diagonals and cutting
-    the result into rows that are one entry shorter shifts each row by one. Unlike a gather of
-    `i - j`, this compiles to copies, and its gradient to sums.
-    """
-    num_heads = diagonals.shape[0]
-    padded = ops.pad(diagonals, ((0, 0), (0, 1)))
-    rows = ops.broadcast_to(ops.expand_dims(padded, 1), (num_heads, num_rows, num_diagonals + 1))
-    flat = ops.reshape(rows, (num_heads, num_rows * (num_diagonals + 1)))
-    flat = ops.slice(flat, (0, 0), (num_heads, num_rows * num_diagonals))
-    shifted = ops.reshape(flat, (num_heads, num_rows, num_diagonals))
-    return shifted[:, :, num_rows - 1 :]

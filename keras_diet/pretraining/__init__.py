@@ -10,6 +10,7 @@ on each backend; only `as_tf_dataset` needs TensorFlow.
 from keras_diet.pretraining.dataset import as_tf_dataset, masked_lm_dataset
 from keras_diet.pretraining.masking import mask_tokens
 from keras_diet.pretraining.packing import pack_sentences, pack_text_files, write_packed
+from keras_diet.pretraining.segments import number_segments
 from keras_diet.pretraining.text import read_documents, split_sentences
 from keras_diet.pretraining.vocabulary import train_wordpiece_vocabulary
 from keras_diet.pretraining.warmup_linear_decay import WarmupLinearDecay
@@ -19,6 +20,7 @@ __all__ = [
     "as_tf_dataset",
     "mask_tokens",
     "masked_lm_dataset",
+    "number_segments",
     "pack_sentences",
     "pack_text_files",
     "read_documents",

@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_diet import validation
 from keras_diet.pretraining.masking import check_rates, checked_token_ids, mask_tokens
+from keras_diet.pretraining.segments import number_segments
 
 # Reading all of a file that is larger than memory would take long; these are read at once, the
 # rest is checked batch by batch.
@@ -33,6 +34,7 @@ def masked_lm_dataset(
     mask_token_rate=0.8,
     random_token_rate=0.1,
     drop_remainder=True,
+    num_segments=1,
 ):
     """Batches for training a masked language model, with new masks in each epoch.
 
@@ -57,7 +59,7 @@ def masked_lm_dataset(
         token_ids: Integer array of shape `(N, L)`: packed sequences, e.g. the memory map that
             `pack_text_files` returns. It is read row by row, when needed.
         tokenizer: A `keras_hub.models.BertTokenizer` or one like it: `vocabulary_size()`,
-            `mask_token_id`, `pad_token_id` and `special_token_ids` are read.
+            `mask_token_id`, `sep_token_id`, `pad_token_id` and `special_token_ids` are read.
         batch_size: int. Sequences in a batch. The paper uses 4096.
         shuffle: bool. Whether to shuffle all sequences, anew in each epoch. Defaults to `True`.
         repeat: bool. Whether to go on without end. Defaults to `False`.
@@ -70,6 +72,9 @@ def masked_lm_dataset(
             (with `shuffle` others in each epoch). If `False`, the last batch is smaller, which
             compiles a second time, and with `repeat=True` it is filled up from the next epoch.
             Defaults to `True`.
+        num_segments: int. With more than one, the documents in a sequence are numbered as its
+            segments by `number_segments`. Defaults to `1`: all tokens belong to segment 0, as in
+            the paper's pretraining.
 
     Returns:
         `grain.MapDataset` of `(features, labels, sample_weight)`, as `mask_tokens` returns them,
@@ -113,11 +118,24 @@ def masked_lm_dataset(
         mask_token_rate=mask_token_rate,
         random_token_rate=random_token_rate,
     )
+
+    def make_batch(indices, generator):
+        sequences = token_ids[indices]
+        features, labels, sample_weight = mask(sequences, generator)
+        features["segment_ids"] = segments(sequences)
+        return features, labels, sample_weight
+
+    segments = functools.partial(
+        number_segments,
+        sep_token_id=tokenizer.sep_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        num_segments=validation.positive_int("num_segments", num_segments),
+    )
     rows = grain.MapDataset.range(len(token_ids)).seed(seed)
     rows = rows.shuffle() if shuffle else rows
     # Batches of row numbers, since reading and masking a batch at once is many times faster.
     batches = _batch_rows(rows, batch_size, drop_remainder, repeat)
-    batches = batches.random_map(lambda indices, generator: mask(token_ids[indices], generator))
+    batches = batches.random_map(make_batch)
     if repeat:
         return batches.repeat()
     # `fit` of a KerasHub task repeats validation data, which would move on to other masks.
@@ -188,7 +206,7 @@ def _check_sequences(token_ids, tokenizer):
             "`token_ids` must be a NumPy array of integers of shape (N, L). "
             f"Received: shape={shape}, dtype={dtype}, type={type(token_ids)}"
         )
-    for name in ("mask_token_id", "pad_token_id", "special_token_ids"):
+    for name in ("mask_token_id", "sep_token_id", "pad_token_id", "special_token_ids"):
         if getattr(tokenizer, name, None) is None:
             raise ValueError(f"`tokenizer` must have `{name}`. Received: tokenizer={tokenizer!r}")
     checked_token_ids(token_ids[:_ROWS_TO_CHECK], tokenizer.vocabulary_size())

@@ -6,12 +6,13 @@ from keras_hub.models import Backbone
 from keras_diet import validation
 from keras_diet.layers.diet_encoder import DietEncoder
 from keras_diet.layers.initializers import bert_initializer
-from keras_diet.layers.input_encoding import InputEncoding
-from keras_diet.layers.position_encodings import (
-    check_position_encoding,
+from keras_diet.layers.input_encoding import make_input_encoding
+from keras_diet.layers.position_encoding import (
+    EncoderSizes,
     deserialize_position_encoding,
     serialize_position_encoding,
 )
+from keras_diet.layers.position_encodings import find_position_encoding
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -42,14 +43,19 @@ class DietBertBackbone(Backbone):
         dropout: float. Dropout rate. Defaults to `0.1`.
         max_sequence_length: int. Longest sequence, in tokens. Defaults to `512`.
         num_segments: int. Number of segments. Defaults to `2`.
-        position_encoding: `"diet_abs"`, `"diet_rel"`, `"input"`, `"none"`, or a bias layer of your
-            own. Defaults to `"diet_abs"`.
+        position_encoding: `"diet_abs"`, `"diet_rel"`, `"t5"`, `"tupe_abs"`, `"tupe_rel"`, `"shaw"`,
+            `"input"`, `"diet_abs_input"`, `"sinusoidal"`, `"none"`, a name that you registered
+            (`keras_diet.layers.register_position_encoding`), or a bias layer of your own. Defaults
+            to `"diet_abs"`.
         rank: int or `None`. Rank `d_p` of the positional scores of `"diet_abs"`. Defaults to
             `None`, which means the head size; the paper's best model uses 128.
         sharing: `"none"`, `"head-wise"`, `"layer-wise"`, or `None` for what the paper found best
             (`"layer-wise"` for `"diet_abs"`, `"none"` for `"diet_rel"`). Defaults to `None`.
         segment_encoding: `"per-head"`, `"input"`, or `"none"`, with which `segment_ids` are
             accepted and not used. Defaults to `"per-head"`.
+        projection_dim: int or `None`. Number of projected keys and values of Linformer, whose cost is
+            linear in the length; with `"diet_abs"`, `"input"`, `"sinusoidal"` or `"none"`, and
+            segments not per head. Defaults to `None`: no projection.
         dtype: A dtype or `keras.DTypePolicy` for computations and weights. Softmax and layer
             normalization are computed in float32 regardless. Defaults to `None`, which means
             Keras's global policy.
@@ -68,8 +74,8 @@ class DietBertBackbone(Backbone):
 
     Raises:
         ValueError: For sizes that are not positive, heads that do not divide `hidden_dim`,
-            unknown names, `rank` or `sharing` where they have no meaning, and sequences longer
-            than `max_sequence_length`.
+            unknown names, `rank`, `sharing` or `projection_dim` where they have no meaning, and
+            sequences longer than `max_sequence_length`.
         TypeError: For unknown arguments.
 
     Example:
@@ -105,14 +111,16 @@ class DietBertBackbone(Backbone):
         rank=None,
         sharing=None,
         segment_encoding="per-head",
+        projection_dim=None,
         dtype=None,
         name=None,
         trainable=None,
     ):
         validation.positive_int("vocabulary_size", vocabulary_size)
         validation.positive_int("num_heads", num_heads)
-        validation.divisible_heads(validation.positive_int("hidden_dim", hidden_dim), num_heads)
-        encoding = check_position_encoding(position_encoding, rank, sharing)
+        validation.positive_int("hidden_dim", hidden_dim)
+        validation.positive_int("max_sequence_length", max_sequence_length)
+        sizes = EncoderSizes(num_layers, num_heads, hidden_dim, max_sequence_length)
         segments_at_input = segment_encoding == "input"
 
         # === Layers ===
@@ -123,15 +131,13 @@ class DietBertBackbone(Backbone):
             dtype=dtype,
             name="token_embedding",
         )
-        self.input_encoding = None
-        if encoding.at_input or segments_at_input:
-            # BERT adds these before the layer normalization, so not in the encoder.
-            self.input_encoding = InputEncoding(
-                max_sequence_length=max_sequence_length if encoding.at_input else None,
-                num_segments=num_segments if segments_at_input else None,
-                dtype=dtype,
-                name="input_encoding",
-            )
+        # BERT adds these before the layer normalization, so not in the encoder.
+        self.input_encoding = make_input_encoding(
+            find_position_encoding(position_encoding, rank, sharing, projection_dim),
+            sizes,
+            num_segments if segments_at_input else None,
+            dtype=dtype,
+        )
         self.embeddings_layer_norm = keras.layers.LayerNormalization(
             epsilon=1e-12, dtype=dtype, name="embeddings_layer_norm"
         )
@@ -142,16 +148,18 @@ class DietBertBackbone(Backbone):
             num_layers,
             num_heads,
             intermediate_dim,
-            position_encoding="none" if encoding.at_input else position_encoding,
+            position_encoding=position_encoding,
             rank=rank,
             sharing=sharing,
-            segment_encoding="none" if segments_at_input else segment_encoding,
+            segment_encoding=segment_encoding,
             num_segments=num_segments,
             max_sequence_length=max_sequence_length,
             dropout=dropout,
             activation=gelu_approximate,
             layer_norm_epsilon=1e-12,
             kernel_initializer=bert_initializer(),
+            projection_dim=projection_dim,
+            encode_inputs=False,
             dtype=dtype,
             name="encoder",
         )
@@ -206,6 +214,7 @@ class DietBertBackbone(Backbone):
         self.rank = rank
         self.sharing = sharing
         self.segment_encoding = segment_encoding
+        self.projection_dim = projection_dim
         self.cls_token_index = cls_token_index
 
     def get_config(self):
@@ -225,6 +234,7 @@ class DietBertBackbone(Backbone):
                 "rank": self.rank,
                 "sharing": self.sharing,
                 "segment_encoding": self.segment_encoding,
+                "projection_dim": self.projection_dim,
             }
         )
         return config

@@ -1,0 +1,41 @@
+"""Segments of packed sequences."""
+
+import numpy as np
+
+from keras_diet import validation
+
+
+def number_segments(token_ids, sep_token_id, pad_token_id=0, num_segments=2):
+    """Number the parts of sequences that separators end: `[CLS] a [SEP] b [SEP]` to 0 ... 0 1 ... 1.
+
+    The segment of a token is the number of separators before it, at most `num_segments - 1`, and 0
+    for padding. `pack_sentences` puts a separator between documents, so that these become the
+    segments of its sequences; `[CLS] premise [SEP] hypothesis [SEP]` comes out as in BERT.
+
+    Args:
+        token_ids: Integer array of shape `(..., L)`.
+        sep_token_id: int. Id of `[SEP]`.
+        pad_token_id: int. Id of `[PAD]`. Defaults to `0`.
+        num_segments: int. Number of segments. Defaults to `2`.
+
+    Returns:
+        int32 array of shape `(..., L)`.
+
+    Raises:
+        ValueError: If `num_segments` is not a positive integer.
+
+    Example:
+
+    ```python
+    keras_diet.pretraining.number_segments(np.array([2, 5, 6, 3, 7, 3, 0]), sep_token_id=3)
+    # array([0, 0, 0, 0, 1, 1, 0], dtype=int32)
+    ```
+
+    References:
+     - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 3
+    """
+    num_segments = validation.positive_int("num_segments", num_segments)
+    is_separator = np.asarray(token_ids) == sep_token_id
+    separators_before = np.cumsum(is_separator, axis=-1) - is_separator
+    segments = np.minimum(separators_before, num_segments - 1)
+    return np.where(np.asarray(token_ids) == pad_token_id, 0, segments).astype("int32")
