@@ -91,8 +91,8 @@ def parse_arguments(argv=None):
     model.add_argument(
         "--sharing",
         choices=["none", "head-wise", "layer-wise"],
-        help="what shares position parameters, where an encoding has that choice; default: what its "
-        "paper found best",
+        help="what shares position parameters, where an encoding has that choice; default: what "
+        "its paper found best",
     )
     model.add_argument(
         "--projection-dim",

@@ -15,7 +15,8 @@ from keras_diet import analysis, layers, models, pretraining
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 MODULES = (layers, models, pretraining, analysis)
-PUBLIC = [getattr(module, name) for module in MODULES for name in module.__all__]
+NAMES = [getattr(module, name) for module in MODULES for name in module.__all__]
+PUBLIC = [public for public in NAMES if callable(public)]
 
 
 def python_blocks(text):
@@ -30,6 +31,13 @@ def run(code):
 @pytest.fixture(autouse=True)
 def in_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def forgotten_encodings(monkeypatch):
+    """What an example registers is gone after it."""
+    encodings = layers.position_encodings.POSITION_ENCODINGS
+    monkeypatch.setattr(layers.position_encodings, "POSITION_ENCODINGS", dict(encodings))
 
 
 @pytest.mark.parametrize("public", PUBLIC, ids=lambda public: public.__name__)

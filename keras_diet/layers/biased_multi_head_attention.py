@@ -53,8 +53,8 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         use_gate: bool. Whether a sigmoid gate of the query scales the output of the heads.
             Defaults to `False`.
         seed: int or `None`. Seed of dropout. Defaults to `None`.
-        scale: float or `None`. Factor of the products of queries and keys. Defaults to `None`, which
-            means `1 / sqrt(key_dim)`.
+        scale: float or `None`. Factor of the products of queries and keys. Defaults to `None`,
+            which means `1 / sqrt(key_dim)`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -76,8 +76,8 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         `(B, num_heads, T, S)` if `return_attention_scores`.
 
     Raises:
-        ValueError: If `scale` is not positive, if `attention_bias` is boolean or integer (a mask, most
-            likely) or does not broadcast to the scores; otherwise as Keras's layer.
+        ValueError: If `scale` is not positive, if `attention_bias` is boolean or integer (a mask,
+            most likely) or does not broadcast to the scores; otherwise as Keras's layer.
 
     Example:
 
@@ -264,7 +264,7 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self):
-        """Return the constructor's arguments, which Keras's layer takes too while `scale` is unset."""
+        """Return the constructor's arguments; without `scale`, Keras's layer takes them too."""
         config = {**super().get_config(), "flash_attention": self._flash_attention}
         return config if self.scale is None else {**config, "scale": self.scale}
 

@@ -25,8 +25,8 @@ class BucketedRelativePositionBias(PositionBias):
         k                                                             if k < e
         min(e + floor((m - e) log(k / e) / log(max_distance / e)), m - 1)  otherwise
 
-    and keys after the query into the same bin plus `m`. If not `bidirectional`, all `num_buckets` bins
-    are for keys before the query, and keys after it fall into bin 0. The term is not scaled.
+    and keys after the query into the same bin plus `m`. If not `bidirectional`, all `num_buckets`
+    bins are for keys before the query, and keys after it fall into bin 0. The term is not scaled.
 
     T5 shares the scalars between all layers, and does not scale the products of queries and keys;
     here they are scaled as in every other encoder.
@@ -70,6 +70,8 @@ class BucketedRelativePositionBias(PositionBias):
      - [Raffel et al., 2020](https://arxiv.org/abs/1910.10683), section 2.1
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 2.2.2
     """
+
+    any_length = True
 
     def __init__(
         self,
@@ -123,7 +125,7 @@ class BucketedRelativePositionBias(PositionBias):
 
 
 def _buckets(num_buckets, max_distance, bidirectional):
-    """Return the bins of the distances `-max_distance, ..., max_distance` of keys from the query."""
+    """Return the bins of keys at distances `-max_distance, ..., max_distance` from the query."""
     if num_buckets < (4 if bidirectional else 2) or (bidirectional and num_buckets % 2):
         raise ValueError(
             "`num_buckets` must be at least 2, and with `bidirectional` even and at least 4. "

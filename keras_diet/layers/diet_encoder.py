@@ -27,20 +27,20 @@ class DietEncoder(keras.layers.Layer):
 
         A_ij = (x_i W_Q) . (x_j W_K) / sqrt(d_h) + B_ij + E_S[S(i), S(j)]
 
-    with `B` the positional scores and `E_S` the segment scores (equation 2 of the paper), which every
-    layer and head has of its own. `sharing` says which layers and heads have the same position
-    parameters. A bias that all layers share is computed once in a forward pass.
+    with `B` the positional scores and `E_S` the segment scores (equation 2 of the paper), which
+    every layer and head has of its own. `sharing` says which layers and heads have the same
+    position parameters. A bias that all layers share is computed once in a forward pass.
 
     | `position_encoding` | what it does | `sharing`, default first |
     |---|---|---|
-    | `"diet_abs"` | `B_ij = (P_Q P_K^T)_ij` (equation 1), of any `rank` | layer-wise, none, head-wise |
+    | `"diet_abs"` | `B = P_Q P_K^T` (equation 1), of any `rank` | layer-wise, none, head-wise |
     | `"diet_rel"` | `B_ij = R_{i-j}` (equation 3) | none, head-wise, layer-wise |
     | `"t5"` | `B_ij = b[bucket(j-i)]` (Raffel et al.) | layer-wise, none, head-wise |
     | `"tupe_abs"` | untied absolute positions (Ke et al., TUPE-A) | layer-wise, none, head-wise |
     | `"tupe_rel"` | the same with T5's bins (TUPE-R) | layer-wise, none, head-wise |
     | `"shaw"` | vectors of distances up to 1024 in keys and values (Shaw et al.) | head-wise |
     | `"input"` | learned positions added to the inputs (Devlin et al., BERT) | |
-    | `"diet_abs_input"` | both `"diet_abs"` and `"input"`, for the paper's Figure 5 | as `"diet_abs"` |
+    | `"diet_abs_input"` | `"diet_abs"` and `"input"`, for Figure 5 | layer-wise, none, head-wise |
     | `"sinusoidal"` | sines and cosines added to the inputs (Vaswani et al.) | |
     | `"none"` | no positions | |
 
@@ -75,8 +75,8 @@ class DietEncoder(keras.layers.Layer):
         projection_dim: int or `None`. Number of keys and values after Linformer's projection, with
             `"diet_abs"`, `"input"`, `"sinusoidal"` and `"none"`; segments are then at the input or
             left out. Defaults to `None`: no projection.
-        encode_inputs: bool. Whether positions and segments that belong to the inputs are added here.
-            `False` where the model has added them before, as BERT does. Defaults to `True`.
+        encode_inputs: bool. Whether positions and segments that belong to the inputs are added
+            here. `False` where the model has added them before, as BERT does. Defaults to `True`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -88,8 +88,8 @@ class DietEncoder(keras.layers.Layer):
         attention_mask: Boolean or 0/1 tensor of shape `(B, T, T)`; `True` lets a query attend. Not
             with `projection_dim`.
         training: bool. Whether dropout is active.
-        use_causal_mask: bool. Whether a token attends to no later one. Defaults to `False`. Not with
-            `projection_dim`.
+        use_causal_mask: bool. Whether a token attends to no later one. Defaults to `False`. Not
+            with `projection_dim`.
         return_attention_scores: bool. Whether to return the attention probabilities as well.
 
     Returns:
@@ -151,8 +151,8 @@ class DietEncoder(keras.layers.Layer):
         )
         if projection_dim is not None and segment_encoding == "per-head":
             raise ValueError(
-                "Projected keys have no segments: with `projection_dim`, `segment_encoding` must be "
-                f"'input' or 'none'. Received: projection_dim={projection_dim}, "
+                "Projected keys have no segments: with `projection_dim`, `segment_encoding` must "
+                f"be 'input' or 'none'. Received: projection_dim={projection_dim}, "
                 f"segment_encoding={segment_encoding!r}"
             )
         self.num_segments = validation.positive_int("num_segments", num_segments)

@@ -20,13 +20,14 @@ class InputEncoding(keras.layers.Layer):
     hidden_dim)` and `S(i)` the segment of token `i`. Either term can be left out.
 
     Args:
-        max_sequence_length: int or `None`. Number of learned positions, in tokens; `None` adds none.
+        max_sequence_length: int or `None`. Number of learned positions, in tokens; `None` adds
+            none.
         num_segments: int or `None`. Number of segments; `None` adds none.
         initializer: Initializer of both embeddings. Defaults to `None`, which means
             `keras.initializers.TruncatedNormal(stddev=0.02)`.
-        position_embedding: Layer or `None`. What adds other positions than learned ones: called with
-            the inputs, it returns `P`, e.g. `keras_hub.layers.SinePositionEncoding()`. Defaults to
-            `None`.
+        position_embedding: Layer or `None`. What adds other positions than learned ones: called
+            with the inputs, it returns `P`, e.g. `keras_hub.layers.SinePositionEncoding()`.
+            Defaults to `None`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:

@@ -18,10 +18,10 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         A_ij = scale (x_i W_Q) . ((E Y)_j W_K) + attention_bias_ij
         output_i = softmax_j(A_ij) ((F Z)_j W_V), heads concatenated, times W_O
 
-    with `E = key_projection` and `F = value_projection` of shape `(projection_dim, sequence_length)`, shared by
-    the heads. A sequence of `S` tokens uses the first `S` columns. Time and memory are linear in
-    the length. With `AbsolutePositionBias(..., key_length=projection_dim)` as the bias this is
-    DIET-ABS-LIN.
+    with `E = key_projection` and `F = value_projection`, both of shape
+    `(projection_dim, sequence_length)` and shared by the heads. A sequence of `S` tokens uses the
+    first `S` columns. Time and memory are linear in the length. With a bias
+    `AbsolutePositionBias(..., key_length=projection_dim)` this is DIET-ABS-LIN.
 
     Padding is set to zero before the projection, so that padded tokens change nothing. A mask of
     single query-key pairs has no meaning after it and is refused.

@@ -18,8 +18,8 @@ class PositionBias(keras.layers.Layer):
 
     Args:
         num_heads: int. Number of attention heads `H`.
-        max_length: int or `None`. Number of positions `n`, in tokens; `None` where a bias has scores
-            for every length, which then cannot be cached.
+        max_length: int. Number of positions `n`, in tokens. May be `None` in subclasses whose
+            `any_length` is true: they have scores for every length, which cannot be cached.
         key_length: int or `None`. Number of key positions, where keys are fewer or more than
             queries. Defaults to `None`, which means `max_length`.
         share_heads: bool. Whether all heads use the same parameters. Defaults to `False`.
@@ -65,6 +65,8 @@ class PositionBias(keras.layers.Layer):
     ```
     """
 
+    any_length = False
+
     def __init__(
         self,
         num_heads,
@@ -76,7 +78,9 @@ class PositionBias(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.num_heads = validation.positive_int("num_heads", num_heads)
-        self.max_length = validation.optional_positive_int("max_length", max_length)
+        if max_length is not None or not self.any_length:
+            validation.positive_int("max_length", max_length)
+        self.max_length = max_length
         self.key_length = validation.optional_positive_int("key_length", key_length)
         if key_length is None:
             self.key_length = self.max_length

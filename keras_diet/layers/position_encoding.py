@@ -19,8 +19,17 @@ class EncoderSizes:
         num_heads: Number of attention heads.
         hidden_dim: Size of the hidden states.
         max_length: Number of positions, in tokens.
-        rank: Rank of positional scores: the head size unless the user said otherwise.
+        rank: Rank of positional scores, or `None` for the head size.
         projection_dim: Number of projected keys of Linformer, or `None`.
+
+    Example:
+
+    ```python
+    sizes = keras_diet.layers.EncoderSizes(
+        num_layers=2, num_heads=4, hidden_dim=32, max_length=16
+    )
+    sizes.head_dim  # 8
+    ```
     """
 
     num_layers: int
@@ -29,10 +38,6 @@ class EncoderSizes:
     max_length: int
     rank: int | None = None
     projection_dim: int | None = None
-
-    def __post_init__(self):
-        if self.rank is None:
-            object.__setattr__(self, "rank", self.head_dim)
 
     @property
     def head_dim(self):
@@ -78,7 +83,7 @@ class PositionEncoding:
         "xlnet",
         keras_diet.layers.PositionEncoding(
             attention=lambda sizes, **kwargs: keras_diet.layers.RelativeMultiHeadAttention(
-                sizes.num_heads, sizes.head_dim, max_distance=16, use_value_embedding=False, **kwargs
+                sizes.num_heads, sizes.head_dim, max_distance=9, use_value_embedding=False, **kwargs
             ),
             sharing_modes=("head-wise",),
         ),

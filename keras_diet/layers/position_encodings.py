@@ -20,8 +20,9 @@ _SHAW_MAX_DISTANCE = 1024
 
 
 def _diet_abs(sizes, **kwargs):
+    rank = sizes.head_dim if sizes.rank is None else sizes.rank
     return AbsolutePositionBias(
-        sizes.num_heads, sizes.max_length, sizes.rank, key_length=sizes.projection_dim, **kwargs
+        sizes.num_heads, sizes.max_length, rank, key_length=sizes.projection_dim, **kwargs
     )
 
 
@@ -54,9 +55,7 @@ def _tupe_attention(sizes, **kwargs):
 
 
 def _shaw_attention(sizes, **kwargs):
-    return RelativeMultiHeadAttention(
-        sizes.num_heads, sizes.head_dim, _SHAW_MAX_DISTANCE, **kwargs
-    )
+    return RelativeMultiHeadAttention(sizes.num_heads, sizes.head_dim, _SHAW_MAX_DISTANCE, **kwargs)
 
 
 def _learned(sizes, **kwargs):
@@ -100,8 +99,8 @@ def register_position_encoding(name, encoding):
         encoding: `PositionEncoding`.
 
     Raises:
-        ValueError: If the name is taken or no string, `encoding` is no `PositionEncoding`, or it has
-            a bias and no sharing mode.
+        ValueError: If the name is taken or no string, `encoding` is no `PositionEncoding`, or it
+            has a bias and no sharing mode.
 
     Example:
 

@@ -4,8 +4,8 @@ import keras
 from keras import ops
 
 from keras_diet import validation
-from keras_diet.layers.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers import initializers
+from keras_diet.layers.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.relative_shift import distances_to_keys, keys_to_distances
 
 
@@ -19,7 +19,7 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         output_i = softmax_j(A_ij) (z_j W_V + a^V_{c(j-i)}), heads concatenated, times W_O
 
     Row `c(k) + max_distance` of `key_embedding` holds `a^K_k`, that of `value_embedding` `a^V_k`.
-    Without `use_value_embedding` there is no `a^V`, as in the simplification of Yang et al. (XLNet).
+    Without `use_value_embedding` there is no `a^V`, as in the simplification of Yang et al.
 
     No tensor of shape `(T, S, key_dim)` exists: the product of a query with the vectors of all
     `T + S - 1` distances is laid out by keys, so the distances cost about twice the product of

@@ -18,9 +18,9 @@ class UntiedPositionBias(PositionBias):
         B_ij = (p_i U_Q) . (p_j U_K) / sqrt(2 key_dim)                 TUPE-A
         B_ij = (p_i U_Q) . (p_j U_K) / sqrt(2 key_dim) + b_{j-i}       TUPE-R, `relative=True`
 
-    where `p = LayerNorm(P)` are layer-normalised position embeddings and `b` the binned distances of
-    T5. With `untie_cls` the scores of the first token, `[CLS]`, are reset, because it stands for the
-    whole sequence and not for a position:
+    where `p = LayerNorm(P)` are layer-normalised position embeddings and `b` the binned distances
+    of T5. With `untie_cls` the scores of the first token, `[CLS]`, are reset, because it stands for
+    the whole sequence and not for a position:
 
         B_0j = theta_1,    B_i0 = theta_2 (i > 0)
 
@@ -91,7 +91,7 @@ class UntiedPositionBias(PositionBias):
     ):
         super().__init__(
             num_heads,
-            validation.positive_int("max_length", max_length),
+            max_length,
             share_heads=share_heads,
             initializer=initializer,
             **kwargs,
@@ -129,9 +129,7 @@ class UntiedPositionBias(PositionBias):
         if self.untie_cls:
             shapes["cls_scores"] = (2, self.num_score_heads)
         for name, shape in shapes.items():
-            weight = self.add_weight(
-                name=name, shape=shape, initializer=fresh(self.initializer)
-            )
+            weight = self.add_weight(name=name, shape=shape, initializer=fresh(self.initializer))
             setattr(self, name, weight)
         self.position_layer_norm.build((self.max_length, self.position_dim))
         if self.relative:

@@ -6,7 +6,9 @@ from keras_diet import validation
 
 
 def number_segments(token_ids, sep_token_id, pad_token_id=0, num_segments=2):
-    """Number the parts of sequences that separators end: `[CLS] a [SEP] b [SEP]` to 0 ... 0 1 ... 1.
+    """Number the parts of sequences that separators end, as BERT numbers its two sentences.
+
+    `[CLS] a a [SEP] b [SEP]` becomes `0 0 0 0 1 1`.
 
     The segment of a token is the number of separators before it, at most `num_segments - 1`, and 0
     for padding. `pack_sentences` puts a separator between documents, so that these become the

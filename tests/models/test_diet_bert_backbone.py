@@ -614,7 +614,7 @@ def test_other_bad_arguments_are_refused(arguments, message):
     ("arguments", "message"),
     [
         ({"rank": 8}, "`rank` has no meaning.*a bias layer"),
-        ({"sharing": "head-wise"}, "`sharing` must be one of 'none', 'layer-wise'"),
+        ({"sharing": "head-wise"}, "`sharing` must be one of 'layer-wise', 'none'"),
     ],
 )
 def test_bad_arguments_with_a_users_own_bias_layer_are_refused(arguments, message):

@@ -53,8 +53,8 @@ class DietBertBackbone(Backbone):
             (`"layer-wise"` for `"diet_abs"`, `"none"` for `"diet_rel"`). Defaults to `None`.
         segment_encoding: `"per-head"`, `"input"`, or `"none"`, with which `segment_ids` are
             accepted and not used. Defaults to `"per-head"`.
-        projection_dim: int or `None`. Number of projected keys and values of Linformer, whose cost is
-            linear in the length; with `"diet_abs"`, `"input"`, `"sinusoidal"` or `"none"`, and
+        projection_dim: int or `None`. Number of projected keys and values of Linformer, whose cost
+            is linear in the length; with `"diet_abs"`, `"input"`, `"sinusoidal"` or `"none"`, and
             segments not per head. Defaults to `None`: no projection.
         dtype: A dtype or `keras.DTypePolicy` for computations and weights. Softmax and layer
             normalization are computed in float32 regardless. Defaults to `None`, which means
@@ -120,6 +120,7 @@ class DietBertBackbone(Backbone):
         validation.positive_int("num_heads", num_heads)
         validation.positive_int("hidden_dim", hidden_dim)
         validation.positive_int("max_sequence_length", max_sequence_length)
+        validation.divisible_heads(hidden_dim, num_heads)
         sizes = EncoderSizes(num_layers, num_heads, hidden_dim, max_sequence_length)
         segments_at_input = segment_encoding == "input"
 
