@@ -13,7 +13,7 @@ import keras_diet
 from keras_diet import analysis, layers, models, pretraining
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MODULES = (layers, models, pretraining, analysis)
 NAMES = [getattr(module, name) for module in MODULES for name in module.__all__]
 PUBLIC = [public for public in NAMES if callable(public)]

@@ -1,0 +1,106 @@
+"""Draw the pictures of the pages in docs/encodings: `python docs/draw_encodings.py`.
+
+Each shows what an encoding adds to the scores of one head for 24 tokens, with random parameters, or
+which parameter it is that a pair of positions gets.
+"""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+from keras import ops
+from keras_hub.layers import SinePositionEncoding
+from matplotlib.figure import Figure
+
+from keras_diet import layers
+
+FOLDER = Path(__file__).parent / "pictures"
+LENGTH = 24
+NORMAL = keras.initializers.RandomNormal(stddev=1.0)
+SCORES = {"cmap": "RdBu_r"}
+
+
+def draw(name, *panels):
+    """Write `name`.png with a map for each `(title, array, options, *axis labels)`."""
+    figure = Figure(figsize=(3.6 * len(panels), 3.2), layout="constrained")
+    for axis, panel in zip(figure.subplots(1, len(panels)), panels, strict=True):
+        title, array, options, *labels = panel
+        array = np.squeeze(ops.convert_to_numpy(array))
+        if options is SCORES:
+            options = {**SCORES, "vmin": -np.abs(array).max(), "vmax": np.abs(array).max()}
+        image = axis.imshow(array, **{"cmap": "viridis", **options})
+        axis.set_title(title, fontsize=10)
+        figure.colorbar(image, ax=axis, shrink=0.8)
+        xlabel, ylabel = labels or ("key j", "query i")
+        axis.set(xlabel=xlabel, ylabel=ylabel)
+    figure.savefig(FOLDER / f"{name}.png", dpi=100)
+
+
+def scores(bias, **kwargs):
+    return bias(np.zeros((1, LENGTH, 1)), **kwargs)
+
+
+def diet_abs(rank):
+    bias = layers.AbsolutePositionBias(1, LENGTH, rank, initializer=NORMAL.clone())
+    return f"P_Q P_K$^T$, rank {rank}", scores(bias), SCORES
+
+
+def tupe(title, **kwargs):
+    bias = layers.UntiedPositionBias(1, 4, LENGTH, 8, initializer=NORMAL.clone(), **kwargs)
+    return title, scores(bias), SCORES
+
+
+def main():
+    keras.utils.set_random_seed(3)
+    FOLDER.mkdir(exist_ok=True)
+    rng = np.random.default_rng(3)
+    position = np.arange(LENGTH)
+    key_minus_query = position[None, :] - position[:, None]
+
+    draw("diet_abs", diet_abs(2), diet_abs(16))
+    relative = layers.RelativePositionBias(1, LENGTH, initializer=NORMAL.clone())
+    draw("diet_rel", ("i - j", -key_minus_query, {}), ("R$_{i-j}$", scores(relative), SCORES))
+
+    bucketed = layers.BucketedRelativePositionBias(1, initializer=NORMAL.clone())
+    buckets = layers.BucketedRelativePositionBias(1, num_buckets=16, max_distance=20)
+    buckets.build()
+    buckets.bucket_embedding.assign(np.arange(16.0)[:, None])
+    draw(
+        "t5",
+        ("bucket(j - i), 16 up to 20 tokens", scores(buckets), {}),
+        ("b[bucket(j - i)], 32 up to 128", scores(bucketed), SCORES),
+    )
+    draw("tupe", tupe("TUPE-A"), tupe("TUPE-R", relative=True))
+
+    attention = layers.RelativeMultiHeadAttention(1, 8, 4, embedding_initializer=NORMAL.clone())
+    attention.build((1, LENGTH, 8), (1, LENGTH, 8))
+    query, key = rng.normal(size=(2, 1, LENGTH, 1, 8)).astype("float32")
+    draw(
+        "shaw",
+        ("clip(j - i), max_distance 4", np.clip(key_minus_query, -4, 4), {}),
+        ("q$_i$ . a$_{clip(j-i)}$ / sqrt(d$_h$)", attention.distance_scores(query, key), SCORES),
+    )
+
+    embeddings, w_q, w_k = rng.normal(size=(LENGTH, 32)), *rng.normal(size=(2, 32, 4))
+    draw(
+        "input",
+        ("P", embeddings, SCORES, "feature", "position"),
+        ("(P W_Q)(P W_K)$^T$, rank d$_h$ = 4", embeddings @ w_q @ (embeddings @ w_k).T, SCORES),
+    )
+    sines = ops.convert_to_numpy(SinePositionEncoding()(np.zeros((1, LENGTH, 32))))[0]
+    draw(
+        "sinusoidal",
+        ("P", sines, SCORES, "feature", "position"),
+        ("P P$^T$", sines @ sines.T, {}),
+    )
+
+    linformer = layers.AbsolutePositionBias(1, LENGTH, 4, key_length=6, initializer=NORMAL.clone())
+    draw(
+        "linformer",
+        ("E", rng.normal(size=(6, LENGTH)), SCORES, "token", "projected key"),
+        ("P_Q P_K$^T$, 6 projected keys", scores(linformer, key=np.zeros((1, 6))), SCORES),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Table 6 of the paper: the parameters of its masked language models, to the printed digit."""
+
+import gc
+from pathlib import Path
+
+import keras
+import pytest
+
+from keras_diet.layers import POSITION_ENCODINGS
+from keras_diet.models import DietBertBackbone, DietBertMaskedLM
+
+VOCABULARY = {"English": 30_522, "multilingual": 120_000}
+MODELS = {
+    "Devlin": {"position_encoding": "input", "segment_encoding": "input"},
+    "Shaw": {"position_encoding": "shaw", "segment_encoding": "input"},
+    "DIET-REL": {"position_encoding": "diet_rel"},
+    "DIET-REL (share)": {"position_encoding": "diet_rel", "sharing": "layer-wise"},
+    "DIET-ABS": {"position_encoding": "diet_abs", "rank": 128, "sharing": "none"},
+    "DIET-ABS (share)": {"position_encoding": "diet_abs", "rank": 128},
+}
+MILLIONS = {
+    "Devlin": ("110.1", "178.9"),
+    "Shaw": ("112.9", "181.7"),
+    "DIET-REL": ("109.9", "178.7"),
+    "DIET-REL (share)": ("109.7", "178.5"),
+    "DIET-ABS": ("128.6", "197.4"),
+    "DIET-ABS (share)": ("111.3", "180.1"),
+}
+
+
+@pytest.fixture(autouse=True)
+def cheap_models(monkeypatch):
+    """Weights are zeros, which saves most of the time; a model's 0.8 GB are freed at once."""
+
+    def zeros(self, shape, dtype=None):
+        return keras.ops.zeros(shape, dtype=dtype)
+
+    monkeypatch.setattr(keras.initializers.TruncatedNormal, "__call__", zeros)
+    yield
+    gc.collect()
+
+
+@pytest.mark.parametrize("language", VOCABULARY)
+@pytest.mark.parametrize("model", MODELS)
+def test_parameters(model, language):
+    backbone = DietBertBackbone(
+        VOCABULARY[language],
+        num_layers=12,
+        num_heads=12,
+        hidden_dim=768,
+        intermediate_dim=3072,
+        **MODELS[model],
+    )
+    parameters = DietBertMaskedLM(backbone).count_params()
+    expected = dict(zip(VOCABULARY, MILLIONS[model], strict=True))
+    assert f"{parameters / 1e6:.1f}" == expected[language]
+
+
+# docs/encodings/README.md names these numbers.
+POSITIONS = {
+    "diet_abs": 786_432,
+    "diet_rel": 147_312,
+    "t5": 384,
+    "tupe_abs": 1_574_424,
+    "tupe_rel": 1_574_808,
+    "shaw": 3_147_264,
+    "input": 393_216,
+    "diet_abs_input": 1_179_648,
+    "sinusoidal": 0,
+    "none": 0,
+}
+
+
+def test_all_encodings_are_counted():
+    assert set(POSITIONS) == set(POSITION_ENCODINGS)
+
+
+@pytest.mark.parametrize("position_encoding", POSITIONS)
+def test_parameters_of_positions(position_encoding):
+    def parameters(position_encoding):
+        return DietBertBackbone(
+            2, 12, 12, 768, 8, position_encoding=position_encoding
+        ).count_params()
+
+    expected = POSITIONS[position_encoding]
+    assert parameters(position_encoding) - parameters("none") == expected
+    page = Path(__file__).parents[2] / "docs" / "encodings" / "README.md"
+    (row,) = [
+        line for line in page.read_text().splitlines() if f'`"{position_encoding}"`](' in line
+    ]
+    assert f"| {expected:,} " in row

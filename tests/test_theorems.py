@@ -1,0 +1,115 @@
+"""The two theorems of the paper (section 2.3 and appendix B), numerically, on whole models."""
+
+import numpy as np
+import pytest
+
+from keras_diet import analysis
+from keras_diet.models import DietBertBackbone, DietBertMaskedLM
+from tests.helpers import gradients, random_loss, randomize, to_numpy
+
+NUM_LAYERS, NUM_HEADS, BATCH, VOCABULARY = 2, 2, 3, 97
+# Length n, head size d_h and rank d_p, with n >= d_h + d_p.
+SIZES = [(19, 5, 7), (23, 3, 11), (31, 13, 2)]
+
+
+def make_masked_lm(length, head_dim, **kwargs):
+    backbone = DietBertBackbone(
+        VOCABULARY,
+        NUM_LAYERS,
+        NUM_HEADS,
+        NUM_HEADS * head_dim,
+        intermediate_dim=17,
+        dropout=0.0,
+        max_sequence_length=length,
+        segment_encoding="none",
+        **kwargs,
+    )
+    return DietBertMaskedLM(backbone)
+
+
+def make_inputs(rng, length):
+    shape = (BATCH, length)
+    return {
+        "token_ids": rng.integers(VOCABULARY, size=shape, dtype="int32"),
+        "segment_ids": np.zeros(shape, "int32"),
+        "padding_mask": np.ones(shape, "int32"),
+    }
+
+
+def train(masked_lm, inputs):
+    """Some steps of masked language modeling, on one batch; nothing is masked in fact."""
+    length = inputs["token_ids"].shape[1]
+    positions = np.broadcast_to(np.arange(length, dtype="int32"), (BATCH, length))
+    before = masked_lm.get_weights()
+    masked_lm.fit(
+        {**inputs, "mask_positions": positions},
+        inputs["token_ids"],
+        batch_size=BATCH,
+        epochs=5,
+        verbose=0,
+    )
+    assert any(
+        np.abs(a - b).max() > 1e-4 for a, b in zip(before, masked_lm.get_weights(), strict=True)
+    )
+
+
+CASES = [(*sizes, False) for sizes in SIZES] + [(*sizes, True) for sizes in SIZES[:2]]
+
+
+@pytest.mark.parametrize("length, head_dim, rank, trained", CASES)
+@pytest.mark.parametrize("position_encoding", ["input", "diet_abs"])
+def test_theorem_1(rng, position_encoding, length, head_dim, rank, trained):
+    is_diet = position_encoding == "diet_abs"
+    masked_lm = make_masked_lm(
+        length, head_dim, position_encoding=position_encoding, rank=rank if is_diet else None
+    )
+    randomize(masked_lm, rng)
+    inputs = make_inputs(rng, length)
+    if trained:
+        train(masked_lm, inputs)
+    ranks = analysis.numerical_rank(analysis.attention_scores(masked_lm.backbone, inputs))
+    assert ranks.shape == (NUM_LAYERS, BATCH, NUM_HEADS)
+    bound = head_dim + rank if is_diet else head_dim
+    assert np.all(ranks <= bound)
+    # Reached where the inputs are as many directions as there are tokens, before any attention.
+    assert np.all(ranks[0] == bound)
+
+
+def embedding_gradients(rng, position_encoding):
+    """Gradients by the embeddings of tokens and of positions, `(length, hidden_dim)` each.
+
+    Every position holds another token, so that each row of both belongs to one position.
+    """
+    length, head_dim = 11, 5
+    masked_lm = make_masked_lm(length, head_dim, position_encoding=position_encoding)
+    backbone = randomize(masked_lm, rng).backbone
+    token_ids = rng.permutation(VOCABULARY)[None, :length].astype("int32")
+    inputs = {
+        "token_ids": token_ids,
+        "segment_ids": np.zeros_like(token_ids),
+        "padding_mask": np.ones_like(token_ids),
+    }
+    positions = (
+        backbone.encoder.position_biases[0].query_embedding
+        if position_encoding == "diet_abs"
+        else backbone.input_encoding.position_embedding.position_embeddings
+    )
+    loss = random_loss(lambda: backbone(inputs)["sequence_output"], rng)
+    tokens, positions = gradients(loss, [backbone.token_embedding.embeddings, positions])
+    return to_numpy(tokens)[token_ids[0]], to_numpy(positions).reshape(length, -1)
+
+
+@pytest.mark.parametrize("position_encoding", ["input", "diet_abs_input"])
+def test_theorem_2(rng, position_encoding):
+    tokens, positions = embedding_gradients(rng, position_encoding)
+    assert np.abs(tokens).max() > 0.1
+    np.testing.assert_allclose(positions, tokens, atol=1e-5)
+
+
+def test_theorem_2_does_not_hold_for_diet(rng):
+    # The rank is the head size, so that both gradients have the same shape.
+    tokens, positions = embedding_gradients(rng, "diet_abs")
+    assert tokens.shape == positions.shape
+    assert np.abs(positions).max() > 1e-3
+    cosine = np.sum(tokens * positions) / np.linalg.norm(tokens) / np.linalg.norm(positions)
+    assert abs(cosine) < 0.5
