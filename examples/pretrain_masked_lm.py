@@ -376,7 +376,7 @@ def run(arguments, position_encoding, tokenizer, sequences, validation_sequences
     save_preset(masked_lm, tokenizer, arguments, folder / "preset")
     if layers.POSITION_ENCODINGS[position_encoding].scores_positions:
         scores = analysis.position_scores(masked_lm.backbone)
-        analysis.plot_position_scores(scores).savefig(folder / "position_scores.png")
+        analysis.plot_scores(scores).savefig(folder / "position_scores.png")
     print("Masked words of held-out sentences, from the reloaded preset:")
     print_predictions(folder / "preset", example_sentences(arguments, tokenizer))
     return loss

@@ -1,5 +1,36 @@
-"""Analyses of trained models: arrays from one function, a picture from another."""
+"""Analyses of trained models: arrays from one function, a picture from another.
 
-from keras_diet.analysis.position_scores import plot_position_scores, position_scores
+| figure of the paper | arrays | picture |
+|---|---|---|
+| 2, rank of the attention scores of a batch | `attention_scores`, `numerical_rank` | `plot_ranks` |
+| 4 and 7, maps of positional scores | `position_scores` | `plot_scores` |
+| 5, input positions with and without DIET | `position_similarity` | `plot_position_similarity` |
+| 6, positions and segments without tokens | `position_and_segment_scores` | `plot_scores` |
+| 8, rank of positional scores | `position_scores`, `numerical_rank` | `plot_ranks` |
 
-__all__ = ["plot_position_scores", "position_scores"]
+`distance_variance` and `attended_distance` put the patterns of Figure 7 into numbers.
+`examples/inspect_positions.py` makes all figures of trained models.
+"""
+
+from keras_diet.analysis.attended_distance import attended_distance
+from keras_diet.analysis.attention_scores import attention_scores
+from keras_diet.analysis.distance_variance import distance_variance
+from keras_diet.analysis.numerical_rank import numerical_rank, plot_ranks
+from keras_diet.analysis.plot_scores import plot_scores
+from keras_diet.analysis.position_scores import position_scores
+from keras_diet.analysis.position_similarity import plot_position_similarity, position_similarity
+from keras_diet.analysis.segment_scores import position_and_segment_scores, segment_scores
+
+__all__ = [
+    "attended_distance",
+    "attention_scores",
+    "distance_variance",
+    "numerical_rank",
+    "plot_position_similarity",
+    "plot_ranks",
+    "plot_scores",
+    "position_and_segment_scores",
+    "position_scores",
+    "position_similarity",
+    "segment_scores",
+]

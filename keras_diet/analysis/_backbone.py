@@ -1,0 +1,59 @@
+"""What the analyses read from a model."""
+
+import numpy as np
+from keras import ops
+from keras_hub.models import BertBackbone
+
+from keras_diet.models import DietBertBackbone
+
+_BERT_ARGUMENTS = (
+    "vocabulary_size",
+    "num_layers",
+    "num_heads",
+    "hidden_dim",
+    "intermediate_dim",
+    "dropout",
+    "max_sequence_length",
+    "num_segments",
+)
+
+
+def as_diet_bert(model):
+    """Return the `DietBertBackbone` of a model; of KerasHub's BERT, a copy that is one.
+
+    Args:
+        model: A `DietBertBackbone`, a `keras_hub.models.BertBackbone`, or a task with one.
+    """
+    backbone = getattr(model, "backbone", model)
+    if isinstance(backbone, DietBertBackbone):
+        return backbone
+    if not isinstance(backbone, BertBackbone):
+        raise ValueError(
+            "`backbone` must be a `keras_diet.models.DietBertBackbone`, a "
+            "`keras_hub.models.BertBackbone`, or a task with one of them as its `backbone`. "
+            f"Received: {type(backbone).__name__}"
+        )
+    copy = DietBertBackbone(
+        **{name: getattr(backbone, name) for name in _BERT_ARGUMENTS},
+        position_encoding="input",
+        segment_encoding="input",
+        dtype=backbone.dtype_policy,
+    )
+    # The same weights in the same order.
+    copy.set_weights(backbone.get_weights())
+    return copy
+
+
+def input_positions(backbone, length):
+    """Return the position embeddings `(length, hidden_dim)` at the input, `None` without them."""
+    encoding = backbone.input_encoding
+    if encoding is None or encoding.position_embedding is None:
+        return None
+    shape = (1, length, backbone.hidden_dim)
+    embeddings = encoding.position_embedding(np.zeros(shape, dtype="float32"))
+    return np.broadcast_to(float32_array(embeddings), shape)[0]
+
+
+def float32_array(tensor):
+    """Return a tensor or variable of any floating point dtype as a float32 array."""
+    return ops.convert_to_numpy(ops.cast(tensor, "float32"))

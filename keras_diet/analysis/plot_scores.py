@@ -1,0 +1,83 @@
+"""Maps of attention scores."""
+
+import numpy as np
+
+
+def plot_scores(scores, layers=None, heads=None):
+    """Draw scores as maps, one row a layer (and model) and one column a head.
+
+    Colours are centred: white is 0, red positive, blue negative, the same on both sides. Every map
+    has a scale of its own, since what attention does depends on differences within a map.
+
+    Args:
+        scores: Array of shape `(num_layers, num_heads, T, S)`, from `position_scores` or
+            `position_and_segment_scores`, or `attention_scores(...)[:, example]`; or, to compare
+            models, a dictionary of labels and such arrays.
+        layers: Layers to draw, or `None` for the first one. Defaults to `None`.
+        heads: Heads to draw, or `None` for the first four. Where models are compared, also a
+            dictionary of labels and as many heads for each. Defaults to `None`.
+
+    Returns:
+        A `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
+
+    Raises:
+        ImportError: If matplotlib is not installed (`pip install keras-diet[examples]`).
+        ValueError: If there is no array, one has another number of axes, or a model has no such
+            layer or head.
+
+    Example:
+
+    ```python
+    scores = np.random.normal(size=(2, 4, 16, 16))
+    figure = keras_diet.analysis.plot_scores(scores, layers=[0, 1])
+    ```
+
+    References:
+     - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), Figures 4, 6 and 7
+    """
+    from matplotlib.figure import Figure
+
+    by_label = scores if isinstance(scores, dict) else {"": scores}
+    by_label = {label: np.asarray(array) for label, array in by_label.items()}
+    if not by_label:
+        raise ValueError("`scores` must have an array for at least one model. Received: {}")
+    layers = [0] if layers is None else list(layers)
+    if heads is None:
+        heads = range(min(4, *(array.shape[1] for array in by_label.values())))
+    if not isinstance(heads, dict):
+        heads = {label: list(heads) for label in by_label}
+    for label, array in by_label.items():
+        _check(label, array, layers, heads[label])
+    rows = [(label, layer) for label in by_label for layer in layers]
+    columns = len(heads[rows[0][0]])
+    figure = Figure(figsize=(3.4 * columns, 2.9 * len(rows)), layout="constrained")
+    axes = figure.subplots(len(rows), columns, squeeze=False)
+    for row_axes, (label, layer) in zip(axes, rows, strict=True):
+        for axis, head in zip(row_axes, heads[label], strict=True):
+            title = f"layer {layer}, head {head}"
+            draw_map(axis, by_label[label][layer, head], f"{label}\n{title}" if label else title)
+    return figure
+
+
+def draw_map(axis, scores, title):
+    """Draw one matrix `(T, S)` of scores on an axis of a figure, with its colour bar."""
+    limit = np.max(np.abs(scores)) or 1.0
+    # The few projected keys of Linformer would make a narrow strip.
+    aspect = "equal" if scores.shape[0] == scores.shape[1] else "auto"
+    image = axis.imshow(
+        scores, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect=aspect, interpolation="nearest"
+    )
+    axis.set(title=title, xlabel="key", ylabel="query")
+    colours = axis.figure.colorbar(image, ax=axis, shrink=0.8)
+    colours.formatter.set_powerlimits((-3, 3))
+
+
+def _check(label, scores, layers, heads):
+    if scores.ndim != 4:
+        raise ValueError(
+            "Scores must have the shape (num_layers, num_heads, T, S). "
+            f"Received: {scores.shape}" + (f" of {label!r}" if label else "")
+        )
+    for name, indices, size in (("layers", layers, len(scores)), ("heads", heads, scores.shape[1])):
+        if not indices or not all(0 <= index < size for index in indices):
+            raise ValueError(f"`{name}` must lie in [0, {size}). Received: {list(indices)}")
