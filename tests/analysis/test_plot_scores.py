@@ -54,10 +54,6 @@ def test_each_model_can_have_heads_of_its_own(rng):
     np.testing.assert_array_equal(maps(figure)[2].images[0].get_array(), scores["b"][0, 1])
 
 
-def test_first_name_still_works():
-    assert analysis.plot_position_scores is analysis.plot_scores
-
-
 @pytest.mark.parametrize(
     ("scores", "arguments", "message"),
     [
