@@ -46,7 +46,8 @@ def divisible_heads(hidden_dim, num_heads):
 
 def without_attention_axes(attention):
     """Raise a `ValueError` if an attention layer that has one sequence axis was given others."""
-    if attention.attention_axes is not None:
+    # Once a layer is built, Keras puts the axis of sequences into its configuration.
+    if attention.attention_axes is not None and tuple(attention.attention_axes) != (1,):
         raise ValueError(
             f"`attention_axes` must be left at `None` in `{type(attention).__name__}`. "
             f"Received: attention_axes={attention.attention_axes}"
@@ -63,7 +64,7 @@ def one_sequence_axis(query_shape, value_shape):
 
 
 def length_within(length, max_length, argument, what="sequence"):
-    """Raise a `ValueError` if `length` exceeds `max_length`.
+    """Return `length`, or raise a `ValueError` if it exceeds `max_length`.
 
     While TensorFlow traces a graph for any length, the graph is given the check; it then raises
     `tf.errors.InvalidArgumentError` with the same words.
@@ -79,7 +80,11 @@ def length_within(length, max_length, argument, what="sequence"):
         # Keras has no assertion for graphs.
         import tensorflow as tf
 
-        tf.debugging.assert_less_equal(length, max_length, message=message.format(""))
+        check = tf.debugging.assert_less_equal(length, max_length, message=message.format(""))
+        # What uses the returned length waits for the check, or would fail first in other words.
+        with tf.control_dependencies([check]):
+            return tf.identity(length)
+    return length
 
 
 def score_bias(name, bias, shape):

@@ -4,7 +4,7 @@ Everything is float64 and independent of `keras_diet`. Symbols: `B` batch size, 
 `S` key length, `H` heads, `d` hidden size, `d_h` head size of queries and keys, `d_v` of values,
 `r` position rank (the paper's `d_p`), `n` maximum length, `m` the one of the keys, `s` segments.
 Indices: `b` example, `h` head, `i` query, `j` key. Equations are those of Chen et al. 2021,
-"A Simple and Effective Positional Encoding for Transformers".
+"A Simple and Effective Positional Encoding for Transformers", where no other paper is named.
 """
 
 import math
@@ -45,6 +45,95 @@ def relative_position_bias(
     return bias
 
 
+def bucket_of_distance(distance, num_buckets, max_distance, bidirectional):
+    """The bin of a key at `j - i = distance` (Raffel et al. 2020), in exact integer arithmetic.
+
+    With `m` bins for a direction, `e = m // 2` of them exact, and `k` the distance in tokens:
+    `k` if `k < e`, else `min(e + floor((m - e) log(k/e) / log(max_distance/e)), m - 1)`.
+    """
+    one_way = num_buckets // 2 if bidirectional else num_buckets
+    exact, logarithmic = one_way // 2, one_way - one_way // 2
+    first = one_way if bidirectional and distance > 0 else 0
+    distance = abs(distance) if bidirectional else max(-distance, 0)
+    if distance < exact:
+        return first + distance
+    # floor(x) is the largest t with (k/e)^(m-e) >= (max_distance/e)^t.
+    t = 0
+    while t + 1 < logarithmic and (
+        distance**logarithmic * exact ** (t + 1) >= max_distance ** (t + 1) * exact**logarithmic
+    ):
+        t += 1
+    return first + exact + t
+
+
+def bucketed_relative_position_bias(
+    bucket_embedding,
+    query_length,
+    key_length,
+    max_distance,
+    bidirectional=True,
+    start_index=0,
+    num_heads=None,
+):
+    """`b[bucket(j - i)]` (Raffel et al. 2020); bucket_embedding (buckets, H or 1) -> (1, H, T, S).
+
+    Query `i` stands at position `start_index + i`.
+    """
+    bucket_embedding = _per_head(bucket_embedding, num_heads, axis=1)
+    num_buckets, num_heads = bucket_embedding.shape
+    bias = np.zeros((1, num_heads, query_length, key_length))
+    for h, i, j in np.ndindex(num_heads, query_length, key_length):
+        distance = j - (start_index + i)
+        bucket = bucket_of_distance(distance, num_buckets, max_distance, bidirectional)
+        bias[0, h, i, j] = _row(bucket_embedding, bucket)[h]
+    return bias
+
+
+def untied_position_bias(
+    weights,
+    query_length,
+    key_length,
+    relative_bias=None,
+    start_index=0,
+    num_heads=None,
+    epsilon=1e-12,
+):
+    """`(p_i U_Q)·(p_j U_K)/sqrt(2 d_h) + b_{j-i}`, [CLS] reset (Ke et al. 2021) -> (1, H, T, S).
+
+    `weights`: position_embedding (n, d), position_norm_gamma and _beta (d,) of the layer norm of
+    them, query_kernel and key_kernel (d, H or 1, d_h), and cls_scores (2, H or 1), the scores from
+    and to the first token; without these nothing is reset. `relative_bias`: TUPE-R's `b`.
+    """
+    gamma, beta = weights["position_norm_gamma"], weights["position_norm_beta"]
+    positions = layer_norm(weights["position_embedding"], gamma, beta, epsilon)
+    query_kernel = _per_head(weights["query_kernel"], num_heads, axis=1)
+    key_kernel = _per_head(weights["key_kernel"], num_heads, axis=1)
+    _, num_heads, head_dim = query_kernel.shape
+    bias = np.zeros((1, num_heads, query_length, key_length))
+    for h, i, j in np.ndindex(num_heads, query_length, key_length):
+        query = _row(positions, start_index + i) @ query_kernel[:, h]
+        key = _row(positions, j) @ key_kernel[:, h]
+        bias[0, h, i, j] = query @ key / math.sqrt(2 * head_dim)
+        if relative_bias is not None:
+            bias[0, h, i, j] += relative_bias[0, h, i, j]
+        if "cls_scores" in weights:
+            from_cls, to_cls = _per_head(weights["cls_scores"], num_heads, axis=1)[:, h]
+            if start_index + i == 0:
+                bias[0, h, i, j] = from_cls
+            elif j == 0:
+                bias[0, h, i, j] = to_cls
+    return bias
+
+
+def sinusoidal_positions(length, hidden_dim):
+    """`sin(i / 10000^(2c/d))` at feature 2c, its cosine at 2c + 1 (Vaswani et al. 2017), (n, d)."""
+    positions = np.zeros((length, hidden_dim))
+    for i, feature in np.ndindex(positions.shape):
+        angle = i / 10000 ** (2 * (feature // 2) / hidden_dim)
+        positions[i, feature] = math.cos(angle) if feature % 2 else math.sin(angle)
+    return positions
+
+
 def segment_bias(segment_embedding, query_segment_ids, key_segment_ids=None, num_heads=None):
     """Eq. 2: `E_S(S(i), S(j))`; embedding (H or 1, s, s), ids (B, T) and (B, S) -> (B, H, T, S)."""
     if key_segment_ids is None:
@@ -69,6 +158,10 @@ def multi_head_attention(
     (B, H, T, S). A key whose mask is False takes no part in the softmax; a query without any
     permitted key gets zero probabilities. Returns (B, T, d_out), and with `return_scores` also
     the probabilities (B, H, T, S).
+
+    `weights` may also have "scale" in place of `1/sqrt(d_h)`, and vectors of the distances `j - i`
+    from `-c` to `c` that are added to each head's keys and values (Shaw et al. 2018):
+    distance_key_embedding (2c+1, d_h) and distance_value_embedding (2c+1, d_v).
     """
     projected = {}
     key = value if key is None else key
@@ -79,13 +172,20 @@ def multi_head_attention(
             projected[name][b, i, h] = inputs[b, i] @ kernel[:, h] + kernel_bias[h]
     batch_size, query_length, num_heads, head_dim = projected["query"].shape
     key_length = value.shape[1]
+    scale = weights.get("scale", 1.0 / math.sqrt(head_dim))
+
+    def of_distance(name, distance):
+        if name not in weights:
+            return 0.0
+        largest = len(weights[name]) // 2
+        return _float64(weights[name][min(max(distance, -largest), largest) + largest])
 
     scores = np.zeros((batch_size, num_heads, query_length, key_length))
     bias = np.broadcast_to(0.0 if bias is None else bias, scores.shape)
     mask = np.broadcast_to(True if mask is None else mask, scores.shape)
     for b, h, i, j in np.ndindex(scores.shape):
-        token_score = projected["query"][b, i, h] @ projected["key"][b, j, h]
-        scores[b, h, i, j] = token_score / math.sqrt(head_dim) + bias[b, h, i, j]
+        key_vector = projected["key"][b, j, h] + of_distance("distance_key_embedding", j - i)
+        scores[b, h, i, j] = projected["query"][b, i, h] @ key_vector * scale + bias[b, h, i, j]
 
     probabilities = np.zeros(scores.shape)
     for b, h, i in np.ndindex(batch_size, num_heads, query_length):
@@ -99,9 +199,37 @@ def multi_head_attention(
     for b, i in np.ndindex(batch_size, query_length):
         output[b, i] = weights["output_bias"]
         for h, j in np.ndindex(num_heads, key_length):
-            weighted_value = probabilities[b, h, i, j] * projected["value"][b, j, h]
+            value_vector = projected["value"][b, j, h] + of_distance(
+                "distance_value_embedding", j - i
+            )
+            weighted_value = probabilities[b, h, i, j] * value_vector
             output[b, i] += weighted_value @ _float64(weights["output_kernel"][h])
     return (output, probabilities) if return_scores else output
+
+
+def linformer_attention(query, value, weights, key=None, bias=None, valid=None, **kwargs):
+    """Eq. 4: `multi_head_attention` to the rows of `E Y` and `F Z` in place of keys and values.
+
+    query (B, T, d), value and key (B, S, d); `weights` as there, and key_projection `E` and
+    value_projection `F` (k, n), of which the first S columns are used. `bias` broadcasts to
+    (B, H, T, k); tokens that are not `valid` (B, S) have no part in the projections.
+    """
+    key = value if key is None else key
+    valid = np.ones(value.shape[:2], "bool") if valid is None else valid
+
+    def project(name, inputs):
+        projection = _float64(weights[name])
+        projected = np.zeros((len(inputs), len(projection), inputs.shape[2]))
+        for b, row, j in np.ndindex(len(inputs), len(projection), inputs.shape[1]):
+            if valid[b, j]:
+                projected[b, row] += _row(projection[row], j) * inputs[b, j]
+        return projected
+
+    projected_value, projected_key = (
+        project("value_projection", value),
+        project("key_projection", key),
+    )
+    return multi_head_attention(query, projected_value, weights, projected_key, bias, **kwargs)
 
 
 def layer_norm(x, gamma, beta, epsilon):
@@ -144,12 +272,16 @@ def encoder_block(
     Pre-norm: `y = x + attention(N_1(x))`, `z = y + feed_forward(N_2(y))`.
     `weights`: "attention" (as in `multi_head_attention`), "attention_norm_gamma" and "_beta" (d,)
     for N_1, "intermediate_kernel" (d, d_ff), "intermediate_bias" (d_ff,), "output_kernel"
-    (d_ff, d), "output_bias" (d,), "output_norm_gamma" and "_beta" (d,) for N_2.
+    (d_ff, d), "output_bias" (d,), "output_norm_gamma" and "_beta" (d,) for N_2. If "attention" has
+    a "key_projection" it is Linformer's, and `mask` must depend on the keys alone.
     """
     if weights["attention"]["query_kernel"].shape[1] != num_heads:
         raise ValueError(f"The attention weights do not have num_heads={num_heads} heads.")
 
     def attention(inputs):
+        if "key_projection" in weights["attention"]:
+            valid = None if mask is None else np.broadcast_to(mask[:, 0, 0], inputs.shape[:2])
+            return linformer_attention(inputs, inputs, weights["attention"], bias=bias, valid=valid)
         return multi_head_attention(inputs, inputs, weights["attention"], bias=bias, mask=mask)
 
     def feed_forward(inputs):

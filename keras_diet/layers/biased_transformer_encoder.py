@@ -108,7 +108,9 @@ class BiasedTransformerEncoder(keras.layers.Layer):
                 dtype=self.dtype_policy,
                 name="self_attention",
             )
-        self.self_attention.build(inputs_shape, inputs_shape)
+        if not self.self_attention.built:
+            # One that was loaded with its configuration is built already.
+            self.self_attention.build(inputs_shape, inputs_shape)
         self.self_attention_layer_norm = self._layer_norm("self_attention_layer_norm")
         self.self_attention_layer_norm.build(inputs_shape)
         self.self_attention_dropout = self._dropout("self_attention_dropout")
@@ -194,6 +196,12 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output
+        if not self._makes_attention:
+            # It may have fewer keys, as Linformer's.
+            _, scores = self.self_attention.compute_output_spec(
+                inputs, inputs, return_attention_scores=True
+            )
+            return output, scores
         batch_size, length = inputs.shape[:2]
         shape = (batch_size, self.num_heads, length, length)
         return output, keras.KerasTensor(shape, dtype=self.compute_dtype)

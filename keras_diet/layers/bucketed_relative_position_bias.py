@@ -85,7 +85,12 @@ class BucketedRelativePositionBias(PositionBias):
         **kwargs,
     ):
         super().__init__(
-            num_heads, max_length, share_heads=share_heads, initializer=initializer, **kwargs
+            num_heads,
+            max_length,
+            key_length=None,
+            share_heads=share_heads,
+            initializer=initializer,
+            **kwargs,
         )
         self.num_buckets = validation.positive_int("num_buckets", num_buckets)
         self.max_distance = validation.positive_int("max_distance", max_distance)

@@ -314,6 +314,11 @@ class DietEncoder(keras.layers.Layer):
                 "`segment_ids` would be ignored with segment_encoding='none'. Leave them out, or "
                 "build the encoder with segment_encoding='per-head' or 'input'."
             )
+        if segment_ids is not None and self.segment_encoding == "input" and not self.encode_inputs:
+            raise ValueError(
+                "`segment_ids` would be ignored with segment_encoding='input' and "
+                "encode_inputs=False: they are in the inputs already. Leave them out."
+            )
         if segment_ids is not None and any(
             None not in sizes and len(set(sizes)) > 1
             for sizes in zip(segment_ids.shape, inputs.shape[:2], strict=False)

@@ -105,6 +105,9 @@ class PositionBias(keras.layers.Layer):
 
     def call(self, query, key=None, start_index=0, training=None):
         lengths = self._checked_lengths(query, key, start_index)
+        if not isinstance(start_index, numbers.Integral):
+            # Keras makes an int64 tensor of an integer of NumPy; TensorFlow adds none to int32.
+            start_index = ops.cast(start_index, "int32")
         if training:
             self.drop_cached_scores()
         if self._cached_scores is None:
@@ -128,11 +131,15 @@ class PositionBias(keras.layers.Layer):
             raise ValueError(f"`start_index` must not be negative. Received: {start_index}")
         if self.max_length is None:
             return query_length, key_length
-        end = query_length + known_start if isinstance(query_length, int) else query_length
-        validation.length_within(end, self.max_length, "max_length", "query")
+        if isinstance(query_length, int):
+            end = query_length + known_start
+            validation.length_within(end, self.max_length, "max_length", "query")
+        else:
+            query_length = validation.length_within(
+                query_length, self.max_length, "max_length", "query"
+            )
         limit = "max_length" if self.key_length == self.max_length else "key_length"
-        validation.length_within(key_length, self.key_length, limit, "key")
-        return query_length, key_length
+        return query_length, validation.length_within(key_length, self.key_length, limit, "key")
 
     def cache_scores(self, on_drop=None):
         """Compute the scores of all positions now, and use them until the weights change.

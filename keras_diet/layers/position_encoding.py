@@ -45,7 +45,7 @@ class EncoderSizes:
         return validation.divisible_heads(self.hidden_dim, self.num_heads)
 
 
-def dot_product_attention(sizes, **kwargs):
+def default_attention(sizes, **kwargs):
     """Return the attention layer of encodings that bring none: over all keys, or projected ones."""
     if sizes.projection_dim is None:
         return BiasedMultiHeadAttention(sizes.num_heads, sizes.head_dim, **kwargs)
@@ -95,7 +95,7 @@ class PositionEncoding:
 
     bias: Callable | None = None
     embedding: Callable | None = None
-    attention: Callable = dot_product_attention
+    attention: Callable = default_attention
     sharing_modes: tuple = ()
     has_rank: bool = False
     allows_projection: bool = False

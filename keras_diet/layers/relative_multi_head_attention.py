@@ -104,7 +104,7 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         use_causal_mask=False,
         attention_bias=None,
     ):
-        bias = self._distance_scores(query, key)
+        bias = self.distance_scores(query, key)
         if attention_bias is not None:
             bias = bias + ops.cast(attention_bias, bias.dtype)
         if use_causal_mask:
@@ -121,7 +121,16 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
             attention_bias=bias,
         )
 
-    def _distance_scores(self, query, key):
+    def distance_scores(self, query, key):
+        """Return what distances add to the scores, `scale q_i . a^K_{c(j-i)}`.
+
+        Args:
+            query: Projected queries `(B, T, num_heads, key_dim)`.
+            key: Projected keys `(B, S, num_heads, key_dim)`. Only their length is read.
+
+        Returns:
+            Scores of shape `(B, num_heads, T, S)`.
+        """
         query_length, key_length = ops.shape(query)[1], ops.shape(key)[1]
         query = self._scaled(query)
         rows = self._rows(self.key_embedding, query_length, key_length, query.dtype)

@@ -54,7 +54,12 @@ class RelativePositionBias(PositionBias):
 
     def __init__(self, num_heads, max_length, share_heads=False, initializer=None, **kwargs):
         super().__init__(
-            num_heads, max_length, share_heads=share_heads, initializer=initializer, **kwargs
+            num_heads,
+            max_length,
+            key_length=None,
+            share_heads=share_heads,
+            initializer=initializer,
+            **kwargs,
         )
 
     def build(self, query_shape=None, key_shape=None):

@@ -92,6 +92,7 @@ class UntiedPositionBias(PositionBias):
         super().__init__(
             num_heads,
             max_length,
+            key_length=None,
             share_heads=share_heads,
             initializer=initializer,
             **kwargs,

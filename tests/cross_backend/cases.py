@@ -10,7 +10,38 @@ SHARING = {
     "input": (None,),
     "none": (None,),
 }
-ENCODINGS = tuple(
+MORE_SHARING = {
+    "t5": ("none", "head-wise", "layer-wise"),
+    "tupe_abs": ("none", "head-wise", "layer-wise"),
+    "tupe_rel": ("none", "head-wise", "layer-wise"),
+    "shaw": ("head-wise",),
+    "sinusoidal": (None,),
+    "diet_abs_input": ("none",),
+}
+MORE_ENCODINGS = tuple(
+    {
+        "position_encoding": position_encoding,
+        "sharing": sharing,
+        "segment_encoding": "per-head",
+    }
+    for position_encoding in MORE_SHARING
+    for sharing in MORE_SHARING[position_encoding]
+)
+PROJECTED = tuple(
+    {
+        "position_encoding": position_encoding,
+        "sharing": sharing,
+        "segment_encoding": segment_encoding,
+        "projection_dim": 5,
+    }
+    for position_encoding, sharing, segment_encoding in (
+        ("diet_abs", "none", "input"),
+        ("diet_abs", "head-wise", "none"),
+        ("diet_abs", "layer-wise", "input"),
+        ("sinusoidal", None, "input"),
+    )
+)
+_DIET_ENCODINGS = tuple(
     {
         "position_encoding": position_encoding,
         "sharing": sharing,
@@ -20,7 +51,8 @@ ENCODINGS = tuple(
     for sharing in SHARING[position_encoding]
     for segment_encoding in ("per-head", "input", "none")
 )
-GRADIENT_ENCODINGS = tuple(
+ENCODINGS = (*_DIET_ENCODINGS, *MORE_ENCODINGS, *PROJECTED)
+_DIET_GRADIENTS = tuple(
     {
         "position_encoding": position_encoding,
         "sharing": sharing,
@@ -28,6 +60,11 @@ GRADIENT_ENCODINGS = tuple(
     }
     for position_encoding in ("diet_abs", "diet_rel", "input")
     for sharing in SHARING[position_encoding][1:] or (None,)
+)
+GRADIENT_ENCODINGS = (
+    *_DIET_GRADIENTS,
+    *(MORE_ENCODINGS[i] for i in (0, 7, 8, 9)),
+    PROJECTED[0],
 )
 # Below the maximum length and at it.
 LENGTHS = (7, 13)

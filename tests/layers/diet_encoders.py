@@ -4,9 +4,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_diet.layers import DietEncoder
+from keras_diet.layers import BucketedRelativePositionBias, DietEncoder, UntiedPositionBias
 from tests import reference
-from tests.helpers import block_weights, randomize, to_numpy
+from tests.helpers import block_weights, randomize, to_numpy, untied_weights
 
 BATCH, LENGTH, HIDDEN, NUM_LAYERS, NUM_HEADS, MAX_LENGTH, EPSILON = 2, 5, 6, 2, 3, 7, 1e-3
 # Every position encoding with every way of sharing its parameters.
@@ -19,7 +19,22 @@ POSITIONS = [
     {"position_encoding": "diet_rel", "sharing": "layer-wise"},
     {"position_encoding": "input"},
     {"position_encoding": "none"},
+    *(
+        {"position_encoding": position_encoding, "sharing": sharing}
+        for position_encoding in ("t5", "tupe_abs", "tupe_rel")
+        for sharing in ("none", "head-wise", "layer-wise")
+    ),
+    {"position_encoding": "shaw", "sharing": "head-wise"},
+    {"position_encoding": "sinusoidal"},
+    {"position_encoding": "diet_abs_input", "rank": 5, "sharing": "none"},
 ]
+# Those that work with projected keys, whose segments are at the input or nowhere.
+PROJECTED_POSITIONS = [
+    *POSITIONS[:3],
+    *({"position_encoding": name} for name in ("input", "sinusoidal", "none")),
+    POSITIONS[-1],
+]
+PROJECTED = 4
 
 
 def name_of(positions):
@@ -78,11 +93,13 @@ def copy_weights(source, target):
 def expected_biases(encoder, length, segment_ids):
     """The bias of each layer, or `None`."""
     biases = []
+    key_length = encoder.projection_dim or length
     for i in range(encoder.num_layers):
         terms = []
         if encoder.position_biases:
             shared = len(encoder.position_biases) == 1
-            terms.append(expected_scores(encoder.position_biases[0 if shared else i], length))
+            bias = encoder.position_biases[0 if shared else i]
+            terms.append(expected_scores(bias, length, key_length))
         if encoder.segment_encoding == "per-head":
             embedding = to_numpy(encoder.segment_biases[i].segment_embedding)
             terms.append(reference.segment_bias(embedding, segment_ids))
@@ -90,16 +107,27 @@ def expected_biases(encoder, length, segment_ids):
     return biases
 
 
-def expected_scores(bias, length):
-    """The scores of a position bias."""
+def expected_scores(bias, length, key_length=None):
+    """The scores of a position bias, those of T5 and TUPE with bins of their own default sizes."""
+    key_length = key_length or length
     if isinstance(bias, Slopes):
         position = np.arange(length)
         distance = np.abs(position[:, None] - position)
         return to_numpy(bias.slopes).reshape(1, -1, 1, 1) * distance
+    lengths = (length, key_length)
     weights = [to_numpy(weight) for weight in bias.weights]
+    if isinstance(bias, BucketedRelativePositionBias):
+        return reference.bucketed_relative_position_bias(
+            *weights, *lengths, 128, True, 0, NUM_HEADS
+        )
+    if isinstance(bias, UntiedPositionBias):
+        relative = expected_scores(bias.relative_bias, *lengths) if bias.relative else None
+        return reference.untied_position_bias(
+            untied_weights(bias), *lengths, relative, 0, NUM_HEADS
+        )
     if len(weights) == 2:
-        return reference.absolute_position_bias(*weights, length, length, num_heads=NUM_HEADS)
-    return reference.relative_position_bias(*weights, length, length, num_heads=NUM_HEADS)
+        return reference.absolute_position_bias(*weights, *lengths, num_heads=NUM_HEADS)
+    return reference.relative_position_bias(*weights, *lengths, num_heads=NUM_HEADS)
 
 
 def expected_output(encoder, x, segment_ids=None, mask=None):
@@ -111,7 +139,7 @@ def expected_output(encoder, x, segment_ids=None, mask=None):
         final_norm = [to_numpy(weight) for weight in encoder.output_layer_norm.weights]
     return reference.encoder(
         expected_inputs(encoder, x, segment_ids),
-        [block_weights(block) for block in encoder.transformer_layers],
+        expected_blocks(encoder),
         NUM_HEADS,
         expected_biases(encoder, x.shape[1], segment_ids),
         mask=mask,
@@ -122,17 +150,29 @@ def expected_output(encoder, x, segment_ids=None, mask=None):
     )
 
 
+def expected_blocks(encoder):
+    """The weights of the blocks; TUPE's tokens and positions share the variance of the scores."""
+    blocks = [block_weights(block) for block in encoder.transformer_layers]
+    if encoder.position_encoding in ("tupe_abs", "tupe_rel"):
+        for block in blocks:
+            block["attention"]["scale"] = 1 / np.sqrt(2 * HIDDEN // NUM_HEADS)
+    return blocks
+
+
 def expected_inputs(encoder, x, segment_ids):
     """The inputs of the first block; every token of `x` is a word of its own."""
-    positions = encoder.position_encoding == "input"
+    positions = None
+    if encoder.position_encoding in ("input", "diet_abs_input"):
+        positions = to_numpy(encoder.input_encoding.position_embedding.position_embeddings)
+    elif encoder.position_encoding == "sinusoidal":
+        positions = reference.sinusoidal_positions(MAX_LENGTH, x.shape[-1])
     segments = encoder.segment_encoding == "input"
-    if not positions and not segments:
+    if positions is None and not segments:
         return x
-    weights = [to_numpy(weight) for weight in encoder.input_encoding.weights]
     return reference.bert_inputs(
         x.reshape(-1, x.shape[-1]),
         np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[:2]),
-        position_embedding=weights[0] if positions else None,
-        segment_embedding=weights[-1] if segments else None,
+        position_embedding=positions,
+        segment_embedding=to_numpy(encoder.input_encoding.weights[-1]) if segments else None,
         segment_ids=segment_ids if segments else None,
     )

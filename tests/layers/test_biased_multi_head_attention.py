@@ -103,6 +103,20 @@ def test_keys_of_their_own_equal_reference(rng, kwargs, return_attention_scores)
 
 
 @pytest.mark.parametrize("return_attention_scores", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+def test_scale_equals_reference(rng, biased, return_attention_scores):
+    attention = make(rng, scale=1.7)
+    query, value = make_inputs(rng)
+    bias = normal(rng, *FULL_SHAPE) if biased else None
+    weights = {**attention_weights(attention), "scale": 1.7}
+    expected = reference.multi_head_attention(query, value, weights, bias=bias)
+    output = attention(
+        query, value, attention_bias=bias, return_attention_scores=return_attention_scores
+    )
+    assert_close(output[0] if return_attention_scores else output, expected)
+
+
+@pytest.mark.parametrize("return_attention_scores", [False, True])
 @pytest.mark.parametrize("masks", MASKS)
 def test_zero_bias_equals_no_bias(rng, masks, return_attention_scores):
     attention = make(rng)

@@ -19,6 +19,18 @@ def inputs(rng):
     ]
 
 
+@pytest.mark.parametrize("value", [0, -1.0, "1", True, float("nan"), float("inf")])
+def test_scale_must_be_positive(value):
+    with pytest.raises(ValueError, match=f"`scale` must be a positive number.*{value!r}"):
+        BiasedMultiHeadAttention(NUM_HEADS, HEAD_DIM, scale=value)
+
+
+def test_without_scale_the_configuration_is_that_of_keras():
+    attention = BiasedMultiHeadAttention(NUM_HEADS, HEAD_DIM)
+    assert "scale" not in attention.get_config()
+    keras.layers.MultiHeadAttention.from_config(attention.get_config())
+
+
 @pytest.mark.parametrize("dtype", ["bool", "int32", "uint8"])
 def test_bias_must_be_floating_point(inputs, dtype):
     attention = BiasedMultiHeadAttention(NUM_HEADS, HEAD_DIM)
@@ -52,6 +64,7 @@ def test_bias_must_broadcast_to_the_scores(inputs, bias_shape, return_attention_
 
 def make_full(**kwargs):
     """A layer with no argument at its default but those that exclude others, which are given."""
+    arguments = {"scale": 0.9, **kwargs}
     return BiasedMultiHeadAttention(
         NUM_HEADS,
         HEAD_DIM,
@@ -66,7 +79,7 @@ def make_full(**kwargs):
         bias_constraint="non_neg",
         use_gate=True,
         name="attention",
-        **kwargs,
+        **arguments,
     )
 
 
@@ -87,7 +100,13 @@ def test_as_a_layer(rng, inputs, return_attention_scores):
 
 @pytest.mark.parametrize(
     "kwargs",
-    [{"value_dim": 5}, {"use_bias": False}, {"attention_axes": 1}, {"flash_attention": True}],
+    [
+        {"value_dim": 5},
+        {"scale": 0.5},
+        {"use_bias": False},
+        {"attention_axes": 1},
+        {"flash_attention": True},
+    ],
     ids=str,
 )
 def test_configuration_keeps(kwargs):

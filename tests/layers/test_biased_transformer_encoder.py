@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 
 from keras_diet._keras import get_keras_mask
-from keras_diet.layers import BiasedTransformerEncoder
+from keras_diet.layers import (
+    BiasedTransformerEncoder,
+    LinformerMultiHeadAttention,
+    RelativeMultiHeadAttention,
+)
 from tests import reference
 from tests.helpers import (
     HALF_POLICIES,
@@ -212,6 +216,66 @@ def test_heads_must_divide_the_hidden_size():
     block = BiasedTransformerEncoder(INTERMEDIATE, num_heads=5)
     with pytest.raises(ValueError, match=r"divisible by `num_heads`.*hidden_dim=6, num_heads=5"):
         block.build((BATCH, LENGTH, HIDDEN))
+
+
+def own_attention(kind, **kwargs):
+    """An attention layer of the user's own that fits into `make`."""
+    arguments = {"kernel_initializer": keras.initializers.RandomNormal(stddev=0.3, seed=1)}
+    if kind == "shaw":
+        return RelativeMultiHeadAttention(NUM_HEADS, 2, 3, **arguments, **kwargs)
+    return LinformerMultiHeadAttention(NUM_HEADS, 2, LENGTH, 4, **arguments, **kwargs)
+
+
+@norms
+@pytest.mark.parametrize("kind", ["shaw", "linformer"])
+def test_own_attention_equals_reference(rng, kind, normalize_first):
+    attention = own_attention(kind)
+    block = make(rng, self_attention=attention, normalize_first=normalize_first)
+    assert block.self_attention is attention
+    x, bias = make_inputs(rng)
+    bias = bias if kind == "shaw" else bias[..., :4]
+    expected = reference.encoder_block(
+        x,
+        block_weights(block),
+        NUM_HEADS,
+        bias=bias,
+        mask=VALID[:, None, None],
+        normalize_first=normalize_first,
+        activation=reference.gelu_exact,
+    )
+    for padding_mask in (VALID, VALID.astype("int32")):
+        output = block(x, attention_bias=bias, padding_mask=padding_mask)
+        assert_close(output, expected)
+
+
+@norms
+def test_padding_mask_is_a_mask_of_keys(rng, normalize_first):
+    x, bias = make_inputs(rng)
+    block = make(rng, normalize_first=normalize_first)
+    expected = block(x, attention_bias=bias, attention_mask=MASK & VALID[:, None])
+    actual = block(x, attention_bias=bias, attention_mask=MASK, padding_mask=VALID)
+    assert_close(actual, expected, 1e-6)
+
+
+@pytest.mark.parametrize("kind", ["shaw", "linformer"])
+@pytest.mark.parametrize("return_attention_scores", [False, True])
+def test_own_attention_as_a_layer(rng, kind, return_attention_scores):
+    x, bias = make_inputs(rng)
+    block = BiasedTransformerEncoder(
+        INTERMEDIATE,
+        NUM_HEADS,
+        self_attention=own_attention(kind, name="own"),
+        name="block",
+    )
+    check_layer(
+        block,
+        x,
+        attention_bias=bias if kind == "shaw" else bias[..., :4],
+        padding_mask=VALID,
+        return_attention_scores=return_attention_scores,
+        zero_gradient=["key/bias"],
+        policies=(),
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,10 @@ from tests.layers.diet_encoders import (
     NUM_HEADS,
     NUM_LAYERS,
     POSITIONS,
+    PROJECTED,
+    PROJECTED_POSITIONS,
     Slopes,
+    copy_weights,
     expected_biases,
     expected_output,
     make_encoder,
@@ -42,8 +45,9 @@ MASKS = {
 
 
 @pytest.mark.parametrize("positions", POSITIONS, ids=name_of)
-@pytest.mark.parametrize("segment_encoding", ["per-head", "input", "none"])
-@pytest.mark.parametrize("normalize_first", [False, True], ids=["post_norm", "pre_norm"])
+@pytest.mark.parametrize(
+    "segment_encoding, normalize_first", [("per-head", False), ("input", False), ("none", True)]
+)
 def test_equals_reference(rng, positions, segment_encoding, normalize_first):
     encoder = make_encoder(
         rng, **positions, segment_encoding=segment_encoding, normalize_first=normalize_first
@@ -54,8 +58,38 @@ def test_equals_reference(rng, positions, segment_encoding, normalize_first):
     assert_close(output, expected_output(encoder, x, segment_ids, VALID[:, None, None]))
 
 
+@pytest.mark.parametrize("positions", PROJECTED_POSITIONS, ids=name_of)
+@pytest.mark.parametrize("segment_encoding", ["input", "none"])
+def test_projected_keys_equal_reference(rng, positions, segment_encoding):
+    encoder = make_encoder(
+        rng, **positions, segment_encoding=segment_encoding, projection_dim=PROJECTED
+    )
+    x, segment_ids = make_inputs(rng)
+    segment_ids = None if segment_encoding == "none" else segment_ids
+    output, scores = encoder(
+        x, segment_ids=segment_ids, padding_mask=VALID, return_attention_scores=True
+    )
+    assert_close(output, expected_output(encoder, x, segment_ids, VALID[:, None, None]))
+    shapes = {tuple(layer_scores.shape) for layer_scores in scores}
+    assert shapes == {(BATCH, NUM_HEADS, LENGTH, PROJECTED)}
+
+
+@pytest.mark.parametrize("position_encoding", ["input", "sinusoidal", "diet_abs_input"])
+def test_inputs_that_are_encoded_already(rng, position_encoding):
+    arguments = {"position_encoding": position_encoding, "segment_encoding": "input"}
+    encoder = make_encoder(rng, **arguments)
+    plain = make_encoder(rng, **arguments, encode_inputs=False)
+    assert plain.input_encoding is None
+    copy_weights(encoder, plain)
+    for source, target in zip(encoder.position_biases, plain.position_biases, strict=True):
+        target.set_weights(source.get_weights())
+    x, segment_ids = make_inputs(rng)
+    encoded = encoder.input_encoding(x, segment_ids=segment_ids)
+    assert_close(plain(encoded), encoder(x, segment_ids=segment_ids), 1e-6)
+
+
 @pytest.mark.parametrize("masks", MASKS)
-@pytest.mark.parametrize("position_encoding", ["diet_abs", "none"])
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "shaw", "none"])
 def test_masks_equal_reference(rng, position_encoding, masks):
     encoder = make_encoder(rng, position_encoding=position_encoding)
     x, segment_ids = make_inputs(rng)
@@ -88,7 +122,9 @@ def test_number_of_segments(rng, segment_encoding):
 
 
 @pytest.mark.parametrize("length", [1, MAX_LENGTH])
-@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "input"])
+@pytest.mark.parametrize(
+    "position_encoding", ["diet_abs", "diet_rel", "input", "t5", "tupe_rel", "shaw", "sinusoidal"]
+)
 def test_lengths_equal_reference(rng, position_encoding, length):
     encoder = make_encoder(rng, position_encoding=position_encoding)
     x, segment_ids = make_inputs(rng, length)
@@ -131,6 +167,7 @@ def test_scores_while_training(rng):
     assert_close(to_numpy(scores[1]).sum(axis=-1), np.ones((BATCH, NUM_HEADS, LENGTH)))
 
 
+PROJECTION = {"projection_dim": PROJECTED, "segment_encoding": "input"}
 # Everything that the arguments of the encoder can be, no one left at its default.
 COMMON = {
     "num_segments": 3,
@@ -153,8 +190,15 @@ COMMON = {
         ({"position_encoding": "input", "segment_encoding": "input"}, HALF_POLICIES),
         ({"position_encoding": Slopes(NUM_HEADS, name="slopes"), "sharing": "none"}, HALF_POLICIES),
         ({"position_encoding": AbsolutePositionBias(NUM_HEADS, LENGTH, 2, name="own")}, ()),
+        ({"position_encoding": "tupe_rel", "sharing": "head-wise"}, ("mixed_bfloat16",)),
+        ({"position_encoding": "shaw", "sharing": "head-wise"}, ("mixed_bfloat16",)),
+        ({**PROJECTION, "rank": 5, "sharing": "none"}, ("mixed_bfloat16",)),
+        ({**PROJECTION, "position_encoding": "sinusoidal"}, ("mixed_bfloat16",)),
     ],
-    ids=["diet_abs", "diet_rel", "input", "own_layer", "our_layer"],
+    ids=[
+        *("diet_abs", "diet_rel", "input", "own_layer", "our_layer"),
+        *("tupe_rel", "shaw", "diet_abs_lin", "sinusoidal"),
+    ],
 )
 def test_as_a_layer(rng, arguments, policies):
     x, _ = make_inputs(rng)

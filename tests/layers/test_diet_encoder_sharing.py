@@ -4,7 +4,13 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet.layers import AbsolutePositionBias, PositionBias, RelativePositionBias
+from keras_diet.layers import (
+    AbsolutePositionBias,
+    BucketedRelativePositionBias,
+    PositionBias,
+    RelativePositionBias,
+    UntiedPositionBias,
+)
 from tests.helpers import assert_close, gradients, to_numpy, weighted_sum
 from tests.layers.diet_encoders import (
     BATCH,
@@ -20,6 +26,7 @@ from tests.layers.diet_encoders import (
 )
 
 ABSOLUTE = {"position_encoding": "diet_abs", "rank": 5}
+T5, TUPE = {"position_encoding": "t5"}, {"position_encoding": "tupe_rel"}
 RELATIVE = {"position_encoding": "diet_rel"}
 encodings = pytest.mark.parametrize("encoding", [ABSOLUTE, RELATIVE], ids=["absolute", "relative"])
 
@@ -130,8 +137,13 @@ def test_gradient_of_a_head_wise_bias_is_the_sum_over_heads(rng, encoding):
 @pytest.mark.parametrize("sharing, calls", [("layer-wise", 1), ("none", 2), ("head-wise", 2)])
 @pytest.mark.parametrize(
     "encoding, bias_class",
-    [(ABSOLUTE, AbsolutePositionBias), (RELATIVE, RelativePositionBias)],
-    ids=["absolute", "relative"],
+    [
+        (ABSOLUTE, AbsolutePositionBias),
+        (RELATIVE, RelativePositionBias),
+        (T5, BucketedRelativePositionBias),
+        (TUPE, UntiedPositionBias),
+    ],
+    ids=["absolute", "relative", "t5", "tupe"],
 )
 def test_shared_scores_are_computed_once(rng, monkeypatch, encoding, bias_class, sharing, calls):
     encoder = make_encoder(rng, **encoding, sharing=sharing)

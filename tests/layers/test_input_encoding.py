@@ -1,4 +1,5 @@
 import keras
+import keras_hub
 import numpy as np
 import pytest
 
@@ -95,7 +96,9 @@ def test_functional_model_of_any_length(rng):
 
 
 def test_something_must_be_added():
-    with pytest.raises(ValueError, match="`max_sequence_length` and `num_segments`"):
+    with pytest.raises(
+        ValueError, match="`max_sequence_length`, `num_segments` and `position_embedding`"
+    ):
         InputEncoding()
 
 
@@ -126,14 +129,35 @@ def test_segment_ids_out_of_range_are_refused(rng, bad_id):
         make(rng)(x, segment_ids=segment_ids)
 
 
+@pytest.mark.parametrize("max_sequence_length", [None, MAX_LENGTH])
+def test_positions_of_another_layer(rng, max_sequence_length):
+    encoding = InputEncoding(
+        max_sequence_length,
+        NUM_SEGMENTS,
+        position_embedding=keras_hub.layers.SinePositionEncoding(dtype="float32"),
+        dtype="mixed_bfloat16",
+    )
+    x, segment_ids = make_inputs(rng, MAX_LENGTH)
+    encoding.build(x.shape)
+    (segments,) = (to_numpy(weight) for weight in randomize(encoding, rng).weights)
+    expected = x + reference.sinusoidal_positions(MAX_LENGTH, HIDDEN) + segments[segment_ids]
+    output = encoding(x, segment_ids=segment_ids)
+    assert keras.backend.standardize_dtype(output.dtype) == "bfloat16"
+    assert_close(output, expected, 3e-2)
+    if max_sequence_length is not None:
+        with pytest.raises(ValueError, match=r"longer than `max_sequence_length`.*length=8"):
+            encoding(make_inputs(rng, MAX_LENGTH + 1)[0])
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         {"max_sequence_length": LENGTH},
         {"num_segments": 3},
         {"max_sequence_length": 5, "num_segments": 3},
+        {"num_segments": 3, "position_embedding": keras_hub.layers.SinePositionEncoding(100)},
     ],
-    ids=["positions", "segments", "both"],
+    ids=["positions", "segments", "both", "sinusoidal"],
 )
 def test_as_a_layer(rng, arguments):
     x, _ = make_inputs(rng)

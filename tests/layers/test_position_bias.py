@@ -5,14 +5,29 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_diet.layers import AbsolutePositionBias, PositionBias, RelativePositionBias
+from keras_diet.layers import (
+    AbsolutePositionBias,
+    BucketedRelativePositionBias,
+    PositionBias,
+    RelativePositionBias,
+    UntiedPositionBias,
+)
 from tests.helpers import assert_close, check_layer, gradients, randomize, to_numpy, weighted_sum
 
 NUM_HEADS, MAX_LENGTH = 3, 11
 BIASES = {
     "absolute": lambda **kwargs: AbsolutePositionBias(NUM_HEADS, MAX_LENGTH, 5, **kwargs),
     "relative": lambda **kwargs: RelativePositionBias(NUM_HEADS, MAX_LENGTH, **kwargs),
+    "t5": lambda **kwargs: BucketedRelativePositionBias(
+        NUM_HEADS, 6, 7, max_length=MAX_LENGTH, **kwargs
+    ),
+    "tupe": lambda **kwargs: UntiedPositionBias(
+        NUM_HEADS, 2, MAX_LENGTH, 5, relative=True, num_buckets=6, max_distance=7, **kwargs
+    ),
 }
+# T5 has a bin for keys after the query at distance 0, where none are; TUPE's first position is
+# that of `[CLS]`, which has scores of its own.
+UNUSED = {"bucket_embedding": [3], "position_embedding": [0]}
 on_tensorflow = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="only TensorFlow has dynamic shapes"
 )
@@ -87,8 +102,11 @@ def test_negative_start_index_is_refused(make):
 def test_gradients_reach_every_weight(make, rng, share_heads):
     bias = make(share_heads=share_heads)
     random = rng.normal(size=(1, NUM_HEADS, 11, 11)).astype("float32")
-    for gradient in gradients(lambda: weighted_sum(bias(sequence(11)), random), bias.weights):
-        assert np.all(gradient != 0)
+    found = gradients(lambda: weighted_sum(bias(sequence(11)), random), bias.weights)
+    for weight, gradient in zip(bias.weights, found, strict=True):
+        unused = [row for row, values in enumerate(gradient) if not np.any(values)]
+        assert unused == UNUSED.get(weight.name, [])
+        assert np.all(np.delete(gradient, unused, axis=0) != 0)
 
 
 @pytest.mark.parametrize("share_heads", [False, True])
@@ -172,6 +190,30 @@ def test_a_subclass_needs_no_more_than_its_scores(share_heads):
     bias = Distance(2, 7, share_heads=share_heads)
     expected = np.broadcast_to(np.arange(2, 5)[:, None] - np.arange(5), (1, 2, 3, 5))
     assert_close(bias(sequence(3), sequence(5), start_index=2), expected.astype("float32"))
+
+
+@pytest.mark.parametrize("bias_class", [RelativePositionBias, BucketedRelativePositionBias])
+def test_keys_of_a_length_of_their_own_are_refused(bias_class):
+    with pytest.raises(TypeError, match="key_length"):
+        bias_class(NUM_HEADS, max_length=7, key_length=5)
+
+
+@pytest.mark.parametrize("bias_class", [PositionBias, RelativePositionBias, Distance])
+def test_max_length_is_needed(bias_class):
+    with pytest.raises(ValueError, match=r"`max_length` must be a positive integer.*None"):
+        bias_class(NUM_HEADS, max_length=None)
+
+
+def test_subclasses_for_any_length():
+    class AnyDistance(Distance):
+        any_length = True
+
+    bias = AnyDistance(2, None)
+    assert bias(sequence(3), sequence(101), start_index=50).shape == (1, 2, 3, 101)
+    with pytest.raises(ValueError, match=r"`start_index` must not be negative"):
+        bias(sequence(3), start_index=-1)
+    with pytest.raises(ValueError, match=r"cannot be cached.*max_length=None"):
+        bias.cache_scores()
 
 
 def test_the_base_class_has_no_scores():

@@ -6,8 +6,10 @@ import pytest
 
 from keras_diet.layers import (
     AbsolutePositionBias,
+    BucketedRelativePositionBias,
     DietEncoder,
     RelativePositionBias,
+    UntiedPositionBias,
     cache_positions,
     drop_cached_positions,
 )
@@ -26,6 +28,8 @@ from tests.layers.cached_models import (
 ENCODINGS = [
     {"position_encoding": "diet_abs", "sharing": "layer-wise"},
     {"position_encoding": "diet_rel", "sharing": "none"},
+    {"position_encoding": "t5", "sharing": "none"},
+    {"position_encoding": "tupe_rel", "sharing": "layer-wise"},
 ]
 encodings = pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda kw: "-".join(kw.values()))
 
@@ -110,15 +114,17 @@ def test_configuration_and_variables_do_not_change(rng):
 
 
 def make_bias(kind, rng, **kwargs):
-    if kind == "absolute":
-        bias = AbsolutePositionBias(3, 7, 2, key_length=11, **kwargs)
-    else:
-        bias = RelativePositionBias(3, 11, **kwargs)
+    bias = {
+        "absolute": lambda: AbsolutePositionBias(3, 7, 2, key_length=11, **kwargs),
+        "relative": lambda: RelativePositionBias(3, 11, **kwargs),
+        "t5": lambda: BucketedRelativePositionBias(3, 6, 5, max_length=11, **kwargs),
+        "tupe": lambda: UntiedPositionBias(3, 2, 11, 5, relative=True, **kwargs),
+    }[kind]()
     bias.build()
     return randomize(bias, rng)
 
 
-@pytest.mark.parametrize("kind", ["absolute", "relative"])
+@pytest.mark.parametrize("kind", ["absolute", "relative", "t5", "tupe"])
 @pytest.mark.parametrize("share_heads", [False, True])
 @pytest.mark.parametrize("start_index, queries, keys", [(0, 7, 11), (2, 5, 7)])
 def test_a_single_bias_layer(rng, kind, share_heads, start_index, queries, keys):
@@ -157,7 +163,32 @@ def test_under_mixed_precision(rng):
     assert_close(predict(model, x), expected, 1e-6)
 
 
-@pytest.mark.parametrize("position_encoding", ["input", "none"])
+def test_a_bias_inside_another_is_cached_with_it(rng):
+    """TUPE-R holds a bias of T5's bins, which takes part in its scores."""
+    bias = make_bias("tupe", rng)
+    cache_positions(bias)
+    assert bias.has_cached_scores
+    assert not bias.relative_bias.has_cached_scores
+    for weight in (bias.position_embedding, bias.relative_bias.bucket_embedding):
+        weight.assign(to_numpy(weight))
+        assert bias.has_cached_scores
+        weight.assign(2 * to_numpy(weight))
+        assert not bias.has_cached_scores
+        cache_positions(bias)
+    bias(np.zeros((1, 5, 3), "float32"), training=True)
+    assert not bias.has_cached_scores
+
+
+@pytest.mark.parametrize("position_encoding", ["t5", "tupe_rel"])
+def test_training_goes_on_with_current_scores(rng, position_encoding):
+    model = make_cached_model(rng, position_encoding=position_encoding)
+    x, y = make_data(rng)
+    model.fit(x, y, BATCH, verbose=0)
+    assert not is_cached(model)
+    assert_up_to_date(model, x)
+
+
+@pytest.mark.parametrize("position_encoding", ["input", "shaw", "none"])
 def test_without_position_biases_there_is_nothing_to_cache(rng, position_encoding):
     model = make_model(rng, position_encoding=position_encoding)
     with pytest.raises(ValueError, match="no positional scores to cache"):

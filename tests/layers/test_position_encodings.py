@@ -4,59 +4,92 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet.layers import AbsolutePositionBias, DietEncoder, RelativePositionBias
-from keras_diet.layers.position_encodings import (
-    POSITION_ENCODINGS,
-    SHARING_MODES,
-    check_position_encoding,
+from keras_diet.layers import (
+    AbsolutePositionBias,
+    BiasedMultiHeadAttention,
+    BucketedRelativePositionBias,
+    DietEncoder,
+    EncoderSizes,
+    LinformerMultiHeadAttention,
+    PositionEncoding,
+    RelativeMultiHeadAttention,
+    RelativePositionBias,
+    UntiedPositionBias,
+    register_position_encoding,
+)
+from keras_diet.layers.position_encoding import (
     deserialize_position_encoding,
-    make_position_biases,
     serialize_position_encoding,
 )
-from tests.layers.diet_encoders import BATCH, HIDDEN, LENGTH, NUM_HEADS, Slopes
-
-
-def make_biases(position_encoding, **kwargs):
-    arguments = {"rank": None, "sharing": None, "dtype": "float32", **kwargs}
-    return make_position_biases(
-        position_encoding, num_layers=2, num_heads=3, head_dim=5, max_length=7, **arguments
-    )
-
-
-def test_names_and_sharing_modes():
-    assert set(POSITION_ENCODINGS) == {"diet_abs", "diet_rel", "input", "none"}
-    assert SHARING_MODES == ("none", "head-wise", "layer-wise")
-
-
-@pytest.mark.parametrize(
-    "name, default", [("diet_abs", "layer-wise"), ("diet_rel", "none"), ("input", None)]
+from keras_diet.layers.position_encodings import POSITION_ENCODINGS, find_position_encoding
+from keras_diet.models import DietBertBackbone
+from tests.helpers import assert_close, to_numpy
+from tests.layers.diet_encoders import (
+    BATCH,
+    HIDDEN,
+    LENGTH,
+    NUM_HEADS,
+    Slopes,
+    make_encoder,
+    make_inputs,
 )
-def test_default_sharing_is_the_paper_s_best(name, default):
-    assert POSITION_ENCODINGS[name].default_sharing == default
+
+SHARING_MODES = ("none", "head-wise", "layer-wise")
+BIASES = {
+    "diet_abs": AbsolutePositionBias,
+    "diet_abs_input": AbsolutePositionBias,
+    "diet_rel": RelativePositionBias,
+    "t5": BucketedRelativePositionBias,
+    "tupe_abs": UntiedPositionBias,
+    "tupe_rel": UntiedPositionBias,
+}
+WITHOUT_BIAS = ("input", "sinusoidal", "shaw", "none")
+PROJECTABLE = ("diet_abs", "diet_abs_input", "input", "sinusoidal", "none")
 
 
-@pytest.mark.parametrize(
-    "position_encoding, sharing, bias_class, count, share_heads",
-    [
-        ("diet_abs", None, AbsolutePositionBias, 1, False),
-        ("diet_abs", "none", AbsolutePositionBias, 2, False),
-        ("diet_abs", "head-wise", AbsolutePositionBias, 2, True),
-        ("diet_rel", None, RelativePositionBias, 2, False),
-        ("diet_rel", "layer-wise", RelativePositionBias, 1, False),
-        ("diet_rel", "head-wise", RelativePositionBias, 2, True),
-    ],
-)
-def test_biases(position_encoding, sharing, bias_class, count, share_heads):
-    biases = make_biases(position_encoding, sharing=sharing)
-    assert [type(bias) for bias in biases] == [bias_class] * count
-    assert len({bias.name for bias in biases}) == count
+def sizes(**kwargs):
+    arguments = {"num_layers": 2, "num_heads": 3, "hidden_dim": 15, "max_length": 7, **kwargs}
+    return EncoderSizes(**arguments)
+
+
+def make_biases(position_encoding, sharing=None, dtype="float32", **kwargs):
+    return find_position_encoding(position_encoding).make_biases(sizes(**kwargs), sharing, dtype)
+
+
+def test_names():
+    assert set(POSITION_ENCODINGS) == {*BIASES, *WITHOUT_BIAS}
+
+
+def test_sizes():
+    assert sizes().head_dim == 5
+    with pytest.raises(ValueError, match=r"`num_heads`.*hidden_dim=15, num_heads=2"):
+        _ = sizes(num_heads=2).head_dim
+
+
+@pytest.mark.parametrize("name", POSITION_ENCODINGS)
+def test_default_sharing_is_what_the_papers_found_best(name):
+    default = {"diet_rel": "none", "shaw": "head-wise"}.get(name, "layer-wise")
+    modes = POSITION_ENCODINGS[name].sharing_modes
+    expected = SHARING_MODES if name in BIASES else ("head-wise",) if name == "shaw" else ()
+    assert set(modes) == set(expected)
+    assert modes[:1] == ((default,) if expected else ())
+
+
+@pytest.mark.parametrize("sharing", [None, *SHARING_MODES])
+@pytest.mark.parametrize("name", BIASES)
+def test_biases(name, sharing):
+    biases = make_biases(name, sharing)
+    sharing = sharing or ("none" if name == "diet_rel" else "layer-wise")
+    assert [type(bias) for bias in biases] == [BIASES[name]] * (1 if sharing == "layer-wise" else 2)
+    assert len({bias.name for bias in biases}) == len(biases)
     for bias in biases:
-        assert (bias.num_heads, bias.max_length, bias.share_heads) == (3, 7, share_heads)
+        expected = (3, 7, sharing == "head-wise")
+        assert (bias.num_heads, bias.max_length, bias.share_heads) == expected
 
 
-@pytest.mark.parametrize("position_encoding", ["input", "none"])
-def test_no_biases(position_encoding):
-    assert make_biases(position_encoding) == []
+@pytest.mark.parametrize("name", WITHOUT_BIAS)
+def test_no_biases(name):
+    assert make_biases(name) == []
 
 
 @pytest.mark.parametrize("rank, expected", [(None, 5), (11, 11)])
@@ -64,17 +97,129 @@ def test_rank_defaults_to_the_head_size(rank, expected):
     assert make_biases("diet_abs", rank=rank)[0].rank == expected
 
 
-def test_biases_have_the_dtype_policy_of_the_encoder():
-    for name in ("diet_abs", "diet_rel"):
-        (bias, *_) = make_biases(name, dtype="mixed_bfloat16")
-        assert bias.compute_dtype == "bfloat16"
-        assert bias.variable_dtype == "float32"
+def test_sizes_of_biases():
+    assert make_biases("diet_abs", projection_dim=2)[0].key_length == 2
+    (t5,) = make_biases("t5")
+    assert (t5.num_buckets, t5.max_distance, t5.bidirectional) == (32, 128, True)
+    for name, relative in (("tupe_abs", False), ("tupe_rel", True)):
+        (tupe,) = make_biases(name)
+        assert (tupe.key_dim, tupe.position_dim, tupe.untie_cls) == (5, 15, True)
+        assert tupe.relative == relative
 
 
-def test_only_input_positions_go_to_the_input():
-    at_input = {name for name, encoding in POSITION_ENCODINGS.items() if encoding.at_input}
-    assert at_input == {"input"}
-    assert not check_position_encoding(Slopes(3), None, None).at_input
+def test_attention_layers():
+    def attention(name, **kwargs):
+        layer = POSITION_ENCODINGS[name].attention(sizes(**kwargs), dropout=0.5, name="own")
+        assert (layer.num_heads, layer.key_dim, layer.dropout, layer.name) == (3, 5, 0.5, "own")
+        return layer
+
+    for name in POSITION_ENCODINGS:
+        layer = attention(name)
+        kind = RelativeMultiHeadAttention if name == "shaw" else BiasedMultiHeadAttention
+        assert type(layer) is kind
+        assert layer.scale == (0.1**0.5 if name.startswith("tupe") else None)
+    shaw = attention("shaw")
+    assert (shaw.max_distance, shaw.use_value_embedding) == (1024, True)
+    for name in PROJECTABLE:
+        layer = attention(name, projection_dim=2)
+        assert type(layer) is LinformerMultiHeadAttention
+        assert (layer.sequence_length, layer.projection_dim) == (7, 2)
+
+
+@pytest.mark.parametrize("name", BIASES)
+def test_biases_have_the_dtype_policy_of_the_encoder(name):
+    (bias, *_) = make_biases(name, dtype="mixed_bfloat16")
+    assert bias.compute_dtype == "bfloat16"
+    assert bias.variable_dtype == "float32"
+
+
+def test_which_encodings_score_positions():
+    silent = {name for name, encoding in POSITION_ENCODINGS.items() if encoding.embedding is None}
+    assert silent == set(POSITION_ENCODINGS) - {"input", "sinusoidal", "diet_abs_input"}
+    assert find_position_encoding(Slopes(3)).embedding is None
+
+
+# === Encodings of one's own ===
+
+
+@pytest.fixture
+def slopes(monkeypatch):
+    """The name of an encoding that is known in one test."""
+    monkeypatch.setattr(
+        "keras_diet.layers.position_encodings.POSITION_ENCODINGS", dict(POSITION_ENCODINGS)
+    )
+    register_position_encoding(
+        "slopes",
+        PositionEncoding(
+            bias=lambda sizes, share_heads, **kwargs: Slopes(sizes.num_heads, **kwargs),
+            attention=lambda sizes, **kwargs: BiasedMultiHeadAttention(
+                sizes.num_heads, sizes.head_dim, scale=0.7, **kwargs
+            ),
+            sharing_modes=("none", "layer-wise"),
+        ),
+    )
+    return "slopes"
+
+
+@pytest.mark.parametrize("sharing, count", [(None, 2), ("layer-wise", 1)])
+def test_an_encoding_of_one_s_own_in_an_encoder(rng, slopes, sharing, count):
+    encoder = make_encoder(rng, position_encoding=slopes, sharing=sharing)
+    assert [type(bias) for bias in encoder.position_biases] == [Slopes] * count
+    assert {block.self_attention.scale for block in encoder.transformer_layers} == {0.7}
+    copy = DietEncoder.from_config(encoder.get_config())
+    assert copy.get_config() == encoder.get_config()
+    x, segment_ids = make_inputs(rng)
+    copy.build(x.shape)
+    copy.set_weights(encoder.get_weights())
+    assert_close(copy(x, segment_ids=segment_ids), encoder(x, segment_ids=segment_ids), 1e-6)
+    with pytest.raises(ValueError, match=r"`sharing` must be one of 'none', 'layer-wise'"):
+        DietEncoder(2, 3, 11, position_encoding=slopes, sharing="head-wise")
+    with pytest.raises(ValueError, match=r"`rank` has no meaning.*'slopes'"):
+        DietEncoder(2, 3, 11, position_encoding=slopes, rank=5)
+
+
+def test_an_encoding_of_one_s_own_in_a_backbone(tmp_path, slopes):
+    backbone = DietBertBackbone(31, 2, 3, 15, 23, position_encoding=slopes)
+    assert [type(bias) for bias in backbone.encoder.position_biases] == [Slopes, Slopes]
+    inputs = {name: np.ones((2, 5), "int32") for name in backbone.input}
+    backbone.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.position_encoding == "slopes"
+    for name, output in backbone(inputs).items():
+        assert_close(loaded(inputs)[name], output, 1e-6)
+
+
+@pytest.mark.usefixtures("slopes")
+def test_positions_of_one_s_own_at_the_input(rng):
+    def ones(sizes, dtype, name):
+        return keras.layers.Lambda(keras.ops.ones_like, dtype=dtype, name=name)
+
+    register_position_encoding("ones", PositionEncoding(embedding=ones))
+    encoder = make_encoder(rng, position_encoding="ones", segment_encoding="none")
+    x, _ = make_inputs(rng)
+    assert_close(encoder.input_encoding(x), x + 1)
+    assert np.all(np.isfinite(to_numpy(encoder(x))))
+
+
+@pytest.mark.usefixtures("slopes")
+@pytest.mark.parametrize(
+    "name, encoding, message",
+    [
+        ("slopes", PositionEncoding(), "`name` must be a string other than.*'diet_abs'.*'slopes'"),
+        ("t5", PositionEncoding(), "`name` must be a string other than.*'t5'"),
+        (5, PositionEncoding(), "`name` must be a string.*5"),
+        ("own", Slopes, "`encoding` must be a `PositionEncoding`.*Slopes"),
+        ("own", PositionEncoding(bias=Slopes), "`encoding` with a bias.*`sharing_modes`"),
+    ],
+)
+def test_encodings_that_cannot_be_registered(name, encoding, message):
+    with pytest.raises(ValueError, match=message):
+        register_position_encoding(name, encoding)
+    with pytest.raises(ValueError, match="`position_encoding` must be one of"):
+        find_position_encoding("own")
+
+
+# === Arguments ===
 
 
 @pytest.mark.parametrize("position_encoding", ["diet_abs", Slopes(3, name="slopes")], ids=str)
@@ -90,7 +235,7 @@ def test_serialization(position_encoding):
 
 
 BAD_ARGUMENTS = [
-    ({"position_encoding": "t5"}, "`position_encoding`.*'diet_abs'.*'t5'"),
+    ({"position_encoding": "xlnet"}, "`position_encoding`.*'diet_abs'.*'t5'.*'xlnet'"),
     ({"position_encoding": None}, "`position_encoding`.*'diet_abs'.*None"),
     ({"position_encoding": AbsolutePositionBias}, "`position_encoding`.*or a bias layer"),
     ({"sharing": "heads"}, "`sharing`.*'head-wise'.*'heads'"),
@@ -98,7 +243,26 @@ BAD_ARGUMENTS = [
     ({"position_encoding": Slopes(3), "sharing": "head-wise"}, "`sharing`.*'head-wise'"),
     ({"position_encoding": "input", "sharing": "none"}, "`sharing` has no meaning.*'input'"),
     ({"position_encoding": "none", "sharing": "layer-wise"}, "`sharing` has no meaning.*'none'"),
-    ({"position_encoding": "input", "sharing": "none"}, "`sharing` has no meaning.*'input'"),
+    ({"position_encoding": "sinusoidal", "sharing": "none"}, "`sharing` has no meaning.*'sinus"),
+    ({"position_encoding": "shaw", "sharing": "none"}, "`sharing` must be one of 'head-wise'"),
+    ({"position_encoding": "t5", "rank": 5}, "`rank` has no meaning.*'t5'.*rank=5"),
+    ({"position_encoding": "tupe_abs", "rank": 5}, "`rank` has no meaning.*'tupe_abs'.*rank=5"),
+    ({"position_encoding": "shaw", "rank": 5}, "`rank` has no meaning.*'shaw'.*rank=5"),
+    *(
+        (
+            {"position_encoding": name, "projection_dim": 5, "segment_encoding": "none"},
+            f"`projection_dim` has no meaning.*'{name}'.*projection_dim=5",
+        )
+        for name in POSITION_ENCODINGS
+        if name not in PROJECTABLE
+    ),
+    (
+        {"position_encoding": Slopes(3), "projection_dim": 5, "segment_encoding": "none"},
+        "`projection_dim` has no meaning.*bias layer.*projection_dim=5",
+    ),
+    ({"projection_dim": 5}, "`segment_encoding` must be.*projection_dim=5.*'per-head'"),
+    ({"projection_dim": 0}, "`projection_dim` must be a positive integer.*projection_dim=0"),
+    ({"projection_dim": 2.5}, "`projection_dim` must be a positive integer.*=2.5"),
     ({"position_encoding": "diet_rel", "rank": 5}, "`rank` has no meaning.*'diet_rel'.*rank=5"),
     ({"position_encoding": "input", "rank": 5}, "`rank` has no meaning.*'input'.*rank=5"),
     ({"position_encoding": "none", "rank": 5}, "`rank` has no meaning.*'none'.*rank=5"),
@@ -160,6 +324,25 @@ def test_segment_ids_of_another_shape_are_refused(segment_encoding, shape, symbo
     call = encoder.compute_output_spec if symbolic else encoder
     with pytest.raises(ValueError, match=r"`segment_ids` must have the shape"):
         call(x, segment_ids=np.zeros(shape, "int32"))
+
+
+def test_segment_ids_of_encoded_inputs_are_refused():
+    encoder = DietEncoder(1, NUM_HEADS, 11, segment_encoding="input", encode_inputs=False)
+    with pytest.raises(ValueError, match=r"`segment_ids` would be ignored.*encode_inputs=False"):
+        encoder(np.ones((BATCH, LENGTH, HIDDEN), "float32"), np.zeros((BATCH, LENGTH), "int32"))
+
+
+@pytest.mark.parametrize(
+    "arguments, name",
+    [
+        ({"attention_mask": np.ones((BATCH, LENGTH, LENGTH), "bool")}, "attention_mask"),
+        ({"use_causal_mask": True}, "use_causal_mask"),
+    ],
+)
+def test_masks_of_pairs_are_refused_with_projected_keys(arguments, name):
+    encoder = DietEncoder(1, NUM_HEADS, 11, segment_encoding="none", projection_dim=2)
+    with pytest.raises(ValueError, match=f"`{name}` has no meaning"):
+        encoder(np.ones((BATCH, LENGTH, HIDDEN), "float32"), **arguments)
 
 
 class WrongScores(keras.layers.Layer):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_diet.layers import AbsolutePositionBias
+from keras_diet.layers import AbsolutePositionBias, DietEncoder
 from keras_diet.models import DietBertBackbone, DietBertMaskedLM
 from tests import reference
 from tests.helpers import assert_close, to_numpy
@@ -23,6 +23,9 @@ from tests.models.tiny import (
 
 BACKEND = keras.backend.backend()
 POSITION_ENCODINGS = ("diet_abs", "diet_rel", "input", "none")
+MORE_ENCODINGS = ("t5", "tupe_abs", "tupe_rel", "shaw", "sinusoidal", "diet_abs_input")
+# Linformer's attention, with segments that projected keys can have.
+PROJECTION = {"projection_dim": 5, "segment_encoding": "input"}
 SEGMENT_ENCODINGS = ("per-head", "input", "none")
 SHARING = (None, "none", "head-wise", "layer-wise")
 POSITIONS_AND_SHARING = [
@@ -173,6 +176,53 @@ def test_outputs_are_those_of_the_equations(rng, position_encoding, sharing, seg
     assert_same_outputs(backbone(inputs), expected_outputs(backbone, inputs))
 
 
+def expected_outputs_of_layers(backbone, inputs):
+    """The outputs of the layers that the backbone should be made of, by its own layers."""
+    x = to_numpy(backbone.token_embedding(inputs["token_ids"]))
+    if backbone.segment_encoding == "input":
+        embedding = to_numpy(backbone.get_layer("input_encoding").segment_embedding.embeddings)
+        x = x + embedding[inputs["segment_ids"]]
+    length = inputs["token_ids"].shape[1]
+    if backbone.position_encoding in ("input", "diet_abs_input"):
+        positions = backbone.get_layer("input_encoding").position_embedding.position_embeddings
+        x = x + to_numpy(positions)[:length]
+    elif backbone.position_encoding == "sinusoidal":
+        positions = reference.sinusoidal_positions(length, backbone.hidden_dim)
+        x = x + positions.astype("float32")
+    x = backbone.embeddings_layer_norm(x)
+    arguments = {**backbone.encoder.get_config(), "encode_inputs": True}
+    if backbone.segment_encoding == "input":
+        arguments["segment_encoding"] = "none"
+    at_input = {"input": "none", "sinusoidal": "none", "diet_abs_input": "diet_abs"}
+    name = arguments["position_encoding"]
+    encoder = DietEncoder.from_config({**arguments, "position_encoding": at_input.get(name, name)})
+    encoder.build(x.shape)
+    encoder.set_weights(backbone.encoder.get_weights())
+    segment_ids = inputs["segment_ids"] if backbone.segment_encoding == "per-head" else None
+    x = encoder(x, segment_ids=segment_ids, padding_mask=inputs["padding_mask"])
+    return {"sequence_output": x, "pooled_output": backbone.pooled_dense(x[:, 0])}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *({"position_encoding": name} for name in MORE_ENCODINGS),
+        {"position_encoding": "tupe_rel", "segment_encoding": "input"},
+        {"position_encoding": "sinusoidal", "segment_encoding": "input"},
+        {"position_encoding": "diet_abs", **PROJECTION},
+        {"position_encoding": "diet_abs_input", "sharing": "none", **PROJECTION},
+        {"position_encoding": "input", **PROJECTION},
+        {"position_encoding": "none", **PROJECTION},
+    ],
+    ids=lambda arguments: "-".join(map(str, arguments.values())),
+)
+def test_outputs_are_those_of_the_layers(rng, arguments):
+    """Whose equations their own tests compare with the reference."""
+    backbone = randomize_weights(tiny_backbone(**arguments))
+    inputs = random_inputs(rng)
+    assert_same_outputs(backbone(inputs), expected_outputs_of_layers(backbone, inputs))
+
+
 @pytest.mark.parametrize("length", [1, SIZES["max_sequence_length"]])
 @pytest.mark.parametrize("position_encoding", POSITION_ENCODINGS)
 def test_lengths_up_to_the_maximum(rng, position_encoding, length):
@@ -307,11 +357,21 @@ def test_dropout_is_active_in_training_only(rng):
 # === Behaviour ===
 
 
-@pytest.mark.parametrize("segment_encoding", SEGMENT_ENCODINGS)
-@pytest.mark.parametrize("position_encoding", POSITION_ENCODINGS)
-def test_padded_tokens_change_no_valid_output(rng, position_encoding, segment_encoding):
-    backbone = tiny_backbone(position_encoding=position_encoding, segment_encoding=segment_encoding)
-    randomize_weights(backbone)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(
+            {"position_encoding": name, "segment_encoding": segments}
+            for name in POSITION_ENCODINGS
+            for segments in SEGMENT_ENCODINGS
+        ),
+        *({"position_encoding": name} for name in MORE_ENCODINGS),
+        *({"position_encoding": name, **PROJECTION} for name in ("diet_abs", "sinusoidal")),
+    ],
+    ids=lambda arguments: "-".join(map(str, arguments.values())),
+)
+def test_padded_tokens_change_no_valid_output(rng, arguments):
+    backbone = randomize_weights(tiny_backbone(**arguments))
     inputs = random_inputs(rng)
     outputs = backbone(inputs)
     valid = inputs["padding_mask"].astype("bool")
@@ -358,7 +418,7 @@ def test_when_segments_matter(rng, segment_encoding):
         assert changed == 0.0 if segment_encoding == "none" else changed > 0.1
 
 
-@pytest.mark.parametrize("position_encoding", POSITION_ENCODINGS)
+@pytest.mark.parametrize("position_encoding", [*POSITION_ENCODINGS, *MORE_ENCODINGS])
 def test_only_positions_tell_the_order_of_tokens(rng, position_encoding):
     backbone = randomize_weights(
         tiny_backbone(position_encoding=position_encoding, segment_encoding="none")
@@ -372,6 +432,18 @@ def test_only_positions_tell_the_order_of_tokens(rng, position_encoding):
         - to_numpy(backbone(inputs)["sequence_output"])[:, order]
     ).max()
     assert change < 1e-5 if position_encoding == "none" else change > 0.1
+
+
+def test_projected_keys_have_an_order(rng):
+    """Without any encoding Linformer knows the positions of keys, by its projections."""
+    backbone = tiny_backbone(position_encoding="none", segment_encoding="none", projection_dim=5)
+    inputs = random_inputs(rng)
+    inputs["padding_mask"][:] = 1
+    outputs = [
+        to_numpy(randomize_weights(backbone)({**inputs, "token_ids": tokens})["sequence_output"])
+        for tokens in (inputs["token_ids"], inputs["token_ids"][:, ::-1])
+    ]
+    assert np.abs(outputs[0] - outputs[1][:, ::-1]).max() > 0.1
 
 
 def test_relative_positions_do_not_see_where_a_text_begins(rng):
@@ -391,7 +463,7 @@ def test_relative_positions_do_not_see_where_a_text_begins(rng):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "mixed_float16"])
-@pytest.mark.parametrize("encoding", ["diet_abs", "diet_rel", "input"])
+@pytest.mark.parametrize("encoding", ["diet_abs", "diet_rel", "input", "tupe_rel", "shaw"])
 def test_dtype_reaches_every_sublayer(rng, encoding, dtype):
     segment_encoding = "input" if encoding == "input" else "per-head"
     backbone = tiny_backbone(
@@ -439,6 +511,7 @@ NOT_DEFAULT = {
     "rank": 7,
     "sharing": "head-wise",
     "segment_encoding": "input",
+    "projection_dim": 5,
     "dtype": "mixed_bfloat16",
     "name": "reader",
     "trainable": False,
@@ -446,7 +519,11 @@ NOT_DEFAULT = {
 
 
 @pytest.mark.parametrize(
-    "arguments", [NOT_DEFAULT, {**NOT_DEFAULT, "position_encoding": "diet_rel", "rank": None}]
+    "arguments",
+    [
+        NOT_DEFAULT,
+        {**NOT_DEFAULT, "position_encoding": "diet_rel", "rank": None, "projection_dim": None},
+    ],
 )
 def test_every_argument_survives_the_configuration(arguments):
     assert set(arguments) == set(inspect.signature(DietBertBackbone).parameters)
@@ -482,6 +559,9 @@ def test_a_users_own_bias_layer_survives_the_configuration(rng, sharing):
     [
         {"position_encoding": "diet_abs", "rank": 7, "sharing": "head-wise"},
         {"position_encoding": "input", "segment_encoding": "input"},
+        {"position_encoding": "tupe_rel"},
+        {"position_encoding": "shaw"},
+        {"position_encoding": "sinusoidal", **PROJECTION},
         {"position_encoding": SlopedDistance},
         {"position_encoding": SlopedDistance, "sharing": "none"},
     ],
@@ -523,7 +603,7 @@ def masked_lm_with_too_long_data(rng, position_encoding):
 
 
 @pytest.mark.parametrize("call", ["eager", "predict", "fit"])
-@pytest.mark.parametrize("position_encoding", POSITION_ENCODINGS)
+@pytest.mark.parametrize("position_encoding", [*POSITION_ENCODINGS, "shaw"])
 def test_sequences_that_are_too_long_are_refused(rng, position_encoding, call):
     masked_lm, (inputs, labels, weights) = masked_lm_with_too_long_data(rng, position_encoding)
     calls = {
@@ -536,7 +616,7 @@ def test_sequences_that_are_too_long_are_refused(rng, position_encoding, call):
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="lengths are always known elsewhere")
-@pytest.mark.parametrize("position_encoding", POSITION_ENCODINGS)
+@pytest.mark.parametrize("position_encoding", [*POSITION_ENCODINGS, *MORE_ENCODINGS])
 def test_sequences_that_are_too_long_are_refused_in_a_dynamic_graph(rng, position_encoding):
     """Where the length is unknown while tracing, the graph checks it."""
     import tensorflow as tf
@@ -603,6 +683,10 @@ def test_ranks_that_are_not_positive_integers_are_refused(value):
         ({"position_encoding": "diet_rel", "rank": 8}, "`rank` has no meaning.*'diet_rel'.*rank=8"),
         ({"position_encoding": "input", "sharing": "none"}, "`sharing` has no meaning.*'input'"),
         ({"position_encoding": "none", "sharing": "layer-wise"}, "`sharing` has no.*'none'"),
+        ({"position_encoding": "shaw", "sharing": "none"}, "`sharing` must be.*'head-wise'"),
+        ({"projection_dim": 5}, "`segment_encoding` must be.*projection_dim=5"),
+        ({**PROJECTION, "projection_dim": 0}, "`projection_dim` must be a positive.*=0"),
+        ({**PROJECTION, "position_encoding": "t5"}, "`projection_dim` has no meaning.*'t5'"),
     ],
 )
 def test_other_bad_arguments_are_refused(arguments, message):

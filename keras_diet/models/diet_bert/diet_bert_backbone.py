@@ -121,7 +121,9 @@ class DietBertBackbone(Backbone):
         validation.positive_int("hidden_dim", hidden_dim)
         validation.positive_int("max_sequence_length", max_sequence_length)
         validation.divisible_heads(hidden_dim, num_heads)
-        sizes = EncoderSizes(num_layers, num_heads, hidden_dim, max_sequence_length)
+        sizes = EncoderSizes(
+            num_layers, num_heads, hidden_dim, max_sequence_length, rank, projection_dim
+        )
         segments_at_input = segment_encoding == "input"
 
         # === Layers ===
