@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -93,10 +94,13 @@ def measure_time(length, options):
 
 
 def peak_memory():
-    # Linux counts in KiB, macOS in bytes.
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
-        2**20 if platform.system() == "Darwin" else 2**10
-    )
+    """Return the peak memory of this process, in MiB."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # `ru_maxrss` of a new process on Linux starts with the peak of its parent.
+        (line,) = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
+        return int(line.split()[1]) / 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def measure_memory(kind, length, step):

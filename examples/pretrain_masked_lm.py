@@ -146,6 +146,7 @@ def parse_arguments(argv=None):
         "--overwrite", action="store_true", help="start anew although the output folder is in use"
     )
     arguments = parser.parse_args(argv)
+    check_meanings(parser, arguments)
     if arguments.validation_interval is None:
         arguments.validation_interval = arguments.steps // (1 if arguments.steps % 4 else 4)
     if arguments.steps % arguments.validation_interval:
@@ -153,6 +154,20 @@ def parse_arguments(argv=None):
     if arguments.validation_text and not arguments.text:
         parser.error("--validation-text needs --text: the embedded text has held-out documents")
     return arguments
+
+
+def check_meanings(parser, arguments):
+    """Refuse options that none of the encodings would take."""
+    encodings = [layers.POSITION_ENCODINGS[name] for name in arguments.position_encoding]
+    taken = {
+        "rank": any(encoding.has_rank for encoding in encodings),
+        "sharing": any(arguments.sharing in encoding.sharing_modes for encoding in encodings),
+        "projection_dim": any(encoding.allows_projection for encoding in encodings),
+    }
+    for name, is_taken in taken.items():
+        if getattr(arguments, name) is not None and not is_taken:
+            option = "--" + name.replace("_", "-")
+            parser.error(f"{option} has no meaning with {', '.join(arguments.position_encoding)}")
 
 
 def prepare_output_dir(arguments):
@@ -372,9 +387,11 @@ def run(arguments, position_encoding, tokenizer, sequences, validation_sequences
     keras.utils.set_random_seed(arguments.seed)
     masked_lm = build_model(arguments, position_encoding, tokenizer)
     print(f"{masked_lm.count_params():,} parameters, {len(sequences):,} sequences")
+    names = ("rank", "sharing", "segment_encoding", "projection_dim")
+    print(", ".join(f"{name}={getattr(masked_lm.backbone, name)}" for name in names))
     loss = train(masked_lm, tokenizer, sequences, validation_sequences, arguments, folder)
     save_preset(masked_lm, tokenizer, arguments, folder / "preset")
-    if layers.POSITION_ENCODINGS[position_encoding].scores_positions:
+    if position_encoding not in ("none", "shaw"):
         scores = analysis.position_scores(masked_lm.backbone)
         analysis.plot_scores(scores).savefig(folder / "position_scores.png")
     print("Masked words of held-out sentences, from the reloaded preset:")

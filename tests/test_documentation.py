@@ -26,6 +26,7 @@ def python_blocks(text):
 def run(code):
     names = {"np": np, "keras": keras, "keras_hub": keras_hub, "keras_diet": keras_diet}
     exec(compile(code, "<documentation>", "exec"), names)
+    return names
 
 
 @pytest.fixture(autouse=True)
@@ -71,3 +72,9 @@ def test_docstring_names_every_argument(public):
 
 def test_public_names_are_all_that_a_package_shows():
     assert set(keras_diet.__all__) >= {"layers", "models", "pretraining", "analysis", "__version__"}
+
+
+def test_tables_have_the_rows_of_the_paper():
+    page = ROOT / "docs" / "tables.md"
+    names = run("\n".join(python_blocks(page.read_text(encoding="utf-8"))))
+    assert [len(table) for table in names["TABLES"]] == [9, 9, 15, 6, 7, 7]

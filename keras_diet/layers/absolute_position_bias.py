@@ -6,6 +6,7 @@ from keras import ops
 from keras_diet import validation
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position_bias import PositionBias
+from keras_diet.layers.position_encoding import PositionEncoding
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -124,3 +125,18 @@ class AbsolutePositionBias(PositionBias):
     def get_config(self):
         """Return the constructor's arguments."""
         return {**super().get_config(), "rank": self.rank}
+
+
+def _bias(sizes, **kwargs):
+    rank = sizes.head_dim if sizes.rank is None else sizes.rank
+    return AbsolutePositionBias(
+        sizes.num_heads, sizes.max_length, rank, key_length=sizes.projection_dim, **kwargs
+    )
+
+
+DIET_ABS = PositionEncoding(
+    _bias,
+    sharing_modes=("layer-wise", "none", "head-wise"),
+    has_rank=True,
+    allows_projection=True,
+)

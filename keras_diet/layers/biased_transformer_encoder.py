@@ -26,8 +26,8 @@ class BiasedTransformerEncoder(keras.layers.Layer):
     Args:
         intermediate_dim: int. Width of the feed-forward network.
         num_heads: int. Number of attention heads; must divide the hidden size.
-        dropout: float. Dropout rate of attention probabilities and of both sublayers' outputs.
-            Defaults to `0.0`.
+        dropout: float. Dropout rate of both sublayers' outputs, and of the attention probabilities
+            unless `self_attention` is given. Defaults to `0.0`.
         activation: Activation of the feed-forward network. Defaults to `"gelu"`.
         layer_norm_epsilon: float. Defaults to `1e-12`, as in BERT.
         kernel_initializer: Defaults to `"glorot_uniform"`.
@@ -53,7 +53,8 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         `(B, num_heads, T, T)`.
 
     Raises:
-        ValueError: If `num_heads` does not divide the hidden size.
+        ValueError: If `num_heads` does not divide the hidden size, or is not that of
+            `self_attention`.
 
     Example:
 
@@ -93,6 +94,11 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         self.normalize_first = normalize_first
         self.self_attention = self_attention
         self._makes_attention = self_attention is None
+        if getattr(self_attention, "num_heads", num_heads) != num_heads:
+            raise ValueError(
+                "`num_heads` must be that of `self_attention`. Received: "
+                f"num_heads={num_heads}, self_attention.num_heads={self_attention.num_heads}"
+            )
         self.supports_masking = True
 
     def build(self, inputs_shape):

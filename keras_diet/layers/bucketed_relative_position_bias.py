@@ -7,6 +7,7 @@ from keras import ops
 from keras_diet import validation
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position_bias import PositionBias
+from keras_diet.layers.position_encoding import PositionEncoding
 from keras_diet.layers.relative_shift import scores_of_distances
 
 
@@ -151,3 +152,11 @@ def _buckets(num_buckets, max_distance, bidirectional):
     bucket = np.where(distance < num_exact, distance, logarithmic)
     after = bucket[1:] + one_way if bidirectional else np.zeros(max_distance)
     return np.concatenate([bucket[::-1], after]).astype("int32")
+
+
+T5 = PositionEncoding(
+    lambda sizes, **kwargs: BucketedRelativePositionBias(
+        sizes.num_heads, max_length=sizes.max_length, **kwargs
+    ),
+    sharing_modes=("layer-wise", "none", "head-wise"),
+)

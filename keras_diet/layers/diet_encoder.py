@@ -11,6 +11,7 @@ from keras_diet.layers.input_encoding import make_input_encoding
 from keras_diet.layers.position_encoding import (
     EncoderSizes,
     deserialize_position_encoding,
+    make_biases,
     serialize_position_encoding,
 )
 from keras_diet.layers.position_encodings import find_position_encoding
@@ -28,8 +29,9 @@ class DietEncoder(keras.layers.Layer):
         A_ij = (x_i W_Q) . (x_j W_K) / sqrt(d_h) + B_ij + E_S[S(i), S(j)]
 
     with `B` the positional scores and `E_S` the segment scores (equation 2 of the paper), which
-    every layer and head has of its own. `sharing` says which layers and heads have the same
-    position parameters. A bias that all layers share is computed once in a forward pass.
+    every layer and head has of its own. TUPE scales by `1 / sqrt(2 d_h)`; Shaw adds vectors to keys
+    and values instead of `B`. `sharing` says which layers and heads have the same position
+    parameters. A bias that all layers share is computed once in a forward pass.
 
     | `position_encoding` | what it does | `sharing`, default first |
     |---|---|---|
@@ -55,8 +57,8 @@ class DietEncoder(keras.layers.Layer):
             a bias layer: any `keras.layers.Layer` that is called with the hidden states
             `(B, T, hidden_dim)` and returns scores broadcastable to `(B, num_heads, T, T)`.
             Defaults to `"diet_abs"`.
-        rank: int or `None`. Rank `d_p` of `P_Q P_K^T`, with `"diet_abs"` only. Defaults to
-            `None`, which means the head size.
+        rank: int or `None`. Rank `d_p` of `P_Q P_K^T`, with `"diet_abs"` and `"diet_abs_input"`.
+            Defaults to `None`, which means the head size.
         sharing: `"none"` (every layer and head has its own parameters), `"head-wise"` (one set
             for all heads of a layer), `"layer-wise"` (one set per head, shared by all layers),
             or `None` for the default in the table. A bias layer is shared by all layers, or copied
@@ -73,8 +75,8 @@ class DietEncoder(keras.layers.Layer):
         normalize_first: bool. Pre-norm blocks and a final layer normalization, instead of
             post-norm blocks. Defaults to `False`.
         projection_dim: int or `None`. Number of keys and values after Linformer's projection, with
-            `"diet_abs"`, `"input"`, `"sinusoidal"` and `"none"`; segments are then at the input or
-            left out. Defaults to `None`: no projection.
+            `"diet_abs"`, `"diet_abs_input"`, `"input"`, `"sinusoidal"` and `"none"`; segments are
+            then at the input or left out. Defaults to `None`: no projection.
         encode_inputs: bool. Whether positions and segments that belong to the inputs are added
             here. `False` where the model has added them before, as BERT does. Defaults to `True`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
@@ -188,8 +190,8 @@ class DietEncoder(keras.layers.Layer):
                 self.num_segments if segments_at_input else None,
                 dtype=self.dtype_policy,
             )
-        self.position_biases = self._encoding.make_biases(
-            sizes, self.sharing, dtype=self.dtype_policy
+        self.position_biases = make_biases(
+            self._encoding, sizes, self.sharing, dtype=self.dtype_policy
         )
         self.segment_biases = self._make_segment_biases()
         self.transformer_layers = [self._make_block(i, sizes) for i in range(self.num_layers)]
@@ -249,7 +251,7 @@ class DietEncoder(keras.layers.Layer):
         use_causal_mask=False,
         return_attention_scores=False,
     ):
-        self._check_call(inputs, segment_ids)
+        self._check_call(inputs, segment_ids, attention_mask, use_causal_mask)
         keras_mask = get_keras_mask(inputs)
         padding_mask = keras_mask if padding_mask is None else padding_mask
         # It is in `padding_mask` now; attention would take it from the inputs as well.
@@ -308,7 +310,13 @@ class DietEncoder(keras.layers.Layer):
         key_length = length if self.projection_dim is None else self.projection_dim
         return (batch_size, self.num_heads, length, key_length)
 
-    def _check_call(self, inputs, segment_ids):
+    def _check_call(self, inputs, segment_ids, attention_mask, use_causal_mask):
+        if self.projection_dim is not None and (attention_mask is not None or use_causal_mask):
+            name = "use_causal_mask" if attention_mask is None else "attention_mask"
+            raise ValueError(
+                f"`{name}` has no meaning with projection_dim={self.projection_dim}: projected "
+                "keys are no tokens. Exclude padding by `padding_mask`."
+            )
         if segment_ids is not None and self.segment_encoding == "none":
             raise ValueError(
                 "`segment_ids` would be ignored with segment_encoding='none'. Leave them out, or "
@@ -342,7 +350,7 @@ class DietEncoder(keras.layers.Layer):
         return_attention_scores=False,
     ):
         """Return the symbolic output, and the symbolic scores if they are asked for."""
-        self._check_call(inputs, segment_ids)
+        self._check_call(inputs, segment_ids, attention_mask, use_causal_mask)
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output

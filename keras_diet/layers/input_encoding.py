@@ -2,10 +2,11 @@
 
 import keras
 from keras import ops
-from keras_hub.layers import PositionEmbedding
+from keras_hub.layers import PositionEmbedding, SinePositionEncoding
 
 from keras_diet import validation
-from keras_diet.layers.initializers import embedding_initializer, fresh
+from keras_diet.layers.initializers import bert_initializer, embedding_initializer, fresh
+from keras_diet.layers.position_encoding import PositionEncoding
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -164,3 +165,17 @@ def make_input_encoding(encoding, sizes, num_segments, dtype):
         dtype=dtype,
         name="input_encoding",
     )
+
+
+def _sinusoidal(sizes, dtype, name):
+    # In bfloat16 neighbouring positions beyond 256 would be the same.
+    return SinePositionEncoding(dtype="float32", name=name)
+
+
+INPUT = PositionEncoding(
+    embedding=lambda sizes, **kwargs: PositionEmbedding(
+        sizes.max_length, initializer=bert_initializer(), **kwargs
+    ),
+    allows_projection=True,
+)
+SINUSOIDAL = PositionEncoding(embedding=_sinusoidal, allows_projection=True)

@@ -1,6 +1,7 @@
 """What an encoder has to know of a position encoding, and how it makes layers of it."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 
 import keras
@@ -8,6 +9,8 @@ import keras
 from keras_diet import validation
 from keras_diet.layers.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.linformer_multi_head_attention import LinformerMultiHeadAttention
+
+SHARING_MODES = ("none", "head-wise", "layer-wise")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,9 +74,16 @@ class PositionEncoding:
         attention: `attention(sizes, dropout, kernel_initializer, bias_initializer, dtype, name)`
             returns the attention layer of a block. Defaults to `BiasedMultiHeadAttention`, or
             Linformer's where there is a `projection_dim`.
-        sharing_modes: The values of `sharing` that have a meaning, the default first.
+        sharing_modes: The values of `sharing` that have a meaning, the default first: some of
+            `"none"`, `"head-wise"` and `"layer-wise"` with a `bias`, which is made once for all
+            layers with `"layer-wise"` and given `share_heads=True` with `"head-wise"`; without a
+            bias, at most the one that says how the attention layers share by themselves.
         has_rank: Whether `rank` has a meaning.
         allows_projection: Whether Linformer's `projection_dim` has a meaning.
+
+    Raises:
+        ValueError: If `sharing_modes` is no tuple of those names, empty with a `bias`, or has
+            several without.
 
     Example:
 
@@ -100,63 +110,72 @@ class PositionEncoding:
     has_rank: bool = False
     allows_projection: bool = False
 
-    @property
-    def scores_positions(self):
-        """Whether positions have scores of their own, apart from tokens."""
-        return self.bias is not None or self.embedding is not None
+    def __post_init__(self):
+        """Refuse sharing modes that nothing would come of."""
+        modes = self.sharing_modes
+        known = isinstance(modes, tuple) and all(mode in SHARING_MODES for mode in modes)
+        if not known or not (modes if self.bias is not None else len(modes) <= 1):
+            raise ValueError(
+                f"`sharing_modes` must be a tuple of some of {SHARING_MODES}, at least one with a "
+                f"`bias` and at most one without. Received: sharing_modes={modes!r}"
+            )
 
-    def check(self, name, rank, sharing, projection_dim):
-        """Raise a `ValueError` for arguments that have no meaning with this encoding.
 
-        Args:
-            name: How messages call the encoding.
-            rank: The user's argument, and so are the others.
-            sharing: `None`, or one of `sharing_modes`.
-            projection_dim: `None`, or a number of projected keys.
-        """
-        if sharing is not None:
-            self._check_meaning(bool(self.sharing_modes), "sharing", sharing, name)
-            validation.choice("sharing", sharing, self.sharing_modes)
-        if rank is not None:
-            self._check_meaning(self.has_rank, "rank", rank, name)
-            validation.positive_int("rank", rank)
-        if projection_dim is not None:
-            self._check_meaning(self.allows_projection, "projection_dim", projection_dim, name)
-            validation.positive_int("projection_dim", projection_dim)
+def check_arguments(encoding, name, rank, sharing, projection_dim):
+    """Raise a `ValueError` for arguments of an encoder that have no meaning with its encoding.
 
-    @staticmethod
-    def _check_meaning(has_meaning, argument, value, name):
+    Args:
+        encoding: `PositionEncoding`.
+        name: How messages call the encoding.
+        rank: The encoder's argument, and so are the others.
+        sharing: `None`, or one of `sharing_modes`.
+        projection_dim: `None`, or a number of projected keys.
+    """
+
+    def check_meaning(has_meaning, argument, value):
         if not has_meaning:
             raise ValueError(
                 f"`{argument}` has no meaning with position_encoding={name} and must be left at "
                 f"`None`. Received: {argument}={value!r}"
             )
 
-    def make_biases(self, sizes, sharing, dtype):
-        """Return the bias layers of an encoder: none, one for all its layers, or one for each."""
-        if self.bias is None:
-            return []
-        sharing = sharing or self.sharing_modes[0]
-        arguments = {"share_heads": sharing == "head-wise", "dtype": dtype}
-        if sharing == "layer-wise":
-            return [self.bias(sizes, name="position_bias", **arguments)]
-        return [
-            self.bias(sizes, name=f"position_bias_{i}", **arguments)
-            for i in range(sizes.num_layers)
-        ]
+    if sharing is not None:
+        check_meaning(encoding.sharing_modes, "sharing", sharing)
+        validation.choice("sharing", sharing, encoding.sharing_modes)
+    if rank is not None:
+        check_meaning(encoding.has_rank, "rank", rank)
+        validation.positive_int("rank", rank)
+    if projection_dim is not None:
+        check_meaning(encoding.allows_projection, "projection_dim", projection_dim)
+        validation.positive_int("projection_dim", projection_dim)
+
+
+def make_biases(encoding, sizes, sharing, dtype):
+    """Return the bias layers of an encoder: none, one for all its layers, or one for each."""
+    if encoding.bias is None:
+        return []
+    sharing = sharing or encoding.sharing_modes[0]
+    arguments = {"share_heads": sharing == "head-wise", "dtype": dtype}
+    if sharing == "layer-wise":
+        return [encoding.bias(sizes, name="position_bias", **arguments)]
+    return [
+        encoding.bias(sizes, name=f"position_bias_{i}", **arguments)
+        for i in range(sizes.num_layers)
+    ]
 
 
 def encoding_of_layer(layer):
-    """Return the `PositionEncoding` of a bias layer of the user's own.
+    """Return the `PositionEncoding` of a bias layer of the user's own, which keeps its dtype.
 
     The first layer of an encoder gets the user's object itself, the others copies of it.
     """
+    numbers = itertools.count()
 
-    def bias(sizes, share_heads, dtype, name):
-        index = name.removeprefix("position_bias").removeprefix("_")
-        if index in ("", "0"):
+    def bias(sizes, **kwargs):
+        number = next(numbers)
+        if number == 0:
             return layer
-        return layer.from_config({**layer.get_config(), "name": f"{layer.name}_{index}"})
+        return layer.from_config({**layer.get_config(), "name": f"{layer.name}_{number}"})
 
     return PositionEncoding(bias, sharing_modes=("layer-wise", "none"))
 

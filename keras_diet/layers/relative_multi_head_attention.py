@@ -6,6 +6,7 @@ from keras import ops
 from keras_diet import validation
 from keras_diet.layers import initializers
 from keras_diet.layers.biased_multi_head_attention import BiasedMultiHeadAttention
+from keras_diet.layers.position_encoding import PositionEncoding
 from keras_diet.layers.relative_shift import distances_to_keys, keys_to_distances
 
 
@@ -45,8 +46,9 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         As `BiasedMultiHeadAttention`.
 
     Raises:
-        ValueError: If `max_distance` is not a positive integer, `attention_axes` is given, or the
-            inputs do not have one sequence axis; otherwise as `BiasedMultiHeadAttention`.
+        ValueError: If `max_distance` is not a positive integer, `attention_axes` is given,
+            `flash_attention` is asked for with value embeddings, or the inputs do not have one
+            sequence axis; otherwise as `BiasedMultiHeadAttention`.
 
     Example:
 
@@ -73,6 +75,14 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
     ):
         super().__init__(num_heads, key_dim, **kwargs)
         validation.without_attention_axes(self)
+        if use_value_embedding:
+            if kwargs.get("flash_attention"):
+                raise ValueError(
+                    "Flash attention knows no value embeddings: leave `flash_attention` out, or "
+                    "pass `use_value_embedding=False`. Received: flash_attention=True"
+                )
+            # Nor does Keras's global setting mean this layer.
+            self._flash_attention = False
         self.max_distance = validation.positive_int("max_distance", max_distance)
         self.use_value_embedding = bool(use_value_embedding)
         self.embedding_initializer = initializers.embedding_initializer(embedding_initializer)
@@ -167,3 +177,14 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
             }
         )
         return config
+
+
+# The paper's parameter counts (Table 6) come out with it, although its sequences are shorter.
+_MAX_DISTANCE = 1024
+
+SHAW = PositionEncoding(
+    attention=lambda sizes, **kwargs: RelativeMultiHeadAttention(
+        sizes.num_heads, sizes.head_dim, _MAX_DISTANCE, **kwargs
+    ),
+    sharing_modes=("head-wise",),
+)

@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position_bias import PositionBias
+from keras_diet.layers.position_encoding import PositionEncoding
 from keras_diet.layers.relative_shift import scores_of_distances
 
 
@@ -86,3 +87,9 @@ class RelativePositionBias(PositionBias):
         config = super().get_config()
         del config["key_length"]
         return config
+
+
+DIET_REL = PositionEncoding(
+    lambda sizes, **kwargs: RelativePositionBias(sizes.num_heads, sizes.max_length, **kwargs),
+    sharing_modes=("none", "head-wise", "layer-wise"),
+)

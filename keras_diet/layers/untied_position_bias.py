@@ -4,9 +4,11 @@ import keras
 from keras import ops
 
 from keras_diet import validation
+from keras_diet.layers.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.bucketed_relative_position_bias import BucketedRelativePositionBias
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position_bias import PositionBias
+from keras_diet.layers.position_encoding import PositionEncoding
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -37,9 +39,10 @@ class UntiedPositionBias(PositionBias):
         relative: bool. Whether to add the scalars of `BucketedRelativePositionBias`. Defaults to
             `False`.
         untie_cls: bool. Whether to reset the scores of the first token. Defaults to `True`.
-        num_buckets: int. Bins of the distances, with `relative`. Defaults to `32`.
-        max_distance: int. Distance in tokens from which on all keys share a bin, with `relative`.
-            Defaults to `128`.
+        num_buckets: int or `None`. Bins of the distances, with `relative` only. Defaults to `None`,
+            which means 32.
+        max_distance: int or `None`. Distance in tokens from which on all keys share a bin, with
+            `relative` only. Defaults to `None`, which means 128.
         share_heads: bool. Whether all heads use the same projections and scalars. Defaults to
             `False`.
         layer_norm_epsilon: float. Defaults to `1e-12`, as in BERT.
@@ -56,7 +59,8 @@ class UntiedPositionBias(PositionBias):
         Scores of shape `(1, num_heads, T, S)`.
 
     Raises:
-        ValueError: If a size is not a positive integer or a sequence is too long.
+        ValueError: If a size is not a positive integer, bins are given without `relative`, or a
+            sequence is too long.
 
     Example:
 
@@ -82,8 +86,8 @@ class UntiedPositionBias(PositionBias):
         position_dim,
         relative=False,
         untie_cls=True,
-        num_buckets=32,
-        max_distance=128,
+        num_buckets=None,
+        max_distance=None,
         share_heads=False,
         layer_norm_epsilon=1e-12,
         initializer=None,
@@ -103,7 +107,14 @@ class UntiedPositionBias(PositionBias):
         self.untie_cls = bool(untie_cls)
         self.num_buckets = num_buckets
         self.max_distance = max_distance
-        self.layer_norm_epsilon = layer_norm_epsilon
+        self.layer_norm_epsilon = validation.positive_number(
+            "layer_norm_epsilon", layer_norm_epsilon
+        )
+        if not self.relative and (num_buckets, max_distance) != (None, None):
+            raise ValueError(
+                "`num_buckets` and `max_distance` have no meaning without `relative=True`. "
+                f"Received: num_buckets={num_buckets}, max_distance={max_distance}"
+            )
         self.position_layer_norm = keras.layers.LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="position_layer_norm"
         )
@@ -111,8 +122,8 @@ class UntiedPositionBias(PositionBias):
         if self.relative:
             self.relative_bias = BucketedRelativePositionBias(
                 num_heads,
-                num_buckets,
-                max_distance,
+                32 if num_buckets is None else num_buckets,
+                128 if max_distance is None else max_distance,
                 share_heads=share_heads,
                 max_length=max_length,
                 initializer=fresh(self.initializer),
@@ -183,3 +194,27 @@ class UntiedPositionBias(PositionBias):
             }
         )
         return config
+
+
+def _encoding(relative):
+    def bias(sizes, **kwargs):
+        return UntiedPositionBias(
+            sizes.num_heads,
+            sizes.head_dim,
+            sizes.max_length,
+            position_dim=sizes.hidden_dim,
+            relative=relative,
+            **kwargs,
+        )
+
+    def attention(sizes, **kwargs):
+        scale = (2 * sizes.head_dim) ** -0.5
+        return BiasedMultiHeadAttention(sizes.num_heads, sizes.head_dim, scale=scale, **kwargs)
+
+    return PositionEncoding(
+        bias, attention=attention, sharing_modes=("layer-wise", "none", "head-wise")
+    )
+
+
+TUPE_ABS = _encoding(relative=False)
+TUPE_REL = _encoding(relative=True)

@@ -59,7 +59,8 @@ def masked_lm_dataset(
         token_ids: Integer array of shape `(N, L)`: packed sequences, e.g. the memory map that
             `pack_text_files` returns. It is read row by row, when needed.
         tokenizer: A `keras_hub.models.BertTokenizer` or one like it: `vocabulary_size()`,
-            `mask_token_id`, `sep_token_id`, `pad_token_id` and `special_token_ids` are read.
+            `mask_token_id`, `pad_token_id` and `special_token_ids` are read, and `sep_token_id`
+            with several segments.
         batch_size: int. Sequences in a batch. The paper uses 4096.
         shuffle: bool. Whether to shuffle all sequences, anew in each epoch. Defaults to `True`.
         repeat: bool. Whether to go on without end. Defaults to `False`.
@@ -102,7 +103,8 @@ def masked_lm_dataset(
      - [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.1
      - [Grain](https://google-grain.readthedocs.io)
     """
-    _check_sequences(token_ids, tokenizer)
+    validation.positive_int("num_segments", num_segments)
+    _check_sequences(token_ids, tokenizer, needs_separator=num_segments > 1)
     _check_seed(seed)
     check_rates(mask_selection_rate, mask_token_rate, random_token_rate)
     if mask_selection_length is not None:
@@ -122,15 +124,12 @@ def masked_lm_dataset(
     def make_batch(indices, generator):
         sequences = token_ids[indices]
         features, labels, sample_weight = mask(sequences, generator)
-        features["segment_ids"] = segments(sequences)
+        if num_segments > 1:
+            features["segment_ids"] = number_segments(
+                sequences, tokenizer.sep_token_id, tokenizer.pad_token_id, num_segments
+            )
         return features, labels, sample_weight
 
-    segments = functools.partial(
-        number_segments,
-        sep_token_id=tokenizer.sep_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        num_segments=validation.positive_int("num_segments", num_segments),
-    )
     rows = grain.MapDataset.range(len(token_ids)).seed(seed)
     rows = rows.shuffle() if shuffle else rows
     # Batches of row numbers, since reading and masking a batch at once is many times faster.
@@ -199,14 +198,15 @@ def as_tf_dataset(dataset):
     return tf_dataset.prefetch(tf.data.AUTOTUNE)
 
 
-def _check_sequences(token_ids, tokenizer):
+def _check_sequences(token_ids, tokenizer, needs_separator):
     shape, dtype = getattr(token_ids, "shape", ()), getattr(token_ids, "dtype", None)
     if not isinstance(token_ids, np.ndarray) or len(shape) != 2 or dtype.kind not in "iu":
         raise ValueError(
             "`token_ids` must be a NumPy array of integers of shape (N, L). "
             f"Received: shape={shape}, dtype={dtype}, type={type(token_ids)}"
         )
-    for name in ("mask_token_id", "sep_token_id", "pad_token_id", "special_token_ids"):
+    names = ["mask_token_id", "pad_token_id", "special_token_ids"]
+    for name in names + ["sep_token_id"] * needs_separator:
         if getattr(tokenizer, name, None) is None:
             raise ValueError(f"`tokenizer` must have `{name}`. Received: tokenizer={tokenizer!r}")
     checked_token_ids(token_ids[:_ROWS_TO_CHECK], tokenizer.vocabulary_size())

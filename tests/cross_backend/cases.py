@@ -63,7 +63,16 @@ _DIET_GRADIENTS = tuple(
 )
 GRADIENT_ENCODINGS = (
     *_DIET_GRADIENTS,
-    *(MORE_ENCODINGS[i] for i in (0, 7, 8, 9)),
+    *(
+        {"position_encoding": name, "sharing": sharing, "segment_encoding": "per-head"}
+        for name, sharing in (
+            ("t5", "none"),
+            ("tupe_abs", "layer-wise"),
+            ("tupe_rel", "head-wise"),
+            ("shaw", "head-wise"),
+            ("diet_abs_input", "none"),
+        )
+    ),
     PROJECTED[0],
 )
 # Below the maximum length and at it.

@@ -305,3 +305,8 @@ def test_as_a_layer(rng, normalize_first, return_attention_scores, policies):
         zero_gradient=["key/bias"],
         policies=policies,
     )
+
+
+def test_heads_are_those_of_the_attention():
+    with pytest.raises(ValueError, match=r"num_heads=7, self_attention\.num_heads=3"):
+        BiasedTransformerEncoder(11, 7, self_attention=own_attention("shaw"))

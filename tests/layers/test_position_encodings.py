@@ -17,7 +17,9 @@ from keras_diet.layers import (
     UntiedPositionBias,
     register_position_encoding,
 )
+from keras_diet.layers import position_encoding as position_encoding_module
 from keras_diet.layers.position_encoding import (
+    SHARING_MODES,
     deserialize_position_encoding,
     serialize_position_encoding,
 )
@@ -34,7 +36,6 @@ from tests.layers.diet_encoders import (
     make_inputs,
 )
 
-SHARING_MODES = ("none", "head-wise", "layer-wise")
 BIASES = {
     "diet_abs": AbsolutePositionBias,
     "diet_abs_input": AbsolutePositionBias,
@@ -53,7 +54,8 @@ def sizes(**kwargs):
 
 
 def make_biases(position_encoding, sharing=None, dtype="float32", **kwargs):
-    return find_position_encoding(position_encoding).make_biases(sizes(**kwargs), sharing, dtype)
+    encoding = find_position_encoding(position_encoding)
+    return position_encoding_module.make_biases(encoding, sizes(**kwargs), sharing, dtype)
 
 
 def test_names():
@@ -143,11 +145,16 @@ def test_which_encodings_score_positions():
 
 
 @pytest.fixture
-def slopes(monkeypatch):
-    """The name of an encoding that is known in one test."""
+def registry(monkeypatch):
+    """What a test registers is gone after it."""
     monkeypatch.setattr(
         "keras_diet.layers.position_encodings.POSITION_ENCODINGS", dict(POSITION_ENCODINGS)
     )
+
+
+@pytest.fixture
+def slopes(registry):
+    """The name of an encoding that is known in one test."""
     register_position_encoding(
         "slopes",
         PositionEncoding(
@@ -201,22 +208,58 @@ def test_positions_of_one_s_own_at_the_input(rng):
     assert np.all(np.isfinite(to_numpy(encoder(x))))
 
 
-@pytest.mark.usefixtures("slopes")
 @pytest.mark.parametrize(
     "name, encoding, message",
     [
-        ("slopes", PositionEncoding(), "`name` must be a string other than.*'diet_abs'.*'slopes'"),
-        ("t5", PositionEncoding(), "`name` must be a string other than.*'t5'"),
+        ("t5", PositionEncoding(), "`name` is taken.*'t5'"),
         (5, PositionEncoding(), "`name` must be a string.*5"),
+        ("", PositionEncoding(), "`name` must be a string that is not empty"),
         ("own", Slopes, "`encoding` must be a `PositionEncoding`.*Slopes"),
-        ("own", PositionEncoding(bias=Slopes), "`encoding` with a bias.*`sharing_modes`"),
     ],
 )
 def test_encodings_that_cannot_be_registered(name, encoding, message):
     with pytest.raises(ValueError, match=message):
         register_position_encoding(name, encoding)
-    with pytest.raises(ValueError, match="`position_encoding` must be one of"):
+    with pytest.raises(ValueError, match=r"name given to.*register_position_encoding.*'own'"):
         find_position_encoding("own")
+
+
+def test_registering_again_replaces(slopes):
+    encoding = PositionEncoding()
+    register_position_encoding(slopes, encoding)
+    assert find_position_encoding(slopes) is encoding
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"bias": Slopes},
+        {"bias": Slopes, "sharing_modes": "none"},
+        {"bias": Slopes, "sharing_modes": ("layerwise",)},
+        {"sharing_modes": ("head-wise", "layer-wise")},
+    ],
+)
+def test_sharing_modes_without_effect_are_refused(arguments):
+    with pytest.raises(ValueError, match=r"`sharing_modes` must be a tuple.*'head-wise'"):
+        PositionEncoding(**arguments)
+
+
+def test_embeddings_of_encoder_and_backbone_get_the_same_sizes(registry):
+    seen = []
+
+    def embedding(sizes, **kwargs):
+        seen.append(sizes)
+        return keras.layers.Identity(**kwargs)
+
+    register_position_encoding(
+        "own", PositionEncoding(embedding=embedding, has_rank=True, allows_projection=True)
+    )
+    arguments = {"position_encoding": "own", "rank": 3, "projection_dim": 4}
+    arguments.update(segment_encoding="none", max_sequence_length=7)
+    DietBertBackbone(11, 2, 3, 6, 13, **arguments)
+    DietEncoder(2, 3, 13, **arguments).build((BATCH, LENGTH, 6))
+    assert seen[0] == seen[1]
+    assert (seen[0].rank, seen[0].projection_dim) == (3, 4)
 
 
 # === Arguments ===
@@ -378,3 +421,18 @@ def test_segment_ids_out_of_range_are_refused(segment_encoding, bad_id):
     segment_ids[1, 3] = bad_id
     with pytest.raises(ValueError, match=r"Segment ids.*num_segments.*2\)"):
         encoder(np.ones((BATCH, LENGTH, HIDDEN), "float32"), segment_ids=segment_ids)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize(
+    "name, value",
+    [("attention_mask", np.ones((BATCH, LENGTH, LENGTH), bool)), ("use_causal_mask", True)],
+)
+def test_masks_of_pairs_with_projected_keys_are_refused(name, value, symbolic):
+    encoder = DietEncoder(1, NUM_HEADS, 11, segment_encoding="none", projection_dim=3)
+    x = np.ones((BATCH, LENGTH, HIDDEN), "float32")
+    call = encoder.compute_output_spec if symbolic else encoder
+    with pytest.raises(
+        ValueError, match=f"`{name}` has no meaning with projection_dim=3.*`padding"
+    ):
+        call(x, **{name: value})

@@ -309,6 +309,14 @@ def test_there_is_one_sequence_axis(rng):
         RelativeMultiHeadAttention(NUM_HEADS, HEAD_DIM, 3)(*[normal(rng, 2, 3, 5, 6)] * 2)
 
 
+def test_flash_attention_has_no_value_embeddings():
+    with pytest.raises(ValueError, match=r"`flash_attention`.*`use_value_embedding=False`"):
+        RelativeMultiHeadAttention(NUM_HEADS, HEAD_DIM, 3, flash_attention=True)
+    RelativeMultiHeadAttention(
+        NUM_HEADS, HEAD_DIM, 3, use_value_embedding=False, flash_attention=True
+    )
+
+
 def test_a_bias_that_does_not_broadcast_is_refused(rng):
     with pytest.raises(ValueError, match="`attention_bias` must be broadcastable"):
         make(rng)(*make_inputs(rng), attention_bias=np.zeros((KEYS, QUERIES), "float32"))

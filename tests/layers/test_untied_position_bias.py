@@ -28,14 +28,14 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 def make(rng, kind="tupe_rel", **kwargs):
+    bins = {"num_buckets": NUM_BUCKETS, "max_distance": MAX_DISTANCE}
     bias = UntiedPositionBias(
         NUM_HEADS,
         KEY_DIM,
         MAX_LENGTH,
         POSITION_DIM,
-        num_buckets=NUM_BUCKETS,
-        max_distance=MAX_DISTANCE,
         layer_norm_epsilon=EPSILON,
+        **(bins if KINDS[kind].get("relative") else {}),
         **KINDS[kind],
         **kwargs,
     )
@@ -176,6 +176,17 @@ def test_sizes_must_be_positive_integers(argument, value):
 def test_bad_bins_name_the_argument(argument, value):
     with pytest.raises(ValueError, match=f"`{argument}` must be.*{argument}={value}"):
         UntiedPositionBias(3, 2, 7, 5, relative=True, **{argument: value})
+
+
+@pytest.mark.parametrize("argument", ["num_buckets", "max_distance"])
+def test_bins_without_relative_are_refused(argument):
+    with pytest.raises(ValueError, match=f"`relative=True`.*{argument}=16"):
+        UntiedPositionBias(3, 2, 7, 5, **{argument: 16})
+
+
+def test_bins_default_to_those_of_t5():
+    bias = UntiedPositionBias(3, 2, 7, 5, relative=True).relative_bias
+    assert (bias.num_buckets, bias.max_distance) == (32, 128)
 
 
 def test_as_a_layer():

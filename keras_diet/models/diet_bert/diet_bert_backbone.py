@@ -47,15 +47,18 @@ class DietBertBackbone(Backbone):
             `"input"`, `"diet_abs_input"`, `"sinusoidal"`, `"none"`, a name that you registered
             (`keras_diet.layers.register_position_encoding`), or a bias layer of your own. Defaults
             to `"diet_abs"`.
-        rank: int or `None`. Rank `d_p` of the positional scores of `"diet_abs"`. Defaults to
-            `None`, which means the head size; the paper's best model uses 128.
-        sharing: `"none"`, `"head-wise"`, `"layer-wise"`, or `None` for what the paper found best
-            (`"layer-wise"` for `"diet_abs"`, `"none"` for `"diet_rel"`). Defaults to `None`.
+        rank: int or `None`. Rank `d_p` of the positional scores of `"diet_abs"` and
+            `"diet_abs_input"`. Defaults to `None`, which means the head size; the paper's best
+            model uses 128.
+        sharing: `"none"`, `"head-wise"`, `"layer-wise"`, or `None` for what the encoding's paper
+            found best: `"none"` for `"diet_rel"`, `"head-wise"` for `"shaw"`, which knows no other,
+            and `"layer-wise"` for the others that score positions. Defaults to `None`.
         segment_encoding: `"per-head"`, `"input"`, or `"none"`, with which `segment_ids` are
             accepted and not used. Defaults to `"per-head"`.
         projection_dim: int or `None`. Number of projected keys and values of Linformer, whose cost
-            is linear in the length; with `"diet_abs"`, `"input"`, `"sinusoidal"` or `"none"`, and
-            segments not per head. Defaults to `None`: no projection.
+            is linear in the length; with `"diet_abs"`, `"diet_abs_input"`, `"input"`,
+            `"sinusoidal"` or `"none"`, and segments not per head. Defaults to `None`: no
+            projection.
         dtype: A dtype or `keras.DTypePolicy` for computations and weights. Softmax and layer
             normalization are computed in float32 regardless. Defaults to `None`, which means
             Keras's global policy.
