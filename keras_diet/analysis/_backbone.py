@@ -1,9 +1,12 @@
 """What the analyses read from a model."""
 
+import types
+
 import numpy as np
 from keras import ops
 from keras_hub.models import BertBackbone
 
+from keras_diet.layers import DietEncoder
 from keras_diet.models import DietBertBackbone
 
 _BERT_ARGUMENTS = (
@@ -42,6 +45,25 @@ def as_diet_bert(model):
     # The same weights in the same order.
     copy.set_weights(backbone.get_weights())
     return copy
+
+
+def with_positions(model):
+    """Return what has the positions of a model: its `DietBertBackbone`, or the like of an encoder.
+
+    Args:
+        model: As in `as_diet_bert`, or a built `DietEncoder`.
+    """
+    if not isinstance(model, DietEncoder):
+        return as_diet_bert(model)
+    if not model.built:
+        raise ValueError(f"The `DietEncoder` must be built. Received: {model.name!r}")
+    names = ("max_sequence_length", "num_layers", "num_heads", "projection_dim")
+    names += ("position_encoding", "segment_encoding", "input_encoding")
+    return types.SimpleNamespace(
+        encoder=model,
+        hidden_dim=model.transformer_layers[0].self_attention.query_dense.kernel.shape[0],
+        **{name: getattr(model, name) for name in names},
+    )
 
 
 def input_positions(backbone, length):

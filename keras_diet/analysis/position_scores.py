@@ -4,7 +4,7 @@ import numpy as np
 from keras import ops
 
 from keras_diet import validation
-from keras_diet.analysis._backbone import as_diet_bert, float32_array, input_positions
+from keras_diet.analysis._backbone import float32_array, input_positions, with_positions
 from keras_diet.layers.linformer_multi_head_attention import LinformerMultiHeadAttention
 from keras_diet.layers.position_bias import PositionBias
 
@@ -28,7 +28,8 @@ def position_scores(backbone, length=None):
 
     Args:
         backbone: A `keras_diet.models.DietBertBackbone`, or a task with one. KerasHub's
-            `BertBackbone` and its tasks will do as well: their positions are at the input.
+            `BertBackbone` and its tasks will do as well, with their positions at the input, and so
+            will a built `keras_diet.layers.DietEncoder`.
         length: int or `None`. Number of positions, in tokens. Defaults to `None`, which means
             `max_sequence_length`.
 
@@ -56,7 +57,7 @@ def position_scores(backbone, length=None):
     References:
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), Figures 4, 7 and 8
     """
-    backbone = as_diet_bert(backbone)
+    backbone = with_positions(backbone)
     length = backbone.max_sequence_length if length is None else length
     length = validation.positive_int("length", length)
     validation.length_within(length, backbone.max_sequence_length, "max_sequence_length")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_diet.analysis._backbone import as_diet_bert, input_positions
+from keras_diet.analysis._backbone import input_positions, with_positions
 
 
 def position_similarity(backbone):
@@ -15,8 +15,8 @@ def position_similarity(backbone):
 
     Args:
         backbone: A `keras_diet.models.DietBertBackbone` with positions at its input (`"input"`,
-            `"diet_abs_input"`, `"sinusoidal"`), a `keras_hub.models.BertBackbone`, or a task with
-            one.
+            `"diet_abs_input"`, `"sinusoidal"`), a `keras_hub.models.BertBackbone`, a task with
+            one, or a built `keras_diet.layers.DietEncoder`.
 
     Returns:
         float32 array of shape `(n, n)`, with `n` the `max_sequence_length`. The similarity with an
@@ -39,7 +39,7 @@ def position_similarity(backbone):
     References:
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), appendix C, Figure 5
     """
-    backbone = as_diet_bert(backbone)
+    backbone = with_positions(backbone)
     positions = input_positions(backbone, backbone.max_sequence_length)
     if positions is None:
         raise ValueError(

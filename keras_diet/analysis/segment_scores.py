@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_diet.analysis._backbone import as_diet_bert, float32_array
+from keras_diet.analysis._backbone import float32_array, with_positions
 from keras_diet.analysis.position_scores import position_scores
 
 
@@ -17,8 +17,8 @@ def segment_scores(backbone):
     `E_S[r, 1] - E_S[r, 0]` is by how much queries of segment `r` prefer segment 1.
 
     Args:
-        backbone: A `keras_diet.models.DietBertBackbone` with `segment_encoding="per-head"`, or a
-            task with one.
+        backbone: A `keras_diet.models.DietBertBackbone` with `segment_encoding="per-head"`, a task
+            with one, or a built `keras_diet.layers.DietEncoder`.
 
     Returns:
         float32 array of shape `(num_layers, num_heads, num_segments, num_segments)`: layer, head,
@@ -41,7 +41,7 @@ def segment_scores(backbone):
     References:
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), equation 2
     """
-    backbone = as_diet_bert(backbone)
+    backbone = with_positions(backbone)
     biases = backbone.encoder.segment_biases
     if not biases:
         raise ValueError(
@@ -64,7 +64,7 @@ def position_and_segment_scores(backbone, segment_ids):
 
     Args:
         backbone: A `keras_diet.models.DietBertBackbone` with `segment_encoding="per-head"` and with
-            positional scores, or a task with one.
+            positional scores, a task with one, or a built `keras_diet.layers.DietEncoder`.
         segment_ids: Integer array of shape `(T,)`: `S(i)`, the segment of each token.
 
     Returns:
@@ -90,7 +90,6 @@ def position_and_segment_scores(backbone, segment_ids):
     References:
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), Figure 6
     """
-    backbone = as_diet_bert(backbone)
     segments = segment_scores(backbone)
     segment_ids = _checked(segment_ids, segments.shape[-1])
     positions = position_scores(backbone, len(segment_ids))
