@@ -152,6 +152,15 @@ class PositionBias(keras.layers.Layer):
         Args:
             on_drop: Called without arguments once the cached scores have been dropped.
         """
+        self.check_cacheable()
+        self.drop_cached_scores()
+        scores = self.compute_scores(self.max_length, self.key_length, 0)
+        self._cached_scores = ops.stop_gradient(ops.cast(scores, self.compute_dtype))
+        self._stop_watching = _watch_assignments(self.weights, self.drop_cached_scores)
+        self._on_drop = on_drop
+
+    def check_cacheable(self):
+        """Raise a `ValueError` if `cache_scores` cannot do its work."""
         if not self.built:
             raise ValueError(f"Layer '{self.name}' must be built before its scores are cached.")
         if self.max_length is None:
@@ -159,11 +168,6 @@ class PositionBias(keras.layers.Layer):
                 f"The scores of layer '{self.name}' cannot be cached: there are infinitely many. "
                 "Pass `max_length` to its constructor. Received: max_length=None"
             )
-        self.drop_cached_scores()
-        scores = self.compute_scores(self.max_length, self.key_length, 0)
-        self._cached_scores = ops.stop_gradient(ops.cast(scores, self.compute_dtype))
-        self._stop_watching = _watch_assignments(self.weights, self.drop_cached_scores)
-        self._on_drop = on_drop
 
     def drop_cached_scores(self):
         """Forget the scores kept by `cache_scores`; without them nothing happens."""

@@ -34,7 +34,8 @@ def cache_positions(model):
             `DietBertBackbone`, a `DietEncoder` or a single bias layer.
 
     Raises:
-        ValueError: If the model has no position bias, or one that is not built yet.
+        ValueError: If the model has no position bias, or one that is not built yet or has no
+            `max_length`; then nothing is cached.
 
     Example:
 
@@ -55,6 +56,9 @@ def cache_positions(model):
             "There are no positional scores to cache: no layer of the model is a "
             f"`keras_diet.layers.PositionBias`. Received: {model}"
         )
+    for bias in biases:
+        # All before any, so that a model is cached as a whole or not at all.
+        bias.check_cacheable()
     for bias in biases:
         bias.cache_scores(on_drop=functools.partial(_forget_compiled, bias, *_INFERENCE))
         # Training too: its next step is traced anew, and drops the scores while it is.

@@ -210,3 +210,13 @@ def test_without_position_biases_there_is_nothing_to_cache(rng, position_encodin
 def test_unbuilt_layers_are_refused(layer):
     with pytest.raises(ValueError, match=r"buil(t|d)"):
         cache_positions(layer())
+
+
+def test_a_model_is_cached_as_a_whole_or_not_at_all():
+    finite, infinite = RelativePositionBias(3, 7), BucketedRelativePositionBias(3)
+    model = keras.Sequential([finite, infinite])
+    for bias in (finite, infinite):
+        bias.build()
+    with pytest.raises(ValueError, match=r"cannot be cached.*`max_length`"):
+        cache_positions(model)
+    assert not finite.has_cached_scores
