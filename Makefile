@@ -12,7 +12,7 @@ example: $(INSTALLED)
 test: $(INSTALLED) lint
 	@for backend in $(BACKENDS); do \
 		echo "== $$backend =="; \
-		KERAS_BACKEND=$$backend $(BIN)/python -m pytest -n 2 --ignore tests/cross_backend || exit 1; \
+		KERAS_BACKEND=$$backend $(BIN)/python -m pytest -n auto --ignore tests/cross_backend || exit 1; \
 	done
 	@echo "== the backends against each other =="
 	$(BIN)/python -m pytest tests/cross_backend
