@@ -76,5 +76,6 @@ def test_public_names_are_all_that_a_package_shows():
 
 def test_tables_have_the_rows_of_the_paper():
     page = ROOT / "docs" / "tables.md"
-    names = run("\n".join(python_blocks(page.read_text(encoding="utf-8"))))
+    code = "\n".join(python_blocks(page.read_text(encoding="utf-8")))
+    names = run(code.partition("for table in")[0])
     assert [len(table) for table in names["TABLES"]] == [9, 9, 15, 6, 7, 7]

@@ -704,26 +704,3 @@ def test_other_bad_arguments_are_refused(arguments, message):
 def test_bad_arguments_with_a_users_own_bias_layer_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         tiny_backbone(position_encoding=SlopedDistance(3), **arguments)
-
-
-# === Table 6 of the paper ===
-
-
-@pytest.mark.usefixtures("zero_initializers")
-def test_parameter_counts_of_the_paper():
-    """BERT-base with a masked-LM head, 30,522 tokens: the printed digits of Table 6, English."""
-    rows = {
-        "110.1M": {"position_encoding": "input", "segment_encoding": "input"},
-        "109.9M": {"position_encoding": "diet_rel", "sharing": "none"},
-        "109.7M": {"position_encoding": "diet_rel", "sharing": "layer-wise"},
-        "128.6M": {"position_encoding": "diet_abs", "rank": 128, "sharing": "none"},
-        "111.3M": {"position_encoding": "diet_abs", "rank": 128, "sharing": "layer-wise"},
-    }
-    counts = {}
-    for printed, arguments in rows.items():
-        masked_lm = DietBertMaskedLM(
-            DietBertBackbone(30522, 12, 12, 768, 3072, **arguments), compile=False
-        )
-        counts[printed] = f"{masked_lm.count_params() / 1e6:.1f}M"
-        del masked_lm
-    assert counts == {printed: printed for printed in rows}

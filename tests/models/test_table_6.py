@@ -3,7 +3,6 @@
 import gc
 from pathlib import Path
 
-import keras
 import pytest
 
 from keras_diet.layers import POSITION_ENCODINGS
@@ -28,14 +27,12 @@ MILLIONS = {
 }
 
 
+pytestmark = pytest.mark.usefixtures("zero_initializers")
+
+
 @pytest.fixture(autouse=True)
-def cheap_models(monkeypatch):
-    """Weights are zeros, which saves most of the time; a model's 0.8 GB are freed at once."""
-
-    def zeros(self, shape, dtype=None):
-        return keras.ops.zeros(shape, dtype=dtype)
-
-    monkeypatch.setattr(keras.initializers.TruncatedNormal, "__call__", zeros)
+def free_memory():
+    """A model holds up to 0.8 GB, and Keras's references go round in circles."""
     yield
     gc.collect()
 
