@@ -133,20 +133,20 @@ class UntiedPositionBias(PositionBias):
 
     def build(self, query_shape=None, key_shape=None):
         """Create the position embeddings, their projections, and the scalars of `[CLS]`."""
-        shapes = {
-            "position_embedding": (self.max_length, self.position_dim),
-            "query_kernel": (self.position_dim, self.num_score_heads, self.key_dim),
-            "key_kernel": (self.position_dim, self.num_score_heads, self.key_dim),
-        }
+        embedding_shape = (self.max_length, self.position_dim)
+        kernel_shape = (self.position_dim, self.num_score_heads, self.key_dim)
+        self.position_embedding = self._add("position_embedding", embedding_shape)
+        self.query_kernel = self._add("query_kernel", kernel_shape)
+        self.key_kernel = self._add("key_kernel", kernel_shape)
         if self.untie_cls:
-            shapes["cls_scores"] = (2, self.num_score_heads)
-        for name, shape in shapes.items():
-            weight = self.add_weight(name=name, shape=shape, initializer=fresh(self.initializer))
-            setattr(self, name, weight)
-        self.position_layer_norm.build((self.max_length, self.position_dim))
+            self.cls_scores = self._add("cls_scores", (2, self.num_score_heads))
+        self.position_layer_norm.build(embedding_shape)
         if self.relative:
             self.relative_bias.build()
         self.built = True
+
+    def _add(self, name, shape):
+        return self.add_weight(name=name, shape=shape, initializer=fresh(self.initializer))
 
     def compute_scores(self, query_length, key_length, start_index):
         """Return the scores of the given positions."""

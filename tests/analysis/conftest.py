@@ -1,26 +1,5 @@
 """Settings of the backends that suit tiny models."""
 
-import keras
-import pytest
+from tests.fixtures import numpy_initializers, quick_compilation
 
-from tests.models.tiny import draw_with_numpy
-
-
-@pytest.fixture(autouse=True)
-def _numpy_initializers(monkeypatch):
-    """Draw initial weights with NumPy, which is faster; most tests overwrite them."""
-    monkeypatch.setattr(keras.initializers.TruncatedNormal, "__call__", draw_with_numpy)
-
-
-@pytest.fixture(autouse=True)
-def _quick_compilation():
-    """Let JAX compile as quickly as it can: what runs here runs once, on a few numbers."""
-    if keras.backend.backend() != "jax":
-        yield
-        return
-    import jax
-
-    before = jax.config.values["jax_disable_most_optimizations"]
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+__all__ = ["numpy_initializers", "quick_compilation"]

@@ -4,7 +4,9 @@ import keras
 import pytest
 from keras import ops
 
-from tests.models.tiny import draw_with_numpy
+from tests.fixtures import numpy_initializers
+
+__all__ = ["keras_initializers", "numpy_initializers", "zero_initializers"]
 
 if keras.backend.backend() == "jax":
     import jax
@@ -16,12 +18,6 @@ elif keras.backend.backend() == "torch":
 
     # Threads would wait for each other.
     torch.set_num_threads(1)
-
-
-@pytest.fixture(autouse=True)
-def _numpy_initializers(monkeypatch):
-    """Draw initial weights with NumPy, which is faster; most tests overwrite them."""
-    monkeypatch.setattr(keras.initializers.TruncatedNormal, "__call__", draw_with_numpy)
 
 
 @pytest.fixture
