@@ -105,6 +105,41 @@ def score_bias(name, bias, shape):
         )
 
 
+def score_features(name, features, shape):
+    """Raise a `ValueError` unless `features` are those of queries and keys with scores of `shape`.
+
+    Args:
+        name: The argument.
+        features: What should be a pair of tensors `(B or 1, T, H or 1, r)`, `(B or 1, S, H or 1, r)`.
+        shape: `(B, H, T, S)`, `None` where a size is not known.
+    """
+    batch_size, num_heads, query_length, key_length = shape
+    expected = [
+        (batch_size, query_length, num_heads, None),
+        (batch_size, key_length, num_heads, None),
+    ]
+    is_pair = isinstance(features, (tuple, list)) and len(features) == 2
+    if is_pair and all(
+        keras.backend.is_float_dtype(tensor.dtype)
+        and len(tensor.shape) == 4
+        and all(
+            size in (None, full) or full is None or (size == 1 and axis in (0, 2))
+            for axis, (size, full) in enumerate(zip(tensor.shape, sizes, strict=True))
+        )
+        for tensor, sizes in zip(features, expected, strict=True)
+    ):
+        rank, key_rank = (tensor.shape[-1] for tensor in features)
+        if rank == key_rank:
+            return
+    received = [tuple(tensor.shape) for tensor in features] if is_pair else features
+    raise ValueError(
+        f"`{name}` must be a pair of floating point tensors, of queries (batch_size or 1, "
+        "query_length, num_heads or 1, rank) and keys (batch_size or 1, key_length, num_heads or "
+        f"1, rank), for scores of shape (batch_size, num_heads, query_length, key_length) = "
+        f"{tuple(shape)}. Received: {received}"
+    )
+
+
 def segment_ids_within(segment_ids, num_segments):
     """Raise a `ValueError` if a segment id lies outside `[0, num_segments)`.
 

@@ -5,9 +5,8 @@ from keras import ops
 
 from keras_diet import validation
 from keras_diet._keras import get_keras_mask, set_keras_mask
-
-# Finite, so that a row without any key yields no NaN, and far below every score.
-_MASKED = -1e9
+from keras_diet.layers import kernels
+from keras_diet.layers.score_features import append_features
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -96,6 +95,9 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), equations 1 and 3
     """
 
+    # Whether an encoder may hand over segments and padding as features, which cost less.
+    accepts_features = True
+
     def __init__(self, num_heads, key_dim, *args, scale=None, **kwargs):
         super().__init__(num_heads, key_dim, *args, **kwargs)
         self.scale = scale
@@ -108,6 +110,7 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         value,
         key=None,
         attention_bias=None,
+        attention_features=None,
         attention_mask=None,
         query_mask=None,
         value_mask=None,
@@ -120,6 +123,8 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         if attention_bias is not None:
             shape = self._scores_shape(query.shape[:-1], value.shape[:-1])
             validation.score_bias("attention_bias", attention_bias, shape)
+        if attention_features is not None:
+            self._check_features(attention_features, query, value)
         # As in Keras: masks are consumed here, and only the query's goes on with the output.
         query_mask = get_keras_mask(query)
         for tensor in (query, value, key):
@@ -127,7 +132,7 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
 
         masks = (query_mask, value_mask, key_mask, attention_mask, self._sliding_window)
         only_causal = use_causal_mask and all(mask is None for mask in masks)
-        if not only_causal or attention_bias is not None:
+        if not only_causal or attention_bias is not None or attention_features is not None:
             attention_mask = self._compute_attention_mask(
                 query,
                 value,
@@ -141,16 +146,18 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
 
         gate = self._gate_dense(query) if self._use_gate else None
         output, scores = self._compute_attention(
-            self.query_dense(query),
-            self.key_dense(key),
-            self.value_dense(value),
+            kernels.dense(self.query_dense, query),
+            kernels.dense(self.key_dense, key),
+            kernels.dense(self.value_dense, value),
             attention_mask,
             training,
             return_attention_scores,
             use_causal_mask=only_causal,
             attention_bias=attention_bias,
+            attention_features=attention_features,
         )
-        output = self.output_dense(output if gate is None else output * gate)
+        output = output if gate is None else output * gate
+        output = kernels.dense(self.output_dense, output, num_axes=2)
         if query_mask is not None:
             set_keras_mask(output, query_mask)
         return (output, scores) if return_attention_scores else output
@@ -170,15 +177,20 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         return_attention_scores=False,
         use_causal_mask=False,
         attention_bias=None,
+        attention_features=None,
     ):
         if self._flash_attention and return_attention_scores:
             # Keras's own refusal, in its words.
             return super()._compute_attention(query, key, value, return_attention_scores=True)
+        as_keras = attention_bias is None and attention_features is None
+        can_fuse = as_keras or self._flash_attention or kernels.has_fused_attention()
+        if attention_features is not None:
+            query, key = self._with_features(query, key, *attention_features)
         # Without a bias Keras takes the plain path whenever dropout > 0, and the paths differ in
         # what a query gets that may attend to no key.
-        as_keras = attention_bias is None and attention_mask is not None
+        as_keras = as_keras and attention_mask is not None
         needs_scores = return_attention_scores or (self._dropout > 0.0 and (training or as_keras))
-        if needs_scores or not self._can_fuse(query, value):
+        if needs_scores or not (can_fuse and self._can_fuse(query, value)):
             return self._attend(
                 query, key, value, attention_bias, attention_mask, training, use_causal_mask
             )
@@ -186,6 +198,21 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
             query, key, value, attention_bias, attention_mask, use_causal_mask
         )
         return output, None
+
+    def _check_features(self, features, query, value):
+        shape = self._scores_shape(query.shape[:-1], value.shape[:-1])
+        if len(shape) != 4:
+            raise ValueError(
+                "`attention_features` need one sequence axis. Received: "
+                f"attention_axes={self.attention_axes}, query.shape={tuple(query.shape)}"
+            )
+        validation.score_features("attention_features", features, shape)
+
+    def _with_features(self, query, key, query_features, key_features):
+        """Return queries and keys whose products are the scores with those of the features."""
+        # The features are not scaled, but the queries will be.
+        query_features = query_features / self._inverse_sqrt_key_dim
+        return append_features(query, query_features), append_features(key, key_features)
 
     def _scores_shape(self, query_shape, key_shape):
         """Return the shape of the scores; both arguments are shapes without features."""
@@ -199,9 +226,9 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         if use_causal_mask:
             mask = self._compute_causal_mask(query, value)
         query = self._scaled(query)
-        scores = ops.einsum(self._dot_product_equation, ops.cast(key, query.dtype), query)
+        scores = self._products(query, ops.cast(key, query.dtype))
         if bias is not None:
-            scores = ops.add(ops.cast(scores, self._softmax.dtype), bias)
+            scores = kernels.add(ops.cast(scores, self._softmax.dtype), bias)
         probabilities = ops.cast(self._masked_softmax(scores, mask), value.dtype)
         dropped = self._dropout_layer(probabilities, training=training)
         return self._combine(dropped, value), probabilities
@@ -212,14 +239,23 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
             query = ops.cast(query, "float32")
         return ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
 
+    def _products(self, query, key):
+        if len(query.shape) != 4:
+            return ops.einsum(self._dot_product_equation, key, query)
+        # The same, in the order in which XLA multiplies fastest.
+        return ops.matmul(ops.transpose(query, (0, 2, 1, 3)), ops.transpose(key, (0, 2, 3, 1)))
+
     def _combine(self, probabilities, value):
-        return ops.einsum(self._combine_equation, probabilities, value)
+        if len(value.shape) != 4:
+            return ops.einsum(self._combine_equation, probabilities, value)
+        output = ops.matmul(probabilities, ops.transpose(value, (0, 2, 1, 3)))
+        return ops.transpose(output, (0, 2, 1, 3))
 
     def _can_fuse(self, query, value):
         # In float16 fused attention overflows in TensorFlow and does not compile for JAX's CPU;
-        # JAX's takes no values of another head size.
-        equal_sizes = query.shape[-1] == value.shape[-1] or keras.backend.backend() != "jax"
-        return len(query.shape) == 4 and equal_sizes and not _is_float16(query)
+        # JAX's takes no values of a larger head size.
+        fitting = query.shape[-1] >= value.shape[-1] or keras.backend.backend() != "jax"
+        return len(query.shape) == 4 and fitting and not _is_float16(query)
 
     def _attend_fused(self, query, key, value, bias, mask, use_causal_mask):
         if mask is not None:
@@ -229,8 +265,8 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
             bias = ops.cast(bias, query.dtype)
             if mask is not None:
                 # PyTorch takes a bias or a mask, not both.
-                bias, mask = ops.where(mask, bias, _MASKED), None
-        return ops.dot_product_attention(
+                bias, mask = ops.where(mask, bias, kernels.MASKED), None
+        return kernels.fused_attention(
             query,
             key,
             value,
@@ -247,6 +283,7 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         value,
         key=None,
         attention_bias=None,
+        attention_features=None,
         attention_mask=None,
         query_mask=None,
         value_mask=None,

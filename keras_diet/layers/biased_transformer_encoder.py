@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_diet import validation
 from keras_diet._keras import get_keras_mask, set_keras_mask
+from keras_diet.layers import kernels
 from keras_diet.layers.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.initializers import fresh
 
@@ -153,6 +154,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         self,
         inputs,
         attention_bias=None,
+        attention_features=None,
         attention_mask=None,
         padding_mask=None,
         use_causal_mask=False,
@@ -161,6 +163,8 @@ class BiasedTransformerEncoder(keras.layers.Layer):
     ):
         mask = get_keras_mask(inputs)
         x = self.self_attention_layer_norm(inputs) if self.normalize_first else inputs
+        # An attention layer of the user's own may know no features.
+        features = {} if attention_features is None else {"attention_features": attention_features}
         attended = self.self_attention(
             x,
             x,
@@ -170,6 +174,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
             use_causal_mask=use_causal_mask,
             return_attention_scores=return_attention_scores,
             training=training,
+            **features,
         )
         # Attention takes the mask off its query, and that may be the caller's tensor.
         set_keras_mask(inputs, mask)
@@ -184,7 +189,8 @@ class BiasedTransformerEncoder(keras.layers.Layer):
 
     def _feed_forward(self, inputs, training):
         x = self.feedforward_layer_norm(inputs) if self.normalize_first else inputs
-        x = self.feedforward_output_dense(self.feedforward_intermediate_dense(x))
+        x = kernels.dense(self.feedforward_intermediate_dense, x)
+        x = kernels.dense(self.feedforward_output_dense, x)
         x = self.feedforward_dropout(x, training=training) + inputs
         return x if self.normalize_first else self.feedforward_layer_norm(x)
 
@@ -192,6 +198,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         self,
         inputs,
         attention_bias=None,
+        attention_features=None,
         attention_mask=None,
         padding_mask=None,
         use_causal_mask=False,

@@ -15,6 +15,11 @@ from keras_diet.layers.position_encoding import (
     serialize_position_encoding,
 )
 from keras_diet.layers.position_encodings import find_position_encoding
+from keras_diet.layers.score_features import (
+    concatenate_features,
+    padding_bias,
+    padding_features,
+)
 from keras_diet.layers.segment_bias import SegmentBias
 
 SEGMENT_ENCODINGS = ("per-head", "input", "none")
@@ -259,16 +264,18 @@ class DietEncoder(keras.layers.Layer):
         x = inputs
         if self.input_encoding is not None:
             x = self.input_encoding(x, segment_ids=segment_ids)
+        if padding_mask is not None:
+            padding_mask = ops.cast(padding_mask, "bool")
         scores = []
-        for block, bias in zip(self.transformer_layers, self._biases(x, segment_ids), strict=True):
+        terms = self._score_terms(x, segment_ids, padding_mask)
+        for block, block_terms in zip(self.transformer_layers, terms, strict=True):
             x = block(
                 x,
-                attention_bias=bias,
                 attention_mask=attention_mask,
-                padding_mask=padding_mask,
                 use_causal_mask=use_causal_mask,
                 return_attention_scores=return_attention_scores,
                 training=training,
+                **block_terms,
             )
             if return_attention_scores:
                 x, layer_scores = x
@@ -278,24 +285,34 @@ class DietEncoder(keras.layers.Layer):
             x = self.output_layer_norm(x)
         return (x, scores) if return_attention_scores else x
 
-    def _biases(self, inputs, segment_ids):
-        """Yield the sum of position and segment scores of each layer, `None` where there are none.
+    def _score_terms(self, inputs, segment_ids, padding_mask):
+        """Yield what positions, segments and padding add to each layer's scores.
 
-        Generated one by one, so that only one layer's sum is alive at inference.
+        Generated one by one, so that only one layer's terms are alive at inference.
         """
-        shared = None
-        if len(self.position_biases) == 1:
-            shared = self._position_scores(0, inputs)
         if segment_ids is None:
-            segment_ids = ops.zeros((1, 1), dtype="int32")
-        for i in range(self.num_layers):
-            bias = shared
-            if bias is None and self.position_biases:
-                bias = self._position_scores(i, inputs)
-            if self.segment_biases:
-                segments = self.segment_biases[i](segment_ids)
-                bias = segments if bias is None else bias + segments
-            yield bias
+            segment_ids = ops.zeros(ops.shape(inputs)[:2], dtype="int32")
+        padding = None
+        if padding_mask is not None:
+            padding = padding_features(padding_mask, self.compute_dtype)
+        shared = self._position_scores(0, inputs) if len(self.position_biases) == 1 else None
+        for i, block in enumerate(self.transformer_layers):
+            positions = shared
+            if positions is None and self.position_biases:
+                positions = self._position_scores(i, inputs)
+            segments = self.segment_biases[i] if self.segment_biases else None
+            if not getattr(block.self_attention, "accepts_features", False):
+                if segments is not None:
+                    segments = segments(segment_ids)
+                    positions = segments if positions is None else positions + segments
+                yield {"attention_bias": positions, "padding_mask": padding_mask}
+            elif segments is None and positions is None and padding is not None:
+                yield {"attention_bias": padding_bias(padding_mask, self.compute_dtype)}
+            else:
+                pairs = [] if segments is None else [segments.features(segment_ids)]
+                pairs += [] if padding is None else [padding]
+                features = concatenate_features(*pairs) if pairs else None
+                yield {"attention_bias": positions, "attention_features": features}
 
     def _position_scores(self, index, inputs):
         # Only the length of `key` is read.

@@ -72,6 +72,9 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 3.4, equation 4
     """
 
+    # Padding is no term of its scores: it must be set to zero before the projection.
+    accepts_features = False
+
     def __init__(self, num_heads, key_dim, sequence_length, projection_dim, **kwargs):
         super().__init__(num_heads, key_dim, **kwargs)
         validation.without_attention_axes(self)
@@ -100,6 +103,7 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         value,
         key=None,
         attention_bias=None,
+        attention_features=None,
         attention_mask=None,
         query_mask=None,
         value_mask=None,
@@ -120,6 +124,7 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
             self._project(self.value_projection, value, mask),
             self._project(self.key_projection, key, mask),
             attention_bias=attention_bias,
+            attention_features=attention_features,
             query_mask=query_mask,
             return_attention_scores=return_attention_scores,
             training=training,
@@ -141,6 +146,7 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         value,
         key=None,
         attention_bias=None,
+        attention_features=None,
         attention_mask=None,
         query_mask=None,
         value_mask=None,

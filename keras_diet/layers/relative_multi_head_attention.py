@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_diet import validation
-from keras_diet.layers import initializers
+from keras_diet.layers import initializers, kernels
 from keras_diet.layers.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.position_encoding import PositionEncoding
 from keras_diet.layers.relative_shift import distances_to_keys, keys_to_distances
@@ -113,10 +113,11 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         return_attention_scores=False,
         use_causal_mask=False,
         attention_bias=None,
+        attention_features=None,
     ):
         bias = self.distance_scores(query, key)
         if attention_bias is not None:
-            bias = bias + ops.cast(attention_bias, bias.dtype)
+            bias = kernels.add(bias, ops.cast(attention_bias, bias.dtype))
         if use_causal_mask:
             # Fused attention takes no causal flag together with a bias on every backend.
             attention_mask, use_causal_mask = self._compute_causal_mask(query, value), False
@@ -129,6 +130,7 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
             return_attention_scores,
             use_causal_mask,
             attention_bias=bias,
+            attention_features=attention_features,
         )
 
     def distance_scores(self, query, key):

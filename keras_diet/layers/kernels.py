@@ -1,0 +1,142 @@
+"""The calls for which a backend has a faster way than `keras.ops`, gathered in one place.
+
+Each function returns what its docstring says on every backend; only the time differs.
+"""
+
+import math
+
+import keras
+from keras import ops
+
+
+# Finite, so that a row without any key yields no NaN, and far below every score.
+MASKED = -1e9
+
+
+def dense(layer, inputs, num_axes=1):
+    """Return `layer(inputs)`, for a `Dense` or `EinsumDense` over the last `num_axes` axes.
+
+    PyTorch multiplies and adds the bias in one call. Keras makes two, and for an `EinsumDense` a
+    batched product of a batch of one. Layers with LoRA or quantized weights go their own way.
+    """
+    if not _on_torch() or not _is_plain(layer, inputs, num_axes):
+        return layer(inputs)
+    from torch.nn import functional
+
+    kernel = ops.convert_to_tensor(layer.kernel)
+    outer, output_shape = inputs.shape[:-num_axes], kernel.shape[num_axes:]
+    matrix = kernel.reshape(math.prod(kernel.shape[:num_axes]), -1)
+    bias = None if layer.bias is None else ops.convert_to_tensor(layer.bias).reshape(-1)
+    outputs = functional.linear(inputs.reshape(*outer, -1), matrix.T, bias)
+    outputs = outputs.reshape(*outer, *output_shape)
+    return outputs if layer.activation is None else layer.activation(outputs)
+
+
+def add(scores, bias):
+    """Return `scores + bias`, where nobody else needs `scores` any more.
+
+    PyTorch writes the sum into the memory of `scores`. The gradient of a bias that is the same for
+    the whole batch is a sum over the batch, which XLA makes fast on a CPU only as a product.
+    """
+    backend = keras.backend.backend()
+    if backend == "torch" and scores.dtype == bias.dtype and _fits_into(bias, scores):
+        return scores.add_(bias)
+    if backend == "jax" and len(bias.shape) == len(scores.shape) and bias.shape[0] == 1:
+        bias = _repeat_for_batch(bias, scores.shape[0])
+    return ops.add(scores, bias)
+
+
+def _fits_into(tensor, other):
+    import torch
+
+    return torch.broadcast_shapes(tensor.shape, other.shape) == other.shape
+
+
+def _repeat_for_batch(bias, batch_size):
+    import jax
+    from jax import numpy as jnp
+
+    def repeat(_, bias):
+        return jnp.broadcast_to(bias, (batch_size, *bias.shape[1:]))
+
+    def sum_as_product(gradient):
+        rows = jnp.reshape(gradient, (batch_size, -1))
+        return jnp.reshape(jnp.ones((1, batch_size), rows.dtype) @ rows, bias.shape)
+
+    def transposed(_, gradient):
+        return jax.lax.platform_dependent(
+            gradient,
+            cpu=sum_as_product,
+            default=lambda gradient: jnp.sum(gradient, axis=0, keepdims=True),
+        )
+
+    return jax.custom_derivatives.linear_call(repeat, transposed, (), bias)
+
+
+def has_fused_attention():
+    """Whether `ops.dot_product_attention` is more than what it computes, written with `ops`."""
+    backend = keras.backend.backend()
+    if backend == "jax":
+        import jax
+
+        return jax.default_backend() != "cpu"
+    return backend == "torch"
+
+
+def fused_attention(query, key, value, bias, mask, scale, is_causal, flash_attention):
+    """Return `ops.dot_product_attention`, with values of any size and a `bias` or a `mask`.
+
+    PyTorch's kernel takes heads where they lie; Keras copies them first. All fused kernels want
+    values of the size of the keys, so they are padded with zeros.
+    """
+    size, padding = value.shape[-1], query.shape[-1] - value.shape[-1]
+    if padding > 0 and keras.backend.backend() != "tensorflow":
+        value = ops.pad(value, ((0, 0), (0, 0), (0, 0), (0, padding)))
+    if _on_torch() and not flash_attention:
+        output = _torch_attention(query, key, value, bias, mask, scale, is_causal)
+    else:
+        output = ops.dot_product_attention(
+            query,
+            key,
+            value,
+            bias=bias,
+            mask=mask,
+            scale=scale,
+            is_causal=is_causal,
+            flash_attention=flash_attention,
+        )
+    return output[..., :size]
+
+
+def _torch_attention(query, key, value, bias, mask, scale, is_causal):
+    import torch
+    from torch.nn import functional
+
+    if mask is not None:
+        # Of a query without any key PyTorch would make NaN.
+        bias = torch.where(mask, 0.0, MASKED).to(query.dtype)
+    output = functional.scaled_dot_product_attention(
+        query.transpose(1, 2),
+        key.transpose(1, 2),
+        value.transpose(1, 2),
+        attn_mask=bias,
+        scale=scale,
+        is_causal=is_causal,
+    )
+    return output.transpose(1, 2)
+
+
+def _is_plain(layer, inputs, num_axes):
+    kernel = ops.convert_to_tensor(layer.kernel)
+    return (
+        type(layer) in (keras.layers.Dense, keras.layers.EinsumDense)
+        and not layer.lora_enabled
+        and layer.quantization_mode is None
+        and layer.activity_regularizer is None
+        and kernel.dtype == inputs.dtype
+        and kernel.shape[:num_axes] == inputs.shape[-num_axes:]
+    )
+
+
+def _on_torch():
+    return keras.backend.backend() == "torch"
