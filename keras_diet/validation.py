@@ -110,7 +110,8 @@ def score_features(name, features, shape):
 
     Args:
         name: The argument.
-        features: What should be a pair of tensors `(B or 1, T, H or 1, r)`, `(B or 1, S, H or 1, r)`.
+        features: What should be a pair of tensors, `(B or 1, T, H or 1, r)` and
+            `(B or 1, S, H or 1, r)`.
         shape: `(B, H, T, S)`, `None` where a size is not known.
     """
     batch_size, num_heads, query_length, key_length = shape

@@ -1,11 +1,14 @@
 """Multi-head attention that takes an additive score bias."""
 
+import functools
+
 import keras
 from keras import ops
 
 from keras_diet import validation
 from keras_diet._keras import get_keras_mask, set_keras_mask
 from keras_diet.layers import kernels
+from keras_diet.layers.query_blocks import attend_in_blocks, is_block_bias
 from keras_diet.layers.score_features import append_features
 
 
@@ -23,10 +26,16 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
     weights and their names, masks, errors and results are Keras's own, and a configuration or
     checkpoint of one loads into the other.
 
+    A bias of low rank is cheaper as features, which are appended to the scaled queries and to the
+    keys: `attention_features = (F, G)` adds `F_i . G_j` without a `(T, S)` tensor. With
+    `block_size`, scores exist for that many queries at a time and are computed again for the
+    gradient: the same outputs, and memory that grows linearly with the length.
+
     Softmax is computed in float32 under float16 and bfloat16 as well, and scores under float16, so
-    that neither large scores nor masks overflow. With a bias, the backend's fused attention is
-    used wherever no scores are asked for and no dropout is active, at inference also if
-    `dropout > 0`, but not in float16, in which it overflows or fails on some backends.
+    that neither large scores nor masks overflow. With a bias or features, a fused kernel of the
+    backend is used wherever it has one, no scores are asked for and no dropout is active, at
+    inference also if `dropout > 0`, but not in float16, in which it overflows or fails on some
+    backends.
 
     Args:
         num_heads: int. Number of attention heads `H`.
@@ -61,7 +70,13 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         value: Tensor of shape `(B, S, dim)`.
         key: Tensor of shape `(B, S, dim)`, or `None` for `value`.
         attention_bias: Floating point tensor broadcastable to `(B, num_heads, T, S)`, added to
-            the scaled scores; or `None`. With several `attention_axes`, to the scores' shape.
+            the scaled scores; or `None`. With several `attention_axes`, to the scores' shape. Also
+            a layer that returns it, called with the query and, where it is another tensor, the key;
+            with `block_size` with `(query, key, start_index=...)`, the rows of a block and the
+            position of the first: it may read their lengths only, as position biases do.
+        attention_features: Pair of floating point tensors, of queries `(B or 1, T, num_heads or 1,
+            rank)` and of keys `(B or 1, S, num_heads or 1, rank)`, whose inner products are added
+            to the scaled scores; or `None`. Needs one sequence axis.
         attention_mask: Boolean tensor of shape `(B, T, S)`; `True` lets the query attend.
         query_mask: Keras mask of the query, `(B, T)`. Set by Keras.
         value_mask: Keras mask of the value, `(B, S)`. Set by Keras.
@@ -69,6 +84,8 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         return_attention_scores: bool. Whether to return the probabilities as well.
         training: bool. Whether dropout is active.
         use_causal_mask: bool. Whether a query attends to no later position.
+        block_size: int or `None`. Number of queries that are attended for at a time. Needs one
+            sequence axis. Defaults to `None`: all.
 
     Returns:
         Output of shape `(B, T, dim)`, or a tuple of it and the attention probabilities of shape
@@ -76,7 +93,10 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
 
     Raises:
         ValueError: If `scale` is not positive, if `attention_bias` is boolean or integer (a mask,
-            most likely) or does not broadcast to the scores; otherwise as Keras's layer.
+            most likely) or does not broadcast to the scores, if `attention_features` do not have
+            their shapes, or if `block_size` is given together with `return_attention_scores`,
+            several sequence axes or a bias layer that takes no `start_index`; otherwise as Keras's
+            layer.
 
     Example:
 
@@ -93,10 +113,13 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
     References:
      - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), equations 1 and 3
+     - [FlashBias, 2025](https://arxiv.org/abs/2505.12044), biases as features
     """
 
     # Whether an encoder may hand over segments and padding as features, which cost less.
     accepts_features = True
+    # Whether it can attend for a block of queries at a time.
+    accepts_blocks = True
 
     def __init__(self, num_heads, key_dim, *args, scale=None, **kwargs):
         super().__init__(num_heads, key_dim, *args, **kwargs)
@@ -118,21 +141,25 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         return_attention_scores=False,
         training=None,
         use_causal_mask=False,
+        block_size=None,
     ):
+        self._check_block_size(query, attention_bias, return_attention_scores, block_size)
         key = value if key is None else key
-        if attention_bias is not None:
-            shape = self._scores_shape(query.shape[:-1], value.shape[:-1])
-            validation.score_bias("attention_bias", attention_bias, shape)
-        if attention_features is not None:
-            self._check_features(attention_features, query, value)
+        if isinstance(attention_bias, keras.layers.Layer) and block_size is None:
+            lengths = (query,) if key is query else (query, key)
+            attention_bias = attention_bias(*lengths)
+        self._check_terms(query, value, attention_bias, attention_features)
         # As in Keras: masks are consumed here, and only the query's goes on with the output.
         query_mask = get_keras_mask(query)
         for tensor in (query, value, key):
             set_keras_mask(tensor, None)
 
         masks = (query_mask, value_mask, key_mask, attention_mask, self._sliding_window)
-        only_causal = use_causal_mask and all(mask is None for mask in masks)
-        if not only_causal or attention_bias is not None or attention_features is not None:
+        plain = attention_bias is None and attention_features is None
+        only_causal = use_causal_mask and plain and all(mask is None for mask in masks)
+        # Blocks make the rows of a causal mask as they need them.
+        separate_causal = only_causal or block_size is not None
+        if not only_causal:
             attention_mask = self._compute_attention_mask(
                 query,
                 value,
@@ -140,9 +167,8 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
                 value_mask=value_mask,
                 key_mask=key_mask,
                 attention_mask=attention_mask,
-                use_causal_mask=use_causal_mask,
+                use_causal_mask=use_causal_mask and not separate_causal,
             )
-            only_causal = False
 
         gate = self._gate_dense(query) if self._use_gate else None
         output, scores = self._compute_attention(
@@ -152,15 +178,50 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
             attention_mask,
             training,
             return_attention_scores,
-            use_causal_mask=only_causal,
+            use_causal_mask=use_causal_mask and separate_causal,
             attention_bias=attention_bias,
             attention_features=attention_features,
+            block_size=block_size,
         )
         output = output if gate is None else output * gate
         output = kernels.dense(self.output_dense, output, num_axes=2)
         if query_mask is not None:
             set_keras_mask(output, query_mask)
         return (output, scores) if return_attention_scores else output
+
+    def _check_terms(self, query, value, bias, features):
+        shape = self._scores_shape(query.shape[:-1], value.shape[:-1])
+        if bias is not None and not isinstance(bias, keras.layers.Layer):
+            validation.score_bias("attention_bias", bias, shape)
+        if features is not None:
+            if len(shape) != 4:
+                raise ValueError(
+                    "`attention_features` need one sequence axis. Received: "
+                    f"attention_axes={self.attention_axes}, query.shape={tuple(query.shape)}"
+                )
+            validation.score_features("attention_features", features, shape)
+
+    def _check_block_size(self, query, bias, return_attention_scores, block_size):
+        if block_size is None:
+            return
+        validation.positive_int("block_size", block_size)
+        if not self.accepts_blocks:
+            raise ValueError(
+                f"`{type(self).__name__}` attends to all queries at once: leave `block_size` at "
+                f"`None`. Received: block_size={block_size}"
+            )
+        if return_attention_scores or len(query.shape) != 3:
+            raise ValueError(
+                "`block_size` needs one sequence axis, and there are no scores to return. "
+                f"Received: block_size={block_size}, query.shape={tuple(query.shape)}, "
+                f"return_attention_scores={return_attention_scores}"
+            )
+        if isinstance(bias, keras.layers.Layer) and not is_block_bias(bias):
+            raise ValueError(
+                "With `block_size`, a layer given as `attention_bias` must take the arguments "
+                "(query, key, start_index) and return the scores of the queries from `start_index` "
+                f"on. Received: {bias}"
+            )
 
     def _build_attention(self, rank):
         super()._build_attention(rank)
@@ -178,35 +239,59 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         use_causal_mask=False,
         attention_bias=None,
         attention_features=None,
+        block_size=None,
     ):
         if self._flash_attention and return_attention_scores:
             # Keras's own refusal, in its words.
             return super()._compute_attention(query, key, value, return_attention_scores=True)
-        as_keras = attention_bias is None and attention_features is None
-        can_fuse = as_keras or self._flash_attention or kernels.has_fused_attention()
+        plain = attention_bias is None and attention_features is None
         if attention_features is not None:
             query, key = self._with_features(query, key, *attention_features)
         # Without a bias Keras takes the plain path whenever dropout > 0, and the paths differ in
         # what a query gets that may attend to no key.
-        as_keras = as_keras and attention_mask is not None
+        as_keras = plain and attention_mask is not None
         needs_scores = return_attention_scores or (self._dropout > 0.0 and (training or as_keras))
-        if needs_scores or not (can_fuse and self._can_fuse(query, value)):
-            return self._attend(
-                query, key, value, attention_bias, attention_mask, training, use_causal_mask
+        prefers_fused = plain or self._flash_attention or kernels.has_fused_attention()
+        fuses = prefers_fused and not needs_scores and self._can_fuse(query, value)
+        attend = self._attend_fused if fuses else self._attend
+        if block_size is not None:
+            return self._attend_in_blocks(
+                attend,
+                query,
+                key,
+                value,
+                attention_bias,
+                attention_mask,
+                use_causal_mask,
+                training,
+                block_size,
             )
-        output = self._attend_fused(
-            query, key, value, attention_bias, attention_mask, use_causal_mask
+        dropout = functools.partial(self._dropout_layer, training=training)
+        return attend(query, key, value, attention_bias, attention_mask, use_causal_mask, dropout)
+
+    def _attend_in_blocks(
+        self, attend, query, key, value, bias, mask, is_causal, training, block_size
+    ):
+        seed = None
+        if training and self._dropout > 0.0:
+            seed = self._dropout_layer.seed_generator.next()
+
+        def attend_block(query, key, value, bias, mask, index):
+            def dropout(probabilities):
+                if seed is None:
+                    return probabilities
+                return kernels.dropout(probabilities, self._dropout, seed, index)
+
+            output, _ = attend(query, key, value, bias, mask, False, dropout)
+            return output
+
+        if bias is not None and not isinstance(bias, keras.layers.Layer):
+            bias = _with_four_axes(bias)
+        mask = None if mask is None else _with_head_axis(ops.cast(mask, "bool"))
+        output = attend_in_blocks(
+            attend_block, query, key, value, bias, mask, is_causal, block_size
         )
         return output, None
-
-    def _check_features(self, features, query, value):
-        shape = self._scores_shape(query.shape[:-1], value.shape[:-1])
-        if len(shape) != 4:
-            raise ValueError(
-                "`attention_features` need one sequence axis. Received: "
-                f"attention_axes={self.attention_axes}, query.shape={tuple(query.shape)}"
-            )
-        validation.score_features("attention_features", features, shape)
 
     def _with_features(self, query, key, query_features, key_features):
         """Return queries and keys whose products are the scores with those of the features."""
@@ -222,16 +307,16 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         key_sizes = [key_shape[axis] for axis in attended]
         return (query_shape[0], *free, self.num_heads, *query_sizes, *key_sizes)
 
-    def _attend(self, query, key, value, bias, mask, training, use_causal_mask):
-        if use_causal_mask:
+    def _attend(self, query, key, value, bias, mask, is_causal, dropout):
+        """Return the output of the heads, and the probabilities."""
+        if is_causal:
             mask = self._compute_causal_mask(query, value)
         query = self._scaled(query)
         scores = self._products(query, ops.cast(key, query.dtype))
         if bias is not None:
             scores = kernels.add(ops.cast(scores, self._softmax.dtype), bias)
         probabilities = ops.cast(self._masked_softmax(scores, mask), value.dtype)
-        dropped = self._dropout_layer(probabilities, training=training)
-        return self._combine(dropped, value), probabilities
+        return self._combine(dropout(probabilities), value), probabilities
 
     def _scaled(self, query):
         if _is_float16(query):
@@ -257,25 +342,26 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         fitting = query.shape[-1] >= value.shape[-1] or keras.backend.backend() != "jax"
         return len(query.shape) == 4 and fitting and not _is_float16(query)
 
-    def _attend_fused(self, query, key, value, bias, mask, use_causal_mask):
+    def _attend_fused(self, query, key, value, bias, mask, is_causal, dropout):
+        """Return the output of the heads, without dropout, and `None`."""
         if mask is not None:
             mask = _with_head_axis(ops.cast(mask, "bool"))
         if bias is not None:
-            bias = ops.reshape(bias, (1,) * (4 - len(bias.shape)) + tuple(ops.shape(bias)))
-            bias = ops.cast(bias, query.dtype)
+            bias = ops.cast(_with_four_axes(bias), query.dtype)
             if mask is not None:
                 # PyTorch takes a bias or a mask, not both.
                 bias, mask = ops.where(mask, bias, kernels.MASKED), None
-        return kernels.fused_attention(
+        output = kernels.fused_attention(
             query,
             key,
             value,
             bias=bias,
             mask=mask,
             scale=self._inverse_sqrt_key_dim,
-            is_causal=use_causal_mask,
+            is_causal=is_causal,
             flash_attention=self._flash_attention,
         )
+        return output, None
 
     def compute_output_spec(
         self,
@@ -291,6 +377,7 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         return_attention_scores=False,
         training=None,
         use_causal_mask=False,
+        block_size=None,
     ):
         """Return the symbolic output, and the symbolic scores if they are asked for."""
         output = super().compute_output_spec(query, value, key)
@@ -304,6 +391,10 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         """Return the constructor's arguments; without `scale`, Keras's layer takes them too."""
         config = {**super().get_config(), "flash_attention": self._flash_attention}
         return config if self.scale is None else {**config, "scale": self.scale}
+
+
+def _with_four_axes(bias):
+    return ops.reshape(bias, (1,) * (4 - len(bias.shape)) + tuple(ops.shape(bias)))
 
 
 def _with_head_axis(mask):

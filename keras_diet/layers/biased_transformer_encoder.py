@@ -42,12 +42,14 @@ class BiasedTransformerEncoder(keras.layers.Layer):
     Call arguments:
         inputs: Tensor of shape `(B, T, hidden_dim)`.
         attention_bias: Tensor broadcastable to `(B, num_heads, T, T)`, or `None`.
+        attention_features: As in `BiasedMultiHeadAttention`, or `None`.
         attention_mask: Boolean or 0/1 tensor `(B, T or 1, T)`, `True` lets the query attend; or
             `None`.
         padding_mask: Boolean or 0/1 tensor `(B, T)`, `False` for padding; or `None`.
         use_causal_mask: bool. Whether a token attends to no later one.
         return_attention_scores: bool. Whether to return the probabilities as well.
         training: bool. Whether dropout is active.
+        block_size: int or `None`. As in `BiasedMultiHeadAttention`.
 
     Returns:
         Tensor of shape `(B, T, hidden_dim)`, or a tuple of it and the attention probabilities
@@ -160,11 +162,13 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         use_causal_mask=False,
         return_attention_scores=False,
         training=None,
+        block_size=None,
     ):
         mask = get_keras_mask(inputs)
         x = self.self_attention_layer_norm(inputs) if self.normalize_first else inputs
-        # An attention layer of the user's own may know no features.
-        features = {} if attention_features is None else {"attention_features": attention_features}
+        # An attention layer of the user's own may not know these.
+        options = {"attention_features": attention_features, "block_size": block_size}
+        options = {name: value for name, value in options.items() if value is not None}
         attended = self.self_attention(
             x,
             x,
@@ -174,7 +178,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
             use_causal_mask=use_causal_mask,
             return_attention_scores=return_attention_scores,
             training=training,
-            **features,
+            **options,
         )
         # Attention takes the mask off its query, and that may be the caller's tensor.
         set_keras_mask(inputs, mask)

@@ -1,10 +1,18 @@
 """A stack of Transformer encoder blocks with positions and segments in the attention scores."""
 
+import itertools
+
 import keras
 from keras import ops
 
 from keras_diet import validation
 from keras_diet._keras import get_keras_mask, set_keras_mask
+from keras_diet.layers.attention_implementation import (
+    ATTENTION_IMPLEMENTATIONS,
+    BLOCK_SIZE,
+    check_implementation,
+    choose_implementation,
+)
 from keras_diet.layers.biased_transformer_encoder import BiasedTransformerEncoder
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.input_encoding import make_input_encoding
@@ -15,11 +23,7 @@ from keras_diet.layers.position_encoding import (
     serialize_position_encoding,
 )
 from keras_diet.layers.position_encodings import find_position_encoding
-from keras_diet.layers.score_features import (
-    concatenate_features,
-    padding_bias,
-    padding_features,
-)
+from keras_diet.layers.score_features import concatenate_features, padding_features
 from keras_diet.layers.segment_bias import SegmentBias
 
 SEGMENT_ENCODINGS = ("per-head", "input", "none")
@@ -82,6 +86,12 @@ class DietEncoder(keras.layers.Layer):
         projection_dim: int or `None`. Number of keys and values after Linformer's projection, with
             `"diet_abs"`, `"diet_abs_input"`, `"input"`, `"sinusoidal"` and `"none"`; segments are
             then at the input or left out. Defaults to `None`: no projection.
+        attention_implementation: `"full"`, all scores of a layer at once and positional scores
+            shared between layers; `"features"`, positions of low rank, segments and padding as
+            features of one dot-product attention, for fused kernels; `"blockwise"`, the scores of
+            256 queries at a time; or `"auto"`, which takes the fastest for the length and backend.
+            Outputs are the same, and the last two need memory linear in the length; scores that
+            are asked for are always computed in full. Defaults to `"auto"`.
         encode_inputs: bool. Whether positions and segments that belong to the inputs are added
             here. `False` where the model has added them before, as BERT does. Defaults to `True`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
@@ -106,7 +116,8 @@ class DietEncoder(keras.layers.Layer):
 
     Raises:
         ValueError: For unknown names, sizes that are not positive, heads that do not divide the
-            hidden size, `rank`, `sharing` or `projection_dim` where they have no meaning, segments
+            hidden size, `rank`, `sharing` or `projection_dim` where they have no meaning, an
+            `attention_implementation` that the encoding does not have, segments
             per head or masks of query-key pairs with `projection_dim`, segment ids with
             `segment_encoding="none"`, and sequences longer than `max_sequence_length`.
 
@@ -142,6 +153,7 @@ class DietEncoder(keras.layers.Layer):
         bias_initializer="zeros",
         normalize_first=False,
         projection_dim=None,
+        attention_implementation="auto",
         encode_inputs=True,
         **kwargs,
     ):
@@ -173,6 +185,9 @@ class DietEncoder(keras.layers.Layer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.normalize_first = normalize_first
         self.projection_dim = projection_dim
+        self.attention_implementation = validation.choice(
+            "attention_implementation", attention_implementation, ATTENTION_IMPLEMENTATIONS
+        )
         self.encode_inputs = encode_inputs
         self.supports_masking = True
 
@@ -200,6 +215,9 @@ class DietEncoder(keras.layers.Layer):
         )
         self.segment_biases = self._make_segment_biases()
         self.transformer_layers = [self._make_block(i, sizes) for i in range(self.num_layers)]
+        check_implementation(
+            self.attention_implementation, self.position_biases, self._attention_layers()
+        )
         for layer in (*self.position_biases, *self.transformer_layers):
             if not layer.built:
                 layer.build(inputs_shape)
@@ -214,6 +232,9 @@ class DietEncoder(keras.layers.Layer):
             )
             self.output_layer_norm.build(inputs_shape)
         self.built = True
+
+    def _attention_layers(self):
+        return [block.self_attention for block in self.transformer_layers]
 
     def _make_segment_biases(self):
         if self.segment_encoding != "per-head":
@@ -266,8 +287,11 @@ class DietEncoder(keras.layers.Layer):
             x = self.input_encoding(x, segment_ids=segment_ids)
         if padding_mask is not None:
             padding_mask = ops.cast(padding_mask, "bool")
+        implementation = "full"
+        if not return_attention_scores:
+            implementation = self._implementation(x, training)
+        terms = self._score_terms(implementation, x, segment_ids, padding_mask)
         scores = []
-        terms = self._score_terms(x, segment_ids, padding_mask)
         for block, block_terms in zip(self.transformer_layers, terms, strict=True):
             x = block(
                 x,
@@ -285,39 +309,56 @@ class DietEncoder(keras.layers.Layer):
             x = self.output_layer_norm(x)
         return (x, scores) if return_attention_scores else x
 
-    def _score_terms(self, inputs, segment_ids, padding_mask):
-        """Yield what positions, segments and padding add to each layer's scores.
+    def _implementation(self, inputs, training):
+        length = inputs.shape[1]
+        return choose_implementation(
+            self.attention_implementation,
+            self.position_biases,
+            self._attention_layers(),
+            length=self.max_sequence_length if length is None else length,
+            drops=training and self.dropout > 0.0,
+        )
 
-        Generated one by one, so that only one layer's terms are alive at inference.
+    def _score_terms(self, implementation, inputs, segment_ids, padding_mask):
+        """Yield what positions, segments and padding add to the scores of each layer.
+
+        As keyword arguments of a block, generated one by one, so that only one layer's terms are
+        alive at inference.
         """
         if segment_ids is None:
             segment_ids = ops.zeros(ops.shape(inputs)[:2], dtype="int32")
         padding = None
         if padding_mask is not None:
             padding = padding_features(padding_mask, self.compute_dtype)
-        shared = self._position_scores(0, inputs) if len(self.position_biases) == 1 else None
-        for i, block in enumerate(self.transformer_layers):
-            positions = shared
-            if positions is None and self.position_biases:
-                positions = self._position_scores(i, inputs)
+        positions = self._positions(implementation, inputs)
+        for i, attention in enumerate(self._attention_layers()):
             segments = self.segment_biases[i] if self.segment_biases else None
-            if not getattr(block.self_attention, "accepts_features", False):
+            if not getattr(attention, "accepts_features", False):
+                bias = next(positions)
                 if segments is not None:
-                    segments = segments(segment_ids)
-                    positions = segments if positions is None else positions + segments
-                yield {"attention_bias": positions, "padding_mask": padding_mask}
-            elif segments is None and positions is None and padding is not None:
-                yield {"attention_bias": padding_bias(padding_mask, self.compute_dtype)}
+                    scores = segments(segment_ids)
+                    bias = scores if bias is None else bias + scores
+                yield {"attention_bias": bias, "padding_mask": padding_mask}
             else:
-                pairs = [] if segments is None else [segments.features(segment_ids)]
-                pairs += [] if padding is None else [padding]
-                features = concatenate_features(*pairs) if pairs else None
-                yield {"attention_bias": positions, "attention_features": features}
+                segments = None if segments is None else segments.features(segment_ids)
+                yield _terms(implementation, next(positions), segments, padding)
 
-    def _position_scores(self, index, inputs):
+    def _positions(self, implementation, inputs):
+        """Yield the positional term of each layer: scores, features, a layer, or `None`."""
+        if not self.position_biases:
+            yield from itertools.repeat(None)
+        terms = (self._position_term(implementation, bias, inputs) for bias in self.position_biases)
+        yield from itertools.repeat(next(terms)) if len(self.position_biases) == 1 else terms
+
+    def _position_term(self, implementation, bias, inputs):
+        if implementation == "full":
+            return self._position_scores(bias, inputs)
+        return bias.features(inputs) if hasattr(bias, "features") else bias
+
+    def _position_scores(self, bias, inputs):
         # Only the length of `key` is read.
         key = () if self.projection_dim is None else (ops.zeros((1, self.projection_dim)),)
-        scores = self.position_biases[index](inputs, *key)
+        scores = bias(inputs, *key)
         validation.score_bias("position_encoding", scores, self._scores_shape(inputs))
         # A layer of the user's own may compute in another dtype.
         return ops.cast(scores, self.compute_dtype)
@@ -399,6 +440,7 @@ class DietEncoder(keras.layers.Layer):
                 "bias_initializer": keras.initializers.serialize(self.bias_initializer),
                 "normalize_first": self.normalize_first,
                 "projection_dim": self.projection_dim,
+                "attention_implementation": self.attention_implementation,
                 "encode_inputs": self.encode_inputs,
             }
         )
@@ -408,3 +450,22 @@ class DietEncoder(keras.layers.Layer):
     def from_config(cls, config):
         """Build the layer from its configuration, a bias layer of the user's own included."""
         return super().from_config(deserialize_position_encoding(config))
+
+
+def _terms(implementation, positions, segments, padding):
+    """Return the arguments with which an attention layer adds these terms to its scores.
+
+    Positions are the same for the whole batch: a bias. Segments and padding differ between its
+    sequences but are of low rank: features, of which no `(B, H, T, S)` tensor is made. Padding
+    alone is a bias of one row.
+    """
+    blocks = {"block_size": BLOCK_SIZE} if implementation == "blockwise" else {}
+    if padding is not None and positions is None and segments is None:
+        _, key_features = padding
+        return {"attention_bias": ops.transpose(key_features, (0, 2, 3, 1)), **blocks}
+    pairs = [pair for pair in (segments, padding) if pair is not None]
+    if isinstance(positions, tuple):
+        # Features of the positions.
+        pairs, positions = [*pairs, positions], None
+    features = concatenate_features(*pairs) if pairs else None
+    return {"attention_bias": positions, "attention_features": features, **blocks}

@@ -8,7 +8,6 @@ import math
 import keras
 from keras import ops
 
-
 # Finite, so that a row without any key yields no NaN, and far below every score.
 MASKED = -1e9
 
@@ -124,6 +123,45 @@ def _torch_attention(query, key, value, bias, mask, scale, is_causal):
         is_causal=is_causal,
     )
     return output.transpose(1, 2)
+
+
+def map_in_turn(function, blocks):
+    """Return `ops.map(function, blocks)`, of which never two calls are in memory at a time."""
+    if keras.backend.backend() != "tensorflow":
+        return ops.map(function, blocks)
+    import tensorflow as tf
+
+    # Keras's own map calls the function once more, to learn what it returns, and ten at a time.
+    return tf.map_fn(function, blocks, fn_output_signature=blocks[0].dtype, parallel_iterations=1)
+
+
+def dropout(inputs, rate, seed, index):
+    """Return `keras.random.dropout` of a block, the same again when it is recomputed.
+
+    Args:
+        inputs: Tensor.
+        rate: float.
+        seed: Tensor of two integers, as `keras.random.SeedGenerator.next` returns.
+        index: int or scalar tensor. The number of the block.
+    """
+    # Generators count in the second number, so blocks differ in the first.
+    step = ops.cast(index, seed.dtype) * ops.cast(0x61C88647, seed.dtype)
+    seed = ops.stack([seed[0] + step, seed[1]])
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        return tf.nn.experimental.stateless_dropout(inputs, rate, seed=tf.cast(seed, "int32"))
+    if backend == "jax":
+        import jax
+
+        kept = jax.random.bernoulli(seed, 1.0 - rate, inputs.shape)
+    else:
+        import torch
+
+        generator = torch.Generator(inputs.device).manual_seed(hash(tuple(seed.tolist())))
+        kept = torch.empty_like(inputs).bernoulli_(1.0 - rate, generator=generator)
+    return ops.multiply(inputs, ops.cast(kept, inputs.dtype) / (1.0 - rate))
 
 
 def _is_plain(layer, inputs, num_axes):

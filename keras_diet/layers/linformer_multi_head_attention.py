@@ -111,6 +111,7 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         return_attention_scores=False,
         training=None,
         use_causal_mask=False,
+        block_size=None,
     ):
         _check_masks(attention_mask, use_causal_mask)
         key = value if key is None else key
@@ -128,6 +129,7 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
             query_mask=query_mask,
             return_attention_scores=return_attention_scores,
             training=training,
+            block_size=block_size,
         )
 
     def _project(self, projection, inputs, mask):
@@ -154,6 +156,7 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         return_attention_scores=False,
         training=None,
         use_causal_mask=False,
+        block_size=None,
     ):
         """Return the symbolic output, and the symbolic scores if they are asked for."""
         _check_masks(attention_mask, use_causal_mask)

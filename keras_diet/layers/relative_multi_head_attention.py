@@ -64,6 +64,9 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 2.2.2
     """
 
+    # Its bias, made of the queries, would need their positions.
+    accepts_blocks = False
+
     def __init__(
         self,
         num_heads,
@@ -114,6 +117,7 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         use_causal_mask=False,
         attention_bias=None,
         attention_features=None,
+        block_size=None,
     ):
         bias = self.distance_scores(query, key)
         if attention_bias is not None:

@@ -1,7 +1,7 @@
 """Padding as a term of the scores, and features put together.
 
-Features of queries `(B or 1, T, H or 1, r)` and keys `(B or 1, S, H or 1, r)` add their inner products
-to the attention scores, without a tensor of shape `(T, S)`.
+Features of queries `(B or 1, T, H or 1, r)` and keys `(B or 1, S, H or 1, r)` add their inner
+products to the attention scores, without a tensor of shape `(T, S)`.
 """
 
 import keras
@@ -12,17 +12,11 @@ _MASKED = -1e9
 _MASKED_FLOAT16 = -3e4
 
 
-def padding_bias(padding_mask, dtype):
-    """Return the bias `(B, 1, 1, S)` that excludes padding, for a boolean mask `(B, S)`."""
-    masked = _MASKED_FLOAT16 if keras.backend.standardize_dtype(dtype) == "float16" else _MASKED
-    bias = ops.where(padding_mask, ops.cast(0.0, dtype), ops.cast(masked, dtype))
-    return bias[:, None, None, :]
-
-
 def padding_features(padding_mask, dtype):
     """Return features of rank 1 that exclude padding, for a boolean mask `(B, S)`."""
-    key = ops.transpose(padding_bias(padding_mask, dtype), (0, 3, 1, 2))
-    return ops.ones((1, ops.shape(key)[1], 1, 1), dtype), key
+    masked = _MASKED_FLOAT16 if keras.backend.standardize_dtype(dtype) == "float16" else _MASKED
+    key = ops.where(padding_mask, ops.cast(0.0, dtype), ops.cast(masked, dtype))
+    return ops.ones((1, ops.shape(key)[1], 1, 1), dtype), key[:, :, None, None]
 
 
 def concatenate_features(*pairs):

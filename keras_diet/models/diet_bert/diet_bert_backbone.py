@@ -59,6 +59,12 @@ class DietBertBackbone(Backbone):
             is linear in the length; with `"diet_abs"`, `"diet_abs_input"`, `"input"`,
             `"sinusoidal"` or `"none"`, and segments not per head. Defaults to `None`: no
             projection.
+        attention_implementation: `"full"`, all scores of a layer at once and positional scores
+            shared between layers; `"features"`, positions of low rank, segments and padding as
+            features of one dot-product attention, for fused kernels; `"blockwise"`, the scores of
+            256 queries at a time; or `"auto"`, which takes the fastest for the length and backend.
+            Outputs are the same, and the last two need memory linear in the length; scores that
+            are asked for are always computed in full. Defaults to `"auto"`.
         dtype: A dtype or `keras.DTypePolicy` for computations and weights. Softmax and layer
             normalization are computed in float32 regardless. Defaults to `None`, which means
             Keras's global policy.
@@ -115,6 +121,7 @@ class DietBertBackbone(Backbone):
         sharing=None,
         segment_encoding="per-head",
         projection_dim=None,
+        attention_implementation="auto",
         dtype=None,
         name=None,
         trainable=None,
@@ -165,6 +172,7 @@ class DietBertBackbone(Backbone):
             layer_norm_epsilon=1e-12,
             kernel_initializer=bert_initializer(),
             projection_dim=projection_dim,
+            attention_implementation=attention_implementation,
             encode_inputs=False,
             dtype=dtype,
             name="encoder",
@@ -221,6 +229,7 @@ class DietBertBackbone(Backbone):
         self.sharing = sharing
         self.segment_encoding = segment_encoding
         self.projection_dim = projection_dim
+        self.attention_implementation = attention_implementation
         self.cls_token_index = cls_token_index
 
     def get_config(self):
@@ -241,6 +250,7 @@ class DietBertBackbone(Backbone):
                 "sharing": self.sharing,
                 "segment_encoding": self.segment_encoding,
                 "projection_dim": self.projection_dim,
+                "attention_implementation": self.attention_implementation,
             }
         )
         return config

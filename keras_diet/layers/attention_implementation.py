@@ -1,0 +1,75 @@
+"""How an encoder computes its attention: all scores at once, by features, or block by block."""
+
+from keras_diet import validation
+from keras_diet.layers import kernels
+from keras_diet.layers.query_blocks import is_block_bias
+
+ATTENTION_IMPLEMENTATIONS = ("auto", "full", "features", "blockwise")
+
+BLOCK_SIZE = 256
+# The lengths from which on "auto" computes no full scores, without and with a fused kernel, which
+# only needs the positional scores in full. docs/performance.md has the measurements.
+LONG = 2048
+LONG_FUSED = 8192
+
+
+def check_implementation(implementation, position_biases, attention_layers):
+    """Raise a `ValueError` if an encoder of these layers cannot compute attention that way."""
+    validation.choice("attention_implementation", implementation, ATTENTION_IMPLEMENTATIONS)
+    received = f"position biases {_names(position_biases)} and attention {_names(attention_layers)}"
+    if implementation == "features" and not _allows_features(position_biases, attention_layers):
+        raise ValueError(
+            "attention_implementation='features' needs positional scores of low rank or none (a "
+            "bias layer with `features`), and attention layers that take features. Pass 'auto', "
+            f"'full' or 'blockwise'. Received: {received}"
+        )
+    if implementation == "blockwise" and not _allows_blocks(position_biases, attention_layers):
+        raise ValueError(
+            "attention_implementation='blockwise' needs bias layers that have `features` or are "
+            "called with (query, key, start_index), and attention layers that take `block_size`. "
+            f"Pass 'auto' or 'full'. Received: {received}"
+        )
+
+
+def choose_implementation(implementation, position_biases, attention_layers, length, drops):
+    """Return `"full"`, `"features"` or `"blockwise"`: what is asked for, or best where `"auto"` is.
+
+    Args:
+        implementation: One of `ATTENTION_IMPLEMENTATIONS`.
+        position_biases: List of the bias layers.
+        attention_layers: List of the attention layers.
+        length: int. Number of tokens, the largest possible one where it is not known.
+        drops: bool. Whether attention probabilities are dropped, which fused kernels cannot do.
+    """
+    if implementation != "auto":
+        return implementation
+    fused = kernels.has_fused_attention() and not drops
+    if length < (LONG_FUSED if fused else LONG):
+        return "full"
+    if fused and _allows_features(position_biases, attention_layers):
+        return "features"
+    return "blockwise" if _allows_blocks(position_biases, attention_layers) else "full"
+
+
+def _allows_features(position_biases, attention_layers):
+    return all(map(_has_features, position_biases)) and all(map(_takes_all, attention_layers))
+
+
+def _allows_blocks(position_biases, attention_layers):
+    return all(_has_features(bias) or is_block_bias(bias) for bias in position_biases) and all(
+        map(_takes_all, attention_layers)
+    )
+
+
+def _has_features(bias):
+    return hasattr(bias, "features")
+
+
+def _takes_all(attention):
+    return getattr(attention, "accepts_features", False) and getattr(
+        attention, "accepts_blocks", False
+    )
+
+
+def _names(layers):
+    return sorted({type(layer).__name__ for layer in layers})
