@@ -5,24 +5,21 @@ DIET-ABS-LIN. For each length a training step and an inference step are timed, t
 (A B C A B C ...), and the peak memory of a process of its own is read. Results go to the screen as
 a Markdown table and to `--output` as JSON, with the ratio of each length to the one before.
 
-    KERAS_BACKEND=jax python benchmarks/long_sequences.py
+    KERAS_BACKEND=jax python -m benchmarks.long_sequences
 """
 
 import argparse
 import json
 import os
 import platform
-import resource
 import statistics
-import subprocess
 import sys
-import time
-from pathlib import Path
 
 import keras
 import numpy as np
 from tqdm import tqdm
 
+from benchmarks.measure import in_own_process, peak_memory, time_in_turn
 from keras_diet.layers import (
     AbsolutePositionBias,
     BiasedMultiHeadAttention,
@@ -73,12 +70,6 @@ def make_steps(kind, length, options, names=STEPS):
     return steps
 
 
-def seconds(function):
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
-
-
 def measure_time(length, options):
     """Return the median seconds of each layer and step, measured in turn."""
     functions = {
@@ -86,28 +77,14 @@ def measure_time(length, options):
         for kind in LAYERS
         for step, function in make_steps(kind, length, options).items()
     }
-    times = {key: [] for key in functions}
-    for _ in range(options.repeats):
-        for key, function in functions.items():
-            times[key].append(seconds(function))
+    times = time_in_turn(functions, options.repeats)
     return {key: statistics.median(values) for key, values in times.items()}
-
-
-def peak_memory():
-    """Return the peak memory of this process, in MiB."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        # `ru_maxrss` of a new process on Linux starts with the peak of its parent.
-        (line,) = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
-        return int(line.split()[1]) / 2**10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def measure_memory(kind, length, step):
     """Return the MiB that a step adds to the peak memory of a new process."""
-    command = [sys.executable, *sys.argv, "--cell", kind, str(length), step]
-    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return float(output.splitlines()[-1])
+    line = in_own_process("benchmarks.long_sequences", *sys.argv[1:], "--cell", kind, length, step)
+    return float(line)
 
 
 def print_memory_of_cell(kind, length, step, options):

@@ -1,0 +1,1 @@
+"""Side-by-side timings, each of them one command: `python -m benchmarks.<name>`."""

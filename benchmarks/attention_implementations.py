@@ -1,0 +1,180 @@
+"""Time and memory of a BERT by length, for each way of computing its attention.
+
+The same model with all scores at once (`full`), by features of one dot product (`features`) and for
+a block of queries at a time (`blockwise`), timed in turn, one sequence a step; `full` is the
+reference. Memory is what steps add to a process of their own. The results go to the screen and,
+after each length, to `--output` as JSON, with a page beside it; `--resume` goes on where it ends.
+
+    KERAS_BACKEND=jax python -m benchmarks.attention_implementations --output runs/long_jax.json
+"""
+
+import argparse
+import gc
+import json
+import sys
+from pathlib import Path
+
+import keras
+from tqdm import tqdm
+
+from benchmarks import bert_models, measure
+from keras_diet.models import DietBertBackbone
+
+MODULE = "benchmarks.attention_implementations"
+ENCODINGS = {"diet_abs": bert_models.DIET_ABS, "diet_rel": bert_models.DIET_REL}
+IMPLEMENTATIONS = {
+    "diet_abs": ("full", "features", "blockwise"),
+    "diet_rel": ("full", "blockwise"),
+}
+
+
+def make_step(encoding, implementation, length, step, options, size=None):
+    """Return a function that takes a step with one sequence."""
+    size = size or options.size
+    model = DietBertBackbone(
+        **bert_models.SIZES[size],
+        **ENCODINGS[encoding],
+        vocabulary_size=bert_models.VOCABULARY_SIZE,
+        dropout=options.dropout,
+        max_sequence_length=length,
+        attention_implementation=implementation,
+        dtype=options.dtype,
+    )
+    inputs = bert_models.make_inputs(1, length)
+    targets = bert_models.make_targets(size, 1, length)
+    return bert_models.make_step("ours", model, step, inputs, targets)
+
+
+def measure_times(encoding, length, step, options):
+    """Return milliseconds of each implementation, and their ratios to `full`."""
+    keras.backend.clear_session()
+    steps = {
+        implementation: make_step(encoding, implementation, length, step, options)
+        for implementation in IMPLEMENTATIONS[encoding]
+    }
+    for function in steps.values():
+        function()
+    times = measure.time_in_turn(steps, options.rounds)
+    results = {}
+    for implementation, seconds in times.items():
+        median, _ = measure.median_and_quartiles(seconds)
+        ratio, quartiles = measure.ratio(seconds, times["full"])
+        results[implementation] = {
+            "milliseconds": 1000 * median,
+            "ratio_to_full": ratio,
+            "ratio_quartiles": quartiles,
+        }
+    return results
+
+
+def measure_memory(encoding, implementation, length, step, options):
+    """Return the MiB that steps add to a process of their own."""
+    arguments = ("--cell", encoding, implementation, length, step)
+    settings = ("--size", options.size, "--dropout", options.dropout, "--dtype", options.dtype)
+    return json.loads(measure.in_own_process(MODULE, *arguments, *settings))
+
+
+def print_memory(encoding, implementation, length, step, options):
+    # A small model first, so that libraries and compilers are in memory.
+    make_step(encoding, implementation, 64, step, options, size="tiny")()
+    function = make_step(encoding, implementation, length, step, options)
+    gc.collect()
+    measure.reset_peak_memory()
+    before = measure.peak_memory()
+    function()
+    # What compiling took is not counted; what the first step left behind is.
+    measure.reset_peak_memory()
+    function()
+    print(json.dumps(measure.peak_memory() - before))
+
+
+def columns_of(row):
+    low, high = row["ratio_quartiles"]
+    ratio = f"{row['ratio_to_full']:.2f} ({low:.2f} - {high:.2f})"
+    return f"{row['milliseconds']:.0f}", ratio, f"{row['mib']:.0f}"
+
+
+def make_page(results):
+    """Return the results as a page."""
+    lines = [f"# {results['settings']['size']}: attention by length", ""]
+    lines += [f"`{results['command']}`", "", *measure.describe(results["machine"])]
+    columns = ["tokens", "encoding", "implementation", "milliseconds", "ratio to full", "MiB"]
+    for step in bert_models.STEPS:
+        rows = [
+            [str(cell["length"]), cell["encoding"], implementation, *columns_of(row)]
+            for cell in results["cells"].values()
+            if cell["step"] == step
+            for implementation, row in cell["rows"].items()
+        ]
+        if rows:
+            lines += ["", f"## A step of {step}", "", *measure.markdown_table(columns, rows)]
+    return "\n".join(lines)
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    lengths = [512, 1024, 2048, 4096, 8192]
+    parser.add_argument("--size", choices=bert_models.SIZES, default="small", help="of BERT")
+    parser.add_argument("--lengths", type=int, nargs="+", default=lengths, help="in tokens")
+    steps = bert_models.STEPS
+    parser.add_argument("--steps", nargs="+", choices=steps, default=steps, help="what is timed")
+    parser.add_argument("--encodings", nargs="+", choices=ENCODINGS, default=list(ENCODINGS))
+    parser.add_argument("--rounds", type=int, default=3, help="timed steps of each kind")
+    parser.add_argument("--dropout", type=float, default=bert_models.DROPOUT, help="rate")
+    dtypes = ["float32", "mixed_bfloat16"]
+    parser.add_argument("--dtype", choices=dtypes, default="float32", help="dtype policy")
+    parser.add_argument("--output", type=Path, help="JSON file; a page goes beside it")
+    parser.add_argument("--resume", action="store_true", help="keep what `--output` has")
+    parser.add_argument("--cell", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.resume and not options.output:
+        parser.error("--resume needs --output")
+    return options
+
+
+def start_results(argv, options):
+    if options.resume and options.output.exists():
+        return json.loads(options.output.read_text())
+    names = ("size", "dropout", "dtype", "rounds")
+    return {
+        "command": f"python -m {MODULE} {' '.join(argv)}".strip(),
+        "machine": measure.machine(),
+        "settings": {name: getattr(options, name) for name in names},
+        "cells": {},
+    }
+
+
+def main(argv=None):
+    argv = sys.argv[1:] if argv is None else argv
+    options = parse_arguments(argv)
+    keras.utils.set_random_seed(bert_models.SEED)
+    if options.cell:
+        encoding, implementation, length, step = options.cell
+        print_memory(encoding, implementation, int(length), step, options)
+        return
+    results = start_results(argv, options)
+    cells = [
+        (encoding, length, step)
+        for length in options.lengths
+        for step in options.steps
+        for encoding in options.encodings
+    ]
+    for encoding, length, step in tqdm(cells, unit="cell"):
+        name = f"{encoding}, {length} tokens, {step}"
+        if name in results["cells"]:
+            continue
+        rows = measure_times(encoding, length, step, options)
+        for implementation, row in rows.items():
+            row["mib"] = measure_memory(encoding, implementation, length, step, options)
+        cell = {"encoding": encoding, "length": length, "step": step, "rows": rows}
+        results["cells"][name] = cell
+        if options.output:
+            measure.write_results(options.output, results, make_page(results))
+    print(make_page(results))
+
+
+if __name__ == "__main__":
+    main()

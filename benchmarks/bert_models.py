@@ -1,0 +1,181 @@
+"""BERT with each of our encodings, KerasHub's and Hugging Face's: models, and what a step calls."""
+
+import keras
+import keras_hub
+import numpy as np
+
+from keras_diet.layers import cache_positions
+from keras_diet.models import DietBertBackbone
+
+SIZES = {
+    "base": {"num_layers": 12, "hidden_dim": 768, "num_heads": 12, "intermediate_dim": 3072},
+    "small": {"num_layers": 4, "hidden_dim": 512, "num_heads": 8, "intermediate_dim": 2048},
+    "tiny": {"num_layers": 1, "hidden_dim": 16, "num_heads": 2, "intermediate_dim": 32},
+}
+VOCABULARY_SIZE = 30_522
+DROPOUT = 0.1
+SEED = 0
+
+AT_INPUT = {"segment_encoding": "input"}
+DIET_ABS = {"position_encoding": "diet_abs", "rank": 128}
+DIET_REL = {"position_encoding": "diet_rel"}
+ENCODINGS = {
+    "input": {"position_encoding": "input", **AT_INPUT},
+    # A second model like the first shows how far from 1 the ratio of equals is.
+    "input_again": {"position_encoding": "input", **AT_INPUT},
+    "diet_abs": DIET_ABS,
+    "diet_abs_cached": DIET_ABS,
+    "diet_abs_segments_at_input": {**DIET_ABS, **AT_INPUT},
+    "diet_rel": DIET_REL,
+    "diet_rel_segments_at_input": {**DIET_REL, **AT_INPUT},
+    "shaw": {"position_encoding": "shaw", **AT_INPUT},
+    "t5": {"position_encoding": "t5", **AT_INPUT},
+    "tupe_abs": {"position_encoding": "tupe_abs", **AT_INPUT},
+    "tupe_rel": {"position_encoding": "tupe_rel", **AT_INPUT},
+    "diet_abs_input": {"position_encoding": "diet_abs_input", "rank": 128, **AT_INPUT},
+    "sinusoidal": {"position_encoding": "sinusoidal", **AT_INPUT},
+    "none": {"position_encoding": "none", **AT_INPUT},
+}
+OTHERS = ("kerashub", "hugging_face")
+# What others are compared with is timed first.
+ROWS = ("input", *OTHERS, *(name for name in ENCODINGS if name != "input"))
+STEPS = ("training", "inference")
+
+
+def has_row(row, step):
+    """Whether there is such a model for a step of this backend."""
+    if row == "hugging_face":
+        return keras.config.backend() == "torch"
+    return row != "diet_abs_cached" or step == "inference"
+
+
+def make_model(row, size, length, dtype="float32"):
+    """Build the model of a row, with random weights."""
+    arguments = {**SIZES[size], "vocabulary_size": VOCABULARY_SIZE, "dropout": DROPOUT}
+    arguments["max_sequence_length"] = max(length, 512)
+    if row == "hugging_face":
+        return make_hugging_face_model(**arguments)
+    if row == "kerashub":
+        return keras_hub.models.BertBackbone(**arguments, dtype=dtype)
+    model = DietBertBackbone(**arguments, **ENCODINGS[row], dtype=dtype)
+    if row == "diet_abs_cached":
+        cache_positions(model)
+    return model
+
+
+def make_hugging_face_model(
+    vocabulary_size,
+    num_layers,
+    hidden_dim,
+    num_heads,
+    intermediate_dim,
+    dropout,
+    max_sequence_length,
+):
+    import torch
+    import transformers
+
+    config = transformers.BertConfig(
+        vocab_size=vocabulary_size,
+        hidden_size=hidden_dim,
+        num_hidden_layers=num_layers,
+        num_attention_heads=num_heads,
+        intermediate_size=intermediate_dim,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        max_position_embeddings=max_sequence_length,
+        attn_implementation="sdpa",
+    )
+    return transformers.BertModel(config).to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def count_weights(row, model):
+    if row == "hugging_face":
+        return sum(parameter.numel() for parameter in model.parameters())
+    return model.count_params()
+
+
+def make_inputs(batch_size, length):
+    """Return random tokens in two segments; every other sequence ends with padding."""
+    rng = np.random.default_rng(SEED)
+    valid = np.full((batch_size, 1), length)
+    valid[1::2] = length * 3 // 4
+    padding_mask = np.arange(length) < valid
+    token_ids = rng.integers(1, VOCABULARY_SIZE, (batch_size, length))
+    segment_ids = np.broadcast_to(np.arange(length) >= length // 2, (batch_size, length))
+    return {
+        "token_ids": np.where(padding_mask, token_ids, 0).astype("int32"),
+        "segment_ids": segment_ids.astype("int32"),
+        "padding_mask": padding_mask.astype("int32"),
+    }
+
+
+def make_targets(size, batch_size, length):
+    hidden_dim = SIZES[size]["hidden_dim"]
+    return {
+        "sequence_output": np.zeros((batch_size, length, hidden_dim), "float32"),
+        "pooled_output": np.zeros((batch_size, hidden_dim), "float32"),
+    }
+
+
+def make_step(row, model, step, inputs, targets, dtype="float32", jit_compile=True):
+    """Return a function that takes one step from NumPy arrays to NumPy arrays."""
+    if row == "hugging_face":
+        return make_hugging_face_step(model, step, inputs, targets, dtype)
+    compiles = keras.config.backend() == "jax"
+    compiles = compiles or (keras.config.backend() == "tensorflow" and jit_compile)
+    model.compile(optimizer="adamw", loss="mse", jit_compile=compiles)
+    if step == "training":
+        return lambda: model.train_on_batch(inputs, targets)
+    return lambda: model.predict_on_batch(inputs)
+
+
+def make_hugging_face_step(model, step, inputs, targets, dtype):
+    """Do the same in PyTorch alone."""
+    import torch
+
+    device = next(model.parameters()).device
+    names = {
+        "input_ids": "token_ids",
+        "token_type_ids": "segment_ids",
+        "attention_mask": "padding_mask",
+    }
+    inputs = {name: inputs[ours].astype("int64") for name, ours in names.items()}
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def forward():
+        tensors = {name: torch.as_tensor(array, device=device) for name, array in inputs.items()}
+        with torch.autocast(device.type, torch.bfloat16, enabled=dtype == "mixed_bfloat16"):
+            outputs = model(**tensors)
+        return {
+            "sequence_output": outputs.last_hidden_state.float(),
+            "pooled_output": outputs.pooler_output.float(),
+        }
+
+    def train():
+        optimizer.zero_grad()
+        loss = sum(
+            torch.nn.functional.mse_loss(output, torch.as_tensor(targets[name], device=device))
+            for name, output in forward().items()
+        )
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    def predict():
+        with torch.inference_mode():
+            return {name: output.cpu().numpy() for name, output in forward().items()}
+
+    model.train(step == "training")
+    return train if step == "training" else predict
+
+
+def matmul_flops(size, batch_size, length, step):
+    """Return the operations of BERT's matrix products: projections, feed-forward, attention."""
+    sizes = SIZES[size]
+    hidden_dim = sizes["hidden_dim"]
+    of_a_token = 4 * hidden_dim**2 + 2 * hidden_dim * sizes["intermediate_dim"]
+    of_a_token += 2 * length * hidden_dim
+    flops = 2 * batch_size * length * sizes["num_layers"] * of_a_token
+    # Gradients by inputs and by weights are a product each.
+    return 3 * flops if step == "training" else flops

@@ -1,0 +1,225 @@
+"""What the benchmarks share: time, memory, the machine and its rate, files of results."""
+
+import datetime
+import functools
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+from keras import ops
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = (
+    "keras-diet",
+    "keras",
+    "keras-hub",
+    "tensorflow",
+    "jax",
+    "torch",
+    "transformers",
+    "numpy",
+)
+# They change how many cores a backend uses and what it compiles.
+VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "XLA_FLAGS")
+
+
+def seconds(function):
+    """Return the seconds of one call."""
+    start = time.perf_counter()
+    function()
+    wait_for_device()
+    return time.perf_counter() - start
+
+
+def time_in_turn(functions, rounds):
+    """Return the seconds of each function in each round, the functions called A B C A B C ...
+
+    What the machine does meanwhile falls on all of them alike.
+    """
+    times = {name: [] for name in functions}
+    for _ in range(rounds):
+        for name, function in functions.items():
+            times[name].append(seconds(function))
+    return times
+
+
+def median_and_quartiles(values):
+    first, median, third = np.quantile(values, [0.25, 0.5, 0.75])
+    return float(median), [float(first), float(third)]
+
+
+def ratio(times, reference_times):
+    """Return the median of the ratios of each round, and its quartiles."""
+    return median_and_quartiles(np.divide(times, reference_times))
+
+
+def peak_memory():
+    """Return the peak memory of this process, in MiB."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # `ru_maxrss` of a new process on Linux starts with the peak of its parent.
+        (line,) = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
+        return int(line.split()[1]) / 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def reset_peak_memory():
+    """Let the peak start anew from the memory in use, where the system can (Linux)."""
+    references = Path("/proc/self/clear_refs")
+    if references.exists():
+        references.write_text("5")
+
+
+def in_own_process(module, *arguments):
+    """Run a module of the benchmarks in a new process and return the last line it prints."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
+    return output.splitlines()[-1]
+
+
+def compiled(function, jit_compile=True):
+    """Return the function as the backend compiles it; PyTorch runs it as it is."""
+    if keras.config.backend() == "jax":
+        import jax
+
+        return jax.jit(function)
+    if keras.config.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(function, jit_compile=jit_compile)
+    return function
+
+
+def matmul_rate(rows, inner, columns, dtype="float32", jit_compile=True, repeats=20):
+    """Return the FLOP/s of the backend in a matrix product of these sizes, at its best."""
+    rng = np.random.default_rng(0)
+    a = ops.convert_to_tensor(rng.normal(size=(rows, inner)), dtype)
+    b = ops.convert_to_tensor(rng.normal(size=(inner, columns)), dtype)
+    product = compiled(ops.matmul, jit_compile)
+
+    def multiply():
+        # Reading one number waits for all of them and copies next to nothing.
+        float(ops.cast(product(a, b)[0, 0], "float32"))
+
+    multiply()
+    return 2 * rows * inner * columns / min(seconds(multiply) for _ in range(repeats))
+
+
+@functools.cache
+def device():
+    """Return the name of the accelerator that the backend computes on, or "cpu"."""
+    if keras.config.backend() == "jax":
+        import jax
+
+        return jax.devices()[0].device_kind
+    if keras.config.backend() == "torch":
+        import torch
+
+        return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    return tf.config.experimental.get_device_details(gpus[0])["device_name"] if gpus else "cpu"
+
+
+def wait_for_device():
+    """Wait for all that an accelerator still has to do.
+
+    Whoever reads the loss of a training step has not waited for the optimizer. On JAX they have:
+    a step is one program there.
+    """
+    if device() == "cpu":
+        return
+    if keras.config.backend() == "torch":
+        import torch
+
+        torch.cuda.synchronize()
+    elif keras.config.backend() == "tensorflow":
+        import tensorflow as tf
+
+        tf.test.experimental.sync_devices()
+
+
+def machine():
+    """Return what the numbers depend on beside the code."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "processor": processor(),
+        "cores": usable_cores(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "device": device(),
+        "backend": keras.config.backend(),
+        "environment": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+        "commit": commit(),
+        "versions": {"python": platform.python_version(), **versions()},
+    }
+
+
+def processor():
+    path = Path("/proc/cpuinfo")
+    models = re.findall(r"model name\s*: (.*)", path.read_text()) if path.exists() else []
+    return models[0] if models else platform.machine()
+
+
+def usable_cores():
+    """Return the number of cores that this process may use, which may be fewer than there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def commit():
+    """Return the commit of this checkout, marked if files differ from it; "" outside of git."""
+    if not shutil.which("git"):
+        return ""
+    command = ["git", "describe", "--always", "--dirty"]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT).stdout.strip()
+
+
+def versions():
+    installed = {}
+    for package in PACKAGES:
+        try:
+            installed[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return installed
+
+
+def describe(machine):
+    """Return the lines of a Markdown list about a machine."""
+    environment = "".join(f", {name}={value}" for name, value in machine["environment"].items())
+    software = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    return [
+        f"- Date: {machine['date']}",
+        f"- Machine: {machine['processor']}, {machine['cores']} cores used, "
+        f"{machine['memory_gib']} GiB of memory; computes on: {machine['device']}",
+        f"- Backend: {machine['backend']}{environment}",
+        f"- Software: {software}; commit {machine['commit']}",
+    ]
+
+
+def markdown_table(columns, rows):
+    """Return the lines of a table, its first column to the left and the numbers to the right."""
+    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def write_results(path, results, markdown):
+    """Write the results as JSON and, beside it, a page; neither is ever half written."""
+    text = json.dumps(results, indent=2)
+    # A list of numbers is a line.
+    text = re.sub(r"\[[^][{}]*\]", lambda numbers: " ".join(numbers[0].split()), text)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for target, content in ((path, text), (path.with_suffix(".md"), markdown)):
+        unfinished = target.with_name(target.name + ".unfinished")
+        unfinished.write_text(content.rstrip() + "\n", encoding="utf-8")
+        unfinished.replace(target)

@@ -1,0 +1,237 @@
+"""Step times of BERT with each position encoding: Table 1 of Chen et al. (2021), measured.
+
+Ours with positions and segments at the input is the reference. Models are timed in groups, each in
+turn with the reference (A B C A B C ...), and a ratio is the median of the ratios of the rounds.
+With `--memory`, the peak memory of each step is read in a process of its own, in main memory. The
+results go to the screen and, after each group, to `--output` as JSON, with a page of tables beside
+it; `--resume` goes on where such a file ends.
+
+    KERAS_BACKEND=torch python -m benchmarks.step_time --output runs/step_time_torch.json
+    KERAS_BACKEND=jax python -m benchmarks.step_time --sizes small --rows diet_abs kerashub
+"""
+
+import argparse
+import dataclasses
+import gc
+import json
+import sys
+from pathlib import Path
+
+import keras
+from tqdm import tqdm
+
+from benchmarks import bert_models, measure
+from benchmarks.step_time_results import (
+    add_ratios,
+    count_measurements,
+    make_page,
+    start_results,
+)
+
+MODULE = "benchmarks.step_time"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One table: a size, a length and a step."""
+
+    size: str
+    length: int
+    step: str
+    batch_size: int
+
+    @property
+    def name(self):
+        return f"{self.size}, {self.batch_size} x {self.length} tokens, {self.step}"
+
+    @property
+    def rows(self):
+        return [row for row in bert_models.ROWS if bert_models.has_row(row, self.step)]
+
+    def make_model(self, row, options):
+        return bert_models.make_model(row, self.size, self.length, options.dtype)
+
+    def make_step(self, row, model, options):
+        inputs = bert_models.make_inputs(self.batch_size, self.length)
+        targets = bert_models.make_targets(self.size, self.batch_size, self.length)
+        return bert_models.make_step(
+            row, model, self.step, inputs, targets, options.dtype, options.xla
+        )
+
+    def matmul_flops(self):
+        return bert_models.matmul_flops(self.size, self.batch_size, self.length, self.step)
+
+    def matmul_rate(self, options):
+        sizes = bert_models.SIZES[self.size]
+        return measure.matmul_rate(
+            self.batch_size * self.length,
+            sizes["hidden_dim"],
+            sizes["intermediate_dim"],
+            keras.dtype_policies.get(options.dtype).compute_dtype,
+            options.xla,
+        )
+
+
+def time_cell(cell, rows, options):
+    """Time the named rows and yield what was measured, a group after the other."""
+    others = [row for row in rows if row != "input"]
+    groups = [others[i : i + options.group] for i in range(0, len(others), options.group)]
+    # Models are cyclic: those of the cell before go now, those of a group after it.
+    keras.backend.clear_session()
+    reference = cell.make_step("input", cell.make_model("input", options), options)
+    first_call = {"input": measure.seconds(reference)}
+    for group in groups or [[]]:
+        steps = {"input": reference}
+        for row in group:
+            steps[row] = cell.make_step(row, cell.make_model(row, options), options)
+            first_call[row] = measure.seconds(steps[row])
+        results = time_group(cell, steps, options)
+        for row, values in results.items():
+            values["compile_seconds"] = first_call[row]
+        yield results
+        del steps
+        keras.backend.clear_session()
+
+
+def time_group(cell, steps, options):
+    for step in steps.values():
+        # Once more before the clock runs: memory is allocated, and other models have gone.
+        step()
+    times = measure.time_in_turn(steps, options.rounds)
+    rate = cell.matmul_rate(options)
+    results = {}
+    for row, seconds in times.items():
+        median, quartiles = measure.median_and_quartiles(seconds)
+        to_input, ratio_quartiles = measure.ratio(seconds, times["input"])
+        results[row] = {
+            "milliseconds": 1000 * median,
+            "quartiles": [1000 * quartile for quartile in quartiles],
+            "ratio_to_input": to_input,
+            "ratio_to_input_quartiles": ratio_quartiles,
+            "gemm_flops_per_second": rate,
+            "gemm_share": cell.matmul_flops() / median / rate,
+            "seconds": seconds,
+            "seconds_of_input": times["input"],
+        }
+    return results
+
+
+def measure_memory(cell, row, options):
+    """Return the memory of a row's step, from a process of its own."""
+    line = measure.in_own_process(
+        MODULE,
+        *("--memory-of", row, "--sizes", cell.size, "--lengths", cell.length),
+        *("--steps", cell.step, "--tokens", options.tokens, "--dtype", options.dtype),
+        "--xla" if options.xla else "--no-xla",
+    )
+    return json.loads(line)
+
+
+def print_memory(cell, row, options):
+    # A small model first, so that libraries and compilers are in memory.
+    tiny = dataclasses.replace(cell, size="tiny")
+    tiny.make_step(row, tiny.make_model(row, options), options)()
+    model = cell.make_model(row, options)
+    step = cell.make_step(row, model, options)
+    gc.collect()
+    measure.reset_peak_memory()
+    before = measure.peak_memory()
+    step()
+    # What compiling took is not counted; what the first step left behind is.
+    measure.reset_peak_memory()
+    step()
+    weights = 4 * bert_models.count_weights(row, model) / 2**20
+    print(json.dumps({"weights_mib": weights, "step_mib": measure.peak_memory() - before}))
+
+
+def run_cell(cell, results, options, save):
+    """Measure what the results of a cell lack, and save after each group."""
+    new = {**dataclasses.asdict(cell), "matmul_flops": cell.matmul_flops(), "rows": {}}
+    rows = results["cells"].setdefault(cell.name, new)["rows"]
+    wanted = [row for row in cell.rows if row in options.rows]
+    missing = [row for row in wanted if row not in rows]
+    for group in time_cell(cell, missing, options) if missing else ():
+        # The reference keeps the times of its first group.
+        rows.update({row: values for row, values in group.items() if row not in rows})
+        add_ratios(rows)
+        save()
+    if options.memory:
+        for row in wanted:
+            if "step_mib" not in rows[row]:
+                rows[row].update(measure_memory(cell, row, options))
+                save()
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    sizes, steps = list(bert_models.SIZES), list(bert_models.STEPS)
+    rows = [row for row in bert_models.ROWS if bert_models.has_row(row, "inference")]
+    parser.add_argument(
+        "--sizes",
+        nargs="+",
+        choices=sizes,
+        default=["base", "small"],
+        help="of BERT; tiny is for tests",
+    )
+    parser.add_argument("--lengths", nargs="+", type=int, default=[128, 512], help="in tokens")
+    parser.add_argument("--tokens", type=int, default=1024, help="in a batch")
+    parser.add_argument("--steps", nargs="+", choices=steps, default=steps, help="what is timed")
+    parser.add_argument(
+        "--rows",
+        nargs="+",
+        choices=rows,
+        default=rows,
+        metavar="ROW",
+        help="models; `input` is always there",
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="timed steps of each model")
+    parser.add_argument("--group", type=int, default=4, help="models in memory beside `input`")
+    dtypes = ["float32", "mixed_bfloat16"]
+    parser.add_argument("--dtype", choices=dtypes, default="float32", help="dtype policy")
+    parser.add_argument(
+        "--xla", action=argparse.BooleanOptionalAction, default=True, help="TensorFlow's compiler"
+    )
+    parser.add_argument("--memory", action="store_true", help="measure memory too (slow)")
+    parser.add_argument("--output", type=Path, help="JSON file; a page goes beside it")
+    parser.add_argument("--resume", action="store_true", help="keep what `--output` has")
+    parser.add_argument("--memory-of", choices=rows, help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.resume and not options.output:
+        parser.error("--resume needs --output")
+    options.rows = {"input", *options.rows}
+    return options
+
+
+def main(argv=None):
+    argv = sys.argv[1:] if argv is None else argv
+    options = parse_arguments(argv)
+    cells = [
+        Cell(size, length, step, max(options.tokens // length, 1))
+        for size in options.sizes
+        for length in options.lengths
+        for step in options.steps
+    ]
+    keras.utils.set_random_seed(bert_models.SEED)
+    if options.memory_of:
+        print_memory(cells[0], options.memory_of, options)
+        return
+    results = start_results(f"{MODULE} {' '.join(argv)}", options)
+    total = sum(row in options.rows for cell in cells for row in cell.rows)
+    with tqdm(total=total * (1 + options.memory), unit="measurement") as progress:
+
+        def save():
+            if options.output:
+                measure.write_results(options.output, results, make_page(results))
+            progress.n = count_measurements(results)
+            progress.refresh()
+
+        for cell in cells:
+            run_cell(cell, results, options, save)
+    print(make_page(results))
+
+
+if __name__ == "__main__":
+    main()

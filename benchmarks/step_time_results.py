@@ -1,0 +1,106 @@
+"""The results of the step times: what their file holds, and its page of tables."""
+
+import json
+import statistics
+import sys
+
+import keras
+
+from benchmarks import bert_models, measure
+
+INTRODUCTION = """\
+Milliseconds are the median of the rounds. What is compared *to `input`* was timed in turn with
+`input`: the median of the ratios of each round, and their quartiles. *To KerasHub* and *to Hugging
+Face* are quotients of two such ratios. `input_again` is a second model like `input`: how far it is
+from 1 is noise. *Compiling* is the first call. *Of the rate*: operations of BERT's matrix products
+in this time, as a share of what the backend reaches in one large product. *Step* is the memory that
+steps hold at most beside the model's weights.
+"""
+
+
+def start_results(command, options):
+    """Return empty results, or with `--resume` those of the file if it is of the same kind."""
+    settings = {name: getattr(options, name) for name in ("tokens", "rounds", "group", "dtype")}
+    settings["xla"] = options.xla if keras.config.backend() == "tensorflow" else None
+    settings["seed"] = bert_models.SEED
+    command = f"KERAS_BACKEND={keras.config.backend()} python -m {command}"
+    results = {
+        "commands": [command],
+        "machine": measure.machine(),
+        "settings": settings,
+        "cells": {},
+    }
+    if not (options.resume and options.output.exists()):
+        return results
+    previous = json.loads(options.output.read_text())
+    for part in ("machine", "settings"):
+        old, new = previous[part], results[part]
+        compared = new.keys() - {"date", "commit"}
+        changed = sorted(name for name in compared if old.get(name) != new[name])
+        if changed:
+            sys.exit(f"{options.output} has other values of: {', '.join(changed)}.")
+    previous["commands"].append(command)
+    return previous
+
+
+def count_measurements(results):
+    rows = [values for cell in results["cells"].values() for values in cell["rows"].values()]
+    return len(rows) + sum("step_mib" in values for values in rows)
+
+
+def add_ratios(rows):
+    """Compare with what was timed in another group: by way of the reference in both."""
+    for other in bert_models.OTHERS:
+        if other in rows:
+            for values in rows.values():
+                ratio = values["ratio_to_input"] / rows[other]["ratio_to_input"]
+                values[f"ratio_to_{other}"] = ratio
+
+
+def make_page(results):
+    """Return the results as Markdown."""
+    settings = ", ".join(f"{name} {value}" for name, value in results["settings"].items())
+    lines = [
+        f"# Step times on {results['machine']['backend']}",
+        "",
+        *(f"    {command}" for command in results["commands"]),
+        "",
+        *measure.describe(results["machine"]),
+        f"- Settings: {settings}",
+        "",
+        INTRODUCTION,
+    ]
+    for name, cell in results["cells"].items():
+        lines += [f"## {name}", "", *make_table(cell["rows"]), ""]
+    return "\n".join(lines)
+
+
+def make_table(rows):
+    """Return the lines of one table, without columns of what was not measured."""
+    rates = [values["gemm_flops_per_second"] for values in rows.values()]
+    lines = [format_row(row, rows[row]) for row in bert_models.ROWS if row in rows]
+    columns = [name for name in lines[0] if any(line[name] for line in lines)]
+    table = measure.markdown_table(columns, [[line[name] for name in columns] for line in lines])
+    return [f"The rate: {statistics.median(rates) / 1e9:.3g} GFLOP/s.", "", *table]
+
+
+def format_row(row, values):
+    def number(name, form):
+        return format(values[name], form) if name in values else ""
+
+    def interval(name, form):
+        return " - ".join(format(value, form) for value in values[name])
+
+    return {
+        "model": row,
+        "ms": number("milliseconds", ".1f"),
+        "quartiles of ms": interval("quartiles", ".1f"),
+        "to `input`": number("ratio_to_input", ".3f"),
+        "quartiles": interval("ratio_to_input_quartiles", ".3f"),
+        "to KerasHub": number("ratio_to_kerashub", ".3f"),
+        "to Hugging Face": number("ratio_to_hugging_face", ".3f"),
+        "compiling, s": number("compile_seconds", ".1f"),
+        "of the rate": number("gemm_share", ".0%"),
+        "weights, MiB": number("weights_mib", ".0f"),
+        "step, MiB": number("step_mib", ".0f"),
+    }

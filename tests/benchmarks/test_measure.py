@@ -1,0 +1,81 @@
+"""The tools that benchmarks share."""
+
+import gc
+import json
+import os
+import time
+
+import keras
+import numpy as np
+import pytest
+
+from benchmarks import measure
+
+
+def test_functions_are_called_in_turn():
+    calls = []
+    functions = {name: (lambda name=name: calls.append(name)) for name in "abc"}
+    times = measure.time_in_turn(functions, rounds=2)
+    assert calls == [*"abcabc"]
+    assert {name: len(seconds) for name, seconds in times.items()} == {"a": 2, "b": 2, "c": 2}
+
+
+def test_times_are_those_of_the_functions():
+    times = measure.time_in_turn({"short": lambda: None, "long": lambda: time.sleep(0.05)}, 2)
+    assert max(times["short"]) < 0.05 <= min(times["long"]) < 5
+
+
+def test_ratio_is_taken_round_by_round():
+    # The machine is slower in the second round, and both functions with it.
+    median, quartiles = measure.ratio([2.0, 30.0, 4.0], [1.0, 10.0, 1.0])
+    assert median == 3.0
+    assert quartiles == [2.5, 3.5]
+
+
+def test_quartiles():
+    assert measure.median_and_quartiles([5.0, 1.0, 2.0, 3.0, 4.0]) == (3.0, [2.0, 4.0])
+    assert measure.median_and_quartiles([7.0]) == (7.0, [7.0, 7.0])
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="needs Linux")
+def test_peak_of_memory_starts_anew():
+    # What earlier tests left may be freed at any time, hence the wide margins.
+    gc.collect()
+    measure.reset_peak_memory()
+    before = measure.peak_memory()
+    array = np.ones(128 * 2**20 // 8)
+    del array
+    assert 96 < measure.peak_memory() - before < 160
+    measure.reset_peak_memory()
+    assert measure.peak_memory() < before + 32
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_rate_of_matrix_products(dtype):
+    # Products without a computer are slower, and no computer is faster.
+    assert 1e3 < measure.matmul_rate(64, 32, 48, dtype, repeats=2) < 1e16
+
+
+def test_machine():
+    machine = measure.machine()
+    assert machine["backend"] == keras.config.backend()
+    assert 0 < machine["cores"] <= os.cpu_count()
+    assert machine["versions"]["keras"] == keras.__version__
+    page = "\n".join(measure.describe(machine))
+    for value in (machine["date"], machine["processor"], f"keras {keras.__version__}"):
+        assert value in page
+
+
+def test_written_results(tmp_path):
+    path = tmp_path / "new" / "results.json"
+    results = {"numbers": [1.5, 2], "texts": ["a, b"], "nested": [[1, 2], [3]]}
+    measure.write_results(path, results, "# Page\n")
+    assert json.loads(path.read_text()) == results
+    assert '"numbers": [ 1.5, 2 ]' in path.read_text()
+    assert (tmp_path / "new" / "results.md").read_text() == "# Page\n"
+    assert len(list(path.parent.iterdir())) == 2
+
+
+def test_markdown_table():
+    lines = measure.markdown_table(["model", "ms"], [["ours", "1.0"], ["theirs", "2.0"]])
+    assert lines == ["| model | ms |", "| --- | ---: |", "| ours | 1.0 |", "| theirs | 2.0 |"]

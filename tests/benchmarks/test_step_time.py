@@ -1,0 +1,187 @@
+"""The benchmark of step times, with a tiny BERT."""
+
+import argparse
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from benchmarks import bert_models, measure, step_time
+from benchmarks.step_time import Cell
+from keras_diet.layers import POSITION_ENCODINGS
+
+TINY = ["--sizes", "tiny", "--lengths", "8", "--tokens", "16", "--rounds", "3", "--no-xla"]
+HUGGING_FACE = ["hugging_face"] if keras.config.backend() == "torch" else []
+
+
+@pytest.fixture(autouse=True)
+def small_vocabulary(monkeypatch):
+    monkeypatch.setattr(bert_models, "VOCABULARY_SIZE", 31)
+
+
+@pytest.fixture
+def output(tmp_path):
+    return tmp_path / "step_time.json"
+
+
+def run(output, *options):
+    """Run the benchmark and return the rows of each cell."""
+    step_time.main([*TINY, "--output", str(output), *options])
+    return {name: cell["rows"] for name, cell in json.loads(output.read_text())["cells"].items()}
+
+
+def test_every_encoding_and_the_other_libraries_are_timed(output, capsys):
+    (rows,) = run(output, "--steps", "inference", "--group", "5").values()
+    others = {"kerashub", *HUGGING_FACE}
+    assert rows.keys() == bert_models.ENCODINGS.keys() | others
+    assert {values["position_encoding"] for values in bert_models.ENCODINGS.values()} == set(
+        POSITION_ENCODINGS
+    )
+    for values in rows.values():
+        assert len(values["seconds"]) == 3
+        assert values["milliseconds"] == pytest.approx(1000 * np.median(values["seconds"]))
+        assert values["compile_seconds"] > 0
+        ratios = np.divide(values["seconds"], values["seconds_of_input"])
+        assert values["ratio_to_input"] == pytest.approx(np.median(ratios))
+        for other in others:
+            expected = values["ratio_to_input"] / rows[other]["ratio_to_input"]
+            assert values[f"ratio_to_{other}"] == pytest.approx(expected)
+    assert rows["input"]["ratio_to_input"] == 1
+    page = output.with_suffix(".md").read_text()
+    assert page in capsys.readouterr().out
+    assert all(page.count(f"\n| {row} | ") == 1 for row in rows)
+
+
+def test_each_step_has_its_table(output):
+    # Training drops what is cached.
+    cells = run(output, "--rows", "diet_abs_cached")
+    assert list(cells) == ["tiny, 2 x 8 tokens, training", "tiny, 2 x 8 tokens, inference"]
+    assert [list(rows) for rows in cells.values()] == [["input"], ["input", "diet_abs_cached"]]
+
+
+def test_resumed_run_measures_what_is_missing(output, monkeypatch):
+    options = ("--steps", "inference", "--resume", "--rows", "t5")
+    (first,) = run(output, *options).values()
+    made = []
+    make_model = bert_models.make_model
+
+    def record(row, *args):
+        made.append(row)
+        return make_model(row, *args)
+
+    monkeypatch.setattr(bert_models, "make_model", record)
+    (second,) = run(output, *options, "none").values()
+    assert made == ["input", "none"]
+    assert list(second) == ["input", "t5", "none"]
+    assert {row: second[row] for row in first} == first
+    (third,) = run(output, *options, "none").values()
+    assert made == ["input", "none"]
+    assert third == second
+
+
+def test_interrupted_run_has_saved_the_groups_before(output, monkeypatch):
+    calls = []
+    time_group = step_time.time_group
+
+    def interrupt(*args):
+        calls.append(args)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return time_group(*args)
+
+    monkeypatch.setattr(step_time, "time_group", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(output, "--steps", "inference", "--rows", "t5", "none", "--group", "1")
+    (cell,) = json.loads(output.read_text())["cells"].values()
+    assert list(cell["rows"]) == ["input", "t5"]
+
+
+def test_results_of_another_kind_are_not_mixed_up(output):
+    options = ("--steps", "inference", "--rows", "input", "--resume")
+    run(output, *options)
+    with pytest.raises(SystemExit, match="other values of: rounds"):
+        run(output, *options, "--rounds", "2")
+
+
+def test_memory_is_asked_of_a_process_for_each_row(output, monkeypatch):
+    asked = []
+
+    def in_own_process(module, *arguments):
+        asked.append(step_time.parse_arguments([*map(str, arguments)]))
+        return json.dumps({"weights_mib": 7.0, "step_mib": 9.0})
+
+    monkeypatch.setattr(measure, "in_own_process", in_own_process)
+    (rows,) = run(output, "--steps", "inference", "--rows", "none", "--memory").values()
+    assert [options.memory_of for options in asked] == ["input", "none"]
+    assert (asked[1].sizes, asked[1].lengths, asked[1].xla) == (["tiny"], [8], False)
+    assert rows["none"]["step_mib"] == 9.0
+    assert "| weights, MiB | step, MiB |" in output.with_suffix(".md").read_text()
+
+
+def test_memory_of_a_step(capsys, monkeypatch):
+    wide = {"num_layers": 1, "hidden_dim": 1024, "num_heads": 1, "intermediate_dim": 2048}
+    monkeypatch.setitem(bert_models.SIZES, "small", wide)
+    options = argparse.Namespace(dtype="float32", xla=False)
+    step_time.print_memory(Cell("small", 8, "training", 2), "none", options)
+    memory = json.loads(capsys.readouterr().out.splitlines()[-1])
+    # 9 * 1024^2 weights of 4 bytes; gradients and two moments of AdamW besides.
+    assert 36 < memory["weights_mib"] < 38
+    assert 2 < memory["step_mib"] / memory["weights_mib"] < 8
+
+
+def test_operations_are_those_of_the_matrix_products():
+    tokens, hidden_dim, intermediate_dim, length = 24, 16, 32, 12
+    projections = 4 * 2 * tokens * hidden_dim * hidden_dim
+    feed_forward = 2 * 2 * tokens * hidden_dim * intermediate_dim
+    attention = 2 * 2 * 2 * length * length * hidden_dim
+    expected = projections + feed_forward + attention
+    assert Cell("tiny", length, "inference", 2).matmul_flops() == expected
+    assert Cell("tiny", length, "training", 2).matmul_flops() == 3 * expected
+
+
+def test_inputs():
+    inputs = bert_models.make_inputs(batch_size=4, length=8)
+    np.testing.assert_array_equal(inputs["padding_mask"].sum(axis=1), [8, 6, 8, 6])
+    np.testing.assert_array_equal(inputs["segment_ids"], [[0] * 4 + [1] * 4] * 4)
+    np.testing.assert_array_equal(inputs["token_ids"] == 0, inputs["padding_mask"] == 0)
+    again = bert_models.make_inputs(batch_size=4, length=8)
+    np.testing.assert_array_equal(inputs["token_ids"], again["token_ids"])
+
+
+@pytest.mark.parametrize("row", ["input", "kerashub", *HUGGING_FACE])
+def test_no_model_reads_padding(row):
+    inputs, targets = bert_models.make_inputs(2, 8), bert_models.make_targets("tiny", 2, 8)
+    model = bert_models.make_model(row, "tiny", 8)
+    before = bert_models.make_step(row, model, "inference", inputs, targets)()
+    valid = inputs["padding_mask"].astype(bool)
+    changed = {**inputs, "token_ids": np.where(valid, inputs["token_ids"], 7)}
+    after = bert_models.make_step(row, model, "inference", changed, targets)()
+    before, after = before["sequence_output"][valid], after["sequence_output"][valid]
+    np.testing.assert_allclose(after, before, atol=1e-5)
+
+
+@pytest.mark.skipif(keras.config.backend() != "torch", reason="PyTorch's own model")
+def test_hugging_face_takes_the_same_step(monkeypatch):
+    inputs, targets = bert_models.make_inputs(2, 8), bert_models.make_targets("tiny", 2, 8)
+    monkeypatch.setattr(bert_models, "DROPOUT", 0.0)
+    outputs, losses = {}, {}
+    for row in ("kerashub", "hugging_face"):
+        model = bert_models.make_model(row, "tiny", 8)
+        predict = bert_models.make_step(row, model, "inference", inputs, targets)
+        outputs[row] = predict()
+        train = bert_models.make_step(row, model, "training", inputs, targets)
+        expected = sum(np.mean(output**2) for output in outputs[row].values())
+        # Keras returns the loss of each output after their sum.
+        losses[row] = [np.ravel(train())[0] for _ in range(5)]
+        assert losses[row][0] == pytest.approx(expected, rel=1e-3)
+    for name, output in outputs["kerashub"].items():
+        assert outputs["hugging_face"][name].shape == output.shape
+        assert outputs["hugging_face"][name].dtype == output.dtype
+    assert all(loss[-1] < loss[0] for loss in losses.values())
+
+
+def test_bad_command_lines_are_explained(capsys):
+    with pytest.raises(SystemExit):
+        step_time.main(["--resume"])
+    assert "--resume needs --output" in capsys.readouterr().err
