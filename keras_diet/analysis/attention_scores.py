@@ -78,8 +78,9 @@ def attention_scores(backbone, inputs):
 def recorded_scores(attentions):
     """Record the scores of attention layers while the context lasts.
 
-    Keras returns probabilities, not scores; what softmax is given is known only to these two
-    methods, which are shadowed on the instances: the plain path is taken, and its scores kept.
+    Keras returns probabilities, not scores; what softmax is given is known only to these methods,
+    which are shadowed on the instances: the plain path is taken, and its scores kept. Padding is a
+    mask there, where it would be a term of the scores.
 
     Args:
         attentions: `BiasedMultiHeadAttention` layers.
@@ -104,6 +105,7 @@ def recorded_scores(attentions):
 
         attention._masked_softmax = record
         attention._can_fuse = lambda query, value: False
+        attention.accepts_features = False
 
     try:
         for attention in attentions:
@@ -111,6 +113,6 @@ def recorded_scores(attentions):
         yield recorded
     finally:
         for attention in attentions:
-            for name in ("_masked_softmax", "_can_fuse"):
+            for name in ("_masked_softmax", "_can_fuse", "accepts_features"):
                 if name in vars(attention):
                     delattr(attention, name)

@@ -41,6 +41,8 @@ def choose_implementation(implementation, position_biases, attention_layers, len
         length: int. Number of tokens, the largest possible one where it is not known.
         drops: bool. Whether attention probabilities are dropped, which fused kernels cannot do.
     """
+    if not all(map(_takes_all, attention_layers)):
+        return "full"
     if implementation != "auto":
         return implementation
     fused = kernels.has_fused_attention() and not drops

@@ -512,6 +512,7 @@ NOT_DEFAULT = {
     "sharing": "head-wise",
     "segment_encoding": "input",
     "projection_dim": 5,
+    "attention_implementation": "full",
     "dtype": "mixed_bfloat16",
     "name": "reader",
     "trainable": False,
@@ -522,7 +523,13 @@ NOT_DEFAULT = {
     "arguments",
     [
         NOT_DEFAULT,
-        {**NOT_DEFAULT, "position_encoding": "diet_rel", "rank": None, "projection_dim": None},
+        {
+            **NOT_DEFAULT,
+            "position_encoding": "diet_rel",
+            "rank": None,
+            "projection_dim": None,
+            "attention_implementation": "blockwise",
+        },
     ],
 )
 def test_every_argument_survives_the_configuration(arguments):
