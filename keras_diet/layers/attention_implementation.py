@@ -38,7 +38,7 @@ def choose_implementation(implementation, position_biases, attention_layers, len
         implementation: One of `ATTENTION_IMPLEMENTATIONS`.
         position_biases: List of the bias layers.
         attention_layers: List of the attention layers.
-        length: int. Number of tokens, the largest possible one where it is not known.
+        length: int or `None`. Number of tokens; where it is not known there are no blocks.
         drops: bool. Whether attention probabilities are dropped, which fused kernels cannot do.
     """
     if not all(map(_takes_all, attention_layers)):
@@ -46,7 +46,7 @@ def choose_implementation(implementation, position_biases, attention_layers, len
     if implementation != "auto":
         return implementation
     fused = kernels.has_fused_attention() and not drops
-    if length < (LONG_FUSED if fused else LONG):
+    if length is None or length < (LONG_FUSED if fused else LONG):
         return "full"
     if fused and _allows_features(position_biases, attention_layers):
         return "features"

@@ -208,6 +208,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         use_causal_mask=False,
         return_attention_scores=False,
         training=None,
+        block_size=None,
     ):
         """Return the symbolic output, and the symbolic scores if they are asked for."""
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)

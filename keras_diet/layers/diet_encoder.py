@@ -310,12 +310,11 @@ class DietEncoder(keras.layers.Layer):
         return (x, scores) if return_attention_scores else x
 
     def _implementation(self, inputs, training):
-        length = inputs.shape[1]
         return choose_implementation(
             self.attention_implementation,
             self.position_biases,
             self._attention_layers(),
-            length=self.max_sequence_length if length is None else length,
+            length=inputs.shape[1],
             drops=training and self.dropout > 0.0,
         )
 

@@ -34,20 +34,22 @@ def attend_in_blocks(attend, query, key, value, bias, mask, is_causal, block_siz
     rows += [(mask, 2)] if has_mask_rows else []
     shared = []
     if is_layer:
-        # TensorFlow loses the gradients of variables that are read in recomputed code.
-        shared = [ops.convert_to_tensor(weight) for weight in bias.trainable_variables]
+        # TensorFlow loses the gradients of variables that are read in recomputed code, and counts
+        # those of variables that are handed over twice.
+        shared = [ops.copy(weight) for weight in bias.trainable_variables]
     elif bias is not None and not has_bias_rows:
         shared = [bias]
 
     def attend_block(blocks, index):
         start = index * block_size
         query, *blocks = blocks
-        block_mask = blocks.pop() if has_mask_rows else mask
-        if is_causal:
-            block_mask = _causal(block_mask, start, ops.shape(query)[1], ops.shape(key)[1])
+        rows_of_mask = blocks.pop() if has_mask_rows else mask
 
         @keras.remat
         def recomputed(query, key, value, *terms):
+            block_mask = rows_of_mask
+            if is_causal:
+                block_mask = _causal(block_mask, start, ops.shape(query)[1], ops.shape(key)[1])
             block_bias = terms[0] if terms else None
             if is_layer:
                 block_bias = _scores_of_layer(bias, terms, query, key, start)
@@ -79,6 +81,8 @@ def _causal(mask, start, query_length, key_length):
 def _map_blocks(function, rows, block_size):
     """Return `function(blocks, index)` of all blocks of `rows`, joined along the second axis.
 
+    Where the length is not known when TensorFlow traces a graph, there is one block.
+
     Args:
         function: Gets a list with a block of each tensor.
         rows: List of pairs, of a tensor and the axis along which it is cut.
@@ -86,17 +90,18 @@ def _map_blocks(function, rows, block_size):
     """
     tensor, axis = rows[0]
     length = ops.shape(tensor)[axis]
+    if not isinstance(length, int):
+        return function([tensor for tensor, _ in rows], 0)
     num_blocks = length // block_size
     full, remainders = zip(
         *(_split(tensor, axis, num_blocks, block_size) for tensor, axis in rows), strict=True
     )
     outputs = []
-    # A length that is not known before the call may leave any of the two without a query.
-    if not isinstance(num_blocks, int) or num_blocks > 0:
+    if num_blocks > 0:
         blocks = (*full, ops.arange(num_blocks))
         mapped = kernels.map_in_turn(lambda block: function(block[:-1], block[-1]), blocks)
         outputs.append(_join(mapped, num_blocks, block_size))
-    if not isinstance(length, int) or length % block_size:
+    if length % block_size:
         outputs.append(function(remainders, num_blocks))
     return outputs[0] if len(outputs) == 1 else ops.concatenate(outputs, axis=1)
 

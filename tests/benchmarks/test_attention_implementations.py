@@ -1,0 +1,50 @@
+"""The benchmark of attention by length, with a tiny BERT."""
+
+import json
+
+import pytest
+
+from benchmarks import attention_implementations as benchmark
+from benchmarks import bert_models
+
+TINY = ["--size", "tiny", "--lengths", "16", "--steps", "inference", "--rounds", "1"]
+
+
+@pytest.fixture(autouse=True)
+def without_processes(monkeypatch):
+    monkeypatch.setattr(bert_models, "VOCABULARY_SIZE", 31)
+    monkeypatch.setattr(benchmark, "measure_memory", lambda *cell: 7.0)
+
+
+def test_every_implementation_is_compared_with_full(tmp_path, capsys):
+    output = tmp_path / "lengths.json"
+    benchmark.main([*TINY, "--output", str(output)])
+    cells = json.loads(output.read_text())["cells"]
+    assert list(cells) == ["diet_abs, 16 tokens, inference", "diet_rel, 16 tokens, inference"]
+    for cell in cells.values():
+        assert tuple(cell["rows"]) == benchmark.IMPLEMENTATIONS[cell["encoding"]]
+        assert cell["rows"]["full"]["ratio_to_full"] == 1
+        assert all(row["milliseconds"] > 0 and row["mib"] == 7 for row in cell["rows"].values())
+    page = output.with_suffix(".md").read_text()
+    assert page in capsys.readouterr().out
+    assert page.count("| blockwise |") == 2
+
+
+def test_resumed_where_it_ended(tmp_path, monkeypatch):
+    output = tmp_path / "lengths.json"
+    benchmark.main([*TINY, "--encodings", "diet_rel", "--output", str(output)])
+    before = json.loads(output.read_text())["cells"]
+    timed = []
+    rows = {"full": {"milliseconds": 1, "ratio_to_full": 1, "ratio_quartiles": [1, 1]}}
+    monkeypatch.setattr(
+        benchmark, "measure_times", lambda encoding, *rest: timed.append(encoding) or rows
+    )
+    benchmark.main([*TINY, "--output", str(output), "--resume"])
+    after = json.loads(output.read_text())["cells"]
+    assert timed == ["diet_abs"]
+    assert after["diet_rel, 16 tokens, inference"] == before["diet_rel, 16 tokens, inference"]
+
+
+def test_resume_needs_a_file():
+    with pytest.raises(SystemExit):
+        benchmark.parse_arguments(["--resume"])

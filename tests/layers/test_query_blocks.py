@@ -1,0 +1,363 @@
+"""Attention for a block of queries at a time equals attention for all at once."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_diet.layers import (
+    AbsolutePositionBias,
+    BiasedMultiHeadAttention,
+    LinformerMultiHeadAttention,
+    RelativeMultiHeadAttention,
+    RelativePositionBias,
+)
+from tests.helpers import (
+    assert_close,
+    gradients,
+    randomize,
+    to_numpy,
+    weighted_sum,
+)
+
+BATCH, QUERIES, KEYS, HIDDEN, NUM_HEADS, HEAD_DIM, BLOCK_SIZE = 2, 7, 5, 11, 3, 2, 3
+MAX_LENGTH = 13
+MASK = np.random.default_rng(5).random((BATCH, 13, KEYS)) < 0.6
+MASK[:, :, 1] = True
+VALID = np.array([[True] * 3 + [False] * 2, [True] * 5])
+
+
+class Slopes(keras.layers.Layer):
+    """A user's own bias of a block: scores by the distance, with a slope per head."""
+
+    def build(self, query_shape=None, key_shape=None):
+        self.slopes = self.add_weight(name="slopes", shape=(1, NUM_HEADS, 1, 1))
+        self.built = True
+
+    def call(self, query, key, start_index=0):
+        i = ops.arange(ops.shape(query)[1]) + start_index
+        distance = ops.abs(i[:, None] - ops.arange(ops.shape(key)[1])[None, :])
+        return self.slopes * ops.cast(distance, self.compute_dtype)
+
+
+def normal(rng, *shape):
+    return rng.normal(size=shape).astype("float32")
+
+
+def make_attention(rng, attention_class=BiasedMultiHeadAttention, **kwargs):
+    attention = attention_class(NUM_HEADS, HEAD_DIM, value_dim=5, **kwargs)
+    attention.build((BATCH, QUERIES, HIDDEN), (BATCH, KEYS, HIDDEN))
+    return randomize(attention, rng)
+
+
+def make_layer(rng, kind):
+    """A bias layer: one of the library, frozen, or the user's."""
+    name, *frozen = kind.split()
+    layer = {
+        "relative": lambda: RelativePositionBias(NUM_HEADS, MAX_LENGTH),
+        "absolute": lambda: AbsolutePositionBias(NUM_HEADS, MAX_LENGTH, rank=3, share_heads=True),
+        "user": Slopes,
+    }[name]()
+    layer.build()
+    layer.trainable = not frozen
+    return randomize(layer, rng)
+
+
+def make_features(rng, length):
+    return normal(rng, 1, length, NUM_HEADS, 2), normal(rng, BATCH, KEYS, 1, 2)
+
+
+def make_mask(length):
+    return MASK[:, :length]
+
+
+# What an encoder or a user may add to the scores: of a generator and the number of queries.
+TERMS = {
+    "causal": lambda rng, length: {"use_causal_mask": True},
+    "rows": lambda rng, length: {"attention_bias": normal(rng, NUM_HEADS, length, KEYS)},
+    "one row and padding": lambda rng, length: {
+        "attention_bias": normal(rng, BATCH, NUM_HEADS, 1, KEYS),
+        "value_mask": VALID,
+    },
+    "relative": lambda rng, length: {"attention_bias": make_layer(rng, "relative")},
+    "user": lambda rng, length: {"attention_bias": make_layer(rng, "user")},
+    "frozen": lambda rng, length: {"attention_bias": make_layer(rng, "relative frozen")},
+    "all of rows": lambda rng, length: {
+        "attention_bias": normal(rng, BATCH, 1, length, KEYS),
+        "attention_features": make_features(rng, length),
+        "attention_mask": make_mask(length),
+        "query_mask": np.arange(length) < np.array([[length], [length - 1]]),
+        "value_mask": VALID,
+        "use_causal_mask": True,
+    },
+    "all of a layer": lambda rng, length: {
+        "attention_bias": make_layer(rng, "absolute"),
+        "attention_features": make_features(rng, length),
+        "attention_mask": make_mask(length),
+        "use_causal_mask": True,
+    },
+}
+
+
+def assert_blocks_equal_all(attention, rng, name, length, training=False):
+    """Assert equal outputs, and gradients by inputs, weights, and bias or weights of its layer."""
+    terms = TERMS[name](rng, length)
+    query = keras.Variable(normal(rng, BATCH, length, HIDDEN))
+    value = keras.Variable(normal(rng, BATCH, KEYS, HIDDEN))
+    # The gradient of the loss by these is the output.
+    random = keras.Variable(normal(rng, BATCH, length, HIDDEN))
+    variables = [query, value, random, *attention.trainable_variables]
+    bias = terms.pop("attention_bias", None)
+    if isinstance(bias, keras.layers.Layer):
+        variables += bias.trainable_variables
+    elif bias is not None:
+        bias = keras.Variable(bias)
+        variables.append(bias)
+
+    def loss(block_size):
+        is_variable = isinstance(bias, keras.Variable)
+        output = attention(
+            ops.convert_to_tensor(query),
+            ops.convert_to_tensor(value),
+            attention_bias=ops.convert_to_tensor(bias) if is_variable else bias,
+            block_size=block_size,
+            training=training,
+            **terms,
+        )
+        return weighted_sum(output, random)
+
+    expected = gradients(lambda: loss(None), variables)
+    actual = gradients(lambda: loss(BLOCK_SIZE), variables)
+    for variable, gradient, expected_gradient in zip(variables, actual, expected, strict=True):
+        np.testing.assert_allclose(
+            gradient, expected_gradient, rtol=1e-4, atol=1e-4, err_msg=variable.path
+        )
+        # Adds the same to the scores of all keys, which softmax removes.
+        if not variable.path.endswith("key/bias"):
+            assert np.abs(gradient).max() > 1e-3, variable.path
+
+
+@pytest.mark.parametrize(
+    "name, length",
+    # Not a multiple of the block, a multiple, less than a block.
+    [
+        *((name, 7) for name in ("causal", "rows", "one row and padding", "frozen", "all of rows")),
+        *(("all of rows", length) for length in (6, 2)),
+        *(("user", 7), ("all of a layer", 7), ("relative", 2)),
+    ],
+)
+def test_blocks_equal_all(rng, name, length):
+    assert_blocks_equal_all(make_attention(rng), rng, name, length)
+
+
+@pytest.mark.parametrize("name", ["rows", "all of a layer"])
+def test_blocks_equal_all_where_scores_are_needed(rng, name):
+    """With a rate of dropout too small to drop anything, as in training."""
+    assert_blocks_equal_all(make_attention(rng, dropout=1e-8), rng, name, 7, training=True)
+
+
+@pytest.mark.parametrize(
+    "name, policy", [("relative", "mixed_bfloat16"), ("all of rows", "mixed_float16")]
+)
+def test_blocks_of_half_precision(rng, name, policy):
+    attention = make_attention(rng, dtype=policy)
+    query, value = normal(rng, BATCH, 7, HIDDEN), normal(rng, BATCH, KEYS, HIDDEN)
+    terms = TERMS[name](rng, 7)
+    output = attention(query, value, block_size=BLOCK_SIZE, **terms)
+    assert keras.backend.standardize_dtype(output.dtype) == attention.compute_dtype
+    assert_close(output, attention(query, value, **terms), 3e-2)
+
+
+def test_keras_masks_of_query_and_value(rng):
+    attention = make_attention(rng)
+    query = np.where(VALID[..., None], normal(rng, BATCH, KEYS, HIDDEN), 0).astype("float32")
+    outputs = [
+        attention(
+            keras.layers.Masking()(query),
+            keras.layers.Masking()(query[::-1].copy()),
+            use_causal_mask=True,
+            block_size=size,
+        )
+        for size in (None, BLOCK_SIZE)
+    ]
+    assert_close(to_numpy(outputs[1])[VALID], to_numpy(outputs[0])[VALID])
+
+
+def test_a_query_without_keys_is_finite(rng):
+    attention = make_attention(rng)
+    query, value = normal(rng, BATCH, 7, HIDDEN), normal(rng, BATCH, KEYS, HIDDEN)
+    mask = MASK[:, :7].copy()
+    mask[0, 4] = False
+    bias = normal(rng, NUM_HEADS, 7, KEYS)
+    arguments = {"attention_bias": bias, "attention_mask": mask}
+    full = to_numpy(attention(query, value, **arguments))
+    output = to_numpy(attention(query, value, block_size=BLOCK_SIZE, **arguments))
+    assert np.isfinite(output).all()
+    assert_close(output, full)
+
+
+def make_dropping(rng, rate):
+    attention = make_attention(rng, dropout=rate, seed=3)
+    state = attention._dropout_layer.seed_generator.state
+
+    def attend(*inputs, **kwargs):
+        # The same masks in each call.
+        state.assign(np.array([3, 0], "uint32"))
+        return attention(*inputs, training=True, block_size=BLOCK_SIZE, **kwargs)
+
+    return attention, attend
+
+
+def test_output_with_dropout_is_right_on_average(rng):
+    attention, attend = make_dropping(rng, 0.3)
+    examples = 2001
+    query, value = normal(rng, 1, 7, HIDDEN), normal(rng, 1, KEYS, HIDDEN)
+    bias = normal(rng, 1, NUM_HEADS, 7, KEYS)
+    query, value = (np.repeat(tensor, examples, axis=0) for tensor in (query, value))
+    outputs = to_numpy(attend(query, value, attention_bias=bias))
+    expected = to_numpy(attention(query[:1], value[:1], attention_bias=bias))
+    assert outputs.std(axis=0).min() > 0.05
+    assert_close(outputs.mean(axis=0), expected[0], 0.1)
+
+
+def test_blocks_and_examples_drop_different_probabilities(rng):
+    _, attend = make_dropping(rng, 0.5)
+    # Equal queries and examples: without dropout all outputs are the same.
+    query = np.repeat(normal(rng, 1, 1, HIDDEN), 9, axis=1).repeat(2, axis=0)
+    value = np.repeat(normal(rng, 1, KEYS, HIDDEN), 2, axis=0)
+    output = to_numpy(attend(query, value))
+    rows = output.reshape(18, HIDDEN)
+    distances = np.abs(rows[:, None] - rows[None]).max(axis=-1)
+    assert distances[~np.eye(18, dtype="bool")].min() > 1e-4
+
+
+def test_gradients_with_dropout_are_those_of_the_same_masks(rng):
+    attention, attend = make_dropping(rng, 0.3)
+    layer = make_layer(rng, "relative")
+    query, value = normal(rng, BATCH, 7, HIDDEN), normal(rng, BATCH, KEYS, HIDDEN)
+    random = normal(rng, BATCH, 7, HIDDEN)
+    variables = [*attention.trainable_variables, layer.relative_embedding]
+
+    def loss():
+        return weighted_sum(attend(query, value, attention_bias=layer), random)
+
+    found = gradients(loss, variables)
+    start = [to_numpy(variable).copy() for variable in variables]
+    directions = [np.sign(gradient) for gradient in found]
+    step, losses = 1e-3, []
+    for sign in (1, -1):
+        for variable, values, direction in zip(variables, start, directions, strict=True):
+            variable.assign(values + sign * step * direction)
+        losses.append(float(to_numpy(loss())))
+    slope = (losses[0] - losses[1]) / (2 * step)
+    np.testing.assert_allclose(sum(np.abs(gradient).sum() for gradient in found), slope, rtol=1e-2)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a graph for any length")
+@pytest.mark.parametrize(
+    "name, length",
+    [
+        *((name, 7) for name in ("all of a layer", "relative", "rows")),
+        ("rows", 6),
+        *(("rows", 2), ("relative", 2), ("relative", 6)),
+    ],
+)
+def test_one_graph_for_all_lengths(rng, name, length):
+    import tensorflow as tf
+
+    attention = make_attention(rng)
+    terms = TERMS[name](rng, MAX_LENGTH)
+    bias = terms.pop("attention_bias")
+    is_layer = isinstance(bias, keras.layers.Layer)
+    weights = [*attention.trainable_variables, *(bias.trainable_variables if is_layer else ())]
+
+    def attend(query, value, block_size):
+        length = tf.shape(query)[1]
+        given = {"attention_bias": bias if is_layer else bias[:, :length]}
+        if "attention_features" in terms:
+            of_query, of_key = map(tf.constant, terms["attention_features"])
+            given["attention_features"] = (of_query[:, :length], of_key)
+            given["attention_mask"] = tf.constant(terms["attention_mask"])[:, :length]
+        given["use_causal_mask"] = True
+        with tf.GradientTape() as tape:
+            output = attention(query, value, block_size=block_size, **given)
+            loss = tf.reduce_sum(output**2)
+        return output, tape.gradient(loss, [weight.value for weight in weights])
+
+    if not is_layer:
+        bias = tf.constant(bias)
+    blockwise = tf.function(
+        lambda query, value: attend(query, value, BLOCK_SIZE),
+        input_signature=[tf.TensorSpec((None, None, HIDDEN)), tf.TensorSpec((None, KEYS, HIDDEN))],
+    )
+    query, value = normal(rng, BATCH, length, HIDDEN), normal(rng, BATCH, KEYS, HIDDEN)
+    actual, expected = blockwise(query, value), attend(query, value, None)
+    keras.tree.map_structure(lambda x, y: assert_close(x, y, 1e-3), actual, expected)
+
+
+@pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch has no XLA")
+def test_functional_model_and_training_under_xla(rng):
+    attention, layer = make_attention(rng), make_layer(rng, "relative")
+    inputs = keras.Input((7, HIDDEN)), keras.Input((KEYS, HIDDEN))
+
+    class Attend(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.attention, self.layer = attention, layer
+
+        def call(self, query, value):
+            return self.attention(query, value, attention_bias=self.layer, block_size=BLOCK_SIZE)
+
+    model = keras.Model(inputs, Attend()(*inputs))
+    model.compile("sgd", "mse", jit_compile=True)
+    query, value = normal(rng, BATCH, 7, HIDDEN), normal(rng, BATCH, KEYS, HIDDEN)
+    expected = attention(query, value, attention_bias=layer)
+    assert_close(model.predict([query, value], verbose=0), expected)
+    before = to_numpy(layer.relative_embedding).copy()
+    model.train_on_batch([query, value], query)
+    assert np.abs(to_numpy(layer.relative_embedding) - before).max() > 1e-6
+
+
+@pytest.mark.parametrize("value", [0, -3, 2.0, "2", True])
+def test_block_size_must_be_a_positive_integer(rng, value):
+    x = normal(rng, BATCH, KEYS, HIDDEN)
+    with pytest.raises(ValueError, match=f"`block_size` must be a positive int.*{value!r}"):
+        make_attention(rng)(x, x, block_size=value)
+
+
+def test_blocks_have_no_scores_to_return(rng):
+    x = normal(rng, BATCH, KEYS, HIDDEN)
+    with pytest.raises(ValueError, match=r"`block_size` needs.*return_attention_scores=True"):
+        make_attention(rng)(x, x, block_size=3, return_attention_scores=True)
+
+
+def test_blocks_need_one_sequence_axis(rng):
+    grid = normal(rng, BATCH, 3, 5, HIDDEN)
+    attention = BiasedMultiHeadAttention(NUM_HEADS, HEAD_DIM, attention_axes=2)
+    with pytest.raises(ValueError, match=r"`block_size` needs one sequence axis.*2, 3, 5, 11"):
+        attention(grid, grid, block_size=3)
+
+
+def test_a_layer_without_start_index_is_refused(rng):
+    class Zeros(keras.layers.Layer):
+        def call(self, query, key=None):
+            return ops.zeros((1, 1, query.shape[1], query.shape[1]))
+
+    x, zeros = normal(rng, BATCH, KEYS, HIDDEN), Zeros()
+    attention = make_attention(rng)
+    with pytest.raises(ValueError, match=r"With `block_size`.*\(query, key, start_index\).*Zeros"):
+        attention(x, x, attention_bias=zeros, block_size=3)
+    assert_close(attention(x, x, attention_bias=zeros), attention(x, x))
+
+
+def test_vectors_of_distances_refuse_blocks(rng):
+    attention, x = RelativeMultiHeadAttention(NUM_HEADS, HEAD_DIM, 3), normal(rng, BATCH, 5, HIDDEN)
+    with pytest.raises(ValueError, match=r"`RelativeMultiHeadAttention`.*block_size=3"):
+        attention(x, x, block_size=3)
+
+
+def test_linformer_in_blocks(rng):
+    attention = LinformerMultiHeadAttention(NUM_HEADS, HEAD_DIM, KEYS, 2)
+    query, value = normal(rng, BATCH, 7, HIDDEN), normal(rng, BATCH, KEYS, HIDDEN)
+    expected = attention(query, value, value_mask=VALID)
+    assert_close(attention(query, value, value_mask=VALID, block_size=BLOCK_SIZE), expected)
