@@ -136,15 +136,26 @@ def parse_arguments(argv):
 
 
 def start_results(argv, options):
-    if options.resume and options.output.exists():
-        return json.loads(options.output.read_text())
+    """Return empty results, or with `--resume` those of the file if it is of the same kind."""
     names = ("size", "dropout", "dtype", "rounds")
-    return {
+    results = {
         "command": f"python -m {MODULE} {' '.join(argv)}".strip(),
         "machine": measure.machine(),
         "settings": {name: getattr(options, name) for name in names},
         "cells": {},
     }
+    if not (options.resume and options.output.exists()):
+        return results
+    previous = json.loads(options.output.read_text())
+    settings = ("backend", "device", "cores", "versions")
+    for old, new, compared in (
+        (previous["settings"], results["settings"], names),
+        (previous["machine"], results["machine"], settings),
+    ):
+        changed = [name for name in compared if old[name] != new[name]]
+        if changed:
+            sys.exit(f"{options.output} has other values of: {', '.join(changed)}.")
+    return previous
 
 
 def main(argv=None):

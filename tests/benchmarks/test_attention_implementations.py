@@ -45,6 +45,13 @@ def test_resumed_where_it_ended(tmp_path, monkeypatch):
     assert after["diet_rel, 16 tokens, inference"] == before["diet_rel, 16 tokens, inference"]
 
 
+def test_results_of_another_kind_are_not_resumed(tmp_path):
+    output = tmp_path / "lengths.json"
+    benchmark.main([*TINY, "--encodings", "diet_rel", "--output", str(output)])
+    with pytest.raises(SystemExit, match="other values of: dropout"):
+        benchmark.main([*TINY, "--dropout", "0.2", "--output", str(output), "--resume"])
+
+
 def test_resume_needs_a_file():
     with pytest.raises(SystemExit):
         benchmark.parse_arguments(["--resume"])
