@@ -25,6 +25,8 @@ ENCODINGS = {
     "input_again": {"position_encoding": "input", **AT_INPUT},
     "diet_abs": DIET_ABS,
     "diet_abs_cached": DIET_ABS,
+    # In the loop and with the optimizer in which Hugging Face's model is trained.
+    "diet_abs_in_torch_loop": DIET_ABS,
     "diet_abs_segments_at_input": {**DIET_ABS, **AT_INPUT},
     "diet_rel": DIET_REL,
     "diet_rel_segments_at_input": {**DIET_REL, **AT_INPUT},
@@ -44,9 +46,10 @@ STEPS = ("training", "inference")
 
 def has_row(row, step):
     """Whether there is such a model for a step of this backend."""
-    if row == "hugging_face":
-        return keras.config.backend() == "torch"
-    return row != "diet_abs_cached" or step == "inference"
+    if row in ("hugging_face", "diet_abs_in_torch_loop") and keras.config.backend() != "torch":
+        return False
+    steps = {"diet_abs_cached": "inference", "diet_abs_in_torch_loop": "training"}
+    return steps.get(row, step) == step
 
 
 def make_model(row, size, length, dtype="float32"):
@@ -121,7 +124,13 @@ def make_targets(size, batch_size, length):
 def make_step(row, model, step, inputs, targets, dtype="float32", jit_compile=True):
     """Return a function that takes one step from NumPy arrays to NumPy arrays."""
     if row == "hugging_face":
-        return make_hugging_face_step(model, step, inputs, targets, dtype)
+        model.train(step == "training")
+        forward, parameters = hugging_face_forward(model, dtype), list(model.parameters())
+        return make_torch_step(forward, parameters, step, inputs, targets)
+    if row == "diet_abs_in_torch_loop":
+        # `parameters()` of a model of KerasHub's kind is empty.
+        parameters = [variable.value for variable in model.trainable_variables]
+        return make_torch_step(lambda x: model(x, training=True), parameters, step, inputs, targets)
     compiles = keras.config.backend() == "jax"
     compiles = compiles or (keras.config.backend() == "tensorflow" and jit_compile)
     model.compile(optimizer="adamw", loss="mse", jit_compile=compiles)
@@ -130,33 +139,41 @@ def make_step(row, model, step, inputs, targets, dtype="float32", jit_compile=Tr
     return lambda: model.predict_on_batch(inputs)
 
 
-def make_hugging_face_step(model, step, inputs, targets, dtype):
-    """Do the same in PyTorch alone."""
+def hugging_face_forward(model, dtype):
+    """Return a function with the inputs and outputs of our models."""
     import torch
 
     device = next(model.parameters()).device
-    names = {
-        "input_ids": "token_ids",
-        "token_type_ids": "segment_ids",
-        "attention_mask": "padding_mask",
-    }
-    inputs = {name: inputs[ours].astype("int64") for name, ours in names.items()}
-    optimizer = torch.optim.AdamW(model.parameters())
 
-    def forward():
-        tensors = {name: torch.as_tensor(array, device=device) for name, array in inputs.items()}
+    def forward(inputs):
         with torch.autocast(device.type, torch.bfloat16, enabled=dtype == "mixed_bfloat16"):
-            outputs = model(**tensors)
+            outputs = model(
+                input_ids=torch.as_tensor(inputs["token_ids"], device=device),
+                token_type_ids=torch.as_tensor(inputs["segment_ids"], device=device),
+                attention_mask=torch.as_tensor(inputs["padding_mask"], device=device),
+            )
         return {
-            "sequence_output": outputs.last_hidden_state.float(),
-            "pooled_output": outputs.pooler_output.float(),
+            "sequence_output": outputs.last_hidden_state,
+            "pooled_output": outputs.pooler_output,
         }
+
+    return forward
+
+
+def make_torch_step(forward, parameters, step, inputs, targets):
+    """Return a step in PyTorch alone, without Keras's trainer and optimizer."""
+    import torch
+
+    device = parameters[0].device
+    optimizer = torch.optim.AdamW(parameters)
 
     def train():
         optimizer.zero_grad()
         loss = sum(
-            torch.nn.functional.mse_loss(output, torch.as_tensor(targets[name], device=device))
-            for name, output in forward().items()
+            torch.nn.functional.mse_loss(
+                output.float(), torch.as_tensor(targets[name], device=device)
+            )
+            for name, output in forward(inputs).items()
         )
         loss.backward()
         optimizer.step()
@@ -164,9 +181,8 @@ def make_hugging_face_step(model, step, inputs, targets, dtype):
 
     def predict():
         with torch.inference_mode():
-            return {name: output.cpu().numpy() for name, output in forward().items()}
+            return {name: output.float().cpu().numpy() for name, output in forward(inputs).items()}
 
-    model.train(step == "training")
     return train if step == "training" else predict
 
 

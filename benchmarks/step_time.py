@@ -168,7 +168,11 @@ def parse_arguments(argv):
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     sizes, steps = list(bert_models.SIZES), list(bert_models.STEPS)
-    rows = [row for row in bert_models.ROWS if bert_models.has_row(row, "inference")]
+    rows = [
+        row
+        for row in bert_models.ROWS
+        if any(bert_models.has_row(row, step) for step in bert_models.STEPS)
+    ]
     parser.add_argument(
         "--sizes",
         nargs="+",

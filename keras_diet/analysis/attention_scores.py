@@ -100,7 +100,8 @@ def recorded_scores(attentions):
         masked_softmax = attention._masked_softmax
 
         def record(scores, mask=None):
-            recorded.append(float32_array(scores))
+            # The layer has its heads first.
+            recorded.append(float32_array(ops.swapaxes(scores, 0, 1)))
             return masked_softmax(scores, mask)
 
         attention._masked_softmax = record

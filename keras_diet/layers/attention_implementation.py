@@ -38,7 +38,7 @@ def choose_implementation(implementation, position_biases, attention_layers, len
         implementation: One of `ATTENTION_IMPLEMENTATIONS`.
         position_biases: List of the bias layers.
         attention_layers: List of the attention layers.
-        length: int or `None`. Number of tokens; where it is not known there are no blocks.
+        length: int or `None`. Number of tokens; `"auto"` takes an unknown one for short.
         drops: bool. Whether attention probabilities are dropped, which fused kernels cannot do.
     """
     if not all(map(_takes_all, attention_layers)):

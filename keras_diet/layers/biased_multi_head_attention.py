@@ -276,11 +276,11 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         if training and self._dropout > 0.0:
             seed = self._dropout_layer.seed_generator.next()
 
-        def attend_block(query, key, value, bias, mask, index):
+        def attend_block(query, key, value, bias, mask, start):
             def dropout(probabilities):
                 if seed is None:
                     return probabilities
-                return kernels.dropout(probabilities, self._dropout, seed, index)
+                return kernels.dropout(probabilities, self._dropout, seed, start)
 
             output, _ = attend(query, key, value, bias, mask, False, dropout)
             return output
@@ -313,10 +313,18 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
             mask = self._compute_causal_mask(query, value)
         query = self._scaled(query)
         scores = self._products(query, ops.cast(key, query.dtype))
+        heads_first = len(query.shape) == 4
+        if heads_first:
+            bias = None if bias is None else _heads_first(_with_four_axes(bias))
+            mask = None if mask is None else _heads_first(_with_head_axis(mask))
         if bias is not None:
             scores = kernels.add(ops.cast(scores, self._softmax.dtype), bias)
         probabilities = ops.cast(self._masked_softmax(scores, mask), value.dtype)
-        return self._combine(dropout(probabilities), value), probabilities
+        if not heads_first:
+            return self._combine(dropout(probabilities), value), probabilities
+        # The same probabilities are dropped as by Keras's layer.
+        probabilities = _heads_first(probabilities)
+        return self._combine(_heads_first(dropout(probabilities)), value), probabilities
 
     def _scaled(self, query):
         if _is_float16(query):
@@ -325,16 +333,21 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         return ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
 
     def _products(self, query, key):
+        """Return the products of queries and keys: with one sequence axis `(H, B, T, S)`.
+
+        The gradient of a bias is a sum over the batch. As a sum over the outermost axis XLA takes
+        many times as long on a CPU.
+        """
         if len(query.shape) != 4:
             return ops.einsum(self._dot_product_equation, key, query)
-        # The same, in the order in which XLA multiplies fastest.
-        return ops.matmul(ops.transpose(query, (0, 2, 1, 3)), ops.transpose(key, (0, 2, 3, 1)))
+        return ops.matmul(ops.transpose(query, (2, 0, 1, 3)), ops.transpose(key, (2, 0, 3, 1)))
 
     def _combine(self, probabilities, value):
+        """Return the sums of values, in the order of the axes of the values."""
         if len(value.shape) != 4:
             return ops.einsum(self._combine_equation, probabilities, value)
-        output = ops.matmul(probabilities, ops.transpose(value, (0, 2, 1, 3)))
-        return ops.transpose(output, (0, 2, 1, 3))
+        output = ops.matmul(probabilities, ops.transpose(value, (2, 0, 1, 3)))
+        return ops.transpose(output, (1, 2, 0, 3))
 
     def _can_fuse(self, query, value):
         # In float16 fused attention overflows in TensorFlow and does not compile for JAX's CPU;
@@ -391,6 +404,11 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         """Return the constructor's arguments; without `scale`, Keras's layer takes them too."""
         config = {**super().get_config(), "flash_attention": self._flash_attention}
         return config if self.scale is None else {**config, "scale": self.scale}
+
+
+def _heads_first(tensor):
+    """Swap the axes of the batch and of the heads, there or back."""
+    return ops.swapaxes(tensor, 0, 1)
 
 
 def _with_four_axes(bias):

@@ -34,14 +34,10 @@ def dense(layer, inputs, num_axes=1):
 def add(scores, bias):
     """Return `scores + bias`, where nobody else needs `scores` any more.
 
-    PyTorch writes the sum into the memory of `scores`. The gradient of a bias that is the same for
-    the whole batch is a sum over the batch, which XLA makes fast on a CPU only as a product.
+    PyTorch writes the sum into the memory of `scores`.
     """
-    backend = keras.backend.backend()
-    if backend == "torch" and scores.dtype == bias.dtype and _fits_into(bias, scores):
+    if _on_torch() and scores.dtype == bias.dtype and _fits_into(bias, scores):
         return scores.add_(bias)
-    if backend == "jax" and len(bias.shape) == len(scores.shape) and bias.shape[0] == 1:
-        bias = _repeat_for_batch(bias, scores.shape[0])
     return ops.add(scores, bias)
 
 
@@ -49,27 +45,6 @@ def _fits_into(tensor, other):
     import torch
 
     return torch.broadcast_shapes(tensor.shape, other.shape) == other.shape
-
-
-def _repeat_for_batch(bias, batch_size):
-    import jax
-    from jax import numpy as jnp
-
-    def repeat(_, bias):
-        return jnp.broadcast_to(bias, (batch_size, *bias.shape[1:]))
-
-    def sum_as_product(gradient):
-        rows = jnp.reshape(gradient, (batch_size, -1))
-        return jnp.reshape(jnp.ones((1, batch_size), rows.dtype) @ rows, bias.shape)
-
-    def transposed(_, gradient):
-        return jax.lax.platform_dependent(
-            gradient,
-            cpu=sum_as_product,
-            default=lambda gradient: jnp.sum(gradient, axis=0, keepdims=True),
-        )
-
-    return jax.custom_derivatives.linear_call(repeat, transposed, (), bias)
 
 
 def has_fused_attention():
@@ -135,17 +110,17 @@ def map_in_turn(function, blocks):
     return tf.map_fn(function, blocks, fn_output_signature=blocks[0].dtype, parallel_iterations=1)
 
 
-def dropout(inputs, rate, seed, index):
+def dropout(inputs, rate, seed, start):
     """Return `keras.random.dropout` of a block, the same again when it is recomputed.
 
     Args:
         inputs: Tensor.
         rate: float.
         seed: Tensor of two integers, as `keras.random.SeedGenerator.next` returns.
-        index: int or scalar tensor. The number of the block.
+        start: int or scalar tensor, which no other block has: the position of its first row.
     """
     # Generators count in the second number, so blocks differ in the first.
-    step = ops.cast(index, seed.dtype) * ops.cast(0x61C88647, seed.dtype)
+    step = ops.cast(start, seed.dtype) * ops.cast(0x61C88647, seed.dtype)
     seed = ops.stack([seed[0] + step, seed[1]])
     backend = keras.backend.backend()
     if backend == "tensorflow":

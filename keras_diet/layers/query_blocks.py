@@ -16,8 +16,8 @@ def attend_in_blocks(attend, query, key, value, bias, mask, is_causal, block_siz
     """Return what `attend` returns for all queries, of which it gets a block at a time.
 
     Args:
-        attend: Called as `attend(query, key, value, bias, mask, index)` with the rows of a block
-            and its number; returns `(B, block_size, H, value_dim)`.
+        attend: Called as `attend(query, key, value, bias, mask, start)` with the rows of a block
+            and the position of its first query; returns `(B, block_size, H, value_dim)`.
         query: Tensor `(B, T, H, key_dim)`.
         key: Tensor `(B, S, H, key_dim)`.
         value: Tensor `(B, S, H, value_dim)`.
@@ -40,8 +40,7 @@ def attend_in_blocks(attend, query, key, value, bias, mask, is_causal, block_siz
     elif bias is not None and not has_bias_rows:
         shared = [bias]
 
-    def attend_block(blocks, index):
-        start = index * block_size
+    def attend_block(blocks, start):
         query, *blocks = blocks
         rows_of_mask = blocks.pop() if has_mask_rows else mask
 
@@ -53,7 +52,7 @@ def attend_in_blocks(attend, query, key, value, bias, mask, is_causal, block_siz
             block_bias = terms[0] if terms else None
             if is_layer:
                 block_bias = _scores_of_layer(bias, terms, query, key, start)
-            return attend(query, key, value, block_bias, block_mask, index)
+            return attend(query, key, value, block_bias, block_mask, start)
 
         return recomputed(query, key, value, *blocks, *shared)
 
@@ -79,31 +78,48 @@ def _causal(mask, start, query_length, key_length):
 
 
 def _map_blocks(function, rows, block_size):
-    """Return `function(blocks, index)` of all blocks of `rows`, joined along the second axis.
-
-    Where the length is not known when TensorFlow traces a graph, there is one block.
+    """Return `function(blocks, start)` of all blocks of `rows`, joined along the second axis.
 
     Args:
-        function: Gets a list with a block of each tensor.
+        function: Gets a list with a block of each tensor, and the position of its first row.
         rows: List of pairs, of a tensor and the axis along which it is cut.
         block_size: int.
     """
     tensor, axis = rows[0]
     length = ops.shape(tensor)[axis]
     if not isinstance(length, int):
-        return function([tensor for tensor, _ in rows], 0)
+        return _map_overlapping_blocks(function, rows, length, block_size)
     num_blocks = length // block_size
     full, remainders = zip(
         *(_split(tensor, axis, num_blocks, block_size) for tensor, axis in rows), strict=True
     )
     outputs = []
     if num_blocks > 0:
-        blocks = (*full, ops.arange(num_blocks))
-        mapped = kernels.map_in_turn(lambda block: function(block[:-1], block[-1]), blocks)
-        outputs.append(_join(mapped, num_blocks, block_size))
+        starts = ops.arange(num_blocks) * block_size
+        outputs.append(_join(_map_in_turn(function, full, starts)))
     if length % block_size:
-        outputs.append(function(remainders, num_blocks))
+        outputs.append(function(remainders, num_blocks * block_size))
     return outputs[0] if len(outputs) == 1 else ops.concatenate(outputs, axis=1)
+
+
+def _map_overlapping_blocks(function, rows, length, block_size):
+    """Return the same of a length that is not known when TensorFlow traces the graph.
+
+    All blocks have one size there, so the last begins before the one before it ends.
+    """
+    size = ops.minimum(block_size, ops.maximum(length, 1))
+    starts = ops.arange((length + size - 1) // size) * size
+    starts = ops.minimum(starts, length - size)
+    indices = starts[:, None] + ops.arange(size)
+    blocks = [ops.moveaxis(ops.take(tensor, indices, axis), axis, 0) for tensor, axis in rows]
+    outputs = _join(_map_in_turn(function, blocks, starts))
+    positions = ops.arange(length)
+    block = positions // size
+    return ops.take(outputs, block * size + positions - ops.take(starts, block), axis=1)
+
+
+def _map_in_turn(function, blocks, starts):
+    return kernels.map_in_turn(lambda block: function(block[:-1], block[-1]), (*blocks, starts))
 
 
 def _split(tensor, axis, num_blocks, block_size):
@@ -121,8 +137,8 @@ def _take(tensor, axis, start, size):
     return ops.slice(tensor, starts, (*shape[:axis], size, *shape[axis + 1 :]))
 
 
-def _join(blocks, num_blocks, block_size):
+def _join(blocks):
     """Return blocks `(num_blocks, B, block_size, ...)` as `(B, T, ...)`."""
     blocks = ops.moveaxis(blocks, 0, 1)
-    batch_size, _, _, *rest = ops.shape(blocks)
+    batch_size, num_blocks, block_size, *rest = ops.shape(blocks)
     return ops.reshape(blocks, (batch_size, num_blocks * block_size, *rest))

@@ -151,8 +151,8 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         query = self._scaled(query)
         rows = self._rows(self.key_embedding, query_length, key_length, query.dtype)
         # b: batch; t: query positions; h: heads; k: head size; c: distances
-        scores = ops.einsum("bthk,ck->bhtc", query, rows)
-        return distances_to_keys(scores, query_length, key_length)
+        scores = ops.einsum("bthk,ck->hbtc", query, rows)
+        return ops.swapaxes(distances_to_keys(scores, query_length, key_length), 0, 1)
 
     def _combine(self, probabilities, value):
         output = super()._combine(probabilities, value)
@@ -161,7 +161,7 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         query_length, key_length = ops.shape(probabilities)[-2:]
         rows = self._rows(self.value_embedding, query_length, key_length, value.dtype)
         by_distance = keys_to_distances(probabilities, query_length, key_length)
-        return output + ops.einsum("bhtc,ck->bthk", by_distance, rows)
+        return output + ops.einsum("hbtc,ck->bthk", by_distance, rows)
 
     def _rows(self, embedding, query_length, key_length, dtype):
         """Return the vectors of the distances `-(T - 1), ..., S - 1` of a key from its query."""

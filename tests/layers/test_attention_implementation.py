@@ -236,7 +236,7 @@ def test_choice(rng, monkeypatch, arguments, unfused_choice, fused_choice, fused
     encoder = make_encoder(rng, max_sequence_length=11, dropout=0.1, **arguments)
     first, choice = (7, fused_choice) if fused else (5, unfused_choice)
     assert [chosen(encoder, length) for length in (first - 1, first)] == ["full", choice]
-    # There are no blocks of an unknown length.
+    # An unknown length may be short.
     assert chosen(encoder, None) == "full"
     # Fused kernels drop no probabilities.
     assert [chosen(encoder, length, training=True) for length in (4, 5)] == ["full", unfused_choice]

@@ -141,12 +141,39 @@ def test_blocks_are_all_there_is(rng, position_encoding, gradient):
     encoder = make_encoder("blockwise", position_encoding=position_encoding)
     equations = jax_equations(encoder, make_inputs(rng), gradient)
     assert_linear(shapes_of(equations))
-    block = (BATCH, NUM_HEADS, BLOCK_SIZE, LENGTH)
+    block = (NUM_HEADS, BATCH, BLOCK_SIZE, LENGTH)
     assert block in shapes_of(equations)
     # The full blocks are one program, which is called for each.
     assert products_of(equations, block)[HEAD_DIM + NUM_SEGMENTS + 1 + features_of(encoder)] == (
         2 * NUM_LAYERS if gradient else NUM_LAYERS
     )
+
+
+@on_jax
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "shaw"])
+def test_transformations_of_jax(rng, position_encoding):
+    """Several sets of weights at once, and derivatives forward over reverse."""
+    import jax
+
+    encoder, inputs = make_encoder("full", position_encoding=position_encoding), make_inputs(rng)
+    weights = [variable.value for variable in encoder.trainable_variables]
+    others = [variable.value for variable in encoder.non_trainable_variables]
+
+    def loss(weights):
+        output, _ = encoder.stateless_call(weights, others, **inputs)
+        return (output**2).mean()
+
+    both = [jax.numpy.stack([weight, 2 * weight]) for weight in weights]
+    gradients = jax.vmap(jax.grad(loss))(both)
+    for i, factor in enumerate((1, 2)):
+        expected = jax.grad(loss)([factor * weight for weight in weights])
+        for actual, gradient in zip(gradients, expected, strict=True):
+            np.testing.assert_allclose(actual[i], gradient, rtol=1e-4, atol=1e-6)
+    gradient, change = jax.jvp(jax.grad(loss), (weights,), (weights,))
+    step = 1e-3
+    moved = jax.grad(loss)([(1 + step) * weight for weight in weights])
+    for before, after, slope in zip(gradient, moved, change, strict=True):
+        np.testing.assert_allclose((after - before) / step, slope, rtol=0.2, atol=5e-4)
 
 
 def features_of(encoder):
@@ -283,17 +310,20 @@ def memory(name):
     return int(re.search(name + r":\\s*(\\d+)", status).group(1)) / 2**10
 
 
-x = np.random.default_rng(1).normal(size=(1, 2048, 64)).astype("float32")
+x = np.random.default_rng(1).normal(size=(1, 4096, 64)).astype("float32")
 for name in ("blockwise", "full"):
-    encoder = DietEncoder(1, 4, 64, max_sequence_length=2048, attention_implementation=name)
+    encoder = DietEncoder(1, 4, 64, max_sequence_length=4096, attention_implementation=name)
     encoder.build(x.shape)
     function = compiled(encoder)
     # The first call compiles.
     keras.ops.convert_to_numpy(function(x))
-    Path("/proc/self/clear_refs").write_text("5")
-    before = memory("VmRSS")
-    keras.ops.convert_to_numpy(function(x))
-    print(memory("VmHWM") - before)
+    peaks = []
+    for _ in range(3):
+        Path("/proc/self/clear_refs").write_text("5")
+        before = memory("VmRSS")
+        keras.ops.convert_to_numpy(function(x))
+        peaks.append(memory("VmHWM") - before)
+    print(min(peaks))
 """
 
 
@@ -304,6 +334,6 @@ def test_peak_memory():
         [sys.executable, "-c", PEAKS], capture_output=True, text=True, env=environment, check=True
     )
     blockwise, full = map(float, result.stdout.split()[-2:])
-    # The positional scores alone have 4 * 2048^2 numbers.
-    assert full > 60
+    # The positional scores alone have 4 * 4096^2 numbers.
+    assert full > 200
     assert blockwise < full / 2

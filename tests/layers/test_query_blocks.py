@@ -293,6 +293,11 @@ def test_one_graph_for_all_lengths(rng, name, length):
     query, value = normal(rng, BATCH, length, HIDDEN), normal(rng, BATCH, KEYS, HIDDEN)
     actual, expected = blockwise(query, value), attend(query, value, None)
     keras.tree.map_structure(lambda x, y: assert_close(x, y, 1e-3), actual, expected)
+    # Blocks in turn, and their gradients.
+    operations = [
+        operation.type for operation in blockwise.get_concrete_function().graph.get_operations()
+    ]
+    assert sum("While" in operation for operation in operations) == 2
 
 
 @pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch has no XLA")
