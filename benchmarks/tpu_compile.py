@@ -21,7 +21,6 @@ import math
 import multiprocessing.pool
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -31,29 +30,15 @@ from unittest import mock
 import keras
 from tqdm import tqdm
 
+from benchmarks import bert_models, measure
 from keras_diet.models import DietBertBackbone
 
-ROOT = Path(__file__).parents[1]
-VOCABULARY_SIZE = 30_522
-SIZES = {
-    "base": {"num_layers": 12, "hidden_dim": 768, "num_heads": 12, "intermediate_dim": 3072},
-    "small": {"num_layers": 4, "hidden_dim": 512, "num_heads": 8, "intermediate_dim": 2048},
-    "tiny": {"num_layers": 1, "hidden_dim": 128, "num_heads": 2, "intermediate_dim": 128},
-}
-STEPS = ("inference", "training")
-AT_INPUT = {"segment_encoding": "input"}
-DIET_ABS = {"position_encoding": "diet_abs", "rank": 128}
-DIET_REL = {"position_encoding": "diet_rel"}
+SIZES, STEPS = bert_models.SIZES, ("inference", "training")
+# The compiler computes the same of the same model, and neither caches nor loops in PyTorch.
 ENCODINGS = {
-    "input": {"position_encoding": "input", **AT_INPUT},
-    "diet_abs": DIET_ABS,
-    "diet_abs_segments_at_input": {**DIET_ABS, **AT_INPUT},
-    "diet_rel": DIET_REL,
-    "diet_rel_segments_at_input": {**DIET_REL, **AT_INPUT},
-    "shaw": {"position_encoding": "shaw", **AT_INPUT},
-    "t5": {"position_encoding": "t5", **AT_INPUT},
-    "tupe_abs": {"position_encoding": "tupe_abs", **AT_INPUT},
-    "tupe_rel": {"position_encoding": "tupe_rel", **AT_INPUT},
+    name: arguments
+    for name, arguments in bert_models.ENCODINGS.items()
+    if name not in ("input_again", "diet_abs_cached", "diet_abs_in_torch_loop")
 }
 # Table 1 of Chen et al. (2021): step time on TPU v2 over that of `input`. Ke et al. is TUPE-R.
 PAPER = {
@@ -111,10 +96,8 @@ All figures are those of the compiler, for one chip; nothing was executed.
 
 
 def make_model(size, row, options):
-    # Keras's flash attention for TPUs takes no bias.
-    keras.config.disable_flash_attention()
     return DietBertBackbone(
-        VOCABULARY_SIZE,
+        bert_models.VOCABULARY_SIZE,
         **SIZES[size],
         **ENCODINGS[row],
         dropout=options.dropout,
@@ -226,7 +209,9 @@ def compile_in_own_process(program, arguments):
     """Return the result of `compile_program`; a compiler that ends its process ends no other."""
     command = [sys.executable, "-m", "benchmarks.tpu_compile", *arguments, "--program", *program]
     environment = {**os.environ, **ENVIRONMENT}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=measure.ROOT, env=environment
+    )
     if done.returncode:
         messages = done.stderr.splitlines() or [""]
         return {"error": f"exit status {done.returncode}: {messages[-1]}"}
@@ -275,19 +260,11 @@ def parse_arguments(arguments):
     return options
 
 
-def commit():
-    """Return the commit of this checkout, marked if files differ from it; "" outside of git."""
-    if not shutil.which("git"):
-        return ""
-    command = ["git", "describe", "--always", "--dirty"]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT).stdout.strip()
-
-
 def first_results(options):
     """Return results without programs, or those to go on with."""
     results = {
         "date": datetime.date.today().isoformat(),
-        "commit": commit(),
+        "commit": measure.commit(),
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
         "settings": {name: getattr(options, name) for name in SETTINGS},
         "tables": {},
@@ -352,7 +329,9 @@ def figures_table(rows):
             for name, unit, form in FIGURES.values()
         ]
 
-    return markdown_table(["", *FIGURES], [[row, *line(values)] for row, values in rows.items()])
+    return measure.markdown_table(
+        ["", *FIGURES], [[row, *line(values)] for row, values in rows.items()]
+    )
 
 
 def ratios_table(rows, paper):
@@ -362,22 +341,7 @@ def ratios_table(rows, paper):
         return [row, *cells, f"{paper[row]:.2f}" if row in paper else ""]
 
     body = [line(row, values) for row, values in rows.items()]
-    return markdown_table(["", *COMPARED, "Table 1"], body)
-
-
-def markdown_table(columns, rows):
-    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
-    return ["| " + " | ".join(line) + " |" for line in lines]
-
-
-def save_results(results, output):
-    """Write the results and their page; what is there is replaced as a whole or not at all."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    texts = {output: json.dumps(results, indent=2), output.with_suffix(".md"): make_page(results)}
-    for path, text in texts.items():
-        unfinished = path.with_name(path.name + ".unfinished")
-        unfinished.write_text(text.rstrip() + "\n", encoding="utf-8")
-        unfinished.replace(path)
+    return measure.markdown_table(["", *COMPARED, "Table 1"], body)
 
 
 def main(arguments=None):
@@ -407,7 +371,7 @@ def main(arguments=None):
             compare(rows, options.topology.split(":")[0])
             tables[f"{size}, {step}"] = rows
             if options.output:
-                save_results(results, options.output)
+                measure.write_results(options.output, results, make_page(results))
     print(make_page(results))
 
 

@@ -105,6 +105,19 @@ def score_bias(name, bias, shape):
         )
 
 
+def tensor_in_functional_model(name, bias):
+    """Raise a `ValueError` for a layer among the arguments of a symbolic call.
+
+    Its weights would be neither trained nor saved.
+    """
+    if isinstance(bias, keras.layers.Layer):
+        raise ValueError(
+            f"In a functional model `{name}` must be a tensor: call the layer and pass what it "
+            "returns, or call both in a layer of your own, which may also take `block_size`. "
+            f"Received: {name}={bias}"
+        )
+
+
 def score_features(name, features, shape):
     """Raise a `ValueError` unless `features` are those of queries and keys with scores of `shape`.
 

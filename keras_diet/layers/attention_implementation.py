@@ -31,7 +31,9 @@ def check_implementation(implementation, position_biases, attention_layers):
         )
 
 
-def choose_implementation(implementation, position_biases, attention_layers, length, drops):
+def choose_implementation(
+    implementation, position_biases, attention_layers, length, head_dim, dtype, drops
+):
     """Return `"full"`, `"features"` or `"blockwise"`: what is asked for, or best where `"auto"` is.
 
     Args:
@@ -39,14 +41,16 @@ def choose_implementation(implementation, position_biases, attention_layers, len
         position_biases: List of the bias layers.
         attention_layers: List of the attention layers.
         length: int or `None`. Number of tokens; `"auto"` takes an unknown one for short.
+        head_dim: int. Size of the heads, without features.
+        dtype: Dtype of the computation.
         drops: bool. Whether attention probabilities are dropped, which fused kernels cannot do.
     """
     if not all(map(_takes_all, attention_layers)):
         return "full"
     if implementation != "auto":
         return implementation
-    fused = kernels.has_fused_attention() and not drops
-    if length is None or length < (LONG_FUSED if fused else LONG):
+    fused = kernels.has_fused_attention(dtype, head_dim) and not drops
+    if not isinstance(length, int) or length < (LONG_FUSED if fused else LONG):
         return "full"
     if fused and _allows_features(position_biases, attention_layers):
         return "features"
@@ -54,17 +58,28 @@ def choose_implementation(implementation, position_biases, attention_layers, len
 
 
 def _allows_features(position_biases, attention_layers):
-    return all(map(_has_features, position_biases)) and all(map(_takes_all, attention_layers))
+    return all(map(has_features, position_biases)) and all(map(_takes_all, attention_layers))
 
 
 def _allows_blocks(position_biases, attention_layers):
-    return all(_has_features(bias) or is_block_bias(bias) for bias in position_biases) and all(
+    return all(has_features(bias) or is_block_bias(bias) for bias in position_biases) and all(
         map(_takes_all, attention_layers)
     )
 
 
-def _has_features(bias):
-    return hasattr(bias, "features")
+def has_features(bias):
+    """Whether the scores of a bias layer are the products of its `features`.
+
+    Those of a base class are not, if the class computes its scores in another way.
+    """
+    if not callable(getattr(type(bias), "features", None)):
+        return False
+    of_features, *of_scores = (
+        next(i for i, base in enumerate(type(bias).__mro__) if name in vars(base))
+        for name in ("features", "compute_scores", "call")
+        if hasattr(type(bias), name)
+    )
+    return of_features <= min(of_scores)
 
 
 def _takes_all(attention):

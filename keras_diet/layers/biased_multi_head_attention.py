@@ -72,8 +72,10 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         attention_bias: Floating point tensor broadcastable to `(B, num_heads, T, S)`, added to
             the scaled scores; or `None`. With several `attention_axes`, to the scores' shape. Also
             a layer that returns it, called with the query and, where it is another tensor, the key;
-            with `block_size` with `(query, key, start_index=...)`, the rows of a block and the
-            position of the first: it may read their lengths only, as position biases do.
+            with `block_size` with `(query, key, start_index=...)`, the projected rows of a block
+            and the position of the first: it may read their lengths only, as position biases do,
+            and have no state. In a functional model only a tensor, or the layer would be no part
+            of it.
         attention_features: Pair of floating point tensors, of queries `(B or 1, T, num_heads or 1,
             rank)` and of keys `(B or 1, S, num_heads or 1, rank)`, whose inner products are added
             to the scaled scores; or `None`. Needs one sequence axis.
@@ -145,9 +147,12 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
     ):
         self._check_block_size(query, attention_bias, return_attention_scores, block_size)
         key = value if key is None else key
-        if isinstance(attention_bias, keras.layers.Layer) and block_size is None:
+        if isinstance(attention_bias, keras.layers.Layer):
             lengths = (query,) if key is query else (query, key)
-            attention_bias = attention_bias(*lengths)
+            if block_size is None:
+                attention_bias = attention_bias(*lengths)
+            elif not attention_bias.built:
+                attention_bias(*(tensor[:, :1] for tensor in lengths))
         self._check_terms(query, value, attention_bias, attention_features)
         # As in Keras: masks are consumed here, and only the query's goes on with the output.
         query_mask = get_keras_mask(query)
@@ -155,8 +160,8 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
             set_keras_mask(tensor, None)
 
         masks = (query_mask, value_mask, key_mask, attention_mask, self._sliding_window)
-        plain = attention_bias is None and attention_features is None
-        only_causal = use_causal_mask and plain and all(mask is None for mask in masks)
+        no_others = attention_bias is None and all(mask is None for mask in masks)
+        only_causal = use_causal_mask and no_others
         # Blocks make the rows of a causal mask as they need them.
         separate_causal = only_causal or block_size is not None
         if not only_causal:
@@ -220,7 +225,8 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
             raise ValueError(
                 "With `block_size`, a layer given as `attention_bias` must take the arguments "
                 "(query, key, start_index) and return the scores of the queries from `start_index` "
-                f"on. Received: {bias}"
+                "on, without state that calls change (dropout, seeds). "
+                f"Received: {bias}"
             )
 
     def _build_attention(self, rank):
@@ -251,8 +257,7 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         # what a query gets that may attend to no key.
         as_keras = plain and attention_mask is not None
         needs_scores = return_attention_scores or (self._dropout > 0.0 and (training or as_keras))
-        prefers_fused = plain or self._flash_attention or kernels.has_fused_attention()
-        fuses = prefers_fused and not needs_scores and self._can_fuse(query, value)
+        fuses = not needs_scores and self._can_fuse(query, value, plain)
         attend = self._attend_fused if fuses else self._attend
         if block_size is not None:
             return self._attend_in_blocks(
@@ -349,11 +354,24 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         output = ops.matmul(probabilities, ops.transpose(value, (2, 0, 1, 3)))
         return ops.transpose(output, (1, 2, 0, 3))
 
-    def _can_fuse(self, query, value):
+    def _can_fuse(self, query, value, plain):
+        if not kernels.has_dot_product_attention():
+            if self._flash_attention:
+                raise ValueError(
+                    "On TPUs Keras's flash attention for JAX takes neither bias nor padding. "
+                    "Received: flash_attention=True"
+                )
+            return False
+        fused = kernels.has_fused_attention(query.dtype, query.shape[-1])
         # In float16 fused attention overflows in TensorFlow and does not compile for JAX's CPU;
         # JAX's takes no values of a larger head size.
         fitting = query.shape[-1] >= value.shape[-1] or keras.backend.backend() != "jax"
-        return len(query.shape) == 4 and fitting and not _is_float16(query)
+        return (
+            (plain or self._flash_attention or fused)
+            and len(query.shape) == 4
+            and fitting
+            and not _is_float16(query)
+        )
 
     def _attend_fused(self, query, key, value, bias, mask, is_causal, dropout):
         """Return the output of the heads, without dropout, and `None`."""
@@ -393,6 +411,7 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         block_size=None,
     ):
         """Return the symbolic output, and the symbolic scores if they are asked for."""
+        validation.tensor_in_functional_model("attention_bias", attention_bias)
         output = super().compute_output_spec(query, value, key)
         if not return_attention_scores:
             return output

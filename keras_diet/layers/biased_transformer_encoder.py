@@ -211,6 +211,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         block_size=None,
     ):
         """Return the symbolic output, and the symbolic scores if they are asked for."""
+        validation.tensor_in_functional_model("attention_bias", attention_bias)
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output

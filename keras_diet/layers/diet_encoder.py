@@ -12,10 +12,12 @@ from keras_diet.layers.attention_implementation import (
     BLOCK_SIZE,
     check_implementation,
     choose_implementation,
+    has_features,
 )
 from keras_diet.layers.biased_transformer_encoder import BiasedTransformerEncoder
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.input_encoding import make_input_encoding
+from keras_diet.layers.position_bias import PositionBias
 from keras_diet.layers.position_encoding import (
     EncoderSizes,
     deserialize_position_encoding,
@@ -64,8 +66,9 @@ class DietEncoder(keras.layers.Layer):
         intermediate_dim: int. Width of the feed-forward networks.
         position_encoding: A name from the table, one of your own (`register_position_encoding`), or
             a bias layer: any `keras.layers.Layer` that is called with the hidden states
-            `(B, T, hidden_dim)` and returns scores broadcastable to `(B, num_heads, T, T)`.
-            Defaults to `"diet_abs"`.
+            `(B, T, hidden_dim)` and returns scores broadcastable to `(B, num_heads, T, T)`. One
+            that takes `(query, key, start_index)` may read nothing but their lengths: long
+            sequences are attended to in blocks. Defaults to `"diet_abs"`.
         rank: int or `None`. Rank `d_p` of `P_Q P_K^T`, with `"diet_abs"` and `"diet_abs_input"`.
             Defaults to `None`, which means the head size.
         sharing: `"none"` (every layer and head has its own parameters), `"head-wise"` (one set
@@ -89,9 +92,9 @@ class DietEncoder(keras.layers.Layer):
         attention_implementation: `"full"`, all scores of a layer at once and positional scores
             shared between layers; `"features"`, positions of low rank, segments and padding as
             features of one dot-product attention, for fused kernels; `"blockwise"`, the scores of
-            256 queries at a time; or `"auto"`, which takes the fastest for the length and backend.
-            Outputs are the same, and the last two need memory linear in the length; scores that
-            are asked for are always computed in full. Defaults to `"auto"`.
+            256 queries at a time, in memory linear in the length; or `"auto"`, which chooses by
+            length and backend (docs/performance.md). Outputs are the same; scores that are asked
+            for are always computed in full. Defaults to `"auto"`.
         encode_inputs: bool. Whether positions and segments that belong to the inputs are added
             here. `False` where the model has added them before, as BERT does. Defaults to `True`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
@@ -290,7 +293,7 @@ class DietEncoder(keras.layers.Layer):
         implementation = "full"
         if not return_attention_scores:
             implementation = self._implementation(x, training)
-        terms = self._score_terms(implementation, x, segment_ids, padding_mask)
+        terms = self._score_terms(implementation, x, segment_ids, padding_mask, training)
         scores = []
         for block, block_terms in zip(self.transformer_layers, terms, strict=True):
             x = block(
@@ -315,10 +318,12 @@ class DietEncoder(keras.layers.Layer):
             self.position_biases,
             self._attention_layers(),
             length=inputs.shape[1],
+            head_dim=inputs.shape[-1] // self.num_heads,
+            dtype=self.compute_dtype,
             drops=training and self.dropout > 0.0,
         )
 
-    def _score_terms(self, implementation, inputs, segment_ids, padding_mask):
+    def _score_terms(self, implementation, inputs, segment_ids, padding_mask, training):
         """Yield what positions, segments and padding add to the scores of each layer.
 
         As keyword arguments of a block, generated one by one, so that only one layer's terms are
@@ -329,7 +334,7 @@ class DietEncoder(keras.layers.Layer):
         padding = None
         if padding_mask is not None:
             padding = padding_features(padding_mask, self.compute_dtype)
-        positions = self._positions(implementation, inputs)
+        positions = self._positions(implementation, inputs, training)
         for i, attention in enumerate(self._attention_layers()):
             segments = self.segment_biases[i] if self.segment_biases else None
             if not getattr(attention, "accepts_features", False):
@@ -342,17 +347,23 @@ class DietEncoder(keras.layers.Layer):
                 segments = None if segments is None else segments.features(segment_ids)
                 yield _terms(implementation, next(positions), segments, padding)
 
-    def _positions(self, implementation, inputs):
+    def _positions(self, implementation, inputs, training):
         """Yield the positional term of each layer: scores, features, a layer, or `None`."""
         if not self.position_biases:
             yield from itertools.repeat(None)
-        terms = (self._position_term(implementation, bias, inputs) for bias in self.position_biases)
+        terms = (
+            self._position_term(implementation, bias, inputs, training)
+            for bias in self.position_biases
+        )
         yield from itertools.repeat(next(terms)) if len(self.position_biases) == 1 else terms
 
-    def _position_term(self, implementation, bias, inputs):
-        if implementation == "full":
+    def _position_term(self, implementation, bias, inputs, training):
+        if training and isinstance(bias, PositionBias):
+            # A call drops them too, but neither features nor blocks call the layer.
+            bias.drop_cached_scores()
+        if implementation == "full" or getattr(bias, "has_cached_scores", False):
             return self._position_scores(bias, inputs)
-        return bias.features(inputs) if hasattr(bias, "features") else bias
+        return bias.features(inputs) if has_features(bias) else bias
 
     def _position_scores(self, bias, inputs):
         # Only the length of `key` is read.

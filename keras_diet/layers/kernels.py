@@ -16,19 +16,38 @@ def dense(layer, inputs, num_axes=1):
     """Return `layer(inputs)`, for a `Dense` or `EinsumDense` over the last `num_axes` axes.
 
     PyTorch multiplies and adds the bias in one call. Keras makes two, and for an `EinsumDense` a
-    batched product of a batch of one. Layers with LoRA or quantized weights go their own way.
+    batched product of a batch of one. Layers that do more than that when they are called (LoRA,
+    quantized weights, hooks, another dtype) are called.
     """
-    if not _on_torch() or not _is_plain(layer, inputs, num_axes):
+    if not _on_torch() or not _is_plain(layer, inputs):
         return layer(inputs)
     from torch.nn import functional
 
     kernel = ops.convert_to_tensor(layer.kernel)
+    if kernel.shape[:num_axes] != inputs.shape[-num_axes:]:
+        return layer(inputs)
     outer, output_shape = inputs.shape[:-num_axes], kernel.shape[num_axes:]
     matrix = kernel.reshape(math.prod(kernel.shape[:num_axes]), -1)
     bias = None if layer.bias is None else ops.convert_to_tensor(layer.bias).reshape(-1)
     outputs = functional.linear(inputs.reshape(*outer, -1), matrix.T, bias)
     outputs = outputs.reshape(*outer, *output_shape)
     return outputs if layer.activation is None else layer.activation(outputs)
+
+
+def _is_plain(layer, inputs):
+    dtype = keras.backend.standardize_dtype(inputs.dtype)
+    return (
+        type(layer) in (keras.layers.Dense, keras.layers.EinsumDense)
+        and not layer.lora_enabled
+        and layer.quantization_mode is None
+        and layer.activity_regularizer is None
+        and layer.compute_dtype == dtype == keras.backend.standardize_dtype(layer.kernel.dtype)
+        # What calibrates or watches a layer replaces its call or hooks into it.
+        and "call" not in vars(layer)
+        and not layer._forward_hooks
+        and not layer._forward_pre_hooks
+        and not layer._backward_hooks
+    )
 
 
 def add(scores, bias):
@@ -47,14 +66,35 @@ def _fits_into(tensor, other):
     return torch.broadcast_shapes(tensor.shape, other.shape) == other.shape
 
 
-def has_fused_attention():
-    """Whether `ops.dot_product_attention` is more than what it computes, written with `ops`."""
-    backend = keras.backend.backend()
-    if backend == "jax":
-        import jax
+def has_fused_attention(dtype, head_dim):
+    """Whether the backend attends in one kernel, without scores in memory, and takes a bias.
 
-        return jax.default_backend() != "cpu"
-    return backend == "torch"
+    Args:
+        dtype: Dtype of the computation. In float16 kernels overflow, or are missing.
+        head_dim: int. Size of the heads of queries and keys, features included.
+    """
+    dtype = keras.backend.standardize_dtype(dtype)
+    if _on_torch():
+        return dtype != "float16"
+    # cuDNN's kernel; its largest head size is that of all GPUs that have it.
+    return _jax_platform() == "gpu" and dtype == "bfloat16" and head_dim <= 128
+
+
+def has_dot_product_attention():
+    """Whether `ops.dot_product_attention` is right here.
+
+    Keras 3.15 calls a kernel of JAX on TPUs that knows no bias, takes every mask for that of the
+    first example, and attends causally without one.
+    """
+    return _jax_platform() != "tpu"
+
+
+def _jax_platform():
+    if keras.backend.backend() != "jax":
+        return None
+    import jax
+
+    return jax.default_backend()
 
 
 def fused_attention(query, key, value, bias, mask, scale, is_causal, flash_attention):
@@ -137,18 +177,6 @@ def dropout(inputs, rate, seed, start):
         generator = torch.Generator(inputs.device).manual_seed(hash(tuple(seed.tolist())))
         kept = torch.empty_like(inputs).bernoulli_(1.0 - rate, generator=generator)
     return ops.multiply(inputs, ops.cast(kept, inputs.dtype) / (1.0 - rate))
-
-
-def _is_plain(layer, inputs, num_axes):
-    kernel = ops.convert_to_tensor(layer.kernel)
-    return (
-        type(layer) in (keras.layers.Dense, keras.layers.EinsumDense)
-        and not layer.lora_enabled
-        and layer.quantization_mode is None
-        and layer.activity_regularizer is None
-        and kernel.dtype == inputs.dtype
-        and kernel.shape[:num_axes] == inputs.shape[-num_axes:]
-    )
 
 
 def _on_torch():

@@ -60,9 +60,13 @@ def attend_in_blocks(attend, query, key, value, bias, mask, is_causal, block_siz
 
 
 def is_block_bias(layer):
-    """Whether a layer returns the scores of a block: `layer(query, key, start_index=...)`."""
+    """Whether a layer returns the scores of a block: `layer(query, key, start_index=...)`.
+
+    Blocks are computed again for the gradient, so the layer must have no state, as of dropout.
+    """
     parameters = inspect.signature(layer.call).parameters
-    return "key" in parameters and "start_index" in parameters
+    has_state = len(layer.variables) > len(layer.weights)
+    return "key" in parameters and "start_index" in parameters and not has_state
 
 
 def _scores_of_layer(layer, weights, query, key, start):

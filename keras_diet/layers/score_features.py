@@ -7,14 +7,19 @@ products to the attention scores, without a tensor of shape `(T, S)`.
 import keras
 from keras import ops
 
-# Far below every score, and finite, so that a query without any key yields no NaN.
-_MASKED = -1e9
+from keras_diet.layers import kernels
+
+# Infinite in float16.
 _MASKED_FLOAT16 = -3e4
+# Fused kernels on accelerators want head sizes that this divides.
+_ALIGNMENT = 8
 
 
 def padding_features(padding_mask, dtype):
     """Return features of rank 1 that exclude padding, for a boolean mask `(B, S)`."""
-    masked = _MASKED_FLOAT16 if keras.backend.standardize_dtype(dtype) == "float16" else _MASKED
+    masked = (
+        _MASKED_FLOAT16 if keras.backend.standardize_dtype(dtype) == "float16" else kernels.MASKED
+    )
     key = ops.where(padding_mask, ops.cast(0.0, dtype), ops.cast(masked, dtype))
     return ops.ones((1, ops.shape(key)[1], 1, 1), dtype), key[:, :, None, None]
 
@@ -27,10 +32,14 @@ def concatenate_features(*pairs):
 
 
 def append_features(heads, features):
-    """Append features to the projected queries or keys `(B, T, H, key_dim)` of all heads."""
-    shape = (*ops.shape(heads)[:-1], features.shape[-1])
-    features = ops.broadcast_to(ops.cast(features, heads.dtype), shape)
-    return ops.concatenate([heads, features], axis=-1)
+    """Append features to the projected queries or keys `(B, T, H, key_dim)` of all heads.
+
+    Zeros follow, up to a size that fused kernels take.
+    """
+    outer, rank = ops.shape(heads)[:-1], features.shape[-1]
+    features = ops.broadcast_to(ops.cast(features, heads.dtype), (*outer, rank))
+    zeros = ops.zeros((*outer, -(heads.shape[-1] + rank) % _ALIGNMENT), heads.dtype)
+    return ops.concatenate([heads, features, zeros], axis=-1)
 
 
 def _concatenate(tensors):

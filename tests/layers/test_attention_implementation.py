@@ -5,7 +5,16 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_diet.layers import DietEncoder, attention_implementation, diet_encoder, kernels
+from keras_diet.layers import (
+    AbsolutePositionBias,
+    DietEncoder,
+    RelativePositionBias,
+    attention_implementation,
+    cache_positions,
+    diet_encoder,
+    kernels,
+)
+from keras_diet.layers.attention_implementation import has_features
 from tests.helpers import assert_close, compiled, gradients, to_numpy, weighted_sum
 from tests.layers.diet_encoders import (
     BATCH,
@@ -230,9 +239,9 @@ def test_choice(rng, monkeypatch, arguments, unfused_choice, fused_choice, fused
     monkeypatch.setattr(attention_implementation, "LONG_FUSED", 7)
     if fused is None:
         # As the backend is.
-        fused = kernels.has_fused_attention()
+        fused = kernels.has_fused_attention("float32", HIDDEN // NUM_HEADS)
     else:
-        monkeypatch.setattr(kernels, "has_fused_attention", lambda: fused)
+        monkeypatch.setattr(kernels, "has_fused_attention", lambda dtype, head_dim: fused)
     encoder = make_encoder(rng, max_sequence_length=11, dropout=0.1, **arguments)
     first, choice = (7, fused_choice) if fused else (5, unfused_choice)
     assert [chosen(encoder, length) for length in (first - 1, first)] == ["full", choice]
@@ -240,6 +249,76 @@ def test_choice(rng, monkeypatch, arguments, unfused_choice, fused_choice, fused
     assert chosen(encoder, None) == "full"
     # Fused kernels drop no probabilities.
     assert [chosen(encoder, length, training=True) for length in (4, 5)] == ["full", unfused_choice]
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="has a fused kernel here")
+def test_without_a_kernel_for_float16_there_are_blocks(rng, monkeypatch):
+    monkeypatch.setattr(attention_implementation, "LONG", 5)
+    monkeypatch.setattr(attention_implementation, "LONG_FUSED", 5)
+    choices = [
+        chosen(make_encoder(rng, dtype=dtype), 5) for dtype in ("mixed_bfloat16", "mixed_float16")
+    ]
+    assert choices == ["features", "blockwise"]
+
+
+class Doubled(AbsolutePositionBias):
+    """Its features are those of its base class, its scores are not."""
+
+    def compute_scores(self, query_length, key_length, start_index):
+        return 2 * super().compute_scores(query_length, key_length, start_index)
+
+
+class WithFeaturesOfItsOwn(Doubled):
+    def features(self, query, key=None, start_index=0):
+        query, key = super().features(query, key, start_index)
+        return 2 * query, key
+
+
+class NamedFeatures(Doubled):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.features = 8
+
+
+@pytest.mark.parametrize(
+    "bias, fits",
+    [
+        (AbsolutePositionBias, True),
+        (Doubled, False),
+        (WithFeaturesOfItsOwn, True),
+        (NamedFeatures, False),
+        (RelativePositionBias, False),
+    ],
+)
+def test_features_of_a_base_class_are_not_taken_for_those_of_other_scores(rng, bias, fits):
+    arguments = {"rank": 3} if issubclass(bias, AbsolutePositionBias) else {}
+    layer = bias(NUM_HEADS, max_length=LENGTH, **arguments)
+    assert has_features(layer) == fits
+    x, segment_ids = make_inputs(rng)
+    full, *others = [
+        make_encoder(rng, position_encoding=layer, attention_implementation=name)
+        for name in ("full", "blockwise", *(["features"] if fits else []))
+    ]
+    expected = full(x, segment_ids=segment_ids)
+    for encoder in others:
+        encoder.set_weights(full.get_weights())
+        assert_close(encoder(x, segment_ids=segment_ids), expected)
+
+
+@pytest.mark.parametrize("name", ["blockwise", "features"])
+def test_cached_positions_are_used_and_dropped(rng, name):
+    encoder = make_encoder(rng, **LOW_RANK, attention_implementation=name)
+    (bias,) = encoder.position_biases
+    x, segment_ids = make_inputs(rng)
+    expected = to_numpy(encoder(x, segment_ids=segment_ids))
+    cache_positions(encoder)
+    assert_close(encoder(x, segment_ids=segment_ids), expected)
+    # Other scores, to see that they are used.
+    bias._cached_scores = 2 * bias._cached_scores
+    assert np.abs(to_numpy(encoder(x, segment_ids=segment_ids)) - expected).max() > 1e-3
+    encoder(x, segment_ids=segment_ids, training=True)
+    assert not bias.has_cached_scores
+    assert_close(encoder(x, segment_ids=segment_ids), expected)
 
 
 def test_short_sequences_are_computed_at_once(rng):

@@ -19,6 +19,7 @@ BATCH, LENGTH, NUM_HEADS, HEAD_DIM, RANK, NUM_LAYERS, NUM_SEGMENTS = 2, 17, 7, 1
 HIDDEN, BLOCK_SIZE = NUM_HEADS * HEAD_DIM, 5
 NUM_BLOCKS = LENGTH // BLOCK_SIZE
 on_jax = pytest.mark.skipif(BACKEND != "jax", reason="reads programs of JAX")
+on_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="reads graphs of TensorFlow")
 on_torch = pytest.mark.skipif(BACKEND != "torch", reason="records what PyTorch runs")
 DIET_ABS = {"position_encoding": "diet_abs", "rank": RANK}
 
@@ -38,6 +39,11 @@ def make_encoder(name, **kwargs):
     encoder = DietEncoder(NUM_LAYERS, NUM_HEADS, 23, **arguments)
     encoder.build((BATCH, LENGTH, HIDDEN))
     return encoder
+
+
+def aligned(features):
+    """The size of heads with features: zeros make it a multiple of 8."""
+    return -(-features // 8) * 8
 
 
 def make_inputs(rng):
@@ -104,7 +110,7 @@ def test_segments_and_padding_make_no_scores(rng, position_encoding):
     """They lengthen the sum of the product of queries and keys."""
     encoder, inputs = make_encoder("full", position_encoding=position_encoding), make_inputs(rng)
     scores = (BATCH, NUM_HEADS, LENGTH, LENGTH)
-    features = HEAD_DIM + NUM_SEGMENTS + 1
+    features = aligned(HEAD_DIM + NUM_SEGMENTS + 1)
     forward = products_of(jax_equations(encoder, inputs), scores)
     assert forward == {features: NUM_LAYERS}
     # The gradient of the probabilities is a product with the values.
@@ -144,9 +150,8 @@ def test_blocks_are_all_there_is(rng, position_encoding, gradient):
     block = (NUM_HEADS, BATCH, BLOCK_SIZE, LENGTH)
     assert block in shapes_of(equations)
     # The full blocks are one program, which is called for each.
-    assert products_of(equations, block)[HEAD_DIM + NUM_SEGMENTS + 1 + features_of(encoder)] == (
-        2 * NUM_LAYERS if gradient else NUM_LAYERS
-    )
+    features = aligned(HEAD_DIM + NUM_SEGMENTS + 1 + features_of(encoder))
+    assert products_of(equations, block)[features] == (2 * NUM_LAYERS if gradient else NUM_LAYERS)
 
 
 @on_jax
@@ -196,7 +201,7 @@ def test_features_are_one_product(rng):
     """With a fused kernel it is no tensor either; without one these are the only scores."""
     encoder = make_encoder("features", **DIET_ABS)
     equations = jax_equations(encoder, make_inputs(rng))
-    features = HEAD_DIM + NUM_SEGMENTS + 1 + RANK
+    features = aligned(HEAD_DIM + NUM_SEGMENTS + 1 + RANK)
     assert positional_products(equations) == 0
     heads = [shape for shape in shapes_of(equations) if features in shape]
     assert heads
@@ -270,6 +275,14 @@ def test_the_fused_kernel_is_used_unless_probabilities_are_dropped(rng, name, tr
 
 
 @on_torch
+def test_causal_features_need_no_mask(rng):
+    encoder = make_encoder("features", **DIET_ABS)
+    counts, shapes = torch_operations(encoder, make_inputs(rng), use_causal_mask=True)
+    assert_linear(shapes)
+    assert counts["_scaled_dot_product_flash_attention_for_cpu"] == NUM_LAYERS
+
+
+@on_torch
 @pytest.mark.parametrize("training", [False, True])
 def test_projections_are_one_call_each(rng, training):
     encoder = make_encoder("full", position_encoding="diet_rel", segment_encoding="none")
@@ -281,8 +294,58 @@ def test_projections_are_one_call_each(rng, training):
     assert sum(counts[name] for name in ("mm", "bmm", "baddbmm")) == 0
 
 
+def graph_operations(encoder, inputs):
+    """The operations of the graph of a forward pass, without those in loops."""
+    import tensorflow as tf
+
+    function = tf.function(lambda **inputs: encoder(**inputs))
+    tensors = {name: tf.convert_to_tensor(value) for name, value in inputs.items()}
+    return function.get_concrete_function(**tensors).graph.get_operations()
+
+
+def graph_products(operations, shape, inner):
+    """Count the products with results of this shape, in any order, and this size summed over."""
+    return sum(
+        operation.type in ("Einsum", "BatchMatMulV2", "MatMul")
+        and sorted(operation.outputs[0].shape) == sorted(shape)
+        and all(inner in tensor.shape for tensor in operation.inputs)
+        for operation in operations
+    )
+
+
+@on_tensorflow
+@pytest.mark.parametrize(
+    "sharing, number", [("layer-wise", 1), ("head-wise", NUM_LAYERS), ("none", NUM_LAYERS)]
+)
+def test_graphs_have_the_same_products(rng, sharing, number):
+    encoder, inputs = make_encoder("full", **DIET_ABS, sharing=sharing), make_inputs(rng)
+    positions = (1, 1 if sharing == "head-wise" else NUM_HEADS, LENGTH, LENGTH)
+    scores = (BATCH, NUM_HEADS, LENGTH, LENGTH)
+    operations = graph_operations(encoder, inputs)
+    assert graph_products(operations, positions, RANK) == number
+    features = aligned(HEAD_DIM + NUM_SEGMENTS + 1)
+    assert graph_products(operations, scores, features) == NUM_LAYERS
+    cache_positions(encoder)
+    assert graph_products(graph_operations(encoder, inputs), positions, RANK) == 0
+
+
+@on_tensorflow
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "t5"])
+def test_graphs_of_blocks_have_no_scores_for_all_queries(rng, position_encoding):
+    encoder = make_encoder("blockwise", position_encoding=position_encoding)
+    operations = graph_operations(encoder, make_inputs(rng))
+    assert_linear(
+        tuple(tensor.shape)
+        for operation in operations
+        for tensor in operation.outputs
+        if tensor.shape.rank is not None
+    )
+    assert sum("While" in operation.type for operation in operations) == NUM_LAYERS
+
+
 PEAKS = """
 import re
+import sys
 from pathlib import Path
 
 import keras
@@ -291,7 +354,7 @@ import numpy as np
 from keras_diet.layers import DietEncoder
 
 
-def compiled(encoder):
+def forward(encoder):
     if keras.backend.backend() == "jax":
         import jax
 
@@ -305,16 +368,41 @@ def compiled(encoder):
     return torch.no_grad()(lambda x: encoder(x))
 
 
+def gradient(encoder):
+    weights = [variable.value for variable in encoder.trainable_variables]
+    if keras.backend.backend() == "jax":
+        import jax
+
+        others = [variable.value for variable in encoder.non_trainable_variables]
+        loss = lambda weights, x: encoder.stateless_call(weights, others, x)[0].sum()
+        function = jax.jit(jax.grad(loss))
+        return lambda x: function(weights, x)[0]
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        @tf.function
+        def function(x):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(encoder(x))
+            return tape.gradient(loss, weights)[0]
+
+        return function
+    import torch
+
+    return lambda x: torch.autograd.grad(encoder(x).sum(), weights)[0]
+
+
 def memory(name):
     status = Path("/proc/self/status").read_text()
     return int(re.search(name + r":\\s*(\\d+)", status).group(1)) / 2**10
 
 
-x = np.random.default_rng(1).normal(size=(1, 4096, 64)).astype("float32")
+make, length = {"forward": (forward, 4096), "gradient": (gradient, 2048)}[sys.argv[1]]
+x = np.random.default_rng(1).normal(size=(1, length, 64)).astype("float32")
 for name in ("blockwise", "full"):
-    encoder = DietEncoder(1, 4, 64, max_sequence_length=4096, attention_implementation=name)
+    encoder = DietEncoder(1, 4, 64, max_sequence_length=length, attention_implementation=name)
     encoder.build(x.shape)
-    function = compiled(encoder)
+    function = make(encoder)
     # A short sequence first, so that libraries and compilers are in memory.
     keras.ops.convert_to_numpy(function(x[:, :300]))
     Path("/proc/self/clear_refs").write_text("5")
@@ -325,12 +413,12 @@ for name in ("blockwise", "full"):
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
-def test_peak_memory():
+@pytest.mark.parametrize("what, length", [("forward", 4096), ("gradient", 2048)])
+def test_peak_memory(what, length):
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
-    result = subprocess.run(
-        [sys.executable, "-c", PEAKS], capture_output=True, text=True, env=environment, check=True
-    )
+    command = [sys.executable, "-c", PEAKS, what]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     blockwise, full = map(float, result.stdout.split()[-2:])
-    # The positional scores alone have 4 * 4096^2 numbers.
-    assert full > 200
+    # What the positional scores alone take, in MiB.
+    assert full > 0.8 * 4 * length**2 * 4 / 2**20
     assert blockwise < full / 2

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_diet.layers import kernels
+from keras_diet.layers import BiasedMultiHeadAttention, kernels
 from tests.helpers import assert_close, gradients, randomize, to_numpy, weighted_sum
 
 BATCH, LENGTH, HIDDEN, NUM_HEADS, KEY_DIM = 2, 5, 7, 3, 11
@@ -118,6 +118,36 @@ def test_dense_of_a_subclass_goes_the_way_of_the_subclass(rng):
     assert_close(kernels.dense(layer, ops.convert_to_tensor(inputs)), expected)
 
 
+def test_dense_of_another_dtype_is_that_of_the_layer(rng):
+    layer = keras.layers.Dense(KEY_DIM, dtype="mixed_bfloat16")
+    x = ops.convert_to_tensor(normal(rng, BATCH, HIDDEN))
+    actual, expected = kernels.dense(layer, x), layer(x)
+    assert actual.dtype == expected.dtype
+    assert_close(actual, expected, 1e-6)
+
+
+def test_dense_calls_layers_that_are_watched(rng):
+    """Calibration of quantized weights replaces `call`; PyTorch has hooks."""
+    x = ops.convert_to_tensor(normal(rng, BATCH, HIDDEN))
+    layer, calls = keras.layers.Dense(KEY_DIM), []
+    layer(x)
+    call = layer.call
+
+    def recorded(inputs, training=None):
+        calls.append("call")
+        return call(inputs)
+
+    layer.call = recorded
+    kernels.dense(layer, x)
+    assert calls == ["call"]
+    if keras.backend.backend() == "torch":
+        layer = keras.layers.Dense(KEY_DIM)
+        layer(x)
+        layer.register_forward_hook(lambda *_: calls.append("hook"))
+        kernels.dense(layer, x)
+        assert calls == ["call", "hook"]
+
+
 SCORES_SHAPE = (BATCH, NUM_HEADS, LENGTH, HIDDEN)
 BIAS_SHAPES = [
     SCORES_SHAPE,
@@ -209,13 +239,42 @@ def test_fused_attention_equals_loops(rng, name, value_dim):
     assert_close(output, expected)
 
 
-def test_which_backends_have_fused_attention():
-    expected = keras.backend.backend() == "torch"
+@pytest.mark.parametrize(
+    "platform, on_jax", [("cpu", False), ("gpu", True), ("tpu", False)], ids=str
+)
+def test_which_backends_have_fused_attention(monkeypatch, platform, on_jax):
     if keras.backend.backend() == "jax":
         import jax
 
-        expected = jax.default_backend() != "cpu"
-    assert kernels.has_fused_attention() == expected
+        monkeypatch.setattr(jax, "default_backend", lambda: platform)
+    fused = {"tensorflow": False, "jax": on_jax, "torch": True}[keras.backend.backend()]
+    assert kernels.has_fused_attention("bfloat16", 128) == fused
+    assert not kernels.has_fused_attention("float16", 64)
+    # cuDNN's has limits.
+    on_torch = keras.backend.backend() == "torch"
+    assert kernels.has_fused_attention("float32", 64) == on_torch
+    assert kernels.has_fused_attention("bfloat16", 136) == on_torch
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="a kernel of JAX on TPUs")
+def test_attention_on_tpus_takes_no_kernel_without_bias(rng, monkeypatch):
+    """As if there were a TPU: Keras's kernel there would attend causally and add no bias."""
+    import jax
+
+    x, bias = normal(rng, BATCH, LENGTH, HIDDEN), normal(rng, 1, NUM_HEADS, LENGTH, LENGTH)
+    attention = BiasedMultiHeadAttention(NUM_HEADS, KEY_DIM)
+    expected = [attention(x, x, attention_bias=bias), attention(x, x)]
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("this would be the kernel")
+
+    monkeypatch.setattr(ops, "dot_product_attention", refuse)
+    assert_close(attention(x, x, attention_bias=bias), expected[0])
+    assert_close(attention(x, x), expected[1])
+    flash = BiasedMultiHeadAttention(NUM_HEADS, KEY_DIM, flash_attention=True)
+    with pytest.raises(ValueError, match=r"On TPUs.*flash_attention=True"):
+        flash(x, x, attention_bias=bias)
 
 
 def make_seed():

@@ -8,6 +8,7 @@ from keras import ops
 from keras_diet.layers import (
     AbsolutePositionBias,
     BiasedMultiHeadAttention,
+    BiasedTransformerEncoder,
     LinformerMultiHeadAttention,
     RelativeMultiHeadAttention,
     RelativePositionBias,
@@ -321,6 +322,41 @@ def test_functional_model_and_training_under_xla(rng):
     before = to_numpy(layer.relative_embedding).copy()
     model.train_on_batch([query, value], query)
     assert np.abs(to_numpy(layer.relative_embedding) - before).max() > 1e-6
+
+
+def test_a_layer_that_is_not_built_is_built(rng):
+    attention, layer = make_attention(rng), RelativePositionBias(NUM_HEADS, MAX_LENGTH)
+    query, value = normal(rng, BATCH, 7, HIDDEN), normal(rng, BATCH, KEYS, HIDDEN)
+    output = attention(query, value, attention_bias=layer, block_size=BLOCK_SIZE)
+    assert_close(output, attention(query, value, attention_bias=layer))
+
+
+class WithDropout(RelativePositionBias):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.dropping = keras.layers.Dropout(0.5)
+
+    def call(self, query, key=None, start_index=0, training=None):
+        return self.dropping(super().call(query, key, start_index), training=training)
+
+
+def test_a_layer_with_state_is_refused(rng):
+    x = normal(rng, BATCH, KEYS, HIDDEN)
+    layer = WithDropout(NUM_HEADS, MAX_LENGTH)
+    with pytest.raises(ValueError, match=r"`block_size`.*without state.*WithDropout"):
+        make_attention(rng)(x, x, attention_bias=layer, block_size=BLOCK_SIZE)
+
+
+@pytest.mark.parametrize("block", [False, True])
+def test_a_layer_is_no_argument_in_a_functional_model(rng, block):
+    layer = make_layer(rng, "relative")
+    if block:
+        call, arguments = BiasedTransformerEncoder(11, NUM_HEADS), (keras.Input((7, 6)),)
+    else:
+        inputs = keras.Input((KEYS, HIDDEN))
+        call, arguments = make_attention(rng), (inputs, inputs)
+    with pytest.raises(ValueError, match="In a functional model `attention_bias` must be a tensor"):
+        call(*arguments, attention_bias=layer)
 
 
 @pytest.mark.parametrize("value", [0, -3, 2.0, "2", True])

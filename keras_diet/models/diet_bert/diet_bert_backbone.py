@@ -59,15 +59,15 @@ class DietBertBackbone(Backbone):
             is linear in the length; with `"diet_abs"`, `"diet_abs_input"`, `"input"`,
             `"sinusoidal"` or `"none"`, and segments not per head. Defaults to `None`: no
             projection.
-        attention_implementation: `"full"`, all scores of a layer at once and positional scores
-            shared between layers; `"features"`, positions of low rank, segments and padding as
-            features of one dot-product attention, for fused kernels; `"blockwise"`, the scores of
-            256 queries at a time; or `"auto"`, which takes the fastest for the length and backend.
-            Outputs are the same, and the last two need memory linear in the length; scores that
-            are asked for are always computed in full. Defaults to `"auto"`.
         dtype: A dtype or `keras.DTypePolicy` for computations and weights. Softmax and layer
             normalization are computed in float32 regardless. Defaults to `None`, which means
             Keras's global policy.
+        attention_implementation: `"full"`, all scores of a layer at once and positional scores
+            shared between layers; `"features"`, positions of low rank, segments and padding as
+            features of one dot-product attention, for fused kernels; `"blockwise"`, the scores of
+            256 queries at a time, in memory linear in the length; or `"auto"`, which chooses by
+            length and backend (docs/performance.md). Outputs are the same; scores that are asked
+            for are always computed in full. Defaults to `"auto"`.
         name: str or `None`. Name of the model.
         trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
             leaves what is frozen frozen.
@@ -121,8 +121,8 @@ class DietBertBackbone(Backbone):
         sharing=None,
         segment_encoding="per-head",
         projection_dim=None,
-        attention_implementation="auto",
         dtype=None,
+        attention_implementation="auto",
         name=None,
         trainable=None,
     ):
