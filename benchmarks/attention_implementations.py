@@ -2,10 +2,15 @@
 
 The same model with all scores at once (`full`), by features of one dot product (`features`) and for
 a block of queries at a time (`blockwise`), timed in turn, one sequence a step; `full` is the
-reference. Memory is what steps add to a process of their own. The results go to the screen and,
-after each length, to `--output` as JSON, with a page beside it; `--resume` goes on where it ends.
+reference. On PyTorch its fused kernel takes the positional scores as a tensor, and there are two
+more rows: `flex_attention`, DIET-REL inside PyTorch's FlexAttention, and `hugging_face`, a BERT
+with positions at the input. Memory is what a step adds, in a process of its own: on an accelerator
+its memory, else main memory. The results go to the screen and, after each length, to `--output` as
+JSON, with a page beside it; `--resume` goes on where it ends.
 
     KERAS_BACKEND=jax python -m benchmarks.attention_implementations --output runs/long_jax.json
+    KERAS_BACKEND=torch python -m benchmarks.attention_implementations --steps inference \\
+        --lengths 512 1024 2048 4096 8192 16384 --dtype mixed_bfloat16 --output runs/long_gpu.json
 """
 
 import argparse
@@ -17,32 +22,52 @@ from pathlib import Path
 import keras
 from tqdm import tqdm
 
-from benchmarks import bert_models, measure
+from benchmarks import bert_models, flex_attention, measure
 from keras_diet.models import DietBertBackbone
 
 MODULE = "benchmarks.attention_implementations"
 ENCODINGS = {"diet_abs": bert_models.DIET_ABS, "diet_rel": bert_models.DIET_REL}
 IMPLEMENTATIONS = {
-    "diet_abs": ("full", "features", "blockwise"),
-    "diet_rel": ("full", "blockwise"),
+    "diet_abs": ("full", "features", "blockwise", "hugging_face"),
+    "diet_rel": ("full", "blockwise", "flex_attention"),
 }
 
 
-def make_step(encoding, implementation, length, step, options, size=None):
-    """Return a function that takes a step with one sequence."""
-    size = size or options.size
-    model = DietBertBackbone(
+def implementations(encoding, step, dropout):
+    """Return what there is on this backend; FlexAttention drops no probabilities."""
+    others = []
+    if keras.config.backend() != "torch":
+        others = ["hugging_face", "flex_attention"]
+    elif step == "training" and dropout > 0:
+        others = ["flex_attention"]
+    return [name for name in IMPLEMENTATIONS[encoding] if name not in others]
+
+
+def make_model(encoding, implementation, length, size, options):
+    if implementation == "hugging_face":
+        return bert_models.make_model(implementation, size, length)
+    arguments = ENCODINGS[encoding]
+    if implementation == "flex_attention":
+        flex_attention.register()
+        arguments, implementation = {"position_encoding": flex_attention.NAME}, "full"
+    return DietBertBackbone(
         **bert_models.SIZES[size],
-        **ENCODINGS[encoding],
+        **arguments,
         vocabulary_size=bert_models.VOCABULARY_SIZE,
         dropout=options.dropout,
         max_sequence_length=length,
         attention_implementation=implementation,
         dtype=options.dtype,
     )
+
+
+def make_step(encoding, implementation, length, step, options, size=None):
+    """Return a function that takes a step with one sequence."""
+    size = size or options.size
+    model = make_model(encoding, implementation, length, size, options)
     inputs = bert_models.make_inputs(1, length)
     targets = bert_models.make_targets(size, 1, length)
-    return bert_models.make_step("ours", model, step, inputs, targets)
+    return bert_models.make_step(implementation, model, step, inputs, targets, options.dtype)
 
 
 def measure_times(encoding, length, step, options):
@@ -50,10 +75,9 @@ def measure_times(encoding, length, step, options):
     keras.backend.clear_session()
     steps = {
         implementation: make_step(encoding, implementation, length, step, options)
-        for implementation in IMPLEMENTATIONS[encoding]
+        for implementation in implementations(encoding, step, options.dropout)
     }
-    for function in steps.values():
-        function()
+    compiling = {name: measure.seconds(function) for name, function in steps.items()}
     times = measure.time_in_turn(steps, options.rounds)
     results = {}
     for implementation, seconds in times.items():
@@ -63,6 +87,8 @@ def measure_times(encoding, length, step, options):
             "milliseconds": 1000 * median,
             "ratio_to_full": ratio,
             "ratio_quartiles": quartiles,
+            "compile_seconds": compiling[implementation],
+            "seconds": seconds,
         }
     return results
 
@@ -88,17 +114,27 @@ def print_memory(encoding, implementation, length, step, options):
     print(json.dumps(measure.peak_memory() - before))
 
 
+INTRODUCTION = """\
+Milliseconds are the median of the rounds, *ratio to full* the median of the ratios of each round
+and their quartiles; *MiB* is what a step adds to a process of its own.
+"""
+
+
 def columns_of(row):
     low, high = row["ratio_quartiles"]
     ratio = f"{row['ratio_to_full']:.2f} ({low:.2f} - {high:.2f})"
-    return f"{row['milliseconds']:.0f}", ratio, f"{row['mib']:.0f}"
+    compiling = f"{row['compile_seconds']:.1f}"
+    return f"{row['milliseconds']:.0f}", ratio, f"{row['mib']:.0f}", compiling
 
 
 def make_page(results):
     """Return the results as a page."""
     lines = [f"# {results['settings']['size']}: attention by length", ""]
-    lines += [f"`{results['command']}`", "", *measure.describe(results["machine"])]
-    columns = ["tokens", "encoding", "implementation", "milliseconds", "ratio to full", "MiB"]
+    lines += [*(f"    {command}" for command in results["commands"]), ""]
+    settings = ", ".join(f"{name} {value}" for name, value in results["settings"].items())
+    lines += [*measure.describe(results["machine"]), f"- Settings: {settings}", "", INTRODUCTION]
+    columns = ["tokens", "encoding", "implementation", "milliseconds", "ratio to full"]
+    columns += ["MiB", "first call, s"]
     for step in bert_models.STEPS:
         rows = [
             [str(cell["length"]), cell["encoding"], implementation, *columns_of(row)]
@@ -138,10 +174,12 @@ def parse_arguments(argv):
 def start_results(argv, options):
     """Return empty results, or with `--resume` those of the file if it is of the same kind."""
     names = ("size", "dropout", "dtype", "rounds")
+    backend = keras.config.backend()
+    command = f"KERAS_BACKEND={backend} python -m {MODULE} {' '.join(argv)}".strip()
     results = {
-        "command": f"python -m {MODULE} {' '.join(argv)}".strip(),
+        "commands": [command],
         "machine": measure.machine(),
-        "settings": {name: getattr(options, name) for name in names},
+        "settings": {name: getattr(options, name) for name in names} | {"seed": bert_models.SEED},
         "cells": {},
     }
     if not (options.resume and options.output.exists()):
@@ -155,6 +193,7 @@ def start_results(argv, options):
         changed = [name for name in compared if old[name] != new[name]]
         if changed:
             sys.exit(f"{options.output} has other values of: {', '.join(changed)}.")
+    previous["commands"].append(command)
     return previous
 
 

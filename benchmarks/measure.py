@@ -64,7 +64,9 @@ def ratio(times, reference_times):
 
 
 def peak_memory():
-    """Return the peak memory of this process, in MiB."""
+    """Return the peak memory in MiB: of the accelerator that computes, else of this process."""
+    if device() != "cpu":
+        return peak_memory_of_accelerator() / 2**20
     status = Path("/proc/self/status")
     if status.exists():
         # `ru_maxrss` of a new process on Linux starts with the peak of its parent.
@@ -73,8 +75,32 @@ def peak_memory():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
+def peak_memory_of_accelerator():
+    if keras.config.backend() == "jax":
+        import jax
+
+        return jax.devices()[0].memory_stats()["peak_bytes_in_use"]
+    if keras.config.backend() == "torch":
+        import torch
+
+        return torch.cuda.max_memory_allocated()
+    import tensorflow as tf
+
+    return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+
+
 def reset_peak_memory():
-    """Let the peak start anew from the memory in use, where the system can (Linux)."""
+    """Let the peak start anew from the memory in use, where that can be done: not in JAX's."""
+    if device() != "cpu":
+        if keras.config.backend() == "torch":
+            import torch
+
+            torch.cuda.reset_peak_memory_stats()
+        elif keras.config.backend() == "tensorflow":
+            import tensorflow as tf
+
+            tf.config.experimental.reset_memory_stats("GPU:0")
+        return
     references = Path("/proc/self/clear_refs")
     if references.exists():
         references.write_text("5")
