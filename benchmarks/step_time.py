@@ -108,8 +108,9 @@ def time_group(cell, steps, options):
             "quartiles": [1000 * quartile for quartile in quartiles],
             "ratio_to_input": to_input,
             "ratio_to_input_quartiles": ratio_quartiles,
+            "fastest_to_input": min(seconds) / min(times["input"]),
             "gemm_flops_per_second": rate,
-            "gemm_share": cell.matmul_flops() / median / rate,
+            "gemm_share": cell.matmul_flops() / min(seconds) / rate,
             "seconds": seconds,
             "seconds_of_input": times["input"],
         }

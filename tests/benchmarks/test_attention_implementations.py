@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import attention_implementations as benchmark
 from benchmarks import bert_models, flex_attention
+from keras_diet.layers import position_encodings
 
 TINY = ["--size", "tiny", "--lengths", "16", "--steps", "inference", "--rounds", "1"]
 
@@ -21,6 +22,9 @@ def without_processes(monkeypatch):
 
         # Compiling takes long, and a compiler.
         monkeypatch.setattr(flex_attention, "compiled_flex_attention", lambda: attend)
+    monkeypatch.setattr(
+        position_encodings, "POSITION_ENCODINGS", dict(position_encodings.POSITION_ENCODINGS)
+    )
 
 
 def test_every_implementation_is_compared_with_full(tmp_path, capsys):
