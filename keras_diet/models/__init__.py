@@ -1,15 +1,19 @@
 """Models: a BERT family with DIET's encodings, on KerasHub's base classes."""
 
+from keras_diet.models.add_segments import add_segments
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_masked_lm import DietBertMaskedLM
 from keras_diet.models.diet_bert.diet_bert_masked_lm_preprocessor import (
     DietBertMaskedLMPreprocessor,
 )
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
+from keras_diet.models.extend_positions import extend_positions
 
 __all__ = [
     "DietBertBackbone",
     "DietBertMaskedLM",
     "DietBertMaskedLMPreprocessor",
     "DietBertTokenizer",
+    "add_segments",
+    "extend_positions",
 ]

@@ -57,5 +57,6 @@ def add_segments(model, num_segments=2):
     is_added = {id(weight) for weight in added}
     others = [weight for weight in extended.weights if id(weight) not in is_added]
     for new, old in zip(others, model.weights, strict=True):
-        new.assign(old)
+        # JAX gives arrays away in training, and this one is in two models.
+        new.assign(ops.copy(old))
     return extended

@@ -7,26 +7,33 @@ from keras import ops
 from keras_diet import validation
 from keras_diet.models._rebuild import backbone_of, rebuild
 
+METHODS = ("interpolate", "repeat")
 
-def extend_positions(model, max_sequence_length):
+
+def extend_positions(model, max_sequence_length, method="interpolate"):
     """Return a copy of a trained model that takes longer sequences.
 
     What a model has learned for `n` positions becomes parameters of `m > n`, by encoding:
 
-    - absolute positions (`"diet_abs"`, `"input"`, `"diet_abs_input"`, `"tupe_abs"`): interpolated.
-      Row `i` of the new `P_Q` and `P_K` lies at `i (n - 1) / (m - 1)` between two rows of the old:
-      patterns are stretched. The same goes for Linformer's projections, scaled by `n / m`.
+    - absolute positions (`"diet_abs"`, `"input"`, `"diet_abs_input"`, `"tupe_abs"`): with
+      `method="interpolate"` row `i` of the new `P_Q` and `P_K` lies at `i (n - 1) / (m - 1)`
+      between two rows of the old, so patterns are stretched, for short sequences too. With
+      `"repeat"` rows `n, n + 1, ...` are those of the positions `0, 1, ...` again: sequences of up
+      to `n` tokens have the outputs that they had. Linformer's projections go the same way, scaled
+      by `n / m`.
     - relative positions (`"diet_rel"`): `R_d` stays what it is for `|d| < n`; farther distances get
       the mean of the outer quarter that was trained on their side. Sequences of up to `n` tokens
       have the outputs that they had.
     - `"t5"`, `"tupe_rel"`, `"shaw"`, `"sinusoidal"`, `"none"`: bins, distances and sines go on as
-      they are, the absolute term of `"tupe_rel"` is interpolated.
+      they are; the absolute term of `"tupe_rel"` is treated as the absolute positions are.
 
-    Train on long sequences for a while afterwards: see docs/adaptation.md for what is lost before.
+    Train on long sequences afterwards: docs/adaptation.md has figures. Interpolated positions are
+    soon better then; repeated ones are the better ones without.
 
     Args:
         model: A `DietBertBackbone`, or a task with one. It is not changed.
         max_sequence_length: int. The new number of positions, larger than that of the model.
+        method: `"interpolate"` or `"repeat"`, for absolute positions. Defaults to `"interpolate"`.
 
     Returns:
         A model of the same class. A task is compiled with its defaults, and has a copy of the
@@ -34,8 +41,8 @@ def extend_positions(model, max_sequence_length):
 
     Raises:
         ValueError: If `model` is no such model, has LoRA or quantized weights or an encoding of
-            your own whose weights depend on the length otherwise, or if `max_sequence_length` is
-            not larger than it was.
+            your own whose weights depend on the length otherwise, if `max_sequence_length` is not
+            larger than it was, or if `method` is unknown.
 
     Example:
 
@@ -48,11 +55,12 @@ def extend_positions(model, max_sequence_length):
     ```
 
     References:
-     - [Dosovitskiy et al., 2021](https://arxiv.org/abs/2010.11929), section 3.2, interpolated
-       positions
+     - [Dosovitskiy et al., 2021](https://arxiv.org/abs/2010.11929), section 3.2, interpolation
+     - [Beltagy et al., 2020](https://arxiv.org/abs/2004.05150), section 5, repetition
     """
     backbone = backbone_of(model)
     validation.positive_int("max_sequence_length", max_sequence_length)
+    validation.choice("method", method, METHODS)
     length = backbone.max_sequence_length
     if max_sequence_length <= length:
         raise ValueError(
@@ -65,8 +73,9 @@ def extend_positions(model, max_sequence_length):
             backbone.position_encoding, max_sequence_length
         )
     extended = rebuild(model, **changes)
+    stretch = {"interpolate": _interpolated, "repeat": _repeated}[method]
     for new, old in zip(extended.weights, model.weights, strict=True):
-        new.assign(_extended(old, tuple(new.shape)))
+        new.assign(_extended(old, tuple(new.shape), stretch))
     return extended
 
 
@@ -77,48 +86,45 @@ def _longer_layer(layer, max_length):
     return keras.layers.serialize(type(layer).from_config(config))
 
 
-def _extended(weight, shape):
+def _extended(weight, shape, stretch):
     """Return the values of a weight of a model in the shape that it has in a longer one."""
     if tuple(weight.shape) == shape:
-        return weight
-    if weight.name not in _RULES:
-        raise ValueError(
-            f"It is not known how the weight {weight.path!r} goes on at larger positions. Received "
-            f"shapes: {tuple(weight.shape)} for the trained length, {shape} for the new one"
-        )
+        return ops.copy(weight)
     values = ops.convert_to_numpy(ops.cast(weight, "float32"))
-    return _RULES[weight.name](values, shape)
+    if weight.name in _ABSOLUTE:
+        return stretch(values, shape[0])
+    if weight.name in _PROJECTIONS:
+        # Sums over the sequence stay as large as they were.
+        return stretch(values.T, shape[1]).T * (values.shape[1] / shape[1])
+    if weight.name == "relative_embedding":
+        return _with_farther_distances(values, shape[0])
+    raise ValueError(
+        f"It is not known how the weight {weight.path!r} goes on at larger positions. Received "
+        f"shapes: {tuple(weight.shape)} for the trained length, {shape} for the new one"
+    )
 
 
-def _interpolated(values, shape):
-    """Stretch the rows of `values` to a larger number of rows."""
-    position = np.linspace(0, len(values) - 1, shape[0])
-    lower = np.minimum(position.astype("int64"), max(len(values) - 2, 0))
+_ABSOLUTE = ("query_embedding", "key_embedding", "position_embedding", "embeddings")
+_PROJECTIONS = ("key_projection", "value_projection")
+
+
+def _interpolated(values, length):
+    position = np.linspace(0, len(values) - 1, length)
+    lower = position.astype("int64")
     upper = np.minimum(lower + 1, len(values) - 1)
     share = (position - lower).reshape(-1, *(1,) * (values.ndim - 1))
     return (1 - share) * values[lower] + share * values[upper]
 
 
-def _with_farther_distances(values, shape):
-    """Add rows for farther distances on both sides."""
-    num_added = (shape[0] - len(values)) // 2
+def _repeated(values, length):
+    return values[np.arange(length) % len(values)]
+
+
+def _with_farther_distances(values, length):
+    num_added = (length - len(values)) // 2
     outer = max(len(values) // 8, 1)
-    before, after = (rows.mean(axis=0) for rows in (values[:outer], values[-outer:]))
-    ends = [np.broadcast_to(row, (num_added, *values.shape[1:])) for row in (before, after)]
-    return np.concatenate([ends[0], values, ends[1]])
-
-
-def _stretched_projection(values, shape):
-    """Stretch the columns of a projection of the sequence: sums stay as large as they were."""
-    return _interpolated(values.T, shape[::-1]).T * (values.shape[1] / shape[1])
-
-
-_RULES = {
-    "query_embedding": _interpolated,
-    "key_embedding": _interpolated,
-    "position_embedding": _interpolated,
-    "embeddings": _interpolated,
-    "relative_embedding": _with_farther_distances,
-    "key_projection": _stretched_projection,
-    "value_projection": _stretched_projection,
-}
+    before, after = (
+        np.repeat(rows.mean(axis=0, keepdims=True), num_added, axis=0)
+        for rows in (values[:outer], values[-outer:])
+    )
+    return np.concatenate([before, values, after])

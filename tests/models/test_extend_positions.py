@@ -1,0 +1,147 @@
+"""Longer sequences for trained models."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_diet.layers import (
+    POSITION_ENCODINGS,
+    PositionBias,
+    RelativePositionBias,
+)
+from keras_diet.models import DietBertMaskedLM, extend_positions
+from tests.helpers import to_numpy
+from tests.models.tiny import (
+    SIZES,
+    random_inputs,
+    random_masked_inputs,
+    randomize_weights,
+    tiny_backbone,
+)
+
+LENGTH, LONGER = SIZES["max_sequence_length"], 29
+ABSOLUTE = ("diet_abs", "input", "diet_abs_input", "tupe_abs", "tupe_rel")
+
+
+def trained(**arguments):
+    return randomize_weights(tiny_backbone(**arguments))
+
+
+def sequence_output(model, inputs):
+    return to_numpy(model(inputs)["sequence_output"])
+
+
+@pytest.mark.parametrize("method", ["interpolate", "repeat"])
+@pytest.mark.parametrize("position_encoding", sorted(POSITION_ENCODINGS))
+def test_longer_sequences_go_in(rng, position_encoding, method):
+    model = trained(position_encoding=position_encoding)
+    extended = extend_positions(model, LONGER, method)
+    assert extended.max_sequence_length == LONGER
+    assert model.max_sequence_length == LENGTH
+    output = sequence_output(extended, random_inputs(rng, length=LONGER))
+    assert output.shape == (2, LONGER, SIZES["hidden_dim"])
+    assert np.isfinite(output).all()
+    inputs = random_inputs(rng, length=LENGTH)
+    difference = sequence_output(extended, inputs) - sequence_output(model, inputs)
+    if method == "interpolate" and position_encoding in ABSOLUTE:
+        assert np.abs(difference).max() > 1e-2
+    else:
+        np.testing.assert_allclose(difference, 0, atol=1e-5)
+
+
+def absolute_rows(model):
+    return to_numpy(model.encoder.position_biases[0].query_embedding)
+
+
+def test_interpolated_rows():
+    model = trained(position_encoding="diet_abs")
+    before = absolute_rows(model)
+    # Two steps for one: every other row is an old one, the others lie in between.
+    after = absolute_rows(extend_positions(model, 2 * LENGTH - 1))
+    np.testing.assert_allclose(after[::2], before, atol=1e-6)
+    np.testing.assert_allclose(after[1::2], (before[1:] + before[:-1]) / 2, atol=1e-6)
+
+
+def test_repeated_rows():
+    model = trained(position_encoding="diet_abs")
+    before = absolute_rows(model)
+    after = absolute_rows(extend_positions(model, 2 * LENGTH + 1, "repeat"))
+    np.testing.assert_array_equal(after, np.concatenate([before, before, before[:1]]))
+
+
+def test_farther_distances_get_the_mean_of_those_before_them():
+    model = trained(position_encoding="diet_rel")
+    before = to_numpy(model.encoder.position_biases[1].relative_embedding)
+    extended = extend_positions(model, LONGER)
+    after = to_numpy(extended.encoder.position_biases[1].relative_embedding)
+    added = LONGER - LENGTH
+    np.testing.assert_array_equal(after[added:-added], before)
+    # A quarter of the 13 positions.
+    assert (after[:added] == before[:3].mean(axis=0)).all()
+    assert (after[-added:] == before[-3:].mean(axis=0)).all()
+
+
+@pytest.mark.parametrize("method", ["interpolate", "repeat"])
+def test_projections_of_linformer_keep_their_sums(method):
+    model = trained(position_encoding="diet_abs", segment_encoding="none", projection_dim=5)
+    # Columns are positions: the same for all, so that stretching changes nothing.
+    (layer, *_) = model.encoder.transformer_layers
+    projection = layer.self_attention.key_projection
+    columns = np.arange(1, 6)[:, None] * np.ones((5, LENGTH))
+    projection.assign(columns)
+    extended = extend_positions(model, LONGER, method).encoder.transformer_layers[0]
+    after = to_numpy(extended.self_attention.key_projection)
+    assert after.shape == (5, LONGER)
+    np.testing.assert_allclose(after.sum(axis=1), columns.sum(axis=1), rtol=1e-5)
+
+
+def test_a_task_keeps_its_head(rng):
+    task = randomize_weights(DietBertMaskedLM(tiny_backbone(position_encoding="diet_rel")))
+    inputs, _, _ = random_masked_inputs(rng)
+    extended = extend_positions(task, LONGER)
+    assert extended.backbone.max_sequence_length == LONGER
+    np.testing.assert_allclose(to_numpy(extended(inputs)), to_numpy(task(inputs)), atol=1e-5)
+
+
+def test_a_bias_layer_of_the_users_own(rng):
+    bias = RelativePositionBias(SIZES["num_heads"], max_length=LENGTH)
+    model = trained(position_encoding=bias)
+    extended = extend_positions(model, LONGER)
+    assert bias.max_length == LENGTH
+    inputs = random_inputs(rng, length=LENGTH)
+    np.testing.assert_allclose(
+        sequence_output(extended, inputs), sequence_output(model, inputs), atol=1e-5
+    )
+    assert np.isfinite(sequence_output(extended, random_inputs(rng, length=LONGER))).all()
+
+
+@keras.saving.register_keras_serializable(package="keras_diet_tests")
+class Learned(PositionBias):
+    """A bias layer with weights of its own kind."""
+
+    def build(self, query_shape=None, key_shape=None):
+        self.table = self.add_weight(name="table", shape=(self.max_length, 1))
+        self.built = True
+
+    def compute_scores(self, query_length, key_length, start_index):
+        return self.table[None, None, start_index : start_index + query_length]
+
+
+@pytest.mark.parametrize("length", [LENGTH, LENGTH - 1, 0, 2.5])
+def test_lengths_that_are_not_longer(length):
+    with pytest.raises(ValueError, match="`max_sequence_length` must be"):
+        extend_positions(tiny_backbone(), length)
+
+
+def test_what_cannot_be_extended():
+    with pytest.raises(ValueError, match=r"`method` must be one of.*'stretch'"):
+        extend_positions(tiny_backbone(), LONGER, "stretch")
+    with pytest.raises(ValueError, match=r"`model` must be.*DietBertBackbone.*Dense"):
+        extend_positions(keras.layers.Dense(3), LONGER)
+    own = tiny_backbone(position_encoding=Learned(SIZES["num_heads"], max_length=LENGTH))
+    with pytest.raises(ValueError, match=r"not known how the weight '.*table'"):
+        extend_positions(own, LONGER)
+    quantized = tiny_backbone()
+    quantized.quantize("int8")
+    with pytest.raises(ValueError, match=r"before `quantize` and `enable_lora`"):
+        extend_positions(quantized, LONGER)
