@@ -5,11 +5,25 @@ from keras_diet.models.diet_bert.diet_bert_masked_lm import DietBertMaskedLM
 from keras_diet.models.diet_bert.diet_bert_masked_lm_preprocessor import (
     DietBertMaskedLMPreprocessor,
 )
+from keras_diet.models.diet_bert.diet_bert_presets import register_preset
+from keras_diet.models.diet_bert.diet_bert_text_classifier import DietBertTextClassifier
+from keras_diet.models.diet_bert.diet_bert_text_classifier_preprocessor import (
+    DietBertTextClassifierPreprocessor,
+)
+from keras_diet.models.diet_bert.diet_bert_text_embedder import DietBertTextEmbedder
+from keras_diet.models.diet_bert.diet_bert_text_embedder_preprocessor import (
+    DietBertTextEmbedderPreprocessor,
+)
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
 
 __all__ = [
     "DietBertBackbone",
     "DietBertMaskedLM",
     "DietBertMaskedLMPreprocessor",
+    "DietBertTextClassifier",
+    "DietBertTextClassifierPreprocessor",
+    "DietBertTextEmbedder",
+    "DietBertTextEmbedderPreprocessor",
     "DietBertTokenizer",
+    "register_preset",
 ]

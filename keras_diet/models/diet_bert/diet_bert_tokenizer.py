@@ -1,5 +1,7 @@
 """The WordPiece tokenizer of the DietBert models."""
 
+from pathlib import Path
+
 import keras
 from keras_hub.tokenizers import WordPieceTokenizer
 
@@ -57,3 +59,13 @@ class DietBertTokenizer(WordPieceTokenizer):
     def get_config(self):
         """Return the constructor's arguments; KerasHub 0.32 leaves `split_on_cjk` out."""
         return {**super().get_config(), "split_on_cjk": self.split_on_cjk}
+
+    def load_assets(self, dir_path):
+        """Read the vocabulary that `save_assets` wrote, which ends with a line break."""
+        file = Path(dir_path) / "vocabulary.txt"
+        if not file.read_text(encoding="utf-8").endswith("\n"):
+            raise ValueError(
+                f"`{file}` ends in the middle of a line: it is truncated. Copy, download or save "
+                "it again; if it is complete, end it with a line break."
+            )
+        super().load_assets(dir_path)
