@@ -153,7 +153,7 @@ def test_pairs_of_unequal_length_are_refused(cls):
 @every_class
 @pytest.mark.parametrize("y", [B, np.array(B), np.array(B, dtype=object), "the fox"])
 def test_texts_as_labels_are_refused(cls, y):
-    with pytest.raises(ValueError, match="`y` must be numbers. Received: text"):
+    with pytest.raises(ValueError, match=r"`y` must be numbers\. Received: text"):
         ours(cls)(A, y)
 
 

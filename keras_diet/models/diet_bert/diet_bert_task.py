@@ -91,6 +91,7 @@ class DietBertTask:
                 KerasHub would replace by random ones.
         """
         task = super().from_preset(preset, load_weights=load_weights, **kwargs)
+        task._check_vocabulary()
         if load_weights and "num_classes" not in kwargs and _lacks_head(preset, task):
             raise ValueError(
                 f"Preset {preset} has no task.weights.h5, the weights of the head. Copy or save "
