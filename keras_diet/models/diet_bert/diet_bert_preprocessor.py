@@ -2,6 +2,7 @@
 
 import inspect
 
+import keras
 from keras_hub.models import Preprocessor
 
 from keras_diet.models.diet_bert.batches import (
@@ -24,11 +25,11 @@ class DietBertPreprocessor(Preprocessor):
     backbone_cls = DietBertBackbone
     tokenizer_cls = DietBertTokenizer
 
-    def __call__(self, x, *args, **kwargs):
-        if isinstance(x, tuple) and not args and not kwargs and not all(map(holds_text, x)):
+    def __call__(self, x, y=None, sample_weight=None):
+        is_all = y is None and sample_weight is None
+        if is_all and isinstance(x, tuple) and not all(map(holds_text, x)):
             # An element of a dataset: examples, labels and perhaps weights.
-            x, *args = x
-        y, sample_weight = _labels_and_weights(*args, **kwargs)
+            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(x)
         check_batch(x)
         check_labels_are_no_text(y)
         return super().__call__(x, y=y, sample_weight=sample_weight)
@@ -42,7 +43,3 @@ class DietBertPreprocessor(Preprocessor):
             longest = backbone_config["max_sequence_length"]
             kwargs.setdefault("sequence_length", min(default, longest))
         return super()._add_missing_kwargs(loader, kwargs)
-
-
-def _labels_and_weights(y=None, sample_weight=None):
-    return y, sample_weight
