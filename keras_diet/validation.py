@@ -160,7 +160,7 @@ def segment_ids_within(segment_ids, num_segments):
     Only values that can be read for free are checked: eager tensors in host memory. Inside a
     compiled function (`fit`, `predict` on TensorFlow and JAX) and on accelerators they are not.
     """
-    values = _host_value(segment_ids)
+    values = host_value(segment_ids)
     if values is None or values.size == 0:
         return
     low, high = values.min(), values.max()
@@ -171,7 +171,12 @@ def segment_ids_within(segment_ids, num_segments):
         )
 
 
-def _host_value(tensor):
+def host_value(tensor):
+    """Return `tensor` as a NumPy array where that is free, or `None`.
+
+    It is free for values in host memory; symbolic tensors have none, and reading from an
+    accelerator would wait for it.
+    """
     if isinstance(tensor, keras.KerasTensor) or _on_accelerator(tensor):
         return None
     try:

@@ -6,6 +6,15 @@ from keras_diet.models.diet_bert.diet_bert_masked_lm import DietBertMaskedLM
 from keras_diet.models.diet_bert.diet_bert_masked_lm_preprocessor import (
     DietBertMaskedLMPreprocessor,
 )
+from keras_diet.models.diet_bert.diet_bert_presets import register_preset
+from keras_diet.models.diet_bert.diet_bert_text_classifier import DietBertTextClassifier
+from keras_diet.models.diet_bert.diet_bert_text_classifier_preprocessor import (
+    DietBertTextClassifierPreprocessor,
+)
+from keras_diet.models.diet_bert.diet_bert_text_embedder import DietBertTextEmbedder
+from keras_diet.models.diet_bert.diet_bert_text_embedder_preprocessor import (
+    DietBertTextEmbedderPreprocessor,
+)
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
 from keras_diet.models.extend_positions import extend_positions
 
@@ -13,7 +22,12 @@ __all__ = [
     "DietBertBackbone",
     "DietBertMaskedLM",
     "DietBertMaskedLMPreprocessor",
+    "DietBertTextClassifier",
+    "DietBertTextClassifierPreprocessor",
+    "DietBertTextEmbedder",
+    "DietBertTextEmbedderPreprocessor",
     "DietBertTokenizer",
     "add_segments",
     "extend_positions",
+    "register_preset",
 ]

@@ -64,13 +64,13 @@ def gradients(saved):
 
 
 @pytest.fixture(scope="session")
-def logits(saved):
-    """Logits of the model that each backend saved, computed there."""
-    return {backend: arrays["logits"] for backend, arrays in read(saved, "logits.npz").items()}
+def task_outputs(saved):
+    """Outputs of the tasks that each backend saved, computed there."""
+    return read(saved, "tasks.npz")
 
 
 @pytest.fixture(scope="session")
-def loaded_logits(saved):
-    """Logits of the models that all backends saved, by the backend that loaded them."""
+def loaded_outputs(saved):
+    """Outputs of the tasks that all backends saved, by the backend that loaded them."""
     run_workers("load", saved)
     return read(saved, "loaded.npz")

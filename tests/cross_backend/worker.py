@@ -3,9 +3,9 @@
     KERAS_BACKEND=jax python -m tests.cross_backend.worker save FOLDER
     KERAS_BACKEND=jax python -m tests.cross_backend.worker load FOLDER
 
-`save` writes to `FOLDER/<backend>/`: `outputs.npz` (of each encoding), `gradients.npz`, and a
-masked LM as `preset/`, as `model.weights.h5`, and its `logits.npz`. `load` reads the models that
-all backends saved, and writes their logits to `FOLDER/<backend>/loaded.npz`.
+`save` writes to `FOLDER/<backend>/`: `outputs.npz` (of each encoding), `gradients.npz`, and a model
+of each task as `<task>/`, a preset, and `<task>.weights.h5`, with their outputs in `tasks.npz`.
+`load` reads the models that all backends saved, and writes their outputs to `loaded.npz`.
 """
 
 import sys
@@ -15,11 +15,11 @@ import keras
 import keras_hub
 import numpy as np
 
-from keras_diet.models import DietBertMaskedLM, DietBertMaskedLMPreprocessor, DietBertTokenizer
+from keras_diet.models import DietBertMaskedLM
 from tests.cross_backend.cases import BACKENDS, ENCODINGS, GRADIENT_ENCODINGS, LENGTHS, case_name
 from tests.helpers import gradients, to_numpy
+from tests.models.tasks import TASKS, tiny_task
 from tests.models.tiny import (
-    VOCABULARY,
     draw_with_numpy,
     random_inputs,
     random_masked_inputs,
@@ -59,36 +59,46 @@ def all_gradients():
     return results
 
 
-def logits(masked_lm):
-    """Logits of a masked LM, for inputs that are always the same."""
+BASES = {
+    "masked_lm": keras_hub.models.MaskedLM,
+    "classifier": keras_hub.models.TextClassifier,
+    "embedder": keras_hub.models.TextEmbedder,
+}
+
+
+def task_outputs(model):
+    """Outputs of a task, for inputs that are always the same."""
     inputs, _, _ = random_masked_inputs(np.random.default_rng(11))
-    return to_numpy(masked_lm(inputs))
+    return to_numpy(model({name: inputs[name] for name in model.input}))
 
 
-def new_masked_lm():
-    preprocessor = DietBertMaskedLMPreprocessor(DietBertTokenizer(VOCABULARY), sequence_length=13)
-    return DietBertMaskedLM(tiny_backbone(rank=7, sharing="none"), preprocessor)
+def new_task(task):
+    return tiny_task(task, num_layers=2, rank=7, sharing="none")
 
 
 def save(folder, backend):
     (folder / backend).mkdir()
     np.savez(folder / backend / "outputs.npz", **outputs())
     np.savez(folder / backend / "gradients.npz", **all_gradients())
-    # Weights that no other backend has: a preset is only loaded if these come with it.
-    masked_lm = randomize_weights(new_masked_lm(), seed=BACKENDS.index(backend))
-    masked_lm.save_to_preset(str(folder / backend / "preset"))
-    masked_lm.save_weights(folder / backend / "model.weights.h5")
-    np.savez(folder / backend / "logits.npz", logits=logits(masked_lm))
+    results = {}
+    for task in TASKS:
+        # Weights that no other backend has: a model is only loaded if these come with it.
+        model = randomize_weights(new_task(task), seed=BACKENDS.index(backend))
+        model.save_to_preset(str(folder / backend / task))
+        model.save_weights(folder / backend / f"{task}.weights.h5")
+        results[task] = task_outputs(model)
+    np.savez(folder / backend / "tasks.npz", **results)
 
 
 def load(folder, backend):
     results = {}
-    for source in BACKENDS:
-        preset = str(folder / source / "preset")
-        results[f"{source}/preset"] = logits(keras_hub.models.MaskedLM.from_preset(preset))
-        masked_lm = new_masked_lm()
-        masked_lm.load_weights(folder / source / "model.weights.h5")
-        results[f"{source}/weights"] = logits(masked_lm)
+    for task in TASKS:
+        model = new_task(task)
+        for source in BACKENDS:
+            preset = BASES[task].from_preset(str(folder / source / task))
+            results[f"{task}/{source}/preset"] = task_outputs(preset)
+            model.load_weights(folder / source / f"{task}.weights.h5")
+            results[f"{task}/{source}/weights"] = task_outputs(model)
     np.savez(folder / backend / "loaded.npz", **results)
 
 

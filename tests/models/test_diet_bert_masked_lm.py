@@ -400,6 +400,30 @@ x = loaded.preprocessor(texts)[0]
 masked_lm.preprocessor = loaded.preprocessor = None
 outputs = [model.predict(x, batch_size=3, verbose=0) for model in (masked_lm, loaded)]
 np.testing.assert_allclose(*outputs, atol=1e-6)
+
+classifier = DietBertTextClassifier(
+    backbone, 3, DietBertTextClassifierPreprocessor(tokenizer, sequence_length=7)
+)
+pairs, labels = (texts, texts[::-1]), [2, 0, 1]
+segment_ids = np.asarray(classifier.preprocessor(pairs)["segment_ids"])
+assert segment_ids.tolist()[2] == [0, 0, 0, 1, 1, 1, 1], segment_ids
+classifier.fit(pairs, labels, batch_size=3, verbose=0)
+assert classifier.predict(pairs, batch_size=3, verbose=0).shape == (3, 3)
+for y, words in (([3, 0, 1], "Received: labels from 0 to 3"), (texts, "Received: text")):
+    try:
+        classifier.evaluate(texts, y, batch_size=3, verbose=0)
+    except ValueError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(words)
+
+embedder = DietBertTextEmbedder(
+    backbone, DietBertTextEmbedderPreprocessor(tokenizer, sequence_length=7)
+)
+padding_mask = np.asarray(embedder.preprocessor(texts)["padding_mask"])
+assert padding_mask.astype(int).sum(1).tolist() == [5, 6, 3], padding_mask
+embeddings = embedder.encode_text(texts, batch_size=3, verbose=0)
+np.testing.assert_allclose(np.linalg.norm(embeddings, axis=-1), 1, atol=1e-5)
 assert not any(name.split(".")[0] == "tensorflow" for name in sys.modules if sys.modules[name])
 print("without tensorflow")
 """

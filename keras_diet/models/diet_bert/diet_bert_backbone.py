@@ -13,6 +13,8 @@ from keras_diet.layers.position_encoding import (
     serialize_position_encoding,
 )
 from keras_diet.layers.position_encodings import find_position_encoding
+from keras_diet.models.diet_bert.preset_metadata import write_library_metadata
+from keras_diet.models.diet_bert.weights_files import complete_file
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -231,6 +233,21 @@ class DietBertBackbone(Backbone):
         self.projection_dim = projection_dim
         self.attention_implementation = attention_implementation
         self.cls_token_index = cls_token_index
+
+    def load_weights(self, filepath, *args, **kwargs):
+        """Load weights, as `keras.Model.load_weights`; a damaged file is a `ValueError`."""
+        with complete_file(filepath):
+            return super().load_weights(filepath, *args, **kwargs)
+
+    def save_to_preset(self, preset_dir, max_shard_size=10):
+        """Save the backbone as a preset, as `keras_hub.models.Backbone.save_to_preset`.
+
+        Args:
+            preset_dir: The folder.
+            max_shard_size: Largest size of a file of weights in GB. Defaults to `10`.
+        """
+        super().save_to_preset(preset_dir, max_shard_size=max_shard_size)
+        write_library_metadata(preset_dir, type(self))
 
     def get_config(self):
         """Return the constructor's arguments."""

@@ -9,10 +9,11 @@ from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_masked_lm_preprocessor import (
     DietBertMaskedLMPreprocessor,
 )
+from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietBertMaskedLM(MaskedLM):
+class DietBertMaskedLM(DietBertTask, MaskedLM):
     """A DietBert backbone with a head that predicts masked tokens.
 
     Conventions are those of `keras_hub.models.BertMaskedLM`. For a masked position `m`,
@@ -20,7 +21,8 @@ class DietBertMaskedLM(MaskedLM):
         logits_m = E LayerNorm(gelu(W h_m + b)) + c
 
     with the hidden state `h_m` and the token embedding `E` of the backbone. With a
-    `preprocessor`, `fit`, `evaluate` and `predict` take raw strings.
+    `preprocessor`, `fit`, `evaluate` and `predict` take raw strings, and tuples `(a, b)` of them
+    for pairs.
 
     The default loss is the mean over the masked tokens, `sum(w * loss) / sum(w)`. KerasHub's
     divides by the number of all mask slots, those that are padding included, and so reports
@@ -42,6 +44,8 @@ class DietBertMaskedLM(MaskedLM):
         Logits of shape `(B, M, vocabulary_size)`.
 
     Raises:
+        ValueError: If the preprocessor's tokenizer knows more tokens than the backbone; in `fit`,
+            `evaluate` and `predict` for an empty batch.
         TypeError: For unknown arguments.
 
     Example:

@@ -3,12 +3,11 @@
 import keras
 from keras_hub.models import MaskedLMPreprocessor
 
-from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
+from keras_diet.models.diet_bert.diet_bert_preprocessor import DietBertPreprocessor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietBertMaskedLMPreprocessor(MaskedLMPreprocessor):
+class DietBertMaskedLMPreprocessor(MaskedLMPreprocessor, DietBertPreprocessor):
     """Tokenize, pack and mask raw text for the masked language modeling task.
 
     The same as `keras_hub.models.BertMaskedLMPreprocessor`, for the DietBert models: `[CLS]`,
@@ -30,9 +29,7 @@ class DietBertMaskedLMPreprocessor(MaskedLMPreprocessor):
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
-        x: A string, a batch of strings, or a tuple of them for texts of several segments. Pass
-            a tuple as `x=(a, b)`; KerasHub 0.32 takes the second element of a positional tuple
-            for labels.
+        x: A string, a batch of strings, or a tuple of them for texts of several segments.
         y: Must be `None`; the labels are made here.
         sample_weight: Must be `None`; the weights are made here.
 
@@ -40,6 +37,10 @@ class DietBertMaskedLMPreprocessor(MaskedLMPreprocessor):
         A tuple `(x, y, sample_weight)`: a dictionary of `"token_ids"`, `"segment_ids"`,
         `"padding_mask"` of shape `(B, sequence_length)` and `"mask_positions"` of shape
         `(B, mask_selection_length)`; the original tokens and 0/1 weights of these positions.
+
+    Raises:
+        ValueError: For an empty batch, segments that are not equally many, and a `y` or
+            `sample_weight` that is not `None`.
 
     Example:
 
@@ -55,5 +56,10 @@ class DietBertMaskedLMPreprocessor(MaskedLMPreprocessor):
      - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805)
     """
 
-    backbone_cls = DietBertBackbone
-    tokenizer_cls = DietBertTokenizer
+    def call(self, x, y=None, sample_weight=None):
+        if y is not None or sample_weight is not None:
+            raise ValueError(
+                "`y` and `sample_weight` must be `None`, since masked language modeling makes its "
+                "own. Received: labels or weights beside the text"
+            )
+        return super().call(x)

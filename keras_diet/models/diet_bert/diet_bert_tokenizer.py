@@ -1,5 +1,7 @@
 """The WordPiece tokenizer of the DietBert models."""
 
+from pathlib import Path
+
 import keras
 from keras_hub.tokenizers import WordPieceTokenizer
 
@@ -45,6 +47,8 @@ class DietBertTokenizer(WordPieceTokenizer):
     backbone_cls = DietBertBackbone
 
     def __init__(self, vocabulary=None, lowercase=False, **kwargs):
+        # What a configuration says of a vocabulary that is still to be read.
+        self._saved_size = None
         self._add_special_token("[CLS]", "cls_token")
         self._add_special_token("[SEP]", "sep_token")
         self._add_special_token("[PAD]", "pad_token")
@@ -55,5 +59,32 @@ class DietBertTokenizer(WordPieceTokenizer):
         super().__init__(vocabulary=vocabulary, lowercase=lowercase, **kwargs)
 
     def get_config(self):
-        """Return the constructor's arguments; KerasHub 0.32 leaves `split_on_cjk` out."""
-        return {**super().get_config(), "split_on_cjk": self.split_on_cjk}
+        """Return the constructor's arguments, and the vocabulary's size to check files with.
+
+        KerasHub 0.32 leaves `split_on_cjk` out.
+        """
+        size = self._saved_size if self.vocabulary is None else len(self.vocabulary)
+        config = {**super().get_config(), "split_on_cjk": self.split_on_cjk}
+        return config if size is None else {**config, "vocabulary_size": size}
+
+    @classmethod
+    def from_config(cls, config):
+        """Build the tokenizer from its configuration, without the vocabulary."""
+        size = config.get("vocabulary_size")
+        tokenizer = super().from_config(
+            {name: value for name, value in config.items() if name != "vocabulary_size"}
+        )
+        tokenizer._saved_size = size
+        return tokenizer
+
+    def load_assets(self, dir_path):
+        """Read the vocabulary that `save_assets` wrote; refuse it if lines are missing."""
+        file = Path(dir_path) / "vocabulary.txt"
+        # A token that was cut off has no line break.
+        size = file.read_text(encoding="utf-8").count("\n")
+        if self._saved_size not in (None, size):
+            raise ValueError(
+                f"`{file}` is not the vocabulary that was saved, or is truncated: it has {size} "
+                f"complete lines, but {self._saved_size} tokens were saved."
+            )
+        super().load_assets(dir_path)

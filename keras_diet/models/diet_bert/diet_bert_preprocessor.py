@@ -1,0 +1,45 @@
+"""What the preprocessors of all DietBert tasks share."""
+
+import inspect
+
+import keras
+from keras_hub.models import Preprocessor
+
+from keras_diet.models.diet_bert.batches import (
+    check_batch,
+    check_labels_are_no_text,
+    holds_text,
+)
+from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
+from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
+
+
+class DietBertPreprocessor(Preprocessor):
+    """Base class: pairs of texts are pairs, and bad input is refused.
+
+    KerasHub takes the second element of a tuple, `preprocessor((a, b))`, for labels, since
+    datasets hold examples and labels in this way. Text is never a label, so here a tuple of
+    texts holds the segments of one input.
+    """
+
+    backbone_cls = DietBertBackbone
+    tokenizer_cls = DietBertTokenizer
+
+    def __call__(self, x, y=None, sample_weight=None):
+        is_all = y is None and sample_weight is None
+        if is_all and isinstance(x, tuple) and not all(map(holds_text, x)):
+            # An element of a dataset: examples, labels and perhaps weights.
+            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(x)
+        check_batch(x)
+        check_labels_are_no_text(y)
+        return super().__call__(x, y=y, sample_weight=sample_weight)
+
+    @classmethod
+    def _add_missing_kwargs(cls, loader, kwargs):
+        """Let a preprocessor that is not in the preset make sequences that the backbone takes."""
+        backbone_config = loader.config.get("config", {})
+        if "max_sequence_length" in backbone_config:
+            default = inspect.signature(cls).parameters["sequence_length"].default
+            longest = backbone_config["max_sequence_length"]
+            kwargs.setdefault("sequence_length", min(default, longest))
+        return super()._add_missing_kwargs(loader, kwargs)

@@ -1,0 +1,155 @@
+"""Embeddings of texts with a DietBert backbone."""
+
+import keras
+from keras import ops
+from keras_hub.models import TextEmbedder
+
+from keras_diet import validation
+from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
+from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
+from keras_diet.models.diet_bert.diet_bert_text_embedder_preprocessor import (
+    DietBertTextEmbedderPreprocessor,
+)
+
+
+def _mean(hidden_states, mask):
+    mask = ops.cast(mask, hidden_states.dtype)
+    return ops.sum(hidden_states * mask, axis=1) / ops.maximum(ops.sum(mask, axis=1), 1)
+
+
+def _cls(hidden_states, mask):
+    return hidden_states[:, 0]
+
+
+def _max(hidden_states, mask):
+    return ops.max(ops.where(ops.cast(mask, "bool"), hidden_states, -float("inf")), axis=1)
+
+
+POOLING = {"mean": _mean, "cls": _cls, "max": _max}
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class DietBertTextEmbedder(DietBertTask, TextEmbedder):
+    """A DietBert backbone that turns a text into one vector.
+
+    Conventions are those of `keras_hub.models.BertTextEmbedder`. With the hidden states `h_t` and
+    the padding mask `m_t`,
+
+        mean:  e = sum_t m_t h_t / sum_t m_t      cls:  e = h_0      max:  e = max_{t: m_t = 1} h_t
+
+    and with `normalize` the embedding is `e / |e|`, so that inner products are cosines. With a
+    `preprocessor`, `fit`, `evaluate`, `predict` and `encode_text` take raw strings.
+
+    There is no default loss: call `compile` before `fit`.
+
+    Args:
+        backbone: A `keras_diet.models.DietBertBackbone`.
+        preprocessor: A `keras_diet.models.DietBertTextEmbedderPreprocessor`, or `None` for
+            inputs that are preprocessed already. Defaults to `None`.
+        pooling_mode: `"mean"`, `"cls"` or `"max"`, as above. Defaults to `"mean"`.
+        normalize: bool. Whether embeddings have length one. Defaults to `True`.
+        compile: bool. Whether to compile the model with its defaults. Defaults to `True`.
+        name: str or `None`. Name of the model.
+        trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
+            leaves what is frozen frozen.
+
+    Call arguments:
+        inputs: The backbone's dictionary.
+
+    Returns:
+        Embeddings of shape `(B, hidden_dim)`.
+
+    Raises:
+        ValueError: For an unknown `pooling_mode`; if the preprocessor's tokenizer knows more
+            tokens than the backbone; for an empty batch.
+        TypeError: For unknown arguments.
+
+    Example:
+
+    ```python
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "quick", "fox", "##es"]
+    embedder = keras_diet.models.DietBertTextEmbedder(
+        keras_diet.models.DietBertBackbone(
+            vocabulary_size=len(vocabulary), num_layers=2, num_heads=2, hidden_dim=8,
+            intermediate_dim=16, max_sequence_length=8,
+        ),
+        keras_diet.models.DietBertTextEmbedderPreprocessor(
+            keras_diet.models.DietBertTokenizer(vocabulary), sequence_length=8
+        ),
+    )
+    query = embedder.encode_text("the fox", verbose=0)
+    documents = embedder.encode_documents(["the quick fox", "the foxes"], verbose=0)
+    best = embedder.similarity(query, documents)  # (1, 2)
+    ```
+
+    References:
+     - [Reimers and Gurevych, 2019](https://aclanthology.org/D19-1410/)
+    """
+
+    backbone_cls = DietBertBackbone
+    preprocessor_cls = DietBertTextEmbedderPreprocessor
+
+    def __init__(
+        self,
+        backbone,
+        preprocessor=None,
+        pooling_mode="mean",
+        normalize=True,
+        compile=True,
+        name=None,
+        trainable=None,
+    ):
+        validation.choice("pooling_mode", pooling_mode, POOLING)
+
+        # === Layers ===
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+
+        # === Functional Model ===
+        hidden_states = backbone(backbone.input)["sequence_output"]
+        mask = ops.expand_dims(backbone.input["padding_mask"], -1)
+        # In float32: sums of many half precision numbers, and their squares, would overflow.
+        embeddings = POOLING[pooling_mode](ops.cast(hidden_states, "float32"), mask)
+        if normalize:
+            embeddings = ops.normalize(embeddings, axis=-1)
+        super().__init__(
+            inputs=backbone.input,
+            outputs=ops.cast(embeddings, backbone.compute_dtype),
+            compile=compile,
+            name=name,
+            trainable=trainable,
+        )
+
+        # === Config ===
+        self.pooling_mode = pooling_mode
+        self.normalize = normalize
+
+    def encode_documents(self, documents, **kwargs):
+        """Return the embeddings of one text or of several: `encode_text` by another name.
+
+        Args:
+            documents: A string, or a list of strings.
+            **kwargs: Keyword arguments of `predict`.
+        """
+        return self.encode_text(documents, **kwargs)
+
+    def similarity(self, query_embeddings, document_embeddings):
+        """Return the inner products of embeddings, cosines if they are normalized.
+
+        Args:
+            query_embeddings: Embeddings `(num_queries, hidden_dim)`.
+            document_embeddings: Embeddings `(num_documents, hidden_dim)`.
+
+        Returns:
+            A tensor of shape `(num_queries, num_documents)`.
+        """
+        return ops.matmul(
+            ops.convert_to_tensor(query_embeddings),
+            ops.transpose(ops.convert_to_tensor(document_embeddings)),
+        )
+
+    def get_config(self):
+        """Return the constructor's arguments."""
+        config = super().get_config()
+        config.update({"pooling_mode": self.pooling_mode, "normalize": self.normalize})
+        return config

@@ -1,0 +1,44 @@
+"""One small model of each task, for the tests of what all tasks share."""
+
+import numpy as np
+
+from keras_diet.models import (
+    DietBertMaskedLM,
+    DietBertMaskedLMPreprocessor,
+    DietBertTextClassifier,
+    DietBertTextClassifierPreprocessor,
+    DietBertTextEmbedder,
+    DietBertTextEmbedderPreprocessor,
+    DietBertTokenizer,
+)
+from tests.models.tiny import SIZES, VOCABULARY, random_inputs, random_masked_inputs, tiny_backbone
+
+CLASSES = {
+    "masked_lm": (DietBertMaskedLM, DietBertMaskedLMPreprocessor, {}),
+    "classifier": (DietBertTextClassifier, DietBertTextClassifierPreprocessor, {"num_classes": 7}),
+    "embedder": (DietBertTextEmbedder, DietBertTextEmbedderPreprocessor, {"pooling_mode": "max"}),
+}
+TASKS = tuple(CLASSES)
+
+
+def tiny_preprocessor(task, vocabulary=VOCABULARY, **arguments):
+    arguments = {"sequence_length": SIZES["max_sequence_length"], **arguments}
+    if task == "masked_lm":
+        arguments = {"mask_selection_length": 5, "mask_selection_rate": 0.4, **arguments}
+    return CLASSES[task][1](DietBertTokenizer(vocabulary), **arguments)
+
+
+def tiny_task(task, vocabulary=VOCABULARY, with_preprocessor=True, compile=True, **arguments):
+    """A task of one layer; `arguments` are the backbone's."""
+    cls, _, head = CLASSES[task]
+    backbone = tiny_backbone(**{"num_layers": 1, **arguments})
+    preprocessor = tiny_preprocessor(task, vocabulary) if with_preprocessor else None
+    return cls(backbone=backbone, preprocessor=preprocessor, compile=compile, **head)
+
+
+def random_data(task, rng):
+    """Preprocessed inputs, labels and weights."""
+    if task == "masked_lm":
+        return random_masked_inputs(rng)
+    labels = np.array([6, 2]) if task == "classifier" else rng.normal(size=(2, 15))
+    return random_inputs(rng), labels, np.ones(2)

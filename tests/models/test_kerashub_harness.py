@@ -1,0 +1,221 @@
+"""KerasHub's own tests of backbones, tasks, preprocessors and layers, on every class of ours.
+
+They are private and need TensorFlow, whichever backend is tested. What they miss, other files test:
+they would pass a model that ignores its padding mask, or a layer with a weight that nothing reads.
+"""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_diet import layers
+from keras_diet.models import (
+    DietBertBackbone,
+    DietBertMaskedLM,
+    DietBertMaskedLMPreprocessor,
+    DietBertTextClassifier,
+    DietBertTextClassifierPreprocessor,
+    DietBertTextEmbedder,
+    DietBertTextEmbedderPreprocessor,
+    DietBertTokenizer,
+)
+from tests.models.tiny import SIZES, TEXTS, VOCABULARY, random_inputs, tiny_backbone
+
+pytest.importorskip("tensorflow_text", reason="KerasHub's harness runs tf.data on any backend")
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Gradients do not exist for variables:UserWarning",
+    "ignore:.*shuffle=True. was passed:UserWarning",
+    "ignore::DeprecationWarning",
+)
+
+
+@pytest.fixture
+def harness():
+    """KerasHub's test case, to call its checks from functions."""
+    from keras_hub.src.tests.test_case import TestCase
+
+    class Harness(TestCase):
+        def runTest(self):
+            raise NotImplementedError
+
+    return Harness()
+
+
+# === Backbone ===
+
+
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "input"])
+def test_backbone(harness, rng, position_encoding):
+    inputs = random_inputs(rng, length=7)
+    harness.run_backbone_test(
+        cls=DietBertBackbone,
+        init_kwargs={**SIZES, "num_layers": 1, "position_encoding": position_encoding},
+        input_data=inputs,
+        expected_output_shape={"sequence_output": (2, 7, 15), "pooled_output": (2, 15)},
+        # One other length, and int8 once: on JAX each takes a minute to compile.
+        variable_length_data=[{name: x[:, :3] for name, x in inputs.items()}],
+        run_quantization_check=position_encoding == "diet_abs",
+    )
+
+
+# === Preprocessors and tokenizer ===
+
+# Everything is masked, so that nothing is random.
+DETERMINISTIC = {
+    "mask_selection_rate": 1.0,
+    "mask_selection_length": 17,
+    "mask_token_rate": 1.0,
+    "random_token_rate": 0.0,
+}
+PAIR_AND_LABELS = ((TEXTS[:2], TEXTS[2:4]), [1, 0], [0.5, 1.0])
+INPUTS = {
+    DietBertTextClassifierPreprocessor: PAIR_AND_LABELS,
+    DietBertTextEmbedderPreprocessor: PAIR_AND_LABELS,
+    DietBertMaskedLMPreprocessor: TEXTS[:2],
+}
+
+
+@pytest.mark.parametrize("cls", INPUTS)
+def test_preprocessor(harness, cls):
+    arguments = DETERMINISTIC if cls is DietBertMaskedLMPreprocessor else {}
+    harness.init_kwargs = {
+        "tokenizer": DietBertTokenizer(VOCABULARY),
+        "sequence_length": 11,
+        **arguments,
+    }
+    harness.run_preprocessor_test(cls, harness.init_kwargs, INPUTS[cls])
+
+
+def test_tokenizer(harness):
+    harness.run_preprocessing_layer_test(
+        DietBertTokenizer,
+        {"vocabulary": VOCABULARY},
+        input_data=["the quick fox", "the dogs sleep"],
+        expected_detokenize_output=["the quick fox", "the dogs sleep"],
+    )
+
+
+# === Tasks ===
+
+TASKS = {
+    "masked_lm": (
+        DietBertMaskedLM,
+        DietBertMaskedLMPreprocessor,
+        {},
+        (TEXTS[:2],),
+        (2, 17, 31),
+        None,
+    ),
+    "classifier": (
+        DietBertTextClassifier,
+        DietBertTextClassifierPreprocessor,
+        {"num_classes": 3, "activation": "softmax"},
+        (TEXTS[:2], [1, 2]),
+        (2, 3),
+        None,
+    ),
+    "classifier of pairs": (
+        DietBertTextClassifier,
+        DietBertTextClassifierPreprocessor,
+        {"num_classes": 3},
+        ((TEXTS[:2], TEXTS[2:4]), [1, 2]),
+        (2, 3),
+        None,
+    ),
+    "embedder": (
+        DietBertTextEmbedder,
+        DietBertTextEmbedderPreprocessor,
+        {"pooling_mode": "mean"},
+        (TEXTS[:2], np.eye(2, 15, dtype="float32")),
+        (2, 15),
+        {"loss": "mse"},
+    ),
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_task(harness, task):
+    cls, preprocessor_cls, arguments, train_data, shape, compile_kwargs = TASKS[task]
+    masking = DETERMINISTIC if cls is DietBertMaskedLM else {}
+    preprocessor = preprocessor_cls(DietBertTokenizer(VOCABULARY), sequence_length=11, **masking)
+    harness.run_task_test(
+        cls=cls,
+        init_kwargs={
+            "backbone": tiny_backbone(num_layers=1),
+            "preprocessor": preprocessor,
+            **arguments,
+        },
+        train_data=train_data,
+        expected_output_shape=shape,
+        compile_kwargs=compile_kwargs,
+    )
+
+
+# === Layers ===
+
+HIDDEN = np.linspace(-1, 1, 7 * 15, dtype="float32").reshape(1, 7, 15)
+SCORES = (1, 3, 7, 7)
+LAYERS = [
+    (layers.AbsolutePositionBias, {"num_heads": 3, "max_length": 11, "rank": 5}, SCORES, 2),
+    (layers.RelativePositionBias, {"num_heads": 3, "max_length": 11}, SCORES, 1),
+    (layers.BucketedRelativePositionBias, {"num_heads": 3, "num_buckets": 8}, SCORES, 1),
+    (
+        layers.UntiedPositionBias,
+        {"num_heads": 3, "key_dim": 5, "max_length": 11, "position_dim": 15},
+        SCORES,
+        6,
+    ),
+    (layers.InputEncoding, {"max_sequence_length": 11, "num_segments": 2}, (1, 7, 15), 2),
+    (layers.BiasedTransformerEncoder, {"intermediate_dim": 23, "num_heads": 3}, (1, 7, 15), 16),
+    (
+        layers.DietEncoder,
+        {"num_layers": 2, "num_heads": 3, "intermediate_dim": 23, "max_sequence_length": 11},
+        (1, 7, 15),
+        36,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("cls", "arguments", "shape", "num_weights"),
+    LAYERS,
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_layer_of_one_input(harness, cls, arguments, shape, num_weights):
+    harness.run_layer_test(
+        cls=cls,
+        init_kwargs=arguments,
+        input_data=keras.ops.convert_to_tensor(HIDDEN),
+        expected_output_shape=shape,
+        expected_num_trainable_weights=num_weights,
+    )
+
+
+ATTENTION = [
+    (layers.BiasedMultiHeadAttention, {}, 8),
+    (layers.RelativeMultiHeadAttention, {"max_distance": 4}, 10),
+    (layers.LinformerMultiHeadAttention, {"sequence_length": 11, "projection_dim": 5}, 10),
+]
+
+
+@pytest.mark.parametrize(("cls", "arguments", "num_weights"), ATTENTION)
+def test_attention(harness, cls, arguments, num_weights):
+    x = keras.ops.convert_to_tensor(HIDDEN)
+    harness.run_layer_test(
+        cls=cls,
+        init_kwargs={"num_heads": 3, "key_dim": 5, **arguments},
+        input_data={"query": x, "value": x},
+        expected_output_shape=(1, 7, 15),
+        expected_num_trainable_weights=num_weights,
+    )
+
+
+def test_segment_bias(harness):
+    harness.run_layer_test(
+        cls=layers.SegmentBias,
+        init_kwargs={"num_heads": 3, "num_segments": 5},
+        input_data=keras.ops.convert_to_tensor(np.array([[0, 0, 1, 4, 3]], dtype="int32")),
+        expected_output_shape=(1, 3, 5, 5),
+        expected_num_trainable_weights=1,
+    )
