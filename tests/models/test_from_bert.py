@@ -1,5 +1,7 @@
 """`DietBertBackbone.from_bert`: exact where it can be, the documented start where it cannot."""
 
+import itertools
+
 import keras
 import keras_hub
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 from keras_diet import analysis
 from keras_diet.models import DietBertBackbone, DietBertMaskedLM
+from keras_diet.models.diet_bert.from_bert.align_heads import head_orders
 from tests.helpers import assert_close, gradients, random_loss, to_numpy
 from tests.models.tiny import SIZES, VOCABULARY, random_inputs, randomize_weights, tiny_backbone
 
@@ -132,10 +135,30 @@ def test_diet_rel_has_the_means_of_diagonals(bert, scores, sharing):
 
 
 def shared(scores, sharing):
-    axis = {"none": None, "head-wise": 1, "layer-wise": 0}[sharing]
-    if axis is None:
+    """Their means times the share that these keep, for heads in the best order."""
+    if sharing == "none":
         return scores
-    return np.broadcast_to(scores.mean(axis=axis, keepdims=True), scores.shape)
+    if sharing == "layer-wise":
+        scores = aligned(scores)
+        mean = scores.mean(axis=0)
+        return np.stack([mean * shared_part(scores, mean)] * LAYERS)
+    means = [heads.mean(axis=0) for heads in scores]
+    pairs = zip(scores, means, strict=True)
+    return np.stack([[mean * shared_part(heads, mean)] * HEADS for heads, mean in pairs])
+
+
+def shared_part(scores, mean):
+    return 1 - np.sum((scores - mean) ** 2) / np.sum(scores**2)
+
+
+def aligned(scores):
+    """The heads of the second layer in the order that makes it most like the first."""
+
+    def likeness(order):
+        return np.sum(scores[0] * scores[1, order])
+
+    order = max(map(list, itertools.permutations(range(HEADS))), key=likeness)
+    return np.stack([scores[0], scores[1, order]])
 
 
 def truncated(scores, rank):
@@ -156,13 +179,35 @@ def test_columns_without_scores_can_learn(rng, bert):
         assert np.all(np.max(np.abs(gradient), axis=0) > 1e-6)
 
 
+def test_the_order_of_heads_does_not_change_outputs(rng, bert):
+    """Without the scores, layer-wise sharing has the same outputs as none."""
+    inputs = random_inputs(rng)
+    outputs = []
+    for sharing in ("layer-wise", "none"):
+        backbone = DietBertBackbone.from_bert(bert, sharing=sharing, dropout=0.0)
+        for bias in backbone.encoder.position_biases:
+            bias.key_embedding.assign(0 * bias.key_embedding)
+        outputs.append(backbone(inputs)["sequence_output"])
+    assert_close(*outputs)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_heads_in_another_order_are_found(seed):
+    rng = np.random.default_rng(seed)
+    heads = rng.normal(size=(7, 11, 11))
+    orders = np.stack([np.arange(7), rng.permutation(7), rng.permutation(7)])
+    found = head_orders(np.stack([heads[order] for order in orders]))
+    for order, places in zip(orders, found, strict=True):
+        np.testing.assert_array_equal(order[places], orders[0][found[0]])
+
+
 # === Segments, and what the tokens get ===
 
 
 def test_segment_scores_are_those_of_bert(bert, weights):
     segments = weights["segment_embedding/embeddings"]
     parts = expected_parts(segments, segments.mean(axis=0), weights, first_is_cls=False)
-    backbone = DietBertBackbone.from_bert(bert)
+    backbone = DietBertBackbone.from_bert(bert, sharing="none")
     assert_close(analysis.segment_scores(backbone), expected_scores(parts, weights), 1e-4)
 
 

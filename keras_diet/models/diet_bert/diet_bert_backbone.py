@@ -292,8 +292,9 @@ class DietBertBackbone(Backbone):
             position_encoding: `"diet_abs"`, `"diet_rel"`, `"input"`, `"none"`, or
                 `"diet_abs_input"`, whose scores start at zero. Defaults to `"diet_abs"`.
             rank: As in the class. The term has the rank of a head's size. Defaults to `None`.
-            sharing: As in the class. Layers or heads that share have the mean of their terms.
-                Defaults to `None`.
+            sharing: As in the class. What shares its parameters has the mean of the terms times
+                the share of them that it keeps, with the heads of each layer put into an order in
+                which layers are alike; `"none"` keeps the most. Defaults to `None`.
             segment_encoding: As in the class. Defaults to `"per-head"`.
             max_sequence_length: int or `None`. Number of positions, from the first on; the BERT
                 must have as many. Defaults to `None`, all of them.

@@ -3,6 +3,7 @@
 import numpy as np
 
 from keras_diet import validation
+from keras_diet.models.diet_bert.from_bert.align_heads import head_orders, reorder_heads
 from keras_diet.models.diet_bert.from_bert.factorize import diagonal_means, low_rank_factors
 from keras_diet.models.diet_bert.from_bert.read_bert import read_bert
 from keras_diet.models.diet_bert.from_bert.score_terms import InputEmbeddings, scores_of_parts
@@ -50,8 +51,16 @@ def convert_bert(
         ours.set_weights(berts.get_weights())
     embeddings = InputEmbeddings.of(original, length)
     _set_inputs(backbone, embeddings, cls_token_id)
-    _set_position_biases(backbone, scores_of_parts(embeddings.position_parts(), original))
+    positions = scores_of_parts(embeddings.position_parts(), original)
     segments = scores_of_parts(embeddings.segment_parts(), original)
+    if _is_layer_wise(backbone):
+        orders = head_orders(positions)
+        for i, (block, order) in enumerate(
+            zip(backbone.encoder.transformer_layers, orders, strict=True)
+        ):
+            reorder_heads(block.self_attention, order)
+            positions[i], segments[i] = positions[i, order], segments[i, order]
+    _set_position_biases(backbone, positions)
     for bias, scores in zip(backbone.encoder.segment_biases, segments, strict=False):
         bias.segment_embedding.assign(scores)
     return backbone
@@ -106,19 +115,32 @@ def _set_inputs(backbone, embeddings, cls_token_id):
     backbone.token_embedding.set_weights([tokens])
 
 
+def _is_layer_wise(backbone):
+    return len(backbone.encoder.position_biases) == 1 and backbone.num_layers > 1
+
+
+def _shared(scores, axis):
+    """Return the mean of scores along an axis, which is kept, times the share that it keeps.
+
+    The more they differ the less their mean is to be trusted: where softmax is, scores that are
+    wrong cost more than scores that are missing.
+    """
+    mean = scores.mean(axis=axis, keepdims=True)
+    return mean * np.sum(mean**2) * scores.shape[axis] / max(np.sum(scores**2), 1e-12)
+
+
 def _set_position_biases(backbone, scores):
     """Give scores `(num_layers, num_heads, n, n)` to the position biases, as near as they come."""
     generator = np.random.default_rng(0)
     biases = backbone.encoder.position_biases
-    if len(biases) == 1 and backbone.num_layers > 1:
-        # Shared by all layers.
-        scores = scores.mean(axis=0, keepdims=True)
+    if _is_layer_wise(backbone):
+        scores = _shared(scores, axis=0)
     if backbone.position_encoding == "diet_abs_input":
         # The positions at the input score already.
         scores = np.zeros_like(scores)
     for bias, of_layer in zip(biases, scores, strict=False):
         if bias.share_heads:
-            of_layer = of_layer.mean(axis=0, keepdims=True)
+            of_layer = _shared(of_layer, axis=0)
         if backbone.position_encoding == "diet_rel":
             bias.relative_embedding.assign(diagonal_means(of_layer))
             continue
