@@ -77,7 +77,7 @@ def parse_arguments(argv=None):
     )
     parser.add_argument("--batch-size", type=positive_int, default=16, help="sequences in a batch")
     parser.add_argument("--steps", type=int, default=200, help="steps of healing, 0 for none")
-    parser.add_argument("--learning-rate", type=float, default=5e-4, help="its peak")
+    parser.add_argument("--learning-rate", type=float, default=2e-4, help="its peak")
     parser.add_argument(
         "--validation-sequences", type=positive_int, default=64, help="sequences to compare on"
     )

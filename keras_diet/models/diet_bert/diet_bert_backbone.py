@@ -66,6 +66,8 @@ class DietBertBackbone(Backbone):
             256 queries at a time; or `"auto"`, which takes the fastest for the length and backend.
             Outputs are the same, and the last two need memory linear in the length; scores that
             are asked for are always computed in full. Defaults to `"auto"`.
+        activation: Activation of the feed-forward networks, by name or as a function. Defaults to
+            `"gelu_approximate"`, as in KerasHub's BERT; Hugging Face's has `"gelu"`.
         dtype: A dtype or `keras.DTypePolicy` for computations and weights. Softmax and layer
             normalization are computed in float32 regardless. Defaults to `None`, which means
             Keras's global policy.
