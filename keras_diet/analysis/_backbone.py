@@ -8,17 +8,7 @@ from keras_hub.models import BertBackbone
 
 from keras_diet.layers import DietEncoder
 from keras_diet.models import DietBertBackbone
-
-_BERT_ARGUMENTS = (
-    "vocabulary_size",
-    "num_layers",
-    "num_heads",
-    "hidden_dim",
-    "intermediate_dim",
-    "dropout",
-    "max_sequence_length",
-    "num_segments",
-)
+from keras_diet.models.diet_bert.from_bert.read_bert import copy_bert
 
 
 def as_diet_bert(model):
@@ -36,15 +26,7 @@ def as_diet_bert(model):
             "`keras_hub.models.BertBackbone`, or a task with one of them as its `backbone`. "
             f"Received: {type(backbone).__name__}"
         )
-    copy = DietBertBackbone(
-        **{name: getattr(backbone, name) for name in _BERT_ARGUMENTS},
-        position_encoding="input",
-        segment_encoding="input",
-        dtype=backbone.dtype_policy,
-    )
-    # The same weights in the same order.
-    copy.set_weights(backbone.get_weights())
-    return copy
+    return copy_bert(DietBertBackbone, backbone)
 
 
 def with_positions(model):

@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_diet.layers import AbsolutePositionBias, DietEncoder
 from keras_diet.models import DietBertBackbone, DietBertMaskedLM
+from keras_diet.models.diet_bert.diet_bert_backbone import gelu_approximate
 from tests import reference
 from tests.helpers import assert_close, to_numpy
 from tests.models.tiny import (
@@ -513,10 +514,24 @@ NOT_DEFAULT = {
     "segment_encoding": "input",
     "projection_dim": 5,
     "attention_implementation": "full",
+    "activation": "relu",
     "dtype": "mixed_bfloat16",
     "name": "reader",
     "trainable": False,
 }
+
+
+@pytest.mark.parametrize("activation", [keras.activations.silu, gelu_approximate])
+def test_an_activation_may_be_a_function(rng, activation):
+    backbone = randomize_weights(tiny_backbone(activation=activation))
+    copy = DietBertBackbone.from_config(json.loads(json.dumps(backbone.get_config())))
+    copy.set_weights(backbone.get_weights())
+    assert copy.get_config() == backbone.get_config()
+    default = randomize_weights(tiny_backbone())
+    inputs = random_inputs(rng)
+    assert_same_outputs(copy(inputs), backbone(inputs))
+    difference = copy(inputs)["sequence_output"] - default(inputs)["sequence_output"]
+    assert (np.abs(to_numpy(difference)).max() > 0.01) == (activation is not gelu_approximate)
 
 
 @pytest.mark.parametrize(

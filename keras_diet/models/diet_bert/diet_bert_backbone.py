@@ -13,6 +13,7 @@ from keras_diet.layers.position_encoding import (
     serialize_position_encoding,
 )
 from keras_diet.layers.position_encodings import find_position_encoding
+from keras_diet.models.diet_bert.from_bert.convert import convert_bert
 from keras_diet.models.diet_bert.preset_metadata import write_library_metadata
 from keras_diet.models.diet_bert.weights_files import complete_file
 
@@ -70,6 +71,8 @@ class DietBertBackbone(Backbone):
             256 queries at a time, in memory linear in the length; or `"auto"`, which chooses by
             length and backend (docs/performance.md). Outputs are the same; scores that are asked
             for are always computed in full. Defaults to `"auto"`.
+        activation: Activation of the feed-forward networks, by name or as a function. Defaults to
+            `"gelu_approximate"`, as in KerasHub's BERT; Hugging Face's has `"gelu"`.
         name: str or `None`. Name of the model.
         trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
             leaves what is frozen frozen.
@@ -125,6 +128,7 @@ class DietBertBackbone(Backbone):
         projection_dim=None,
         dtype=None,
         attention_implementation="auto",
+        activation="gelu_approximate",
         name=None,
         trainable=None,
     ):
@@ -170,7 +174,7 @@ class DietBertBackbone(Backbone):
             num_segments=num_segments,
             max_sequence_length=max_sequence_length,
             dropout=dropout,
-            activation=gelu_approximate,
+            activation=gelu_approximate if activation == "gelu_approximate" else activation,
             layer_norm_epsilon=1e-12,
             kernel_initializer=bert_initializer(),
             projection_dim=projection_dim,
@@ -232,6 +236,7 @@ class DietBertBackbone(Backbone):
         self.segment_encoding = segment_encoding
         self.projection_dim = projection_dim
         self.attention_implementation = attention_implementation
+        self.activation = activation if isinstance(activation, str) else self.encoder.activation
         self.cls_token_index = cls_token_index
 
     def load_weights(self, filepath, *args, **kwargs):
@@ -268,9 +273,77 @@ class DietBertBackbone(Backbone):
                 "segment_encoding": self.segment_encoding,
                 "projection_dim": self.projection_dim,
                 "attention_implementation": self.attention_implementation,
+                "activation": self.activation
+                if isinstance(self.activation, str)
+                else keras.activations.serialize(self.activation),
             }
         )
         return config
+
+    @classmethod
+    def from_bert(
+        cls,
+        bert,
+        position_encoding="diet_abs",
+        rank=None,
+        sharing=None,
+        segment_encoding="per-head",
+        max_sequence_length=None,
+        cls_token_id=None,
+        **kwargs,
+    ):
+        """Start from BERT: build a backbone out of the weights of a trained one.
+
+        With `position_encoding="input"` and `segment_encoding="input"` it has the outputs of that
+        BERT. Otherwise it is a start for training: positions leave the input, and what they alone
+        score in each layer and head of the BERT,
+
+            B_ij = (p_i W_Q) . (p_j W_K) / sqrt(d_h)
+
+        with the part `p_i` of the hidden states that comes from position `i`, goes to `P_Q` and
+        `P_K` (a truncated singular value decomposition) or `R` (the means of its diagonals).
+        Segments have `E_S` in the same way. The means of the embeddings that leave the input are
+        added to the token embeddings, and to that of `[CLS]` its own position, the first.
+
+        Args:
+            bert: A `keras_hub.models.BertBackbone`, a task with one, the address of a preset of
+                one, or a folder with Hugging Face's `config.json` and `model.safetensors`.
+            position_encoding: `"diet_abs"`, `"diet_rel"`, `"input"`, `"none"`, or
+                `"diet_abs_input"`, whose scores start at zero. Defaults to `"diet_abs"`.
+            rank: As in the class. The term has the rank of a head's size. Defaults to `None`.
+            sharing: As in the class. What shares its parameters has the mean of the terms times
+                the share of them that it keeps, with the heads of each layer put into an order in
+                which layers are alike; `"none"` keeps the most. Defaults to `None`.
+            segment_encoding: As in the class. Defaults to `"per-head"`.
+            max_sequence_length: int or `None`. Number of positions, from the first on; the BERT
+                must have as many. Defaults to `None`, all of them.
+            cls_token_id: int or `None`. The token that every sequence starts with. Defaults to
+                `None`: that of the vocabulary in the folder, preset or task, and none for a
+                backbone, which has no vocabulary.
+            **kwargs: `dropout`, by default that of the BERT, `attention_implementation`, `dtype`,
+                `name` and `trainable`, as in the class.
+
+        Returns:
+            A `DietBertBackbone`.
+
+        Raises:
+            ValueError: If `bert` is none of these, is a checkpoint of another architecture or with
+                an activation that is not known, is incomplete, or has a vocabulary that does not
+                fit; for other encodings; and as the class.
+
+        Example:
+
+        ```python
+        bert = keras_hub.models.BertBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=4, hidden_dim=32, intermediate_dim=64,
+            max_sequence_length=16,
+        )
+        backbone = keras_diet.models.DietBertBackbone.from_bert(bert, "diet_abs", sharing="none")
+        ```
+        """
+        names = {"position_encoding": position_encoding, "segment_encoding": segment_encoding}
+        sizes = {"rank": rank, "sharing": sharing, "max_sequence_length": max_sequence_length}
+        return convert_bert(cls, bert, **names, **sizes, cls_token_id=cls_token_id, **kwargs)
 
     @classmethod
     def from_config(cls, config):

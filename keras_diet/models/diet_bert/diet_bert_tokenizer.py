@@ -6,6 +6,7 @@ import keras
 from keras_hub.tokenizers import WordPieceTokenizer
 
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
+from keras_diet.models.diet_bert.from_bert.read_tokenizer import read_tokenizer
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -88,3 +89,32 @@ class DietBertTokenizer(WordPieceTokenizer):
                 f"complete lines, but {self._saved_size} tokens were saved."
             )
         super().load_assets(dir_path)
+
+    @classmethod
+    def from_bert(cls, bert, **kwargs):
+        """Make the tokenizer of a BERT, for a model of `DietBertBackbone.from_bert`.
+
+        Args:
+            bert: A `keras_hub.models.BertTokenizer`, or what `DietBertBackbone.from_bert` takes
+                where it has a vocabulary: the address of a preset of KerasHub's BERT, or a folder
+                with Hugging Face's `config.json`, and `vocab.txt` or `tokenizer.json`. Lowercasing,
+                accents and Chinese characters are handled as `tokenizer_config.json` or
+                `tokenizer.json` say.
+            **kwargs: Keyword arguments of the class, which go before those of the BERT.
+
+        Returns:
+            A `DietBertTokenizer`.
+
+        Raises:
+            ValueError: If there is no vocabulary, or it has more tokens than the model.
+
+        Example:
+
+        ```python
+        vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "quick", "fox", "##es"]
+        bert_tokenizer = keras_hub.models.BertTokenizer(vocabulary, lowercase=True)
+        tokenizer = keras_diet.models.DietBertTokenizer.from_bert(bert_tokenizer)
+        tokenizer("The quick foxes")
+        ```
+        """
+        return cls(**{**read_tokenizer(bert), **kwargs})

@@ -1,0 +1,1 @@
+"""From a trained BERT to DIET: reading checkpoints, and scores as parameters."""

@@ -1,0 +1,163 @@
+"""From BERT to DIET on a small scale: `examples/convert_bert.py`."""
+
+import contextlib
+import importlib.util
+import io
+import json
+import re
+from pathlib import Path
+
+import keras_hub
+import numpy as np
+import pytest
+
+from keras_diet import models
+from tests.models.tiny import SIZES, VOCABULARY, randomize_weights
+
+SCRIPT = Path(__file__).parents[1] / "examples" / "convert_bert.py"
+SMALL = ["--sequence-length", "11", "--batch-size", "4", "--validation-sequences", "6"]
+TEXT = "\n\n".join(
+    f"the quick brown fox jumped over the lazy dogs . {word} birds sing" for word in VOCABULARY * 4
+)
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("convert_bert", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    """A preset of a BERT and a text."""
+    folder = tmp_path_factory.mktemp("bert")
+    randomize_weights(keras_hub.models.BertBackbone(**SIZES)).save_to_preset(str(folder))
+    keras_hub.models.BertTokenizer(VOCABULARY).save_to_preset(str(folder))
+    (folder / "text.txt").write_text(TEXT)
+    return folder
+
+
+def run(script, bert, output_dir, *options):
+    arguments = [str(bert), "--text", str(bert / "text.txt"), "--output-dir", str(output_dir)]
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        script.main([*arguments, *SMALL, *options])
+    return output.getvalue(), json.loads((output_dir / "survival.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def finished(script, bert, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    options = ("--steps", "30", "--learning-rate", "0.01", "--position-encoding")
+    return folder, *run(script, bert, folder, *options, "diet_abs", "input", "none")
+
+
+def test_bert_itself_survives(finished):
+    _, _, results = finished
+    assert results["input"]["before"] == pytest.approx({"tokens": 1, "sentences": 1}, abs=1e-4)
+    assert results["shuffled positions"]["before"]["tokens"] < 0.99
+    assert results["shuffled positions"]["after"] is None
+
+
+def test_healing_helps(finished):
+    _, _, results = finished
+    for name in ("diet_abs", "none"):
+        before, after = (results[name][stage]["tokens"] for stage in ("before", "after"))
+        assert -1 < before < after < 1
+
+
+def test_prints_what_it_writes(finished):
+    _, output, results = finished
+    for name, stages in results.items():
+        for stage in filter(None, stages.values()):
+            cell = f"{stage['tokens']:.4f} {stage['sentences']:.4f}"
+            assert re.search(rf"^{name} .*{cell}", output, re.M)
+
+
+def test_presets_are_the_healed_models(script, bert, finished):
+    folder, _, results = finished
+    tokenizer = models.DietBertTokenizer.from_preset(str(folder / "diet_abs" / "preset"))
+    assert tokenizer.get_vocabulary() == VOCABULARY
+    backbone = models.DietBertBackbone.from_preset(str(folder / "diet_abs" / "preset"))
+    assert backbone.position_encoding == "diet_abs"
+    assert backbone.max_sequence_length == 11
+    arguments = script.parse_arguments(["--text", str(bert / "text.txt"), *SMALL])
+    validation, _ = script.load_sequences(arguments, tokenizer)
+    inputs = script.as_inputs(validation, tokenizer)
+    original = models.DietBertBackbone.from_bert(
+        bert, "input", segment_encoding="input", max_sequence_length=11
+    )
+    expected = script.outputs_of(original, inputs, 4)
+    found = script.survival(backbone, inputs, expected, 4)
+    assert found == pytest.approx(results["diet_abs"]["after"], abs=1e-4)
+
+
+def test_cosines_are_those_of_tokens_without_padding(script):
+    class Model:
+        def predict(self, inputs, **kwargs):
+            return {"sequence_output": inputs["outputs"]}
+
+    mask = np.array([[1, 1, 0]])
+    outputs = np.array([[[1.0, 0.0], [0.0, 2.0], [5.0, 5.0]]])
+    expected = np.array([[[3.0, 0.0], [1.0, 1.0], [-5.0, 5.0]]])
+    found = script.survival(Model(), {"padding_mask": mask, "outputs": outputs}, expected, 1)
+    assert found["tokens"] == pytest.approx((1 + 0.5**0.5) / 2)
+    # Means (0.5, 1) and (2, 0.5).
+    assert found["sentences"] == pytest.approx(1.5 / (1.25 * 4.25) ** 0.5)
+
+
+def test_without_healing_there_is_no_second_column(script, bert, tmp_path):
+    options = ("--steps", "0", "--position-encoding", "diet_rel", "diet_abs_input")
+    output, results = run(script, bert, tmp_path, *options, "--sharing", "head-wise", "--rank", "3")
+    assert all(stages["after"] is None for stages in results.values())
+    assert "loss" not in output
+    presets = [tmp_path / name / "preset" for name in ("diet_rel", "diet_abs_input")]
+    backbones = [models.DietBertBackbone.from_preset(str(preset)) for preset in presets]
+    assert [backbone.sharing for backbone in backbones] == ["head-wise"] * 2
+    assert [backbone.rank for backbone in backbones] == [None, 3]
+
+
+def test_a_random_bert_is_the_default(script, tmp_path):
+    arguments = [*SMALL, "--steps", "1", "--position-encoding", "diet_abs"]
+    with contextlib.redirect_stdout(io.StringIO()):
+        script.main([*arguments, "--output-dir", str(tmp_path)])
+    results = json.loads((tmp_path / "survival.json").read_text())
+    assert set(results) == {"shuffled positions", "diet_abs"}
+    assert results["shuffled positions"]["before"]["tokens"] < 0.99
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--steps", "-1"], "--steps must not be negative"),
+        (["--batch-size", "0"], "must be positive, not 0"),
+        (["--position-encoding", "t5"], "invalid choice: 't5'"),
+        (["--validation-text", "a.txt"], "--validation-text needs --text"),
+    ],
+)
+def test_bad_command_lines_are_explained(script, capsys, options, message):
+    with pytest.raises(SystemExit):
+        script.main(options)
+    assert message in capsys.readouterr().err
+
+
+def test_a_short_text_is_refused(script, bert, tmp_path):
+    with pytest.raises(SystemExit, match="too short"):
+        run(script, bert, tmp_path, "--validation-sequences", "100000")
+
+
+def test_help_explains_every_option(script):
+    with contextlib.redirect_stdout(io.StringIO()) as output, pytest.raises(SystemExit):
+        script.main(["--help"])
+    options = set(re.findall(r'"(--[a-z-]+)"', SCRIPT.read_text()))
+    assert len(options) == 12
+    for option in options:
+        assert re.search(rf"{option}\b[^\n]*\s+\S", output.getvalue()), option
+
+
+def test_commands_of_the_docstring_are_accepted(script):
+    commands = re.findall(r"python examples/convert_bert\.py(.*)", script.__doc__)
+    assert len(commands) == 2
+    for command in commands:
+        script.parse_arguments(command.split())
