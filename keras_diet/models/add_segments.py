@@ -23,8 +23,8 @@ def add_segments(model, num_segments=2):
 
     Returns:
         A model of the same class, with `segment_encoding="per-head"`, the weights of `model` and
-        zeros for the segments. A task is compiled with its defaults, and has a copy of the
-        preprocessor.
+        zeros for the segments, frozen where `model` is. A task is compiled as that is, with a new
+        state of the optimizer, and has a copy of the preprocessor.
 
     Raises:
         ValueError: If `model` is no such model, has segments already, a `projection_dim` (projected

@@ -20,7 +20,7 @@ def extend_positions(model, max_sequence_length, method="interpolate"):
       between two rows of the old, so patterns are stretched, for short sequences too. With
       `"repeat"` rows `n, n + 1, ...` are those of the positions `0, 1, ...` again: sequences of up
       to `n` tokens have the outputs that they had. Linformer's projections go the same way, scaled
-      by `n / m`.
+      by `n / m`, which changes the outputs of short sequences in any case.
     - relative positions (`"diet_rel"`): `R_d` stays what it is for `|d| < n`; farther distances get
       the mean of the outer quarter that was trained on their side. Sequences of up to `n` tokens
       have the outputs that they had.
@@ -36,8 +36,9 @@ def extend_positions(model, max_sequence_length, method="interpolate"):
         method: `"interpolate"` or `"repeat"`, for absolute positions. Defaults to `"interpolate"`.
 
     Returns:
-        A model of the same class. A task is compiled with its defaults, and has a copy of the
-        preprocessor, whose `sequence_length` you may then set.
+        A model of the same class, frozen where `model` is. A task is compiled as that is, with a
+        new state of the optimizer, and has a copy of the preprocessor, whose `sequence_length` you
+        may then set.
 
     Raises:
         ValueError: If `model` is no such model, has LoRA or quantized weights or an encoding of
@@ -69,9 +70,8 @@ def extend_positions(model, max_sequence_length, method="interpolate"):
         )
     changes = {"max_sequence_length": max_sequence_length}
     if isinstance(backbone.position_encoding, keras.layers.Layer):
-        changes["position_encoding"] = _longer_layer(
-            backbone.position_encoding, max_sequence_length
-        )
+        layer = _longer_layer(backbone.position_encoding, max_sequence_length)
+        changes["position_encoding"] = keras.layers.serialize(layer)
     extended = rebuild(model, **changes)
     stretch = {"interpolate": _interpolated, "repeat": _repeated}[method]
     for new, old in zip(extended.weights, model.weights, strict=True):
@@ -79,11 +79,14 @@ def extend_positions(model, max_sequence_length, method="interpolate"):
     return extended
 
 
-def _longer_layer(layer, max_length):
+def _longer_layer(layer, longer):
+    """Return a bias layer of the user's own for the new number of positions, if it has a number."""
     config = layer.get_config()
-    if config.get("max_length") is not None:
-        config["max_length"] = max_length
-    return keras.layers.serialize(type(layer).from_config(config))
+    for name in ("max_length", "key_length"):
+        if config.get(name) is not None:
+            # One that is longer than the model already stays as it is.
+            config[name] = max(config[name], longer)
+    return type(layer).from_config(config)
 
 
 def _extended(weight, shape, stretch):
@@ -91,7 +94,7 @@ def _extended(weight, shape, stretch):
     if tuple(weight.shape) == shape:
         return ops.copy(weight)
     values = ops.convert_to_numpy(ops.cast(weight, "float32"))
-    if weight.name in _ABSOLUTE:
+    if weight.name in _ABSOLUTE and shape[1:] == values.shape[1:]:
         return stretch(values, shape[0])
     if weight.name in _PROJECTIONS:
         # Sums over the sequence stay as large as they were.

@@ -6,13 +6,18 @@ import pytest
 
 from keras_diet.layers import (
     POSITION_ENCODINGS,
+    AbsolutePositionBias,
+    BucketedRelativePositionBias,
     PositionBias,
     RelativePositionBias,
+    UntiedPositionBias,
 )
 from keras_diet.models import DietBertMaskedLM, extend_positions
 from tests.helpers import to_numpy
+from tests.models.tasks import TASKS, tiny_task
 from tests.models.tiny import (
     SIZES,
+    TEXTS,
     random_inputs,
     random_masked_inputs,
     randomize_weights,
@@ -103,16 +108,62 @@ def test_a_task_keeps_its_head(rng):
     np.testing.assert_allclose(to_numpy(extended(inputs)), to_numpy(task(inputs)), atol=1e-5)
 
 
-def test_a_bias_layer_of_the_users_own(rng):
-    bias = RelativePositionBias(SIZES["num_heads"], max_length=LENGTH)
+HEADS = SIZES["num_heads"]
+BIAS_LAYERS = {
+    "absolute": lambda length: AbsolutePositionBias(HEADS, length, rank=5),
+    "key_length": lambda length: AbsolutePositionBias(HEADS, length, rank=5, key_length=length),
+    "relative": lambda length: RelativePositionBias(HEADS, length),
+    "bucketed": lambda length: BucketedRelativePositionBias(HEADS),
+    "untied": lambda length: UntiedPositionBias(HEADS, 5, length, position_dim=15),
+}
+
+
+@pytest.mark.parametrize("name", BIAS_LAYERS)
+def test_a_bias_layer_of_the_users_own(rng, name):
+    bias = BIAS_LAYERS[name](LENGTH)
     model = trained(position_encoding=bias)
-    extended = extend_positions(model, LONGER)
-    assert bias.max_length == LENGTH
+    extended = extend_positions(model, LONGER, "repeat")
+    assert bias.max_length in (LENGTH, None)
     inputs = random_inputs(rng, length=LENGTH)
     np.testing.assert_allclose(
         sequence_output(extended, inputs), sequence_output(model, inputs), atol=1e-5
     )
     assert np.isfinite(sequence_output(extended, random_inputs(rng, length=LONGER))).all()
+
+
+@pytest.mark.parametrize("name", ["absolute", "relative"])
+def test_a_layer_that_is_longer_than_the_model_stays_as_it_is(rng, name):
+    model = trained(position_encoding=BIAS_LAYERS[name](2 * LONGER))
+    extended = extend_positions(model, LONGER)
+    for new, old in zip(extended.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(to_numpy(new), to_numpy(old))
+
+
+def test_what_is_frozen_stays_frozen():
+    model = trained(position_encoding="diet_rel")
+    model.token_embedding.trainable = False
+    model.encoder.segment_biases[1].trainable = False
+    extended = extend_positions(model, LONGER)
+    names = [[w.path for w in each.trainable_weights] for each in (model, extended)]
+    assert len(names[0]) == len(names[1]) == len(model.weights) - 2
+    assert not extended.token_embedding.trainable
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("task", TASKS)
+def test_tasks_read_text_and_are_compiled_as_before(task):
+    model = tiny_task(task)
+    model.compile(keras.optimizers.SGD(0.5), "mse")
+    extended = extend_positions(model, LONGER)
+    assert isinstance(extended.optimizer, keras.optimizers.SGD)
+    assert extended.loss == "mse"
+    extended.preprocessor.sequence_length = LONGER
+    inputs = extended.preprocessor(TEXTS)
+    inputs = inputs[0] if task == "masked_lm" else inputs
+    assert np.isfinite(to_numpy(extended(inputs))).all()
+    assert extended.preprocessor is not model.preprocessor
+    model = tiny_task(task, compile=False)
+    assert not extend_positions(model, LONGER).compiled
 
 
 @keras.saving.register_keras_serializable(package="keras_diet_tests")
@@ -142,6 +193,6 @@ def test_what_cannot_be_extended():
     with pytest.raises(ValueError, match=r"not known how the weight '.*table'"):
         extend_positions(own, LONGER)
     quantized = tiny_backbone()
-    quantized.quantize("int8")
+    quantized.pooled_dense.quantize("int8")
     with pytest.raises(ValueError, match=r"before `quantize` and `enable_lora`"):
         extend_positions(quantized, LONGER)
