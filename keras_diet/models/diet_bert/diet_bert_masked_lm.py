@@ -98,6 +98,11 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
             inputs=inputs, outputs=outputs, compile=compile, name=name, trainable=trainable
         )
 
+    @property
+    def classes(self):
+        """What the labels of a sparse loss are."""
+        return "vocabulary_size", self.backbone.vocabulary_size
+
     def compile(self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs):
         """Configure training, as `keras_hub.models.MaskedLM.compile` but for the loss.
 
