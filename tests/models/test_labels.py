@@ -76,7 +76,7 @@ def test_one_hot_labels_need_another_loss(rng, classifier, dtype):
 
 @pytest.mark.parametrize("y", [[0.0, 0.5], [0.0, float("nan")]], ids=str)
 def test_numbers_that_are_no_integers_are_refused(rng, classifier, y):
-    with pytest.raises(ValueError, match="must be integers. Received: labels of dtype float"):
+    with pytest.raises(ValueError, match=r"must be integers\. Received: labels of dtype float"):
         classifier.evaluate(random_inputs(rng), np.array(y), verbose=0)
 
 

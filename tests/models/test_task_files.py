@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import assert_close, to_numpy
-from tests.models.tasks import CLASSES, TASKS, random_data, tiny_task
+from tests.models.tasks import CLASSES, TASKS, random_data, tiny_preprocessor, tiny_task
 from tests.models.tiny import randomize_weights
 
 pytestmark = pytest.mark.filterwarnings(
@@ -18,7 +18,11 @@ every_task = pytest.mark.parametrize("task", TASKS)
 
 @every_task
 def test_training_goes_on_from_keras_files(rng, tmp_path, task):
-    model = randomize_weights(tiny_task(task))
+    cls, _, head = CLASSES[task]
+    without_dropout = {"dropout": 0.0} if task == "classifier" else {}
+    backbone, preprocessor = tiny_task(task).backbone, tiny_preprocessor(task)
+    model = cls(backbone, preprocessor=preprocessor, **head, **without_dropout)
+    randomize_weights(model)
     loss = {"loss": "mse"} if task == "embedder" else {}
     model.compile(keras.optimizers.AdamW(0.01), **loss)
     model.preprocessor = None
@@ -27,7 +31,7 @@ def test_training_goes_on_from_keras_files(rng, tmp_path, task):
     model.save(tmp_path / "task.keras")
     loaded = keras.saving.load_model(tmp_path / "task.keras")
 
-    assert type(loaded.optimizer) is keras.optimizers.AdamW
+    assert type(loaded.optimizer) is type(model.optimizer)
     assert type(loaded.loss) is type(model.loss)
     assert len(loaded.optimizer.variables) == len(model.optimizer.variables)
     for one, other in zip(loaded.optimizer.variables, model.optimizer.variables, strict=True):

@@ -7,7 +7,7 @@ from keras_diet.models.diet_bert.diet_bert_preprocessor import DietBertPreproces
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietBertMaskedLMPreprocessor(MaskedLMPreprocessor, DietBertPreprocessor):
+class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
     """Tokenize, pack and mask raw text for the masked language modeling task.
 
     The same as `keras_hub.models.BertMaskedLMPreprocessor`, for the DietBert models: `[CLS]`,

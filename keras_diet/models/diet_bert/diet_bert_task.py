@@ -12,6 +12,7 @@ from keras_diet.models.diet_bert.batches import (
     numeric_labels,
 )
 from keras_diet.models.diet_bert.diet_bert_preprocessor import DietBertPreprocessor
+from keras_diet.models.diet_bert.preset_folder import new_preset
 from keras_diet.models.diet_bert.weights_files import complete_file
 
 
@@ -153,12 +154,16 @@ class DietBertTask:
         Args:
             preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
             load_weights: bool. Whether to load the weights. Defaults to `True`.
-            **kwargs: Arguments of the constructor to change.
+            **kwargs: Arguments of the constructor to change, and `dtype`, by default the one that
+                was saved if it is mixed, else Keras's global policy.
 
         Raises:
             ValueError: If the preset holds this task but not the weights of its head, which
                 KerasHub would replace by random ones.
         """
+        mixed_policy = _saved_mixed_policy(preset)
+        if mixed_policy and kwargs.get("dtype") is None and "backbone" not in kwargs:
+            kwargs["dtype"] = mixed_policy
         task = super().from_preset(preset, load_weights=load_weights, **kwargs)
         task._check_preprocessor()
         if load_weights and "num_classes" not in kwargs and _lacks_head(preset, task):
@@ -167,6 +172,16 @@ class DietBertTask:
                 "it again, or give `num_classes` for a new head, or `load_weights=False`."
             )
         return task
+
+    def save_to_preset(self, preset_dir, max_shard_size=10):
+        """Save the task as a preset, as `keras_hub.models.Task.save_to_preset`.
+
+        Args:
+            preset_dir: The folder. A preset in it is replaced.
+            max_shard_size: Largest size of a file of weights in GB. Defaults to `10`.
+        """
+        with new_preset(preset_dir) as folder:
+            super().save_to_preset(folder, max_shard_size=max_shard_size)
 
     def save_task_weights(self, filepath):
         """Save the weights that are not the backbone's, without the state of the optimizer."""
@@ -191,3 +206,12 @@ def _lacks_head(preset, task):
     saved = _keras_hub.load_json(preset, "task.json")["registered_name"]
     is_this_task = saved == keras.saving.get_registered_name(type(task))
     return is_this_task and not _keras_hub.check_file_exists(preset, "task.weights.h5")
+
+
+def _saved_mixed_policy(preset):
+    """The name of a mixed policy, which KerasHub 0.32 takes for a dtype and refuses, or `None`."""
+    if not _keras_hub.check_file_exists(preset, "config.json"):
+        return None
+    policy = _keras_hub.load_json(preset, "config.json").get("config", {}).get("dtype")
+    name = keras.dtype_policies.get(policy).name if policy is not None else ""
+    return name if name.startswith("mixed_") else None

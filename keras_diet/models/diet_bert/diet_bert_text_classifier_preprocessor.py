@@ -7,7 +7,7 @@ from keras_diet.models.diet_bert.diet_bert_preprocessor import DietBertPreproces
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietBertTextClassifierPreprocessor(TextClassifierPreprocessor, DietBertPreprocessor):
+class DietBertTextClassifierPreprocessor(DietBertPreprocessor, TextClassifierPreprocessor):
     """Tokenize and pack raw texts, or pairs of them, for classification.
 
     The same as `keras_hub.models.BertTextClassifierPreprocessor`, for the DietBert models:

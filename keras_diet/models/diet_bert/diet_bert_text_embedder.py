@@ -22,7 +22,10 @@ def _cls(hidden_states, mask):
 
 
 def _max(hidden_states, mask):
-    return ops.max(ops.where(ops.cast(mask, "bool"), hidden_states, -float("inf")), axis=1)
+    mask = ops.cast(mask, "bool")
+    largest = ops.max(ops.where(mask, hidden_states, -float("inf")), axis=1)
+    # Where all is padding there is no largest, and the mean is zero too.
+    return ops.where(ops.any(mask, axis=1), largest, 0.0)
 
 
 POOLING = {"mean": _mean, "cls": _cls, "max": _max}

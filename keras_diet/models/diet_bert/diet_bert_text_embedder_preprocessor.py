@@ -7,7 +7,7 @@ from keras_diet.models.diet_bert.diet_bert_preprocessor import DietBertPreproces
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietBertTextEmbedderPreprocessor(TextEmbedderPreprocessor, DietBertPreprocessor):
+class DietBertTextEmbedderPreprocessor(DietBertPreprocessor, TextEmbedderPreprocessor):
     """Tokenize and pack raw texts, or pairs of them, for embedding.
 
     The same as `keras_hub.models.BertTextEmbedderPreprocessor`, for the DietBert models:
