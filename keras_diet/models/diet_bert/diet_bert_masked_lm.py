@@ -44,8 +44,9 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         Logits of shape `(B, M, vocabulary_size)`.
 
     Raises:
-        ValueError: If the preprocessor's tokenizer knows more tokens than the backbone; in `fit`,
-            `evaluate` and `predict` for an empty batch.
+        ValueError: If the preprocessor's tokenizer knows more tokens, or its sequences are longer,
+            than the backbone's; in `fit`, `evaluate` and `predict` for an empty batch, more texts
+            than segments, and labels that are no integers in `[0, vocabulary_size)`.
         TypeError: For unknown arguments.
 
     Example:

@@ -39,8 +39,8 @@ class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
         `(B, mask_selection_length)`; the original tokens and 0/1 weights of these positions.
 
     Raises:
-        ValueError: For an empty batch, segments that are not equally many, and a `y` or
-            `sample_weight` that is not `None`.
+        ValueError: For an empty batch, segments that are not equally many, texts in lists of lists,
+            and a `y` or `sample_weight` that is not `None`.
 
     Example:
 

@@ -46,8 +46,9 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
 
     Raises:
         ValueError: If `num_classes` is no positive integer; if the preprocessor's tokenizer
-            knows more tokens than the backbone; in `fit` and `evaluate` for an empty batch, and
-            under a sparse loss for labels that are no integers in `[0, num_classes)`.
+            knows more tokens, or its sequences are longer, than the backbone's; in `fit`,
+            `evaluate` and `predict` for an empty batch and for more texts than segments, and under
+            a sparse loss for labels that are no integers in `[0, num_classes)`.
         TypeError: For unknown arguments.
 
     Example:

@@ -31,7 +31,8 @@ class DietBertTextClassifierPreprocessor(DietBertPreprocessor, TextClassifierPre
         `(B, sequence_length)`; with labels a tuple of it, `y` and, if given, `sample_weight`.
 
     Raises:
-        ValueError: For an empty batch, segments that are not equally many, and text as `y`.
+        ValueError: For an empty batch, segments that are not equally many, texts in lists of lists,
+            and text as `y`.
 
     Example:
 

@@ -64,7 +64,8 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
 
     Raises:
         ValueError: For an unknown `pooling_mode`; if the preprocessor's tokenizer knows more
-            tokens than the backbone; for an empty batch.
+            tokens, or its sequences are longer, than the backbone's; for an empty batch and for
+            more texts than segments.
         TypeError: For unknown arguments.
 
     Example:
