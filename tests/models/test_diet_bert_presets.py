@@ -65,6 +65,8 @@ def test_addresses_are_kept(address):
     assert DietBertBackbone.presets[NAME]["kaggle_handle"] == address
     with pytest.raises(ValueError, match="`name` must be new"):
         register_preset(NAME, "hf://user/another")
+    register_preset(NAME, "hf://user/another", overwrite=True)
+    assert DietBertBackbone.presets[NAME]["kaggle_handle"] == "hf://user/another"
 
 
 @pytest.mark.parametrize("name", ["", "hf://user/model", "./folder", None])
@@ -75,7 +77,7 @@ def test_names_that_could_be_addresses_are_refused(saved, name):
 
 def test_names_of_kerashub_are_refused(saved):
     with pytest.raises(ValueError, match="`name` must be new"):
-        register_preset("bert_base_en", saved[1])
+        register_preset("bert_base_en", saved[1], overwrite=True)
 
 
 @pytest.mark.parametrize("address", ["missing", ".", "ftp://somewhere"])

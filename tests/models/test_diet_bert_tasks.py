@@ -333,6 +333,39 @@ def test_vocabularies_that_do_not_fit_are_refused(task):
         model.predict(A, verbose=0)
 
 
+@every_task
+def test_more_texts_than_segments_are_refused(task):
+    model = compiled_task(task)
+    words = r"Received: 3 texts, backbone.num_segments=2"
+    with pytest.raises(ValueError, match=words):
+        model.predict((A, B, A), verbose=0)
+    with pytest.raises(ValueError, match=words):
+        model.fit((A, B, A), LABELS[task], verbose=0)
+    for arguments in ({"num_segments": 3}, {"segment_encoding": "none"}):
+        tiny_task(task, **arguments).predict((A, B, A), verbose=0)
+
+
+@every_task
+@pytest.mark.parametrize("x", [[A, B], list(zip(A, B, strict=True)), np.array([A, B])], ids=len)
+def test_pairs_in_lists_are_refused(task, x):
+    for call in (compiled_task(task).predict, compiled_task(task).evaluate):
+        with pytest.raises(ValueError, match=r"pass a tuple \(a, b\)"):
+            call(x, verbose=0)
+
+
+@every_task
+def test_preprocessors_of_longer_sequences_are_refused(task):
+    cls, _, head = CLASSES[task]
+    longer = tiny_preprocessor(task, sequence_length=14)
+    words = r"preprocessor.sequence_length=14, backbone.max_sequence_length=13"
+    with pytest.raises(ValueError, match=words):
+        cls(backbone=tiny_backbone(num_layers=1), preprocessor=longer, **head)
+    model = tiny_task(task)
+    model.preprocessor.sequence_length = 14
+    with pytest.raises(ValueError, match=words):
+        model.predict(A, verbose=0)
+
+
 # === Damaged presets ===
 
 
@@ -405,7 +438,7 @@ def test_presets_with_another_vocabulary_are_refused(copied, base):
     folder = copied("classifier")
     with open(folder / "assets/tokenizer/vocabulary.txt", "a") as file:
         file.write("extra\n")
-    with pytest.raises(ValueError, match="32 complete lines, but 31 tokens were saved"):
+    with pytest.raises(ValueError, match="32 lines, but 31 tokens were saved"):
         base.from_preset(str(folder))
     # A preset of an earlier version does not say how many tokens it has.
     config = json.loads((folder / "task.json").read_text())

@@ -200,10 +200,8 @@ def test_bad_labels_in_tf_data_are_refused(rng, label, dtype):
     tf = pytest.importorskip("tensorflow")
     labels = np.array([0, label, 1, 1]).astype(dtype)
     dataset = tf.data.Dataset.from_tensor_slices((random_inputs(rng, batch_size=4), labels))
-    refusal = ValueError if dtype == "float32" else tf.errors.InvalidArgumentError
-    with pytest.raises(
-        refusal, match=r"must be integers|must lie in \[0, num_classes\) = \[0, 7\)"
-    ):
+    words = "must be integers" if dtype == "float32" else r"in \[0, num_classes\) = \[0, 7\)"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=words):
         tiny_classifier().evaluate(dataset.batch(2), verbose=0)
 
 

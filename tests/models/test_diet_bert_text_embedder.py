@@ -114,6 +114,15 @@ def test_configuration():
     assert embedder.trainable_weights == []
 
 
+@pytest.mark.parametrize("pooling_mode", ["mean", "max"])
+def test_nothing_but_padding_is_zero(rng, pooling_mode):
+    inputs = random_inputs(rng)
+    inputs["padding_mask"][0] = 0
+    embeddings = to_numpy(tiny_embedder(pooling_mode=pooling_mode)(inputs))
+    np.testing.assert_array_equal(embeddings[0], 0)
+    assert_close(np.linalg.norm(embeddings[1]), 1.0)
+
+
 def test_unknown_pooling_is_refused():
     with pytest.raises(ValueError, match="`pooling_mode` must be one of 'mean', 'cls', 'max'"):
         tiny_embedder(pooling_mode="sum")

@@ -94,6 +94,19 @@ def test_vocabularies_from_files(tmp_path):
     assert ids(from_file, TEXTS) == ids(from_list, TEXTS)
 
 
+def test_saved_vocabularies_need_no_last_line_break(tmp_path):
+    tokenizer = DietBertTokenizer(VOCABULARY)
+    tokenizer.save_to_preset(str(tmp_path))
+    file = tmp_path / "assets/tokenizer/vocabulary.txt"
+    file.write_text("\n".join(VOCABULARY))
+    copy = DietBertTokenizer.from_config(tokenizer.get_config())
+    copy.load_preset_assets(str(tmp_path))
+    assert copy.get_vocabulary() == VOCABULARY
+    file.write_text("\n".join(VOCABULARY[:-1]) + "\n")
+    with pytest.raises(ValueError, match="it has 30 lines, but 31 tokens were saved"):
+        copy.load_preset_assets(str(tmp_path))
+
+
 NOT_DEFAULT = {
     "lowercase": True,
     "strip_accents": True,

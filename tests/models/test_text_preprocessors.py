@@ -127,6 +127,29 @@ def test_pairs_in_datasets(cls):
         np.testing.assert_array_equal(value, expected[name])
 
 
+@every_class
+def test_elements_of_datasets_are_unpacked(cls):
+    """In the forms of the documentation: `((a, b),)`, and `((a, b), y)`."""
+    preprocessor = ours(cls)
+    expected = inputs(preprocessor((A, B)))
+    assert_same(inputs(preprocessor(((A, B),))), expected)
+    assert_same(inputs(preprocessor((A,))), inputs(preprocessor(A)))
+
+    grain = pytest.importorskip("grain")
+    elements = [((a, b),) for a, b in zip(A, B, strict=True)]
+    batches = grain.MapDataset.source(elements)
+    for name, value in expected.items():
+        mapped = [inputs(x)[name] for x in batches.map(preprocessor)]
+        np.testing.assert_array_equal(mapped, value)
+    if cls in OF_LABELLED_TEXTS:
+        elements = [((a, b), y) for a, b, y in zip(A, B, [2, 0, 1], strict=True)]
+        mapped = list(grain.MapDataset.source(elements).map(preprocessor))
+        assert [int(y) for _, y in mapped] == [2, 0, 1]
+        np.testing.assert_array_equal(
+            [inputs(x)["token_ids"] for x in mapped], expected["token_ids"]
+        )
+
+
 def test_a_dataset_that_holds_texts_as_labels_is_refused():
     tf = pytest.importorskip("tensorflow")
     dataset = tf.data.Dataset.from_tensor_slices((A, B)).batch(3)
@@ -138,10 +161,35 @@ def test_a_dataset_that_holds_texts_as_labels_is_refused():
 
 
 @every_class
-@pytest.mark.parametrize("x", [[], ([], []), np.array([], dtype=str)], ids=str)
+@pytest.mark.parametrize("x", [[], ([], []), (A, []), np.array([], dtype=str)], ids=str)
 def test_empty_batches_are_refused(cls, x):
-    with pytest.raises(ValueError, match="at least one example"):
-        ours(cls)(x=x)
+    for call in (ours(cls), lambda x: ours(cls)(x=x)):
+        with pytest.raises(ValueError, match="at least one example"):
+            call(x)
+
+
+NESTED = {
+    "two lists": [A, B],
+    "pairs": list(zip(A, B, strict=True)),
+    "array": np.array([A, B]).T,
+    "objects": np.array([A, B], dtype=object),
+    "in a tuple": ([A, B], A[:2]),
+}
+
+
+@every_class
+@pytest.mark.parametrize("x", NESTED)
+def test_texts_in_lists_of_lists_are_refused(cls, x):
+    with pytest.raises(ValueError, match=r"pass a tuple \(a, b\)"):
+        ours(cls)(NESTED[x])
+
+
+def test_lists_of_words_are_texts_where_the_tokenizer_does_not_split():
+    preprocessor = DietBertTextClassifierPreprocessor(
+        DietBertTokenizer(VOCABULARY, split=False), sequence_length=7
+    )
+    x = preprocessor([["the", "fox"], ["a", "cat"]])
+    assert to_numpy(x["padding_mask"]).sum() == 8
 
 
 @every_class

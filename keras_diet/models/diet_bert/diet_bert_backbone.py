@@ -14,6 +14,7 @@ from keras_diet.layers.position_encoding import (
 )
 from keras_diet.layers.position_encodings import find_position_encoding
 from keras_diet.models.diet_bert.from_bert.convert import convert_bert
+from keras_diet.models.diet_bert.preset_folder import new_preset
 from keras_diet.models.diet_bert.preset_metadata import write_library_metadata
 from keras_diet.models.diet_bert.weights_files import complete_file
 
@@ -220,6 +221,9 @@ class DietBertBackbone(Backbone):
             name=name,
             trainable=trainable,
         )
+        if trainable is False:
+            # On PyTorch the layers are known from here on only.
+            self.trainable = False
 
         # === Config ===
         self.vocabulary_size = vocabulary_size
@@ -248,11 +252,12 @@ class DietBertBackbone(Backbone):
         """Save the backbone as a preset, as `keras_hub.models.Backbone.save_to_preset`.
 
         Args:
-            preset_dir: The folder.
+            preset_dir: The folder. A preset in it is replaced.
             max_shard_size: Largest size of a file of weights in GB. Defaults to `10`.
         """
-        super().save_to_preset(preset_dir, max_shard_size=max_shard_size)
-        write_library_metadata(preset_dir, type(self))
+        with new_preset(preset_dir) as folder:
+            super().save_to_preset(folder, max_shard_size=max_shard_size)
+            write_library_metadata(folder, type(self))
 
     def get_config(self):
         """Return the constructor's arguments."""

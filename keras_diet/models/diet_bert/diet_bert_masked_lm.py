@@ -44,8 +44,9 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         Logits of shape `(B, M, vocabulary_size)`.
 
     Raises:
-        ValueError: If the preprocessor's tokenizer knows more tokens than the backbone; in `fit`,
-            `evaluate` and `predict` for an empty batch.
+        ValueError: If the preprocessor's tokenizer knows more tokens, or its sequences are longer,
+            than the backbone's; in `fit`, `evaluate` and `predict` for an empty batch, more texts
+            than segments, and labels that are no integers in `[0, vocabulary_size)`.
         TypeError: For unknown arguments.
 
     Example:
@@ -97,6 +98,11 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         super().__init__(
             inputs=inputs, outputs=outputs, compile=compile, name=name, trainable=trainable
         )
+
+    @property
+    def classes(self):
+        """What the labels of a sparse loss are."""
+        return "vocabulary_size", self.backbone.vocabulary_size
 
     def compile(self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs):
         """Configure training, as `keras_hub.models.MaskedLM.compile` but for the loss.

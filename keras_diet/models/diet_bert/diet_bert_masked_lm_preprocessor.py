@@ -7,7 +7,7 @@ from keras_diet.models.diet_bert.diet_bert_preprocessor import DietBertPreproces
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietBertMaskedLMPreprocessor(MaskedLMPreprocessor, DietBertPreprocessor):
+class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
     """Tokenize, pack and mask raw text for the masked language modeling task.
 
     The same as `keras_hub.models.BertMaskedLMPreprocessor`, for the DietBert models: `[CLS]`,
@@ -39,8 +39,8 @@ class DietBertMaskedLMPreprocessor(MaskedLMPreprocessor, DietBertPreprocessor):
         `(B, mask_selection_length)`; the original tokens and 0/1 weights of these positions.
 
     Raises:
-        ValueError: For an empty batch, segments that are not equally many, and a `y` or
-            `sample_weight` that is not `None`.
+        ValueError: For an empty batch, segments that are not equally many, texts in lists of lists,
+            and a `y` or `sample_weight` that is not `None`.
 
     Example:
 

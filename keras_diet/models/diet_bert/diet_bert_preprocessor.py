@@ -8,7 +8,8 @@ from keras_hub.models import Preprocessor
 from keras_diet.models.diet_bert.batches import (
     check_batch,
     check_labels_are_no_text,
-    holds_text,
+    check_texts_are_flat,
+    is_pair,
 )
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
@@ -27,12 +28,19 @@ class DietBertPreprocessor(Preprocessor):
 
     def __call__(self, x, y=None, sample_weight=None):
         is_all = y is None and sample_weight is None
-        if is_all and isinstance(x, tuple) and not all(map(holds_text, x)):
+        if is_all and isinstance(x, tuple) and not is_pair(x):
             # An element of a dataset: examples, labels and perhaps weights.
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(x)
-        check_batch(x)
+        self.check_texts(x)
         check_labels_are_no_text(y)
         return super().__call__(x, y=y, sample_weight=sample_weight)
+
+    def check_texts(self, x):
+        """Raise a `ValueError` if `x` cannot be a batch of texts, or of tuples of them."""
+        check_batch(x)
+        if self.tokenizer.split:
+            # Otherwise lists of lists hold the words of texts.
+            check_texts_are_flat(x)
 
     @classmethod
     def _add_missing_kwargs(cls, loader, kwargs):

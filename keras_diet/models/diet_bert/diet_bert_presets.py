@@ -13,7 +13,7 @@ _keras_hub.register_presets(backbone_presets, DietBertBackbone)
 REMOTE = ("hf://", "kaggle://", "modelscope://", "gs://")
 
 
-def register_preset(name, address, description=""):
+def register_preset(name, address, description="", overwrite=False):
     """Give a preset a name, which every `from_preset` then takes for its address.
 
     The name works with our classes and with KerasHub's base classes, for the rest of the
@@ -24,6 +24,8 @@ def register_preset(name, address, description=""):
         address: A folder, as a `str` or a path, or an address that starts with `"hf://"`,
             `"kaggle://"`, `"modelscope://"` or `"gs://"`.
         description: str. What the preset is, for `presets`. Defaults to `""`.
+        overwrite: bool. Whether a name that was registered before may get another address; names
+            of KerasHub may not. Defaults to `False`.
 
     Raises:
         ValueError: If the name is taken or could be an address, or if the folder holds no
@@ -52,9 +54,11 @@ def register_preset(name, address, description=""):
                 f"one of {', '.join(REMOTE)}. Received: address={address!r}"
             )
     taken = _keras_hub.BUILTIN_PRESETS.get(name)
-    if taken is not None and taken["kaggle_handle"] != address:
+    is_ours = name in DietBertBackbone.presets
+    if taken is not None and taken["kaggle_handle"] != address and not (overwrite and is_ours):
         raise ValueError(
-            f"`name` must be new. Received: name={name!r}, which is {taken['kaggle_handle']}"
+            f"`name` must be new, or registered before and `overwrite=True`. Received: "
+            f"name={name!r}, which is {taken['kaggle_handle']}, overwrite={overwrite}"
         )
     preset = {"metadata": {"description": description}, "kaggle_handle": address}
     _keras_hub.register_presets({name: preset}, DietBertBackbone)

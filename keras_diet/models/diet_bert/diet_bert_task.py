@@ -4,24 +4,51 @@ import keras
 
 from keras_diet import _keras_hub
 from keras_diet._keras import flatten_layers
-from keras_diet.models.diet_bert.batches import check_batch, check_labels_are_no_text
+from keras_diet.models.diet_bert.batches import (
+    check_batch,
+    check_labels_are_no_text,
+    check_sparse_labels,
+    is_pair,
+    numeric_labels,
+)
+from keras_diet.models.diet_bert.diet_bert_preprocessor import DietBertPreprocessor
+from keras_diet.models.diet_bert.preset_folder import new_preset
 from keras_diet.models.diet_bert.weights_files import complete_file
 
 
 class DietBertTask:
     """What goes before KerasHub's class of a task: `class X(DietBertTask, TextClassifier)`.
 
-    - Empty batches, pairs that are not equally many and labels that cannot be are refused: arrays
-      as a whole when `fit`, `evaluate` or `predict` begin, datasets batch by batch where they are
-      preprocessed, on the host. Nothing is checked on the device.
-    - A tokenizer that knows more tokens than the backbone is refused.
+    - Empty batches, pairs that are not equally many, more texts than segments and labels that
+      cannot be are refused: arrays as a whole when `fit`, `evaluate` or `predict` begin, datasets
+      batch by batch where they are preprocessed, on the host. Nothing is checked on the device.
+    - A preprocessor that knows more tokens or makes longer sequences than the backbone is refused.
     - The optimizer is not part of a preset. KerasHub writes its state to `task.weights.h5`, which
       is then several times as large as the model.
     """
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self._check_vocabulary()
+        self._check_preprocessor()
+
+    @property
+    def classes(self):
+        """What the labels of a sparse loss are: the name and the number of classes, or `None`."""
+        return None
+
+    def get_config(self):
+        """Return the constructor's arguments."""
+        config = super().get_config()
+        if not self.trainable:
+            # `True` would train what is frozen in the backbone.
+            config["trainable"] = False
+        return config
+
+    def compile_from_config(self, config):
+        """Compile the model as a `.keras` file says, so that the optimizer's state can be read."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None and self.built:
+            self.optimizer.build(self.trainable_variables)
 
     def fit(
         self,
@@ -33,14 +60,15 @@ class DietBertTask:
         **kwargs,
     ):
         """Train the model, as `keras.Model.fit`, on raw texts where there is a preprocessor."""
-        self._check_data(x, y)
-        if isinstance(validation_data, tuple):
-            self._check_data(*keras.utils.unpack_x_y_sample_weight(validation_data)[:2])
+        y = self._check_data(x, y)
+        if isinstance(validation_data, (tuple, list)):
+            x_val, y_val, weights = keras.utils.unpack_x_y_sample_weight(validation_data)
+            validation_data = (x_val, self._check_data(x_val, y_val), weights)
         return super().fit(x, y, batch_size, sample_weight, validation_data, **kwargs)
 
     def evaluate(self, x=None, y=None, batch_size=None, sample_weight=None, **kwargs):
         """Evaluate the model, as `keras.Model.evaluate`, on raw texts too."""
-        self._check_data(x, y)
+        y = self._check_data(x, y)
         return super().evaluate(x, y, batch_size, sample_weight, **kwargs)
 
     def predict(self, x=None, batch_size=None, **kwargs):
@@ -51,20 +79,62 @@ class DietBertTask:
     def preprocess_samples(self, x, y=None, sample_weight=None):
         """Preprocess one batch, or return it as it is without a preprocessor."""
         # A preset's vocabulary is read after the model is built.
-        self._check_vocabulary()
-        self._check_data(x, y)
+        self._check_preprocessor()
+        y = self._check_data(x, y)
         return super().preprocess_samples(x, y, sample_weight)
 
     def check_labels(self, y):
-        """Raise a `ValueError` if `y` cannot be the labels of this task."""
-        check_labels_are_no_text(y)
+        """Raise a `ValueError` if `y` cannot be the labels of the loss."""
+        is_sparse, ignore_class = self._sparse_loss()
+        if is_sparse and self.classes is not None:
+            check_sparse_labels(y, *self.classes, ignore_class)
+
+    def _sparse_loss(self):
+        """Whether the only loss takes classes as integers, and the class that it ignores."""
+        losses = keras.tree.flatten(self.loss) if self.compiled else []
+        loss = losses[0] if len(losses) == 1 else None
+        if isinstance(loss, str):
+            loss = keras.losses.get(loss)
+        if isinstance(loss, keras.losses.SparseCategoricalCrossentropy):
+            return True, loss.ignore_class
+        return loss is keras.losses.sparse_categorical_crossentropy, None
 
     def _check_data(self, x, y=None):
-        check_batch(x)
-        if y is not None:
-            self.check_labels(y)
+        """Refuse what cannot be; return the labels as numbers."""
+        if isinstance(self.preprocessor, DietBertPreprocessor):
+            self.preprocessor.check_texts(x)
+            self._check_number_of_texts(x)
+        else:
+            check_batch(x)
+        return self._checked_labels(y)
 
-    def _check_vocabulary(self):
+    def _checked_labels(self, y):
+        if y is None:
+            return None
+        if isinstance(y, dict):
+            return {name: self._checked_labels(labels) for name, labels in y.items()}
+        check_labels_are_no_text(y)
+        y = numeric_labels(y)
+        self.check_labels(y)
+        return y
+
+    def _check_number_of_texts(self, x):
+        num_segments = self.backbone.num_segments
+        uses_segments = self.backbone.segment_encoding != "none"
+        if uses_segments and is_pair(x) and len(x) > num_segments:
+            raise ValueError(
+                "`x` must be a tuple of at most `backbone.num_segments` texts. "
+                f"Received: {len(x)} texts, backbone.num_segments={num_segments}"
+            )
+
+    def _check_preprocessor(self):
+        length = getattr(self.preprocessor, "sequence_length", None) or 0
+        if length > self.backbone.max_sequence_length:
+            raise ValueError(
+                "The preprocessor must not make longer sequences than the backbone takes. "
+                f"Received: preprocessor.sequence_length={length}, "
+                f"backbone.max_sequence_length={self.backbone.max_sequence_length}"
+            )
         tokenizer = getattr(self.preprocessor, "tokenizer", None)
         if getattr(tokenizer, "vocabulary", None) is None:
             return
@@ -84,20 +154,34 @@ class DietBertTask:
         Args:
             preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
             load_weights: bool. Whether to load the weights. Defaults to `True`.
-            **kwargs: Arguments of the constructor to change.
+            **kwargs: Arguments of the constructor to change, and `dtype`, by default the one that
+                was saved if it is mixed, else Keras's global policy.
 
         Raises:
             ValueError: If the preset holds this task but not the weights of its head, which
                 KerasHub would replace by random ones.
         """
+        mixed_policy = _saved_mixed_policy(preset)
+        if mixed_policy and kwargs.get("dtype") is None and "backbone" not in kwargs:
+            kwargs["dtype"] = mixed_policy
         task = super().from_preset(preset, load_weights=load_weights, **kwargs)
-        task._check_vocabulary()
+        task._check_preprocessor()
         if load_weights and "num_classes" not in kwargs and _lacks_head(preset, task):
             raise ValueError(
                 f"Preset {preset} has no task.weights.h5, the weights of the head. Copy or save "
                 "it again, or give `num_classes` for a new head, or `load_weights=False`."
             )
         return task
+
+    def save_to_preset(self, preset_dir, max_shard_size=10):
+        """Save the task as a preset, as `keras_hub.models.Task.save_to_preset`.
+
+        Args:
+            preset_dir: The folder. A preset in it is replaced.
+            max_shard_size: Largest size of a file of weights in GB. Defaults to `10`.
+        """
+        with new_preset(preset_dir) as folder:
+            super().save_to_preset(folder, max_shard_size=max_shard_size)
 
     def save_task_weights(self, filepath):
         """Save the weights that are not the backbone's, without the state of the optimizer."""
@@ -122,3 +206,12 @@ def _lacks_head(preset, task):
     saved = _keras_hub.load_json(preset, "task.json")["registered_name"]
     is_this_task = saved == keras.saving.get_registered_name(type(task))
     return is_this_task and not _keras_hub.check_file_exists(preset, "task.weights.h5")
+
+
+def _saved_mixed_policy(preset):
+    """The name of a mixed policy, which KerasHub 0.32 takes for a dtype and refuses, or `None`."""
+    if not _keras_hub.check_file_exists(preset, "config.json"):
+        return None
+    policy = _keras_hub.load_json(preset, "config.json").get("config", {}).get("dtype")
+    name = keras.dtype_policies.get(policy).name if policy is not None else ""
+    return name if name.startswith("mixed_") else None

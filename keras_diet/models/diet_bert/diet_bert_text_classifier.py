@@ -5,7 +5,7 @@ from keras_hub.models import TextClassifier
 
 from keras_diet import validation
 from keras_diet.layers.initializers import bert_initializer
-from keras_diet.models.diet_bert.batches import check_sparse_labels
+from keras_diet.models.diet_bert.batches import check_labels_are_not_one_hot
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
 from keras_diet.models.diet_bert.diet_bert_text_classifier_preprocessor import (
@@ -46,8 +46,9 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
 
     Raises:
         ValueError: If `num_classes` is no positive integer; if the preprocessor's tokenizer
-            knows more tokens than the backbone; in `fit` and `evaluate` for an empty batch, and
-            under a sparse loss for labels that are no integers in `[0, num_classes)`.
+            knows more tokens, or its sequences are longer, than the backbone's; in `fit`,
+            `evaluate` and `predict` for an empty batch and for more texts than segments, and under
+            a sparse loss for labels that are no integers in `[0, num_classes)`.
         TypeError: For unknown arguments.
 
     Example:
@@ -125,26 +126,28 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
             loss: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`: the
                 cross-entropy of integer labels or, with one class, the mean squared error.
             metrics: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`: the
-                accuracy or, with one class, the root of the mean squared error.
+                accuracy or, with one class, the root of the mean squared error if that is the
+                loss, and none under another loss.
             **kwargs: Keyword arguments of `keras.Model.compile`.
         """
         if self.num_classes == 1:
             if isinstance(loss, str) and loss == "auto":
                 loss = keras.losses.MeanSquaredError()
             if isinstance(metrics, str) and metrics == "auto":
-                metrics = [keras.metrics.RootMeanSquaredError()]
+                metrics = [keras.metrics.RootMeanSquaredError()] if _is_squared_error(loss) else []
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+
+    @property
+    def classes(self):
+        """What the labels of a sparse loss are."""
+        return "num_classes", self.num_classes
 
     def check_labels(self, y):
         """Raise a `ValueError` if `y` cannot be the labels of the loss."""
+        is_sparse, _ = self._sparse_loss()
+        if is_sparse:
+            check_labels_are_not_one_hot(y)
         super().check_labels(y)
-        loss = self.loss if self.compiled else None
-        if isinstance(loss, str):
-            loss = keras.losses.get(loss)
-        if isinstance(loss, keras.losses.SparseCategoricalCrossentropy):
-            check_sparse_labels(y, self.num_classes, loss.ignore_class)
-        elif loss is keras.losses.sparse_categorical_crossentropy:
-            check_sparse_labels(y, self.num_classes)
 
     def get_config(self):
         """Return the constructor's arguments."""
@@ -157,3 +160,10 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
             }
         )
         return config
+
+
+def _is_squared_error(loss):
+    if isinstance(loss, str):
+        loss = keras.losses.get(loss)
+    is_instance = isinstance(loss, keras.losses.MeanSquaredError)
+    return is_instance or loss is keras.losses.mean_squared_error

@@ -7,7 +7,7 @@ from keras_diet.models.diet_bert.diet_bert_preprocessor import DietBertPreproces
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietBertTextClassifierPreprocessor(TextClassifierPreprocessor, DietBertPreprocessor):
+class DietBertTextClassifierPreprocessor(DietBertPreprocessor, TextClassifierPreprocessor):
     """Tokenize and pack raw texts, or pairs of them, for classification.
 
     The same as `keras_hub.models.BertTextClassifierPreprocessor`, for the DietBert models:
@@ -31,7 +31,8 @@ class DietBertTextClassifierPreprocessor(TextClassifierPreprocessor, DietBertPre
         `(B, sequence_length)`; with labels a tuple of it, `y` and, if given, `sample_weight`.
 
     Raises:
-        ValueError: For an empty batch, segments that are not equally many, and text as `y`.
+        ValueError: For an empty batch, segments that are not equally many, texts in lists of lists,
+            and text as `y`.
 
     Example:
 

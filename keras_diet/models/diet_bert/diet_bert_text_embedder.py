@@ -22,7 +22,10 @@ def _cls(hidden_states, mask):
 
 
 def _max(hidden_states, mask):
-    return ops.max(ops.where(ops.cast(mask, "bool"), hidden_states, -float("inf")), axis=1)
+    mask = ops.cast(mask, "bool")
+    largest = ops.max(ops.where(mask, hidden_states, -float("inf")), axis=1)
+    # Where all is padding there is no largest, and the mean is zero too.
+    return ops.where(ops.any(mask, axis=1), largest, 0.0)
 
 
 POOLING = {"mean": _mean, "cls": _cls, "max": _max}
@@ -61,7 +64,8 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
 
     Raises:
         ValueError: For an unknown `pooling_mode`; if the preprocessor's tokenizer knows more
-            tokens than the backbone; for an empty batch.
+            tokens, or its sequences are longer, than the backbone's; for an empty batch and for
+            more texts than segments.
         TypeError: For unknown arguments.
 
     Example:

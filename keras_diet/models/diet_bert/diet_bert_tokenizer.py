@@ -81,12 +81,12 @@ class DietBertTokenizer(WordPieceTokenizer):
     def load_assets(self, dir_path):
         """Read the vocabulary that `save_assets` wrote; refuse it if lines are missing."""
         file = Path(dir_path) / "vocabulary.txt"
-        # A token that was cut off has no line break.
-        size = file.read_text(encoding="utf-8").count("\n")
+        with open(file, encoding="utf-8") as lines:
+            size = sum(1 for _ in lines)
         if self._saved_size not in (None, size):
             raise ValueError(
                 f"`{file}` is not the vocabulary that was saved, or is truncated: it has {size} "
-                f"complete lines, but {self._saved_size} tokens were saved."
+                f"lines, but {self._saved_size} tokens were saved."
             )
         super().load_assets(dir_path)
 

@@ -8,7 +8,7 @@ def complete_file(filepath):
     """Raise a `ValueError` that names the file if what is read here turns out to be damaged."""
     try:
         yield
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         raise
     except OSError as error:
         raise ValueError(
