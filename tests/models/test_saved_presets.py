@@ -91,7 +91,9 @@ def test_mixed_policies_are_loaded_as_saved(rng, tmp_path, task, policy):
     loaded = cls.from_preset(str(tmp_path))
     assert loaded.dtype_policy.name == loaded.backbone.dtype_policy.name == policy
     inputs = random_data(task, rng)[0]
-    assert_close(loaded(inputs), model(inputs), 1e-2)
+    # On TensorFlow KerasHub's head of a masked LM runs under mixed policies only compiled.
+    model.preprocessor = loaded.preprocessor = None
+    assert_close(loaded.predict(inputs, verbose=0), model.predict(inputs, verbose=0), 1e-2)
     assert cls.from_preset(str(tmp_path), dtype="float32").dtype_policy.name == "float32"
     base = next(base for base in cls.__mro__ if base.__module__.startswith("keras_hub."))
     assert base.from_preset(str(tmp_path), dtype=policy).dtype_policy.name == policy
