@@ -336,8 +336,6 @@ def save_preset(masked_lm, tokenizer, arguments, path):
         sequence_length=arguments.sequence_length,
         mask_selection_length=math.ceil(0.15 * arguments.sequence_length),
     )
-    # Compiling again leaves the optimizer's state, thrice the weights, out of the preset.
-    masked_lm.compile()
     masked_lm.save_to_preset(str(path))
 
 
