@@ -5,16 +5,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
+
 ROOT = Path(__file__).parents[2]
 
 
-def start_worker(backend, *arguments, **environment):
-    """Start `python -m tests.distribution.<backend>_worker ...`, on that backend."""
-    command = [sys.executable, "-m", f"tests.distribution.{backend}_worker", *map(str, arguments)]
-    environment = {"KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT), **environment}
+def start_worker(module, *arguments, **environment):
+    """Start `python -m tests.distribution.<module> ...` on the backend that the tests run on."""
+    command = [sys.executable, "-m", f"tests.distribution.{module}", *map(str, arguments)]
+    environment = {
+        "KERAS_BACKEND": keras.config.backend(),
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        **environment,
+    }
     return subprocess.Popen(
         command,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -22,7 +29,7 @@ def start_worker(backend, *arguments, **environment):
 
 
 def finish(*processes):
-    """Wait for all workers; fail with what the first that failed has printed."""
+    """Wait for all workers and return what they print; fail with the words of one that failed."""
     try:
         outputs = [process.communicate(timeout=300)[0] for process in processes]
     finally:
@@ -30,3 +37,4 @@ def finish(*processes):
             process.kill()
     for process, output in zip(processes, outputs, strict=True):
         assert process.returncode == 0, output[-3000:]
+    return "".join(outputs)

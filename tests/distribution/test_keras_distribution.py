@@ -21,7 +21,7 @@ DEVICES = "--xla_force_host_platform_device_count=8"
 @pytest.fixture(scope="module", params=ENCODINGS)
 def results(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("distribution") / "results.json"
-    finish(start_worker("jax", request.param, path, XLA_FLAGS=DEVICES, JAX_PLATFORMS="cpu"))
+    finish(start_worker("jax_worker", request.param, path, XLA_FLAGS=DEVICES, JAX_PLATFORMS="cpu"))
     return json.loads(path.read_text())
 
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 def results(request, tmp_path_factory):
     """Losses and weights of both processes, and of Keras's `fit` in this one."""
     folder = tmp_path_factory.mktemp("distribution")
-    finish(*(start_worker("torch", request.param, folder, rank, 2) for rank in range(2)))
+    finish(*(start_worker("torch_worker", request.param, folder, rank, 2) for rank in range(2)))
     masked_lm = make_masked_lm(request.param)
     one = {"losses": fit(masked_lm, make_batches(UNEQUAL))}
     one.update({weight.path: to_numpy(weight) for weight in masked_lm.weights})
@@ -40,10 +40,16 @@ def test_losses_are_those_of_one_process(results):
 def test_weights_are_those_of_one_process(results):
     """The second process began with others, and did not train on what the first did."""
     one, first, second = results
-    assert list(one) == list(first) == list(second)
+    assert {*one, "seeds"} == set(first) == set(second)
     for name in one:
         np.testing.assert_array_equal(first[name], second[name])
         assert_close(first[name], one[name], 1e-4)
+
+
+def test_processes_drop_differently(results):
+    _, first, second = results
+    assert first["seeds"].tolist() == [3, 0]
+    assert second["seeds"].tolist() == [4, 0]
 
 
 def test_example_runs_with_torchrun():

@@ -9,6 +9,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import keras
 import numpy as np
 import torch
 
@@ -24,6 +25,13 @@ def load_example():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def dropout_seeds(example):
+    """Seed of dropout in this process, after all processes have the weights of the first."""
+    layer = keras.layers.Dropout(0.5, seed=3)
+    example.wrap(keras.Sequential([keras.Input((2,)), keras.layers.Dense(1), layer]))
+    return to_numpy(layer.seed_generator.state)
 
 
 def main(position_encoding, folder, rank, count):
@@ -42,7 +50,7 @@ def main(position_encoding, folder, rank, count):
         example.train_step(parallel_model, optimizer, batch) for batch in make_batches(UNEQUAL)
     ]
     weights = {weight.path: to_numpy(weight) for weight in masked_lm.weights}
-    np.savez(folder / f"{rank}.npz", losses=losses, **weights)
+    np.savez(folder / f"{rank}.npz", losses=losses, seeds=dropout_seeds(example), **weights)
     torch.distributed.destroy_process_group()
 
 
