@@ -351,6 +351,16 @@ def steps_done(masked_lm):
     return int(keras.ops.convert_to_numpy(masked_lm.optimizer.iterations.value))
 
 
+def prepare_for_strategy(dataset):
+    """Return the batches with static shapes, and without booleans: Keras sums over devices."""
+
+    def with_integer_mask(batch):
+        inputs, *targets = batch
+        return {**inputs, "padding_mask": inputs["padding_mask"].astype("int32")}, *targets
+
+    return pretraining.as_tf_dataset(dataset.map(with_integer_mask))
+
+
 def train(masked_lm, tokenizer, sequences, validation_sequences, arguments, folder):
     """Train for the steps that are left, and return the last validation loss."""
     data = {
@@ -360,8 +370,13 @@ def train(masked_lm, tokenizer, sequences, validation_sequences, arguments, fold
     }
     dataset = pretraining.masked_lm_dataset(sequences, tokenizer, repeat=True, **data)
     held_out = pretraining.masked_lm_dataset(
-        validation_sequences, tokenizer, shuffle=False, drop_remainder=False, **data
+        validation_sequences,
+        tokenizer,
+        shuffle=False,
+        drop_remainder=arguments.strategy != "none",
+        **data,
     )[: arguments.validation_batches]
+    prepare = (lambda dataset: dataset) if arguments.strategy == "none" else prepare_for_strategy
 
     checkpoint, history = folder / "checkpoint.weights.h5", folder / "history.csv"
     if checkpoint.exists():
@@ -372,12 +387,12 @@ def train(masked_lm, tokenizer, sequences, validation_sequences, arguments, fold
     interval = arguments.validation_interval
     if done < arguments.steps:
         masked_lm.fit(
-            dataset[done : arguments.steps],
+            prepare(dataset[done : arguments.steps]),
             initial_epoch=done // interval,
             epochs=arguments.steps // interval,
             steps_per_epoch=interval,
             shuffle=False,
-            validation_data=held_out,
+            validation_data=prepare(held_out),
             callbacks=[keras.callbacks.CSVLogger(history, append=done > 0), Checkpoint(checkpoint)],
             verbose=1 if sys.stdout.isatty() else 2,
         )
