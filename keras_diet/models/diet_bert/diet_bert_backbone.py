@@ -380,8 +380,9 @@ class DietBertBackbone(Backbone):
         Example:
 
         ```python
-        devices = keras.distribution.list_devices()
-        mesh = keras.distribution.DeviceMesh((1, len(devices)), ("batch", "model"), devices)
+        # keras.distribution.list_devices() where there are devices.
+        devices = [f"cpu:{i}" for i in range(8)]
+        mesh = keras.distribution.DeviceMesh((2, 4), ("batch", "model"), devices)
         layout_map = keras_diet.models.DietBertBackbone.get_layout_map(mesh)
         ```
         """
