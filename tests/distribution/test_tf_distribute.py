@@ -47,4 +47,5 @@ def test_example_trains_with_a_strategy(tmp_path):
         )
         assert ("2 devices, 4 sequences on each" in output) == (strategy == "mirrored")
         losses[strategy] = float(re.search(r"diet_abs: (\d+\.\d+)", output)[1])
-    assert losses["mirrored"] == pytest.approx(losses["none"], abs=2e-4)
+    # Not the same: replicas differ in their numbers of masked tokens.
+    assert losses["mirrored"] == pytest.approx(losses["none"], abs=0.02)
