@@ -14,6 +14,7 @@ validation left it when it is started again with the same options.
 """
 
 import argparse
+import contextlib
 import csv
 import itertools
 import json
@@ -135,6 +136,13 @@ def parse_arguments(argv=None):
         "--validation-batches", type=positive_int, default=50, help="most batches in a validation"
     )
     training.add_argument("--seed", type=int, default=0, help="seed of everything random")
+    training.add_argument(
+        "--strategy",
+        choices=["none", "mirrored", "tpu"],
+        default="none",
+        help="TensorFlow only: train on all GPUs of this machine, or on the TPU that TPU_NAME "
+        "names, by default this machine's; --batch-size counts the sequences on all devices",
+    )
 
     parser.add_argument(
         "--output-dir",
@@ -147,6 +155,7 @@ def parse_arguments(argv=None):
     )
     arguments = parser.parse_args(argv)
     check_meanings(parser, arguments)
+    check_strategy(parser, arguments)
     if arguments.validation_interval is None:
         arguments.validation_interval = arguments.steps // (1 if arguments.steps % 4 else 4)
     if arguments.steps % arguments.validation_interval:
@@ -170,12 +179,52 @@ def check_meanings(parser, arguments):
             parser.error(f"{option} has no meaning with {', '.join(arguments.position_encoding)}")
 
 
+def check_strategy(parser, arguments):
+    """Stop where `tf.distribute` cannot work, and say what does."""
+    instead = {
+        "jax": "keras.distribution",
+        "torch": "torchrun with examples/train_on_several_gpus.py",
+    }
+    backend = keras.config.backend()
+    if arguments.strategy != "none" and backend in instead:
+        parser.error(
+            f"--strategy {arguments.strategy} needs KERAS_BACKEND=tensorflow. On {backend} use "
+            f"{instead[backend]}: see docs/distribution.md."
+        )
+
+
+def make_strategy(arguments):
+    """Return the `tf.distribute` strategy to train with, or `None`."""
+    if arguments.strategy == "none":
+        return None
+    import tensorflow as tf
+
+    if arguments.strategy == "tpu":
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            tpu=os.environ.get("TPU_NAME", "local")
+        )
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        strategy = tf.distribute.TPUStrategy(resolver)
+    else:
+        devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+        strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
+    replicas = strategy.num_replicas_in_sync
+    if arguments.batch_size % replicas:
+        sys.exit(
+            f"--batch-size must be a multiple of the number of devices, {replicas}. "
+            f"Received: {arguments.batch_size}"
+        )
+    print(f"{replicas} devices, {arguments.batch_size // replicas} sequences on each")
+    return strategy
+
+
 def prepare_output_dir(arguments):
     """Create the output folder, or make sure that it belongs to a run with the same options."""
     options = {
         name: value
         for name, value in vars(arguments).items()
-        if name not in ("output_dir", "overwrite", "position_encoding")
+        if name not in ("output_dir", "overwrite", "position_encoding", "strategy")
     }
     options["backend"] = keras.config.backend()
     path = arguments.output_dir / "options.json"
@@ -277,8 +326,10 @@ def build_model(arguments, position_encoding, tokenizer):
     optimizer = keras.optimizers.AdamW(schedule, weight_decay=arguments.weight_decay)
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
     # Keras leaves XLA off in TensorFlow; with it a step takes less than half the time. PyTorch's
-    # compiler takes longer to compile than a short run does to train.
-    masked_lm.compile(optimizer=optimizer, jit_compile=keras.config.backend() != "torch")
+    # compiler takes longer to compile than a short run does to train. With a strategy Keras cannot
+    # compile the step of all devices as one; TPUs compile what they run anyway.
+    jit_compile = keras.config.backend() != "torch" and arguments.strategy == "none"
+    masked_lm.compile(optimizer=optimizer, jit_compile=jit_compile)
     optimizer.build(masked_lm.trainable_variables)
     return masked_lm
 
@@ -296,6 +347,20 @@ class Checkpoint(keras.callbacks.Callback):
         os.replace(temporary, self.path)
 
 
+def steps_done(masked_lm):
+    return int(keras.ops.convert_to_numpy(masked_lm.optimizer.iterations.value))
+
+
+def prepare_for_strategy(dataset):
+    """Return the batches with static shapes, and without booleans: Keras sums over devices."""
+
+    def with_integer_mask(batch):
+        inputs, *targets = batch
+        return {**inputs, "padding_mask": inputs["padding_mask"].astype("int32")}, *targets
+
+    return pretraining.as_tf_dataset(dataset.map(with_integer_mask))
+
+
 def train(masked_lm, tokenizer, sequences, validation_sequences, arguments, folder):
     """Train for the steps that are left, and return the last validation loss."""
     data = {
@@ -305,24 +370,29 @@ def train(masked_lm, tokenizer, sequences, validation_sequences, arguments, fold
     }
     dataset = pretraining.masked_lm_dataset(sequences, tokenizer, repeat=True, **data)
     held_out = pretraining.masked_lm_dataset(
-        validation_sequences, tokenizer, shuffle=False, drop_remainder=False, **data
+        validation_sequences,
+        tokenizer,
+        shuffle=False,
+        drop_remainder=arguments.strategy != "none",
+        **data,
     )[: arguments.validation_batches]
+    prepare = (lambda dataset: dataset) if arguments.strategy == "none" else prepare_for_strategy
 
     checkpoint, history = folder / "checkpoint.weights.h5", folder / "history.csv"
     if checkpoint.exists():
         masked_lm.load_weights(checkpoint)
-        if not int(masked_lm.optimizer.iterations):
+        if not steps_done(masked_lm):
             raise ValueError(f"{checkpoint} does not fit the optimizer. Start with --overwrite.")
-    done = int(masked_lm.optimizer.iterations)
+    done = steps_done(masked_lm)
     interval = arguments.validation_interval
     if done < arguments.steps:
         masked_lm.fit(
-            dataset[done : arguments.steps],
+            prepare(dataset[done : arguments.steps]),
             initial_epoch=done // interval,
             epochs=arguments.steps // interval,
             steps_per_epoch=interval,
             shuffle=False,
-            validation_data=held_out,
+            validation_data=prepare(held_out),
             callbacks=[keras.callbacks.CSVLogger(history, append=done > 0), Checkpoint(checkpoint)],
             verbose=1 if sys.stdout.isatty() else 2,
         )
@@ -377,13 +447,14 @@ def example_sentences(arguments, tokenizer, count=3):
     return list(itertools.islice(sentences, count))
 
 
-def run(arguments, position_encoding, tokenizer, sequences, validation_sequences):
+def run(arguments, position_encoding, tokenizer, sequences, validation_sequences, strategy):
     """Train one model, write its results, and return its validation loss."""
     print(f"\n== {position_encoding} ({keras.config.backend()}) ==", flush=True)
     folder = arguments.output_dir / position_encoding
     folder.mkdir(exist_ok=True)
     keras.utils.set_random_seed(arguments.seed)
-    masked_lm = build_model(arguments, position_encoding, tokenizer)
+    with strategy.scope() if strategy else contextlib.nullcontext():
+        masked_lm = build_model(arguments, position_encoding, tokenizer)
     print(f"{masked_lm.count_params():,} parameters, {len(sequences):,} sequences")
     names = ("rank", "sharing", "segment_encoding", "projection_dim")
     print(", ".join(f"{name}={getattr(masked_lm.backbone, name)}" for name in names))
@@ -401,12 +472,14 @@ def main(argv=None):
     # KerasHub reads fewer batches ahead than Grain has threads, and Grain warns of that.
     logging.getLogger("absl").setLevel(logging.ERROR)
     arguments = parse_arguments(argv)
+    # Before anything is computed: the devices can only be chosen now.
+    strategy = make_strategy(arguments)
     prepare_output_dir(arguments)
     tokenizer = load_tokenizer(arguments)
     sequences = load_sequences(arguments, tokenizer, validation=False)
     validation_sequences = load_sequences(arguments, tokenizer, validation=True)
     losses = {
-        name: run(arguments, name, tokenizer, sequences, validation_sequences)
+        name: run(arguments, name, tokenizer, sequences, validation_sequences, strategy)
         for name in arguments.position_encoding
     }
     print(f"\nValidation loss after {arguments.steps} steps, seed {arguments.seed}:")

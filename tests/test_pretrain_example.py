@@ -178,6 +178,19 @@ def test_bad_command_lines_are_explained(script, tmp_path, capsys, options, mess
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("strategy", ["mirrored", "tpu"])
+def test_strategies_of_tensorflow_are_refused_elsewhere(
+    script, capsys, monkeypatch, backend, strategy
+):
+    monkeypatch.setattr(script.keras.config, "backend", lambda: backend)
+    with pytest.raises(SystemExit):
+        script.parse_arguments(["--strategy", strategy])
+    error = capsys.readouterr().err
+    assert f"--strategy {strategy} needs KERAS_BACKEND=tensorflow. On {backend} use " in error
+    assert {"jax": "keras.distribution", "torch": "torchrun"}[backend] in error
+
+
 def test_commands_of_the_docstring_are_accepted(script):
     commands = re.findall(r"pretrain_masked_lm\.py (.*)", script.__doc__)
     assert len(commands) == 2

@@ -14,6 +14,7 @@ from keras_diet.layers.position_encoding import (
 )
 from keras_diet.layers.position_encodings import find_position_encoding
 from keras_diet.models.diet_bert.from_bert.convert import convert_bert
+from keras_diet.models.diet_bert.layout_map import diet_bert_layout_map
 from keras_diet.models.diet_bert.preset_folder import new_preset
 from keras_diet.models.diet_bert.preset_metadata import write_library_metadata
 from keras_diet.models.diet_bert.weights_files import complete_file
@@ -349,6 +350,48 @@ class DietBertBackbone(Backbone):
         names = {"position_encoding": position_encoding, "segment_encoding": segment_encoding}
         sizes = {"rank": rank, "sharing": sharing, "max_sequence_length": max_sequence_length}
         return convert_bert(cls, bert, **names, **sizes, cls_token_id=cls_token_id, **kwargs)
+
+    @staticmethod
+    def get_layout_map(
+        device_mesh, model_parallel_dim_name="model", data_parallel_dim_name="batch"
+    ):
+        """Return how `keras.distribution.ModelParallel` splits the weights over devices.
+
+        Projections of attention are split by heads, and the layers of the feed-forward networks by
+        their inner axis, so that a layer needs one sum over devices for each. Token embeddings
+        are split by `hidden_dim`: the vocabulary of BERT, 30522, does not divide by 4. What is
+        split over the model axis is split once more over the data axis, along `hidden_dim`, to
+        save memory. All else is replicated: positions and segments are small, an embedding that
+        the heads share cannot be split by heads, and a device reads what its own heads need from
+        its copy.
+
+        Devices along the model axis must divide `num_heads`, `hidden_dim` and `intermediate_dim`;
+        along the data axis, `hidden_dim` and the batch.
+
+        Args:
+            device_mesh: A `keras.distribution.DeviceMesh` with both axes.
+            model_parallel_dim_name: str. Axis of the mesh over which a layer is split. Defaults
+                to `"model"`.
+            data_parallel_dim_name: str. Axis of the mesh over which the batch is split. Defaults
+                to `"batch"`.
+
+        Returns:
+            A `keras.distribution.LayoutMap` for backbones and tasks with any encoding.
+
+        Raises:
+            ValueError: If `device_mesh` is no mesh, has no axis of these names, or the names are
+                the same.
+
+        Example:
+
+        ```python
+        # keras.distribution.list_devices() where there are devices.
+        devices = [f"cpu:{i}" for i in range(8)]
+        mesh = keras.distribution.DeviceMesh((2, 4), ("batch", "model"), devices)
+        layout_map = keras_diet.models.DietBertBackbone.get_layout_map(mesh)
+        ```
+        """
+        return diet_bert_layout_map(device_mesh, model_parallel_dim_name, data_parallel_dim_name)
 
     @classmethod
     def from_config(cls, config):

@@ -1,0 +1,40 @@
+"""Runs the workers, which choose their devices when their process begins."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+
+ROOT = Path(__file__).parents[2]
+
+
+def start_worker(module, *arguments, **environment):
+    """Start `python -m tests.distribution.<module> ...` on the backend that the tests run on."""
+    command = [sys.executable, "-m", f"tests.distribution.{module}", *map(str, arguments)]
+    environment = {
+        "KERAS_BACKEND": keras.config.backend(),
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        **environment,
+    }
+    return subprocess.Popen(
+        command,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(*processes):
+    """Wait for all workers and return what they print; fail with the words of one that failed."""
+    try:
+        outputs = [process.communicate(timeout=300)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, output in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, output[-3000:]
+    return "".join(outputs)

@@ -1,0 +1,74 @@
+"""Losses with `tf.distribute` on two logical CPU devices and on one; a process of its own.
+
+    KERAS_BACKEND=tensorflow python -m tests.distribution.tensorflow_worker diet_abs RESULTS.json
+
+TPUs compile what a replica does with XLA, for static shapes. On CPUs Keras's `jit_compile=True`
+cannot: it compiles all replicas as one program, which may not hold variables of two devices. So
+here each replica compiles its own step.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import tensorflow as tf
+
+from tests.distribution.training import BATCH_SIZE, fit, make_batches, make_masked_lm
+
+
+def compile_replicas(masked_lm, shapes):
+    """Let each replica compute loss and gradients in a program of XLA; collect its shapes."""
+
+    @tf.function(jit_compile=True)
+    def loss_and_gradients(inputs, labels, weights):
+        shapes.update(tuple(tensor.shape) for tensor in (*inputs.values(), labels, weights))
+        with tf.GradientTape() as tape:
+            logits = masked_lm(inputs, training=True)
+            loss = masked_lm.compute_loss(y=labels, y_pred=logits, sample_weight=weights)
+        return loss, tape.gradient(loss, masked_lm.trainable_weights)
+
+    def step(batch):
+        loss, gradients = loss_and_gradients(*batch)
+        masked_lm.optimizer.apply(gradients, masked_lm.trainable_weights)
+        # Keras has divided it by the number of replicas.
+        return loss
+
+    @tf.function
+    def train_step(batch):
+        strategy = masked_lm.distribute_strategy
+        return strategy.reduce("SUM", strategy.run(step, (batch,)), axis=None)
+
+    return train_step
+
+
+def compiled_losses(strategy, position_encoding):
+    """Losses of all steps with each replica compiled, and the shapes that a replica has seen."""
+    shapes = set()
+    with strategy.scope():
+        masked_lm = make_masked_lm(position_encoding)
+        masked_lm.optimizer.build(masked_lm.trainable_variables)
+        train_step = compile_replicas(masked_lm, shapes)
+        losses = []
+        for batch in make_batches():
+            dataset = tf.data.Dataset.from_tensor_slices(batch).batch(BATCH_SIZE, True)
+            for part in strategy.experimental_distribute_dataset(dataset):
+                losses.append(float(train_step(part)))
+    return losses, sorted(shapes)
+
+
+def main(position_encoding, path):
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    losses, shapes = compiled_losses(strategy, position_encoding)
+    results = {
+        "replicas": strategy.num_replicas_in_sync,
+        "one": fit(make_masked_lm(position_encoding), make_batches()),
+        "compiled": losses,
+        "shapes": shapes,
+    }
+    Path(path).write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

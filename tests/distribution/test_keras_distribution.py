@@ -1,0 +1,100 @@
+"""JAX: data and model parallel training by `keras.distribution`, on eight simulated devices."""
+
+import json
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from keras_diet.models import DietBertBackbone
+from tests.distribution.conftest import finish, start_worker
+from tests.distribution.training import ENCODINGS, SIZES
+from tests.helpers import assert_close
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "jax", reason="keras.distribution places tensors on JAX"
+)
+DEVICES = "--xla_force_host_platform_device_count=8"
+
+
+@pytest.fixture(scope="module", params=ENCODINGS)
+def results(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("distribution") / "results.json"
+    finish(start_worker("jax_worker", request.param, path, XLA_FLAGS=DEVICES, JAX_PLATFORMS="cpu"))
+    return json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("kind", ["data", "model"])
+def test_losses_are_those_of_one_device(results, kind):
+    """Also where the parts of a batch have different numbers of masked tokens."""
+    assert (results["one"]["devices"], results[kind]["devices"]) == (1, 8)
+    assert len(np.unique(results["one"]["losses"])) == 3
+    assert_close(results[kind]["losses"], results["one"]["losses"], 1e-4)
+
+
+def test_data_parallel_replicates_weights(results):
+    assert results["data"]["weights"] == results["one"]["weights"]
+
+
+def test_model_parallel_splits_weights_over_the_mesh(results):
+    full, part = results["one"]["weights"], results["model"]["weights"]
+    head_dim = SIZES["hidden_dim"] // SIZES["num_heads"]
+    half, quarter = SIZES["hidden_dim"] // 2, SIZES["hidden_dim"] // 4
+    intermediate = SIZES["intermediate_dim"] // 4
+    expected = {
+        "token_embedding/embeddings": [SIZES["vocabulary_size"], quarter],
+        "pooled_dense/kernel": [half, quarter],
+        "pooled_dense/bias": [quarter],
+    }
+    for i in range(SIZES["num_layers"]):
+        block = f"encoder/transformer_layer_{i}"
+        for name in ("query", "key", "value"):
+            expected[f"{block}/self_attention/{name}/kernel"] = [half, 1, head_dim]
+            expected[f"{block}/self_attention/{name}/bias"] = [1, head_dim]
+        expected[f"{block}/self_attention/attention_output/kernel"] = [1, head_dim, half]
+        expected[f"{block}/feedforward_intermediate_dense/kernel"] = [half, intermediate]
+        expected[f"{block}/feedforward_intermediate_dense/bias"] = [intermediate]
+        expected[f"{block}/feedforward_output_dense/kernel"] = [intermediate, half]
+    assert {path: shape for path, shape in part.items() if shape != full[path]} == expected
+
+
+def test_optimizer_is_split_as_the_weights(results):
+    """After training, too: a step keeps weights and momenta where they are."""
+    moments = {
+        path: shape
+        for path, shape in results["model"]["optimizer"].items()
+        if path.endswith("_momentum")
+    }
+    assert len(moments) > 30
+    weights = {path.replace("/", "_"): shape for path, shape in results["model"]["weights"].items()}
+    for path, shape in moments.items():
+        name = re.fullmatch(r"\w+/(.*)_momentum", path)[1]
+        assert shape == weights[name], path
+
+
+def mesh(*axes):
+    devices = np.array(keras.distribution.list_devices()[:1])
+    return keras.distribution.DeviceMesh((1,) * len(axes), axes, devices)
+
+
+def test_names_of_the_axes_may_be_chosen():
+    layout_map = DietBertBackbone.get_layout_map(mesh("rows", "heads"), "heads", "rows")
+    kernel = layout_map["masked_lm/encoder/transformer_layer_11/self_attention/query/kernel"]
+    assert tuple(kernel.axes) == ("rows", "heads", None)
+
+
+@pytest.mark.parametrize(
+    ("device_mesh", "names", "message"),
+    [
+        ("cpu:0", (), "`device_mesh` must be a `keras.distribution.DeviceMesh`"),
+        (("batch",), (), "`model_parallel_dim_name` must be an axis of the mesh"),
+        (("model", "data"), (), "`data_parallel_dim_name` must be an axis of the mesh"),
+        (("batch", "model"), ("batch",), "must be two axes of the mesh"),
+    ],
+)
+def test_bad_meshes_are_explained(device_mesh, names, message):
+    if isinstance(device_mesh, tuple):
+        device_mesh = mesh(*device_mesh)
+    with pytest.raises(ValueError, match=message):
+        DietBertBackbone.get_layout_map(device_mesh, *names)

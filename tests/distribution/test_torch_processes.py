@@ -1,0 +1,64 @@
+"""PyTorch: two processes with `DistributedDataParallel` train as one does."""
+
+import os
+import re
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from tests.distribution.conftest import ROOT, finish, start_worker
+from tests.distribution.training import ENCODINGS, UNEQUAL, fit, make_batches, make_masked_lm
+from tests.helpers import assert_close, to_numpy
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "torch", reason="DistributedDataParallel is PyTorch's"
+)
+
+
+@pytest.fixture(scope="module", params=ENCODINGS)
+def results(request, tmp_path_factory):
+    """Losses and weights of both processes, and of Keras's `fit` in this one."""
+    folder = tmp_path_factory.mktemp("distribution")
+    finish(*(start_worker("torch_worker", request.param, folder, rank, 2) for rank in range(2)))
+    masked_lm = make_masked_lm(request.param)
+    one = {"losses": fit(masked_lm, make_batches(UNEQUAL))}
+    one.update({weight.path: to_numpy(weight) for weight in masked_lm.weights})
+    return one, dict(np.load(folder / "0.npz")), dict(np.load(folder / "1.npz"))
+
+
+def test_losses_are_those_of_one_process(results):
+    """Although the processes have different numbers of masked tokens."""
+    one, *processes = results
+    assert len(np.unique(one["losses"])) == 3
+    for process in processes:
+        assert_close(process["losses"], one["losses"], 1e-4)
+
+
+def test_weights_are_those_of_one_process(results):
+    """The second process began with others, and did not train on what the first did."""
+    one, first, second = results
+    assert {*one, "seeds"} == set(first) == set(second)
+    for name in one:
+        np.testing.assert_array_equal(first[name], second[name])
+        assert_close(first[name], one[name], 1e-4)
+
+
+def test_processes_drop_differently(results):
+    _, first, second = results
+    assert first["seeds"].tolist() == [3, 0]
+    assert second["seeds"].tolist() == [4, 0]
+
+
+def test_example_runs_with_torchrun():
+    script = ROOT / "examples" / "train_on_several_gpus.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", str(script), "--steps", "20", "--learning-rate", "0.01"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    losses = [float(loss) for loss in re.findall(r"step \d+: loss (\S+)", finished.stdout)]
+    assert len(losses) == 20
+    assert losses[-1] < losses[0]

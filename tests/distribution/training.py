@@ -1,0 +1,100 @@
+"""What is trained on one device and on several: models, batches, and the losses of all steps."""
+
+import keras
+import numpy as np
+
+from keras_diet.models import DietBertBackbone, DietBertMaskedLM
+from tests.models.tiny import randomize_weights
+
+ENCODINGS = ("diet_abs", "diet_rel", "input")
+# Masked tokens of each sequence of a batch, so that no two halves of it have equally many.
+UNEQUAL = (1, 1, 1, 1, 3, 3, 3, 3)
+STEPS = 3
+BATCH_SIZE = 8
+LENGTH = 13
+# Heads, hidden and intermediate sizes divide by 4, which is what model parallelism needs; the
+# vocabulary and the number of positions do not.
+SIZES = {
+    "vocabulary_size": 31,
+    "num_layers": 2,
+    "num_heads": 4,
+    "hidden_dim": 24,
+    "intermediate_dim": 20,
+    "max_sequence_length": LENGTH,
+    "dropout": 0.0,
+}
+
+
+def make_masked_lm(position_encoding):
+    """A masked LM with weights that are always the same; its pooler is not trained."""
+    segment_encoding = "input" if position_encoding == "input" else "per-head"
+    backbone = DietBertBackbone(
+        **SIZES, position_encoding=position_encoding, segment_encoding=segment_encoding
+    )
+    backbone.pooled_dense.trainable = False
+    masked_lm = randomize_weights(DietBertMaskedLM(backbone, compile=False))
+    # Not Adam, whose steps do not depend on the scale of gradients.
+    masked_lm.compile(optimizer=keras.optimizers.SGD(0.05, momentum=0.9))
+    return masked_lm
+
+
+def make_batches(masked_tokens=3):
+    """Inputs, labels and weights of `STEPS` batches, half of each with padding.
+
+    Args:
+        masked_tokens: Number of masked tokens of each sequence: an integer, or one for each
+            sequence of a batch. Of three slots.
+    """
+    rng = np.random.default_rng(29)
+    shape = (STEPS * BATCH_SIZE, LENGTH)
+    lengths = np.where(np.arange(shape[0]) % 2, LENGTH, LENGTH - 4)[:, None]
+    padding_mask = np.arange(LENGTH) < lengths
+    inputs = {
+        "token_ids": np.where(padding_mask, rng.integers(1, SIZES["vocabulary_size"], shape), 0),
+        "segment_ids": np.where(padding_mask, np.sort(rng.integers(0, 2, shape)), 0),
+        "padding_mask": padding_mask,
+        "mask_positions": np.sort([rng.permutation(LENGTH - 4)[:3] for _ in range(shape[0])]),
+    }
+    inputs = {name: array.astype("int32") for name, array in inputs.items()}
+    labels = rng.integers(1, SIZES["vocabulary_size"], (shape[0], 3)).astype("int32")
+    masked_tokens = np.resize(masked_tokens, BATCH_SIZE)
+    weights = np.tile(np.arange(3) < masked_tokens[:, None], (STEPS, 1)).astype("float32")
+
+    def step(array, i):
+        return array[i * BATCH_SIZE : (i + 1) * BATCH_SIZE]
+
+    return [
+        (
+            {name: step(array, i) for name, array in inputs.items()},
+            step(labels, i),
+            step(weights, i),
+        )
+        for i in range(STEPS)
+    ]
+
+
+class Losses(keras.callbacks.Callback):
+    """Collects the loss of each epoch; with one step in an epoch, of each step."""
+
+    def __init__(self):
+        super().__init__()
+        self.values = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.values.append(logs["loss"])
+
+
+def fit(masked_lm, batches):
+    """Train by `fit`, one epoch for each batch, and return the losses of all steps."""
+    losses = Losses()
+    for inputs, labels, weights in batches:
+        masked_lm.fit(
+            inputs,
+            labels,
+            sample_weight=weights,
+            batch_size=BATCH_SIZE,
+            shuffle=False,
+            callbacks=[losses],
+            verbose=0,
+        )
+    return losses.values
