@@ -23,6 +23,7 @@ import keras
 from tqdm import tqdm
 
 from benchmarks import bert_models, flex_attention, measure
+from benchmarks.results import head_of_page, markdown_table, start, write
 from keras_diet.models import DietBertBackbone
 
 MODULE = "benchmarks.attention_implementations"
@@ -129,10 +130,8 @@ def columns_of(row):
 
 def make_page(results):
     """Return the results as a page."""
-    lines = [f"# {results['settings']['size']}: attention by length", ""]
-    lines += [*(f"    {command}" for command in results["commands"]), ""]
-    settings = ", ".join(f"{name} {value}" for name, value in results["settings"].items())
-    lines += [*measure.describe(results["machine"]), f"- Settings: {settings}", "", INTRODUCTION]
+    title = f"BERT-{results['settings']['size']}: attention by length"
+    lines = [*head_of_page(title, results), INTRODUCTION]
     columns = ["tokens", "encoding", "implementation", "milliseconds", "ratio to full"]
     columns += ["MiB", "first call, s"]
     for step in bert_models.STEPS:
@@ -143,7 +142,7 @@ def make_page(results):
             for implementation, row in cell["rows"].items()
         ]
         if rows:
-            lines += ["", f"## A step of {step}", "", *measure.markdown_table(columns, rows)]
+            lines += ["", f"## A step of {step}", "", *markdown_table(columns, rows)]
     return "\n".join(lines)
 
 
@@ -171,32 +170,6 @@ def parse_arguments(argv):
     return options
 
 
-def start_results(argv, options):
-    """Return empty results, or with `--resume` those of the file if it is of the same kind."""
-    names = ("size", "dropout", "dtype", "rounds")
-    backend = keras.config.backend()
-    command = f"KERAS_BACKEND={backend} python -m {MODULE} {' '.join(argv)}".strip()
-    results = {
-        "commands": [command],
-        "machine": measure.machine(),
-        "settings": {name: getattr(options, name) for name in names} | {"seed": bert_models.SEED},
-        "cells": {},
-    }
-    if not (options.resume and options.output.exists()):
-        return results
-    previous = json.loads(options.output.read_text())
-    settings = ("backend", "device", "cores", "versions")
-    for old, new, compared in (
-        (previous["settings"], results["settings"], names),
-        (previous["machine"], results["machine"], settings),
-    ):
-        changed = [name for name in compared if old[name] != new[name]]
-        if changed:
-            sys.exit(f"{options.output} has other values of: {', '.join(changed)}.")
-    previous["commands"].append(command)
-    return previous
-
-
 def main(argv=None):
     argv = sys.argv[1:] if argv is None else argv
     options = parse_arguments(argv)
@@ -205,7 +178,8 @@ def main(argv=None):
         encoding, implementation, length, step = options.cell
         print_memory(encoding, implementation, int(length), step, options)
         return
-    results = start_results(argv, options)
+    names = ("size", "dropout", "dtype", "rounds")
+    results = start(MODULE, argv, options, names, seed=bert_models.SEED)
     cells = [
         (encoding, length, step)
         for length in options.lengths
@@ -222,7 +196,7 @@ def main(argv=None):
         cell = {"encoding": encoding, "length": length, "step": step, "rows": rows}
         results["cells"][name] = cell
         if options.output:
-            measure.write_results(options.output, results, make_page(results))
+            write(options.output, results, make_page(results))
     print(make_page(results))
 
 

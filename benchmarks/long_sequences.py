@@ -2,32 +2,35 @@
 
 Three layers, each with its positions: full attention with DIET-ABS, Linformer alone, and
 DIET-ABS-LIN. For each length a training step and an inference step are timed, the layers in turn
-(A B C A B C ...), and the peak memory of a process of its own is read. Results go to the screen as
-a Markdown table and to `--output` as JSON, with the ratio of each length to the one before.
+(A B C A B C ...), and the peak memory of a process of its own is read. The results go to the screen
+and, after each length, to `--output` as JSON, with a page beside it; `--resume` goes on where such
+a file ends.
 
-    KERAS_BACKEND=jax python -m benchmarks.long_sequences
+    KERAS_BACKEND=jax python -m benchmarks.long_sequences --output runs/long_sequences_jax.json
 """
 
 import argparse
-import json
-import os
-import platform
 import statistics
 import sys
+from pathlib import Path
 
 import keras
 import numpy as np
 from tqdm import tqdm
 
 from benchmarks.measure import in_own_process, peak_memory, time_in_turn
+from benchmarks.results import head_of_page, markdown_table, start, write
 from keras_diet.layers import (
     AbsolutePositionBias,
     BiasedMultiHeadAttention,
     LinformerMultiHeadAttention,
 )
 
+MODULE = "benchmarks.long_sequences"
 LAYERS = ("DIET-ABS", "Linformer", "DIET-ABS-LIN")
 STEPS = ("training", "inference")
+SIZES = ("num_heads", "hidden_dim", "projection_dim")
+SEED = 0
 
 
 @keras.saving.register_keras_serializable(package="keras_diet_benchmarks")
@@ -59,7 +62,7 @@ def make_steps(kind, length, options, names=STEPS):
     inputs = keras.Input((length, options.hidden_dim))
     model = keras.Model(inputs, Attention(kind, length, options)(inputs))
     model.compile(optimizer="sgd", loss="mse", jit_compile=keras.config.backend() != "torch")
-    x = np.random.default_rng(0).normal(size=(1, length, options.hidden_dim)).astype("float32")
+    x = np.random.default_rng(SEED).normal(size=(1, length, options.hidden_dim)).astype("float32")
     steps = {
         "training": lambda: model.train_on_batch(x, x),
         "inference": lambda: model.predict_on_batch(x),
@@ -77,14 +80,15 @@ def measure_time(length, options):
         for kind in LAYERS
         for step, function in make_steps(kind, length, options).items()
     }
-    times = time_in_turn(functions, options.repeats)
+    times = time_in_turn(functions, options.rounds)
     return {key: statistics.median(values) for key, values in times.items()}
 
 
-def measure_memory(kind, length, step):
+def measure_memory(kind, length, step, options):
     """Return the MiB that a step adds to the peak memory of a new process."""
-    line = in_own_process("benchmarks.long_sequences", *sys.argv[1:], "--cell", kind, length, step)
-    return float(line)
+    sizes = [("--" + name.replace("_", "-"), getattr(options, name)) for name in SIZES]
+    arguments = [argument for size in sizes for argument in size]
+    return float(in_own_process(MODULE, *arguments, "--cell", kind, length, step))
 
 
 def print_memory_of_cell(kind, length, step, options):
@@ -95,7 +99,33 @@ def print_memory_of_cell(kind, length, step, options):
     print(peak_memory() - before)
 
 
-def parse_arguments():
+def measure_length(length, options):
+    """Return the figures of each layer and step."""
+    times = measure_time(length, options)
+    keras.backend.clear_session()
+    return {
+        f"{kind}, {step}": {
+            "milliseconds": 1000 * time,
+            "mib": measure_memory(kind, length, step, options),
+        }
+        for (kind, step), time in times.items()
+    }
+
+
+def make_page(results):
+    """Return the results as Markdown: a table of times and one of memory."""
+    lines = head_of_page("One attention layer by length", results)
+    columns = [f"{kind}, {step}" for step in STEPS for kind in LAYERS]
+    for quantity, name in (("milliseconds", "milliseconds"), ("mib", "MiB")):
+        rows = [
+            [length, *(f"{row[column][quantity]:.1f}" for column in columns)]
+            for length, row in results["cells"].items()
+        ]
+        lines += [*markdown_table([name, *columns], rows), ""]
+    return "\n".join(lines)
+
+
+def parse_arguments(argv):
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -106,44 +136,31 @@ def parse_arguments():
     parser.add_argument("--num-heads", type=int, default=4, help="attention heads")
     parser.add_argument("--hidden-dim", type=int, default=256, help="size of the hidden states")
     parser.add_argument("--projection-dim", type=int, default=256, help="keys of Linformer")
-    parser.add_argument("--repeats", type=int, default=5, help="steps of each kind")
-    parser.add_argument("--output", help="JSON file for the results")
+    parser.add_argument("--rounds", type=int, default=5, help="timed steps of each kind")
+    parser.add_argument("--output", type=Path, help="JSON file; a page goes beside it")
+    parser.add_argument("--resume", action="store_true", help="keep what `--output` has")
     parser.add_argument("--cell", nargs=3, help=argparse.SUPPRESS)
-    return parser.parse_args()
+    options = parser.parse_args(argv)
+    if options.resume and not options.output:
+        parser.error("--resume needs --output")
+    return options
 
 
-def print_table(rows):
-    columns = [f"{kind}, {step}" for step in STEPS for kind in LAYERS]
-    for quantity in ("milliseconds", "MiB"):
-        print(f"\n| {quantity} | " + " | ".join(columns) + " |")
-        print("|---" * (len(columns) + 1) + "|")
-        for length, row in rows.items():
-            cells = [f"{row[column][quantity]:.1f}" for column in columns]
-            print(f"| {length} | " + " | ".join(cells) + " |")
-
-
-def main():
-    options = parse_arguments()
+def main(argv=None):
+    argv = sys.argv[1:] if argv is None else argv
+    options = parse_arguments(argv)
     if options.cell:
         kind, length, step = options.cell
         print_memory_of_cell(kind, int(length), step, options)
         return
-    rows = {}
-    for length in tqdm(options.lengths, unit="length"):
-        times = measure_time(length, options)
-        keras.backend.clear_session()
-        rows[length] = {
-            f"{kind}, {step}": {
-                "milliseconds": 1000 * time,
-                "MiB": measure_memory(kind, length, step),
-            }
-            for (kind, step), time in times.items()
-        }
-    print(f"{keras.config.backend()}, {platform.machine()}, {os.cpu_count()} cores")
-    print_table(rows)
-    if options.output:
-        with open(options.output, "w") as file:
-            json.dump({"backend": keras.config.backend(), "rows": rows}, file, indent=2)
+    results = start(MODULE, argv, options, (*SIZES, "rounds"), seed=SEED)
+    # Keys of JSON are strings.
+    lengths = [length for length in options.lengths if str(length) not in results["cells"]]
+    for length in tqdm(lengths, unit="length"):
+        results["cells"][str(length)] = measure_length(length, options)
+        if options.output:
+            write(options.output, results, make_page(results))
+    print(make_page(results))
 
 
 if __name__ == "__main__":

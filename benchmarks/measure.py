@@ -1,9 +1,8 @@
-"""What the benchmarks share: time, memory, the machine and its rate, files of results."""
+"""What the benchmarks measure: time, memory, the machine and its rate."""
 
 import datetime
 import functools
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -218,34 +217,3 @@ def versions():
         except importlib.metadata.PackageNotFoundError:
             continue
     return installed
-
-
-def describe(machine):
-    """Return the lines of a Markdown list about a machine."""
-    environment = "".join(f", {name}={value}" for name, value in machine["environment"].items())
-    software = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
-    return [
-        f"- Date: {machine['date']}",
-        f"- Machine: {machine['processor']}, {machine['cores']} cores used, "
-        f"{machine['memory_gib']} GiB of memory; computes on: {machine['device']}",
-        f"- Backend: {machine['backend']}{environment}",
-        f"- Software: {software}; commit {machine['commit']}",
-    ]
-
-
-def markdown_table(columns, rows):
-    """Return the lines of a table, its first column to the left and the numbers to the right."""
-    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
-    return ["| " + " | ".join(line) + " |" for line in lines]
-
-
-def write_results(path, results, markdown):
-    """Write the results as JSON and, beside it, a page; neither is ever half written."""
-    text = json.dumps(results, indent=2)
-    # A list of numbers is a line.
-    text = re.sub(r"\[[^][{}]*\]", lambda numbers: " ".join(numbers[0].split()), text)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for target, content in ((path, text), (path.with_suffix(".md"), markdown)):
-        unfinished = target.with_name(target.name + ".unfinished")
-        unfinished.write_text(content.rstrip() + "\n", encoding="utf-8")
-        unfinished.replace(target)

@@ -21,12 +21,8 @@ import keras
 from tqdm import tqdm
 
 from benchmarks import bert_models, measure
-from benchmarks.step_time_results import (
-    add_ratios,
-    count_measurements,
-    make_page,
-    start_results,
-)
+from benchmarks.results import start, write
+from benchmarks.step_time_results import add_ratios, count_measurements, make_page
 
 MODULE = "benchmarks.step_time"
 
@@ -223,13 +219,15 @@ def main(argv=None):
     if options.memory_of:
         print_memory(cells[0], options.memory_of, options)
         return
-    results = start_results(f"{MODULE} {' '.join(argv)}", options)
+    names = ("tokens", "rounds", "group", "dtype")
+    xla = options.xla if keras.config.backend() == "tensorflow" else None
+    results = start(MODULE, argv, options, names, xla=xla, seed=bert_models.SEED)
     total = sum(row in options.rows for cell in cells for row in cell.rows)
     with tqdm(total=total * (1 + options.memory), unit="measurement") as progress:
 
         def save():
             if options.output:
-                measure.write_results(options.output, results, make_page(results))
+                write(options.output, results, make_page(results))
             progress.n = count_measurements(results)
             progress.refresh()
 

@@ -1,12 +1,9 @@
-"""The results of the step times: what their file holds, and its page of tables."""
+"""The page of the step times: a table for each cell."""
 
-import json
 import statistics
-import sys
 
-import keras
-
-from benchmarks import bert_models, measure
+from benchmarks import bert_models
+from benchmarks.results import head_of_page, markdown_table
 
 INTRODUCTION = """\
 Milliseconds are the median of the rounds. What is compared *to `input`* was timed in turn with
@@ -17,31 +14,6 @@ from 1 is noise. *Compiling* is the first call. *Of the rate*: operations of BER
 in the fastest round, as a share of what the backend reaches in one large product. *Step* is the
 memory that steps hold at most beside the model's weights.
 """
-
-
-def start_results(command, options):
-    """Return empty results, or with `--resume` those of the file if it is of the same kind."""
-    settings = {name: getattr(options, name) for name in ("tokens", "rounds", "group", "dtype")}
-    settings["xla"] = options.xla if keras.config.backend() == "tensorflow" else None
-    settings["seed"] = bert_models.SEED
-    command = f"KERAS_BACKEND={keras.config.backend()} python -m {command}"
-    results = {
-        "commands": [command],
-        "machine": measure.machine(),
-        "settings": settings,
-        "cells": {},
-    }
-    if not (options.resume and options.output.exists()):
-        return results
-    previous = json.loads(options.output.read_text())
-    for part in ("machine", "settings"):
-        old, new = previous[part], results[part]
-        compared = new.keys() - {"date", "commit"}
-        changed = sorted(name for name in compared if old.get(name) != new[name])
-        if changed:
-            sys.exit(f"{options.output} has other values of: {', '.join(changed)}.")
-    previous["commands"].append(command)
-    return previous
 
 
 def count_measurements(results):
@@ -60,17 +32,8 @@ def add_ratios(rows):
 
 def make_page(results):
     """Return the results as Markdown."""
-    settings = ", ".join(f"{name} {value}" for name, value in results["settings"].items())
-    lines = [
-        f"# Step times on {results['machine']['backend']}",
-        "",
-        *(f"    {command}" for command in results["commands"]),
-        "",
-        *measure.describe(results["machine"]),
-        f"- Settings: {settings}",
-        "",
-        INTRODUCTION,
-    ]
+    title = f"Step times on {results['machine']['backend']}"
+    lines = [*head_of_page(title, results), INTRODUCTION]
     for name, cell in results["cells"].items():
         lines += [f"## {name}", "", *make_table(cell["rows"]), ""]
     return "\n".join(lines)
@@ -81,7 +44,7 @@ def make_table(rows):
     rates = [values["gemm_flops_per_second"] for values in rows.values()]
     lines = [format_row(row, rows[row]) for row in bert_models.ROWS if row in rows]
     columns = [name for name in lines[0] if any(line[name] for line in lines)]
-    table = measure.markdown_table(columns, [[line[name] for name in columns] for line in lines])
+    table = markdown_table(columns, [[line[name] for name in columns] for line in lines])
     return [f"The rate: {statistics.median(rates) / 1e9:.3g} GFLOP/s.", "", *table]
 
 

@@ -31,6 +31,7 @@ import keras
 from tqdm import tqdm
 
 from benchmarks import bert_models, measure
+from benchmarks.results import markdown_table, write
 from keras_diet.models import DietBertBackbone
 
 SIZES, STEPS = bert_models.SIZES, ("inference", "training")
@@ -329,9 +330,7 @@ def figures_table(rows):
             for name, unit, form in FIGURES.values()
         ]
 
-    return measure.markdown_table(
-        ["", *FIGURES], [[row, *line(values)] for row, values in rows.items()]
-    )
+    return markdown_table(["", *FIGURES], [[row, *line(values)] for row, values in rows.items()])
 
 
 def ratios_table(rows, paper):
@@ -341,7 +340,7 @@ def ratios_table(rows, paper):
         return [row, *cells, f"{paper[row]:.2f}" if row in paper else ""]
 
     body = [line(row, values) for row, values in rows.items()]
-    return measure.markdown_table(["", *COMPARED, "Table 1"], body)
+    return markdown_table(["", *COMPARED, "Table 1"], body)
 
 
 def main(arguments=None):
@@ -371,7 +370,7 @@ def main(arguments=None):
             compare(rows, options.topology.split(":")[0])
             tables[f"{size}, {step}"] = rows
             if options.output:
-                measure.write_results(options.output, results, make_page(results))
+                write(options.output, results, make_page(results))
     print(make_page(results))
 
 

@@ -1,8 +1,11 @@
 """The benchmark of long sequences measures what it says."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from benchmarks import long_sequences
 
@@ -23,11 +26,27 @@ def test_memory_of_full_attention_is_that_of_its_scores():
     assert linformer < full / 3
 
 
-def test_table(monkeypatch, capsys):
+def test_results_and_their_page(monkeypatch, tmp_path, capsys):
     # One layer of three: memory takes a process for each of its steps.
     monkeypatch.setattr(long_sequences, "LAYERS", ("Linformer",))
-    monkeypatch.setattr(sys, "argv", ["", *SMALL, "--lengths", "16", "--repeats", "1"])
-    long_sequences.main()
-    table = capsys.readouterr().out
-    assert table.count("| 16 |") == 2
-    assert "| milliseconds | Linformer, training | Linformer, inference |" in table
+    path = tmp_path / "results.json"
+    options = [*SMALL, "--rounds", "1", "--output", str(path)]
+    long_sequences.main([*options, "--lengths", "16"])
+    page = path.with_suffix(".md").read_text()
+    assert page.strip() in capsys.readouterr().out
+    assert page.count("| 16 |") == 2
+    assert "| milliseconds | Linformer, training | Linformer, inference |" in page
+    assert "num_heads 2" in page
+
+    # Gone on with: a length that is there is not measured again.
+    measured = json.loads(path.read_text())["cells"]
+    monkeypatch.setattr(long_sequences, "measure_length", lambda length, options: measured["16"])
+    long_sequences.main([*options, "--resume", "--lengths", "16", "32"])
+    assert json.loads(path.read_text())["cells"] == measured | {"32": measured["16"]}
+    with pytest.raises(SystemExit, match="num_heads"):
+        long_sequences.main([*options, "--resume", "--num-heads", "4"])
+
+
+def test_resume_needs_a_file():
+    with pytest.raises(SystemExit):
+        long_sequences.main(["--resume"])

@@ -1,7 +1,6 @@
 """The tools that benchmarks share."""
 
 import gc
-import json
 import os
 import time
 
@@ -61,21 +60,3 @@ def test_machine():
     assert machine["backend"] == keras.config.backend()
     assert 0 < machine["cores"] <= os.cpu_count()
     assert machine["versions"]["keras"] == keras.__version__
-    page = "\n".join(measure.describe(machine))
-    for value in (machine["date"], machine["processor"], f"keras {keras.__version__}"):
-        assert value in page
-
-
-def test_written_results(tmp_path):
-    path = tmp_path / "new" / "results.json"
-    results = {"numbers": [1.5, 2], "texts": ["a, b"], "nested": [[1, 2], [3]]}
-    measure.write_results(path, results, "# Page\n")
-    assert json.loads(path.read_text()) == results
-    assert '"numbers": [ 1.5, 2 ]' in path.read_text()
-    assert (tmp_path / "new" / "results.md").read_text() == "# Page\n"
-    assert len(list(path.parent.iterdir())) == 2
-
-
-def test_markdown_table():
-    lines = measure.markdown_table(["model", "ms"], [["ours", "1.0"], ["theirs", "2.0"]])
-    assert lines == ["| model | ms |", "| --- | ---: |", "| ours | 1.0 |", "| theirs | 2.0 |"]

@@ -1,0 +1,78 @@
+"""The results of a benchmark: begun or gone on with, kept in a file, shown as a page."""
+
+import json
+import re
+import sys
+
+import keras
+
+from benchmarks import measure
+
+
+def start(module, argv, options, names, **settings):
+    """Return results without cells, or with `--resume` those of the file if it is of the same kind.
+
+    Args:
+        module: Name of the benchmark.
+        argv: Its command line.
+        options: Its options; with `resume`, those of the file `output` are gone on with.
+        names: The options that the figures depend on.
+        **settings: What they depend on beside.
+    """
+    command = f"KERAS_BACKEND={keras.config.backend()} python -m {module} {' '.join(argv)}"
+    results = {
+        "commands": [command.strip()],
+        "machine": measure.machine(),
+        "settings": {name: getattr(options, name) for name in names} | settings,
+        "cells": {},
+    }
+    if not (options.resume and options.output.exists()):
+        return results
+    previous = json.loads(options.output.read_text(encoding="utf-8"))
+    for part in ("machine", "settings"):
+        old, new = previous[part], results[part]
+        compared = new.keys() - {"date", "commit"}
+        changed = sorted(name for name in compared if old.get(name) != new[name])
+        if changed:
+            sys.exit(f"{options.output} has other values of: {', '.join(changed)}.")
+    previous["commands"] += results["commands"]
+    return previous
+
+
+def head_of_page(title, results):
+    """Return the lines of a page that say how its figures were measured."""
+    machine = results["machine"]
+    environment = "".join(f", {name}={value}" for name, value in machine["environment"].items())
+    software = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    settings = ", ".join(f"{name} {value}" for name, value in results["settings"].items())
+    return [
+        f"# {title}",
+        "",
+        *(f"    {command}" for command in results["commands"]),
+        "",
+        f"- Date: {machine['date']}",
+        f"- Machine: {machine['processor']}, {machine['cores']} cores used, "
+        f"{machine['memory_gib']} GiB of memory; computes on: {machine['device']}",
+        f"- Backend: {machine['backend']}{environment}",
+        f"- Software: {software}; commit {machine['commit']}",
+        f"- Settings: {settings}",
+        "",
+    ]
+
+
+def markdown_table(columns, rows):
+    """Return the lines of a table, its first column to the left and the numbers to the right."""
+    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def write(path, results, page):
+    """Write the results as JSON and, beside it, a page; neither is ever half written."""
+    text = json.dumps(results, indent=2)
+    # A list of numbers is a line.
+    text = re.sub(r"\[[^][{}]*\]", lambda numbers: " ".join(numbers[0].split()), text)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for target, content in ((path, text), (path.with_suffix(".md"), page)):
+        unfinished = target.with_name(target.name + ".unfinished")
+        unfinished.write_text(content.rstrip() + "\n", encoding="utf-8")
+        unfinished.replace(target)
