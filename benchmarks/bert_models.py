@@ -25,6 +25,8 @@ ENCODINGS = {
     "input_again": {"position_encoding": "input", **AT_INPUT},
     "diet_abs": DIET_ABS,
     "diet_abs_cached": DIET_ABS,
+    # With the activation of Hugging Face's model.
+    "diet_abs_exact_gelu": {**DIET_ABS, "activation": "gelu"},
     # In the loop and with the optimizer in which Hugging Face's model is trained.
     "diet_abs_in_torch_loop": DIET_ABS,
     "diet_abs_segments_at_input": {**DIET_ABS, **AT_INPUT},
@@ -42,11 +44,12 @@ OTHERS = ("kerashub", "hugging_face")
 # What others are compared with is timed first.
 ROWS = ("input", *OTHERS, *(name for name in ENCODINGS if name != "input"))
 STEPS = ("training", "inference")
+ON_TORCH = ("hugging_face", "diet_abs_exact_gelu", "diet_abs_in_torch_loop")
 
 
 def has_row(row, step):
     """Whether there is such a model for a step of this backend."""
-    if row in ("hugging_face", "diet_abs_in_torch_loop") and keras.config.backend() != "torch":
+    if row in ON_TORCH and keras.config.backend() != "torch":
         return False
     steps = {"diet_abs_cached": "inference", "diet_abs_in_torch_loop": "training"}
     return steps.get(row, step) == step

@@ -39,7 +39,7 @@ SIZES, STEPS = bert_models.SIZES, ("inference", "training")
 ENCODINGS = {
     name: arguments
     for name, arguments in bert_models.ENCODINGS.items()
-    if name not in ("input_again", "diet_abs_cached", "diet_abs_in_torch_loop")
+    if name not in ("input_again", "diet_abs_cached", *bert_models.ON_TORCH)
 }
 # Table 1 of Chen et al. (2021): step time on TPU v2 over that of `input`. Ke et al. is TUPE-R.
 PAPER = {
