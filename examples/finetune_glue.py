@@ -13,15 +13,18 @@ Spearman correlation.
 Without options three small models without pretraining learn whether the words of a sentence are in
 order, on sentences made by rule. `--data` is a folder with GLUE's files, `tfds` or `datasets`.
 Every run adds a line to `runs.csv` in the output folder, and runs that have one are not repeated:
-start the script again after an interruption. `results.csv`, `results.md` and `results.png` sum up.
+start the script again after an interruption. `results.csv`, `results.md` and `results.png` sum up
+the runs with the same options.
 """
 
 import argparse
+import contextlib
 import csv
 import itertools
 import os
 import statistics
 import sys
+import warnings
 from pathlib import Path
 
 # Before Keras is imported: one choice of backend for whoever did not make one.
@@ -34,7 +37,10 @@ from tqdm import tqdm
 
 from keras_diet import models, pretraining
 
-FIELDS = ("model", "task", "learning_rate", "seed", "epochs", "batch_size", "sequence_length")
+# What a run is, and the options that must be the same for runs to be compared.
+OPTIONS = ("epochs", "batch_size", "sequence_length", "warmup_proportion", "weight_decay")
+OPTIONS += ("examples", "add_segments", "backend")
+FIELDS = ("model", "task", "learning_rate", "seed", *OPTIONS)
 
 
 def parse_arguments(argv=None):
@@ -81,6 +87,13 @@ def parse_arguments(argv=None):
         help="give models that were pretrained without segments new ones, at zero",
     )
     parser.add_argument(
+        "--strategy",
+        choices=["none", "mirrored", "tpu"],
+        default="none",
+        help="TensorFlow only: train on all GPUs of this machine, or on the TPU that TPU_NAME "
+        "names, by default this machine's; --batch-size counts the examples on all devices",
+    )
+    parser.add_argument(
         "--output-dir",
         type=Path,
         default=Path("runs", "finetune_glue", keras.config.backend()),
@@ -94,7 +107,45 @@ def parse_arguments(argv=None):
     for name in ("sequence_length", "epochs", "batch_size"):
         if getattr(arguments, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be positive")
+    check_strategy(parser, arguments)
+    arguments.backend = keras.config.backend()
     return arguments
+
+
+def check_strategy(parser, arguments):
+    """Stop where `tf.distribute` cannot work, and say what does."""
+    backend = keras.config.backend()
+    if arguments.strategy != "none" and backend != "tensorflow":
+        parser.error(
+            f"--strategy {arguments.strategy} needs KERAS_BACKEND=tensorflow, not {backend}. For "
+            "JAX and PyTorch see docs/distribution.md."
+        )
+
+
+def make_strategy(arguments):
+    """Return the `tf.distribute` strategy to train with, or `None`."""
+    if arguments.strategy == "none":
+        return None
+    import tensorflow as tf
+
+    if arguments.strategy == "tpu":
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            tpu=os.environ.get("TPU_NAME", "local")
+        )
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        strategy = tf.distribute.TPUStrategy(resolver)
+    else:
+        devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+        strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
+    replicas = strategy.num_replicas_in_sync
+    if arguments.batch_size % replicas:
+        sys.exit(
+            f"--batch-size must be a multiple of the number of devices, {replicas}. "
+            f"Received: {arguments.batch_size}"
+        )
+    print(f"{replicas} devices, {arguments.batch_size // replicas} examples on each")
+    return strategy
 
 
 def model_names(arguments):
@@ -103,7 +154,8 @@ def model_names(arguments):
 
 def random_preset(position_encoding, arguments):
     """Save a small model without pretraining, with a vocabulary of the embedded task."""
-    folder = arguments.output_dir / "random" / position_encoding
+    length = arguments.sequence_length
+    folder = arguments.output_dir / "random" / f"{position_encoding}_{length}"
     if (folder / "config.json").exists():
         return str(folder)
     texts, _ = glue_data.load("embedded", "train", None)
@@ -115,22 +167,37 @@ def random_preset(position_encoding, arguments):
         num_heads=4,
         hidden_dim=64,
         intermediate_dim=128,
-        max_sequence_length=arguments.sequence_length,
+        max_sequence_length=length,
         position_encoding=position_encoding,
         segment_encoding="per-head" if position_encoding.startswith("diet") else "input",
     )
     tokenizer = models.DietBertTokenizer(vocabulary, lowercase=True)
-    backbone.save_to_preset(str(folder))
+    # The file that is looked for comes last, should this be interrupted.
     tokenizer.save_to_preset(str(folder))
+    backbone.save_to_preset(str(folder))
     return str(folder)
 
 
+def check_lengths(arguments):
+    """Stop before the first run if a preset takes shorter sequences only."""
+    for preset in arguments.presets or ():
+        backbone = models.DietBertBackbone.from_preset(preset, load_weights=False)
+        if backbone.max_sequence_length < arguments.sequence_length:
+            sys.exit(
+                f"--sequence-length must be at most {backbone.max_sequence_length} for {preset}. "
+                f"Received: {arguments.sequence_length}. For longer sequences use "
+                "`keras_diet.models.extend_positions` first."
+            )
+
+
 def make_classifier(preset, task, arguments):
-    """Return a classifier on the backbone of a preset, and the preprocessor of its texts."""
+    """Return a classifier on the backbone of a preset; its tokenizer must fit."""
     backbone = models.DietBertBackbone.from_preset(preset)
     if arguments.add_segments:
         backbone = models.add_segments(backbone)
-    return models.DietBertTextClassifier(backbone, num_classes=task.num_classes)
+    return models.DietBertTextClassifier(
+        backbone, num_classes=task.num_classes, preprocessor=make_preprocessor(preset, arguments)
+    )
 
 
 def make_preprocessor(preset, arguments):
@@ -142,19 +209,37 @@ def make_preprocessor(preset, arguments):
 
 def preprocess(preprocessor, texts):
     """Return the arrays of texts; each is tokenized once for all runs."""
-    return {name: np.asarray(array) for name, array in preprocessor(texts).items()}
+    return {name: np.asarray(array, "int32") for name, array in preprocessor(texts).items()}
+
+
+def num_batches(num_examples, arguments):
+    """Return the number of steps in an epoch; with a strategy all batches are full."""
+    if arguments.strategy == "none":
+        return -(-num_examples // arguments.batch_size)
+    if num_examples < arguments.batch_size:
+        sys.exit(
+            f"With --strategy, --batch-size must be at most the number of examples, {num_examples}."
+            f" Received: {arguments.batch_size}"
+        )
+    return num_examples // arguments.batch_size
 
 
 def compile_classifier(classifier, num_examples, learning_rate, arguments):
-    steps = arguments.epochs * -(-num_examples // arguments.batch_size)
+    steps = arguments.epochs * num_batches(num_examples, arguments)
     schedule = pretraining.WarmupLinearDecay(learning_rate, steps, arguments.warmup_proportion)
     optimizer = keras.optimizers.AdamW(schedule, weight_decay=arguments.weight_decay)
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
-    classifier.compile(optimizer=optimizer, jit_compile=keras.config.backend() != "torch")
+    # With a strategy Keras cannot compile the step of all devices as one.
+    jit_compile = keras.config.backend() != "torch" and arguments.strategy == "none"
+    classifier.compile(optimizer=optimizer, jit_compile=jit_compile)
 
 
 def evaluate(outputs, labels, task):
-    """Return the official metrics of logits or scores."""
+    """Return the official metrics of logits or scores.
+
+    Correlations with outputs that are all the same, or no numbers, are not defined: they are zero,
+    as GLUE's Matthews correlation is then.
+    """
     from scipy import stats
     from sklearn import metrics
 
@@ -165,20 +250,51 @@ def evaluate(outputs, labels, task):
         "pearson": lambda labels, values: stats.pearsonr(labels, values).statistic,
         "spearman": lambda labels, values: stats.spearmanr(labels, values).statistic,
     }
-    return {name: float(functions[name](labels, predicted)) for name in task.metrics}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", stats.ConstantInputWarning)
+        values = {name: functions[name](labels, predicted) for name in task.metrics}
+    return {name: float(np.nan_to_num(value)) for name, value in values.items()}
 
 
-def train_and_evaluate(preset, task, splits, learning_rate, seed, arguments):
+def train_and_evaluate(preset, task, splits, learning_rate, seed, arguments, strategy=None):
     keras.utils.set_random_seed(seed)
-    classifier = make_classifier(preset, task, arguments)
     inputs, labels = splits["train"]
-    compile_classifier(classifier, len(labels), learning_rate, arguments)
-    options = {"batch_size": arguments.batch_size, "verbose": 0}
-    # KerasHub's own `fit` makes datasets of arrays, and never shuffles them.
-    keras.Model.fit(classifier, inputs, labels, epochs=arguments.epochs, **options)
+    with strategy.scope() if strategy else contextlib.nullcontext():
+        classifier = make_classifier(preset, task, arguments)
+        compile_classifier(classifier, len(labels), learning_rate, arguments)
+    fit(classifier, inputs, labels, seed, arguments)
     inputs, labels = splits["validation"]
-    outputs = keras.Model.predict(classifier, inputs, **options)
+    outputs = predict(classifier, inputs, len(labels), arguments)
     return evaluate(np.asarray(outputs, "float32"), labels, task)
+
+
+def fit(classifier, inputs, labels, seed, arguments):
+    # KerasHub's own `fit` makes datasets of arrays, and never shuffles them.
+    if arguments.strategy == "none":
+        options = {"batch_size": arguments.batch_size, "epochs": arguments.epochs, "verbose": 0}
+        keras.Model.fit(classifier, inputs, labels, **options)
+        return
+    dataset = as_dataset((inputs, labels)).shuffle(len(labels), seed=seed)
+    dataset = dataset.batch(arguments.batch_size, drop_remainder=True)
+    keras.Model.fit(classifier, dataset, epochs=arguments.epochs, shuffle=False, verbose=0)
+
+
+def predict(classifier, inputs, num_examples, arguments):
+    if arguments.strategy == "none":
+        options = {"batch_size": arguments.batch_size, "verbose": 0}
+        return keras.Model.predict(classifier, inputs, **options)
+    # The last batch is filled up with examples that are there already.
+    size = -(-num_examples // arguments.batch_size) * arguments.batch_size
+    full = {name: np.resize(array, (size, *array.shape[1:])) for name, array in inputs.items()}
+    dataset = as_dataset(full).batch(arguments.batch_size, drop_remainder=True)
+    return keras.Model.predict(classifier, dataset, verbose=0)[:num_examples]
+
+
+def as_dataset(arrays):
+    """Return arrays as a `tf.data.Dataset`: with a strategy, batches must have static shapes."""
+    import tensorflow as tf
+
+    return tf.data.Dataset.from_tensor_slices(arrays)
 
 
 def load_splits(name, preset, arguments):
@@ -200,7 +316,10 @@ def read_runs(path):
     if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+        reader = csv.DictReader(file)
+        if reader.fieldnames != [*FIELDS, "metrics"]:
+            sys.exit(f"{path} has other columns than {FIELDS}. Choose another --output-dir.")
+        return list(reader)
 
 
 def append_run(path, run):
@@ -211,6 +330,15 @@ def append_run(path, run):
         if is_new:
             writer.writeheader()
         writer.writerow(run)
+
+
+def options_of(arguments):
+    """Return the options that runs must share, as they are read from a file again."""
+    return {name: str(getattr(arguments, name)) for name in OPTIONS}
+
+
+def with_options(runs, options):
+    return [run for run in runs if all(run[name] == options[name] for name in options)]
 
 
 def key_of(run):
@@ -290,6 +418,10 @@ def plot(rows, path):
 
 def main(argv=None):
     arguments = parse_arguments(argv)
+    # Before anything is computed: the devices can only be chosen now.
+    strategy = make_strategy(arguments)
+    check_lengths(arguments)
+    options = options_of(arguments)
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
     path = arguments.output_dir / "runs.csv"
     done = {key_of(run) for run in read_runs(path)}
@@ -305,12 +437,13 @@ def main(argv=None):
                     "task": task,
                     "learning_rate": learning_rate,
                     "seed": seed,
-                    **{name: getattr(arguments, name) for name in FIELDS[4:]},
+                    **options,
                 }
                 if key_of(run) not in done:
                     splits = splits or load_splits(task, preset, arguments)
+                    description = glue_data.TASKS[task]
                     found = train_and_evaluate(
-                        preset, glue_data.TASKS[task], splits, learning_rate, seed, arguments
+                        preset, description, splits, learning_rate, seed, arguments, strategy
                     )
                     run["metrics"] = " ".join(
                         f"{name}={value:.6f}" for name, value in found.items()
@@ -320,7 +453,9 @@ def main(argv=None):
                 bar.update()
     wanted = set(model_names(arguments))
     runs = [
-        run for run in read_runs(path) if run["model"] in wanted and run["task"] in arguments.tasks
+        run
+        for run in with_options(read_runs(path), options)
+        if run["model"] in wanted and run["task"] in arguments.tasks
     ]
     write_summary(summarize(runs), arguments.output_dir)
     print((arguments.output_dir / "results.md").read_text(encoding="utf-8"))

@@ -1,4 +1,7 @@
-"""Four tasks of GLUE, from a folder in their original format, TFDS, or Hugging Face `datasets`.
+"""Four tasks of GLUE, from a folder, TFDS, or Hugging Face `datasets`.
+
+A folder has the files as GLUE distributes them (`CoLA/train.tsv`, `SST-2/train.tsv`, ...), or as
+those who made the tasks do (`cola/in_domain_train.tsv`, `stsb/sts-train.tsv`, ...).
 
 Each split is `(texts, labels)`: `texts` a list of strings, or a pair of lists for tasks of two
 sentences; `labels` an array of class numbers, or of scores. `"embedded"` is a small task of our
@@ -14,6 +17,23 @@ import numpy as np
 
 
 @dataclasses.dataclass(frozen=True)
+class Files:
+    """Where a task is in a folder.
+
+    Attributes:
+        train: Its training files, below the folder of the data.
+        validation: Those of the validation split.
+        fields: The columns of the texts and of the label.
+        has_header: Whether the first line names the columns.
+    """
+
+    train: tuple
+    validation: tuple
+    fields: tuple
+    has_header: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
 class GlueTask:
     """How to read a task and what it predicts.
 
@@ -21,18 +41,14 @@ class GlueTask:
         num_classes: Number of classes; 1 for scores.
         metrics: Names of the official metrics, the first to choose a learning rate by.
         columns: The names of the texts and of the label, in TFDS and `datasets`.
-        files: The files of each split, below the folder of the data.
-        fields: The columns of the texts and of the label in these files.
-        has_header: Whether the files have one.
+        files: `Files` of each distribution, in the order in which they are looked for.
         classes: The labels in the files, in the order of the classes, or `None` for numbers.
     """
 
     num_classes: int
     metrics: tuple
     columns: tuple
-    files: dict
-    fields: tuple
-    has_header: bool
+    files: tuple
     classes: tuple | None = None
 
 
@@ -41,46 +57,50 @@ TASKS = {
         num_classes=2,
         metrics=("matthews",),
         columns=("sentence", "label"),
-        files={
-            "train": ("cola/in_domain_train.tsv",),
-            "validation": ("cola/in_domain_dev.tsv", "cola/out_of_domain_dev.tsv"),
-        },
-        fields=(3, 1),
-        has_header=False,
+        files=(
+            Files(("CoLA/train.tsv",), ("CoLA/dev.tsv",), fields=(3, 1), has_header=False),
+            Files(
+                ("cola/in_domain_train.tsv",),
+                ("cola/in_domain_dev.tsv", "cola/out_of_domain_dev.tsv"),
+                fields=(3, 1),
+                has_header=False,
+            ),
+        ),
     ),
     "sst2": GlueTask(
         num_classes=2,
         metrics=("accuracy",),
         columns=("sentence", "label"),
-        # The 872 sentences of GLUE's validation split; phrases of `dev` are in `train` too.
-        files={"train": ("sst2_glue/train.tsv",), "validation": ("sst2_glue/test.tsv",)},
-        fields=(0, 1),
-        has_header=True,
+        files=(
+            Files(("SST-2/train.tsv",), ("SST-2/dev.tsv",), fields=(0, 1)),
+            # A copy that has the 872 sentences of GLUE's validation split in `test`.
+            Files(("sst2_glue/train.tsv",), ("sst2_glue/test.tsv",), fields=(0, 1)),
+        ),
     ),
     "rte": GlueTask(
         num_classes=2,
         metrics=("accuracy",),
         columns=("sentence1", "sentence2", "label"),
-        files={"train": ("rte/train.tsv",), "validation": ("rte/dev.tsv",)},
-        fields=(1, 2, 3),
-        has_header=True,
+        files=(
+            Files(("RTE/train.tsv",), ("RTE/dev.tsv",), fields=(1, 2, 3)),
+            Files(("rte/train.tsv",), ("rte/dev.tsv",), fields=(1, 2, 3)),
+        ),
         classes=("entailment", "not_entailment"),
     ),
     "stsb": GlueTask(
         num_classes=1,
         metrics=("pearson", "spearman"),
         columns=("sentence1", "sentence2", "label"),
-        files={"train": ("stsb/sts-train.tsv",), "validation": ("stsb/sts-dev.tsv",)},
-        fields=(5, 6, 4),
-        has_header=False,
+        files=(
+            Files(("STS-B/train.tsv",), ("STS-B/dev.tsv",), fields=(7, 8, 9)),
+            Files(("stsb/sts-train.tsv",), ("stsb/sts-dev.tsv",), (5, 6, 4), has_header=False),
+        ),
     ),
     "embedded": GlueTask(
         num_classes=2,
         metrics=("matthews", "accuracy"),
         columns=(),
-        files={},
-        fields=(),
-        has_header=False,
+        files=(),
     ),
 }
 
@@ -103,26 +123,38 @@ def load(name, split, source):
         rows = _from_datasets(name, split, task)
     else:
         rows = _from_files(Path(source), split, task)
+    rows = list(rows)
+    if not rows:
+        raise ValueError(f"The {split} split of {name} in {source} has no examples.")
     *texts, labels = (list(column) for column in zip(*rows, strict=True))
     labels = np.array(labels, dtype="float32" if task.num_classes == 1 else "int32")
     return (texts[0] if len(texts) == 1 else tuple(texts)), labels
 
 
 def _from_files(folder, split, task):
-    for name in task.files[split]:
-        path = folder / name
-        if not path.exists():
-            raise ValueError(
-                f"{path} is missing. Pass the folder that holds {name.split('/')[0]}/, or `tfds` "
-                "or `datasets` to load the task from there."
-            )
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-            if task.has_header:
-                next(rows)
-            for row in rows:
-                *texts, label = (row[field] for field in task.fields)
-                yield (*texts, float(label) if task.classes is None else task.classes.index(label))
+    for files in task.files:
+        if (folder / getattr(files, split)[0]).exists():
+            break
+    else:
+        names = " and ".join(str(folder / getattr(files, split)[0]) for files in task.files)
+        raise ValueError(
+            f"{names} are missing. Pass the folder that holds one of them, or `tfds` or `datasets` "
+            "to load the task from there."
+        )
+    for name in getattr(files, split):
+        with (folder / name).open(encoding="utf-8", newline="") as file:
+            lines = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+            for number, line in enumerate(lines, start=1):
+                if number > 1 or not files.has_header:
+                    yield _example(line, files, task, f"{folder / name}, line {number}")
+
+
+def _example(line, files, task, place):
+    try:
+        *texts, label = (line[field] for field in files.fields)
+        return *texts, float(label) if task.classes is None else task.classes.index(label)
+    except (IndexError, ValueError) as error:
+        raise ValueError(f"{place} is no example of the task. Received: {line}") from error
 
 
 def _from_tfds(name, split, task):

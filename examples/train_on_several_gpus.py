@@ -109,6 +109,8 @@ def main(argv=None):
             "This example is PyTorch's. Set KERAS_BACKEND=torch; for TensorFlow and JAX see "
             "docs/distribution.md."
         )
+    if "LOCAL_RANK" not in os.environ:
+        sys.exit("Start it by torchrun, one process for each device: see the head of the script.")
     import torch
 
     if torch.cuda.is_available():

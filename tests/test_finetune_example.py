@@ -5,10 +5,12 @@ import sys
 import types
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 
 from keras_diet import models
+from tests.distribution.conftest import finish, start_worker
 from tests.models.tiny import VOCABULARY, tiny_backbone
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -70,7 +72,7 @@ def test_files(data, folder, task, split, texts, labels):
 
 
 def test_missing_files_are_named(data, tmp_path):
-    with pytest.raises(ValueError, match=r"in_domain_train.tsv is missing.*holds cola/"):
+    with pytest.raises(ValueError, match=r"CoLA/train.tsv and .*in_domain_train.tsv are missing"):
         data.load("cola", "train", tmp_path)
 
 
@@ -212,3 +214,141 @@ def test_bad_command_lines_are_explained(script, capsys, arguments, message):
     with pytest.raises(SystemExit):
         script.parse_arguments(arguments)
     assert message in capsys.readouterr().err
+
+
+# === GLUE's own files, and files that are damaged ===
+
+GLUE = {
+    "CoLA/train.tsv": "gj04\t1\t\tA fox sleeps.\n",
+    "CoLA/dev.tsv": "gj04\t0\t*\tFox the sleeps.\n",
+    "SST-2/train.tsv": "sentence\tlabel\na quick fox \t1\n",
+    "SST-2/dev.tsv": "sentence\tlabel\na slow cat \t0\n",
+    "RTE/train.tsv": "index\tsentence1\tsentence2\tlabel\n0\tA fox.\tA cat.\tnot_entailment\n",
+    "RTE/dev.tsv": "index\tsentence1\tsentence2\tlabel\n0\tA fox.\tA fox.\tentailment\n",
+    "STS-B/train.tsv": "index\tgenre\n0\tmain\tMSR\t2012\t0001\tn\tn\tA fox.\tA red fox.\t4.500\n",
+    "STS-B/dev.tsv": "index\tgenre\n0\tmain\tMSR\t2012\t0001\tn\tn\tA fox.\tThe tree.\t0.250\n",
+}
+
+
+@pytest.mark.parametrize(
+    "task, train, validation",
+    [
+        ("cola", (["A fox sleeps."], 1), (["Fox the sleeps."], 0)),
+        ("sst2", (["a quick fox "], 1), (["a slow cat "], 0)),
+        ("rte", ((["A fox."], ["A cat."]), 1), ((["A fox."], ["A fox."]), 0)),
+        ("stsb", ((["A fox."], ["A red fox."]), 4.5), ((["A fox."], ["The tree."]), 0.25)),
+    ],
+)
+def test_files_as_glue_distributes_them(data, tmp_path, task, train, validation):
+    for name, text in GLUE.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    for split, (texts, label) in (("train", train), ("validation", validation)):
+        found, labels = data.load(task, split, tmp_path)
+        assert found == texts
+        assert labels.tolist() == [label]
+
+
+@pytest.mark.parametrize(
+    "task, text, message",
+    [
+        ("cola", "gj04\t1\t\tA cat.\n\n", r"in_domain_train.tsv, line 2 is no example"),
+        ("rte", "header\n0\tA.\tB.\tmaybe\n", r"train.tsv, line 2 is no example.*'maybe'"),
+        ("rte", "header\n", "train split of rte in .* has no examples"),
+    ],
+)
+def test_damaged_files_are_named(data, folder, task, text, message):
+    (folder / data.TASKS[task].files[1].train[0]).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        data.load(task, "train", folder)
+
+
+# === What could make results wrong ===
+
+
+def test_runs_with_other_options_are_neither_taken_nor_summed_up(
+    script, folder, preset, tmp_path, monkeypatch
+):
+    """A short trial in the same folder is no run of the study."""
+    monkeypatch.setattr(script, "train_and_evaluate", lambda *arguments: {"matthews": 0.5})
+    arguments = [*QUICK, "--presets", preset, "--data", str(folder), "--tasks", "cola"]
+    arguments += ["--seeds", "0", "--output-dir", str(tmp_path / "output")]
+    script.main([*arguments, "--examples", "1"])
+    script.main(arguments)
+    script.main(arguments)
+    script.main([*arguments, "--epochs", "2", "--warmup-proportion", "0.2"])
+    runs = script.read_runs(tmp_path / "output" / "runs.csv")
+    assert [(run["examples"], run["epochs"]) for run in runs] == [
+        ("1", "1"),
+        ("None", "1"),
+        ("None", "2"),
+    ]
+    assert {run["backend"] for run in runs} == {keras.config.backend()}
+    with (tmp_path / "output" / "results.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["seeds"] == "1"
+
+
+def test_results_of_other_columns_are_not_added_to(script, tmp_path):
+    (tmp_path / "runs.csv").write_text("model,task,metrics\na,cola,matthews=0.5\n")
+    with pytest.raises(SystemExit, match="other columns"):
+        script.main([*QUICK, "--output-dir", str(tmp_path)])
+
+
+@pytest.mark.parametrize("outputs", [[[2.0], [2.0]], [[np.nan], [np.nan]]])
+def test_correlations_that_are_not_defined_are_zero(script, data, outputs):
+    """Not the best of all, as `nan` would be to `max`."""
+    found = script.evaluate(np.array(outputs), np.array([1.0, 2.0]), data.TASKS["stsb"])
+    assert found == {"pearson": 0, "spearman": 0}
+
+
+def test_presets_of_shorter_sequences_are_refused_at_once(script, folder, preset, tmp_path):
+    arguments = ["--presets", preset, "--data", str(folder), "--tasks", "cola"]
+    with pytest.raises(SystemExit, match=r"--sequence-length must be at most 13 for .*preset"):
+        script.main([*arguments, "--output-dir", str(tmp_path / "output")])
+
+
+def test_a_tokenizer_that_does_not_fit_is_refused(script, folder, preset, tmp_path):
+    models.DietBertTokenizer([*VOCABULARY, "more"]).save_to_preset(preset)
+    arguments = [*QUICK, "--presets", preset, "--data", str(folder), "--tasks", "cola"]
+    with pytest.raises(ValueError, match="an embedding for every token"):
+        script.main([*arguments, "--output-dir", str(tmp_path / "output")])
+
+
+def test_random_models_have_the_length_asked_for(script, tmp_path):
+    for length in (9, 11, 9):
+        options = ["--sequence-length", str(length), "--output-dir", str(tmp_path)]
+        preset = script.random_preset("none", script.parse_arguments(options))
+        backbone = models.DietBertBackbone.from_preset(preset, load_weights=False)
+        assert backbone.max_sequence_length == length
+        assert models.DietBertTokenizer.from_preset(preset).vocabulary_size() > 5
+
+
+# === Several devices ===
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
+def test_a_strategy_gives_the_metrics_of_one_device(script, folder, preset, tmp_path):
+    """All training examples are one batch, and the second of validation has two of its own."""
+    for name, count in (("sts-train", 4), ("sts-dev", 6)):
+        lines = [
+            f"main\tMSR\t2012\t{i}\t{i % 5}.5\t{VOCABULARY[5 + i]} fox\tthe cat {i}\n"
+            for i in range(count)
+        ]
+        (folder / "stsb" / f"{name}.tsv").write_text("".join(lines))
+    arguments = ["--presets", preset, "--tasks", "stsb", "--data", str(folder), "--seeds", "0"]
+    arguments += ["--epochs", "3", "--batch-size", "4", "--sequence-length", "9"]
+    output = finish(start_worker("finetune_worker", tmp_path, *arguments, "--add-segments"))
+    assert "2 devices, 2 examples on each" in output
+    mirrored, one = (
+        script.metrics_of(script.read_runs(tmp_path / strategy / "runs.csv")[0])
+        for strategy in ("mirrored", "none")
+    )
+    assert mirrored == pytest.approx(one, abs=1e-4)
+
+
+@pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="TensorFlow has strategies")
+def test_strategies_need_tensorflow(script, capsys):
+    with pytest.raises(SystemExit):
+        script.parse_arguments(["--strategy", "mirrored"])
+    assert "needs KERAS_BACKEND=tensorflow" in capsys.readouterr().err

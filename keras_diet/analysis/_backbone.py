@@ -3,9 +3,9 @@
 import types
 
 import numpy as np
-from keras import ops
 from keras_hub.models import BertBackbone
 
+from keras_diet._arrays import float32_array
 from keras_diet.layers import DietEncoder
 from keras_diet.models import DietBertBackbone
 from keras_diet.models.diet_bert.from_bert.read_bert import copy_bert
@@ -56,8 +56,3 @@ def input_positions(backbone, length):
     shape = (1, length, backbone.hidden_dim)
     embeddings = encoding.position_embedding(np.zeros(shape, dtype="float32"))
     return np.broadcast_to(float32_array(embeddings), shape)[0]
-
-
-def float32_array(tensor):
-    """Return a tensor or variable of any floating point dtype as a float32 array."""
-    return ops.convert_to_numpy(ops.cast(tensor, "float32"))

@@ -5,7 +5,8 @@ import contextlib
 import numpy as np
 from keras import ops
 
-from keras_diet.analysis._backbone import as_diet_bert, float32_array
+from keras_diet._arrays import float32_array
+from keras_diet.analysis._backbone import as_diet_bert
 from keras_diet.layers.biased_multi_head_attention import BiasedMultiHeadAttention
 
 _INPUTS = ("token_ids", "segment_ids", "padding_mask")

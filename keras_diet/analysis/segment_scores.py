@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from keras_diet.analysis._backbone import float32_array, with_positions
+from keras_diet._arrays import float32_array
+from keras_diet.analysis._backbone import with_positions
 from keras_diet.analysis.position_scores import position_scores
 
 

@@ -50,8 +50,19 @@ def _task_like(task, backbone):
         vocabulary = task.preprocessor.tokenizer.get_vocabulary()
         copy.preprocessor.tokenizer.set_vocabulary(vocabulary)
     if task.compiled:
-        copy.compile(**keras.saving.deserialize_keras_object(task.get_compile_config()))
+        copy.compile(**_compile_arguments(task))
     return copy
+
+
+def _compile_arguments(task):
+    try:
+        return keras.saving.deserialize_keras_object(task.get_compile_config())
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "What a task is compiled with must be Keras's own, or registered by "
+            "`keras.saving.register_keras_serializable`. Otherwise make the task with "
+            f"`compile=False`, and compile what is returned. Received: {task.name!r}, {error}"
+        ) from error
 
 
 def _freeze_as(model, rebuilt):

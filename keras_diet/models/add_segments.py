@@ -28,7 +28,8 @@ def add_segments(model, num_segments=2):
 
     Raises:
         ValueError: If `model` is no such model, has segments already, a `projection_dim` (projected
-            keys have no segments), LoRA or quantized weights.
+            keys have no segments), LoRA or quantized weights, or is compiled with functions that
+            are not registered.
 
     Example:
 

@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_diet import validation
+from keras_diet._arrays import float32_array
 from keras_diet.models._rebuild import backbone_of, rebuild
 
 METHODS = ("interpolate", "repeat")
@@ -42,8 +43,9 @@ def extend_positions(model, max_sequence_length, method="interpolate"):
 
     Raises:
         ValueError: If `model` is no such model, has LoRA or quantized weights or an encoding of
-            your own whose weights depend on the length otherwise, if `max_sequence_length` is not
-            larger than it was, or if `method` is unknown.
+            your own whose weights depend on the length otherwise, or is compiled with functions
+            that are not registered; if `max_sequence_length` is not larger than it was, or if
+            `method` is unknown.
 
     Example:
 
@@ -93,7 +95,7 @@ def _extended(weight, shape, stretch):
     """Return the values of a weight of a model in the shape that it has in a longer one."""
     if tuple(weight.shape) == shape:
         return ops.copy(weight)
-    values = ops.convert_to_numpy(ops.cast(weight, "float32"))
+    values = float32_array(weight)
     if weight.name in _ABSOLUTE and shape[1:] == values.shape[1:]:
         return stretch(values, shape[0])
     if weight.name in _PROJECTIONS:

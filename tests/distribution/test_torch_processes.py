@@ -62,3 +62,17 @@ def test_example_runs_with_torchrun():
     losses = [float(loss) for loss in re.findall(r"step \d+: loss (\S+)", finished.stdout)]
     assert len(losses) == 20
     assert losses[-1] < losses[0]
+
+
+def test_example_without_torchrun_says_so():
+    script = ROOT / "examples" / "train_on_several_gpus.py"
+    environment = {name: value for name, value in os.environ.items() if name != "LOCAL_RANK"}
+    finished = subprocess.run(
+        [sys.executable, str(script)],
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert finished.returncode == 1
+    assert "Start it by torchrun" in finished.stderr

@@ -12,7 +12,7 @@ from keras_diet.layers import (
     RelativePositionBias,
     UntiedPositionBias,
 )
-from keras_diet.models import DietBertMaskedLM, extend_positions
+from keras_diet.models import DietBertMaskedLM, add_segments, extend_positions
 from tests.helpers import to_numpy
 from tests.models.tasks import TASKS, tiny_task
 from tests.models.tiny import (
@@ -196,3 +196,12 @@ def test_what_cannot_be_extended():
     quantized.pooled_dense.quantize("int8")
     with pytest.raises(ValueError, match=r"before `quantize` and `enable_lora`"):
         extend_positions(quantized, LONGER)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("change", [lambda task: extend_positions(task, LONGER), add_segments])
+def test_functions_that_are_not_registered_are_refused(change):
+    task = DietBertMaskedLM(tiny_backbone(num_layers=1, segment_encoding="none"))
+    task.compile("sgd", loss=lambda labels, logits: 0.0)
+    with pytest.raises(ValueError, match=r"register_keras_serializable.*`compile=False`"):
+        change(task)

@@ -327,3 +327,35 @@ def test_a_bert_with_more_weights_is_refused(bert):
     bert.enable_lora(2)
     with pytest.raises(ValueError, match="neither LoRA's nor quantized"):
         DietBertBackbone.from_bert(bert)
+
+
+def test_the_id_of_cls_may_be_numpys(bert):
+    first, second = (DietBertBackbone.from_bert(bert, cls_token_id=i) for i in (CLS, np.int64(CLS)))
+    for one, other in zip(first.get_weights(), second.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+# === Presets that are damaged ===
+
+
+@pytest.mark.parametrize(
+    ("name", "contents", "message"),
+    [
+        ("model.weights.h5", "", "Received: bert=.*which KerasHub does not load: .*open file"),
+        ("tokenizer.json", "{", "Received: bert=.*which KerasHub does not load"),
+        ("assets/tokenizer/vocabulary.txt", "[PAD]", r"does not load: .*\[UNK\]"),
+        (
+            "assets/tokenizer/vocabulary.txt",
+            "\n".join([*VOCABULARY, "more"]),
+            "does not fit the weights. Received: 32 tokens.*vocab_size=31",
+        ),
+    ],
+    ids=["weights", "tokenizer", "cut-vocabulary", "long-vocabulary"],
+)
+def test_damaged_presets_are_refused(bert, tmp_path, name, contents, message):
+    """Without its vocabulary the tokens of a preset would not get the position of `[CLS]`."""
+    bert.save_to_preset(str(tmp_path))
+    keras_hub.models.BertTokenizer(VOCABULARY).save_to_preset(str(tmp_path))
+    (tmp_path / name).write_text(contents)
+    with pytest.raises(ValueError, match=message):
+        DietBertBackbone.from_bert(tmp_path)

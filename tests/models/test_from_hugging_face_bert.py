@@ -309,3 +309,105 @@ def test_a_real_checkpoint(rng):
     inputs = random_inputs(rng)
     actual = DietBertBackbone.from_bert(folder, **AT_INPUT)(inputs)["sequence_output"]
     assert_close(actual, outputs(model, inputs).last_hidden_state.numpy(), 1e-4)
+
+
+# === What would be lost silently, or refused in other words ===
+
+
+def test_layers_that_the_configuration_does_not_have_are_refused(folder):
+    change_json(folder / "config.json", num_hidden_layers=1)
+    with pytest.raises(ValueError, match=r"does not have\. Received: encoder\.layer\.1\."):
+        DietBertBackbone.from_bert(folder)
+
+
+@pytest.mark.parametrize("dtype", [None, "float32"])
+def test_weights_are_read_in_float32_whatever_the_policy(folder, dtype):
+    expected = DietBertBackbone.from_bert(folder, **AT_INPUT).get_weights()
+    keras.config.set_dtype_policy("bfloat16")
+    try:
+        backbone = DietBertBackbone.from_bert(folder, **AT_INPUT, dtype=dtype)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert backbone.dtype_policy.name == (dtype or "bfloat16")
+    if dtype:
+        for weight, like in zip(backbone.get_weights(), expected, strict=True):
+            np.testing.assert_array_equal(weight, like)
+
+
+def test_a_vocabulary_with_fewer_tokens_than_weights_gives_a_warning(folder):
+    (folder / "vocab.txt").write_text("\n".join(VOCABULARY[:-3]) + "\n")
+    with pytest.warns(UserWarning, match="28 tokens, where the weights are for 31") as caught:
+        DietBertTokenizer.from_bert(folder)
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_a_vocabulary_without_tokens_is_refused(folder):
+    (folder / "vocab.txt").write_text("")
+    for read in (DietBertBackbone.from_bert, DietBertTokenizer.from_bert):
+        with pytest.raises(ValueError, match=r"does not fit the weights\. Received: 0 tokens"):
+            read(folder)
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        ({"model": {"type": "Unigram", "vocab": [["a", 0.5]]}}, "WordPiece.*Received: Unigram"),
+        ({"normalizer": {"type": "Sequence"}}, "'BertNormalizer'. Received.*'Sequence'"),
+    ],
+    ids=["unigram", "sequence"],
+)
+def test_other_tokenizers_are_refused(folder, contents, message):
+    os.remove(folder / "vocab.txt")
+    vocabulary = {token: i for i, token in enumerate(VOCABULARY)}
+    change_json(folder / "tokenizer.json", **{"model": {"vocab": vocabulary}, **contents})
+    with pytest.raises(ValueError, match=message):
+        DietBertTokenizer.from_bert(folder)
+
+
+def test_texts_in_other_encodings_are_named(folder):
+    (folder / "vocab.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"vocab.txt` is no text in UTF-8"):
+        DietBertTokenizer.from_bert(folder)
+
+
+def test_options_without_a_value_are_those_of_hugging_face(folder):
+    change_json(folder / "tokenizer_config.json", do_lower_case=None, strip_accents=None)
+    tokenizer = DietBertTokenizer.from_bert(folder)
+    assert tokenizer.lowercase is tokenizer.strip_accents is True
+
+
+def test_files_that_are_there_instead_are_named(folder):
+    os.rename(folder / "model.safetensors", folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"no model.safetensors.*Received: .*pytorch_model.bin"):
+        DietBertBackbone.from_bert(folder)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"hidden_size": "15"}, "`hidden_size` must be a positive integer"),
+        ({"hidden_dropout_prob": None}, r"`hidden_dropout_prob` must be a number in \[0, 1\]"),
+        ({"hidden_act": ["gelu"]}, "`hidden_act` must be one of"),
+    ],
+    ids=["size", "dropout", "activation"],
+)
+def test_values_of_other_types_are_refused(folder, values, message):
+    change_json(folder / "config.json", **values)
+    with pytest.raises(ValueError, match=message):
+        DietBertBackbone.from_bert(folder)
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (b"[]", "no safetensors file"),
+        (b'{"w": 3}', "no safetensors file"),
+        (b'{"w": {}}', "no safetensors file.*dtype"),
+        (b'{"w": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}}', "cut short"),
+    ],
+)
+def test_damaged_headers_are_refused(tmp_path, header, message):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(ValueError, match=message):
+        read_safetensors(path)

@@ -326,8 +326,9 @@ class DietBertBackbone(Backbone):
             cls_token_id: int or `None`. The token that every sequence starts with. Defaults to
                 `None`: that of the vocabulary in the folder, preset or task, and none for a
                 backbone, which has no vocabulary.
-            **kwargs: `dropout`, by default that of the BERT, `attention_implementation`, `dtype`,
-                `name` and `trainable`, as in the class.
+            **kwargs: `dropout` and `dtype`, by default those of the BERT (for Hugging Face's,
+                Keras's global policy), `attention_implementation`, `name` and `trainable`, as in
+                the class.
 
         Returns:
             A `DietBertBackbone`.

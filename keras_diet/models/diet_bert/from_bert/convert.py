@@ -1,5 +1,7 @@
 """From BERT to a `DietBertBackbone` with any of DIET's encodings."""
 
+import numbers
+
 import numpy as np
 
 from keras_diet import validation
@@ -29,7 +31,7 @@ def convert_bert(
 ):
     """Return a backbone as `DietBertBackbone.from_bert`, whose arguments these are."""
     validation.choice("position_encoding", position_encoding, POSITION_ENCODINGS)
-    original, read_cls_token_id = read_bert(backbone_class, bert)
+    original, read_cls_token_id, policy = read_bert(backbone_class, bert)
     length = _length(max_sequence_length, original.max_sequence_length)
     cls_token_id = _cls_token_id(cls_token_id, read_cls_token_id, original.vocabulary_size)
     backbone = backbone_class(
@@ -42,7 +44,7 @@ def convert_bert(
             "max_sequence_length": length,
             "dropout": original.dropout if dropout is None else dropout,
             "attention_implementation": attention_implementation,
-            "dtype": original.dtype_policy if dtype is None else dtype,
+            "dtype": policy if dtype is None else dtype,
             "name": name,
             "trainable": trainable,
         }
@@ -72,7 +74,8 @@ def _length(max_sequence_length, longest):
     length = validation.positive_int("max_sequence_length", max_sequence_length)
     if length > longest:
         raise ValueError(
-            "`max_sequence_length` must not exceed the positions that the BERT has learned. "
+            "`max_sequence_length` must not exceed the positions that the BERT has learned; use "
+            "`extend_positions` on the model for more. "
             f"Received: max_sequence_length={length}, where the BERT has {longest}"
         )
     return length
@@ -81,12 +84,13 @@ def _length(max_sequence_length, longest):
 def _cls_token_id(given, read, vocabulary_size):
     if given is None:
         return read
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < vocabulary_size:
+    is_integer = isinstance(given, numbers.Integral) and not isinstance(given, bool)
+    if not is_integer or not 0 <= given < vocabulary_size:
         raise ValueError(
             f"`cls_token_id` must be an integer in [0, {vocabulary_size}). "
             f"Received: cls_token_id={given!r}"
         )
-    return given
+    return int(given)
 
 
 def _kept_layers(backbone):

@@ -1,12 +1,14 @@
-"""A checkpoint folder of Hugging Face's BERT: its configuration, weights and vocabulary."""
+"""A checkpoint folder of Hugging Face's BERT: its configuration and weights."""
 
-import json
 import math
+import numbers
 import warnings
 from pathlib import Path
 
 import numpy as np
 
+from keras_diet import validation
+from keras_diet.models.diet_bert.from_bert.json_files import read_json
 from keras_diet.models.diet_bert.from_bert.safetensors import read_safetensors
 
 _SIZES = {
@@ -35,7 +37,6 @@ _REQUIRED = {
     "is_decoder": False,
     "add_cross_attention": False,
 }
-_VOCABULARY_FILES = ("vocab.txt", "tokenizer.json")
 
 
 def is_hugging_face_folder(folder):
@@ -43,7 +44,7 @@ def is_hugging_face_folder(folder):
     if not Path(folder).is_dir():
         return False
     # KerasHub's configurations name the class that they are of.
-    return "registered_name" not in _json(folder, "config.json")
+    return "registered_name" not in read_json(folder, "config.json")
 
 
 def read_arguments(folder):
@@ -51,7 +52,7 @@ def read_arguments(folder):
 
     Raises a `ValueError` for other architectures than BERT's.
     """
-    config = _json(folder, "config.json")
+    config = read_json(folder, "config.json")
     for name, required in {**_REQUIRED, **dict.fromkeys(_SIZES.values())}.items():
         received = config.get(name, None if name == "model_type" else required)
         if received is None or (required is not None and received != required):
@@ -61,65 +62,18 @@ def read_arguments(folder):
                 f"{name}={received!r} in `{folder}`"
             )
     activation = config.get("hidden_act", "gelu")
-    if activation not in _ACTIVATIONS:
+    validation.choice("hidden_act", activation, tuple(_ACTIVATIONS))
+    dropout = config.get("hidden_dropout_prob", 0.1)
+    if not isinstance(dropout, numbers.Real) or not 0 <= dropout <= 1:
         raise ValueError(
-            f"`hidden_act` must be one of {', '.join(map(repr, _ACTIVATIONS))}. Received: "
-            f"hidden_act={activation!r} in `{folder}`"
+            "`hidden_dropout_prob` must be a number in [0, 1]. Received: "
+            f"hidden_dropout_prob={dropout!r} in `{folder}`"
         )
     return {
-        **{ours: config[theirs] for ours, theirs in _SIZES.items()},
-        "dropout": config.get("hidden_dropout_prob", 0.1),
+        **{ours: validation.positive_int(name, config[name]) for ours, name in _SIZES.items()},
+        "dropout": dropout,
         "activation": _ACTIVATIONS[activation],
     }
-
-
-def read_tokenizer(folder):
-    """Return the arguments of `DietBertTokenizer`: the vocabulary, and how text is normalized."""
-    vocabulary, file = _vocabulary(folder)
-    vocabulary_size = read_arguments(folder)["vocabulary_size"]
-    if len(vocabulary) > vocabulary_size:
-        raise ValueError(
-            f"The vocabulary does not fit the weights. Received: {len(vocabulary)} tokens in "
-            f"{file}, vocab_size={vocabulary_size} in config.json of `{folder}`"
-        )
-    normalizer = _optional_json(folder, "tokenizer.json").get("normalizer") or {}
-    config = _optional_json(folder, "tokenizer_config.json")
-    # Where no file says, Hugging Face lowercases.
-    lowercase = config.get("do_lower_case", normalizer.get("lowercase", True))
-    strip_accents = config.get("strip_accents", normalizer.get("strip_accents"))
-    split_on_cjk = config.get(
-        "tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True)
-    )
-    return {
-        "vocabulary": vocabulary,
-        "lowercase": lowercase,
-        "strip_accents": lowercase if strip_accents is None else strip_accents,
-        "split_on_cjk": split_on_cjk,
-    }
-
-
-def read_cls_token_id(folder):
-    """Return the id of `[CLS]`, `None` for a folder without a vocabulary."""
-    has_vocabulary = any((Path(folder) / name).is_file() for name in _VOCABULARY_FILES)
-    vocabulary = read_tokenizer(folder)["vocabulary"] if has_vocabulary else []
-    return vocabulary.index("[CLS]") if "[CLS]" in vocabulary else None
-
-
-def _vocabulary(folder):
-    """Return the tokens in the order of their ids, and the file that has them."""
-    path = Path(folder) / "vocab.txt"
-    if path.is_file():
-        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n"), path.name
-    model = _optional_json(folder, "tokenizer.json").get("model") or {}
-    if "vocab" not in model:
-        raise ValueError(
-            f"The checkpoint folder must have a vocabulary, in one of {_VOCABULARY_FILES}. "
-            f"Received: `{folder}`"
-        )
-    ids = model["vocab"]
-    if sorted(ids.values()) != list(range(len(ids))):
-        raise ValueError(f"The ids in tokenizer.json of `{folder}` have gaps.")
-    return sorted(ids, key=ids.get), "tokenizer.json"
 
 
 def read_weights(folder, backbone):
@@ -129,15 +83,17 @@ def read_weights(folder, backbone):
         folder: The checkpoint folder.
         backbone: A `DietBertBackbone` made of `read_arguments(folder)`.
     """
-    path = _file(folder, "model.safetensors")
+    path = _weights_file(folder)
     tensors = {
         name.removeprefix("bert.")
         .replace("Norm.gamma", "Norm.weight")
         .replace("Norm.beta", "Norm.bias"): tensor
         for name, tensor in read_safetensors(path).items()
     }
+    names = _names(backbone.num_layers)
+    _check_nothing_is_left(path, tensors, names)
     weights = []
-    for variable, name in zip(backbone.weights, _names(backbone.num_layers), strict=True):
+    for variable, name in zip(backbone.weights, names, strict=True):
         if name.startswith("pooler.") and name not in tensors:
             weights.append(np.array(backbone.pooled_dense.get_weights()[name.endswith("bias")]))
             continue
@@ -173,6 +129,17 @@ def _pair(layer):
     return f"{layer}.weight", f"{layer}.bias"
 
 
+def _check_nothing_is_left(path, tensors, names):
+    """Raise a `ValueError` for weights of the encoder that would not be read; heads may stay."""
+    parts = ("embeddings.", "encoder.", "pooler.")
+    left = sorted(name for name in tensors if name.startswith(parts) and name not in names)
+    if left:
+        raise ValueError(
+            f"`{path}` has weights that a BERT of the sizes in config.json does not have. "
+            f"Received: {', '.join(left[:3])}{', ...' if len(left) > 3 else ''}"
+        )
+
+
 def _weight(path, tensors, name, shape, hidden_dim):
     """Return a weight in the shape that Keras gives it."""
     if name not in tensors:
@@ -192,23 +159,12 @@ def _weight(path, tensors, name, shape, hidden_dim):
     return tensor.reshape(shape)
 
 
-def _file(folder, name):
-    path = Path(folder) / name
-    if not path.is_file():
-        raise ValueError(f"The checkpoint folder `{folder}` has no {name}.")
-    return path
-
-
-def _optional_json(folder, name):
-    return _json(folder, name) if (Path(folder) / name).is_file() else {}
-
-
-def _json(folder, name):
-    path = _file(folder, name)
-    try:
-        contents = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"`{path}` is no JSON. Received: {error}") from error
-    if not isinstance(contents, dict):
-        raise ValueError(f"`{path}` must hold a JSON object. Received: {type(contents).__name__}")
-    return contents
+def _weights_file(folder):
+    if not (Path(folder) / "model.safetensors").is_file():
+        files = sorted(path.name for path in Path(folder).iterdir() if path.is_file())
+        raise ValueError(
+            f"The checkpoint folder `{folder}` has no model.safetensors, all weights in one file. "
+            "Load what it has with `transformers`, and save that with `save_pretrained(folder, "
+            f"max_shard_size='100GB')`. Received: {', '.join(files)}"
+        )
+    return Path(folder) / "model.safetensors"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from keras_hub.models import BertTokenizer
 
-from keras_diet.models.diet_bert.from_bert import hugging_face
+from keras_diet.models.diet_bert.from_bert import hugging_face, hugging_face_tokenizer
 from keras_diet.models.diet_bert.from_bert.read_bert import load_preset
 
 
@@ -19,7 +19,7 @@ def read_tokenizer(bert):
     """
     if isinstance(bert, (str, Path)):
         if hugging_face.is_hugging_face_folder(bert):
-            return hugging_face.read_tokenizer(bert)
+            return hugging_face_tokenizer.read_tokenizer(bert)
         bert = load_preset(BertTokenizer, bert)
     if not isinstance(bert, BertTokenizer):
         raise ValueError(

@@ -30,10 +30,16 @@ def read_safetensors(path):
     data = np.fromfile(path, dtype="uint8")
     header, data = _split(path, data)
     tensors = {}
-    for name, entry in header.items():
-        if name == "__metadata__" or entry["dtype"].startswith(("I", "U", "BOOL")):
-            continue
-        tensors[name] = _tensor(path, data, name, entry)
+    try:
+        for name, entry in header.items():
+            if name == "__metadata__" or entry["dtype"].startswith(("I", "U", "BOOL")):
+                continue
+            tensors[name] = _tensor(path, data, name, entry)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"`{path}` is no safetensors file: its header must have the dtype, shape and place of "
+            f"each tensor. Received: {type(error).__name__}: {error}"
+        ) from error
     return tensors
 
 
@@ -60,7 +66,7 @@ def _tensor(path, data, name, entry):
         )
     dtype = np.dtype(_DTYPES[entry["dtype"]])
     start, end = entry["data_offsets"]
-    if end > len(data) or end - start != math.prod(entry["shape"]) * dtype.itemsize:
+    if start < 0 or end > len(data) or end - start != math.prod(entry["shape"]) * dtype.itemsize:
         raise ValueError(
             f"`{path}` is cut short. Received: {len(data)} bytes of weights, where {name} needs "
             f"those from {start} to {end}"

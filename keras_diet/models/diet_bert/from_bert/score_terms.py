@@ -16,7 +16,8 @@ carry `p_i` on, and it is taken for what they see as well. Segments have `g_s` i
 import dataclasses
 
 import numpy as np
-from keras import ops
+
+from keras_diet._arrays import float32_array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,10 +41,10 @@ class InputEmbeddings:
         """Read those of the first positions of a backbone with positions and segments at input."""
         encoding = backbone.input_encoding
         return cls(
-            tokens=_array(backbone.token_embedding.embeddings),
-            positions=_array(encoding.position_embedding.position_embeddings)[:length],
-            segments=_array(encoding.segment_embedding.embeddings),
-            gamma=_array(backbone.embeddings_layer_norm.gamma),
+            tokens=float32_array(backbone.token_embedding.embeddings),
+            positions=float32_array(encoding.position_embedding.position_embeddings)[:length],
+            segments=float32_array(encoding.segment_embedding.embeddings),
+            gamma=float32_array(backbone.embeddings_layer_norm.gamma),
         )
 
     @property
@@ -82,12 +83,8 @@ def scores_of_parts(parts, backbone):
     for block in backbone.encoder.transformer_layers:
         attention = block.self_attention
         # n: positions; d: hidden size; h: heads; k: head size
-        query = np.einsum("nd,dhk->hnk", parts, _array(attention.query_dense.kernel))
-        key = np.einsum("nd,dhk->hkn", parts, _array(attention.key_dense.kernel))
+        query = np.einsum("nd,dhk->hnk", parts, float32_array(attention.query_dense.kernel))
+        key = np.einsum("nd,dhk->hkn", parts, float32_array(attention.key_dense.kernel))
         scores.append(query @ key / np.sqrt(attention.key_dim))
     scores = np.stack(scores)
     return scores - scores.mean(axis=-1, keepdims=True)
-
-
-def _array(weight):
-    return ops.convert_to_numpy(ops.cast(weight, "float32"))
