@@ -46,6 +46,7 @@ def harness():
 # === Backbone ===
 
 
+@pytest.mark.usefixtures("compiled_steps")
 def test_backbone(harness, rng):
     inputs = random_inputs(rng, length=7)
     harness.run_backbone_test(

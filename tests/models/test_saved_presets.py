@@ -81,6 +81,7 @@ def test_an_interrupted_save_leaves_the_preset_as_it_was(folder, monkeypatch, pa
     assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == ["assets"]
 
 
+@pytest.mark.usefixtures("compiled_steps")
 @pytest.mark.parametrize(
     ("task", "policy"),
     [
