@@ -88,10 +88,10 @@ def write_full_sentences(path):
 
 def run_example(strategy, folder):
     """What the example prints, and its losses."""
-    options = ["--steps", "4", "--batch-size", "8", "--validation-batches", "2"]
-    options += ["--vocabulary-size", "90", "--sequence-length", "16", "--num-layers", "1"]
-    options += ["--num-heads", "2", "--hidden-dim", "16", "--intermediate-dim", "32"]
-    options += ["--position-encoding", "diet_abs", "--dropout", "0"]
+    options = ["--steps", "4", "--validation-interval", "2", "--validation-batches", "2"]
+    options += ["--batch-size", "8", "--vocabulary-size", "90", "--sequence-length", "16"]
+    options += ["--num-layers", "1", "--num-heads", "2", "--hidden-dim", "16"]
+    options += ["--intermediate-dim", "32", "--position-encoding", "diet_abs", "--dropout", "0"]
     options += ["--text", str(folder / "text.txt"), "--output-dir", str(folder / strategy)]
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
