@@ -1,5 +1,7 @@
 """The same weights give the same outputs and gradients on TensorFlow, JAX and PyTorch."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -32,19 +34,10 @@ def test_same_outputs(outputs, case, pair):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_every_encoding_has_outputs_of_its_own(outputs, backend):
-    """So that the comparison above compares; only `sharing=None` repeats the paper's choice."""
-    alike = set()
-    for i, first in enumerate(CASES):
-        for second in CASES[i + 1 :]:
-            arrays = (outputs[backend][f"{case}/13/sequence_output"] for case in (first, second))
-            if np.allclose(*arrays, atol=1e-3):
-                alike.add((first, second))
-    expected = {
-        (f"{name}-None-{segments}", f"{name}-{sharing}-{segments}")
-        for name, sharing in (("diet_abs", "layer-wise"), ("diet_rel", "none"))
-        for segments in ("per-head", "input", "none")
-    }
-    assert alike == expected
+    """So that the comparison above compares."""
+    for first, second in itertools.combinations(CASES, 2):
+        arrays = (outputs[backend][f"{case}/13/sequence_output"] for case in (first, second))
+        assert not np.allclose(*arrays, atol=1e-3), (first, second)
 
 
 @PAIRS
@@ -55,7 +48,7 @@ def test_same_gradients(gradients, case, pair):
         for backend in pair
     )
     assert list(first) == list(second)
-    assert len(first) > 40
+    assert len(first) > 20
     for key in first:
         assert_close(first[key], second[key], 1e-5)
 

@@ -1,14 +1,15 @@
 """What one backend computes for the comparison of backends; run as a process of its own.
 
-    KERAS_BACKEND=jax python -m tests.cross_backend.worker save FOLDER
-    KERAS_BACKEND=jax python -m tests.cross_backend.worker load FOLDER
+    KERAS_BACKEND=jax python -m tests.cross_backend.worker FOLDER
 
-`save` writes to `FOLDER/<backend>/`: `outputs.npz` (of each encoding), `gradients.npz`, and a model
-of each task as `<task>/`, a preset, and `<task>.weights.h5`, with their outputs in `tasks.npz`.
-`load` reads the models that all backends saved, and writes their outputs to `loaded.npz`.
+It writes to `FOLDER/<backend>/`: a model of each task as `<task>/`, a preset, and
+`<task>.weights.h5`, with their outputs in `tasks.npz`; `outputs.npz` (of each encoding) and
+`gradients.npz`. Then it waits for the workers of the other backends, reads the models that all have
+saved, and writes their outputs to `loaded.npz`.
 """
 
 import sys
+import time
 from pathlib import Path
 
 import keras
@@ -46,7 +47,10 @@ def all_gradients():
     """Gradients of the default loss of a masked LM by all of its weights."""
     results = {}
     for encoding in GRADIENT_ENCODINGS:
-        masked_lm = randomize_weights(DietBertMaskedLM(tiny_backbone(**encoding)))
+        # One layer is quicker to compile; this sharing is between two.
+        num_layers = 2 if encoding["sharing"] == "layer-wise" else 1
+        backbone = tiny_backbone(num_layers=num_layers, **encoding)
+        masked_lm = randomize_weights(DietBertMaskedLM(backbone))
         inputs, labels, weights = random_masked_inputs(np.random.default_rng(11))
 
         def loss(masked_lm=masked_lm, inputs=inputs, labels=labels, weights=weights):
@@ -76,10 +80,8 @@ def new_task(task):
     return tiny_task(task, num_layers=2, rank=7, sharing="none")
 
 
-def save(folder, backend):
+def save_models(folder, backend):
     (folder / backend).mkdir()
-    np.savez(folder / backend / "outputs.npz", **outputs())
-    np.savez(folder / backend / "gradients.npz", **all_gradients())
     results = {}
     for task in TASKS:
         # Weights that no other backend has: a model is only loaded if these come with it.
@@ -88,9 +90,15 @@ def save(folder, backend):
         model.save_weights(folder / backend / f"{task}.weights.h5")
         results[task] = task_outputs(model)
     np.savez(folder / backend / "tasks.npz", **results)
+    (folder / backend / "saved").touch()
 
 
-def load(folder, backend):
+def wait_for_models(folder):
+    while not all((folder / backend / "saved").exists() for backend in BACKENDS):
+        time.sleep(0.1)
+
+
+def load_models(folder, backend):
     results = {}
     for task in TASKS:
         model = new_task(task)
@@ -102,7 +110,14 @@ def load(folder, backend):
     np.savez(folder / backend / "loaded.npz", **results)
 
 
+def main(folder, backend):
+    save_models(folder, backend)
+    np.savez(folder / backend / "outputs.npz", **outputs())
+    np.savez(folder / backend / "gradients.npz", **all_gradients())
+    wait_for_models(folder)
+    load_models(folder, backend)
+
+
 if __name__ == "__main__":
     keras.initializers.TruncatedNormal.__call__ = draw_with_numpy
-    phases = {"save": save, "load": load}
-    phases[sys.argv[1]](Path(sys.argv[2]), keras.backend.backend())
+    main(Path(sys.argv[1]), keras.backend.backend())

@@ -10,9 +10,17 @@ import keras
 ROOT = Path(__file__).parents[2]
 
 
-def start_worker(module, *arguments, **environment):
-    """Start `python -m tests.distribution.<module> ...` on the backend that the tests run on."""
-    command = [sys.executable, "-m", f"tests.distribution.{module}", *map(str, arguments)]
+def start_worker(module, *arguments, launcher=(), **environment):
+    """Start `python -m tests.distribution.<module> ...` on the backend that the tests run on.
+
+    Args:
+        module: Name of the worker.
+        *arguments: Its arguments.
+        launcher: Arguments of Python that go before the worker, which start it.
+        **environment: Environment variables of the process.
+    """
+    command = [sys.executable, *launcher, "-m", f"tests.distribution.{module}"]
+    command += map(str, arguments)
     environment = {
         "KERAS_BACKEND": keras.config.backend(),
         "PYTHONPATH": str(ROOT),

@@ -1,9 +1,10 @@
 """Losses with `keras.distribution` on eight simulated devices and on one; a process of its own.
 
     KERAS_BACKEND=jax XLA_FLAGS=--xla_force_host_platform_device_count=8 \
-        python -m tests.distribution.jax_worker diet_abs RESULTS.json
+        python -m tests.distribution.jax_worker RESULTS.json
 """
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import jax
 import keras
 
 from keras_diet.models import DietBertBackbone
-from tests.distribution.training import UNEQUAL, fit, make_batches, make_masked_lm
+from tests.distribution.training import ENCODINGS, UNEQUAL, fit, make_batches, make_masked_lm
 
 
 def model_parallel():
@@ -35,7 +36,7 @@ def shards(variables):
 
 def train(distribution, position_encoding):
     """Losses, and the shapes of weights and optimizer state on a device after training."""
-    with distribution.scope():
+    with distribution.scope() if distribution else contextlib.nullcontext():
         masked_lm = make_masked_lm(position_encoding)
         losses = fit(masked_lm, make_batches(UNEQUAL))
     return {
@@ -46,16 +47,18 @@ def train(distribution, position_encoding):
     }
 
 
-def main(position_encoding, path):
+def main(path):
     jax.config.update("jax_disable_most_optimizations", True)
-    distributions = {
-        "one": keras.distribution.DataParallel(devices=keras.distribution.list_devices()[:1]),
-        "data": keras.distribution.DataParallel(),
-        "model": model_parallel(),
-    }
+    distribution = model_parallel()
     results = {
-        kind: train(distribution, position_encoding) for kind, distribution in distributions.items()
+        position_encoding: {
+            "one": train(None, position_encoding),
+            "model": train(distribution, position_encoding),
+        }
+        for position_encoding in ENCODINGS
     }
+    # It knows nothing of weights, so one encoding is like the others.
+    results["diet_abs"]["data"] = train(keras.distribution.DataParallel(), "diet_abs")
     Path(path).write_text(json.dumps(results))
 
 

@@ -1,19 +1,26 @@
 """Losses with `tf.distribute` on two logical CPU devices and on one; a process of its own.
 
-    KERAS_BACKEND=tensorflow python -m tests.distribution.tensorflow_worker diet_abs RESULTS.json
+    KERAS_BACKEND=tensorflow python -m tests.distribution.tensorflow_worker FOLDER
 
 TPUs compile what a replica does with XLA, for static shapes. On CPUs Keras's `jit_compile=True`
 cannot: it compiles all replicas as one program, which may not hold variables of two devices. So
 here each replica compiles its own step.
 """
 
+import contextlib
+import csv
+import io
 import json
+import runpy
 import sys
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
-from tests.distribution.training import BATCH_SIZE, fit, make_batches, make_masked_lm
+from tests.distribution.training import BATCH_SIZE, ENCODINGS, fit, make_batches, make_masked_lm
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "pretrain_masked_lm.py"
 
 
 def compile_replicas(masked_lm, shapes):
@@ -56,18 +63,52 @@ def compiled_losses(strategy, position_encoding):
     return losses, sorted(shapes)
 
 
-def main(position_encoding, path):
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+def train(position_encoding):
+    """What two replicas compute, and one device."""
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     losses, shapes = compiled_losses(strategy, position_encoding)
-    results = {
+    return {
         "replicas": strategy.num_replicas_in_sync,
         "one": fit(make_masked_lm(position_encoding), make_batches()),
         "compiled": losses,
         "shapes": shapes,
     }
-    Path(path).write_text(json.dumps(results))
+
+
+def write_full_sentences(path):
+    """50 documents of sentences that fill a sequence of 16 tokens each: 2 of them are masked."""
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    rng = np.random.default_rng(0)
+    documents = [
+        " ".join(" ".join(rng.choice(words, 13)).capitalize() + "." for _ in range(4))
+        for _ in range(50)
+    ]
+    path.write_text("\n\n".join(documents))
+
+
+def run_example(strategy, folder):
+    """What the example prints, and its losses."""
+    options = ["--steps", "4", "--validation-interval", "2", "--validation-batches", "2"]
+    options += ["--batch-size", "8", "--vocabulary-size", "90", "--sequence-length", "16"]
+    options += ["--num-layers", "1", "--num-heads", "2", "--hidden-dim", "16"]
+    options += ["--intermediate-dim", "32", "--position-encoding", "diet_abs", "--dropout", "0"]
+    options += ["--text", str(folder / "text.txt"), "--output-dir", str(folder / strategy)]
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        runpy.run_path(str(EXAMPLE))["main"]([*options, "--strategy", strategy])
+    with open(folder / strategy / "diet_abs" / "history.csv", newline="") as file:
+        losses = [[float(row["loss"]), float(row["val_loss"])] for row in csv.DictReader(file)]
+    return {"output": output.getvalue(), "losses": losses}
+
+
+def main(folder):
+    folder = Path(folder)
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    results = {position_encoding: train(position_encoding) for position_encoding in ENCODINGS}
+    write_full_sentences(folder / "text.txt")
+    results["example"] = {name: run_example(name, folder) for name in ("mirrored", "none")}
+    (folder / "results.json").write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

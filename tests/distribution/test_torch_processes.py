@@ -1,15 +1,12 @@
 """PyTorch: two processes with `DistributedDataParallel` train as one does."""
 
-import os
 import re
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 
-from tests.distribution.conftest import ROOT, finish, start_worker
+from tests.distribution.conftest import finish, start_worker
 from tests.distribution.training import ENCODINGS, UNEQUAL, fit, make_batches, make_masked_lm
 from tests.helpers import assert_close, to_numpy
 
@@ -18,15 +15,21 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module", params=ENCODINGS)
-def results(request, tmp_path_factory):
-    """Losses and weights of both processes, and of Keras's `fit` in this one."""
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder that both processes wrote to, and what they printed."""
     folder = tmp_path_factory.mktemp("distribution")
-    finish(*(start_worker("torch_worker", request.param, folder, rank, 2) for rank in range(2)))
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    return folder, finish(start_worker("torch_worker", folder, launcher=torchrun))
+
+
+@pytest.fixture(scope="module", params=ENCODINGS)
+def results(request, run):
+    """Losses and weights of both processes, and of Keras's `fit` in this one."""
     masked_lm = make_masked_lm(request.param)
     one = {"losses": fit(masked_lm, make_batches(UNEQUAL))}
     one.update({weight.path: to_numpy(weight) for weight in masked_lm.weights})
-    return one, dict(np.load(folder / "0.npz")), dict(np.load(folder / "1.npz"))
+    return one, *(dict(np.load(run[0] / f"{rank}-{request.param}.npz")) for rank in range(2))
 
 
 def test_losses_are_those_of_one_process(results):
@@ -52,14 +55,8 @@ def test_processes_drop_differently(results):
     assert second["seeds"].tolist() == [4, 0]
 
 
-def test_example_runs_with_torchrun():
-    script = ROOT / "examples" / "train_on_several_gpus.py"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", "2", str(script), "--steps", "20", "--learning-rate", "0.01"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert finished.returncode == 0, finished.stderr[-3000:]
-    losses = [float(loss) for loss in re.findall(r"step \d+: loss (\S+)", finished.stdout)]
+def test_example_runs_with_torchrun(run):
+    losses = [float(loss) for loss in re.findall(r"step \d+: loss (\S+)", run[1])]
     assert len(losses) == 20
     assert losses[-1] < losses[0]
 

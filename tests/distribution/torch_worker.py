@@ -1,11 +1,14 @@
-"""Losses with `DistributedDataParallel`, as one of several processes.
+"""Losses with `DistributedDataParallel`, as one of the processes of `torchrun`.
 
-    KERAS_BACKEND=torch python -m tests.distribution.torch_worker diet_abs FOLDER RANK COUNT
+    KERAS_BACKEND=torch torchrun --nproc-per-node 2 -m tests.distribution.torch_worker FOLDER
 
-The processes meet in `FOLDER`; each writes its losses and weights to `FOLDER/<rank>.npz`.
+Each process writes its losses and weights to `FOLDER/<rank>-<encoding>.npz`. Then it runs the
+example itself, which prints its losses.
 """
 
 import importlib.util
+import os
+import runpy
 import sys
 from pathlib import Path
 
@@ -13,7 +16,7 @@ import keras
 import numpy as np
 import torch
 
-from tests.distribution.training import UNEQUAL, make_batches, make_masked_lm
+from tests.distribution.training import ENCODINGS, UNEQUAL, make_batches, make_masked_lm
 from tests.helpers import to_numpy
 from tests.models.tiny import randomize_weights
 
@@ -34,24 +37,33 @@ def dropout_seeds(example):
     return to_numpy(layer.seed_generator.state)
 
 
-def main(position_encoding, folder, rank, count):
-    folder = Path(folder)
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder / 'meeting'}", rank=int(rank), world_size=int(count)
-    )
-    example = load_example()
+def train(example, position_encoding, path, rank):
     masked_lm = make_masked_lm(position_encoding)
-    if int(rank):
+    if rank:
         # What the first process has, must win.
-        randomize_weights(masked_lm, seed=int(rank))
+        randomize_weights(masked_lm, seed=rank)
     parallel_model = example.wrap(masked_lm)
     optimizer = torch.optim.SGD(masked_lm.parameters(), lr=0.05, momentum=0.9)
     losses = [
         example.train_step(parallel_model, optimizer, batch) for batch in make_batches(UNEQUAL)
     ]
     weights = {weight.path: to_numpy(weight) for weight in masked_lm.weights}
-    np.savez(folder / f"{rank}.npz", losses=losses, seeds=dropout_seeds(example), **weights)
+    np.savez(path, losses=losses, seeds=dropout_seeds(example), **weights)
+
+
+def main(folder):
+    folder, rank = Path(folder), int(os.environ["RANK"])
+    # They meet in the folder: one group only, the example's, can meet through `torchrun`.
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder / 'meeting'}", rank=rank, world_size=2
+    )
+    example = load_example()
+    for position_encoding in ENCODINGS:
+        path = folder / f"{rank}-{position_encoding}.npz"
+        train(example, position_encoding, path, rank)
     torch.distributed.destroy_process_group()
+    sys.argv = [str(EXAMPLE), "--steps", "20", "--learning-rate", "0.01"]
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,22 @@ elif keras.backend.backend() == "torch":
 
 
 @pytest.fixture
+def compiled_steps():
+    """For tests of what is compiled: `eager_steps` leaves them alone."""
+
+
+@pytest.fixture(autouse=True)
+def eager_steps(request, monkeypatch):
+    """Run the steps of `fit`, `evaluate` and `predict` without compiling them for each model.
+
+    Compiling takes 1 to 6 seconds a model on JAX; operations are compiled once for all models.
+    """
+    if "compiled_steps" not in request.fixturenames:
+        eager = property(lambda trainer: True, lambda trainer, value: None)
+        monkeypatch.setattr(keras.Model, "run_eagerly", eager)
+
+
+@pytest.fixture
 def keras_initializers(monkeypatch):
     """Keras's own initializers, for tests of the initial weights."""
     monkeypatch.undo()

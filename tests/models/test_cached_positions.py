@@ -9,6 +9,8 @@ from keras_diet.models import DietBertMaskedLM
 from tests.helpers import to_numpy
 from tests.models.tiny import random_masked_inputs, randomize_weights, tiny_backbone
 
+pytestmark = pytest.mark.usefixtures("compiled_steps")
+
 
 @pytest.fixture
 def backbone():

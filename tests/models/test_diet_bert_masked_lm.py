@@ -197,6 +197,7 @@ def test_fit_learns_from_raw_text():
         assert changed == in_use, weight.path
 
 
+@pytest.mark.usefixtures("compiled_steps")
 @pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel"])
 def test_fit_overfits_ready_arrays(rng, position_encoding):
     """Without a preprocessor, at the maximum length, compiled by XLA on TensorFlow and JAX."""
@@ -227,6 +228,7 @@ def test_predict_and_evaluate_raw_text():
     assert_close(masked_lm.predict(x, batch_size=5, verbose=0), logits)
 
 
+@pytest.mark.usefixtures("compiled_steps")
 @pytest.mark.skipif(BACKEND == "torch", reason="XLA compiles for TensorFlow and JAX")
 @pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "input"])
 def test_xla_compiles_inference(rng, position_encoding):
@@ -325,6 +327,7 @@ def test_from_preset_without_weights(rng, preset):
         assert not np.array_equal(to_numpy(weight), to_numpy(saved))
 
 
+@pytest.mark.usefixtures("compiled_steps")
 def test_from_preset_in_another_dtype(rng, preset):
     masked_lm, folder = preset
     loaded = DietBertMaskedLM.from_preset(folder, dtype="bfloat16")

@@ -135,6 +135,7 @@ def test_a_loss_and_metrics_of_the_user_are_kept(rng):
 # === Training ===
 
 
+@pytest.mark.usefixtures("compiled_steps")
 def test_fit_learns_from_raw_pairs():
     classifier = randomize_weights(tiny_classifier(4, with_preprocessor=True, dropout=0.0))
     classifier.compile(keras.optimizers.Adam(0.01))
@@ -162,6 +163,7 @@ BAD_LABELS = {
 }
 
 
+@pytest.mark.usefixtures("compiled_steps")
 @pytest.mark.parametrize("labels", BAD_LABELS)
 @pytest.mark.parametrize("loss", ["auto", "sparse_categorical_crossentropy"])
 def test_bad_labels_are_refused(rng, labels, loss):

@@ -36,8 +36,13 @@ def sequence_output(model, inputs):
     return to_numpy(model(inputs)["sequence_output"])
 
 
-@pytest.mark.parametrize("method", ["interpolate", "repeat"])
-@pytest.mark.parametrize("position_encoding", sorted(POSITION_ENCODINGS))
+@pytest.mark.parametrize(
+    ("position_encoding", "method"),
+    [
+        *((name, "interpolate") for name in sorted(POSITION_ENCODINGS)),
+        *((name, "repeat") for name in ABSOLUTE),
+    ],
+)
 def test_longer_sequences_go_in(rng, position_encoding, method):
     model = trained(position_encoding=position_encoding)
     extended = extend_positions(model, LONGER, method)

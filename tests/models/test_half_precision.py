@@ -23,6 +23,7 @@ class Float32Bias(keras.layers.Layer):
         return -ops.ones((1, self.num_heads, length, length))
 
 
+@pytest.mark.usefixtures("compiled_steps")
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
 def test_predict_and_fit_are_finite(rng, dtype):
     inputs, labels, weights = random_masked_inputs(rng)

@@ -10,10 +10,9 @@ import pytest
 from keras_diet.models import DietBertBackbone, DietBertTextClassifier
 from keras_diet.models.diet_bert.weights_files import complete_file
 from tests.helpers import assert_close
-from tests.models.tasks import CLASSES, TASKS, random_data, tiny_preprocessor, tiny_task
+from tests.models.tasks import CLASSES, random_data, tiny_preprocessor, tiny_task
 from tests.models.tiny import VOCABULARY, random_inputs, randomize_weights, tiny_backbone
 
-every_task = pytest.mark.parametrize("task", TASKS)
 BACKBONE = {"config.json", "metadata.json", "model.weights.h5"}
 PREPROCESSOR = {"preprocessor.json", "tokenizer.json", "assets/tokenizer/vocabulary.txt"}
 CLASSIFIER = BACKBONE | PREPROCESSOR | {"task.json", "task.weights.h5"}
@@ -82,8 +81,15 @@ def test_an_interrupted_save_leaves_the_preset_as_it_was(folder, monkeypatch, pa
     assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == ["assets"]
 
 
-@every_task
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.usefixtures("compiled_steps")
+@pytest.mark.parametrize(
+    ("task", "policy"),
+    [
+        ("masked_lm", "mixed_float16"),
+        ("classifier", "mixed_bfloat16"),
+        ("embedder", "mixed_float16"),
+    ],
+)
 def test_mixed_policies_are_loaded_as_saved(rng, tmp_path, task, policy):
     cls = CLASSES[task][0]
     model = randomize_weights(tiny_task(task, dtype=policy))
