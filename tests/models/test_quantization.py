@@ -8,6 +8,7 @@ import pytest
 from keras_diet.layers.position_bias import PositionBias
 from keras_diet.layers.segment_bias import SegmentBias
 from keras_diet.models import DietBertBackbone, DietBertMaskedLM, DietBertTextClassifier
+from keras_diet.models.diet_bert.quantized_policies import policy_of_layer
 from tests.helpers import assert_close, to_numpy
 from tests.models.tasks import random_data, tiny_task
 from tests.models.tiny import random_inputs, randomize_weights, tiny_backbone
@@ -23,12 +24,8 @@ def quantized_layers(model):
 
 
 def policy_names(model):
-    # A layer that passes the map of policies on has its default.
-    return {
-        layer.path: layer.dtype_policy.name.removeprefix("map_")
-        for layer in model._flatten_layers()
-        if layer.weights
-    }
+    layers = [layer for layer in model._flatten_layers() if layer.weights]
+    return {layer.path: policy_of_layer(layer).name for layer in layers}
 
 
 @pytest.fixture
@@ -87,12 +84,12 @@ def test_backbones_are_loaded_as_saved(rng, tmp_path, dtype):
     inputs = random_inputs(rng)
     backbone = randomize_weights(tiny_backbone(num_layers=1, dtype=dtype))
     backbone.quantize("int8")
-    for _ in range(2):  # saving leaves the policies as they are
-        backbone.save_to_preset(tmp_path)
-    loaded = DietBertBackbone.from_preset(str(tmp_path))
-    policies = [policy_names(each.encoder) for each in (backbone, loaded)]
-    assert f"int8_from_{dtype}" in policies[0].values()
-    assert policies[0] == policies[1]
+    policies, loaded = policy_names(backbone.encoder), backbone
+    assert {f"int8_from_{dtype}", dtype} == set(policies.values())
+    for _ in range(2):
+        loaded.save_to_preset(tmp_path)
+        loaded = DietBertBackbone.from_preset(str(tmp_path))
+        assert policy_names(loaded.encoder) == policy_names(backbone.encoder) == policies
     assert_close(loaded(inputs)["pooled_output"], backbone(inputs)["pooled_output"], 1e-6)
 
 

@@ -14,7 +14,7 @@ def policy_to_save(model):
     """Return the dtype policy of a model, with that of each quantized layer if there are any."""
     policy = model.dtype_policy
     quantized = {
-        layer.path: layer.dtype_policy
+        layer.path: policy_of_layer(layer)
         for layer in flatten_layers(model)
         if layer.quantization_mode is not None
     }
@@ -24,6 +24,12 @@ def policy_to_save(model):
     if _is_map(policy):
         policy, others = policy.default_policy, dict(policy)
     return keras.dtype_policies.DTypePolicyMap(policy.name, {**others, **quantized})
+
+
+def policy_of_layer(layer):
+    """Return the layer's own policy; one that was built from a map of policies has all of it."""
+    policy = layer.dtype_policy
+    return policy[layer.path] if _is_map(policy) else policy
 
 
 def policy_of_preset(preset):
