@@ -1,12 +1,14 @@
 """The private Keras names that this library cannot do without, gathered in one place.
 
 Keras attaches padding masks to tensors and offers no public way to read or clear them;
-`keras.layers.MultiHeadAttention`, which ours must match, does both.
+`keras.layers.MultiHeadAttention`, which ours must match, does both. What `keras.Model.quantize`
+makes of its `filters` is private too.
 """
 
 from keras.src.backend import get_keras_mask, set_keras_mask
+from keras.src.quantizers.utils import should_quantize_layer
 
-__all__ = ["flatten_layers", "get_keras_mask", "set_keras_mask"]
+__all__ = ["flatten_layers", "get_keras_mask", "set_keras_mask", "should_quantize_layer"]
 
 
 def flatten_layers(layer):

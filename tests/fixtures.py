@@ -1,5 +1,7 @@
 """Fixtures that several folders of tests use; their `conftest.py` imports them."""
 
+import gc
+
 import keras
 import pytest
 
@@ -24,3 +26,11 @@ def quick_compilation():
 def numpy_initializers(monkeypatch):
     """Draw initial weights with NumPy, which is faster; most tests overwrite them."""
     monkeypatch.setattr(keras.initializers.TruncatedNormal, "__call__", draw_with_numpy)
+
+
+@pytest.fixture
+def quick_quantization():
+    """Keras collects garbage on PyTorch for each quantized layer: what exists now is left out."""
+    gc.freeze()
+    yield
+    gc.unfreeze()

@@ -11,6 +11,7 @@ import pytest
 
 import keras_diet
 from keras_diet import analysis, layers, models, pretraining
+from tests.fixtures import quick_quantization  # noqa: F401
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -50,6 +51,7 @@ def test_docstring_example_runs(public):
         run(block)
 
 
+@pytest.mark.usefixtures("quick_quantization")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_code_of_page_runs(page):
     run("\n".join(python_blocks(page.read_text(encoding="utf-8"))))

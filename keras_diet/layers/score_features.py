@@ -21,7 +21,9 @@ def padding_features(padding_mask, dtype):
         _MASKED_FLOAT16 if keras.backend.standardize_dtype(dtype) == "float16" else kernels.MASKED
     )
     key = ops.where(padding_mask, ops.cast(0.0, dtype), ops.cast(masked, dtype))
-    return ops.ones((1, ops.shape(key)[1], 1, 1), dtype), key[:, :, None, None]
+    # Not `key[:, :, None, None]`, which LiteRT has no operation for.
+    key = ops.expand_dims(ops.expand_dims(key, -1), -1)
+    return ops.ones((1, ops.shape(key)[1], 1, 1), dtype), key
 
 
 def concatenate_features(*pairs):

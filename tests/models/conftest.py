@@ -4,9 +4,14 @@ import keras
 import pytest
 from keras import ops
 
-from tests.fixtures import numpy_initializers
+from tests.fixtures import numpy_initializers, quick_quantization
 
-__all__ = ["keras_initializers", "numpy_initializers", "zero_initializers"]
+__all__ = [
+    "keras_initializers",
+    "numpy_initializers",
+    "quick_quantization",
+    "zero_initializers",
+]
 
 if keras.backend.backend() == "jax":
     import jax

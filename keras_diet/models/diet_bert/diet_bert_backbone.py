@@ -4,6 +4,7 @@ import keras
 from keras_hub.models import Backbone
 
 from keras_diet import validation
+from keras_diet._keras import flatten_layers
 from keras_diet.layers.diet_encoder import DietEncoder
 from keras_diet.layers.initializers import bert_initializer
 from keras_diet.layers.input_encoding import make_input_encoding
@@ -17,6 +18,12 @@ from keras_diet.models.diet_bert.from_bert.convert import convert_bert
 from keras_diet.models.diet_bert.layout_map import diet_bert_layout_map
 from keras_diet.models.diet_bert.preset_folder import new_preset
 from keras_diet.models.diet_bert.preset_metadata import write_library_metadata
+from keras_diet.models.diet_bert.quantized_policies import (
+    check_dtype_of_quantized,
+    is_quantized,
+    policy_of_preset,
+    policy_to_save,
+)
 from keras_diet.models.diet_bert.weights_files import complete_file
 
 
@@ -260,9 +267,70 @@ class DietBertBackbone(Backbone):
             super().save_to_preset(folder, max_shard_size=max_shard_size)
             write_library_metadata(folder, type(self))
 
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, **kwargs):
+        """Load the backbone from a preset, as `keras_hub.models.Backbone.from_preset`.
+
+        Args:
+            preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
+            load_weights: bool. Whether to load the weights. Defaults to `True`.
+            **kwargs: Arguments of the constructor to change, and `dtype`, by default Keras's global
+                policy or, for a quantized model, what was saved.
+
+        Raises:
+            ValueError: If `dtype` is given for a quantized model.
+        """
+        policy = policy_of_preset(preset)
+        if is_quantized(policy):
+            check_dtype_of_quantized(kwargs.get("dtype"))
+            kwargs["dtype"] = policy
+        return super().from_preset(preset, load_weights=load_weights, **kwargs)
+
+    def enable_lora(self, rank, target_layer_names=None):
+        """Freeze the backbone and train low-rank updates of some kernels instead (LoRA).
+
+        As `keras_hub.models.Backbone.enable_lora`, but that the biases of these layers are frozen
+        too: `save_lora_weights` does not write them.
+
+        Args:
+            rank: int. Rank of the updates.
+            target_layer_names: list of str or `None`. Names of the layers with updates. Defaults
+                to `None`, which means the `"query"` and `"value"` projections.
+
+        Raises:
+            ValueError: If `rank` is no positive integer, or a name is that of no layer with LoRA.
+
+        Example:
+
+        ```python
+        backbone = keras_diet.models.DietBertBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=4, hidden_dim=32, intermediate_dim=64
+        )
+        backbone.enable_lora(rank=4)
+        backbone.save_lora_weights("task.lora.h5")
+        ```
+
+        References:
+         - [Hu et al., 2021](https://arxiv.org/abs/2106.09685)
+        """
+        validation.positive_int("rank", rank)
+        layers = [layer for layer in flatten_layers(self) if hasattr(layer, "enable_lora")]
+        possible = sorted({layer.name for layer in layers if layer is not self})
+        for name in target_layer_names or []:
+            validation.choice("target_layer_names", name, possible)
+        super().enable_lora(rank, target_layer_names)
+        for layer in layers:
+            if getattr(layer, "lora_enabled", False) and layer.bias is not None:
+                layer.bias.trainable = False
+
     def get_config(self):
         """Return the constructor's arguments."""
-        config = super().get_config()
+        # KerasHub's own, but for the dtype: it would erase the names of the layers' policies.
+        config = {
+            "name": self.name,
+            "trainable": self.trainable,
+            "dtype": keras.dtype_policies.serialize(policy_to_save(self)),
+        }
         config.update(
             {
                 "vocabulary_size": self.vocabulary_size,

@@ -3,7 +3,7 @@
 import keras
 
 from keras_diet import _keras_hub
-from keras_diet._keras import flatten_layers
+from keras_diet._keras import flatten_layers, should_quantize_layer
 from keras_diet.models.diet_bert.batches import (
     check_batch,
     check_labels_are_no_text,
@@ -13,6 +13,11 @@ from keras_diet.models.diet_bert.batches import (
 )
 from keras_diet.models.diet_bert.diet_bert_preprocessor import DietBertPreprocessor
 from keras_diet.models.diet_bert.preset_folder import new_preset
+from keras_diet.models.diet_bert.quantized_policies import (
+    check_dtype_of_quantized,
+    is_quantized,
+    policy_of_preset,
+)
 from keras_diet.models.diet_bert.weights_files import complete_file
 
 
@@ -145,6 +150,30 @@ class DietBertTask:
                 f"tokenizer of {tokenizer.vocabulary_size()} tokens"
             )
 
+    def quantize(self, mode=None, config=None, filters=None, **kwargs):
+        """Quantize the backbone, as `keras.Model.quantize`; the head stays as it is.
+
+        A head is small, a preset can be loaded with a new one, and KerasHub's files do not say
+        that a head is quantized. Call this on the task rather than `task.backbone.quantize`, after
+        which functions that the task has compiled still compute with the former weights.
+
+        Args:
+            mode: `"int8"`, `"int4"`, `"float8"`, ..., or `None` with `config`.
+            config: A `keras.quantizers.QuantizationConfig`, or `None` for that of the mode.
+            filters: As in `keras.Model.quantize`: which layers of the backbone are quantized.
+                Defaults to `None`, all that can be.
+            **kwargs: Keyword arguments of `keras.Model.quantize`.
+
+        Raises:
+            ValueError: If there is no such mode, or the model is quantized already.
+        """
+        backbone = {id(layer) for layer in flatten_layers(self.backbone)}
+
+        def is_chosen(layer):
+            return id(layer) in backbone and should_quantize_layer(layer, filters)
+
+        super().quantize(mode, config=config, filters=is_chosen, **kwargs)
+
     # === Files ===
 
     @classmethod
@@ -155,15 +184,20 @@ class DietBertTask:
             preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
             load_weights: bool. Whether to load the weights. Defaults to `True`.
             **kwargs: Arguments of the constructor to change, and `dtype`, by default the one that
-                was saved if it is mixed, else Keras's global policy.
+                was saved if it is mixed or quantized, else Keras's global policy.
 
         Raises:
             ValueError: If the preset holds this task but not the weights of its head, which
-                KerasHub would replace by random ones.
+                KerasHub would replace by random ones, and if `dtype` is given for a quantized
+                model.
         """
-        mixed_policy = _saved_mixed_policy(preset)
-        if mixed_policy and kwargs.get("dtype") is None and "backbone" not in kwargs:
-            kwargs["dtype"] = mixed_policy
+        policy = policy_of_preset(preset)
+        if "backbone" not in kwargs:
+            if is_quantized(policy):
+                check_dtype_of_quantized(kwargs.get("dtype"))
+                kwargs["dtype"] = policy
+            elif kwargs.get("dtype") is None and _is_mixed(policy):
+                kwargs["dtype"] = policy.name
         task = super().from_preset(preset, load_weights=load_weights, **kwargs)
         task._check_preprocessor()
         if load_weights and "num_classes" not in kwargs and _lacks_head(preset, task):
@@ -208,10 +242,6 @@ def _lacks_head(preset, task):
     return is_this_task and not _keras_hub.check_file_exists(preset, "task.weights.h5")
 
 
-def _saved_mixed_policy(preset):
-    """The name of a mixed policy, which KerasHub 0.32 takes for a dtype and refuses, or `None`."""
-    if not _keras_hub.check_file_exists(preset, "config.json"):
-        return None
-    policy = _keras_hub.load_json(preset, "config.json").get("config", {}).get("dtype")
-    name = keras.dtype_policies.get(policy).name if policy is not None else ""
-    return name if name.startswith("mixed_") else None
+def _is_mixed(policy):
+    # KerasHub 0.32 takes it for a dtype and refuses it.
+    return policy is not None and policy.name.startswith("mixed_")

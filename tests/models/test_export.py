@@ -1,0 +1,112 @@
+"""Exported classifiers return what the model returns: SavedModel, ONNX, LiteRT, `torch.export`."""
+
+import importlib
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import to_numpy
+from tests.models.tasks import tiny_task
+from tests.models.tiny import random_inputs, randomize_weights
+
+BACKEND = keras.backend.backend()
+FORMATS = {
+    "tensorflow": ("tf_saved_model", "onnx", "litert"),
+    "jax": ("tf_saved_model",),
+    "torch": ("torch", "onnx"),
+}[BACKEND]
+FILES = {"tf_saved_model": "model", "onnx": "model.onnx", "litert": "model.tflite"}
+FILES["torch"] = "model.pt2"
+NAMES = ("token_ids", "segment_ids", "padding_mask")
+# Sizes that a format leaves open: on TensorFlow both, on JAX the batch, on PyTorch none.
+SHAPE = {"tensorflow": (None, None), "jax": (None, 11), "torch": (2, 11)}[BACKEND]
+OTHER_SHAPE = {"tensorflow": (3, 7), "jax": (3, 11), "torch": (2, 11)}[BACKEND]
+
+
+def signature(*shape):
+    return [{name: keras.InputSpec(shape=shape, dtype="int32", name=name) for name in NAMES}]
+
+
+def served(path, file_format):
+    """Return the exported model as a function of a dictionary of arrays."""
+    if file_format == "tf_saved_model":
+        import tensorflow as tf
+
+        model = tf.saved_model.load(path)
+        return lambda inputs: model.serve({k: tf.constant(v) for k, v in inputs.items()}).numpy()
+    if file_format == "onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(path)
+        return lambda inputs: session.run(None, inputs)[0]
+    if file_format == "litert":
+        import tensorflow as tf
+
+        interpreter = tf.lite.Interpreter(path)
+        runner = interpreter.get_signature_runner("serving_default")
+        names = {next(n for n in NAMES if n in name): name for name in runner.get_input_details()}
+
+        def serve(inputs):
+            (output,) = runner(**{names[name]: array for name, array in inputs.items()}).values()
+            return output
+
+        return serve
+    import torch
+
+    model = torch.export.load(path).module()
+    return lambda inputs: to_numpy(model({k: torch.tensor(v) for k, v in inputs.items()}))
+
+
+def check_export(classifier, path, file_format, tolerance=1e-5):
+    path = str(path / FILES[file_format])
+    classifier.export(path, format=file_format, input_signature=signature(*SHAPE), verbose=False)
+    serve = served(path, file_format)
+    for shape in ((2, 11), OTHER_SHAPE):
+        inputs = random_inputs(np.random.default_rng(5), *shape)
+        np.testing.assert_allclose(
+            serve(inputs), to_numpy(classifier(inputs)), rtol=tolerance, atol=tolerance
+        )
+
+
+def random_classifier(**arguments):
+    return randomize_weights(tiny_task("classifier", with_preprocessor=False, **arguments))
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_exported_classifiers(tmp_path, file_format):
+    if file_format == "onnx":
+        for package in ("onnxruntime", "tf2onnx" if BACKEND == "tensorflow" else "onnxscript"):
+            pytest.importorskip(package)
+    check_export(random_classifier(), tmp_path, file_format)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"position_encoding": "diet_rel"}, {"attention_implementation": "features"}],
+    ids=str,
+)
+def test_exported_encodings_and_ways_of_attention(tmp_path, arguments):
+    check_export(random_classifier(**arguments), tmp_path, FORMATS[0])
+
+
+@pytest.mark.usefixtures("quick_quantization")
+def test_exported_int8(tmp_path):
+    classifier = random_classifier()
+    classifier.quantize("int8")
+    # Compiled, a number may round to the next step of int8.
+    check_export(classifier, tmp_path, FORMATS[0], tolerance=2e-2)
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="only JAX gives each input a length of its own")
+def test_jax_needs_the_length(tmp_path):
+    with pytest.raises(ValueError, match="`segment_ids` must have the shape"):
+        random_classifier().export(str(tmp_path / "model"), verbose=False)
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow exports LiteRT")
+def test_litert_says_what_is_missing(tmp_path):
+    if BACKEND == "torch" and importlib.util.find_spec("litert_torch"):
+        pytest.skip("litert-torch is installed")
+    with pytest.raises((ValueError, ImportError), match=r"requires TensorFlow|`litert-torch`"):
+        random_classifier().export(str(tmp_path / "model.tflite"), format="litert", verbose=False)

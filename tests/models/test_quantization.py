@@ -1,0 +1,126 @@
+"""Quantized models: how far they are from the float ones, and that files give them back."""
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+
+from keras_diet.layers.position_bias import PositionBias
+from keras_diet.layers.segment_bias import SegmentBias
+from keras_diet.models import DietBertBackbone, DietBertMaskedLM, DietBertTextClassifier
+from keras_diet.models.diet_bert.quantized_policies import policy_of_layer
+from tests.helpers import assert_close, to_numpy
+from tests.models.tasks import random_data, tiny_task
+from tests.models.tiny import random_inputs, randomize_weights, tiny_backbone
+
+# Largest difference of quantized outputs, relative to the largest of the float model.
+ERRORS = {"int8": 0.05, "float8": 0.2, "int4": 0.6}
+pytestmark = pytest.mark.usefixtures("quick_quantization")
+every_mode = pytest.mark.parametrize("mode", ERRORS)
+
+
+def quantized_layers(model):
+    return [layer for layer in model._flatten_layers() if layer.quantization_mode is not None]
+
+
+def policy_names(model):
+    layers = [layer for layer in model._flatten_layers() if layer.weights]
+    return {layer.path: policy_of_layer(layer).name for layer in layers}
+
+
+@pytest.fixture
+def classifier():
+    return randomize_weights(tiny_task("classifier", with_preprocessor=False))
+
+
+@every_mode
+def test_quantized_tasks_stay_close_and_are_loaded_as_saved(rng, tmp_path, classifier, mode):
+    inputs = random_inputs(rng)
+    # Compiles, so that a function with the former weights would be noticed.
+    expected = classifier.predict(inputs, verbose=0)
+    classifier.quantize(mode)
+    outputs = classifier.predict(inputs, verbose=0)
+    error = np.abs(outputs - expected).max() / np.abs(expected).max()
+    assert 1e-6 < error < ERRORS[mode]
+
+    classifier.save_to_preset(tmp_path)
+    classifier.save(tmp_path / "classifier.keras")
+    for loaded in (
+        DietBertTextClassifier.from_preset(str(tmp_path)),
+        keras_hub.models.TextClassifier.from_preset(str(tmp_path)),
+        keras.saving.load_model(tmp_path / "classifier.keras"),
+    ):
+        assert len(quantized_layers(loaded)) == len(quantized_layers(classifier))
+        assert_close(loaded(inputs), outputs, 1e-5)
+
+
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "input"])
+def test_what_is_quantized(classifier, position_encoding):
+    model = tiny_task("classifier", with_preprocessor=False, position_encoding=position_encoding)
+    model.quantize("int8")
+    names = sorted(layer.name for layer in quantized_layers(model) if layer.built)
+    block = ["attention_output", "feedforward_intermediate_dense", "feedforward_output_dense"]
+    block += ["key", "query", "value"]
+    assert set(block) | {"pooled_dense", "token_embedding"} <= set(names)
+    assert model.output_dense.quantization_mode is None
+    for layer in model._flatten_layers():
+        if isinstance(layer, PositionBias | SegmentBias):
+            assert {weight.dtype for weight in layer.weights} == {"float32"}
+
+
+@pytest.mark.parametrize("implementation", ["features", "blockwise"])
+def test_ways_of_attention_agree_when_quantized(rng, implementation):
+    inputs = random_inputs(rng)
+    outputs = []
+    for each in ("full", implementation):
+        backbone = randomize_weights(tiny_backbone(num_layers=1, attention_implementation=each))
+        backbone.quantize("int8")
+        outputs.append(backbone(inputs)["sequence_output"])
+    assert_close(*outputs, 1e-2)  # a step of int8 here and there
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float32"])
+def test_backbones_are_loaded_as_saved(rng, tmp_path, dtype):
+    inputs = random_inputs(rng)
+    backbone = randomize_weights(tiny_backbone(num_layers=1, dtype=dtype))
+    backbone.quantize("int8")
+    policies, loaded = policy_names(backbone.encoder), backbone
+    assert {f"int8_from_{dtype}", dtype} == set(policies.values())
+    for _ in range(2):
+        loaded.save_to_preset(tmp_path)
+        loaded = DietBertBackbone.from_preset(str(tmp_path))
+        assert policy_names(loaded.encoder) == policy_names(backbone.encoder) == policies
+    assert_close(loaded(inputs)["pooled_output"], backbone(inputs)["pooled_output"], 1e-6)
+
+
+def test_other_tasks_start_from_a_quantized_preset(rng, tmp_path, classifier):
+    classifier.quantize("int8")
+    classifier.save_to_preset(tmp_path)
+    masked_lm = DietBertMaskedLM.from_preset(str(tmp_path), preprocessor=None)
+    assert np.isfinite(to_numpy(masked_lm(random_data("masked_lm", rng)[0]))).all()
+    new_head = DietBertTextClassifier.from_preset(str(tmp_path), num_classes=4)
+    assert new_head.output_dense.quantization_mode is None
+    inputs = random_inputs(rng)
+    expected = classifier.backbone(inputs)["pooled_output"]
+    for model in (masked_lm, new_head):
+        assert_close(model.backbone(inputs)["pooled_output"], expected, 1e-6)
+
+
+def test_quantized_presets_have_one_dtype(tmp_path, classifier):
+    classifier.quantize("int8")
+    classifier.save_to_preset(tmp_path)
+    for cls in (DietBertBackbone, DietBertTextClassifier):
+        with pytest.raises(ValueError, match="leave `dtype` out"):
+            cls.from_preset(str(tmp_path), dtype="bfloat16")
+
+
+def test_filters_choose_layers_of_the_backbone(rng, tmp_path, classifier):
+    classifier.quantize("int8", filters="feedforward|logits")
+    names = {layer.name for layer in quantized_layers(classifier)}
+    assert names == {"feedforward_intermediate_dense", "feedforward_output_dense"}
+    classifier.quantize("int8", filters="token_embedding")
+    classifier.save_to_preset(tmp_path)
+    loaded = DietBertTextClassifier.from_preset(str(tmp_path))
+    assert {layer.name for layer in quantized_layers(loaded)} == names | {"token_embedding"}
+    inputs = random_inputs(rng)
+    assert_close(loaded(inputs), classifier(inputs), 1e-6)
