@@ -1,10 +1,24 @@
-"""Fixtures of all tests."""
+"""Fixtures of all tests, and settings of the backends that suit programs that run once."""
 
 import os
+import tempfile
 
-# Tests compute with few numbers in several processes, where more threads only wait.
-for variable in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
-    os.environ.setdefault(variable, "1")
+SETTINGS = {
+    # Tests compute with few numbers in several processes, where more threads only wait.
+    "OMP_NUM_THREADS": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+    # Compiling takes longer than computing: JAX compiles every operation for every shape.
+    "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false",
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    # The processes of pytest-xdist inherit the folder and compile nothing twice.
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+}
+for variable, value in SETTINGS.items():
+    os.environ.setdefault(variable, value)
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    cache = tempfile.TemporaryDirectory(prefix="keras_diet_tests_", ignore_cleanup_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = cache.name
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402

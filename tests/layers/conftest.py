@@ -1,5 +1,5 @@
 """Fixtures of the tests of layers."""
 
-from tests.fixtures import quick_compilation
+from tests.fixtures import keras_initializers, numpy_initializers
 
-__all__ = ["quick_compilation"]
+__all__ = ["keras_initializers", "numpy_initializers"]

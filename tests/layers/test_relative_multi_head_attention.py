@@ -118,6 +118,7 @@ def test_weights(rng, use_value_embedding):
     assert own == expected
 
 
+@pytest.mark.usefixtures("keras_initializers")
 def test_embeddings_start_as_bert_s():
     attention = RelativeMultiHeadAttention(NUM_HEADS, 11, max_distance=50)
     attention.build((BATCH, QUERIES, HIDDEN), (BATCH, KEYS, HIDDEN))
