@@ -1,5 +1,6 @@
 """Fixtures of all tests, and settings of the backends that suit programs that run once."""
 
+import gc
 import os
 import tempfile
 
@@ -23,6 +24,16 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
+
+
+def pytest_collection_finish():
+    """What is imported stays: the garbage collector need not search it again and again."""
+    gc.freeze()
+
+
+def pytest_sessionfinish():
+    """The process ends: pytest need not collect all that tests left, one graph after the other."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
