@@ -4,6 +4,8 @@ import gc
 import os
 import tempfile
 
+import pytest
+
 SETTINGS = {
     # Tests compute with few numbers in several processes, where more threads only wait.
     "OMP_NUM_THREADS": "1",
@@ -21,9 +23,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     cache = tempfile.TemporaryDirectory(prefix="keras_diet_tests_", ignore_cleanup_errors=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = cache.name
 
-import keras  # noqa: E402
 import numpy as np  # noqa: E402
-import pytest  # noqa: E402
 
 
 def pytest_collection_finish():
@@ -39,6 +39,9 @@ def pytest_sessionfinish():
 @pytest.fixture(autouse=True)
 def _seed():
     """Make initializers and dropout repeat themselves in every test."""
+    # Not above: the process of pytest-xdist that only hands out tests starts faster without.
+    import keras
+
     keras.utils.set_random_seed(13)
 
 
