@@ -57,7 +57,7 @@ class Attention(keras.layers.Layer):
         return self.attention(x, x, attention_bias=bias)
 
 
-def make_steps(kind, length, options, names=STEPS):
+def make_steps(kind, length, options, names):
     """Return a function for each of the named steps, compiled and called once."""
     inputs = keras.Input((length, options.hidden_dim))
     model = keras.Model(inputs, Attention(kind, length, options)(inputs))
@@ -78,7 +78,7 @@ def measure_time(length, options):
     functions = {
         (kind, step): function
         for kind in LAYERS
-        for step, function in make_steps(kind, length, options).items()
+        for step, function in make_steps(kind, length, options, STEPS).items()
     }
     times = time_in_turn(functions, options.rounds)
     return {key: statistics.median(values) for key, values in times.items()}

@@ -9,20 +9,6 @@ from tests.models.tiny import draw_with_numpy
 
 
 @pytest.fixture(autouse=True)
-def quick_compilation():
-    """Let JAX compile as quickly as it can: what runs here runs once, on a few numbers."""
-    if keras.backend.backend() != "jax":
-        yield
-        return
-    import jax
-
-    before = jax.config.values["jax_disable_most_optimizations"]
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
-@pytest.fixture(autouse=True)
 def numpy_initializers(monkeypatch):
     """Draw initial weights with NumPy, which is faster; most tests overwrite them."""
     monkeypatch.setattr(keras.initializers.TruncatedNormal, "__call__", draw_with_numpy)
@@ -34,3 +20,9 @@ def quick_quantization():
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture
+def keras_initializers(numpy_initializers, monkeypatch):
+    """Keras's own initializers, for tests of the initial weights."""
+    monkeypatch.undo()

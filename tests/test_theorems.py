@@ -53,7 +53,7 @@ def train(masked_lm, inputs):
     )
 
 
-CASES = [(*sizes, False) for sizes in SIZES] + [(*sizes, True) for sizes in SIZES[:2]]
+CASES = [(*SIZES[0], False), (*SIZES[1], True), (*SIZES[2], False)]
 
 
 @pytest.mark.parametrize("length, head_dim, rank, trained", CASES)

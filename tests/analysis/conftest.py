@@ -1,5 +1,5 @@
 """Settings of the backends that suit tiny models."""
 
-from tests.fixtures import numpy_initializers, quick_compilation
+from tests.fixtures import numpy_initializers
 
-__all__ = ["numpy_initializers", "quick_compilation"]
+__all__ = ["numpy_initializers"]

@@ -1,5 +1,5 @@
 """Fixtures of the tests of benchmarks."""
 
-from tests.fixtures import numpy_initializers, quick_compilation
+from tests.fixtures import numpy_initializers
 
-__all__ = ["numpy_initializers", "quick_compilation"]
+__all__ = ["numpy_initializers"]

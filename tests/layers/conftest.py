@@ -1,5 +1,21 @@
 """Fixtures of the tests of layers."""
 
-from tests.fixtures import quick_compilation
+import keras
+import numpy as np
+import pytest
+from keras import ops
 
-__all__ = ["quick_compilation"]
+from tests.fixtures import keras_initializers, numpy_initializers
+
+__all__ = ["keras_initializers", "numpy_initializers"]
+
+
+@pytest.fixture(autouse=True)
+def numpy_kernels(numpy_initializers, monkeypatch):
+    """Draw the kernels with NumPy too; most tests overwrite them."""
+
+    def draw(initializer, shape, dtype=None, **kwargs):
+        limit = np.sqrt(6 / (shape[0] + shape[-1]))
+        return ops.convert_to_tensor(np.random.uniform(-limit, limit, shape), dtype=dtype)
+
+    monkeypatch.setattr(keras.initializers.VarianceScaling, "__call__", draw)

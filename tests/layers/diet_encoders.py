@@ -68,8 +68,9 @@ class Slopes(keras.layers.Layer):
 
 def make_encoder(rng, **kwargs):
     """A built encoder with random weights."""
-    arguments = {"max_sequence_length": MAX_LENGTH, "layer_norm_epsilon": EPSILON, **kwargs}
-    encoder = DietEncoder(NUM_LAYERS, NUM_HEADS, 11, **arguments)
+    defaults = {"max_sequence_length": MAX_LENGTH, "layer_norm_epsilon": EPSILON}
+    arguments = {"num_layers": NUM_LAYERS, **defaults, **kwargs}
+    encoder = DietEncoder(num_heads=NUM_HEADS, intermediate_dim=11, **arguments)
     encoder.build((BATCH, LENGTH, HIDDEN))
     return randomize(encoder, rng, scale=0.6)
 

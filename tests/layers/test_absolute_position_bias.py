@@ -59,6 +59,7 @@ def test_weights(rng, share_heads, heads, key_length, key_rows):
     ]
 
 
+@pytest.mark.usefixtures("keras_initializers")
 def test_embeddings_start_differently():
     bias = AbsolutePositionBias(NUM_HEADS, MAX_LENGTH, RANK)
     bias.build()

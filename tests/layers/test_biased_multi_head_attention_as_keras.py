@@ -117,18 +117,23 @@ def test_training_with_dropout_equals_keras(rng, constructor, arguments):
     assert np.abs(to_numpy(actual[0]) - at_inference).max() > 1e-2
 
 
-@pytest.mark.parametrize("attention_axes", [None, 1, 2, (2,), (1, 2), (-2,)])
+GRIDS = {
+    "plain": {},
+    "scores": {"return_attention_scores": True},
+    "dropout": {"dropout": 0.5, "seed": 7, "training": True, "return_attention_scores": True},
+    "mask": {"mask": True},
+}
+
+
 @pytest.mark.parametrize(
-    "arguments",
+    "attention_axes, arguments",
     [
-        {},
-        {"return_attention_scores": True},
-        {"dropout": 0.5, "seed": 7, "training": True, "return_attention_scores": True},
-        {"mask": True},
+        *((axes, "plain") for axes in (None, 1, 2, (2,), (1, 2), (-2,))),
+        *((axes, name) for axes in (1, 2, (1, 2)) for name in ("scores", "dropout", "mask")),
     ],
-    ids=["plain", "scores", "dropout", "mask"],
 )
 def test_attention_axes_of_grids_equal_keras(rng, attention_axes, arguments):
+    arguments = GRIDS[arguments]
     constructor = {key: arguments[key] for key in ("dropout", "seed") if key in arguments}
     options = {key: arguments[key] for key in arguments if key not in (*constructor, "mask")}
     query, value = (rng.normal(size=(2, 3, 5, HIDDEN)).astype("float32") for _ in range(2))

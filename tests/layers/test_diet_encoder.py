@@ -45,10 +45,17 @@ MASKS = {
 
 
 @pytest.mark.parametrize("positions", POSITIONS, ids=name_of)
-@pytest.mark.parametrize(
-    "segment_encoding, normalize_first", [("per-head", False), ("input", False), ("none", True)]
-)
-def test_equals_reference(rng, positions, segment_encoding, normalize_first):
+def test_equals_reference(rng, positions):
+    encoder = make_encoder(rng, **positions)
+    x, segment_ids = make_inputs(rng)
+    output = encoder(x, segment_ids=segment_ids, padding_mask=VALID)
+    assert_close(output, expected_output(encoder, x, segment_ids, VALID[:, None, None]))
+
+
+# Positions in the scores with features and without, at the input, in the keys, and both.
+@pytest.mark.parametrize("positions", [POSITIONS[i] for i in (2, 4, 6, 16, 17, 19)], ids=name_of)
+@pytest.mark.parametrize("segment_encoding, normalize_first", [("input", False), ("none", True)])
+def test_segments_and_norms_equal_reference(rng, positions, segment_encoding, normalize_first):
     encoder = make_encoder(
         rng, **positions, segment_encoding=segment_encoding, normalize_first=normalize_first
     )
@@ -88,8 +95,10 @@ def test_inputs_that_are_encoded_already(rng, position_encoding):
     assert_close(plain(encoded), encoder(x, segment_ids=segment_ids), 1e-6)
 
 
-@pytest.mark.parametrize("masks", MASKS)
-@pytest.mark.parametrize("position_encoding", ["diet_abs", "shaw", "none"])
+@pytest.mark.parametrize(
+    "position_encoding, masks",
+    [*(("diet_abs", masks) for masks in MASKS), *((name, "all") for name in ("shaw", "none"))],
+)
 def test_masks_equal_reference(rng, position_encoding, masks):
     encoder = make_encoder(rng, position_encoding=position_encoding)
     x, segment_ids = make_inputs(rng)

@@ -6,6 +6,7 @@ from keras_diet.layers.initializers import bert_initializer, embedding_initializ
 from tests.helpers import to_numpy
 
 
+@pytest.mark.usefixtures("keras_initializers")
 def test_bert_initializer():
     values = to_numpy(bert_initializer()((101, 97)))
     # A normal distribution cut at two standard deviations keeps 0.88 of its own.

@@ -71,6 +71,7 @@ def test_weights(rng, arguments, expected):
     assert {weight.path.split("/", 1)[1]: tuple(weight.shape) for weight in weights} == expected
 
 
+@pytest.mark.usefixtures("keras_initializers")
 def test_embeddings_are_bert_s_truncated_normal():
     encoding = InputEncoding(101, 97)
     encoding.build((BATCH, LENGTH, 11))

@@ -9,7 +9,7 @@ from keras_diet.layers import BiasedMultiHeadAttention, kernels
 from tests.helpers import assert_close, gradients, randomize, to_numpy, weighted_sum
 
 BATCH, LENGTH, HIDDEN, NUM_HEADS, KEY_DIM = 2, 5, 7, 3, 11
-POLICIES = ["float32", "mixed_bfloat16", "mixed_float16"]
+HALF = ("mixed_bfloat16", "mixed_float16")
 
 
 def normal(rng, *shape):
@@ -64,8 +64,13 @@ def make_layer(rng, name, **kwargs):
     return randomize(layer, rng), keras.Variable(normal(rng, *shape)), num_axes
 
 
-@every_layer
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    "name, policy",
+    [
+        *((name, "float32") for name in LAYERS),
+        *((name, policy) for name in ("dense", "to_heads", "from_heads") for policy in HALF),
+    ],
+)
 def test_dense_equals_the_layer(rng, name, policy):
     layer, inputs, num_axes = make_layer(rng, name, dtype=policy)
     inputs = ops.cast(inputs, layer.compute_dtype)

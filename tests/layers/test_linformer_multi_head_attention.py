@@ -97,6 +97,7 @@ def test_weights(rng):
     assert own == {"key_projection": shape, "value_projection": shape}
 
 
+@pytest.mark.usefixtures("keras_initializers")
 def test_projections_start_differently():
     attention = LinformerMultiHeadAttention(NUM_HEADS, HEAD_DIM, 101, 53)
     attention.build((BATCH, QUERIES, HIDDEN), (BATCH, KEYS, HIDDEN))

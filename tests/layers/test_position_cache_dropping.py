@@ -42,11 +42,6 @@ def train_on_batch(model, x, y):
     model.train_on_batch(x, y)
 
 
-def train_on_batches(model, x, y):
-    for start in range(0, len(x), BATCH):
-        model.train_on_batch(x[start : start + BATCH], y[start : start + BATCH])
-
-
 def set_weights(model, x, y):
     model.set_weights([weight + 0.5 for weight in model.get_weights()])
 
@@ -69,7 +64,6 @@ def assign_add(model, x, y):
 CHANGES = [
     train,
     train_on_batch,
-    train_on_batches,
     set_weights,
     set_encoder_weights,
     assign,

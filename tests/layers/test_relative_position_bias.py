@@ -55,6 +55,7 @@ def test_weights(rng, share_heads, heads):
     ]
 
 
+@pytest.mark.usefixtures("keras_initializers")
 def test_default_initializer_is_that_of_bert():
     bias = RelativePositionBias(7, 101)
     bias.build()

@@ -12,6 +12,10 @@ from tests.helpers import assert_close, gradients, to_numpy, weighted_sum
 
 LENGTHS = [(5, 5), (3, 7), (7, 3), (1, 5), (5, 1), (1, 1)]
 lengths = pytest.mark.parametrize("query_length, key_length", LENGTHS)
+with_outer_axes = pytest.mark.parametrize(
+    "outer, query_length, key_length",
+    [*(((2, 3), *lengths) for lengths in LENGTHS), ((), 3, 7), ((2,), 7, 3)],
+)
 
 
 def normal(rng, *shape):
@@ -33,16 +37,14 @@ def by_distance(scores, query_length, key_length):
     return expected
 
 
-@lengths
-@pytest.mark.parametrize("outer", [(), (2,), (2, 3)])
+@with_outer_axes
 def test_distances_to_keys(rng, outer, query_length, key_length):
     scores = normal(rng, *outer, query_length, query_length + key_length - 1)
     actual = distances_to_keys(ops.convert_to_tensor(scores), query_length, key_length)
     assert_close(actual, by_key(scores, query_length, key_length), 0)
 
 
-@lengths
-@pytest.mark.parametrize("outer", [(), (2,), (2, 3)])
+@with_outer_axes
 def test_keys_to_distances(rng, outer, query_length, key_length):
     scores = normal(rng, *outer, query_length, key_length)
     actual = keys_to_distances(ops.convert_to_tensor(scores), query_length, key_length)

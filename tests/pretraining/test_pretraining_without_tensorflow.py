@@ -62,7 +62,6 @@ def test_runs_without_tensorflow(tmp_path):
         **os.environ,
         "KERAS_BACKEND": backend,
         "PYTHONPATH": os.pathsep.join(sys.path),
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",  # compiles faster
     }
     result = subprocess.run(
         [sys.executable, "-c", SCRIPT],
