@@ -8,7 +8,18 @@ makes of its `filters` is private too.
 from keras.src.backend import get_keras_mask, set_keras_mask
 from keras.src.quantizers.utils import should_quantize_layer
 
-__all__ = ["flatten_layers", "get_keras_mask", "set_keras_mask", "should_quantize_layer"]
+__all__ = [
+    "flatten_layers",
+    "get_keras_mask",
+    "replace_dtype_policy",
+    "set_keras_mask",
+    "should_quantize_layer",
+]
+
+
+def replace_dtype_policy(layer, policy):
+    """Set the policy of a layer; the public setter would change the map that the layer has."""
+    layer._dtype_policy = policy
 
 
 def flatten_layers(layer):

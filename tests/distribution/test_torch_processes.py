@@ -1,12 +1,15 @@
 """PyTorch: two processes with `DistributedDataParallel` train as one does."""
 
+import os
 import re
+import subprocess
+import sys
 
 import keras
 import numpy as np
 import pytest
 
-from tests.distribution.conftest import finish, start_worker
+from tests.distribution.conftest import ROOT, finish, start_worker
 from tests.distribution.training import ENCODINGS, UNEQUAL, fit, make_batches, make_masked_lm
 from tests.helpers import assert_close, to_numpy
 

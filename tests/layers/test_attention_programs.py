@@ -419,6 +419,7 @@ for make in (forward, gradient):
 def test_peak_memory():
     # Compiled as users compile it, not as quickly as the other tests.
     settings = {"XLA_FLAGS": "", "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"}
+    settings |= {"JAX_ENABLE_COMPILATION_CACHE": "false"}
     settings |= {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
     length = 2048
     command = [sys.executable, "-c", PEAKS, str(length)]

@@ -1,10 +1,10 @@
-"""Fixtures of the tests of models, and settings of the backends that suit tiny models."""
+"""Fixtures of the tests of models."""
 
 import keras
 import pytest
 from keras import ops
 
-from tests.fixtures import numpy_initializers, quick_quantization
+from tests.fixtures import keras_initializers, numpy_initializers, quick_quantization
 
 __all__ = [
     "keras_initializers",
@@ -13,12 +13,7 @@ __all__ = [
     "zero_initializers",
 ]
 
-if keras.backend.backend() == "jax":
-    import jax
-
-    # Compiling takes nearly all of the time.
-    jax.config.update("jax_disable_most_optimizations", True)
-elif keras.backend.backend() == "torch":
+if keras.backend.backend() == "torch":
     import torch
 
     # Threads would wait for each other.
@@ -39,12 +34,6 @@ def eager_steps(request, monkeypatch):
     if "compiled_steps" not in request.fixturenames:
         eager = property(lambda trainer: True, lambda trainer, value: None)
         monkeypatch.setattr(keras.Model, "run_eagerly", eager)
-
-
-@pytest.fixture
-def keras_initializers(monkeypatch):
-    """Keras's own initializers, for tests of the initial weights."""
-    monkeypatch.undo()
 
 
 @pytest.fixture

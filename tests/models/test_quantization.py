@@ -8,7 +8,6 @@ import pytest
 from keras_diet.layers.position_bias import PositionBias
 from keras_diet.layers.segment_bias import SegmentBias
 from keras_diet.models import DietBertBackbone, DietBertMaskedLM, DietBertTextClassifier
-from keras_diet.models.diet_bert.quantized_policies import policy_of_layer
 from tests.helpers import assert_close, to_numpy
 from tests.models.tasks import random_data, tiny_task
 from tests.models.tiny import random_inputs, randomize_weights, tiny_backbone
@@ -25,7 +24,7 @@ def quantized_layers(model):
 
 def policy_names(model):
     layers = [layer for layer in model._flatten_layers() if layer.weights]
-    return {layer.path: policy_of_layer(layer).name for layer in layers}
+    return {layer.path: layer.dtype_policy.name for layer in layers}
 
 
 @pytest.fixture

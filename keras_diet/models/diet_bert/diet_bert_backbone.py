@@ -20,6 +20,7 @@ from keras_diet.models.diet_bert.preset_folder import new_preset
 from keras_diet.models.diet_bert.preset_metadata import write_library_metadata
 from keras_diet.models.diet_bert.quantized_policies import (
     check_dtype_of_quantized,
+    give_layers_their_policies,
     is_quantized,
     policy_of_preset,
     policy_to_save,
@@ -229,6 +230,7 @@ class DietBertBackbone(Backbone):
             name=name,
             trainable=trainable,
         )
+        give_layers_their_policies(self)
         if trainable is False:
             # On PyTorch the layers are known from here on only.
             self.trainable = False

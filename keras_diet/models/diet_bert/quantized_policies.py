@@ -7,14 +7,14 @@ comes back in another one, and `Backbone.from_preset` does not read it at all.
 import keras
 
 from keras_diet import _keras_hub
-from keras_diet._keras import flatten_layers
+from keras_diet._keras import flatten_layers, replace_dtype_policy
 
 
 def policy_to_save(model):
     """Return the dtype policy of a model, with that of each quantized layer if there are any."""
     policy = model.dtype_policy
     quantized = {
-        layer.path: policy_of_layer(layer)
+        layer.path: layer.dtype_policy
         for layer in flatten_layers(model)
         if layer.quantization_mode is not None
     }
@@ -26,10 +26,18 @@ def policy_to_save(model):
     return keras.dtype_policies.DTypePolicyMap(policy.name, {**others, **quantized})
 
 
-def policy_of_layer(layer):
-    """Return the layer's own policy; one that was built from a map of policies has all of it."""
-    policy = layer.dtype_policy
-    return policy[layer.path] if _is_map(policy) else policy
+def give_layers_their_policies(model):
+    """Replace the map of policies, which all layers of a quantized model have, by that of each.
+
+    Layers of Keras 3.15 look for their mode in the map itself when they are saved, and a layer that
+    is quantized later writes into the map of all.
+    """
+    for layer in flatten_layers(model):
+        if layer is not model and _is_map(layer.dtype_policy):
+            policies = layer.dtype_policy
+            # Layers that are never built have no path.
+            own = policies[layer.path] if layer.path else policies.default_policy
+            replace_dtype_policy(layer, own)
 
 
 def policy_of_preset(preset):
