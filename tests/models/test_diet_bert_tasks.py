@@ -404,8 +404,7 @@ def test_presets_with_missing_files_are_refused(copied, file):
         loaded = DietBertTextClassifier.from_preset(str(folder))
         assert loaded.preprocessor.tokenizer.get_vocabulary() == VOCABULARY
         return
-    name = {"model.weights.h5": "model.weights"}.get(file, Path(file).name)
-    with pytest.raises((ValueError, FileNotFoundError), match=name):
+    with pytest.raises(ValueError, match=Path(file).name):
         DietBertTextClassifier.from_preset(str(folder))
 
 
@@ -428,7 +427,7 @@ def test_presets_with_truncated_files_are_refused(copied, base, file, share):
     data = path.read_bytes()
     path.write_bytes(data[: int(share * len(data))])
     if path.suffix == ".json":
-        words = "Expecting|Unterminated|delimiter"
+        words = f"is damaged: {file}" if base is DietBertTextClassifier else "Expecting|Untermin"
     else:
         words = f"{file}` (is no complete file of weights|is not the vocabulary that was saved)"
     with pytest.raises(ValueError, match=words):

@@ -7,8 +7,13 @@ import keras
 import keras_hub
 import pytest
 
-from keras_diet.models import DietBertBackbone, DietBertTextClassifier
-from keras_diet.models.diet_bert.weights_files import complete_file
+from keras_diet.models import (
+    DietBertBackbone,
+    DietBertTextClassifier,
+    DietBertTextClassifierPreprocessor,
+    DietBertTokenizer,
+)
+from keras_diet.models.diet_bert.damaged_files import complete_file
 from tests.helpers import assert_close
 from tests.models.tasks import CLASSES, random_data, tiny_preprocessor, tiny_task
 from tests.models.tiny import VOCABULARY, random_inputs, randomize_weights, tiny_backbone
@@ -123,6 +128,26 @@ def test_files_that_may_not_be_read_are_not_called_damaged():
         raise PermissionError
     with pytest.raises(ValueError, match="is no complete file"), complete_file("weights.h5"):
         raise OSError
+
+
+@pytest.mark.parametrize(
+    "cls, file",
+    [
+        (DietBertBackbone, "config.json"),
+        (DietBertBackbone, "model.weights.h5"),
+        (DietBertTokenizer, "tokenizer.json"),
+        (DietBertTextClassifierPreprocessor, "preprocessor.json"),
+    ],
+)
+def test_damaged_and_missing_files_are_named(folder, cls, file):
+    path = folder / file
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match=file):
+        cls.from_preset(str(folder))
+    path.unlink()
+    if file != "preprocessor.json":
+        with pytest.raises(ValueError, match=file):
+            cls.from_preset(str(folder))
 
 
 def test_the_vocabulary_of_a_preset_is_that_of_the_last_save(folder):

@@ -14,6 +14,7 @@ from keras_diet.layers.position_encoding import (
     serialize_position_encoding,
 )
 from keras_diet.layers.position_encodings import find_position_encoding
+from keras_diet.models.diet_bert.damaged_files import complete_file, complete_preset
 from keras_diet.models.diet_bert.from_bert.convert import convert_bert
 from keras_diet.models.diet_bert.layout_map import diet_bert_layout_map
 from keras_diet.models.diet_bert.preset_folder import new_preset
@@ -25,7 +26,6 @@ from keras_diet.models.diet_bert.quantized_policies import (
     policy_of_preset,
     policy_to_save,
 )
-from keras_diet.models.diet_bert.weights_files import complete_file
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -280,13 +280,15 @@ class DietBertBackbone(Backbone):
                 policy or, for a quantized model, what was saved.
 
         Raises:
-            ValueError: If `dtype` is given for a quantized model.
+            ValueError: If files are missing or damaged, or if `dtype` is given for a quantized
+                model.
         """
-        policy = policy_of_preset(preset)
-        if is_quantized(policy):
-            check_dtype_of_quantized(kwargs.get("dtype"))
-            kwargs["dtype"] = policy
-        return super().from_preset(preset, load_weights=load_weights, **kwargs)
+        with complete_preset(preset):
+            policy = policy_of_preset(preset)
+            if is_quantized(policy):
+                check_dtype_of_quantized(kwargs.get("dtype"))
+                kwargs["dtype"] = policy
+            return super().from_preset(preset, load_weights=load_weights, **kwargs)
 
     def enable_lora(self, rank, target_layer_names=None):
         """Freeze the backbone and train low-rank updates of some kernels instead (LoRA).

@@ -11,6 +11,7 @@ from keras_diet.models.diet_bert.batches import (
     check_texts_are_flat,
     is_pair,
 )
+from keras_diet.models.diet_bert.damaged_files import complete_preset
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
 
@@ -41,6 +42,21 @@ class DietBertPreprocessor(Preprocessor):
         if self.tokenizer.split:
             # Otherwise lists of lists hold the words of texts.
             check_texts_are_flat(x)
+
+    @classmethod
+    def from_preset(cls, preset, config_file="preprocessor.json", **kwargs):
+        """Load the preprocessor from a preset, as `keras_hub.models.Preprocessor.from_preset`.
+
+        Args:
+            preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
+            config_file: str. The file with the configuration. Defaults to `"preprocessor.json"`.
+            **kwargs: Arguments of the constructor to change.
+
+        Raises:
+            ValueError: If files are missing or damaged.
+        """
+        with complete_preset(preset):
+            return super().from_preset(preset, config_file=config_file, **kwargs)
 
     @classmethod
     def _add_missing_kwargs(cls, loader, kwargs):

@@ -11,6 +11,7 @@ from keras_diet.models.diet_bert.batches import (
     is_pair,
     numeric_labels,
 )
+from keras_diet.models.diet_bert.damaged_files import complete_file, complete_preset
 from keras_diet.models.diet_bert.diet_bert_preprocessor import DietBertPreprocessor
 from keras_diet.models.diet_bert.preset_folder import new_preset
 from keras_diet.models.diet_bert.quantized_policies import (
@@ -18,7 +19,6 @@ from keras_diet.models.diet_bert.quantized_policies import (
     is_quantized,
     policy_of_preset,
 )
-from keras_diet.models.diet_bert.weights_files import complete_file
 
 
 class DietBertTask:
@@ -187,18 +187,14 @@ class DietBertTask:
                 was saved if it is mixed or quantized, else Keras's global policy.
 
         Raises:
-            ValueError: If the preset holds this task but not the weights of its head, which
-                KerasHub would replace by random ones, and if `dtype` is given for a quantized
+            ValueError: If files are missing or damaged, the weights of the head among them, which
+                KerasHub would replace by random ones, or if `dtype` is given for a quantized
                 model.
         """
-        policy = policy_of_preset(preset)
-        if "backbone" not in kwargs:
-            if is_quantized(policy):
-                check_dtype_of_quantized(kwargs.get("dtype"))
-                kwargs["dtype"] = policy
-            elif kwargs.get("dtype") is None and _is_mixed(policy):
-                kwargs["dtype"] = policy.name
-        task = super().from_preset(preset, load_weights=load_weights, **kwargs)
+        with complete_preset(preset):
+            if "backbone" not in kwargs:
+                cls._add_saved_dtype(preset, kwargs)
+            task = super().from_preset(preset, load_weights=load_weights, **kwargs)
         task._check_preprocessor()
         if load_weights and "num_classes" not in kwargs and _lacks_head(preset, task):
             raise ValueError(
@@ -206,6 +202,15 @@ class DietBertTask:
                 "it again, or give `num_classes` for a new head, or `load_weights=False`."
             )
         return task
+
+    @classmethod
+    def _add_saved_dtype(cls, preset, kwargs):
+        policy = policy_of_preset(preset)
+        if is_quantized(policy):
+            check_dtype_of_quantized(kwargs.get("dtype"))
+            kwargs["dtype"] = policy
+        elif kwargs.get("dtype") is None and _is_mixed(policy):
+            kwargs["dtype"] = policy.name
 
     def save_to_preset(self, preset_dir, max_shard_size=10):
         """Save the task as a preset, as `keras_hub.models.Task.save_to_preset`.

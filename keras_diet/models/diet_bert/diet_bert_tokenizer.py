@@ -5,6 +5,7 @@ from pathlib import Path
 import keras
 from keras_hub.tokenizers import WordPieceTokenizer
 
+from keras_diet.models.diet_bert.damaged_files import complete_preset
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.from_bert.read_tokenizer import read_tokenizer
 
@@ -89,6 +90,21 @@ class DietBertTokenizer(WordPieceTokenizer):
                 f"lines, but {self._saved_size} tokens were saved."
             )
         super().load_assets(dir_path)
+
+    @classmethod
+    def from_preset(cls, preset, config_file="tokenizer.json", **kwargs):
+        """Load the tokenizer from a preset, as `keras_hub.tokenizers.Tokenizer.from_preset`.
+
+        Args:
+            preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
+            config_file: str. The file with the configuration. Defaults to `"tokenizer.json"`.
+            **kwargs: Arguments of the constructor to change.
+
+        Raises:
+            ValueError: If files are missing or damaged, the vocabulary among them.
+        """
+        with complete_preset(preset):
+            return super().from_preset(preset, config_file=config_file, **kwargs)
 
     @classmethod
     def from_bert(cls, bert, **kwargs):
