@@ -1,6 +1,8 @@
 """Losses with `tf.distribute` on two logical CPU devices and on one; a process of its own.
 
-    KERAS_BACKEND=tensorflow python -m tests.distribution.tensorflow_worker FOLDER
+    KERAS_BACKEND=tensorflow python -m tests.distribution.tensorflow_worker (losses|example) FOLDER
+
+A process has one `MirroredStrategy`: a second one would number its sums over replicas as the first.
 
 TPUs compile what a replica does with XLA, for static shapes. On CPUs Keras's `jit_compile=True`
 cannot: it compiles all replicas as one program, which may not hold variables of two devices. So
@@ -63,9 +65,8 @@ def compiled_losses(strategy, position_encoding):
     return losses, sorted(shapes)
 
 
-def train(position_encoding):
+def train(strategy, position_encoding):
     """What two replicas compute, and one device."""
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     losses, shapes = compiled_losses(strategy, position_encoding)
     return {
         "replicas": strategy.num_replicas_in_sync,
@@ -101,14 +102,22 @@ def run_example(strategy, folder):
     return {"output": output.getvalue(), "losses": losses}
 
 
-def main(folder):
+def compare_losses(folder):
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    return {encoding: train(strategy, encoding) for encoding in ENCODINGS}
+
+
+def compare_examples(folder):
+    write_full_sentences(folder / "text.txt")
+    return {strategy: run_example(strategy, folder) for strategy in ("mirrored", "none")}
+
+
+def main(part, folder):
     folder = Path(folder)
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    results = {position_encoding: train(position_encoding) for position_encoding in ENCODINGS}
-    write_full_sentences(folder / "text.txt")
-    results["example"] = {name: run_example(name, folder) for name in ("mirrored", "none")}
-    (folder / "results.json").write_text(json.dumps(results))
+    results = {"losses": compare_losses, "example": compare_examples}[part](folder)
+    (folder / f"{part}.json").write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -17,14 +17,14 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def all_results(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("distribution")
-    finish(start_worker("tensorflow_worker", folder))
-    return json.loads((folder / "results.json").read_text())
+    folder, parts = tmp_path_factory.mktemp("distribution"), ("losses", "example")
+    finish(*(start_worker("tensorflow_worker", part, folder) for part in parts))
+    return {part: json.loads((folder / f"{part}.json").read_text()) for part in parts}
 
 
 @pytest.fixture(params=ENCODINGS)
 def results(request, all_results):
-    return all_results[request.param]
+    return all_results["losses"][request.param]
 
 
 def test_losses_are_those_of_one_device(results):
