@@ -93,6 +93,8 @@ def _position_biases(model):
 
 def _forget_compiled(layer, *functions):
     """Make Keras compile these functions anew in every model alive that holds `layer`."""
+    # Models that `gc.freeze` has put aside are not among the objects, but may be called.
+    gc.unfreeze()
     # Any of them may have compiled the cached scores in, whichever was passed to us.
     for candidate in gc.get_objects():
         if issubclass(type(candidate), keras.Model) and layer in flatten_layers(candidate):

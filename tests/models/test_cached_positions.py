@@ -1,5 +1,7 @@
 """Cached positions of a backbone inside other models: no compiled function uses old scores."""
 
+import gc
+
 import keras
 import numpy as np
 import pytest
@@ -41,6 +43,16 @@ def test_models_around_a_cached_backbone_follow_its_weights(rng, backbone, wrap)
     change_positions(backbone)
     assert_up_to_date(model, inputs)
     assert np.abs(model.predict(inputs, verbose=0) - before).max() > 1e-2
+
+
+def test_models_that_the_collector_has_put_aside(rng, backbone):
+    inputs = random_masked_inputs(rng)[0]
+    masked_lm = DietBertMaskedLM(backbone)
+    cache_positions(backbone)
+    masked_lm.predict(inputs, verbose=0)
+    gc.freeze()
+    change_positions(backbone)
+    assert_up_to_date(masked_lm, inputs)
 
 
 def test_two_models_that_cache_the_same_layer_follow_its_weights(rng, backbone):
