@@ -140,6 +140,14 @@ def _torch_attention(query, key, value, bias, mask, scale, is_causal):
     return output.transpose(1, 2)
 
 
+def sliding_windows(inputs, size):
+    """Return all windows of `size` along the last axis, as a new axis before it, or `None`.
+
+    PyTorch has them without a copy; elsewhere they would be gathered.
+    """
+    return inputs.contiguous().unfold(-1, size, 1) if _on_torch() else None
+
+
 def map_in_turn(function, blocks):
     """Return `ops.map(function, blocks)`, of which never two calls are in memory at a time."""
     if keras.backend.backend() != "tensorflow":

@@ -2,6 +2,8 @@
 
 from keras import ops
 
+from keras_diet.layers import kernels
+
 
 def distances_to_keys(scores, query_length, key_length):
     """Turn scores by distance into scores by key.
@@ -67,6 +69,11 @@ def scores_of_distances(by_distance, query_length, key_length):
         Tensor `(1, H, T, S)`.
     """
     num_distances, num_heads = ops.shape(by_distance)
-    rows = ops.reshape(ops.transpose(by_distance), (1, num_heads, 1, num_distances))
+    by_head = ops.transpose(by_distance)
+    windows = kernels.sliding_windows(by_head, key_length)
+    if windows is not None:
+        # The last query has the window that begins with the first distance.
+        return ops.expand_dims(ops.flip(windows, axis=1), 0)
+    rows = ops.reshape(by_head, (1, num_heads, 1, num_distances))
     rows = ops.broadcast_to(rows, (1, num_heads, query_length, num_distances))
     return distances_to_keys(rows, query_length, key_length)

@@ -332,3 +332,15 @@ def test_map_in_turn_equals_map(rng):
     expected = [(i + 1) * to_numpy(blocks[0])[i].sum(axis=0) for i in range(3)]
     assert_close(kernels.map_in_turn(function, blocks), np.stack(expected))
     assert_close(ops.map(function, blocks), np.stack(expected))
+
+
+def test_sliding_windows(rng):
+    inputs = rng.normal(size=(3, 7)).astype("float32")
+    # A transposed tensor, whose windows would be scattered in memory.
+    windows = kernels.sliding_windows(ops.transpose(ops.convert_to_tensor(inputs.T)), 4)
+    if keras.backend.backend() != "torch":
+        assert windows is None
+        return
+    expected = np.stack([inputs[:, start : start + 4] for start in range(4)], axis=1)
+    assert_close(windows, expected, 0)
+    assert windows.stride(-1) == 1
