@@ -4,6 +4,8 @@ from keras import ops
 
 from keras_diet.layers import kernels
 
+_NUM_BLOCKS = 16
+
 
 def distances_to_keys(scores, query_length, key_length):
     """Turn scores by distance into scores by key.
@@ -74,6 +76,19 @@ def scores_of_distances(by_distance, query_length, key_length):
     if windows is not None:
         # The last query has the window that begins with the first distance.
         return ops.expand_dims(ops.flip(windows, axis=1), 0)
+    if _is_cut_into_blocks(query_length, key_length):
+        # The rows of a block are those of the block below, moved: one is made, the others read it.
+        size = query_length // _NUM_BLOCKS
+        rows = scores_of_distances(by_distance, size, num_distances + 1 - size)
+        starts = range(query_length - size, -1, -size)
+        return ops.concatenate([rows[..., s : s + key_length] for s in starts], axis=-2)
     rows = ops.reshape(by_head, (1, num_heads, 1, num_distances))
     rows = ops.broadcast_to(rows, (1, num_heads, query_length, num_distances))
     return distances_to_keys(rows, query_length, key_length)
+
+
+def _is_cut_into_blocks(query_length, key_length):
+    # Lengths that a graph does not know are tensors.
+    if not (isinstance(query_length, int) and isinstance(key_length, int)):
+        return False
+    return query_length > _NUM_BLOCKS and query_length % _NUM_BLOCKS == 0

@@ -11,6 +11,8 @@ from keras_diet.layers.relative_shift import (
 from tests.helpers import assert_close, gradients, to_numpy, weighted_sum
 
 LENGTHS = [(5, 5), (3, 7), (7, 3), (1, 5), (5, 1), (1, 1)]
+# Cut into blocks of two and three queries, and into blocks of blocks.
+LONG = [(32, 32), (32, 5), (48, 50), (512, 3)]
 lengths = pytest.mark.parametrize("query_length, key_length", LENGTHS)
 with_outer_axes = pytest.mark.parametrize(
     "outer, query_length, key_length",
@@ -67,7 +69,7 @@ def test_each_is_the_transpose_of_the_other(rng, query_length, key_length):
     assert_close(gradient_of_second, by_key(distances, query_length, key_length))
 
 
-@lengths
+@pytest.mark.parametrize("query_length, key_length", LENGTHS + LONG)
 def test_scores_of_distances(rng, query_length, key_length):
     values = normal(rng, query_length + key_length - 1, 3)
     scores = to_numpy(scores_of_distances(ops.convert_to_tensor(values), query_length, key_length))
