@@ -39,7 +39,7 @@ from keras_diet import models, pretraining
 
 # What a run is, and the options that must be the same for runs to be compared.
 OPTIONS = ("epochs", "batch_size", "sequence_length", "warmup_proportion", "weight_decay")
-OPTIONS += ("examples", "add_segments", "backend")
+OPTIONS += ("examples", "add_segments", "backend", "strategy")
 FIELDS = ("model", "task", "learning_rate", "seed", *OPTIONS)
 
 
@@ -104,8 +104,9 @@ def parse_arguments(argv=None):
         parser.error("--tasks other than embedded need --data: a folder, tfds or datasets")
     if arguments.sequence_length is None:
         arguments.sequence_length = 12 if arguments.tasks == ["embedded"] else 128
-    for name in ("sequence_length", "epochs", "batch_size"):
-        if getattr(arguments, name) < 1:
+    for name in ("sequence_length", "epochs", "batch_size", "examples"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
             parser.error(f"--{name.replace('_', '-')} must be positive")
     check_strategy(parser, arguments)
     arguments.backend = keras.config.backend()

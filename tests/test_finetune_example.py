@@ -271,17 +271,22 @@ def test_runs_with_other_options_are_neither_taken_nor_summed_up(
 ):
     """A short trial in the same folder is no run of the study."""
     monkeypatch.setattr(script, "train_and_evaluate", lambda *arguments: {"matthews": 0.5})
+    # Strategies as if every backend had them.
+    monkeypatch.setattr(script, "check_strategy", lambda *arguments: None)
+    monkeypatch.setattr(script, "make_strategy", lambda arguments: None)
     arguments = [*QUICK, "--presets", preset, "--data", str(folder), "--tasks", "cola"]
     arguments += ["--seeds", "0", "--output-dir", str(tmp_path / "output")]
     script.main([*arguments, "--examples", "1"])
     script.main(arguments)
     script.main(arguments)
+    script.main([*arguments, "--strategy", "mirrored"])
     script.main([*arguments, "--epochs", "2", "--warmup-proportion", "0.2"])
     runs = script.read_runs(tmp_path / "output" / "runs.csv")
-    assert [(run["examples"], run["epochs"]) for run in runs] == [
-        ("1", "1"),
-        ("None", "1"),
-        ("None", "2"),
+    assert [(run["examples"], run["strategy"], run["epochs"]) for run in runs] == [
+        ("1", "none", "1"),
+        ("None", "none", "1"),
+        ("None", "mirrored", "1"),
+        ("None", "none", "2"),
     ]
     assert {run["backend"] for run in runs} == {keras.config.backend()}
     with (tmp_path / "output" / "results.csv").open(newline="") as file:
