@@ -128,6 +128,8 @@ def test_the_rate_with_the_best_median_is_reported(script):
         run_of("a", "stsb", "1e-4", "1", pearson=0.9, spearman=0.2),
         run_of("a", "stsb", "1e-4", "2", pearson=0.2, spearman=0.4),
         run_of("a", "stsb", "3e-4", "0", pearson=0.5, spearman=0.6),
+        run_of("a", "stsb", "3e-4", "1", pearson=0.4, spearman=0.6),
+        run_of("a", "stsb", "3e-4", "2", pearson=0.6, spearman=0.6),
         run_of("b", "stsb", "1e-4", "0", pearson=0.7, spearman=0.8),
     ]
     rows = script.summarize(runs)
@@ -140,6 +142,13 @@ def test_the_rate_with_the_best_median_is_reported(script):
     assert rows[0]["learning_rate"] == "3e-4"
     (pearson, _) = script.summarize(runs[:3])
     assert (pearson["median"], pearson["lowest"], pearson["highest"]) == ("20.0", "10.0", "90.0")
+
+
+def test_rates_with_fewer_seeds_are_not_compared(script):
+    runs = [run_of("a", "stsb", "1e-4", seed, pearson=0.2, spearman=0.2) for seed in "01"]
+    lucky = run_of("a", "stsb", "3e-4", "0", pearson=0.9, spearman=0.9)
+    for rows in (script.summarize([*runs, lucky]), script.summarize([lucky, *runs])):
+        assert {(row["learning_rate"], row["seeds"]) for row in rows} == {("1e-4", 2)}
 
 
 @pytest.fixture
@@ -207,6 +216,8 @@ def test_random_models_of_the_embedded_task(script, tmp_path):
     [
         (["--tasks", "cola"], "need --data"),
         (["--epochs", "0"], "--epochs must be positive"),
+        (["--examples", "0"], "--examples must be positive"),
+        (["--examples", "-3"], "--examples must be positive"),
         (["--tasks", "mnli"], "invalid choice: 'mnli'"),
     ],
 )
