@@ -19,10 +19,12 @@ def start(module, argv, options, names, **settings):
         names: The options that the figures depend on.
         **settings: What they depend on beside.
     """
+    machine = measure.machine()
     command = f"KERAS_BACKEND={keras.config.backend()} python -m {module} {' '.join(argv)}"
     results = {
-        "commands": [command.strip()],
-        "machine": measure.machine(),
+        # Later commands go on at another date, maybe with other code.
+        "commands": [f"{command.strip()} # {date_and_commit(machine)}"],
+        "machine": machine,
         "settings": {name: getattr(options, name) for name in names} | settings,
         "cells": {},
     }
@@ -39,6 +41,11 @@ def start(module, argv, options, names, **settings):
     return previous
 
 
+def date_and_commit(machine):
+    commit = machine["commit"]
+    return machine["date"] + (f", commit {commit}" if commit else "")
+
+
 def head_of_page(title, results):
     """Return the lines of a page that say how its figures were measured."""
     machine = results["machine"]
@@ -50,11 +57,11 @@ def head_of_page(title, results):
         "",
         *(f"    {command}" for command in results["commands"]),
         "",
-        f"- Date: {machine['date']}",
+        f"- Begun: {date_and_commit(machine)}",
         f"- Machine: {machine['processor']}, {machine['cores']} cores used, "
         f"{machine['memory_gib']} GiB of memory; computes on: {machine['device']}",
         f"- Backend: {machine['backend']}{environment}",
-        f"- Software: {software}; commit {machine['commit']}",
+        f"- Software: {software}",
         f"- Settings: {settings}",
         "",
     ]
