@@ -9,7 +9,7 @@ import keras
 from benchmarks import measure
 
 
-def start(module, argv, options, names, **settings):
+def start(module, argv, options, names, computes_on=None, **settings):
     """Return results without cells, or with `--resume` those of the file if it is of the same kind.
 
     Args:
@@ -17,9 +17,10 @@ def start(module, argv, options, names, **settings):
         argv: Its command line.
         options: Its options; with `resume`, those of the file `output` are gone on with.
         names: The options that the figures depend on.
+        computes_on: Device that the benchmark uses. Default: the one that the backend does.
         **settings: What they depend on beside.
     """
-    machine = measure.machine()
+    machine = measure.machine(computes_on)
     command = f"KERAS_BACKEND={keras.config.backend()} python -m {module} {' '.join(argv)}"
     results = {
         # Later commands go on at another date, maybe with other code.

@@ -34,7 +34,7 @@ def test_results_are_gone_on_with(output):
 def test_each_command_has_its_date_and_commit(output, monkeypatch):
     machine = measure.machine()
     later = {"date": "2030-01-31", "commit": "abc1234"}
-    monkeypatch.setattr(measure, "machine", lambda: machine | later)
+    monkeypatch.setattr(measure, "machine", lambda computes_on: machine | later)
     resumed = start(output, "--second")
     first, second = resumed["commands"]
     assert first.endswith(f"--first # {results.date_and_commit(machine)}")
