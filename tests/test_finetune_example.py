@@ -344,7 +344,7 @@ def test_random_models_have_the_length_asked_for(script, tmp_path):
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
-def test_a_strategy_gives_the_metrics_of_one_device(script, folder, preset, tmp_path):
+def test_a_strategy_gives_the_results_of_one_device(script, folder, preset, tmp_path):
     """All training examples are one batch, and the second of validation has two of its own."""
     for name, count in (("sts-train", 4), ("sts-dev", 6)):
         lines = [
@@ -354,13 +354,18 @@ def test_a_strategy_gives_the_metrics_of_one_device(script, folder, preset, tmp_
         (folder / "stsb" / f"{name}.tsv").write_text("".join(lines))
     arguments = ["--presets", preset, "--tasks", "stsb", "--data", str(folder), "--seeds", "0"]
     arguments += ["--epochs", "3", "--batch-size", "4", "--sequence-length", "9"]
+    # Large enough a rate for predictions that differ.
+    arguments += ["--learning-rates", "0.03"]
     output = finish(start_worker("finetune_worker", tmp_path, *arguments, "--add-segments"))
     assert "2 devices, 2 examples on each" in output
-    mirrored, one = (
-        script.metrics_of(script.read_runs(tmp_path / strategy / "runs.csv")[0])
-        for strategy in ("mirrored", "none")
-    )
+    folders = tmp_path / "mirrored", tmp_path / "none"
+    mirrored, one = (np.load(folder / "predictions.npy") for folder in folders)
+    np.testing.assert_allclose(mirrored, one, atol=1e-5)
+    assert np.ptp(one) > 1e-4
+    mirrored, one = (script.metrics_of(script.read_runs(f / "runs.csv")[0]) for f in folders)
     assert mirrored == pytest.approx(one, abs=1e-4)
+    # Zero would stand for a correlation that is not defined.
+    assert all(abs(value) > 0.01 for value in one.values())
 
 
 @pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="TensorFlow has strategies")
