@@ -14,7 +14,6 @@ JSON, with a page beside it; `--resume` goes on where it ends.
 """
 
 import argparse
-import gc
 import json
 import sys
 from pathlib import Path
@@ -105,14 +104,7 @@ def print_memory(encoding, implementation, length, step, options):
     # A small model first, so that libraries and compilers are in memory.
     make_step(encoding, implementation, 64, step, options, size="tiny")()
     function = make_step(encoding, implementation, length, step, options)
-    gc.collect()
-    measure.reset_peak_memory()
-    before = measure.peak_memory()
-    function()
-    # What compiling took is not counted; what the first step left behind is.
-    measure.reset_peak_memory()
-    function()
-    print(json.dumps(measure.peak_memory() - before))
+    print(json.dumps(measure.memory_of(function)))
 
 
 INTRODUCTION = """\

@@ -18,7 +18,7 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks.measure import in_own_process, peak_memory, time_in_turn
+from benchmarks.measure import in_own_process, memory_of, time_in_turn
 from benchmarks.results import head_of_page, markdown_table, start, write
 from keras_diet.layers import (
     AbsolutePositionBias,
@@ -58,7 +58,7 @@ class Attention(keras.layers.Layer):
 
 
 def make_steps(kind, length, options, names):
-    """Return a function for each of the named steps, compiled and called once."""
+    """Return a function for each of the named steps."""
     inputs = keras.Input((length, options.hidden_dim))
     model = keras.Model(inputs, Attention(kind, length, options)(inputs))
     model.compile(optimizer="sgd", loss="mse", jit_compile=keras.config.backend() != "torch")
@@ -67,10 +67,7 @@ def make_steps(kind, length, options, names):
         "training": lambda: model.train_on_batch(x, x),
         "inference": lambda: model.predict_on_batch(x),
     }
-    steps = {name: steps[name] for name in names}
-    for step in steps.values():
-        step()
-    return steps
+    return {name: steps[name] for name in names}
 
 
 def measure_time(length, options):
@@ -80,6 +77,8 @@ def measure_time(length, options):
         for kind in LAYERS
         for step, function in make_steps(kind, length, options, STEPS).items()
     }
+    # The first calls compile.
+    time_in_turn(functions, 1)
     times = time_in_turn(functions, options.rounds)
     return {key: statistics.median(values) for key, values in times.items()}
 
@@ -93,10 +92,8 @@ def measure_memory(kind, length, step, options):
 
 def print_memory_of_cell(kind, length, step, options):
     # A short sequence first, so that libraries and compilers are in memory.
-    make_steps(kind, 64, options, [step])
-    before = peak_memory()
-    make_steps(kind, length, options, [step])
-    print(peak_memory() - before)
+    make_steps(kind, 64, options, [step])[step]()
+    print(memory_of(make_steps(kind, length, options, [step])[step]))
 
 
 def measure_length(length, options):

@@ -2,6 +2,7 @@
 
 import datetime
 import functools
+import gc
 import importlib.metadata
 import os
 import platform
@@ -105,6 +106,20 @@ def reset_peak_memory():
         references.write_text("5")
 
 
+def memory_of(step):
+    """Return the MiB that calls of a step add to the memory in use before.
+
+    What compiling takes in the first call is not counted; what that call leaves behind is.
+    """
+    gc.collect()
+    reset_peak_memory()
+    before = peak_memory()
+    step()
+    reset_peak_memory()
+    step()
+    return peak_memory() - before
+
+
 def in_own_process(module, *arguments):
     """Run a module of the benchmarks in a new process and return the last line it prints."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
@@ -175,14 +190,14 @@ def wait_for_device():
         tf.test.experimental.sync_devices()
 
 
-def machine():
-    """Return what the numbers depend on beside the code."""
+def machine(computes_on=None):
+    """Return what the numbers depend on beside the code; `computes_on` is the backend's device."""
     return {
         "date": datetime.date.today().isoformat(),
         "processor": processor(),
         "cores": usable_cores(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "device": device(),
+        "device": computes_on or device(),
         "backend": keras.config.backend(),
         "environment": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         "commit": commit(),

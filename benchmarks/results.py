@@ -9,7 +9,7 @@ import keras
 from benchmarks import measure
 
 
-def start(module, argv, options, names, **settings):
+def start(module, argv, options, names, computes_on=None, **settings):
     """Return results without cells, or with `--resume` those of the file if it is of the same kind.
 
     Args:
@@ -17,12 +17,15 @@ def start(module, argv, options, names, **settings):
         argv: Its command line.
         options: Its options; with `resume`, those of the file `output` are gone on with.
         names: The options that the figures depend on.
+        computes_on: Device that the benchmark uses. Default: the one that the backend does.
         **settings: What they depend on beside.
     """
+    machine = measure.machine(computes_on)
     command = f"KERAS_BACKEND={keras.config.backend()} python -m {module} {' '.join(argv)}"
     results = {
-        "commands": [command.strip()],
-        "machine": measure.machine(),
+        # Later commands go on at another date, maybe with other code.
+        "commands": [f"{command.strip()} # {date_and_commit(machine)}"],
+        "machine": machine,
         "settings": {name: getattr(options, name) for name in names} | settings,
         "cells": {},
     }
@@ -39,6 +42,11 @@ def start(module, argv, options, names, **settings):
     return previous
 
 
+def date_and_commit(machine):
+    commit = machine["commit"]
+    return machine["date"] + (f", commit {commit}" if commit else "")
+
+
 def head_of_page(title, results):
     """Return the lines of a page that say how its figures were measured."""
     machine = results["machine"]
@@ -50,11 +58,11 @@ def head_of_page(title, results):
         "",
         *(f"    {command}" for command in results["commands"]),
         "",
-        f"- Date: {machine['date']}",
+        f"- Begun: {date_and_commit(machine)}",
         f"- Machine: {machine['processor']}, {machine['cores']} cores used, "
         f"{machine['memory_gib']} GiB of memory; computes on: {machine['device']}",
         f"- Backend: {machine['backend']}{environment}",
-        f"- Software: {software}; commit {machine['commit']}",
+        f"- Software: {software}",
         f"- Settings: {settings}",
         "",
     ]

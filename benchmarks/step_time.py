@@ -12,7 +12,6 @@ it; `--resume` goes on where such a file ends.
 
 import argparse
 import dataclasses
-import gc
 import json
 import sys
 from pathlib import Path
@@ -130,15 +129,8 @@ def print_memory(cell, row, options):
     tiny.make_step(row, tiny.make_model(row, options), options)()
     model = cell.make_model(row, options)
     step = cell.make_step(row, model, options)
-    gc.collect()
-    measure.reset_peak_memory()
-    before = measure.peak_memory()
-    step()
-    # What compiling took is not counted; what the first step left behind is.
-    measure.reset_peak_memory()
-    step()
     weights = 4 * bert_models.count_weights(row, model) / 2**20
-    print(json.dumps({"weights_mib": weights, "step_mib": measure.peak_memory() - before}))
+    print(json.dumps({"weights_mib": weights, "step_mib": measure.memory_of(step)}))
 
 
 def run_cell(cell, results, options, save):

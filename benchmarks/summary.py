@@ -1,7 +1,7 @@
 """The step times of all backends in one table, with what we aim at.
 
-Reads the files that `benchmarks.step_time` wrote into a folder. Figures that miss their target are
-bold. Ratios are medians over the rounds.
+Reads the files that `benchmarks.step_time` wrote into a folder. Figures that miss their target
+before they are rounded are bold. Ratios are medians over the rounds.
 
     python -m benchmarks.summary docs/benchmarks
 """
@@ -33,10 +33,10 @@ class Figure:
 
     @property
     def misses(self):
-        too_large = self.at_most is not None and round(self.value, 2) > self.at_most
+        too_large = self.at_most is not None and self.value > self.at_most
         return too_large or (self.at_least is not None and self.value < self.at_least)
 
-    def show(self, form="{:.2f}"):
+    def show(self, form="{:.3f}"):
         if self.value is None:
             return ""
         text = form.format(self.value)
@@ -44,14 +44,11 @@ class Figure:
 
 
 def read_cells(folder):
-    """Return `(backend, cell)` of all files, in the order of the table."""
+    """Return `(results, cell)` for the cells of all files, in the order of the table."""
     found = []
     for path in sorted(folder.glob("step_time_*.json")):
         results = json.loads(path.read_text(encoding="utf-8"))
-        backend = results["machine"]["backend"]
-        if results["settings"]["xla"] is False:
-            backend += " without XLA"
-        found += [(backend, cell) for cell in results["cells"].values()]
+        found += [(results, cell) for cell in results["cells"].values()]
     sizes = list(bert_models.SIZES)
     return sorted(
         found,
@@ -59,9 +56,20 @@ def read_cells(folder):
             sizes.index(item[1]["size"]),
             item[1]["length"],
             item[1]["step"],
-            item[0],
+            backend_of(item[0]),
         ),
     )
+
+
+def backend_of(results):
+    """Return the backend and what is special about its run."""
+    machine, settings = results["machine"], results["settings"]
+    parts = [machine["backend"] + (" without XLA" if settings["xla"] is False else "")]
+    if machine["device"] != "cpu":
+        parts.append(machine["device"])
+    if settings["dtype"] != "float32":
+        parts.append(settings["dtype"])
+    return ", ".join(parts)
 
 
 def columns_of(backend, cell):
@@ -86,7 +94,7 @@ def columns_of(backend, cell):
     aimed_at = cell["size"] == "base" and cell["step"] == "inference" and cell["length"] == 128
     share = rows["diet_abs"]["gemm_share"] if "diet_abs" in rows else None
     columns["share of the rate"] = Figure(share, at_least=GEMM_SHARE if aimed_at else None).show(
-        "{:.0%}"
+        "{:.1%}"
     )
     return columns
 
@@ -94,9 +102,10 @@ def columns_of(backend, cell):
 def make_table(cells):
     """Return the lines of the table, without columns that are empty."""
     lines = []
-    for backend, cell in cells:
+    for results, cell in cells:
         name = f"{cell['size']}, {cell['batch_size']} x {cell['length']}, {cell['step']}"
-        lines.append({"cell": name, "backend": backend, **columns_of(backend, cell)})
+        figures = columns_of(results["machine"]["backend"], cell)
+        lines.append({"cell": name, "backend": backend_of(results), **figures})
     columns = [name for name in lines[0] if any(line[name] for line in lines)]
     return markdown_table(columns, [[line[name] for name in columns] for line in lines])
 

@@ -13,7 +13,6 @@ tables beside it; `--resume` goes on where such a file ends.
 
 import argparse
 import contextlib
-import datetime
 import importlib.metadata
 import importlib.util
 import json
@@ -31,9 +30,10 @@ import keras
 from tqdm import tqdm
 
 from benchmarks import bert_models, measure
-from benchmarks.results import markdown_table, write
+from benchmarks.results import head_of_page, markdown_table, start, write
 from keras_diet.models import DietBertBackbone
 
+MODULE = "benchmarks.tpu_compile"
 SIZES, STEPS = bert_models.SIZES, ("inference", "training")
 # The compiler computes the same of the same model, and neither caches nor loops in PyTorch.
 ENCODINGS = {
@@ -70,9 +70,9 @@ COMPARED = {
     "temporary": "temporary_bytes",
     "peak": "peak_bytes",
 }
-# What results depend on: a file with others cannot be gone on with.
+# What the figures depend on: a file with others cannot be gone on with.
 SETTINGS = ("topology", "global_batch", "length", "dropout", "dtype")
-PACKAGES = ("keras-diet", "keras", "jax", "jaxlib", "libtpu")
+PACKAGES = ("jaxlib", "libtpu")
 ENVIRONMENT = {
     # Models are built on the CPU, on a machine with a TPU as well.
     "JAX_PLATFORMS": "cpu",
@@ -208,7 +208,7 @@ def compile_program(size, step, row, options):
 
 def compile_in_own_process(program, arguments):
     """Return the result of `compile_program`; a compiler that ends its process ends no other."""
-    command = [sys.executable, "-m", "benchmarks.tpu_compile", *arguments, "--program", *program]
+    command = [sys.executable, "-m", MODULE, *arguments, "--program", *program]
     environment = {**os.environ, **ENVIRONMENT}
     done = subprocess.run(
         command, capture_output=True, text=True, cwd=measure.ROOT, env=environment
@@ -261,27 +261,6 @@ def parse_arguments(arguments):
     return options
 
 
-def first_results(options):
-    """Return results without programs, or those to go on with."""
-    results = {
-        "date": datetime.date.today().isoformat(),
-        "commit": measure.commit(),
-        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
-        "settings": {name: getattr(options, name) for name in SETTINGS},
-        "tables": {},
-    }
-    if not options.resume or not options.output.exists():
-        return results
-    saved = json.loads(options.output.read_text(encoding="utf-8"))
-    for name in ("settings", "versions"):
-        if saved[name] != results[name]:
-            raise SystemExit(
-                f"{options.output} holds results of other {name}; leave out --resume to replace "
-                f"them. There: {saved[name]}. Here: {results[name]}."
-            )
-    return saved
-
-
 def compare(rows, chip):
     """Add to the rows of a table the roofline of the chip, and their ratios to `input`."""
     for values in rows.values():
@@ -300,22 +279,8 @@ def compare(rows, chip):
 
 def make_page(results):
     """Return the results as Markdown."""
-    described = {
-        part: ", ".join(f"{name} {value}" for name, value in results[part].items())
-        for part in ("settings", "versions")
-    }
-    lines = [
-        "# Costs on a TPU, by its compiler",
-        "",
-        "    KERAS_BACKEND=jax python -m benchmarks.tpu_compile",
-        "",
-        f"- Date: {results['date']}",
-        f"- Software: {described['versions']}; commit {results['commit']}",
-        f"- Settings: {described['settings']}",
-        "",
-        INTRODUCTION,
-    ]
-    for name, rows in results["tables"].items():
+    lines = [*head_of_page("Costs on a TPU, by its compiler", results), INTRODUCTION]
+    for name, rows in results["cells"].items():
         lines += [f"## {name}", "", *figures_table(rows), "", "Over those of `input`:", ""]
         lines += [*ratios_table(rows, PAPER.get(name, {})), ""]
     return "\n".join(lines)
@@ -349,14 +314,15 @@ def main(arguments=None):
     if options.program:
         print(json.dumps(compile_program(*options.program, options)))
         return
-    results = first_results(options)
-    tables = results["tables"]
+    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
+    results = start(MODULE, arguments, options, SETTINGS, computes_on="cpu", **versions)
+    cells = results["cells"]
     programs = [
         (size, step, row)
         for size in options.sizes
         for step in options.steps
         for row in options.rows
-        if "flops" not in tables.get(f"{size}, {step}", {}).get(row, {})
+        if "flops" not in cells.get(f"{size}, {step}", {}).get(row, {})
     ]
 
     def compile_one(program):
@@ -365,10 +331,10 @@ def main(arguments=None):
     with multiprocessing.pool.ThreadPool(options.processes) as pool:
         compiled = pool.imap_unordered(compile_one, programs)
         for (size, step, row), figures in tqdm(compiled, total=len(programs), unit="program"):
-            rows = {**tables.get(f"{size}, {step}", {}), row: figures}
+            rows = {**cells.get(f"{size}, {step}", {}), row: figures}
             rows = {name: rows[name] for name in ENCODINGS if name in rows}
             compare(rows, options.topology.split(":")[0])
-            tables[f"{size}, {step}"] = rows
+            cells[f"{size}, {step}"] = rows
             if options.output:
                 write(options.output, results, make_page(results))
     print(make_page(results))

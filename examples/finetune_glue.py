@@ -2,9 +2,9 @@
 
 For each model and task a classifier is trained with each learning rate of a grid and each seed, as
 in the paper (appendix A: AdamW, warm-up over a tenth of the steps, then linear decay). Of the
-learning rates that with the best median over the seeds is reported, with the lowest and the highest
-value. Metrics are GLUE's, on the validation split: Matthews correlation, accuracy, Pearson and
-Spearman correlation.
+learning rates that ran with the most seeds, that with the best median is reported, with the lowest
+and the highest value. Metrics are GLUE's, on the validation split: Matthews correlation, accuracy,
+Pearson and Spearman correlation.
 
     python examples/finetune_glue.py
     python examples/finetune_glue.py --presets runs/diet_abs/preset runs/input/preset \\
@@ -39,7 +39,7 @@ from keras_diet import models, pretraining
 
 # What a run is, and the options that must be the same for runs to be compared.
 OPTIONS = ("epochs", "batch_size", "sequence_length", "warmup_proportion", "weight_decay")
-OPTIONS += ("examples", "add_segments", "backend")
+OPTIONS += ("examples", "add_segments", "backend", "strategy")
 FIELDS = ("model", "task", "learning_rate", "seed", *OPTIONS)
 
 
@@ -104,8 +104,9 @@ def parse_arguments(argv=None):
         parser.error("--tasks other than embedded need --data: a folder, tfds or datasets")
     if arguments.sequence_length is None:
         arguments.sequence_length = 12 if arguments.tasks == ["embedded"] else 128
-    for name in ("sequence_length", "epochs", "batch_size"):
-        if getattr(arguments, name) < 1:
+    for name in ("sequence_length", "epochs", "batch_size", "examples"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
             parser.error(f"--{name.replace('_', '-')} must be positive")
     check_strategy(parser, arguments)
     arguments.backend = keras.config.backend()
@@ -351,7 +352,7 @@ def metrics_of(run):
 
 
 def summarize(runs):
-    """Return a row for each model and task: the best learning rate by the median of its seeds."""
+    """Return a row for each model, task and metric: that of the best learning rate."""
     rows = []
     for model, task in dict.fromkeys((run["model"], run["task"]) for run in runs):
         by_rate = {}
@@ -359,7 +360,7 @@ def summarize(runs):
             if (run["model"], run["task"]) == (model, task):
                 by_rate.setdefault(run["learning_rate"], []).append(metrics_of(run))
         first = glue_data.TASKS[task].metrics[0]
-        best = max(by_rate, key=lambda rate: statistics.median(m[first] for m in by_rate[rate]))
+        best = best_rate(by_rate, first)
         for metric in glue_data.TASKS[task].metrics:
             values = [run_metrics[metric] for run_metrics in by_rate[best]]
             rows.append(
@@ -375,6 +376,17 @@ def summarize(runs):
                 }
             )
     return sorted(rows, key=lambda row: (row["task"], row["metric"]))
+
+
+def best_rate(by_rate, metric):
+    """Return the rate with the best median, of those that have run with the most seeds."""
+    most = max(map(len, by_rate.values()))
+    medians = {
+        rate: statistics.median(metrics[metric] for metrics in found)
+        for rate, found in by_rate.items()
+        if len(found) == most
+    }
+    return max(medians, key=medians.get)
 
 
 def write_summary(rows, folder):

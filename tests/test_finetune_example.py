@@ -128,6 +128,8 @@ def test_the_rate_with_the_best_median_is_reported(script):
         run_of("a", "stsb", "1e-4", "1", pearson=0.9, spearman=0.2),
         run_of("a", "stsb", "1e-4", "2", pearson=0.2, spearman=0.4),
         run_of("a", "stsb", "3e-4", "0", pearson=0.5, spearman=0.6),
+        run_of("a", "stsb", "3e-4", "1", pearson=0.4, spearman=0.6),
+        run_of("a", "stsb", "3e-4", "2", pearson=0.6, spearman=0.6),
         run_of("b", "stsb", "1e-4", "0", pearson=0.7, spearman=0.8),
     ]
     rows = script.summarize(runs)
@@ -140,6 +142,13 @@ def test_the_rate_with_the_best_median_is_reported(script):
     assert rows[0]["learning_rate"] == "3e-4"
     (pearson, _) = script.summarize(runs[:3])
     assert (pearson["median"], pearson["lowest"], pearson["highest"]) == ("20.0", "10.0", "90.0")
+
+
+def test_rates_with_fewer_seeds_are_not_compared(script):
+    runs = [run_of("a", "stsb", "1e-4", seed, pearson=0.2, spearman=0.2) for seed in "01"]
+    lucky = run_of("a", "stsb", "3e-4", "0", pearson=0.9, spearman=0.9)
+    for rows in (script.summarize([*runs, lucky]), script.summarize([lucky, *runs])):
+        assert {(row["learning_rate"], row["seeds"]) for row in rows} == {("1e-4", 2)}
 
 
 @pytest.fixture
@@ -207,6 +216,8 @@ def test_random_models_of_the_embedded_task(script, tmp_path):
     [
         (["--tasks", "cola"], "need --data"),
         (["--epochs", "0"], "--epochs must be positive"),
+        (["--examples", "0"], "--examples must be positive"),
+        (["--examples", "-3"], "--examples must be positive"),
         (["--tasks", "mnli"], "invalid choice: 'mnli'"),
     ],
 )
@@ -271,17 +282,22 @@ def test_runs_with_other_options_are_neither_taken_nor_summed_up(
 ):
     """A short trial in the same folder is no run of the study."""
     monkeypatch.setattr(script, "train_and_evaluate", lambda *arguments: {"matthews": 0.5})
+    # Strategies as if every backend had them.
+    monkeypatch.setattr(script, "check_strategy", lambda *arguments: None)
+    monkeypatch.setattr(script, "make_strategy", lambda arguments: None)
     arguments = [*QUICK, "--presets", preset, "--data", str(folder), "--tasks", "cola"]
     arguments += ["--seeds", "0", "--output-dir", str(tmp_path / "output")]
     script.main([*arguments, "--examples", "1"])
     script.main(arguments)
     script.main(arguments)
+    script.main([*arguments, "--strategy", "mirrored"])
     script.main([*arguments, "--epochs", "2", "--warmup-proportion", "0.2"])
     runs = script.read_runs(tmp_path / "output" / "runs.csv")
-    assert [(run["examples"], run["epochs"]) for run in runs] == [
-        ("1", "1"),
-        ("None", "1"),
-        ("None", "2"),
+    assert [(run["examples"], run["strategy"], run["epochs"]) for run in runs] == [
+        ("1", "none", "1"),
+        ("None", "none", "1"),
+        ("None", "mirrored", "1"),
+        ("None", "none", "2"),
     ]
     assert {run["backend"] for run in runs} == {keras.config.backend()}
     with (tmp_path / "output" / "results.csv").open(newline="") as file:
@@ -328,7 +344,7 @@ def test_random_models_have_the_length_asked_for(script, tmp_path):
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
-def test_a_strategy_gives_the_metrics_of_one_device(script, folder, preset, tmp_path):
+def test_a_strategy_gives_the_results_of_one_device(script, folder, preset, tmp_path):
     """All training examples are one batch, and the second of validation has two of its own."""
     for name, count in (("sts-train", 4), ("sts-dev", 6)):
         lines = [
@@ -338,13 +354,18 @@ def test_a_strategy_gives_the_metrics_of_one_device(script, folder, preset, tmp_
         (folder / "stsb" / f"{name}.tsv").write_text("".join(lines))
     arguments = ["--presets", preset, "--tasks", "stsb", "--data", str(folder), "--seeds", "0"]
     arguments += ["--epochs", "3", "--batch-size", "4", "--sequence-length", "9"]
+    # Large enough a rate for predictions that differ.
+    arguments += ["--learning-rates", "0.03"]
     output = finish(start_worker("finetune_worker", tmp_path, *arguments, "--add-segments"))
     assert "2 devices, 2 examples on each" in output
-    mirrored, one = (
-        script.metrics_of(script.read_runs(tmp_path / strategy / "runs.csv")[0])
-        for strategy in ("mirrored", "none")
-    )
+    folders = tmp_path / "mirrored", tmp_path / "none"
+    mirrored, one = (np.load(folder / "predictions.npy") for folder in folders)
+    np.testing.assert_allclose(mirrored, one, atol=1e-5)
+    assert np.ptp(one) > 1e-4
+    mirrored, one = (script.metrics_of(script.read_runs(f / "runs.csv")[0]) for f in folders)
     assert mirrored == pytest.approx(one, abs=1e-4)
+    # Zero would stand for a correlation that is not defined.
+    assert all(abs(value) > 0.01 for value in one.values())
 
 
 @pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="TensorFlow has strategies")

@@ -49,6 +49,19 @@ def test_peak_of_memory_starts_anew():
     assert measure.peak_memory() < before + 32
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="needs Linux")
+def test_memory_of_a_step_leaves_out_what_compiling_takes():
+    sizes = iter((512, 128))
+    kept = []
+
+    def step():
+        if not kept:
+            kept.append(np.ones(64 * 2**20 // 8))
+        np.ones(next(sizes) * 2**20 // 8)
+
+    assert 160 < measure.memory_of(step) < 224
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_rate_of_matrix_products(dtype):
     # Products without a computer are slower, and no computer is faster.
@@ -60,3 +73,4 @@ def test_machine():
     assert machine["backend"] == keras.config.backend()
     assert 0 < machine["cores"] <= os.cpu_count()
     assert machine["versions"]["keras"] == keras.__version__
+    assert machine | {"device": "other"} == measure.machine(computes_on="other")

@@ -6,7 +6,7 @@ import json
 import keras
 import pytest
 
-from benchmarks import results
+from benchmarks import measure, results
 
 MODULE = "benchmarks.some"
 
@@ -26,8 +26,30 @@ def output(tmp_path):
 def test_results_are_gone_on_with(output):
     resumed = start(output, "--second")
     assert resumed["cells"] == {"a": 1}
-    assert [command.split()[-1] for command in resumed["commands"]] == ["--first", "--second"]
+    commands = [command.split(" # ")[0] for command in resumed["commands"]]
+    assert [command.split()[-1] for command in commands] == ["--first", "--second"]
     assert start(output, resume=False)["cells"] == {}
+
+
+def test_each_command_has_its_date_and_commit(output, monkeypatch):
+    machine = measure.machine()
+    later = {"date": "2030-01-31", "commit": "abc1234"}
+    monkeypatch.setattr(measure, "machine", lambda computes_on: machine | later)
+    resumed = start(output, "--second")
+    first, second = resumed["commands"]
+    assert first.endswith(f"--first # {results.date_and_commit(machine)}")
+    assert second.endswith("--second # 2030-01-31, commit abc1234")
+    assert resumed["machine"] == machine
+    head = results.head_of_page("Title", resumed)
+    assert [line.strip() for line in head[2:4]] == [first, second]
+
+
+def test_a_checkout_without_git_has_a_date_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(measure, "commit", lambda: "")
+    begun = start(tmp_path / "results.json", "--first")
+    date = begun["machine"]["date"]
+    assert begun["commands"][0].endswith(f"--first # {date}")
+    assert f"- Begun: {date}" in results.head_of_page("Title", begun)
 
 
 @pytest.mark.parametrize("changed", [{"size": "base"}, {"seed": 1}])

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import summary
 
 
-def save(folder, name, backend, xla, **ratios):
+def save(folder, name, backend, xla=None, device="cpu", dtype="float32", **ratios):
     rows = {"input": 1.0, **ratios}
     cell = {
         "size": "base",
@@ -18,22 +18,47 @@ def save(folder, name, backend, xla, **ratios):
             row: {"ratio_to_input": ratio, "gemm_share": 0.9 / ratio} for row, ratio in rows.items()
         },
     }
-    results = {"machine": {"backend": backend}, "settings": {"xla": xla}, "cells": {"cell": cell}}
+    results = {
+        "machine": {"backend": backend, "device": device},
+        "settings": {"xla": xla, "dtype": dtype},
+        "cells": {"cell": cell},
+    }
     (folder / f"step_time_{name}.json").write_text(json.dumps(results))
 
 
-def test_misses_are_bold(tmp_path, capsys):
-    save(tmp_path, "torch", "torch", None, kerashub=1.1, diet_abs=1.0, diet_rel=1.1)
-    save(tmp_path, "other", "tensorflow", False, kerashub=1.1, diet_abs=1.1)
-    summary.main([str(tmp_path)])
+def table_of(folder, capsys):
+    """Return the cells of the table that the command prints, a list for each line."""
+    summary.main([str(folder)])
     lines = capsys.readouterr().out.splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_misses_are_bold(tmp_path, capsys):
+    save(tmp_path, "torch", "torch", kerashub=1.1, diet_abs=1.0, diet_rel=1.1)
+    save(tmp_path, "other", "tensorflow", xla=False, kerashub=1.1, diet_abs=1.1)
+    rows = table_of(tmp_path, capsys)
     columns = ["cell", "backend", "diet_abs", "diet_rel"]
     columns += ["diet_abs / KerasHub", "diet_rel / KerasHub", "share of the rate"]
     assert rows[0] == columns
     cell = "base, 8 x 128, inference"
-    assert rows[2] == [cell, "tensorflow without XLA", "**1.10**", "", "1.00", "", "**82%**"]
-    assert rows[3] == [cell, "torch", "1.00", "**1.10**", "**0.91**", "**1.00**", "90%"]
+    assert rows[2] == [cell, "tensorflow without XLA", "**1.100**", "", "1.000", "", "**81.8%**"]
+    assert rows[3] == [cell, "torch", "1.000", "**1.100**", "**0.909**", "**1.000**", "90.0%"]
+
+
+def test_figures_are_judged_before_they_are_rounded(tmp_path, capsys):
+    # The aims are 1.01 of `input` and 85 % of the rate.
+    save(tmp_path, "torch", "torch", diet_abs=1.0102, diet_rel=1.0098)
+    assert table_of(tmp_path, capsys)[2][2:4] == ["**1.010**", "1.010"]
+    save(tmp_path, "torch", "torch", diet_abs=0.9 / 0.8497)
+    assert table_of(tmp_path, capsys)[2][-1] == "**85.0%**"
+
+
+def test_runs_on_accelerators_and_in_other_dtypes_are_named(tmp_path, capsys):
+    save(tmp_path, "cpu", "torch", dtype="mixed_bfloat16", diet_abs=1.0)
+    save(tmp_path, "gpu", "jax", device="H100", diet_abs=1.0)
+    save(tmp_path, "both", "torch", device="H100", dtype="mixed_bfloat16", diet_abs=1.0)
+    backends = [row[1] for row in table_of(tmp_path, capsys)[2:]]
+    assert backends == ["jax, H100", "torch, H100, mixed_bfloat16", "torch, mixed_bfloat16"]
 
 
 def test_folder_without_results(tmp_path, capsys):

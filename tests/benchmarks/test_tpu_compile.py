@@ -109,14 +109,19 @@ def test_results_are_kept_and_gone_on_with(compiler, tmp_path, capsys):
     arguments = ["--sizes", "small", "--steps", "inference", "--output", str(output)]
     tpu_compile.main([*arguments, "--rows", "shaw", "input"])
     assert len(compiler) == 2
-    rows = json.loads(output.read_text())["tables"]["small, inference"]
+    rows = json.loads(output.read_text())["cells"]["small, inference"]
     assert list(rows) == ["input", "shaw"]
     assert rows["shaw"]["error"] == "no such chip"
     compiler.clear()
     # What is there is kept, and what failed is tried again.
     tpu_compile.main([*arguments, "--rows", "shaw", "input", "t5", "--resume"])
     assert sorted(row for _, _, row in compiler) == ["shaw", "t5"]
+    first, second = json.loads(output.read_text())["commands"]
+    assert "--rows shaw input #" in first
+    assert "--rows shaw input t5 --resume #" in second
     page = output.with_suffix(".md").read_text()
+    assert first in page
+    assert "computes on: cpu" in page
     assert page in capsys.readouterr().out
     assert "| t5 | 1.000 | 1.000 |  | 1.000 |  |  |  |" in page
     assert "| shaw |  |  |  |  |  |  | 1.65 |" in page
@@ -125,7 +130,7 @@ def test_results_are_kept_and_gone_on_with(compiler, tmp_path, capsys):
 def test_results_of_other_settings_are_not_gone_on_with(compiler, tmp_path):
     arguments = ["--rows", "input", "--output", str(tmp_path / "tpu.json")]
     tpu_compile.main(arguments)
-    with pytest.raises(SystemExit, match="other settings"):
+    with pytest.raises(SystemExit, match="other values of: length"):
         tpu_compile.main([*arguments, "--length", "256", "--resume"])
     compiler.clear()
     tpu_compile.main([*arguments, "--length", "256"])
@@ -151,7 +156,7 @@ def tables(tmp_path):
 
     def compile_tiny(*arguments):
         tpu_compile.main([*TINY, "--output", str(output), *arguments])
-        return json.loads(output.read_text())["tables"]
+        return json.loads(output.read_text())["cells"]
 
     return compile_tiny
 

@@ -1,11 +1,14 @@
 """`examples/finetune_glue.py` on two (logical) devices and on one, without dropout in the head.
 
+What the trained models predict is saved beside their runs, as `predictions.npy`.
+
 KERAS_BACKEND=tensorflow python -m tests.distribution.finetune_worker OUTPUT_DIR OPTIONS ...
 """
 
 import sys
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
@@ -24,9 +27,16 @@ def main(output_dir, *options):
         return classifier
 
     finetune_glue.make_classifier = without_dropout
+    evaluate = finetune_glue.evaluate
     for strategy in ("mirrored", "none"):
-        folder = str(Path(output_dir) / strategy)
-        finetune_glue.main([*options, "--strategy", strategy, "--output-dir", folder])
+        folder = Path(output_dir, strategy)
+
+        def save_and_evaluate(outputs, labels, task, folder=folder):
+            np.save(folder / "predictions.npy", outputs)
+            return evaluate(outputs, labels, task)
+
+        finetune_glue.evaluate = save_and_evaluate
+        finetune_glue.main([*options, "--strategy", strategy, "--output-dir", str(folder)])
 
 
 if __name__ == "__main__":
