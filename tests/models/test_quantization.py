@@ -1,5 +1,7 @@
 """Quantized models: how far they are from the float ones, and that files give them back."""
 
+import gc
+
 import keras
 import keras_hub
 import numpy as np
@@ -35,7 +37,6 @@ def classifier():
 @every_mode
 def test_quantized_tasks_stay_close_and_are_loaded_as_saved(rng, tmp_path, classifier, mode):
     inputs = random_inputs(rng)
-    # Compiles, so that a function with the former weights would be noticed.
     expected = classifier.predict(inputs, verbose=0)
     classifier.quantize(mode)
     outputs = classifier.predict(inputs, verbose=0)
@@ -51,6 +52,26 @@ def test_quantized_tasks_stay_close_and_are_loaded_as_saved(rng, tmp_path, class
     ):
         assert len(quantized_layers(loaded)) == len(quantized_layers(classifier))
         assert_close(loaded(inputs), outputs, 1e-5)
+
+
+@pytest.mark.usefixtures("compiled_steps")
+@pytest.mark.parametrize("part", ["task", "backbone"])
+def test_compiled_tasks_use_quantized_weights(rng, classifier, part):
+    inputs = random_inputs(rng)
+    before = classifier.predict(inputs, verbose=0)
+    (classifier if part == "task" else classifier.backbone).quantize("int8")
+    after = classifier.predict(inputs, verbose=0)
+    assert np.abs(after - before).max() > 1e-5
+    # An eager call compiles nothing.
+    assert_close(after, classifier(inputs), 1e-5)
+
+
+@pytest.mark.skipif(keras.config.backend() != "torch", reason="PyTorch's lists of parameters")
+def test_torch_parameters_are_the_quantized_ones(classifier):
+    classifier.build(classifier.input_shape)
+    classifier.quantize("int8")
+    parameters = {id(parameter) for parameter in classifier.parameters()}
+    assert parameters == {id(variable.value) for variable in classifier.variables}
 
 
 @pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "input"])
@@ -73,6 +94,7 @@ def test_ways_of_attention_agree_when_quantized(rng, implementation):
     outputs = []
     for each in ("full", implementation):
         backbone = randomize_weights(tiny_backbone(num_layers=1, attention_implementation=each))
+        gc.freeze()  # anew: `quantize` has looked at all objects
         backbone.quantize("int8")
         outputs.append(backbone(inputs)["sequence_output"])
     assert_close(*outputs, 1e-2)  # a step of int8 here and there

@@ -3,7 +3,7 @@
 import keras
 
 from keras_diet import _keras_hub
-from keras_diet._keras import flatten_layers, should_quantize_layer
+from keras_diet._keras import flatten_layers
 from keras_diet.models.diet_bert.batches import (
     check_batch,
     check_labels_are_no_text,
@@ -154,8 +154,7 @@ class DietBertTask:
         """Quantize the backbone, as `keras.Model.quantize`; the head stays as it is.
 
         A head is small, a preset can be loaded with a new one, and KerasHub's files do not say
-        that a head is quantized. Call this on the task rather than `task.backbone.quantize`, after
-        which functions that the task has compiled still compute with the former weights.
+        that a head is quantized.
 
         Args:
             mode: `"int8"`, `"int4"`, `"float8"`, ..., or `None` with `config`.
@@ -167,12 +166,9 @@ class DietBertTask:
         Raises:
             ValueError: If there is no such mode, or the model is quantized already.
         """
-        backbone = {id(layer) for layer in flatten_layers(self.backbone)}
-
-        def is_chosen(layer):
-            return id(layer) in backbone and should_quantize_layer(layer, filters)
-
-        super().quantize(mode, config=config, filters=is_chosen, **kwargs)
+        self.backbone.quantize(mode, config=config, filters=filters, **kwargs)
+        # PyTorch lists the weights of a model when it is built.
+        self.build(self.input_shape)
 
     # === Files ===
 
