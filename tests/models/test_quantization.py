@@ -1,6 +1,7 @@
 """Quantized models: how far they are from the float ones, and that files give them back."""
 
 import gc
+import json
 
 import keras
 import keras_hub
@@ -127,12 +128,39 @@ def test_other_tasks_start_from_a_quantized_preset(rng, tmp_path, classifier):
         assert_close(model.backbone(inputs)["pooled_output"], expected, 1e-6)
 
 
-def test_quantized_presets_have_one_dtype(tmp_path, classifier):
+@pytest.mark.parametrize("cls", [DietBertBackbone, DietBertTextClassifier])
+def test_quantized_presets_have_one_dtype(tmp_path, classifier, cls):
     classifier.quantize("int8")
     classifier.save_to_preset(tmp_path)
-    for cls in (DietBertBackbone, DietBertTextClassifier):
+    saved = json.loads((tmp_path / "config.json").read_text())["config"]["dtype"]
+    policy = keras.dtype_policies.get(saved)
+    int4 = keras.dtype_policies.get("int4_from_float32")
+    other = keras.dtype_policies.DTypePolicyMap(policy.default_policy, {"query": int4})
+    for dtype in ("bfloat16", "int4_from_float32", other):
         with pytest.raises(ValueError, match="leave `dtype` out"):
-            cls.from_preset(str(tmp_path), dtype="bfloat16")
+            cls.from_preset(str(tmp_path), dtype=dtype)
+    loaded = cls.from_preset(str(tmp_path), dtype=policy)
+    assert len(quantized_layers(loaded)) == len(quantized_layers(classifier))
+
+
+@pytest.mark.parametrize("file", ["folder", "model.keras"])
+def test_models_with_quantizers_of_their_own_are_not_saved(tmp_path, classifier, file):
+    weights_only = keras.quantizers.Int8QuantizationConfig(activation_quantizer=None)
+    classifier.quantize(config=weights_only, filters="feedforward")
+    save = classifier.save if file == "model.keras" else classifier.save_to_preset
+    with pytest.raises(ValueError, match=r"quantizers.*feedforward_output_dense"):
+        save(tmp_path / file)
+    assert not list(tmp_path.rglob("*.h5"))
+
+
+@pytest.mark.parametrize("block_size", [8, None])
+def test_sizes_of_blocks_are_loaded_as_saved(rng, tmp_path, classifier, block_size):
+    config = keras.quantizers.Int4QuantizationConfig(block_size=block_size)
+    classifier.quantize(config=config)
+    classifier.save_to_preset(tmp_path)
+    inputs = random_inputs(rng)
+    loaded = DietBertTextClassifier.from_preset(str(tmp_path))
+    assert_close(loaded(inputs), classifier(inputs), 1e-5)
 
 
 def test_filters_choose_layers_of_the_backbone(rng, tmp_path, classifier):

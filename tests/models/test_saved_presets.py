@@ -145,9 +145,14 @@ def test_damaged_and_missing_files_are_named(folder, cls, file):
     with pytest.raises(ValueError, match=file):
         cls.from_preset(str(folder))
     path.unlink()
-    if file != "preprocessor.json":
-        with pytest.raises(ValueError, match=file):
-            cls.from_preset(str(folder))
+    with pytest.raises(ValueError, match=file):
+        cls.from_preset(str(folder))
+
+
+def test_preprocessors_that_no_task_has_may_be_new(folder):
+    for file in ("preprocessor.json", "task.json", "task.weights.h5"):
+        (folder / file).unlink()
+    DietBertTextClassifierPreprocessor.from_preset(str(folder))
 
 
 def test_the_vocabulary_of_a_preset_is_that_of_the_last_save(folder):

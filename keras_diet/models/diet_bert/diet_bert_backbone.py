@@ -28,10 +28,8 @@ from keras_diet.models.diet_bert.lora import (
 from keras_diet.models.diet_bert.preset_folder import new_preset
 from keras_diet.models.diet_bert.preset_metadata import write_library_metadata
 from keras_diet.models.diet_bert.quantized_policies import (
-    check_dtype_of_quantized,
+    dtype_to_load,
     give_layers_their_policies,
-    is_quantized,
-    policy_of_preset,
     policy_to_save,
 )
 
@@ -284,18 +282,15 @@ class DietBertBackbone(Backbone):
         Args:
             preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
             load_weights: bool. Whether to load the weights. Defaults to `True`.
-            **kwargs: Arguments of the constructor to change, and `dtype`, by default Keras's global
-                policy or, for a quantized model, what was saved.
+            **kwargs: Arguments of the constructor to change, and `dtype`, by default the one that
+                was saved if it is mixed or quantized, else Keras's global policy.
 
         Raises:
-            ValueError: If files are missing or damaged, or if `dtype` is given for a quantized
-                model.
+            ValueError: If files are missing or damaged, or if a quantized model is asked for in
+                another `dtype`.
         """
         with complete_preset(preset):
-            policy = policy_of_preset(preset)
-            if is_quantized(policy):
-                check_dtype_of_quantized(kwargs.get("dtype"))
-                kwargs["dtype"] = policy
+            kwargs["dtype"] = dtype_to_load(preset, kwargs.get("dtype"))
             return super().from_preset(preset, load_weights=load_weights, **kwargs)
 
     def enable_lora(self, rank, target_layer_names=None):
