@@ -13,7 +13,7 @@ from keras_diet.models import (
     DietBertTextClassifierPreprocessor,
     DietBertTokenizer,
 )
-from keras_diet.models.diet_bert.damaged_files import complete_file
+from keras_diet.models.diet_bert.damaged_files import complete_file, complete_preset
 from tests.helpers import assert_close
 from tests.models.tasks import CLASSES, random_data, tiny_preprocessor, tiny_task
 from tests.models.tiny import VOCABULARY, random_inputs, randomize_weights, tiny_backbone
@@ -101,6 +101,7 @@ def test_mixed_policies_are_loaded_as_saved(rng, tmp_path, task, policy):
     model.save_to_preset(tmp_path)
     loaded = cls.from_preset(str(tmp_path))
     assert loaded.dtype_policy.name == loaded.backbone.dtype_policy.name == policy
+    assert DietBertBackbone.from_preset(str(tmp_path)).dtype_policy.name == policy
     inputs = random_data(task, rng)[0]
     # On TensorFlow KerasHub's head of a masked LM runs under mixed policies only compiled.
     model.preprocessor = loaded.preprocessor = None
@@ -128,6 +129,21 @@ def test_files_that_may_not_be_read_are_not_called_damaged():
         raise PermissionError
     with pytest.raises(ValueError, match="is no complete file"), complete_file("weights.h5"):
         raise OSError
+
+
+@pytest.mark.parametrize("address", ["hf://user/bert", "kaggle://user/bert", "registered_name"])
+@pytest.mark.parametrize("damage", [b"{", b"\xff"])
+def test_damaged_presets_that_are_no_folder_are_named(address, damage):
+    words = rf"Preset {address} is damaged: one of its text files\. Copy"
+    with pytest.raises(ValueError, match=words), complete_preset(address):
+        json.loads(damage.decode("utf-8"))
+
+
+@pytest.mark.parametrize("file", ["config.json", "task.json", "assets/tokenizer/vocabulary.txt"])
+def test_files_that_are_no_text_are_named(folder, file):
+    (folder / file).write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=Path(file).name):
+        DietBertTextClassifier.from_preset(str(folder))
 
 
 @pytest.mark.parametrize(
