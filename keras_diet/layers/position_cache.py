@@ -1,14 +1,9 @@
 """Positional scores computed once, before inference."""
 
 import functools
-import gc
 
-import keras
-
-from keras_diet._keras import flatten_layers
+from keras_diet._keras import INFERENCE, flatten_layers, forget_compiled
 from keras_diet.layers.position_bias import PositionBias
-
-_INFERENCE = ("test_function", "predict_function")
 
 
 def cache_positions(model):
@@ -60,9 +55,9 @@ def cache_positions(model):
         # All before any, so that a model is cached as a whole or not at all.
         bias.check_cacheable()
     for bias in biases:
-        bias.cache_scores(on_drop=functools.partial(_forget_compiled, bias, *_INFERENCE))
+        bias.cache_scores(on_drop=functools.partial(forget_compiled, bias, INFERENCE))
         # Training too: its next step is traced anew, and drops the scores while it is.
-        _forget_compiled(bias, "train_function", *_INFERENCE)
+        forget_compiled(bias)
 
 
 def drop_cached_positions(model):
@@ -89,14 +84,3 @@ def _position_biases(model):
     # One that is part of another takes part in the other's scores.
     parts = {id(part) for bias in biases for part in flatten_layers(bias) if part is not bias}
     return [bias for bias in biases if id(bias) not in parts]
-
-
-def _forget_compiled(layer, *functions):
-    """Make Keras compile these functions anew in every model alive that holds `layer`."""
-    # Models that `gc.freeze` has put aside are not among the objects, but may be called.
-    gc.unfreeze()
-    # Any of them may have compiled the cached scores in, whichever was passed to us.
-    for candidate in gc.get_objects():
-        if issubclass(type(candidate), keras.Model) and layer in flatten_layers(candidate):
-            for function in functions:
-                setattr(candidate, function, None)

@@ -388,6 +388,7 @@ def copied(presets, tmp_path):
 MISSING = [
     "config.json",
     "model.weights.h5",
+    "task.json",
     "task.weights.h5",
     "tokenizer.json",
     "preprocessor.json",
@@ -408,12 +409,23 @@ def test_presets_with_missing_files_are_refused(copied, file):
         DietBertTextClassifier.from_preset(str(folder))
 
 
-def test_new_heads_need_no_saved_one(copied):
+@pytest.mark.parametrize("file", ["task.json", "task.weights.h5"])
+def test_new_heads_need_no_saved_one(copied, file):
     folder = copied("classifier")
-    (folder / "task.weights.h5").unlink()
+    (folder / file).unlink()
     assert DietBertTextClassifier.from_preset(str(folder), num_classes=2).num_classes == 2
-    DietBertTextClassifier.from_preset(str(folder), load_weights=False)
-    DietBertMaskedLM.from_preset(str(folder))
+    for cls in (DietBertTextClassifier, DietBertMaskedLM):
+        if (file, cls) != ("task.json", DietBertTextClassifier):  # whose head has no default size
+            cls.from_preset(str(folder), load_weights=False)
+    if file == "task.weights.h5":
+        DietBertMaskedLM.from_preset(str(folder))
+
+
+def test_masked_lm_presets_without_a_head_are_refused(copied):
+    folder = copied("masked_lm")
+    (folder / "task.json").unlink()
+    with pytest.raises(ValueError, match=r"has no task\.json"):
+        DietBertMaskedLM.from_preset(str(folder))
 
 
 @pytest.mark.parametrize("base", [DietBertTextClassifier, keras_hub.models.TextClassifier])

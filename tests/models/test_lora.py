@@ -1,5 +1,7 @@
 """LoRA: what is adapted and trained, and files of it."""
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,18 @@ def randomize_adapters(model, rng):
     for weight in adapters(model).values():
         weight.assign(rng.normal(scale=0.3, size=weight.shape))
     return model
+
+
+def state(model):
+    return {v.path: (v.trainable, to_numpy(v)) for v in model.weights}
+
+
+def assert_same_state(model, old):
+    new = state(model)
+    assert list(new) == list(old)
+    for path, (trainable, value) in new.items():
+        assert trainable == old[path][0]
+        np.testing.assert_array_equal(value, old[path][1])
 
 
 @pytest.fixture
@@ -83,6 +97,7 @@ def test_adapters_and_int8_go_together(rng, tmp_path, quantize_first):
     randomize_adapters(classifier, rng)
     expected = to_numpy(classifier(inputs))
     if not quantize_first:
+        gc.freeze()  # anew: `enable_lora` has looked at all objects
         classifier.quantize("int8")
     classifier.save_to_preset(tmp_path)
     loaded = DietBertTextClassifier.from_preset(str(tmp_path))
@@ -90,10 +105,86 @@ def test_adapters_and_int8_go_together(rng, tmp_path, quantize_first):
     assert np.abs(to_numpy(loaded(inputs)) - expected).max() < 0.05 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("names", [["queries"], ["query", "encoder"]])
+@pytest.mark.parametrize("file_first", [True, False])
+def test_lora_files_bring_all_their_layers_and_no_others(rng, tmp_path, file_first):
+    names = ["query", "key", "pooled_dense"]
+    adapted = randomize_weights(tiny_backbone())
+    adapted.enable_lora(2, target_layer_names=names)
+    randomize_adapters(adapted, rng).save_lora_weights(tmp_path / "task.lora.h5")
+    other = randomize_weights(tiny_backbone())
+    if not file_first:
+        other.enable_lora(2, target_layer_names=names)
+    other.load_lora_weights(tmp_path / "task.lora.h5")
+    assert len(adapters(other)) == len(adapters(adapted)) == 2 * (2 * 2 + 1)
+    inputs = random_inputs(rng)
+    assert_close(other(inputs)["pooled_output"], adapted(inputs)["pooled_output"], 1e-6)
+
+
+@pytest.mark.parametrize("other", ["layers", "rank", "model"])
+def test_lora_files_of_other_adapters_are_refused(tmp_path, adapted, other):
+    adapted.save_lora_weights(tmp_path / "task.lora.h5")
+    backbone = tiny_backbone(num_layers=1 if other == "model" else 2)
+    if other == "layers":
+        backbone.enable_lora(2, target_layer_names=["query"])
+    elif other == "rank":
+        backbone.enable_lora(3)
+    old = state(backbone)
+    with pytest.raises(ValueError, match=r"task\.lora\.h5"):
+        backbone.load_lora_weights(tmp_path / "task.lora.h5")
+    assert_same_state(backbone, old)
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 0.95, None])
+def test_damaged_lora_files_are_refused(tmp_path, adapted, share):
+    path = tmp_path / "task.lora.h5"
+    if share is None:
+        adapted.save_weights(tmp_path / "task.weights.h5")
+        (tmp_path / "task.weights.h5").rename(path)
+    else:
+        adapted.save_lora_weights(path)
+        data = path.read_bytes()
+        path.write_bytes(data[: int(share * len(data))])
+    backbone = tiny_backbone()
+    with pytest.raises(ValueError, match=r"task\.lora\.h5` is no"):
+        backbone.load_lora_weights(path)
+    assert adapters(backbone) == {}
+
+
+def test_a_second_enable_lora_is_refused_and_changes_nothing(rng, tmp_path, adapted):
+    old = state(adapted)
+    for names in (None, ["key"]):
+        with pytest.raises(ValueError, match=r"LoRA can be enabled once.*\['query', 'value'\]"):
+            adapted.enable_lora(3, target_layer_names=names)
+    assert_same_state(adapted, old)
+    adapted.save_lora_weights(tmp_path / "task.lora.h5")
+
+
+@pytest.mark.usefixtures("compiled_steps")
+@pytest.mark.parametrize("from_file", [True, False])
+def test_compiled_tasks_use_adapters(rng, tmp_path, adapted, from_file):
+    backbone = randomize_weights(tiny_backbone())
+    classifier = DietBertTextClassifier(backbone, num_classes=3)
+    inputs = random_inputs(rng)
+    before = classifier.predict(inputs, verbose=0)
+    if from_file:
+        adapted.save_lora_weights(tmp_path / "task.lora.h5")
+        backbone.load_lora_weights(tmp_path / "task.lora.h5")
+    else:
+        backbone.enable_lora(rank=2)
+        randomize_adapters(backbone, rng)
+    after = classifier.predict(inputs, verbose=0)
+    assert np.abs(after - before).max() > 1e-3
+    # An eager call compiles nothing.
+    assert_close(after, classifier(inputs), 1e-5)
+
+
+@pytest.mark.parametrize("names", [["queries"], ["query", "encoder"], ["token_embedding"]])
 def test_unknown_layers_are_refused(names):
+    backbone = tiny_backbone()
+    old = state(backbone)
     with pytest.raises(ValueError, match=r"`target_layer_names` must be one of .*'query'"):
-        tiny_backbone().enable_lora(2, target_layer_names=names)
+        backbone.enable_lora(2, target_layer_names=names)
+    assert_same_state(backbone, old)
 
 
 def test_rank_must_be_positive():

@@ -1,5 +1,8 @@
 """Quantized models: how far they are from the float ones, and that files give them back."""
 
+import gc
+import json
+
 import keras
 import keras_hub
 import numpy as np
@@ -35,7 +38,6 @@ def classifier():
 @every_mode
 def test_quantized_tasks_stay_close_and_are_loaded_as_saved(rng, tmp_path, classifier, mode):
     inputs = random_inputs(rng)
-    # Compiles, so that a function with the former weights would be noticed.
     expected = classifier.predict(inputs, verbose=0)
     classifier.quantize(mode)
     outputs = classifier.predict(inputs, verbose=0)
@@ -51,6 +53,26 @@ def test_quantized_tasks_stay_close_and_are_loaded_as_saved(rng, tmp_path, class
     ):
         assert len(quantized_layers(loaded)) == len(quantized_layers(classifier))
         assert_close(loaded(inputs), outputs, 1e-5)
+
+
+@pytest.mark.usefixtures("compiled_steps")
+@pytest.mark.parametrize("part", ["task", "backbone"])
+def test_compiled_tasks_use_quantized_weights(rng, classifier, part):
+    inputs = random_inputs(rng)
+    before = classifier.predict(inputs, verbose=0)
+    (classifier if part == "task" else classifier.backbone).quantize("int8")
+    after = classifier.predict(inputs, verbose=0)
+    assert np.abs(after - before).max() > 1e-5
+    # An eager call compiles nothing.
+    assert_close(after, classifier(inputs), 1e-5)
+
+
+@pytest.mark.skipif(keras.config.backend() != "torch", reason="PyTorch's lists of parameters")
+def test_torch_parameters_are_the_quantized_ones(classifier):
+    classifier.build(classifier.input_shape)
+    classifier.quantize("int8")
+    parameters = {id(parameter) for parameter in classifier.parameters()}
+    assert parameters == {id(variable.value) for variable in classifier.variables}
 
 
 @pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "input"])
@@ -73,6 +95,7 @@ def test_ways_of_attention_agree_when_quantized(rng, implementation):
     outputs = []
     for each in ("full", implementation):
         backbone = randomize_weights(tiny_backbone(num_layers=1, attention_implementation=each))
+        gc.freeze()  # anew: `quantize` has looked at all objects
         backbone.quantize("int8")
         outputs.append(backbone(inputs)["sequence_output"])
     assert_close(*outputs, 1e-2)  # a step of int8 here and there
@@ -105,12 +128,39 @@ def test_other_tasks_start_from_a_quantized_preset(rng, tmp_path, classifier):
         assert_close(model.backbone(inputs)["pooled_output"], expected, 1e-6)
 
 
-def test_quantized_presets_have_one_dtype(tmp_path, classifier):
+@pytest.mark.parametrize("cls", [DietBertBackbone, DietBertTextClassifier])
+def test_quantized_presets_have_one_dtype(tmp_path, classifier, cls):
     classifier.quantize("int8")
     classifier.save_to_preset(tmp_path)
-    for cls in (DietBertBackbone, DietBertTextClassifier):
+    saved = json.loads((tmp_path / "config.json").read_text())["config"]["dtype"]
+    policy = keras.dtype_policies.get(saved)
+    int4 = keras.dtype_policies.get("int4_from_float32")
+    other = keras.dtype_policies.DTypePolicyMap(policy.default_policy, {"query": int4})
+    for dtype in ("bfloat16", "int4_from_float32", other):
         with pytest.raises(ValueError, match="leave `dtype` out"):
-            cls.from_preset(str(tmp_path), dtype="bfloat16")
+            cls.from_preset(str(tmp_path), dtype=dtype)
+    loaded = cls.from_preset(str(tmp_path), dtype=policy)
+    assert len(quantized_layers(loaded)) == len(quantized_layers(classifier))
+
+
+@pytest.mark.parametrize("file", ["folder", "model.keras"])
+def test_models_with_quantizers_of_their_own_are_not_saved(tmp_path, classifier, file):
+    weights_only = keras.quantizers.Int8QuantizationConfig(activation_quantizer=None)
+    classifier.quantize(config=weights_only, filters="feedforward")
+    save = classifier.save if file == "model.keras" else classifier.save_to_preset
+    with pytest.raises(ValueError, match=r"quantizers.*feedforward_output_dense"):
+        save(tmp_path / file)
+    assert not list(tmp_path.rglob("*.h5"))
+
+
+@pytest.mark.parametrize("block_size", [8, None])
+def test_sizes_of_blocks_are_loaded_as_saved(rng, tmp_path, classifier, block_size):
+    config = keras.quantizers.Int4QuantizationConfig(block_size=block_size)
+    classifier.quantize(config=config)
+    classifier.save_to_preset(tmp_path)
+    inputs = random_inputs(rng)
+    loaded = DietBertTextClassifier.from_preset(str(tmp_path))
+    assert_close(loaded(inputs), classifier(inputs), 1e-5)
 
 
 def test_filters_choose_layers_of_the_backbone(rng, tmp_path, classifier):

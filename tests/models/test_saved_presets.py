@@ -13,7 +13,7 @@ from keras_diet.models import (
     DietBertTextClassifierPreprocessor,
     DietBertTokenizer,
 )
-from keras_diet.models.diet_bert.damaged_files import complete_file
+from keras_diet.models.diet_bert.damaged_files import complete_file, complete_preset
 from tests.helpers import assert_close
 from tests.models.tasks import CLASSES, random_data, tiny_preprocessor, tiny_task
 from tests.models.tiny import VOCABULARY, random_inputs, randomize_weights, tiny_backbone
@@ -101,6 +101,7 @@ def test_mixed_policies_are_loaded_as_saved(rng, tmp_path, task, policy):
     model.save_to_preset(tmp_path)
     loaded = cls.from_preset(str(tmp_path))
     assert loaded.dtype_policy.name == loaded.backbone.dtype_policy.name == policy
+    assert DietBertBackbone.from_preset(str(tmp_path)).dtype_policy.name == policy
     inputs = random_data(task, rng)[0]
     # On TensorFlow KerasHub's head of a masked LM runs under mixed policies only compiled.
     model.preprocessor = loaded.preprocessor = None
@@ -130,6 +131,21 @@ def test_files_that_may_not_be_read_are_not_called_damaged():
         raise OSError
 
 
+@pytest.mark.parametrize("address", ["hf://user/bert", "kaggle://user/bert", "registered_name"])
+@pytest.mark.parametrize("damage", [b"{", b"\xff"])
+def test_damaged_presets_that_are_no_folder_are_named(address, damage):
+    words = rf"Preset {address} is damaged: one of its text files\. Copy"
+    with pytest.raises(ValueError, match=words), complete_preset(address):
+        json.loads(damage.decode("utf-8"))
+
+
+@pytest.mark.parametrize("file", ["config.json", "task.json", "assets/tokenizer/vocabulary.txt"])
+def test_files_that_are_no_text_are_named(folder, file):
+    (folder / file).write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=Path(file).name):
+        DietBertTextClassifier.from_preset(str(folder))
+
+
 @pytest.mark.parametrize(
     "cls, file",
     [
@@ -145,9 +161,14 @@ def test_damaged_and_missing_files_are_named(folder, cls, file):
     with pytest.raises(ValueError, match=file):
         cls.from_preset(str(folder))
     path.unlink()
-    if file != "preprocessor.json":
-        with pytest.raises(ValueError, match=file):
-            cls.from_preset(str(folder))
+    with pytest.raises(ValueError, match=file):
+        cls.from_preset(str(folder))
+
+
+def test_preprocessors_that_no_task_has_may_be_new(folder):
+    for file in ("preprocessor.json", "task.json", "task.weights.h5"):
+        (folder / file).unlink()
+    DietBertTextClassifierPreprocessor.from_preset(str(folder))
 
 
 def test_the_vocabulary_of_a_preset_is_that_of_the_last_save(folder):

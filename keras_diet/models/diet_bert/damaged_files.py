@@ -24,8 +24,9 @@ def complete_preset(preset):
     """Raise a `ValueError` that names the files if a preset turns out to lack some."""
     try:
         yield
-    except json.JSONDecodeError as error:
-        damaged = ", ".join(_damaged_json_files(preset)) or "a configuration"
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        # An address or a registered name is no folder to search.
+        damaged = ", ".join(_damaged_text_files(preset)) or "one of its text files"
         raise ValueError(
             f"Preset {preset} is damaged: {damaged}. Copy, download or save it again. "
             f"Received: {error}"
@@ -38,9 +39,17 @@ def complete_preset(preset):
         ) from error
 
 
-def _damaged_json_files(preset):
-    for file in sorted(Path(preset).glob("*.json")):
-        try:
-            json.loads(file.read_text(encoding="utf-8"))
-        except ValueError:
+def _damaged_text_files(preset):
+    for file in sorted(Path(preset).rglob("*.*")):
+        if file.suffix in (".json", ".txt") and not _is_readable(file):
             yield file.name
+
+
+def _is_readable(file):
+    try:
+        text = file.read_text(encoding="utf-8")
+        if file.suffix == ".json":
+            json.loads(text)
+    except ValueError:
+        return False
+    return True

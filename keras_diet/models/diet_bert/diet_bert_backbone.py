@@ -4,7 +4,7 @@ import keras
 from keras_hub.models import Backbone
 
 from keras_diet import validation
-from keras_diet._keras import flatten_layers
+from keras_diet._keras import forget_compiled
 from keras_diet.layers.diet_encoder import DietEncoder
 from keras_diet.layers.initializers import bert_initializer
 from keras_diet.layers.input_encoding import make_input_encoding
@@ -17,13 +17,19 @@ from keras_diet.layers.position_encodings import find_position_encoding
 from keras_diet.models.diet_bert.damaged_files import complete_file, complete_preset
 from keras_diet.models.diet_bert.from_bert.convert import convert_bert
 from keras_diet.models.diet_bert.layout_map import diet_bert_layout_map
+from keras_diet.models.diet_bert.lora import (
+    check_enable_lora,
+    check_same_layers,
+    enabled_layers,
+    layers_with_weights,
+    names_of_adapters,
+    saved_adapters,
+)
 from keras_diet.models.diet_bert.preset_folder import new_preset
 from keras_diet.models.diet_bert.preset_metadata import write_library_metadata
 from keras_diet.models.diet_bert.quantized_policies import (
-    check_dtype_of_quantized,
+    dtype_to_load,
     give_layers_their_policies,
-    is_quantized,
-    policy_of_preset,
     policy_to_save,
 )
 
@@ -276,18 +282,15 @@ class DietBertBackbone(Backbone):
         Args:
             preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
             load_weights: bool. Whether to load the weights. Defaults to `True`.
-            **kwargs: Arguments of the constructor to change, and `dtype`, by default Keras's global
-                policy or, for a quantized model, what was saved.
+            **kwargs: Arguments of the constructor to change, and `dtype`, by default the one that
+                was saved if it is mixed or quantized, else Keras's global policy.
 
         Raises:
-            ValueError: If files are missing or damaged, or if `dtype` is given for a quantized
-                model.
+            ValueError: If files are missing or damaged, or if a quantized model is asked for in
+                another `dtype`.
         """
         with complete_preset(preset):
-            policy = policy_of_preset(preset)
-            if is_quantized(policy):
-                check_dtype_of_quantized(kwargs.get("dtype"))
-                kwargs["dtype"] = policy
+            kwargs["dtype"] = dtype_to_load(preset, kwargs.get("dtype"))
             return super().from_preset(preset, load_weights=load_weights, **kwargs)
 
     def enable_lora(self, rank, target_layer_names=None):
@@ -302,7 +305,8 @@ class DietBertBackbone(Backbone):
                 to `None`, which means the `"query"` and `"value"` projections.
 
         Raises:
-            ValueError: If `rank` is no positive integer, or a name is that of no layer with LoRA.
+            ValueError: If `rank` is no positive integer, a name is that of no dense layer, or LoRA
+                is enabled already. Then nothing is changed.
 
         Example:
 
@@ -317,15 +321,62 @@ class DietBertBackbone(Backbone):
         References:
          - [Hu et al., 2021](https://arxiv.org/abs/2106.09685)
         """
-        validation.positive_int("rank", rank)
-        layers = [layer for layer in flatten_layers(self) if hasattr(layer, "enable_lora")]
-        possible = sorted({layer.name for layer in layers if layer is not self})
-        for name in target_layer_names or []:
-            validation.choice("target_layer_names", name, possible)
+        check_enable_lora(self, rank, target_layer_names)
         super().enable_lora(rank, target_layer_names)
-        for layer in layers:
-            if getattr(layer, "lora_enabled", False) and layer.bias is not None:
-                layer.bias.trainable = False
+        layers = layers_with_weights(self)
+        for index in enabled_layers(self):
+            if layers[index].bias is not None:
+                layers[index].bias.trainable = False
+        forget_compiled(self)
+
+    def load_lora_weights(self, filepath):
+        """Load the adapters of a `.lora.h5`, as `keras_hub.models.Backbone.load_lora_weights`.
+
+        Where LoRA is not enabled yet, it is for the layers and with the rank of the file; KerasHub
+        enables the default layers, and drops the adapters of others.
+
+        Args:
+            filepath: A file of `save_lora_weights`.
+
+        Raises:
+            ValueError: If the file is damaged, or has adapters of another rank or in other layers
+                than the backbone.
+
+        Example:
+
+        ```python
+        sizes = dict(
+            vocabulary_size=100, num_layers=2, num_heads=4, hidden_dim=32, intermediate_dim=64
+        )
+        adapted = keras_diet.models.DietBertBackbone(**sizes)
+        adapted.enable_lora(rank=4, target_layer_names=["query", "key", "value"])
+        adapted.save_lora_weights("task.lora.h5")
+        backbone = keras_diet.models.DietBertBackbone(**sizes)
+        backbone.load_lora_weights("task.lora.h5")
+        ```
+        """
+        rank, saved = saved_adapters(filepath)
+        if enabled := enabled_layers(self):
+            check_same_layers(filepath, saved, enabled)
+        else:
+            self.enable_lora(rank, names_of_adapters(self, filepath, saved))
+        super().load_lora_weights(filepath)
+
+    def quantize(self, mode=None, config=None, filters=None, **kwargs):
+        """Quantize the backbone, as `keras.Model.quantize`; models that hold it compile anew.
+
+        Args:
+            mode: `"int8"`, `"int4"`, `"float8"`, ..., or `None` with `config`.
+            config: A `keras.quantizers.QuantizationConfig`, or `None` for that of the mode.
+            filters: As in `keras.Model.quantize`: which layers are quantized. Defaults to `None`,
+                all that can be.
+            **kwargs: Keyword arguments of `keras.Model.quantize`.
+
+        Raises:
+            ValueError: If there is no such mode, or the model is quantized already.
+        """
+        super().quantize(mode, config=config, filters=filters, **kwargs)
+        forget_compiled(self)
 
     def get_config(self):
         """Return the constructor's arguments."""

@@ -5,6 +5,7 @@ import inspect
 import keras
 from keras_hub.models import Preprocessor
 
+from keras_diet import _keras_hub
 from keras_diet.models.diet_bert.batches import (
     check_batch,
     check_labels_are_no_text,
@@ -56,6 +57,7 @@ class DietBertPreprocessor(Preprocessor):
             ValueError: If files are missing or damaged.
         """
         with complete_preset(preset):
+            _check_preprocessor_is_saved(preset, config_file)
             return super().from_preset(preset, config_file=config_file, **kwargs)
 
     @classmethod
@@ -67,3 +69,15 @@ class DietBertPreprocessor(Preprocessor):
             longest = backbone_config["max_sequence_length"]
             kwargs.setdefault("sequence_length", min(default, longest))
         return super()._add_missing_kwargs(loader, kwargs)
+
+
+def _check_preprocessor_is_saved(preset, config_file):
+    # KerasHub would make one with other settings than those of the task.
+    if not _keras_hub.check_file_exists(preset, "task.json"):
+        return
+    of_task = _keras_hub.load_json(preset, "task.json").get("config", {}).get("preprocessor")
+    if of_task is not None and not _keras_hub.check_file_exists(preset, config_file):
+        raise ValueError(
+            f"Preset {preset} has no {config_file}, but that of a task, in task.json. "
+            "Copy or save it again, or load the task and take its `preprocessor`."
+        )

@@ -3,7 +3,7 @@
 import keras
 
 from keras_diet import _keras_hub
-from keras_diet._keras import flatten_layers, should_quantize_layer
+from keras_diet._keras import flatten_layers
 from keras_diet.models.diet_bert.batches import (
     check_batch,
     check_labels_are_no_text,
@@ -14,11 +14,9 @@ from keras_diet.models.diet_bert.batches import (
 from keras_diet.models.diet_bert.damaged_files import complete_file, complete_preset
 from keras_diet.models.diet_bert.diet_bert_preprocessor import DietBertPreprocessor
 from keras_diet.models.diet_bert.preset_folder import new_preset
-from keras_diet.models.diet_bert.quantized_policies import (
-    check_dtype_of_quantized,
-    is_quantized,
-    policy_of_preset,
-)
+from keras_diet.models.diet_bert.quantized_policies import dtype_to_load
+
+_NEW_HEAD = "Copy or save it again, or give `num_classes` for a new head, or `load_weights=False`."
 
 
 class DietBertTask:
@@ -154,8 +152,7 @@ class DietBertTask:
         """Quantize the backbone, as `keras.Model.quantize`; the head stays as it is.
 
         A head is small, a preset can be loaded with a new one, and KerasHub's files do not say
-        that a head is quantized. Call this on the task rather than `task.backbone.quantize`, after
-        which functions that the task has compiled still compute with the former weights.
+        that a head is quantized.
 
         Args:
             mode: `"int8"`, `"int4"`, `"float8"`, ..., or `None` with `config`.
@@ -167,12 +164,9 @@ class DietBertTask:
         Raises:
             ValueError: If there is no such mode, or the model is quantized already.
         """
-        backbone = {id(layer) for layer in flatten_layers(self.backbone)}
-
-        def is_chosen(layer):
-            return id(layer) in backbone and should_quantize_layer(layer, filters)
-
-        super().quantize(mode, config=config, filters=is_chosen, **kwargs)
+        self.backbone.quantize(mode, config=config, filters=filters, **kwargs)
+        # PyTorch lists the weights of a model when it is built.
+        self.build(self.input_shape)
 
     # === Files ===
 
@@ -187,30 +181,23 @@ class DietBertTask:
                 was saved if it is mixed or quantized, else Keras's global policy.
 
         Raises:
-            ValueError: If files are missing or damaged, the weights of the head among them, which
-                KerasHub would replace by random ones, or if `dtype` is given for a quantized
-                model.
+            ValueError: If files are missing or damaged, those of the head among them, which
+                KerasHub would replace by a random one, or if a quantized model is asked for in
+                another `dtype`.
         """
+        takes_head = load_weights and "num_classes" not in kwargs
         with complete_preset(preset):
+            if takes_head:
+                _check_task_is_saved(preset)
             if "backbone" not in kwargs:
-                cls._add_saved_dtype(preset, kwargs)
+                kwargs["dtype"] = dtype_to_load(preset, kwargs.get("dtype"))
             task = super().from_preset(preset, load_weights=load_weights, **kwargs)
         task._check_preprocessor()
-        if load_weights and "num_classes" not in kwargs and _lacks_head(preset, task):
+        if takes_head and _lacks_head(preset, task):
             raise ValueError(
-                f"Preset {preset} has no task.weights.h5, the weights of the head. Copy or save "
-                "it again, or give `num_classes` for a new head, or `load_weights=False`."
+                f"Preset {preset} has no task.weights.h5, the weights of the head. {_NEW_HEAD}"
             )
         return task
-
-    @classmethod
-    def _add_saved_dtype(cls, preset, kwargs):
-        policy = policy_of_preset(preset)
-        if is_quantized(policy):
-            check_dtype_of_quantized(kwargs.get("dtype"))
-            kwargs["dtype"] = policy
-        elif kwargs.get("dtype") is None and _is_mixed(policy):
-            kwargs["dtype"] = policy.name
 
     def save_to_preset(self, preset_dir, max_shard_size=10):
         """Save the task as a preset, as `keras_hub.models.Task.save_to_preset`.
@@ -239,14 +226,17 @@ class DietBertTask:
         return [*flatten_layers(self.backbone), *optimizer]
 
 
+def _check_task_is_saved(preset):
+    has_weights = _keras_hub.check_file_exists(preset, "task.weights.h5")
+    if has_weights and not _keras_hub.check_file_exists(preset, "task.json"):
+        raise ValueError(
+            f"Preset {preset} has no task.json, which says what its head is. {_NEW_HEAD}"
+        )
+
+
 def _lacks_head(preset, task):
     if not task.has_task_weights() or not _keras_hub.check_file_exists(preset, "task.json"):
         return False
     saved = _keras_hub.load_json(preset, "task.json")["registered_name"]
     is_this_task = saved == keras.saving.get_registered_name(type(task))
     return is_this_task and not _keras_hub.check_file_exists(preset, "task.weights.h5")
-
-
-def _is_mixed(policy):
-    # KerasHub 0.32 takes it for a dtype and refuses it.
-    return policy is not None and policy.name.startswith("mixed_")

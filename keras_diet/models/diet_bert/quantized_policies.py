@@ -9,15 +9,23 @@ import keras
 from keras_diet import _keras_hub
 from keras_diet._keras import flatten_layers, replace_dtype_policy
 
+_WITH_QUANTIZERS = {
+    "int8": keras.quantizers.Int8QuantizationConfig,
+    "int4": keras.quantizers.Int4QuantizationConfig,
+}
+
 
 def policy_to_save(model):
-    """Return the dtype policy of a model, with that of each quantized layer if there are any."""
+    """Return the dtype policy of a model, with that of each quantized layer if there are any.
+
+    Raises:
+        ValueError: If a layer has quantizers of its own, which a policy does not tell.
+    """
     policy = model.dtype_policy
-    quantized = {
-        layer.path: layer.dtype_policy
-        for layer in flatten_layers(model)
-        if layer.quantization_mode is not None
-    }
+    layers = [layer for layer in flatten_layers(model) if layer.quantization_mode is not None]
+    for layer in layers:
+        _check_quantizers_are_of_mode(layer)
+    quantized = {layer.path: layer.dtype_policy for layer in layers}
     if not quantized:
         return policy
     others = {}
@@ -40,27 +48,60 @@ def give_layers_their_policies(model):
             replace_dtype_policy(layer, own)
 
 
-def policy_of_preset(preset):
-    """Return the policy that a preset was saved with, or `None`."""
+def dtype_to_load(preset, dtype):
+    """Return the dtype that a preset is loaded with, if it is asked for as `dtype`.
+
+    Raises:
+        ValueError: If the preset is quantized, and `dtype` is another one.
+    """
+    saved = _policy_of_preset(preset)
+    if _is_quantized(saved):
+        if dtype is not None and not _are_equal(keras.dtype_policies.get(dtype), saved):
+            raise ValueError(
+                "The weights of this preset are quantized, and have no other dtype: leave `dtype` "
+                "out, or load the preset that was saved before `quantize`. "
+                f"Received: dtype={dtype!r}"
+            )
+        return saved
+    if dtype is None and saved is not None and saved.name.startswith("mixed_"):
+        # KerasHub 0.32 takes it for a dtype and refuses it.
+        return saved.name
+    return dtype
+
+
+def _check_quantizers_are_of_mode(layer):
+    mode, config = layer.quantization_mode, layer.quantization_config
+    if config is None or mode not in _WITH_QUANTIZERS:
+        return
+    if _quantizers(config) != _quantizers(_WITH_QUANTIZERS[mode]()):
+        raise ValueError(
+            "Configurations and files have the mode of a quantized layer, but no quantizers: the "
+            "model would come back with those of the mode. Export it, or save it before "
+            f"`quantize(config=...)`. Received: {layer.path} with {config.get_config()}"
+        )
+
+
+def _quantizers(config):
+    quantizers = (config.weight_quantizer, config.activation_quantizer)
+    return [(type(each), None if each is None else each.get_config()) for each in quantizers]
+
+
+def _policy_of_preset(preset):
     if not _keras_hub.check_file_exists(preset, "config.json"):
         return None
     policy = _keras_hub.load_json(preset, "config.json").get("config", {}).get("dtype")
     return None if policy is None else keras.dtype_policies.get(policy)
 
 
-def is_quantized(policy):
+def _is_quantized(policy):
     """Whether a policy, or that of any layer in a map of policies, is quantized."""
     policies = policy.values() if _is_map(policy) else [policy]
     return any(getattr(each, "quantization_mode", None) is not None for each in policies)
 
 
-def check_dtype_of_quantized(dtype):
-    """Raise a `ValueError` if a quantized preset should be loaded with another dtype."""
-    if dtype is not None and not is_quantized(keras.dtype_policies.get(dtype)):
-        raise ValueError(
-            "The weights of this preset are quantized, and have no other dtype: leave `dtype` "
-            f"out, or load the preset that was saved before `quantize`. Received: dtype={dtype!r}"
-        )
+def _are_equal(policy, other):
+    # Keras compares maps by their default policies.
+    return keras.dtype_policies.serialize(policy) == keras.dtype_policies.serialize(other)
 
 
 def _is_map(policy):
