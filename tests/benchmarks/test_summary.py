@@ -1,6 +1,7 @@
 """The summary of step times holds what was measured against what we aim at."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -65,3 +66,9 @@ def test_folder_without_results(tmp_path, capsys):
     with pytest.raises(SystemExit):
         summary.main([str(tmp_path)])
     assert "step_time_*.json" in capsys.readouterr().err
+
+
+def test_the_page_has_the_summary_of_its_files():
+    folder = Path(__file__).parents[2] / "docs" / "benchmarks"
+    table = "\n".join(summary.make_table(summary.read_cells(folder)))
+    assert table in (folder / "README.md").read_text()
