@@ -73,21 +73,18 @@ def random_classifier(**arguments):
     return randomize_weights(tiny_task("classifier", with_preprocessor=False, **arguments))
 
 
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel"])
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_exported_classifiers(tmp_path, file_format):
+def test_exported_classifiers(tmp_path, file_format, position_encoding):
     if file_format == "onnx":
         for package in ("onnxruntime", "tf2onnx" if BACKEND == "tensorflow" else "onnxscript"):
             pytest.importorskip(package)
-    check_export(random_classifier(), tmp_path, file_format)
+    check_export(random_classifier(position_encoding=position_encoding), tmp_path, file_format)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [{"position_encoding": "diet_rel"}, {"attention_implementation": "features"}],
-    ids=str,
-)
-def test_exported_encodings_and_ways_of_attention(tmp_path, arguments):
-    check_export(random_classifier(**arguments), tmp_path, FORMATS[0])
+def test_exported_features(tmp_path):
+    classifier = random_classifier(attention_implementation="features")
+    check_export(classifier, tmp_path, FORMATS[0])
 
 
 @pytest.mark.usefixtures("quick_quantization")

@@ -75,6 +75,20 @@ def test_torch_parameters_are_the_quantized_ones(classifier):
     assert parameters == {id(variable.value) for variable in classifier.variables}
 
 
+@pytest.mark.parametrize("task", ["masked_lm", "embedder"])
+def test_other_tasks_are_loaded_as_saved(rng, tmp_path, task):
+    inputs = random_data(task, rng)[0]
+    model = randomize_weights(tiny_task(task, with_preprocessor=False))
+    expected = to_numpy(model(inputs))
+    model.quantize("int8")
+    outputs = to_numpy(model(inputs))
+    assert 1e-6 < np.abs(outputs - expected).max() / np.abs(expected).max() < ERRORS["int8"]
+    model.save_to_preset(tmp_path)
+    loaded = type(model).from_preset(str(tmp_path))
+    assert len(quantized_layers(loaded)) == len(quantized_layers(model)) > 0
+    assert_close(loaded(inputs), outputs, 1e-5)
+
+
 @pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "input"])
 def test_what_is_quantized(classifier, position_encoding):
     model = tiny_task("classifier", with_preprocessor=False, position_encoding=position_encoding)
