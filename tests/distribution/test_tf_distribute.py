@@ -1,12 +1,15 @@
 """TensorFlow: two replicas of `tf.distribute` train as one device does."""
 
+import argparse
+import importlib
 import json
+import types
 
 import keras
 import numpy as np
 import pytest
 
-from tests.distribution.conftest import finish, start_worker
+from tests.distribution.conftest import ROOT, finish, start_worker
 from tests.distribution.training import BATCH_SIZE, ENCODINGS, LENGTH
 from tests.helpers import assert_close
 
@@ -49,3 +52,28 @@ def test_example_trains_with_a_strategy(all_results):
     assert (devices in mirrored["output"], devices in none["output"]) == (True, False)
     assert np.shape(none["losses"]) == (2, 2)
     assert_close(np.array(mirrored["losses"]), np.array(none["losses"]), 1e-5)
+
+
+@pytest.mark.parametrize("example", ["pretrain_masked_lm", "finetune_glue"])
+def test_examples_connect_to_the_tpu_of_that_name(monkeypatch, example):
+    """There is none here: what TensorFlow offers for it is replaced by stand-ins."""
+    import tensorflow as tf
+
+    begun = []
+    resolvers, experimental = tf.distribute.cluster_resolver, tf.tpu.experimental
+    monkeypatch.setattr(resolvers, "TPUClusterResolver", lambda tpu: f"resolver of {tpu}")
+    monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", begun.append)
+    monkeypatch.setattr(experimental, "initialize_tpu_system", begun.append)
+    monkeypatch.setattr(
+        tf.distribute,
+        "TPUStrategy",
+        lambda resolver: types.SimpleNamespace(num_replicas_in_sync=8, resolver=resolver),
+    )
+    monkeypatch.setenv("TPU_NAME", "my-tpu")
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    make_strategy = importlib.import_module(example).make_strategy
+
+    strategy = make_strategy(argparse.Namespace(strategy="tpu", batch_size=16))
+    assert [strategy.resolver, *begun] == ["resolver of my-tpu"] * 3
+    with pytest.raises(SystemExit, match="multiple of the number of devices, 8"):
+        make_strategy(argparse.Namespace(strategy="tpu", batch_size=12))
