@@ -187,6 +187,11 @@ def test_unknown_layers_are_refused(names):
     assert_same_state(backbone, old)
 
 
+def test_no_layers_are_refused():
+    with pytest.raises(ValueError, match="must name a layer"):
+        tiny_backbone().enable_lora(2, target_layer_names=[])
+
+
 def test_rank_must_be_positive():
     with pytest.raises(ValueError, match="`rank` must be a positive integer"):
         tiny_backbone().enable_lora(0)

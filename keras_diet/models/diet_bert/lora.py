@@ -19,6 +19,11 @@ def check_enable_lora(backbone, rank, target_layer_names):
     layers = layers_with_weights(backbone)
     # Embeddings have `enable_lora` too, but KerasHub's files are for kernels.
     possible = {layer.name for layer in layers if _has_kernel(layer)}
+    if target_layer_names is not None and not target_layer_names:
+        raise ValueError(
+            "`target_layer_names` must name a layer, or be `None` for queries and values. "
+            f"Received: target_layer_names={target_layer_names!r}"
+        )
     for name in target_layer_names or []:
         validation.choice("target_layer_names", name, sorted(possible))
     if enabled := enabled_layers(backbone):
