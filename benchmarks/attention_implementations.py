@@ -16,13 +16,19 @@ JSON, with a page beside it; `--resume` goes on where it ends.
 import argparse
 import json
 import sys
-from pathlib import Path
 
 import keras
 from tqdm import tqdm
 
 from benchmarks import bert_models, flex_attention, measure
-from benchmarks.results import head_of_page, markdown_table, start, write
+from benchmarks.results import (
+    add_file_options,
+    head_of_page,
+    markdown_table,
+    parse_file_options,
+    start,
+    write,
+)
 from keras_diet.models import DietBertBackbone
 
 MODULE = "benchmarks.attention_implementations"
@@ -153,12 +159,9 @@ def parse_arguments(argv):
     parser.add_argument("--dropout", type=float, default=bert_models.DROPOUT, help="rate")
     dtypes = ["float32", "mixed_bfloat16"]
     parser.add_argument("--dtype", choices=dtypes, default="float32", help="dtype policy")
-    parser.add_argument("--output", type=Path, help="JSON file; a page goes beside it")
-    parser.add_argument("--resume", action="store_true", help="keep what `--output` has")
+    add_file_options(parser)
     parser.add_argument("--cell", nargs=4, help=argparse.SUPPRESS)
-    options = parser.parse_args(argv)
-    if options.resume and not options.output:
-        parser.error("--resume needs --output")
+    options = parse_file_options(parser, argv)
     return options
 
 

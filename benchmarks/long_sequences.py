@@ -12,14 +12,20 @@ a file ends.
 import argparse
 import statistics
 import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 from tqdm import tqdm
 
 from benchmarks.measure import in_own_process, memory_of, time_in_turn
-from benchmarks.results import head_of_page, markdown_table, start, write
+from benchmarks.results import (
+    add_file_options,
+    head_of_page,
+    markdown_table,
+    parse_file_options,
+    start,
+    write,
+)
 from keras_diet.layers import (
     AbsolutePositionBias,
     BiasedMultiHeadAttention,
@@ -134,12 +140,9 @@ def parse_arguments(argv):
     parser.add_argument("--hidden-dim", type=int, default=256, help="size of the hidden states")
     parser.add_argument("--projection-dim", type=int, default=256, help="keys of Linformer")
     parser.add_argument("--rounds", type=int, default=5, help="timed steps of each kind")
-    parser.add_argument("--output", type=Path, help="JSON file; a page goes beside it")
-    parser.add_argument("--resume", action="store_true", help="keep what `--output` has")
+    add_file_options(parser)
     parser.add_argument("--cell", nargs=3, help=argparse.SUPPRESS)
-    options = parser.parse_args(argv)
-    if options.resume and not options.output:
-        parser.error("--resume needs --output")
+    options = parse_file_options(parser, argv)
     return options
 
 

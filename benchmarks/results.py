@@ -3,10 +3,25 @@
 import json
 import re
 import sys
+from pathlib import Path
 
 import keras
 
 from benchmarks import measure
+
+
+def add_file_options(parser):
+    """Add `--output` and `--resume` to the options of a benchmark."""
+    parser.add_argument("--output", type=Path, help="JSON file; a page goes beside it")
+    parser.add_argument("--resume", action="store_true", help="keep what `--output` has")
+
+
+def parse_file_options(parser, argv):
+    """Return the options, if `--resume` has a file to go on with."""
+    options = parser.parse_args(argv)
+    if options.resume and not options.output:
+        parser.error("--resume needs --output")
+    return options
 
 
 def start(module, argv, options, names, computes_on=None, **settings):

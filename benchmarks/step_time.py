@@ -14,13 +14,12 @@ import argparse
 import dataclasses
 import json
 import sys
-from pathlib import Path
 
 import keras
 from tqdm import tqdm
 
 from benchmarks import bert_models, measure
-from benchmarks.results import start, write
+from benchmarks.results import add_file_options, parse_file_options, start, write
 from benchmarks.step_time_results import add_ratios, count_measurements, make_page
 
 MODULE = "benchmarks.step_time"
@@ -188,12 +187,9 @@ def parse_arguments(argv):
         "--xla", action=argparse.BooleanOptionalAction, default=True, help="TensorFlow's compiler"
     )
     parser.add_argument("--memory", action="store_true", help="measure memory too (slow)")
-    parser.add_argument("--output", type=Path, help="JSON file; a page goes beside it")
-    parser.add_argument("--resume", action="store_true", help="keep what `--output` has")
+    add_file_options(parser)
     parser.add_argument("--memory-of", choices=rows, help=argparse.SUPPRESS)
-    options = parser.parse_args(argv)
-    if options.resume and not options.output:
-        parser.error("--resume needs --output")
+    options = parse_file_options(parser, argv)
     options.rows = {"input", *options.rows}
     return options
 

@@ -23,14 +23,13 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 from unittest import mock
 
 import keras
 from tqdm import tqdm
 
 from benchmarks import bert_models, measure
-from benchmarks.results import head_of_page, markdown_table, start, write
+from benchmarks.results import add_file_options, head_of_page, markdown_table, start, write
 from keras_diet.models import DietBertBackbone
 
 MODULE = "benchmarks.tpu_compile"
@@ -240,8 +239,7 @@ def parse_arguments(arguments):
     parser.add_argument(
         "--processes", type=int, default=1, help="programs at a time, on a core and up to 6 GB each"
     )
-    parser.add_argument("--output", type=Path, help="JSON file for the results")
-    parser.add_argument("--resume", action="store_true", help="keep what the output file holds")
+    add_file_options(parser)
     parser.add_argument("--program", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     chips = number_of_chips(options.topology)

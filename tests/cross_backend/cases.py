@@ -5,41 +5,41 @@ import itertools
 BACKENDS = ("tensorflow", "jax", "torch")
 BACKEND_PAIRS = tuple(itertools.combinations(BACKENDS, 2))
 NAMES = ("position_encoding", "sharing", "segment_encoding", "projection_dim")
+
+
+def _cases(*rows):
+    return tuple(dict(zip(NAMES, values, strict=False)) for values in rows)
+
+
 # Each sharing with each encoding of the paper; where segments are varies with them.
-ENCODINGS = tuple(
-    dict(zip(NAMES, values, strict=False))
-    for values in (
-        ("diet_abs", "none", "per-head"),
-        ("diet_abs", "head-wise", "input"),
-        ("diet_abs", "layer-wise", "none"),
-        ("diet_rel", "none", "per-head"),
-        ("diet_rel", "head-wise", "none"),
-        ("diet_rel", "layer-wise", "input"),
-        ("input", None, "input"),
-        ("input", None, "per-head"),
-        ("none", None, "per-head"),
-        ("t5", "head-wise", "per-head"),
-        ("tupe_abs", "layer-wise", "per-head"),
-        ("tupe_rel", "none", "per-head"),
-        ("shaw", "head-wise", "per-head"),
-        ("sinusoidal", None, "per-head"),
-        ("diet_abs_input", "none", "per-head"),
-        ("diet_abs", "none", "input", 5),
-        ("sinusoidal", None, "none", 5),
-    )
+ENCODINGS = _cases(
+    ("diet_abs", "none", "per-head"),
+    ("diet_abs", "head-wise", "input"),
+    ("diet_abs", "layer-wise", "none"),
+    ("diet_rel", "none", "per-head"),
+    ("diet_rel", "head-wise", "none"),
+    ("diet_rel", "layer-wise", "input"),
+    ("input", None, "input"),
+    ("input", None, "per-head"),
+    ("none", None, "per-head"),
+    ("t5", "head-wise", "per-head"),
+    ("tupe_abs", "layer-wise", "per-head"),
+    ("tupe_rel", "none", "per-head"),
+    ("shaw", "head-wise", "per-head"),
+    ("sinusoidal", None, "per-head"),
+    ("diet_abs_input", "none", "per-head"),
+    ("diet_abs", "none", "input", 5),
+    ("sinusoidal", None, "none", 5),
 )
-GRADIENT_ENCODINGS = tuple(
-    dict(zip(NAMES, values, strict=False))
-    for values in (
-        ("diet_abs", "none", "per-head"),
-        ("diet_abs", "layer-wise", "per-head"),
-        ("diet_rel", "head-wise", "per-head"),
-        ("input", None, "input"),
-        ("t5", "none", "per-head"),
-        ("tupe_rel", "head-wise", "per-head"),
-        ("shaw", "head-wise", "per-head"),
-        ("diet_abs", "none", "input", 5),
-    )
+GRADIENT_ENCODINGS = _cases(
+    ("diet_abs", "none", "per-head"),
+    ("diet_abs", "layer-wise", "per-head"),
+    ("diet_rel", "head-wise", "per-head"),
+    ("input", None, "input"),
+    ("t5", "none", "per-head"),
+    ("tupe_rel", "head-wise", "per-head"),
+    ("shaw", "head-wise", "per-head"),
+    ("diet_abs", "none", "input", 5),
 )
 # Below the maximum length and at it.
 LENGTHS = (7, 13)
