@@ -1,6 +1,7 @@
 """Segments in the attention scores."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_diet import validation
@@ -102,7 +103,9 @@ class SegmentBias(keras.layers.Layer):
 
     def _one_hot(self, segment_ids):
         validation.segment_ids_within(segment_ids, self.num_segments)
-        return ops.one_hot(segment_ids, self.num_segments, dtype=self.compute_dtype)
+        # Not `ops.one_hot`: PyTorch's checks the ids on the device, which LiteRT cannot.
+        segments = np.arange(self.num_segments, dtype="int32")
+        return ops.cast(ops.equal(ops.expand_dims(segment_ids, -1), segments), self.compute_dtype)
 
     def compute_output_spec(self, query_segment_ids, key_segment_ids=None):
         """Return the symbolic scores, `(B, num_heads, T, S)`."""

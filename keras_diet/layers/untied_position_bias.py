@@ -174,8 +174,8 @@ class UntiedPositionBias(PositionBias):
         shape = (2, 1, self.num_score_heads, 1, 1)
         cls_scores = ops.reshape(ops.cast(self.cls_scores, self.compute_dtype), shape)
         from_cls, to_cls = cls_scores[0], cls_scores[1]
-        is_query = ops.expand_dims(ops.equal(ops.arange(query_length) + start_index, 0), 1)
-        is_key = ops.equal(ops.arange(key_length), 0)
+        is_query = ops.expand_dims(ops.equal(ops.arange(0, query_length) + start_index, 0), 1)
+        is_key = ops.equal(ops.arange(0, key_length), 0)
         return ops.where(is_query, from_cls, ops.where(is_key, to_cls, scores))
 
     def get_config(self):

@@ -1,21 +1,26 @@
 """Exported classifiers return what the model returns: SavedModel, ONNX, LiteRT, `torch.export`."""
 
-import importlib
-
 import keras
+import keras_hub
 import numpy as np
 import pytest
 
 from tests.helpers import to_numpy
 from tests.models.tasks import tiny_task
-from tests.models.tiny import random_inputs, randomize_weights
+from tests.models.tiny import SIZES, random_inputs, randomize_weights
 
 BACKEND = keras.backend.backend()
 FORMATS = {
     "tensorflow": ("tf_saved_model", "onnx", "litert"),
-    "jax": ("tf_saved_model",),
-    "torch": ("torch", "onnx"),
+    "jax": ("tf_saved_model", "onnx"),
+    "torch": ("torch", "onnx", "litert"),
 }[BACKEND]
+CONVERTERS = {
+    ("onnx", "tensorflow"): "tf2onnx",
+    ("onnx", "jax"): "jax2onnx",
+    ("onnx", "torch"): "onnxscript",
+    ("litert", "torch"): "litert_torch",
+}
 FILES = {"tf_saved_model": "model", "onnx": "model.onnx", "litert": "model.tflite"}
 FILES["torch"] = "model.pt2"
 NAMES = ("token_ids", "segment_ids", "padding_mask")
@@ -77,8 +82,9 @@ def random_classifier(**arguments):
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_exported_classifiers(tmp_path, file_format, position_encoding):
     if file_format == "onnx":
-        for package in ("onnxruntime", "tf2onnx" if BACKEND == "tensorflow" else "onnxscript"):
-            pytest.importorskip(package)
+        pytest.importorskip("onnxruntime")
+    if (file_format, BACKEND) in CONVERTERS:
+        pytest.importorskip(CONVERTERS[file_format, BACKEND])
     check_export(random_classifier(position_encoding=position_encoding), tmp_path, file_format)
 
 
@@ -101,9 +107,22 @@ def test_jax_needs_the_length(tmp_path):
         random_classifier().export(str(tmp_path / "model"), verbose=False)
 
 
-@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow exports LiteRT")
-def test_litert_says_what_is_missing(tmp_path):
-    if BACKEND == "torch" and importlib.util.find_spec("litert_torch"):
-        pytest.skip("litert-torch is installed")
-    with pytest.raises((ValueError, ImportError), match=r"requires TensorFlow|`litert-torch`"):
-        random_classifier().export(str(tmp_path / "model.tflite"), format="litert", verbose=False)
+@pytest.mark.parametrize("file_format", sorted(FILES.keys() - set(FORMATS)))
+def test_what_keras_exports_from_no_bert(tmp_path, file_format):
+    bert = keras_hub.models.BertTextClassifier(keras_hub.models.BertBackbone(**SIZES), 2)
+    # PyTorch's SavedModel takes no dictionaries; other formats name the backends that they need.
+    error = AttributeError if BACKEND == "torch" else ValueError
+    for classifier in (random_classifier(), bert):
+        with pytest.raises(error, match=r"'dict' object|backend"):
+            check_export(classifier, tmp_path, file_format)
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="about a program of PyTorch")
+def test_converters_can_do_all_operations(tmp_path):
+    path = str(tmp_path / FILES["torch"])
+    random_classifier().export(path, format="torch", input_signature=signature(*SHAPE))
+    import torch
+
+    nodes = torch.export.load(path).graph.nodes
+    # `litert-torch` cannot lower the checks inside of PyTorch's one-hot.
+    assert not [node for node in nodes if "one_hot" in str(node.target)]
