@@ -9,7 +9,10 @@ from keras_diet import validation
 from keras_diet._keras import get_keras_mask, set_keras_mask
 from keras_diet.layers import kernels
 from keras_diet.layers.query_blocks import attend_in_blocks, is_block_bias
-from keras_diet.layers.score_features import append_features
+from keras_diet.layers.score_features import append_features, features_as_bias
+
+# A sum of more products takes longer than a matrix product.
+_FEW_FEATURES = 8
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -252,7 +255,13 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
             return super()._compute_attention(query, key, value, return_attention_scores=True)
         plain = attention_bias is None and attention_features is None
         if attention_features is not None:
-            query, key = self._with_features(query, key, *attention_features)
+            if block_size is None and self._adds_features(attention_features, training):
+                scores = features_as_bias(*attention_features, self._softmax.dtype)
+                if attention_bias is not None:
+                    scores = ops.add(attention_bias, scores)
+                attention_bias = scores
+            else:
+                query, key = self._with_features(query, key, *attention_features)
         # Without a bias Keras takes the plain path whenever dropout > 0, and the paths differ in
         # what a query gets that may attend to no key.
         as_keras = plain and attention_mask is not None
@@ -297,6 +306,11 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
             attend_block, query, key, value, bias, mask, is_causal, block_size
         )
         return output, None
+
+    def _adds_features(self, features, training):
+        # Gradients of columns are products; those of sums would be sums of all scores.
+        few = features[0].shape[-1] <= _FEW_FEATURES
+        return few and not training and kernels.adds_inside_softmax()
 
     def _with_features(self, query, key, query_features, key_features):
         """Return queries and keys whose products are the scores with those of the features."""

@@ -89,6 +89,18 @@ def has_dot_product_attention():
     return _jax_platform() != "tpu"
 
 
+def adds_inside_softmax():
+    """Whether sums of scores take no memory: they are made where the softmax reads them.
+
+    By the compiler for TPUs. XLA on a CPU does so, too, but multiplies larger heads faster.
+    """
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return bool(tf.config.list_logical_devices("TPU"))
+    return _jax_platform() == "tpu"
+
+
 def _jax_platform():
     if keras.backend.backend() != "jax":
         return None

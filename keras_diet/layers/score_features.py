@@ -33,6 +33,17 @@ def concatenate_features(*pairs):
     return tuple(_concatenate(tensors) for tensors in zip(*pairs, strict=True))
 
 
+def features_as_bias(query_features, key_features, dtype):
+    """Return the inner products of few features, `(B or 1, H or 1, T, S)`.
+
+    As a sum of outer products, which XLA makes part of what reads it; a matrix product it would
+    not.
+    """
+    features = (query_features, key_features)
+    query, key = (ops.transpose(ops.cast(x, dtype), (3, 0, 2, 1)) for x in features)
+    return sum(query[i][..., None] * key[i][..., None, :] for i in range(query.shape[0]))
+
+
 def append_features(heads, features):
     """Append features to the projected queries or keys `(B, T, H, key_dim)` of all heads.
 

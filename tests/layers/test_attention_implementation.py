@@ -10,6 +10,7 @@ from keras_diet.layers import (
     DietEncoder,
     RelativePositionBias,
     attention_implementation,
+    biased_multi_head_attention,
     cache_positions,
     diet_encoder,
     kernels,
@@ -63,8 +64,8 @@ def make_pair(rng, name, **kwargs):
     return full, other
 
 
-@pytest.mark.parametrize("positions, names", CASES, ids=case_id)
-def test_outputs_and_gradients_are_the_same(rng, positions, names):
+def assert_same_gradients(rng, encoder, others):
+    """Compare outputs and gradients of encoders, each of them called in its turn."""
     x, segment_ids = make_inputs(rng)
     inputs = keras.Variable(x)
     # The gradient of the loss by these is the output; that of padding is nobody's.
@@ -81,15 +82,56 @@ def test_outputs_and_gradients_are_the_same(rng, positions, names):
         found[1] = found[1][VALID]
         return found
 
-    full = make_encoder(rng, attention_implementation="full", **positions)
-    expected = gradients_of(full)
-    weights = [inputs, random, *full.trainable_variables]
-    for name in names:
-        encoder = make_encoder(rng, attention_implementation=name, **positions)
-        encoder.set_weights(full.get_weights())
-        for weight, found, wanted in zip(weights, gradients_of(encoder), expected, strict=True):
+    expected = gradients_of(encoder)
+    weights = [inputs, random, *encoder.trainable_variables]
+    for other in others:
+        other.set_weights(encoder.get_weights())
+        for weight, found, wanted in zip(weights, gradients_of(other), expected, strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5, err_msg=weight.path)
             assert weight.path.endswith("key/bias") or np.abs(found).max() > 1e-4, weight.path
+
+
+@pytest.mark.parametrize("positions, names", CASES, ids=case_id)
+def test_outputs_and_gradients_are_the_same(rng, positions, names):
+    full, *others = (
+        make_encoder(rng, attention_implementation=name, **positions) for name in ("full", *names)
+    )
+    assert_same_gradients(rng, full, others)
+
+
+@pytest.mark.parametrize("positions", [LOW_RANK, RELATIVE, NAMED["none"]], ids=case_id)
+def test_segments_and_padding_may_be_added_as_on_tpus(rng, monkeypatch, positions):
+    append = biased_multi_head_attention.append_features
+    appended = []
+
+    def encoders():
+        monkeypatch.setattr(kernels, "adds_inside_softmax", lambda: True)
+        monkeypatch.setattr(
+            biased_multi_head_attention,
+            "append_features",
+            lambda *tensors: appended.append(tensors) or append(*tensors),
+        )
+        yield make_encoder(rng, attention_implementation="full", **positions)
+        assert not appended
+        yield make_encoder(rng, attention_implementation="blockwise", **positions)
+        assert appended
+
+    as_columns = make_encoder(rng, attention_implementation="full", **positions)
+    assert_same_gradients(rng, as_columns, encoders())
+    appended.clear()
+    x, segment_ids = make_inputs(rng)
+    as_columns(x, segment_ids=segment_ids, padding_mask=VALID, training=True)
+    assert appended
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_added_as_on_tpus_in_half_precision(rng, monkeypatch, dtype):
+    x, segment_ids = make_inputs(rng)
+    encoder = make_encoder(rng, dtype=dtype, **LOW_RANK)
+    expected = encoder(x, segment_ids=segment_ids, padding_mask=VALID)
+    monkeypatch.setattr(kernels, "adds_inside_softmax", lambda: True)
+    found = encoder(x, segment_ids=segment_ids, padding_mask=VALID)
+    assert_close(to_numpy(found)[VALID], to_numpy(expected)[VALID], 0.05)
 
 
 @pytest.mark.parametrize(

@@ -261,6 +261,21 @@ def test_which_backends_have_fused_attention(monkeypatch, platform, on_jax):
     assert kernels.has_fused_attention("bfloat16", 136) == on_torch
 
 
+@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
+def test_only_tpus_add_inside_the_softmax(monkeypatch, platform):
+    backend = keras.backend.backend()
+    if backend == "jax":
+        import jax
+
+        monkeypatch.setattr(jax, "default_backend", lambda: platform)
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        devices = {platform.upper(): ["the device"], "CPU": ["another"]}
+        monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: devices.get(kind, []))
+    assert kernels.adds_inside_softmax() == (platform == "tpu" and backend != "torch")
+
+
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="a kernel of JAX on TPUs")
 def test_attention_on_tpus_takes_no_kernel_without_bias(rng, monkeypatch):
     """As if there were a TPU: Keras's kernel there would attend causally and add no bias."""

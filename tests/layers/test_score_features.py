@@ -8,6 +8,7 @@ from keras import ops
 from keras_diet.layers.score_features import (
     append_features,
     concatenate_features,
+    features_as_bias,
     padding_features,
 )
 from tests.helpers import assert_close, to_numpy
@@ -93,6 +94,16 @@ def test_products_with_appended_features_are_sums(rng, number):
         # The next multiple of 8.
         assert tuple(tensor.shape) == (BATCH, length, NUM_HEADS, 16)
     assert_close(products(appended), products((query, key)) + products(pair))
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_features_as_a_bias_are_their_products(rng, number):
+    pair = make_pair(rng, *PAIRS[number])
+    assert_close(features_as_bias(*pair, "float32"), products(pair))
+    half = [ops.cast(tensor, "bfloat16") for tensor in pair]
+    bias = features_as_bias(*half, "float32")
+    assert keras.backend.standardize_dtype(bias.dtype) == "float32"
+    assert_close(bias, products([ops.cast(tensor, "float32") for tensor in half]))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
