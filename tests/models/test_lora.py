@@ -120,10 +120,13 @@ def test_lora_files_bring_all_their_layers_and_no_others(rng, tmp_path, file_fir
     assert_close(other(inputs)["pooled_output"], adapted(inputs)["pooled_output"], 1e-6)
 
 
-@pytest.mark.parametrize("other", ["layers", "rank", "model"])
+OTHER_MODELS = {"model": {"num_layers": 1}, "size": {"hidden_dim": 18}, "heads": {"num_heads": 5}}
+
+
+@pytest.mark.parametrize("other", ["layers", "rank", *OTHER_MODELS])
 def test_lora_files_of_other_adapters_are_refused(tmp_path, adapted, other):
     adapted.save_lora_weights(tmp_path / "task.lora.h5")
-    backbone = tiny_backbone(num_layers=1 if other == "model" else 2)
+    backbone = tiny_backbone(**OTHER_MODELS.get(other, {}))
     if other == "layers":
         backbone.enable_lora(2, target_layer_names=["query"])
     elif other == "rank":

@@ -20,6 +20,7 @@ from keras_diet.models.diet_bert.layout_map import diet_bert_layout_map
 from keras_diet.models.diet_bert.lora import (
     check_enable_lora,
     check_same_layers,
+    check_shapes,
     enabled_layers,
     layers_with_weights,
     names_of_adapters,
@@ -339,8 +340,8 @@ class DietBertBackbone(Backbone):
             filepath: A file of `save_lora_weights`.
 
         Raises:
-            ValueError: If the file is damaged, or has adapters of another rank or in other layers
-                than the backbone.
+            ValueError: If the file is damaged, or has adapters of another rank or size or in other
+                layers than the backbone.
 
         Example:
 
@@ -358,8 +359,11 @@ class DietBertBackbone(Backbone):
         rank, saved = saved_adapters(filepath)
         if enabled := enabled_layers(self):
             check_same_layers(filepath, saved, enabled)
+            check_shapes(self, filepath)
         else:
-            self.enable_lora(rank, names_of_adapters(self, filepath, saved))
+            names = names_of_adapters(self, filepath, saved)
+            check_shapes(self, filepath)
+            self.enable_lora(rank, names)
         super().load_lora_weights(filepath)
 
     def quantize(self, mode=None, config=None, filters=None, **kwargs):

@@ -49,6 +49,22 @@ def saved_adapters(filepath):
         return int(file["lora/vars/rank"][()]), indices
 
 
+def check_shapes(backbone, filepath):
+    """Raise a `ValueError` if the adapters of a file are not of the size of the layers."""
+    layers = layers_with_weights(backbone)
+    with h5py.File(filepath, "r") as file:
+        for index, group in file["lora"].items():
+            if index == "vars" or layers[int(index)].quantization_mode is not None:
+                continue
+            kernel = tuple(layers[int(index)].kernel.shape)
+            a, b = (group[f"vars/lora_kernel_{name}"].shape for name in "ab")
+            if (*a[:-1], b[-1]) != kernel:
+                raise ValueError(
+                    f"`{filepath}` was saved with a backbone of other sizes. Received: adapters of "
+                    f"a kernel of shape {(*a[:-1], b[-1])} for one of shape {kernel}"
+                )
+
+
 def names_of_adapters(backbone, filepath, indices):
     """Return the names of the layers whose adapters are saved.
 
