@@ -217,13 +217,11 @@ def with_shuffled_positions(bert, seed, **options):
 
 def convert(bert, position_encoding, arguments, **options):
     encoding = layers.POSITION_ENCODINGS[position_encoding]
-    at_input = position_encoding == "input"
     return models.DietBertBackbone.from_bert(
         bert,
         position_encoding,
         rank=arguments.rank if encoding.has_rank else None,
         sharing=arguments.sharing if arguments.sharing in encoding.sharing_modes else None,
-        segment_encoding="input" if at_input else "per-head",
         **options,
     )
 

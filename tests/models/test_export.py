@@ -5,8 +5,8 @@ import keras_hub
 import numpy as np
 import pytest
 
-from tests.helpers import to_numpy
-from tests.models.tasks import tiny_task
+from tests.helpers import assert_close, to_numpy
+from tests.models.tasks import random_data, tiny_task
 from tests.models.tiny import SIZES, random_inputs, randomize_weights
 
 BACKEND = keras.backend.backend()
@@ -86,6 +86,39 @@ def test_exported_classifiers(tmp_path, file_format, position_encoding):
     if (file_format, BACKEND) in CONVERTERS:
         pytest.importorskip(CONVERTERS[file_format, BACKEND])
     check_export(random_classifier(position_encoding=position_encoding), tmp_path, file_format)
+
+
+@pytest.mark.parametrize("task", ["masked_lm", "embedder"])
+def test_other_tasks_are_exported(rng, tmp_path, task):
+    model = randomize_weights(tiny_task(task, with_preprocessor=False))
+    inputs, *_ = random_data(task, rng)
+    signature = {
+        name: keras.InputSpec(shape=array.shape, dtype=str(array.dtype), name=name)
+        for name, array in inputs.items()
+    }
+    path = str(tmp_path / FILES[FORMATS[0]])
+    model.export(path, format=FORMATS[0], input_signature=[signature], verbose=False)
+    assert_close(served(path, FORMATS[0])(inputs), model(inputs))
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="jax2onnx knows no `arange` of one argument")
+@pytest.mark.parametrize("position_encoding", ["shaw", "t5", "tupe_rel"])
+def test_encodings_that_count_are_exported(tmp_path, position_encoding):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("jax2onnx")
+    check_export(random_classifier(position_encoding=position_encoding), tmp_path, "onnx")
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="reads a program of LiteRT")
+def test_litert_has_all_operations(tmp_path):
+    import tensorflow as tf
+
+    path = str(tmp_path / FILES["litert"])
+    random_classifier().export(path, format="litert", verbose=False)
+    operations = {details["op_name"] for details in tf.lite.Interpreter(path)._get_ops_details()}
+    assert "FULLY_CONNECTED" in operations
+    # TensorFlow's own have names like FlexErf.
+    assert not [name for name in operations if name.startswith("Flex")]
 
 
 def test_exported_features(tmp_path):

@@ -74,7 +74,8 @@ def test_positions_at_the_input_give_the_outputs_of_kerashubs_bert(rng, bert, en
 
 
 def test_it_is_a_copy(rng, bert):
-    backbone = DietBertBackbone.from_bert(bert, **AT_INPUT)
+    # Segments stay at the input with the positions.
+    backbone = DietBertBackbone.from_bert(bert, "input")
     inputs = random_inputs(rng)
     before = to_numpy(bert(inputs)["sequence_output"])
     backbone.set_weights([0 * to_numpy(weight) for weight in backbone.weights])

@@ -7,8 +7,13 @@ from keras import ops
 
 from keras_diet.layers import BiasedMultiHeadAttention
 from keras_diet.models import DietBertMaskedLM
-from tests.helpers import to_numpy
-from tests.models.tiny import random_inputs, random_masked_inputs, tiny_backbone
+from tests.helpers import assert_close, to_numpy
+from tests.models.tiny import (
+    random_inputs,
+    random_masked_inputs,
+    randomize_weights,
+    tiny_backbone,
+)
 
 
 class Float32Bias(keras.layers.Layer):
@@ -31,6 +36,19 @@ def test_predict_and_fit_are_finite(rng, dtype):
     assert np.isfinite(to_numpy(masked_lm.predict(inputs, verbose=0))).all()
     history = masked_lm.fit(inputs, labels, sample_weight=weights, verbose=0)
     assert np.isfinite(history.history["loss"]).all()
+
+
+@pytest.mark.usefixtures("compiled_steps")
+@pytest.mark.parametrize("encoding", ["diet_abs", "diet_rel"])
+def test_predictions_are_those_of_float32(rng, encoding):
+    backbone = randomize_weights(tiny_backbone(position_encoding=encoding))
+    inputs = random_inputs(rng)
+    expected = backbone.predict(inputs, verbose=0)
+    for dtype, tolerance in {"mixed_float16": 0.02, "mixed_bfloat16": 0.1}.items():
+        half = tiny_backbone(position_encoding=encoding, dtype=dtype)
+        half.set_weights(backbone.get_weights())
+        for name, outputs in half.predict(inputs, verbose=0).items():
+            assert_close(np.float32(outputs), expected[name], tolerance)
 
 
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])

@@ -137,6 +137,27 @@ def test_lora_files_of_other_adapters_are_refused(tmp_path, adapted, other):
     assert_same_state(backbone, old)
 
 
+@pytest.mark.usefixtures("quick_quantization")
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+def test_lora_files_and_quantized_backbones(rng, tmp_path, mode):
+    names = ["query", "attention_output", "pooled_dense"]
+    adapted = randomize_weights(tiny_backbone())
+    adapted.enable_lora(2, target_layer_names=names)
+    randomize_adapters(adapted, rng).save_lora_weights(tmp_path / "task.lora.h5")
+    backbone, other = tiny_backbone(), tiny_backbone(hidden_dim=18)
+    for model in (backbone, other):
+        model.quantize(mode)
+    backbone.load_lora_weights(tmp_path / "task.lora.h5")
+    for path, weight in adapters(adapted).items():
+        np.testing.assert_array_equal(to_numpy(adapters(backbone)[path]), to_numpy(weight))
+    old = state(other)
+    with pytest.raises(
+        ValueError, match=r"task\.lora\.h5` was saved with a backbone of other sizes"
+    ):
+        other.load_lora_weights(tmp_path / "task.lora.h5")
+    assert_same_state(other, old)
+
+
 @pytest.mark.parametrize("share", [0, 0.5, 0.95, None])
 def test_damaged_lora_files_are_refused(tmp_path, adapted, share):
     path = tmp_path / "task.lora.h5"

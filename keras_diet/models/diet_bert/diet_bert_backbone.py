@@ -1,5 +1,7 @@
 """The BERT encoder with positions and segments in the attention scores."""
 
+import os
+
 import keras
 from keras_hub.models import Backbone
 
@@ -290,6 +292,7 @@ class DietBertBackbone(Backbone):
             ValueError: If files are missing or damaged, or if a quantized model is asked for in
                 another `dtype`.
         """
+        preset = os.fspath(preset)
         with complete_preset(preset):
             kwargs["dtype"] = dtype_to_load(preset, kwargs.get("dtype"))
             return super().from_preset(preset, load_weights=load_weights, **kwargs)
@@ -357,12 +360,12 @@ class DietBertBackbone(Backbone):
         ```
         """
         rank, saved = saved_adapters(filepath)
-        if enabled := enabled_layers(self):
+        enabled = enabled_layers(self)
+        names = names_of_adapters(self, filepath, saved)
+        if enabled:
             check_same_layers(filepath, saved, enabled)
-            check_shapes(self, filepath)
-        else:
-            names = names_of_adapters(self, filepath, saved)
-            check_shapes(self, filepath)
+        check_shapes(self, filepath)
+        if not enabled:
             self.enable_lora(rank, names)
         super().load_lora_weights(filepath)
 
@@ -420,16 +423,16 @@ class DietBertBackbone(Backbone):
         position_encoding="diet_abs",
         rank=None,
         sharing=None,
-        segment_encoding="per-head",
+        segment_encoding=None,
         max_sequence_length=None,
         cls_token_id=None,
         **kwargs,
     ):
         """Start from BERT: build a backbone out of the weights of a trained one.
 
-        With `position_encoding="input"` and `segment_encoding="input"` it has the outputs of that
-        BERT. Otherwise it is a start for training: positions leave the input, and what they alone
-        score in each layer and head of the BERT,
+        With `position_encoding="input"` it has the outputs of that BERT. Otherwise it is a start
+        for training: positions leave the input, and what they alone score in each layer and head
+        of the BERT,
 
             B_ij = (p_i W_Q) . (p_j W_K) / sqrt(d_h)
 
@@ -447,7 +450,8 @@ class DietBertBackbone(Backbone):
             sharing: As in the class. What shares its parameters has the mean of the terms times
                 the share of them that it keeps, with the heads of each layer put into an order in
                 which layers are alike; `"none"` keeps the most. Defaults to `None`.
-            segment_encoding: As in the class. Defaults to `"per-head"`.
+            segment_encoding: As in the class. Defaults to `None`: `"input"` where positions stay
+                there, which is what BERT has, and `"per-head"` otherwise.
             max_sequence_length: int or `None`. Number of positions, from the first on; the BERT
                 must have as many. Defaults to `None`, all of them.
             cls_token_id: int or `None`. The token that every sequence starts with. Defaults to

@@ -1,6 +1,7 @@
 """What the preprocessors of all DietBert tasks share."""
 
 import inspect
+import os
 
 import keras
 from keras_hub.models import Preprocessor
@@ -56,6 +57,7 @@ class DietBertPreprocessor(Preprocessor):
         Raises:
             ValueError: If files are missing or damaged.
         """
+        preset = os.fspath(preset)
         with complete_preset(preset):
             _check_preprocessor_is_saved(preset, config_file)
             return super().from_preset(preset, config_file=config_file, **kwargs)

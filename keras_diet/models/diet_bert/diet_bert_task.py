@@ -1,5 +1,7 @@
 """What all DietBert tasks share: checks of their data, and files of their weights."""
 
+import os
+
 import keras
 
 from keras_diet import _keras_hub
@@ -186,6 +188,7 @@ class DietBertTask:
                 another `dtype`.
         """
         takes_head = load_weights and "num_classes" not in kwargs
+        preset = os.fspath(preset)
         with complete_preset(preset):
             if takes_head:
                 _check_task_is_saved(preset)

@@ -1,5 +1,6 @@
 """The WordPiece tokenizer of the DietBert models."""
 
+import os
 from pathlib import Path
 
 import keras
@@ -103,6 +104,7 @@ class DietBertTokenizer(WordPieceTokenizer):
         Raises:
             ValueError: If files are missing or damaged, the vocabulary among them.
         """
+        preset = os.fspath(preset)
         with complete_preset(preset):
             return super().from_preset(preset, config_file=config_file, **kwargs)
 

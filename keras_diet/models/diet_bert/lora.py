@@ -54,15 +54,21 @@ def check_shapes(backbone, filepath):
     layers = layers_with_weights(backbone)
     with h5py.File(filepath, "r") as file:
         for index, group in file["lora"].items():
-            if index == "vars" or layers[int(index)].quantization_mode is not None:
+            if index == "vars":
                 continue
-            kernel = tuple(layers[int(index)].kernel.shape)
+            kernel = _kernel_shape(layers[int(index)])
             a, b = (group[f"vars/lora_kernel_{name}"].shape for name in "ab")
             if (*a[:-1], b[-1]) != kernel:
                 raise ValueError(
                     f"`{filepath}` was saved with a backbone of other sizes. Received: adapters of "
                     f"a kernel of shape {(*a[:-1], b[-1])} for one of shape {kernel}"
                 )
+
+
+def _kernel_shape(layer):
+    # int4 packs two numbers into one.
+    shape = getattr(layer, "original_kernel_shape", None) or layer.kernel.shape
+    return tuple(shape)
 
 
 def names_of_adapters(backbone, filepath, indices):

@@ -1,4 +1,4 @@
-"""Saving a preset: all of it or nothing, and nothing left of what the folder held before."""
+"""Saving a preset: whole or not loadable, and nothing left of what the folder held before."""
 
 import contextlib
 import os
@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+CONFIG = "config.json"
 WEIGHTS = ("model.weights.h5", "model.weights.json", "model_*.weights.h5")
 TASK = ("task.json", "task.weights.h5")
 PREPROCESSOR = ("preprocessor.json", "tokenizer.json", "assets/tokenizer/*")
@@ -46,6 +47,10 @@ def _move(source, target):
         patterns += PREPROCESSOR
     old = {file for pattern in patterns for file in target.glob(pattern) if file.is_file()}
     new = [file.relative_to(source) for file in source.rglob("*") if file.is_file()]
+    # A folder without it is no preset, so that new files never go with old ones.
+    if Path(CONFIG) in new:
+        (target / CONFIG).unlink(missing_ok=True)
+        new.sort(key=Path(CONFIG).__eq__)
     for file in new:
         (target / file).parent.mkdir(parents=True, exist_ok=True)
         os.replace(source / file, target / file)

@@ -31,6 +31,8 @@ def convert_bert(
 ):
     """Return a backbone as `DietBertBackbone.from_bert`, whose arguments these are."""
     validation.choice("position_encoding", position_encoding, POSITION_ENCODINGS)
+    if segment_encoding is None:
+        segment_encoding = "input" if position_encoding in _WITH_INPUT else "per-head"
     original, read_cls_token_id, policy = read_bert(backbone_class, bert)
     length = _length(max_sequence_length, original.max_sequence_length)
     cls_token_id = _cls_token_id(cls_token_id, read_cls_token_id, original.vocabulary_size)
