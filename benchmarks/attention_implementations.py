@@ -51,7 +51,7 @@ def implementations(encoding, step, dropout):
 
 def make_model(encoding, implementation, length, size, options):
     if implementation == "hugging_face":
-        return bert_models.make_model(implementation, size, length)
+        return bert_models.make_model(implementation, size, length, dropout=options.dropout)
     arguments = ENCODINGS[encoding]
     if implementation == "flex_attention":
         flex_attention.register()

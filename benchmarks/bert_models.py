@@ -55,9 +55,9 @@ def has_row(row, step):
     return steps.get(row, step) == step
 
 
-def make_model(row, size, length, dtype="float32"):
+def make_model(row, size, length, dtype="float32", dropout=DROPOUT):
     """Build the model of a row, with random weights."""
-    arguments = {**SIZES[size], "vocabulary_size": VOCABULARY_SIZE, "dropout": DROPOUT}
+    arguments = {**SIZES[size], "vocabulary_size": VOCABULARY_SIZE, "dropout": dropout}
     arguments["max_sequence_length"] = max(length, 512)
     if row == "hugging_face":
         return make_hugging_face_model(**arguments)

@@ -3,6 +3,7 @@
 from keras_diet import validation
 from keras_diet.layers import kernels
 from keras_diet.layers.query_blocks import is_block_bias
+from keras_diet.layers.score_features import size_with_features
 
 ATTENTION_IMPLEMENTATIONS = ("auto", "full", "features", "blockwise")
 
@@ -32,7 +33,7 @@ def check_implementation(implementation, position_biases, attention_layers):
 
 
 def choose_implementation(
-    implementation, position_biases, attention_layers, length, head_dim, dtype, drops
+    implementation, position_biases, attention_layers, length, head_dim, num_features, dtype, drops
 ):
     """Return `"full"`, `"features"` or `"blockwise"`: what is asked for, or best where `"auto"` is.
 
@@ -42,6 +43,7 @@ def choose_implementation(
         attention_layers: List of the attention layers.
         length: int or `None`. Number of tokens; `"auto"` takes an unknown one for short.
         head_dim: int. Size of the heads, without features.
+        num_features: int. Number of features beside those of positions.
         dtype: Dtype of the computation.
         drops: bool. Whether attention probabilities are dropped, which fused kernels cannot do.
     """
@@ -49,11 +51,19 @@ def choose_implementation(
         return "full"
     if implementation != "auto":
         return implementation
-    fused = kernels.has_fused_attention(dtype, head_dim) and not drops
-    if not isinstance(length, int) or length < (LONG_FUSED if fused else LONG):
+
+    def fuses(rank):
+        size = size_with_features(head_dim, num_features + rank)
+        return kernels.has_fused_attention(dtype, size) and not drops
+
+    learns_bias = any(bias.trainable_variables for bias in position_biases)
+    fuses_bias = fuses(0) and (not learns_bias or kernels.has_fused_gradient_of_bias())
+    if not isinstance(length, int) or length < (LONG_FUSED if fuses_bias else LONG):
         return "full"
-    if fused and _allows_features(position_biases, attention_layers):
-        return "features"
+    if _allows_features(position_biases, attention_layers):
+        rank = max((getattr(bias, "rank", 0) for bias in position_biases), default=0)
+        if fuses(rank):
+            return "features"
     return "blockwise" if _allows_blocks(position_biases, attention_layers) else "full"
 
 

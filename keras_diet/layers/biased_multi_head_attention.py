@@ -30,7 +30,7 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
     checkpoint of one loads into the other.
 
     A bias of low rank is cheaper as features, which are appended to the scaled queries and to the
-    keys: `attention_features = (F, G)` adds `F_i . G_j` without a `(T, S)` tensor. With
+    keys: `attention_features = (F, G)` adds `F_i . G_j` without a `(T, S)` tensor in memory. With
     `block_size`, scores exist for that many queries at a time and are computed again for the
     gradient: the same outputs, and memory that grows linearly with the length.
 
@@ -154,8 +154,8 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
             lengths = (query,) if key is query else (query, key)
             if block_size is None:
                 attention_bias = attention_bias(*lengths)
-            elif not attention_bias.built:
-                attention_bias(*(tensor[:, :1] for tensor in lengths))
+            else:
+                _prepare_for_blocks(attention_bias, lengths, training)
         self._check_terms(query, value, attention_bias, attention_features)
         # As in Keras: masks are consumed here, and only the query's goes on with the output.
         query_mask = get_keras_mask(query)
@@ -437,6 +437,14 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         """Return the constructor's arguments; without `scale`, Keras's layer takes them too."""
         config = {**super().get_config(), "flash_attention": self._flash_attention}
         return config if self.scale is None else {**config, "scale": self.scale}
+
+
+def _prepare_for_blocks(bias, inputs, training):
+    """Do to a layer what its call does; blocks call it without state."""
+    if not bias.built:
+        bias(*(tensor[:, :1] for tensor in inputs))
+    if training and hasattr(bias, "drop_cached_scores"):
+        bias.drop_cached_scores()
 
 
 def _heads_first(tensor):

@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_diet import validation
+from keras_diet.layers import kernels
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position_bias import PositionBias
 from keras_diet.layers.position_encoding import PositionEncoding
@@ -110,7 +111,7 @@ class BucketedRelativePositionBias(PositionBias):
     def compute_scores(self, query_length, key_length, start_index):
         """Return `b[bucket(j - i)]` of the given positions."""
         first_distance = -(start_index + query_length - 1)
-        distances = ops.arange(0, query_length + key_length - 1) + first_distance
+        distances = kernels.arange(query_length + key_length - 1) + first_distance
         distances = ops.clip(distances, -self.max_distance, self.max_distance)
         buckets = ops.take(ops.convert_to_tensor(self._buckets), distances + self.max_distance)
         by_distance = ops.cast(ops.take(self.bucket_embedding, buckets, axis=0), self.compute_dtype)

@@ -319,6 +319,8 @@ class DietEncoder(keras.layers.Layer):
             self._attention_layers(),
             length=inputs.shape[1],
             head_dim=inputs.shape[-1] // self.num_heads,
+            # Of segments and of padding.
+            num_features=self.num_segments + 1 if self.segment_biases else 1,
             dtype=self.compute_dtype,
             drops=training and self.dropout > 0.0,
         )

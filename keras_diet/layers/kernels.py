@@ -101,6 +101,16 @@ def adds_inside_softmax():
     return _jax_platform() == "tpu"
 
 
+def has_fused_gradient_of_bias():
+    """Whether fused attention takes a bias that needs a gradient: not PyTorch's on a CPU."""
+    if not _on_torch():
+        return True
+    import torch
+    from keras.src.backend.torch.core import get_device
+
+    return get_device() != "cpu" or not torch.is_grad_enabled()
+
+
 def _jax_platform():
     if keras.backend.backend() != "jax":
         return None
@@ -158,6 +168,11 @@ def sliding_windows(inputs, size):
     PyTorch has them without a copy; elsewhere they would be gathered.
     """
     return inputs.contiguous().unfold(-1, size, 1) if _on_torch() else None
+
+
+def arange(length):
+    """Return the integers below `length`; `jax2onnx` knows no `ops.arange` of one argument."""
+    return ops.arange(0, length)
 
 
 def map_in_turn(function, blocks):

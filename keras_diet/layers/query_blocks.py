@@ -76,7 +76,7 @@ def _scores_of_layer(layer, weights, query, key, start):
 
 
 def _causal(mask, start, query_length, key_length):
-    query, key = ops.arange(query_length) + start, ops.arange(key_length)
+    query, key = kernels.arange(query_length) + start, kernels.arange(key_length)
     causal = ops.greater_equal(query[:, None], key[None, :])[None, None]
     return causal if mask is None else ops.logical_and(mask, causal)
 
@@ -99,7 +99,7 @@ def _map_blocks(function, rows, block_size):
     )
     outputs = []
     if num_blocks > 0:
-        starts = ops.arange(num_blocks) * block_size
+        starts = kernels.arange(num_blocks) * block_size
         outputs.append(_join(_map_in_turn(function, full, starts)))
     if length % block_size:
         outputs.append(function(remainders, num_blocks * block_size))
@@ -112,12 +112,12 @@ def _map_overlapping_blocks(function, rows, length, block_size):
     All blocks have one size there, so the last begins before the one before it ends.
     """
     size = ops.minimum(block_size, ops.maximum(length, 1))
-    starts = ops.arange((length + size - 1) // size) * size
+    starts = kernels.arange((length + size - 1) // size) * size
     starts = ops.minimum(starts, length - size)
-    indices = starts[:, None] + ops.arange(size)
+    indices = starts[:, None] + kernels.arange(size)
     blocks = [ops.moveaxis(ops.take(tensor, indices, axis), axis, 0) for tensor, axis in rows]
     outputs = _join(_map_in_turn(function, blocks, starts))
-    positions = ops.arange(length)
+    positions = kernels.arange(length)
     block = positions // size
     return ops.take(outputs, block * size + positions - ops.take(starts, block), axis=1)
 

@@ -165,7 +165,7 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
 
     def _rows(self, embedding, query_length, key_length, dtype):
         """Return the vectors of the distances `-(T - 1), ..., S - 1` of a key from its query."""
-        distances = ops.arange(0, query_length + key_length - 1) - (query_length - 1)
+        distances = kernels.arange(query_length + key_length - 1) - (query_length - 1)
         indices = ops.clip(distances, -self.max_distance, self.max_distance) + self.max_distance
         return ops.cast(ops.take(embedding, indices, axis=0), dtype)
 

@@ -44,6 +44,11 @@ def features_as_bias(query_features, key_features, dtype):
     return sum(query[i][..., None] * key[i][..., None, :] for i in range(query.shape[0]))
 
 
+def size_with_features(head_dim, rank):
+    """Return the size of heads with features, which fused kernels want to be a multiple of 8."""
+    return -(-(head_dim + rank) // _ALIGNMENT) * _ALIGNMENT if rank else head_dim
+
+
 def append_features(heads, features):
     """Append features to the projected queries or keys `(B, T, H, key_dim)` of all heads.
 
@@ -51,7 +56,8 @@ def append_features(heads, features):
     """
     outer, rank = ops.shape(heads)[:-1], features.shape[-1]
     features = ops.broadcast_to(ops.cast(features, heads.dtype), (*outer, rank))
-    zeros = ops.zeros((*outer, -(heads.shape[-1] + rank) % _ALIGNMENT), heads.dtype)
+    size = size_with_features(heads.shape[-1], rank)
+    zeros = ops.zeros((*outer, size - heads.shape[-1] - rank), heads.dtype)
     return ops.concatenate([heads, features, zeros], axis=-1)
 
 

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_diet import validation
+from keras_diet.layers import kernels
 from keras_diet.layers.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.bucketed_relative_position_bias import BucketedRelativePositionBias
 from keras_diet.layers.initializers import fresh
@@ -174,8 +175,8 @@ class UntiedPositionBias(PositionBias):
         shape = (2, 1, self.num_score_heads, 1, 1)
         cls_scores = ops.reshape(ops.cast(self.cls_scores, self.compute_dtype), shape)
         from_cls, to_cls = cls_scores[0], cls_scores[1]
-        is_query = ops.expand_dims(ops.equal(ops.arange(0, query_length) + start_index, 0), 1)
-        is_key = ops.equal(ops.arange(0, key_length), 0)
+        is_query = ops.expand_dims(ops.equal(kernels.arange(query_length) + start_index, 0), 1)
+        is_key = ops.equal(kernels.arange(key_length), 0)
         return ops.where(is_query, from_cls, ops.where(is_key, to_cls, scores))
 
     def get_config(self):

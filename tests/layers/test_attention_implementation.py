@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_diet.layers import (
     AbsolutePositionBias,
+    BiasedMultiHeadAttention,
     DietEncoder,
     RelativePositionBias,
     attention_implementation,
@@ -284,6 +285,7 @@ def test_choice(rng, monkeypatch, arguments, unfused_choice, fused_choice, fused
         fused = kernels.has_fused_attention("float32", HIDDEN // NUM_HEADS)
     else:
         monkeypatch.setattr(kernels, "has_fused_attention", lambda dtype, head_dim: fused)
+    monkeypatch.setattr(kernels, "has_fused_gradient_of_bias", lambda: True)
     encoder = make_encoder(rng, max_sequence_length=11, dropout=0.1, **arguments)
     first, choice = (7, fused_choice) if fused else (5, unfused_choice)
     assert [chosen(encoder, length) for length in (first - 1, first)] == ["full", choice]
@@ -291,6 +293,47 @@ def test_choice(rng, monkeypatch, arguments, unfused_choice, fused_choice, fused
     assert chosen(encoder, None) == "full"
     # Fused kernels drop no probabilities.
     assert [chosen(encoder, length, training=True) for length in (4, 5)] == ["full", unfused_choice]
+
+
+@pytest.mark.parametrize("limit, choice", [(16, "features"), (8, "blockwise"), (2, "blockwise")])
+def test_features_need_a_kernel_that_takes_heads_so_large(rng, monkeypatch, limit, choice):
+    monkeypatch.setattr(attention_implementation, "LONG", 5)
+    monkeypatch.setattr(attention_implementation, "LONG_FUSED", 7)
+    monkeypatch.setattr(kernels, "has_fused_attention", lambda dtype, size: size <= limit)
+    monkeypatch.setattr(kernels, "has_fused_gradient_of_bias", lambda: True)
+    # Heads of 2, two segments and padding, and 5 features of positions, in multiples of 8.
+    assert HIDDEN // NUM_HEADS == 2
+    encoder = make_encoder(rng, max_sequence_length=11, position_encoding="diet_abs", rank=5)
+    assert chosen(encoder, 7) == choice
+    # Segments and padding alone.
+    assert chosen(encoder, 6) == ("full" if limit >= 8 else "blockwise")
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="its kernel on CPUs takes no bias with a gradient")
+def test_training_without_dropout_has_no_kernel_for_the_bias(rng, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(attention_implementation, "LONG", 5)
+    monkeypatch.setattr(attention_implementation, "LONG_FUSED", 7)
+    learned, none = (
+        make_encoder(rng, position_encoding=encoding) for encoding in ("diet_abs", "none")
+    )
+    assert [chosen(encoder, 6) for encoder in (learned, none)] == ["features", "full"]
+    with torch.no_grad():
+        assert chosen(learned, 6) == "full"
+    learned.trainable = False
+    assert chosen(learned, 6) == "full"
+
+
+@pytest.mark.parametrize("call", ["training", "inference"])
+def test_blocks_drop_cached_scores_in_training(rng, call):
+    x = rng.normal(size=(BATCH, LENGTH, HIDDEN)).astype("float32")
+    bias = AbsolutePositionBias(NUM_HEADS, LENGTH, rank=3)
+    attention = BiasedMultiHeadAttention(NUM_HEADS, 2)
+    attention(x, x, attention_bias=bias, block_size=2)
+    bias.cache_scores()
+    attention(x, x, attention_bias=bias, block_size=2, training=call == "training")
+    assert bias.has_cached_scores == (call == "inference")
 
 
 @pytest.mark.skipif(keras.backend.backend() != "torch", reason="has a fused kernel here")
