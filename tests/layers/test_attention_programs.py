@@ -14,8 +14,8 @@ import pytest
 from keras_diet.layers import DietEncoder, cache_positions, diet_encoder
 
 BACKEND = keras.backend.backend()
-# Sizes that no other axis has.
-BATCH, LENGTH, NUM_HEADS, HEAD_DIM, RANK, NUM_LAYERS, NUM_SEGMENTS = 2, 17, 7, 11, 13, 2, 2
+# Sizes that no other axis has. Without the column of padding aligned heads would be smaller.
+BATCH, LENGTH, NUM_HEADS, HEAD_DIM, RANK, NUM_LAYERS, NUM_SEGMENTS = 2, 18, 7, 14, 13, 2, 2
 HIDDEN, BLOCK_SIZE = NUM_HEADS * HEAD_DIM, 5
 NUM_BLOCKS = LENGTH // BLOCK_SIZE
 on_jax = pytest.mark.skipif(BACKEND != "jax", reason="reads programs of JAX")
@@ -272,8 +272,11 @@ def test_no_tensor_has_queries_and_keys(rng, name, position_encoding, gradient):
 @pytest.mark.parametrize("name", ["features", "full"])
 def test_the_fused_kernel_is_used_unless_probabilities_are_dropped(rng, name, training):
     encoder = make_encoder(name, **DIET_ABS, dropout=0.1)
-    counts, _ = torch_operations(encoder, make_inputs(rng), training=training)
+    counts, shapes = torch_operations(encoder, make_inputs(rng), training=training)
     assert fused_calls(counts) == (0 if training else NUM_LAYERS)
+    # Segments and padding of a batch are columns, never added to the positional scores.
+    scores = {(BATCH, NUM_HEADS, LENGTH, LENGTH), (NUM_HEADS, BATCH, LENGTH, LENGTH)}
+    assert bool(scores & set(shapes)) == training
 
 
 @on_torch
