@@ -313,7 +313,18 @@ def load_splits(name, preset, arguments):
 # === Results ===
 
 
+def drop_cut_line(path):
+    """Remove a last line that an interruption has cut: its run is no finished one."""
+    written = path.read_bytes() if path.exists() else b""
+    whole = written[: written.rfind(b"\n") + 1]
+    if not whole:
+        path.unlink(missing_ok=True)
+    elif whole != written:
+        path.write_bytes(whole)
+
+
 def read_runs(path):
+    drop_cut_line(path)
     if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as file:

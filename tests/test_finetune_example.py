@@ -305,6 +305,18 @@ def test_runs_with_other_options_are_neither_taken_nor_summed_up(
     assert row["seeds"] == "1"
 
 
+@pytest.mark.parametrize("kept, finished", [(None, 2), (-1, 1), (-30, 1), (10, 0)])
+def test_lines_that_an_interruption_cut_are_dropped(script, tmp_path, kept, finished):
+    path = tmp_path / "runs.csv"
+    run = dict.fromkeys(script.FIELDS, "a")
+    for seed in ("0", "1"):
+        script.append_run(path, {**run, "seed": seed, "metrics": "matthews=0.5"})
+    path.write_bytes(path.read_bytes()[:kept])
+    assert [found["seed"] for found in script.read_runs(path)] == ["0", "1"][:finished]
+    script.append_run(path, {**run, "seed": "2", "metrics": "matthews=0.5"})
+    assert len(script.read_runs(path)) == finished + 1
+
+
 def test_results_of_other_columns_are_not_added_to(script, tmp_path):
     (tmp_path / "runs.csv").write_text("model,task,metrics\na,cola,matthews=0.5\n")
     with pytest.raises(SystemExit, match="other columns"):

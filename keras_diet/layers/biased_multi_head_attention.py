@@ -30,9 +30,11 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
     checkpoint of one loads into the other.
 
     A bias of low rank is cheaper as features, which are appended to the scaled queries and to the
-    keys: `attention_features = (F, G)` adds `F_i . G_j` without a `(T, S)` tensor in memory. With
-    `block_size`, scores exist for that many queries at a time and are computed again for the
-    gradient: the same outputs, and memory that grows linearly with the length.
+    keys: `attention_features = (F, G)` adds `F_i . G_j` without a `(T, S)` tensor in memory. On
+    TPUs, at inference, up to 8 features are a sum of outer products instead, which the compiler
+    adds inside the softmax. With `block_size`, scores exist for that many queries at a time and
+    are computed again for the gradient: the same outputs, and memory that grows linearly with the
+    length (but for the mask of `sliding_window`, which Keras makes as a whole).
 
     Softmax is computed in float32 under float16 and bfloat16 as well, and scores under float16, so
     that neither large scores nor masks overflow. With a bias or features, a fused kernel of the

@@ -1,7 +1,7 @@
 """Padding as a term of the scores, and features put together.
 
 Features of queries `(B or 1, T, H or 1, r)` and keys `(B or 1, S, H or 1, r)` add their inner
-products to the attention scores, without a tensor of shape `(T, S)`.
+products to the attention scores, without a tensor of shape `(T, S)` in memory.
 """
 
 import keras

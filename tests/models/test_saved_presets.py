@@ -1,6 +1,7 @@
 """Presets saved over others, interrupted, in half precision, and of classes of a user's own."""
 
 import json
+import os
 from pathlib import Path
 
 import keras
@@ -13,6 +14,7 @@ from keras_diet.models import (
     DietBertTextClassifierPreprocessor,
     DietBertTokenizer,
 )
+from keras_diet.models.diet_bert import preset_folder
 from keras_diet.models.diet_bert.damaged_files import complete_file, complete_preset
 from tests.helpers import assert_close
 from tests.models.tasks import CLASSES, random_data, tiny_preprocessor, tiny_task
@@ -40,7 +42,7 @@ def test_backbones_replace_tasks(rng, folder):
     backbone = randomize_weights(tiny_backbone(rank=5))
     backbone.save_to_preset(folder)
     assert files(folder) == BACKBONE | {"README.md"}
-    loaded = DietBertBackbone.from_preset(str(folder))
+    loaded = DietBertBackbone.from_preset(folder)
     inputs = random_inputs(rng)
     assert_close(loaded(inputs)["pooled_output"], backbone(inputs)["pooled_output"], 1e-6)
 
@@ -84,6 +86,24 @@ def test_an_interrupted_save_leaves_the_preset_as_it_was(folder, monkeypatch, pa
         (model if part is DietBertTextClassifier else model.backbone).save_to_preset(folder)
     assert {name: (folder / name).read_bytes() for name in files(folder)} == before
     assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == ["assets"]
+
+
+@pytest.mark.parametrize("moved", [0, 1, 4])
+def test_files_of_two_presets_are_never_loaded_together(folder, monkeypatch, moved):
+    replace, calls = os.replace, []
+
+    def replace_some(*paths):
+        if len(calls) == moved:
+            raise KeyboardInterrupt
+        calls.append(replace(*paths))
+
+    monkeypatch.setattr(preset_folder.os, "replace", replace_some)
+    with pytest.raises(KeyboardInterrupt):
+        tiny_task("classifier").save_to_preset(folder)
+    monkeypatch.undo()
+    for part in (DietBertBackbone, DietBertTextClassifier):
+        with pytest.raises(ValueError, match=r"config\.json"):
+            part.from_preset(folder)
 
 
 @pytest.mark.usefixtures("compiled_steps")

@@ -55,6 +55,13 @@ def convert_bert(
         ours.set_weights(berts.get_weights())
     embeddings = InputEmbeddings.of(original, length)
     _set_inputs(backbone, embeddings, cls_token_id)
+    if backbone.encoder.position_biases or backbone.encoder.segment_biases:
+        _set_scores(backbone, original, embeddings)
+    return backbone
+
+
+def _set_scores(backbone, original, embeddings):
+    """Set what positions and segments add to the scores, with the heads in a fitting order."""
     positions = scores_of_parts(embeddings.position_parts(), original)
     segments = scores_of_parts(embeddings.segment_parts(), original)
     if _is_layer_wise(backbone):
@@ -67,7 +74,6 @@ def convert_bert(
     _set_position_biases(backbone, positions)
     for bias, scores in zip(backbone.encoder.segment_biases, segments, strict=False):
         bias.segment_embedding.assign(scores)
-    return backbone
 
 
 def _length(max_sequence_length, longest):
