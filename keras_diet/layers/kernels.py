@@ -106,9 +106,8 @@ def has_fused_gradient_of_bias():
     if not _on_torch():
         return True
     import torch
-    from keras.src.backend.torch.core import get_device
 
-    return get_device() != "cpu" or not torch.is_grad_enabled()
+    return torch.cuda.is_available() or not torch.is_grad_enabled()
 
 
 def _jax_platform():
