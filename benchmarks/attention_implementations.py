@@ -161,8 +161,7 @@ def parse_arguments(argv):
     parser.add_argument("--dtype", choices=dtypes, default="float32", help="dtype policy")
     add_file_options(parser)
     parser.add_argument("--cell", nargs=4, help=argparse.SUPPRESS)
-    options = parse_file_options(parser, argv)
-    return options
+    return parse_file_options(parser, argv)
 
 
 def main(argv=None):

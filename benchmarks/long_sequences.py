@@ -142,8 +142,7 @@ def parse_arguments(argv):
     parser.add_argument("--rounds", type=int, default=5, help="timed steps of each kind")
     add_file_options(parser)
     parser.add_argument("--cell", nargs=3, help=argparse.SUPPRESS)
-    options = parse_file_options(parser, argv)
-    return options
+    return parse_file_options(parser, argv)
 
 
 def main(argv=None):
