@@ -91,6 +91,23 @@ def make_batches(batch_size):
     return pretraining.masked_lm_dataset(token_ids, tokenizer, batch_size, repeat=True)
 
 
+def train(arguments):
+    """Train a model, and let go of it before the processes part.
+
+    It holds on to their group. Were it the last to do so, it would wait for the threads of gloo
+    while it keeps Python's lock, which they may need to end.
+    """
+    import torch
+
+    masked_lm = make_masked_lm()
+    parallel_model = wrap(masked_lm)
+    optimizer = torch.optim.AdamW(masked_lm.parameters(), arguments.learning_rate)
+    for step, batch in enumerate(make_batches(arguments.batch_size)[: arguments.steps]):
+        loss = train_step(parallel_model, optimizer, batch)
+        if torch.distributed.get_rank() == 0:
+            print(f"step {step + 1}: loss {loss:.4f}", flush=True)
+
+
 def parse_arguments(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n\n")[0],
@@ -117,13 +134,7 @@ def main(argv=None):
         # Before the model is built, which puts it on this device.
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     torch.distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    masked_lm = make_masked_lm()
-    parallel_model = wrap(masked_lm)
-    optimizer = torch.optim.AdamW(masked_lm.parameters(), arguments.learning_rate)
-    for step, batch in enumerate(make_batches(arguments.batch_size)[: arguments.steps]):
-        loss = train_step(parallel_model, optimizer, batch)
-        if torch.distributed.get_rank() == 0:
-            print(f"step {step + 1}: loss {loss:.4f}", flush=True)
+    train(arguments)
     torch.distributed.destroy_process_group()
 
 

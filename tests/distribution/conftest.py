@@ -42,7 +42,8 @@ def finish(*processes):
         outputs = [process.communicate(timeout=300)[0] for process in processes]
     finally:
         for process in processes:
-            process.kill()
+            # `torchrun` ends its own processes then.
+            process.terminate()
     for process, output in zip(processes, outputs, strict=True):
         assert process.returncode == 0, output[-3000:]
     return "".join(outputs)
