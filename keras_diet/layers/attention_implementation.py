@@ -57,7 +57,7 @@ def choose_implementation(
         return kernels.has_fused_attention(dtype, size) and not drops
 
     learns_bias = any(bias.trainable_variables for bias in position_biases)
-    fuses_bias = fuses(0) and (not learns_bias or kernels.has_fused_gradient_of_bias())
+    fuses_bias = fuses(0) and kernels.has_fused_bias(needs_gradient=learns_bias)
     if not isinstance(length, int) or length < (LONG_FUSED if fuses_bias else LONG):
         return "full"
     if _allows_features(position_biases, attention_layers):

@@ -9,10 +9,16 @@ from keras_diet import validation
 from keras_diet._keras import get_keras_mask, set_keras_mask
 from keras_diet.layers import kernels
 from keras_diet.layers.query_blocks import attend_in_blocks, is_block_bias
-from keras_diet.layers.score_features import append_features, features_as_bias
+from keras_diet.layers.score_features import (
+    append_features,
+    features_as_bias,
+    size_with_features,
+)
 
 # A sum of more products takes longer than a matrix product.
 _FEW_FEATURES = 8
+# Keys from which on JAX's kernel for TPUs is used. The scores of fewer the compiler fuses well.
+_LONG_ON_TPU = 2048
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -40,7 +46,8 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
     that neither large scores nor masks overflow. With a bias or features, a fused kernel of the
     backend is used wherever it has one, no scores are asked for and no dropout is active, at
     inference also if `dropout > 0`, but not in float16, in which it overflows or fails on some
-    backends.
+    backends. JAX's kernel for TPUs takes features and what is the same for all queries of a
+    sequence, and no other bias or mask; it is used from 2048 keys on, or with `flash_attention`.
 
     Args:
         num_heads: int. Number of attention heads `H`.
@@ -102,8 +109,9 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         ValueError: If `scale` is not positive, if `attention_bias` is boolean or integer (a mask,
             most likely) or does not broadcast to the scores, if `attention_features` do not have
             their shapes, or if `block_size` is given together with `return_attention_scores`,
-            several sequence axes or a bias layer that takes no `start_index`; otherwise as Keras's
-            layer.
+            several sequence axes or a bias layer that takes no `start_index`, or if
+            `flash_attention` is asked for on a TPU, whose kernel cannot attend so; otherwise as
+            Keras's layer.
 
     Example:
 
@@ -255,20 +263,23 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         if self._flash_attention and return_attention_scores:
             # Keras's own refusal, in its words.
             return super()._compute_attention(query, key, value, return_attention_scores=True)
-        plain = attention_bias is None and attention_features is None
+        rank = 0 if attention_features is None else attention_features[0].shape[-1]
+        plain = attention_bias is None and rank == 0
+        # Without a bias Keras takes the plain path whenever dropout > 0, and the paths differ in
+        # what a query gets that may attend to no key.
+        as_keras = plain and attention_mask is not None
+        needs_scores = return_attention_scores or (self._dropout > 0.0 and (training or as_keras))
+        fuses = not needs_scores and self._can_fuse(
+            query, value, attention_bias, attention_mask, rank, block_size
+        )
         if attention_features is not None:
-            if block_size is None and self._adds_features(attention_features, training):
+            if not fuses and block_size is None and self._adds_features(rank, training):
                 scores = features_as_bias(*attention_features, self._softmax.dtype)
                 if attention_bias is not None:
                     scores = ops.add(attention_bias, scores)
                 attention_bias = scores
             else:
                 query, key = self._with_features(query, key, *attention_features)
-        # Without a bias Keras takes the plain path whenever dropout > 0, and the paths differ in
-        # what a query gets that may attend to no key.
-        as_keras = plain and attention_mask is not None
-        needs_scores = return_attention_scores or (self._dropout > 0.0 and (training or as_keras))
-        fuses = not needs_scores and self._can_fuse(query, value, plain)
         attend = self._attend_fused if fuses else self._attend
         if block_size is not None:
             return self._attend_in_blocks(
@@ -309,16 +320,24 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         )
         return output, None
 
-    def _adds_features(self, features, training):
+    def _adds_features(self, rank, training):
         # Gradients of columns are products; those of sums would be sums of all scores.
-        few = features[0].shape[-1] <= _FEW_FEATURES
-        return few and not training and kernels.adds_inside_softmax()
+        return rank <= _FEW_FEATURES and not training and kernels.adds_inside_softmax()
 
     def _with_features(self, query, key, query_features, key_features):
         """Return queries and keys whose products are the scores with those of the features."""
         # The features are not scaled, but the queries will be.
         query_features = query_features / self._inverse_sqrt_key_dim
         return append_features(query, query_features), append_features(key, key_features)
+
+    def _with_row(self, query, key, bias, mask):
+        """Return queries and keys whose products are the scores with a bias or mask of one row."""
+        if mask is not None:
+            bias = ops.where(mask, 0.0, kernels.MASKED)
+        if bias is None:
+            return query, key
+        ones = ops.ones((1, query.shape[1], 1, 1), query.dtype)
+        return self._with_features(query, key, ones, ops.transpose(bias, (0, 3, 1, 2)))
 
     def _scores_shape(self, query_shape, key_shape):
         """Return the shape of the scores; both arguments are shapes without features."""
@@ -370,24 +389,39 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         output = ops.matmul(probabilities, ops.transpose(value, (2, 0, 1, 3)))
         return ops.transpose(output, (1, 2, 0, 3))
 
-    def _can_fuse(self, query, value, plain):
-        if not kernels.has_dot_product_attention():
-            if self._flash_attention:
-                raise ValueError(
-                    "On TPUs Keras's flash attention for JAX takes neither bias nor padding. "
-                    "Received: flash_attention=True"
-                )
-            return False
-        fused = kernels.has_fused_attention(query.dtype, query.shape[-1])
+    def _can_fuse(self, query, value, bias, mask, rank, block_size):
+        if kernels.is_on_jax_tpu():
+            return self._can_splash(query, value, bias, mask, block_size)
+        size = size_with_features(query.shape[-1], rank)
+        plain = bias is None and rank == 0
         # In float16 fused attention overflows in TensorFlow and does not compile for JAX's CPU;
         # JAX's takes no values of a larger head size.
-        fitting = query.shape[-1] >= value.shape[-1] or keras.backend.backend() != "jax"
+        fitting = size >= value.shape[-1] or keras.backend.backend() != "jax"
         return (
-            (plain or self._flash_attention or fused)
+            (plain or self._flash_attention or kernels.has_fused_attention(query.dtype, size))
             and len(query.shape) == 4
             and fitting
             and not _is_float16(query)
         )
+
+    def _can_splash(self, query, value, bias, mask, block_size):
+        """Whether JAX's kernel for TPUs can attend, and is asked for or worth it.
+
+        What is the same for all queries of a sequence, it takes as a feature of the keys.
+        """
+        fitting = (
+            block_size is None
+            and len(query.shape) == 4
+            and not _is_float16(query)
+            and all(term is None or term.shape[-2] == 1 for term in (bias, mask))
+        )
+        if self._flash_attention and not fitting:
+            raise ValueError(
+                "On TPUs flash attention takes features, and a bias or mask that is the same for "
+                "all queries, along one sequence axis, neither in float16 nor in blocks. "
+                "Received: flash_attention=True"
+            )
+        return fitting and (self._flash_attention or value.shape[1] >= _LONG_ON_TPU)
 
     def _attend_fused(self, query, key, value, bias, mask, is_causal, dropout):
         """Return the output of the heads, without dropout, and `None`."""
@@ -398,6 +432,9 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
             if mask is not None:
                 # PyTorch takes a bias or a mask, not both.
                 bias, mask = ops.where(mask, bias, kernels.MASKED), None
+        if kernels.is_on_jax_tpu():
+            query, key = self._with_row(query, key, bias, mask)
+            bias = mask = None
         output = kernels.fused_attention(
             query,
             key,

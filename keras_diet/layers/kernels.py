@@ -8,6 +8,8 @@ import math
 import keras
 from keras import ops
 
+from keras_diet.layers.splash_attention import splash_attention
+
 # Finite, so that a row without any key yields no NaN, and far below every score.
 MASKED = -1e9
 
@@ -67,26 +69,38 @@ def _fits_into(tensor, other):
 
 
 def has_fused_attention(dtype, head_dim):
-    """Whether the backend attends in one kernel, without scores in memory, and takes a bias.
+    """Whether the backend attends in one kernel, without scores in memory.
 
     Args:
         dtype: Dtype of the computation. In float16 kernels overflow, or are missing.
         head_dim: int. Size of the heads of queries and keys, features included.
     """
     dtype = keras.backend.standardize_dtype(dtype)
-    if _on_torch():
+    if _on_torch() or is_on_jax_tpu():
         return dtype != "float16"
     # cuDNN's kernel; its largest head size is that of all GPUs that have it.
     return _jax_platform() == "gpu" and dtype == "bfloat16" and head_dim <= 128
 
 
-def has_dot_product_attention():
-    """Whether `ops.dot_product_attention` is right here.
+def has_fused_bias(needs_gradient):
+    """Whether fused attention takes a bias that differs between queries.
 
-    Keras 3.15 calls a kernel of JAX on TPUs that knows no bias, takes every mask for that of the
-    first example, and attends causally without one.
+    JAX's for TPUs takes none, PyTorch's for CPUs none that needs a gradient.
     """
-    return _jax_platform() != "tpu"
+    if not _on_torch():
+        return not is_on_jax_tpu()
+    import torch
+
+    return not needs_gradient or torch.cuda.is_available() or not torch.is_grad_enabled()
+
+
+def is_on_jax_tpu():
+    """Whether JAX computes on TPUs, where `ops.dot_product_attention` is wrong.
+
+    Keras 3.15 calls a kernel there that knows no bias, takes every mask for that of the first
+    example, and attends causally without one.
+    """
+    return _jax_platform() == "tpu"
 
 
 def adds_inside_softmax():
@@ -98,16 +112,7 @@ def adds_inside_softmax():
         import tensorflow as tf
 
         return bool(tf.config.list_logical_devices("TPU"))
-    return _jax_platform() == "tpu"
-
-
-def has_fused_gradient_of_bias():
-    """Whether fused attention takes a bias that needs a gradient: not PyTorch's on a CPU."""
-    if not _on_torch():
-        return True
-    import torch
-
-    return torch.cuda.is_available() or not torch.is_grad_enabled()
+    return is_on_jax_tpu()
 
 
 def _jax_platform():
@@ -122,8 +127,11 @@ def fused_attention(query, key, value, bias, mask, scale, is_causal, flash_atten
     """Return `ops.dot_product_attention`, with values of any size and a `bias` or a `mask`.
 
     PyTorch's kernel takes heads where they lie; Keras copies them first. All fused kernels want
-    values of the size of the keys, so they are padded with zeros.
+    values of the size of the keys, so they are padded with zeros; but not JAX's for TPUs, which
+    takes neither bias nor mask.
     """
+    if is_on_jax_tpu():
+        return splash_attention(query * scale, key, value, is_causal)
     size, padding = value.shape[-1], query.shape[-1] - value.shape[-1]
     if padding > 0 and keras.backend.backend() != "tensorflow":
         value = ops.pad(value, ((0, 0), (0, 0), (0, 0), (0, padding)))

@@ -148,7 +148,7 @@ def test_recording_is_undone(rng):
     analysis.attention_scores(backbone, inputs)
     assert [set(vars(attention)) for attention in attentions] == attributes
     heads = np.ones((1, 1, 1, 1))
-    assert all(attention._can_fuse(heads, heads, plain=True) for attention in attentions)
+    assert all(attention._can_fuse(heads, heads, None, None, 0, None) for attention in attentions)
     assert_close(backbone(inputs)["sequence_output"], before, 1e-6)
 
 

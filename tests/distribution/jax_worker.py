@@ -5,13 +5,19 @@
 """
 
 import contextlib
+import functools
 import json
 import sys
 from pathlib import Path
+from unittest import mock
 
 import jax
 import keras
+import numpy as np
+from jax.experimental.pallas.ops.tpu import splash_attention as splash
+from jax.sharding import NamedSharding, PartitionSpec
 
+from keras_diet.layers.splash_attention import splash_attention
 from keras_diet.models import DietBertBackbone
 from tests.distribution.training import ENCODINGS, UNEQUAL, fit, make_batches, make_masked_lm
 
@@ -47,6 +53,34 @@ def train(distribution, position_encoding):
     }
 
 
+def attend_as_on_tpus(distribution, batch_size, num_heads):
+    """What the kernel for TPUs makes of heads that lie in parts on the devices.
+
+    Its largest difference from one device's, and whether a device asked others for their parts.
+    """
+    heads = np.random.default_rng(0).normal(size=(3, batch_size, 128, num_heads, 4))
+    heads = heads.astype("float32")
+    attend = jax.jit(functools.partial(splash_attention, is_causal=False))
+    interpreted = functools.partial(splash.make_splash_mha, interpret=True)
+    with mock.patch.object(splash, "make_splash_mha", interpreted):
+        expected = attend(*heads)
+        parts = PartitionSpec("batch", None, "model")
+        if batch_size % 2 or num_heads % 4:
+            parts = PartitionSpec()
+        mesh = distribution.device_mesh.backend_mesh
+        heads = [jax.device_put(tensor, NamedSharding(mesh, parts)) for tensor in heads]
+        jax.clear_caches()
+        with distribution.scope():
+            program = attend.lower(*heads).compile()
+            found = program(*heads)
+    return {
+        "difference": float(np.abs(np.asarray(found) - np.asarray(expected)).max()),
+        "devices": len(found.sharding.device_set),
+        "part": found.sharding.shard_shape(found.shape),
+        "asks": any(word in program.as_text() for word in ("all-gather", "all-to-all")),
+    }
+
+
 def main(path):
     jax.config.update("jax_disable_most_optimizations", True)
     distribution = model_parallel()
@@ -59,6 +93,10 @@ def main(path):
     }
     # It knows nothing of weights, so one encoding is like the others.
     results["diet_abs"]["data"] = train(keras.distribution.DataParallel(), "diet_abs")
+    results["kernel"] = {
+        "divided": attend_as_on_tpus(distribution, batch_size=2, num_heads=4),
+        "undivided": attend_as_on_tpus(distribution, batch_size=3, num_heads=3),
+    }
     Path(path).write_text(json.dumps(results))
 
 

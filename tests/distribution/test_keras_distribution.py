@@ -82,6 +82,14 @@ def test_optimizer_is_split_as_the_weights(results):
         assert shape == weights[name], path
 
 
+@pytest.mark.parametrize("name, part", [("divided", [1, 128, 1, 4]), ("undivided", [3, 128, 3, 4])])
+def test_kernel_for_tpus_gets_the_part_of_each_device(all_results, name, part):
+    """Of the batch and of the heads, if they can be divided. Here it is interpreted."""
+    found = all_results["kernel"][name]
+    assert found.pop("difference") < 1e-5
+    assert found == {"devices": 8, "part": part, "asks": False}
+
+
 def mesh(*axes):
     devices = np.array(keras.distribution.list_devices()[:1])
     return keras.distribution.DeviceMesh((1,) * len(axes), axes, devices)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_diet.layers import BiasedMultiHeadAttention, kernels
+from keras_diet.layers import kernels
 from tests.helpers import assert_close, gradients, randomize, to_numpy, weighted_sum
 
 BATCH, LENGTH, HIDDEN, NUM_HEADS, KEY_DIM = 2, 5, 7, 3, 11
@@ -244,21 +244,40 @@ def test_fused_attention_equals_loops(rng, name, value_dim):
     assert_close(output, expected)
 
 
-@pytest.mark.parametrize(
-    "platform, on_jax", [("cpu", False), ("gpu", True), ("tpu", False)], ids=str
-)
-def test_which_backends_have_fused_attention(monkeypatch, platform, on_jax):
+@pytest.fixture
+def platform(request, monkeypatch):
+    """What JAX seems to compute on."""
     if keras.backend.backend() == "jax":
         import jax
 
-        monkeypatch.setattr(jax, "default_backend", lambda: platform)
-    fused = {"tensorflow": False, "jax": on_jax, "torch": True}[keras.backend.backend()]
-    assert kernels.has_fused_attention("bfloat16", 128) == fused
+        monkeypatch.setattr(jax, "default_backend", lambda: request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"], indirect=True)
+def test_which_backends_have_fused_attention(platform):
+    backend = keras.backend.backend()
+    anywhere = backend == "torch" or (backend == "jax" and platform == "tpu")
+    on_jax_gpu = backend == "jax" and platform == "gpu"
+    assert kernels.has_fused_attention("bfloat16", 128) == (anywhere or on_jax_gpu)
     assert not kernels.has_fused_attention("float16", 64)
     # cuDNN's has limits.
-    on_torch = keras.backend.backend() == "torch"
-    assert kernels.has_fused_attention("float32", 64) == on_torch
-    assert kernels.has_fused_attention("bfloat16", 136) == on_torch
+    assert kernels.has_fused_attention("float32", 64) == anywhere
+    assert kernels.has_fused_attention("bfloat16", 136) == anywhere
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"], indirect=True)
+@pytest.mark.parametrize("needs_gradient", [True, False])
+def test_which_kernels_take_a_bias(monkeypatch, platform, needs_gradient):
+    backend = keras.backend.backend()
+    if backend == "torch":
+        import torch
+
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        assert kernels.has_fused_bias(needs_gradient) == (not needs_gradient)
+    else:
+        on_tpu = (backend, platform) == ("jax", "tpu")
+        assert kernels.has_fused_bias(needs_gradient) == (not on_tpu)
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
@@ -274,27 +293,6 @@ def test_only_tpus_add_inside_the_softmax(monkeypatch, platform):
         devices = {platform.upper(): ["the device"], "CPU": ["another"]}
         monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: devices.get(kind, []))
     assert kernels.adds_inside_softmax() == (platform == "tpu" and backend != "torch")
-
-
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="a kernel of JAX on TPUs")
-def test_attention_on_tpus_takes_no_kernel_without_bias(rng, monkeypatch):
-    """As if there were a TPU: Keras's kernel there would attend causally and add no bias."""
-    import jax
-
-    x, bias = normal(rng, BATCH, LENGTH, HIDDEN), normal(rng, 1, NUM_HEADS, LENGTH, LENGTH)
-    attention = BiasedMultiHeadAttention(NUM_HEADS, KEY_DIM)
-    expected = [attention(x, x, attention_bias=bias), attention(x, x)]
-    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
-
-    def refuse(*args, **kwargs):
-        raise AssertionError("this would be the kernel")
-
-    monkeypatch.setattr(ops, "dot_product_attention", refuse)
-    assert_close(attention(x, x, attention_bias=bias), expected[0])
-    assert_close(attention(x, x), expected[1])
-    flash = BiasedMultiHeadAttention(NUM_HEADS, KEY_DIM, flash_attention=True)
-    with pytest.raises(ValueError, match=r"On TPUs.*flash_attention=True"):
-        flash(x, x, attention_bias=bias)
 
 
 def make_seed():

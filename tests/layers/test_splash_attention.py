@@ -1,0 +1,203 @@
+"""JAX's attention kernel for TPUs, interpreted on a CPU: what the layers make of it there."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_diet.layers import (
+    BiasedMultiHeadAttention,
+    attention_implementation,
+    biased_multi_head_attention,
+)
+from keras_diet.layers.splash_attention import splash_attention
+from tests.helpers import assert_close, gradients, to_numpy, weighted_sum
+from tests.layers.diet_encoders import HIDDEN, LENGTH, make_encoder, make_inputs
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "jax", reason="a kernel of JAX, for TPUs"
+)
+BATCH, NUM_HEADS, KEY_DIM = 2, 2, 8
+
+
+def normal(rng, *shape):
+    return rng.normal(size=shape).astype("float32")
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """As if JAX computed on TPUs: the kernels made, by their masks."""
+    import jax
+    from jax.experimental.pallas.ops.tpu import splash_attention
+
+    made, make = [], splash_attention.make_splash_mha
+
+    def make_interpreted(mask, **kwargs):
+        made.append(mask)
+        return make(mask, interpret=True, **kwargs)
+
+    monkeypatch.setattr(splash_attention, "make_splash_mha", make_interpreted)
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    return made
+
+
+def attention_of_heads(query, key, value, is_causal):
+    scores = ops.einsum("bthd,bshd->bhts", query, key)
+    if is_causal:
+        allowed = np.tril(np.ones(scores.shape[-2:], "bool"))
+        scores = ops.where(allowed, scores, -1e9)
+    return ops.einsum("bhts,bshd->bthd", ops.softmax(scores), value)
+
+
+@pytest.mark.parametrize(
+    "length, key_length, is_causal",
+    [(128, 128, False), (5, 130, False), (130, 130, True), (600, 5, False)],
+)
+def test_outputs_and_gradients_are_those_of_scores(rng, calls, length, key_length, is_causal):
+    """Also for lengths that must be padded, and for values of another size than keys."""
+    heads = [
+        keras.Variable(normal(rng, BATCH, size, NUM_HEADS, dim))
+        for size, dim in ((length, 12), (key_length, 12), (key_length, 3))
+    ]
+    random = normal(rng, BATCH, length, NUM_HEADS, 3)
+
+    def loss(attend):
+        tensors = [ops.convert_to_tensor(tensor) for tensor in heads]
+        return weighted_sum(attend(*tensors, is_causal=is_causal), random)
+
+    expected = gradients(functools.partial(loss, attention_of_heads), heads)
+    found = gradients(functools.partial(loss, splash_attention), heads)
+    assert calls
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    tensors = [ops.convert_to_tensor(tensor) for tensor in heads]
+    assert_close(
+        splash_attention(*tensors, is_causal=is_causal),
+        attention_of_heads(*tensors, is_causal=is_causal),
+    )
+
+
+def terms_of(rng, name):
+    """Arguments of a call, each the same for all queries of a sequence."""
+    mask = np.array([[[True] * 4 + [False] * 2], [[True] * 6]])
+    features = tuple(normal(rng, *shape) for shape in ((1, 6, 1, 3), (BATCH, 6, NUM_HEADS, 3)))
+    bias = normal(rng, BATCH, NUM_HEADS, 1, 6)
+    terms = {
+        "nothing": {},
+        "features": {"attention_features": features},
+        "mask": {"attention_mask": mask},
+        "bias": {"attention_bias": bias},
+        "bias of keys": {"attention_bias": normal(rng, 1, 6)},
+        "causal": {"use_causal_mask": True},
+    }
+    together = ("features", "mask", "bias")
+    terms["all"] = {name: term for kind in together for name, term in terms[kind].items()}
+    return terms[name]
+
+
+def with_and_without(rng, request, terms, dtype=None, **kwargs):
+    """A layer's outputs on the CPU; the layer, its inputs, and the kernels it makes "on TPUs"."""
+    x = normal(rng, BATCH, 6, HIDDEN)
+    attention = BiasedMultiHeadAttention(NUM_HEADS, KEY_DIM, value_dim=3, dtype=dtype, **kwargs)
+    wanted, attention._flash_attention = attention._flash_attention, None
+    expected = attention(x, x, **terms)
+    attention._flash_attention = wanted
+    return expected, attention, x, request.getfixturevalue("calls")
+
+
+every_term = pytest.mark.parametrize(
+    "name", ["nothing", "features", "mask", "bias", "bias of keys", "causal", "all"]
+)
+
+
+@every_term
+def test_layer_calls_the_kernel_if_asked_for(rng, request, name):
+    terms = terms_of(rng, name)
+    expected, attention, x, calls = with_and_without(rng, request, terms, flash_attention=True)
+    assert_close(attention(x, x, **terms), expected)
+    assert_close(attention(x, x, **terms, training=True), expected)
+    assert [mask.shape for mask in calls] == [(NUM_HEADS, 128, 128)] * 2
+
+
+@every_term
+def test_layer_calls_the_kernel_for_many_keys(rng, request, monkeypatch, name):
+    terms = terms_of(rng, name)
+    # Keras's layer without a bias takes no kernel if it has dropout and a mask.
+    dropout = 0.0 if name == "mask" else 0.1
+    expected, attention, x, calls = with_and_without(rng, request, terms, dropout=dropout)
+    monkeypatch.setattr(biased_multi_head_attention, "_LONG_ON_TPU", 7)
+    assert_close(attention(x, x, **terms), expected)
+    assert not calls
+    monkeypatch.setattr(biased_multi_head_attention, "_LONG_ON_TPU", 6)
+    assert_close(attention(x, x, **terms), expected)
+    assert [mask.shape for mask in calls] == [(NUM_HEADS, 128, 128)]
+    # It drops no probabilities.
+    attention(x, x, **terms, training=True)
+    assert len(calls) == (2 if dropout == 0 else 1)
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        {"attention_bias": np.zeros((6, 6), "float32")},
+        {"attention_mask": np.ones((1, 6, 6), "bool")},
+        {"block_size": 3},
+    ],
+    ids=str,
+)
+def test_layer_does_without_where_the_kernel_cannot(rng, request, monkeypatch, term):
+    monkeypatch.setattr(biased_multi_head_attention, "_LONG_ON_TPU", 6)
+    expected, attention, x, calls = with_and_without(rng, request, term)
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("Keras's kernel would attend causally here, and add no bias")
+
+    monkeypatch.setattr(ops, "dot_product_attention", refuse)
+    assert_close(attention(x, x, **term), expected)
+    assert not calls
+    attention = BiasedMultiHeadAttention(NUM_HEADS, KEY_DIM, flash_attention=True)
+    with pytest.raises(ValueError, match=r"On TPUs flash attention.*flash_attention=True"):
+        attention(x, x, **term)
+
+
+def test_kernel_in_bfloat16(rng, request):
+    terms = terms_of(rng, "all")
+    expected, attention, x, calls = with_and_without(
+        rng, request, terms, dtype="mixed_bfloat16", flash_attention=True
+    )
+    found = attention(x, x, **terms)
+    assert calls
+    assert found.dtype == "bfloat16"
+    assert_close(found, expected, 0.05)
+
+
+POSITIONS = {
+    "diet_abs": ({"position_encoding": "diet_abs", "rank": 5}, "features"),
+    "input": ({"position_encoding": "input"}, "features"),
+    "none": ({"position_encoding": "none", "segment_encoding": "none"}, "features"),
+    "diet_rel": ({"position_encoding": "diet_rel"}, "blockwise"),
+}
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_encoder_attends_by_the_kernel_from_some_length_on(rng, request, monkeypatch, name):
+    positions, choice = POSITIONS[name]
+    x, segment_ids = make_inputs(rng)
+    if positions.get("segment_encoding") == "none":
+        segment_ids = None
+    padding_mask = np.array([[True] * 5, [True] * 3 + [False] * 2])
+    encoder = make_encoder(rng, dropout=0.1, **positions)
+    expected = to_numpy(encoder(x, segment_ids=segment_ids, padding_mask=padding_mask))
+    calls = request.getfixturevalue("calls")
+    encoder(x, segment_ids=segment_ids, padding_mask=padding_mask)
+    assert not calls
+    monkeypatch.setattr(attention_implementation, "LONG", LENGTH)
+    monkeypatch.setattr(biased_multi_head_attention, "_LONG_ON_TPU", LENGTH)
+    found = to_numpy(encoder(x, segment_ids=segment_ids, padding_mask=padding_mask))
+    assert_close(found[padding_mask], expected[padding_mask])
+    assert len(calls) == (encoder.num_layers if choice == "features" else 0)
+    assert encoder._implementation(ops.convert_to_tensor(x), training=False) == choice
+    # The kernel drops no probabilities.
+    assert encoder._implementation(ops.convert_to_tensor(x), training=True) == "blockwise"
