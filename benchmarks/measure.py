@@ -42,14 +42,16 @@ def seconds(function):
 
 
 def time_in_turn(functions, rounds):
-    """Return the seconds of each function in each round, the functions called A B C A B C ...
+    """Return the seconds of each function in each round, called A B C, B C A, C A B, ...
 
-    What the machine does meanwhile falls on all of them alike.
+    What the machine does meanwhile falls on all of them alike, and so does what comes before.
     """
-    times = {name: [] for name in functions}
+    names = list(functions)
+    times = {name: [] for name in names}
     for _ in range(rounds):
-        for name, function in functions.items():
-            times[name].append(seconds(function))
+        for name in names:
+            times[name].append(seconds(functions[name]))
+        names = [*names[1:], names[0]]
     return times
 
 
@@ -140,8 +142,8 @@ def compiled(function, jit_compile=True):
     return function
 
 
-def matmul_rate(rows, inner, columns, dtype="float32", jit_compile=True, repeats=20):
-    """Return the FLOP/s of the backend in a matrix product of these sizes, at its best."""
+def make_matmul(rows, inner, columns, dtype="float32", jit_compile=True):
+    """Return a function that multiplies two matrices of these sizes, and its number of FLOPs."""
     rng = np.random.default_rng(0)
     a = ops.convert_to_tensor(rng.normal(size=(rows, inner)), dtype)
     b = ops.convert_to_tensor(rng.normal(size=(inner, columns)), dtype)
@@ -149,10 +151,9 @@ def matmul_rate(rows, inner, columns, dtype="float32", jit_compile=True, repeats
 
     def multiply():
         # Reading one number waits for all of them and copies next to nothing.
-        float(ops.cast(product(a, b)[0, 0], "float32"))
+        return float(ops.cast(product(a, b)[0, 0], "float32"))
 
-    multiply()
-    return 2 * rows * inner * columns / min(seconds(multiply) for _ in range(repeats))
+    return multiply, 2 * rows * inner * columns
 
 
 @functools.cache

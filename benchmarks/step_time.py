@@ -1,7 +1,7 @@
 """Step times of BERT with each position encoding: Table 1 of Chen et al. (2021), measured.
 
 Ours with positions and segments at the input is the reference. Models are timed in groups, each in
-turn with the reference (A B C A B C ...), and a ratio is the median of the ratios of the rounds.
+turn with the reference (A B C, B C A, ...), and a ratio is the median of the ratios of the rounds.
 With `--memory`, the peak memory of each step is read in a process of its own, in main memory. The
 results go to the screen and, after each group, to `--output` as JSON, with a page of tables beside
 it; `--resume` goes on where such a file ends.
@@ -55,9 +55,9 @@ class Cell:
     def matmul_flops(self):
         return bert_models.matmul_flops(self.size, self.batch_size, self.length, self.step)
 
-    def matmul_rate(self, options):
+    def make_matmul(self, options):
         sizes = bert_models.SIZES[self.size]
-        return measure.matmul_rate(
+        return measure.make_matmul(
             self.batch_size * self.length,
             sizes["hidden_dim"],
             sizes["intermediate_dim"],
@@ -88,11 +88,13 @@ def time_cell(cell, rows, options):
 
 
 def time_group(cell, steps, options):
-    for step in steps.values():
+    multiply, flops = cell.make_matmul(options)
+    functions = {**steps, "matmul": multiply}
+    for function in functions.values():
         # Once more before the clock runs: memory is allocated, and other models have gone.
-        step()
-    times = measure.time_in_turn(steps, options.rounds)
-    rate = cell.matmul_rate(options)
+        function()
+    times = measure.time_in_turn(functions, options.rounds)
+    rate = flops / min(times.pop("matmul"))
     results = {}
     for row, seconds in times.items():
         median, quartiles = measure.median_and_quartiles(seconds)
