@@ -56,6 +56,7 @@ PAPER = {
     "small, training": {"shaw": 1.24, "tupe_rel": 1.04, "diet_abs": 1.0, "diet_rel": 1.0},
     "small, inference": {"shaw": 1.65, "tupe_rel": 1.27, "diet_abs": 1.01, "diet_rel": 1.0},
 }
+PAPER_LENGTH = 128
 # Peak bfloat16 FLOP/s and bytes/s of a chip, https://cloud.google.com/tpu/docs/v5e.
 CHIPS = {"v5e": (197e12, 819e9)}
 # Columns of the tables: name, unit and form of a figure, and what is compared with `input`.
@@ -291,9 +292,10 @@ def compare(rows, chip):
 def make_page(results):
     """Return the results as Markdown."""
     lines = [*head_of_page("Costs on a TPU, by its compiler", results), INTRODUCTION]
+    paper = PAPER if results["settings"]["length"] == PAPER_LENGTH else {}
     for name, rows in results["cells"].items():
         lines += [f"## {name}", "", *figures_table(rows), "", "Over those of `input`:", ""]
-        lines += [*ratios_table(rows, PAPER.get(name, {})), ""]
+        lines += [*ratios_table(rows, paper.get(name, {})), ""]
     return "\n".join(lines)
 
 

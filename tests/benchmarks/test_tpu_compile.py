@@ -127,6 +127,16 @@ def test_results_are_kept_and_gone_on_with(compiler, tmp_path, capsys):
     assert "| shaw |  |  |  |  |  |  | 1.65 |" in page
 
 
+def test_table_1_is_of_its_length(compiler, capsys):
+    arguments = ["--sizes", "small", "--steps", "inference", "--rows", "input", "diet_abs_full"]
+    pages = []
+    for length in (128, 256):
+        tpu_compile.main([*arguments, "shaw", "--length", str(length)])
+        pages.append(capsys.readouterr().out)
+    assert ["1.65" in page for page in pages] == [True, False]
+    assert all("| diet_abs_full |" in page for page in pages)
+
+
 def test_results_of_other_settings_are_not_gone_on_with(compiler, tmp_path):
     arguments = ["--rows", "input", "--output", str(tmp_path / "tpu.json")]
     tpu_compile.main(arguments)

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_diet.layers import (
     BiasedMultiHeadAttention,
+    DietEncoder,
     attention_implementation,
     biased_multi_head_attention,
 )
@@ -201,3 +202,49 @@ def test_encoder_attends_by_the_kernel_from_some_length_on(rng, request, monkeyp
     assert encoder._implementation(ops.convert_to_tensor(x), training=False) == choice
     # The kernel drops no probabilities.
     assert encoder._implementation(ops.convert_to_tensor(x), training=True) == "blockwise"
+
+
+def program_for_tpus(encoder, length, gradient, training):
+    """The program that JAX hands to the compiler for TPUs, which is not needed for it."""
+    import jax
+
+    weights = [variable.value for variable in encoder.trainable_variables]
+    others = [variable.value for variable in encoder.non_trainable_variables]
+    inputs = np.zeros((1, length, 64), "float32"), np.zeros((1, length), "int32")
+
+    def total(weights, x, segment_ids):
+        output, _ = encoder.stateless_call(
+            weights, others, x, segment_ids, padding_mask=segment_ids < 1, training=training
+        )
+        return ops.sum(output)
+
+    function = jax.jit(jax.grad(total) if gradient else total)
+    return function.trace(weights, *inputs).lower(lowering_platforms=("tpu",)).as_text()
+
+
+def long_encoder(**kwargs):
+    encoder = DietEncoder(2, 4, 32, max_sequence_length=2048, rank=8, dropout=0.1, **kwargs)
+    encoder.build((None, None, 64))
+    return encoder
+
+
+@pytest.mark.parametrize("gradient", [False, True], ids=["forward", "gradient"])
+def test_program_of_a_long_sequence_has_the_kernel_and_no_scores(monkeypatch, gradient):
+    import jax
+
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    program = program_for_tpus(long_encoder(), 2048, gradient, training=False)
+    # Layers share a function; the gradient has two kernels, of queries and of keys and values.
+    assert program.count("@tpu_custom_call") == (3 if gradient else 1)
+    assert "2048x2048" not in program
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_program_of_a_short_sequence_adds_segments_and_padding_at_inference(monkeypatch, training):
+    import jax
+
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    program = program_for_tpus(long_encoder(), 128, gradient=False, training=training)
+    assert "@tpu_custom_call" not in program
+    # Columns make heads of 16 larger.
+    assert ("128x24x" in program or "128x4x24x" in program) == training
