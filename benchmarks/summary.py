@@ -1,7 +1,8 @@
-"""The step times of all backends in one table, with what we aim at.
+"""The results of all backends in two tables, with what we aim at.
 
-Reads the files that `benchmarks.step_time` wrote into a folder. Figures that miss their target
-before they are rounded are bold. Ratios are medians over the rounds.
+Reads the files that `benchmarks.step_time` and `benchmarks.attention_implementations` wrote into a
+folder. Figures that miss their target before they are rounded are bold. Ratios are medians over the
+rounds.
 
     python -m benchmarks.summary docs/benchmarks
 """
@@ -21,6 +22,12 @@ TO_INPUT = {128: 1.01, 512: 1.03}
 TO_KERASHUB = {"torch": 0.90}
 TO_HUGGING_FACE = 1.00
 GEMM_SHARE = 0.85
+# Of one sequence with 512 tokens, over `input`.
+CACHED = 1.00
+# Of an implementation over all scores at once, by length and step.
+TIME_OF_LENGTH = {(8192, "inference"): 1.1}
+MEMORY_OF_LENGTH = {(8192, "inference"): 1 / 8, (4096, "training"): 1 / 4}
+OUR_IMPLEMENTATIONS = ("features", "blockwise")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,28 +50,26 @@ class Figure:
         return f"**{text}**" if self.misses else text
 
 
-def read_cells(folder):
+def read_cells(folder, benchmark="step_time"):
     """Return `(results, cell)` for the cells of all files, in the order of the table."""
     found = []
-    for path in sorted(folder.glob("step_time_*.json")):
+    for path in sorted(folder.glob(f"{benchmark}_*.json")):
         results = json.loads(path.read_text(encoding="utf-8"))
         found += [(results, cell) for cell in results["cells"].values()]
     sizes = list(bert_models.SIZES)
-    return sorted(
-        found,
-        key=lambda item: (
-            sizes.index(item[1]["size"]),
-            item[1]["length"],
-            item[1]["step"],
-            backend_of(item[0]),
-        ),
-    )
+
+    def order(item):
+        results, cell = item
+        size = cell.get("size", results["settings"].get("size"))
+        return sizes.index(size), cell["length"], cell["step"], backend_of(results)
+
+    return sorted(found, key=order)
 
 
 def backend_of(results):
     """Return the backend and what is special about its run."""
     machine, settings = results["machine"], results["settings"]
-    parts = [machine["backend"] + (" without XLA" if settings["xla"] is False else "")]
+    parts = [machine["backend"] + (" without XLA" if settings.get("xla") is False else "")]
     if machine["device"] != "cpu":
         parts.append(machine["device"])
     if settings["dtype"] != "float32":
@@ -85,6 +90,8 @@ def columns_of(backend, cell):
     to_kerashub = TO_KERASHUB.get(backend, 1.00)
     columns = {row: Figure(ratio(row), allowed).show() for row in DIET}
     columns |= {row: Figure(ratio(row)).show() for row in OTHERS}
+    if (cell["length"], cell["batch_size"]) == (512, 1):
+        columns["diet_abs_cached"] = Figure(ratio("diet_abs_cached"), CACHED).show()
     for row in DIET:
         figure = Figure(ratio(row, "kerashub"), to_kerashub)
         columns[f"{row} / KerasHub"] = figure.show()
@@ -100,7 +107,7 @@ def columns_of(backend, cell):
 
 
 def make_table(cells):
-    """Return the lines of the table, without columns that are empty."""
+    """Return the lines of the table of step times, without columns that are empty."""
     lines = []
     for results, cell in cells:
         name = f"{cell['size']}, {cell['batch_size']} x {cell['length']}, {cell['step']}"
@@ -110,13 +117,32 @@ def make_table(cells):
     return markdown_table(columns, [[line[name] for name in columns] for line in lines])
 
 
+def make_table_of_lengths(cells):
+    """Return the lines of the table of ways to attend, over all scores at once."""
+    lines = []
+    for results, cell in cells:
+        key, rows = (cell["length"], cell["step"]), cell["rows"]
+        for name in OUR_IMPLEMENTATIONS:
+            if name in rows:
+                time = Figure(rows[name]["ratio_to_full"], TIME_OF_LENGTH.get(key))
+                memory = rows[name]["mib"] / rows["full"]["mib"]
+                memory = Figure(memory, MEMORY_OF_LENGTH.get(key))
+                line = [f"{key[0]}, {key[1]}", cell["encoding"], backend_of(results), name]
+                lines.append([*line, time.show("{:.2f}"), memory.show()])
+    columns = ["tokens, step", "encoding", "backend", "way", "time / full", "memory / full"]
+    return markdown_table(columns, lines)
+
+
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("folder", type=Path, help="where the files are")
-    cells = read_cells(parser.parse_args(argv).folder)
+    folder = parser.parse_args(argv).folder
+    cells, lengths = read_cells(folder), read_cells(folder, "attention_implementations")
     if not cells:
         parser.error("folder has no step_time_*.json")
     print("\n".join(make_table(cells)))
+    if lengths:
+        print("\n".join(["", *make_table_of_lengths(lengths)]))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ ATTENTION_IMPLEMENTATIONS = ("auto", "full", "features", "blockwise")
 
 BLOCK_SIZE = 256
 # The lengths from which on "auto" computes no full scores, without and with a fused kernel, which
-# only needs the positional scores in full. docs/performance.md has the measurements.
+# only needs the positional scores in full. docs/performance.md has the measurements. The scores of
+# fewer keys than `LONG` the compiler for TPUs fuses well; no kernel is called there.
 LONG = 2048
 LONG_FUSED = 8192
 

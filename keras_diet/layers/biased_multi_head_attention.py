@@ -8,6 +8,7 @@ from keras import ops
 from keras_diet import validation
 from keras_diet._keras import get_keras_mask, set_keras_mask
 from keras_diet.layers import kernels
+from keras_diet.layers.attention_implementation import LONG
 from keras_diet.layers.query_blocks import attend_in_blocks, is_block_bias
 from keras_diet.layers.score_features import (
     append_features,
@@ -17,8 +18,6 @@ from keras_diet.layers.score_features import (
 
 # A sum of more products takes longer than a matrix product.
 _FEW_FEATURES = 8
-# Keys from which on JAX's kernel for TPUs is used. The scores of fewer the compiler fuses well.
-_LONG_ON_TPU = 2048
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -421,7 +420,7 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
                 "all queries, along one sequence axis, neither in float16 nor in blocks. "
                 "Received: flash_attention=True"
             )
-        return fitting and (self._flash_attention or value.shape[1] >= _LONG_ON_TPU)
+        return fitting and (self._flash_attention or value.shape[1] >= LONG)
 
     def _attend_fused(self, query, key, value, bias, mask, is_causal, dropout):
         """Return the output of the heads, without dropout, and `None`."""

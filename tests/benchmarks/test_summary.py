@@ -62,6 +62,48 @@ def test_runs_on_accelerators_and_in_other_dtypes_are_named(tmp_path, capsys):
     assert backends == ["jax, H100", "torch, H100, mixed_bfloat16", "torch, mixed_bfloat16"]
 
 
+def save_lengths(folder, length, step, **rows):
+    cell = {
+        "length": length,
+        "step": step,
+        "encoding": "diet_abs",
+        "rows": {name: {"ratio_to_full": time, "mib": mib} for name, (time, mib) in rows.items()},
+    }
+    results = {
+        "machine": {"backend": "jax", "device": "cpu"},
+        "settings": {"size": "small", "dtype": "float32"},
+        "cells": {"cell": cell},
+    }
+    (folder / f"attention_implementations_{length}.json").write_text(json.dumps(results))
+
+
+def test_long_sequences_have_a_table(tmp_path, capsys):
+    save(tmp_path, "torch", "torch", diet_abs=1.0)
+    full, features, blockwise = (1.0, 800.0), (1.2, 90.0), (1.05, 101.0)
+    ways = {"full": full, "features": features, "blockwise": blockwise, "hugging_face": full}
+    save_lengths(tmp_path, 8192, "inference", **ways)
+    save_lengths(tmp_path, 4096, "training", full=full, blockwise=(3.0, 201.0))
+    save_lengths(tmp_path, 2048, "inference", full=full, blockwise=(3.0, 900.0))
+    rows = table_of(tmp_path, capsys)[4:]
+    assert rows[0][3:] == ["way", "time / full", "memory / full"]
+    assert rows[2:] == [
+        ["2048, inference", "diet_abs", "jax", "blockwise", "3.00", "1.125"],
+        ["4096, training", "diet_abs", "jax", "blockwise", "3.00", "**0.251**"],
+        ["8192, inference", "diet_abs", "jax", "features", "**1.20**", "0.113"],
+        ["8192, inference", "diet_abs", "jax", "blockwise", "1.05", "**0.126**"],
+    ]
+
+
+def test_cached_positions_are_judged_with_one_sequence(tmp_path, capsys):
+    save(tmp_path, "torch", "torch", diet_abs_cached=1.004)
+    assert table_of(tmp_path, capsys)[2][2] == "1.004"
+    path = tmp_path / "step_time_torch.json"
+    results = json.loads(path.read_text())
+    results["cells"]["cell"].update(length=512, batch_size=1)
+    path.write_text(json.dumps(results))
+    assert table_of(tmp_path, capsys)[2][2] == "**1.004**"
+
+
 def test_folder_without_results(tmp_path, capsys):
     with pytest.raises(SystemExit):
         summary.main([str(tmp_path)])
@@ -70,5 +112,7 @@ def test_folder_without_results(tmp_path, capsys):
 
 def test_the_page_has_the_summary_of_its_files():
     folder = Path(__file__).parents[2] / "docs" / "benchmarks"
-    table = "\n".join(summary.make_table(summary.read_cells(folder)))
-    assert table in (folder / "README.md").read_text()
+    page = (folder / "README.md").read_text()
+    assert "\n".join(summary.make_table(summary.read_cells(folder))) in page
+    lengths = summary.read_cells(folder, "attention_implementations")
+    assert "\n".join(summary.make_table_of_lengths(lengths)) in page

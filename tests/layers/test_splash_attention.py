@@ -128,10 +128,10 @@ def test_layer_calls_the_kernel_for_many_keys(rng, request, monkeypatch, name):
     # Keras's layer without a bias takes no kernel if it has dropout and a mask.
     dropout = 0.0 if name == "mask" else 0.1
     expected, attention, x, calls = with_and_without(rng, request, terms, dropout=dropout)
-    monkeypatch.setattr(biased_multi_head_attention, "_LONG_ON_TPU", 7)
+    monkeypatch.setattr(biased_multi_head_attention, "LONG", 7)
     assert_close(attention(x, x, **terms), expected)
     assert not calls
-    monkeypatch.setattr(biased_multi_head_attention, "_LONG_ON_TPU", 6)
+    monkeypatch.setattr(biased_multi_head_attention, "LONG", 6)
     assert_close(attention(x, x, **terms), expected)
     assert [mask.shape for mask in calls] == [(NUM_HEADS, 128, 128)]
     # It drops no probabilities.
@@ -149,7 +149,7 @@ def test_layer_calls_the_kernel_for_many_keys(rng, request, monkeypatch, name):
     ids=str,
 )
 def test_layer_does_without_where_the_kernel_cannot(rng, request, monkeypatch, term):
-    monkeypatch.setattr(biased_multi_head_attention, "_LONG_ON_TPU", 6)
+    monkeypatch.setattr(biased_multi_head_attention, "LONG", 6)
     expected, attention, x, calls = with_and_without(rng, request, term)
 
     def refuse(*args, **kwargs):
@@ -195,7 +195,7 @@ def test_encoder_attends_by_the_kernel_from_some_length_on(rng, request, monkeyp
     encoder(x, segment_ids=segment_ids, padding_mask=padding_mask)
     assert not calls
     monkeypatch.setattr(attention_implementation, "LONG", LENGTH)
-    monkeypatch.setattr(biased_multi_head_attention, "_LONG_ON_TPU", LENGTH)
+    monkeypatch.setattr(biased_multi_head_attention, "LONG", LENGTH)
     found = to_numpy(encoder(x, segment_ids=segment_ids, padding_mask=padding_mask))
     assert_close(found[padding_mask], expected[padding_mask])
     assert len(calls) == (encoder.num_layers if choice == "features" else 0)
