@@ -37,7 +37,7 @@ class FlexAttention(BiasedMultiHeadAttention):
     def _attend(self, *arguments):
         raise ValueError("FlexAttention drops no probabilities: pass --dropout 0 for training")
 
-    def _can_fuse(self, *args):
+    def _can_fuse(self, query, value, **terms):
         return True
 
     def _attend_fused(self, query, key, value, bias, mask, is_causal, dropout):

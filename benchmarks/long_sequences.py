@@ -1,9 +1,9 @@
 """Time and memory of one attention layer from 512 to 8192 tokens: full attention against Linformer.
 
 Three layers, each with its positions: full attention with DIET-ABS, Linformer alone, and
-DIET-ABS-LIN. For each length a training step and an inference step are timed, the layers in turn
-(A B C, B C A, ...), and the peak memory of a process of its own is read. The results go to the
-screen and, after each length, to `--output` as JSON, with a page beside it; `--resume` goes on
+DIET-ABS-LIN. For each length a training step and an inference step are timed, the layers in turn,
+in a new order each round, and the peak memory of a process of its own is read. The results go to
+the screen and, after each length, to `--output` as JSON, with a page beside it; `--resume` goes on
 where such a file ends.
 
     KERAS_BACKEND=jax python -m benchmarks.long_sequences --output runs/long_sequences_jax.json

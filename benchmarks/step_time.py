@@ -1,10 +1,10 @@
 """Step times of BERT with each position encoding: Table 1 of Chen et al. (2021), measured.
 
-Ours with positions and segments at the input is the reference. Models are timed in groups, each in
-turn with the reference (A B C, B C A, ...), and a ratio is the median of the ratios of the rounds.
-With `--memory`, the peak memory of each step is read in a process of its own, in main memory. The
-results go to the screen and, after each group, to `--output` as JSON, with a page of tables beside
-it; `--resume` goes on where such a file ends.
+Ours with positions and segments at the input is the reference. Models are timed in groups, in turn
+with the reference, in a new order each round, and a ratio is the median of the ratios of the
+rounds. With `--memory`, the peak memory of each step is read in a process of its own, in main
+memory. The results go to the screen and, after each group, to `--output` as JSON, with a page of
+tables beside it; `--resume` goes on where such a file ends.
 
     KERAS_BACKEND=torch python -m benchmarks.step_time --output runs/step_time_torch.json
     KERAS_BACKEND=jax python -m benchmarks.step_time --sizes small --rows diet_abs kerashub

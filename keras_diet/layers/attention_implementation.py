@@ -9,8 +9,7 @@ ATTENTION_IMPLEMENTATIONS = ("auto", "full", "features", "blockwise")
 
 BLOCK_SIZE = 256
 # The lengths from which on "auto" computes no full scores, without and with a fused kernel, which
-# only needs the positional scores in full. docs/performance.md has the measurements. The scores of
-# fewer keys than `LONG` the compiler for TPUs fuses well; no kernel is called there.
+# only needs the positional scores in full. docs/performance.md has the measurements.
 LONG = 2048
 LONG_FUSED = 8192
 
@@ -58,7 +57,7 @@ def choose_implementation(
         return kernels.has_fused_attention(dtype, size) and not drops
 
     learns_bias = any(bias.trainable_variables for bias in position_biases)
-    fuses_bias = fuses(0) and kernels.has_fused_bias(needs_gradient=learns_bias)
+    fuses_bias = fuses(0) and (not learns_bias or kernels.has_fused_gradient_of_bias())
     if not isinstance(length, int) or length < (LONG_FUSED if fuses_bias else LONG):
         return "full"
     if _allows_features(position_biases, attention_layers):

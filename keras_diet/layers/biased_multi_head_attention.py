@@ -36,17 +36,18 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
 
     A bias of low rank is cheaper as features, which are appended to the scaled queries and to the
     keys: `attention_features = (F, G)` adds `F_i . G_j` without a `(T, S)` tensor in memory. On
-    TPUs, at inference, up to 8 features are a sum of outer products instead, which the compiler
-    adds inside the softmax. With `block_size`, scores exist for that many queries at a time and
-    are computed again for the gradient: the same outputs, and memory that grows linearly with the
-    length (but for the mask of `sliding_window`, which Keras makes as a whole).
+    TPUs, at inference without a kernel, up to 8 features are a sum of outer products instead, which
+    the compiler adds inside the softmax. With `block_size`, scores exist for that many queries at a
+    time and are computed again for the gradient: the same outputs, and memory that grows linearly
+    with the length (but for the mask of `sliding_window`, which Keras makes as a whole).
 
     Softmax is computed in float32 under float16 and bfloat16 as well, and scores under float16, so
     that neither large scores nor masks overflow. With a bias or features, a fused kernel of the
     backend is used wherever it has one, no scores are asked for and no dropout is active, at
     inference also if `dropout > 0`, but not in float16, in which it overflows or fails on some
     backends. JAX's kernel for TPUs takes features and what is the same for all queries of a
-    sequence, and no other bias or mask; it is used from 2048 keys on, or with `flash_attention`.
+    sequence, and no other bias or mask; it is used from 2048 queries and keys on, or with
+    `flash_attention`.
 
     Args:
         num_heads: int. Number of attention heads `H`.
@@ -269,7 +270,12 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         as_keras = plain and attention_mask is not None
         needs_scores = return_attention_scores or (self._dropout > 0.0 and (training or as_keras))
         fuses = not needs_scores and self._can_fuse(
-            query, value, attention_bias, attention_mask, rank, block_size
+            query,
+            value,
+            bias=attention_bias,
+            mask=attention_mask,
+            rank=rank,
+            block_size=block_size,
         )
         if attention_features is not None:
             if not fuses and block_size is None and self._adds_features(rank, training):
@@ -328,15 +334,6 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         # The features are not scaled, but the queries will be.
         query_features = query_features / self._inverse_sqrt_key_dim
         return append_features(query, query_features), append_features(key, key_features)
-
-    def _with_row(self, query, key, bias, mask):
-        """Return queries and keys whose products are the scores with a bias or mask of one row."""
-        if mask is not None:
-            bias = ops.where(mask, 0.0, kernels.MASKED)
-        if bias is None:
-            return query, key
-        ones = ops.ones((1, query.shape[1], 1, 1), query.dtype)
-        return self._with_features(query, key, ones, ops.transpose(bias, (0, 3, 1, 2)))
 
     def _scores_shape(self, query_shape, key_shape):
         """Return the shape of the scores; both arguments are shapes without features."""
@@ -404,23 +401,27 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         )
 
     def _can_splash(self, query, value, bias, mask, block_size):
-        """Whether JAX's kernel for TPUs can attend, and is asked for or worth it.
-
-        What is the same for all queries of a sequence, it takes as a feature of the keys.
-        """
-        fitting = (
+        """Whether JAX's kernel for TPUs can attend, and is asked for or worth it."""
+        lengths = query.shape[1], value.shape[1]
+        is_long = all(isinstance(length, int) and length >= LONG for length in lengths)
+        if not is_long and not self._flash_attention:
+            return False
+        fits = (
             block_size is None
             and len(query.shape) == 4
             and not _is_float16(query)
-            and all(term is None or term.shape[-2] == 1 for term in (bias, mask))
+            and (bias is None or _with_four_axes(bias).shape[2] == 1)
+            and (mask is None or _with_head_axis(mask).shape[2] == 1)
         )
-        if self._flash_attention and not fitting:
+        if self._flash_attention and not fits:
             raise ValueError(
-                "On TPUs flash attention takes features, and a bias or mask that is the same for "
-                "all queries, along one sequence axis, neither in float16 nor in blocks. "
-                "Received: flash_attention=True"
+                "On TPUs flash attention takes one sequence axis, features, and a bias or mask "
+                "that is the same for all queries, neither in float16 nor in blocks. Received: "
+                f"flash_attention=True, queries {tuple(query.shape)} in {query.dtype}, attention "
+                f"bias {_describe(bias)}, mask {_describe(mask)}, block_size={block_size}"
             )
-        return fitting and (self._flash_attention or value.shape[1] >= LONG)
+        # `False` is what `keras.config.disable_flash_attention` leaves behind.
+        return fits and self._flash_attention is not False
 
     def _attend_fused(self, query, key, value, bias, mask, is_causal, dropout):
         """Return the output of the heads, without dropout, and `None`."""
@@ -431,9 +432,6 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
             if mask is not None:
                 # PyTorch takes a bias or a mask, not both.
                 bias, mask = ops.where(mask, bias, kernels.MASKED), None
-        if kernels.is_on_jax_tpu():
-            query, key = self._with_row(query, key, bias, mask)
-            bias = mask = None
         output = kernels.fused_attention(
             query,
             key,
@@ -498,6 +496,11 @@ def _with_head_axis(mask):
     while len(mask.shape) < 4:
         mask = ops.expand_dims(mask, -3)
     return mask
+
+
+def _describe(term):
+    shape = getattr(term, "shape", None)
+    return term if shape is None else tuple(shape)
 
 
 def _is_float16(tensor):

@@ -8,8 +8,6 @@ import math
 import keras
 from keras import ops
 
-from keras_diet.layers.splash_attention import splash_attention
-
 # Finite, so that a row without any key yields no NaN, and far below every score.
 MASKED = -1e9
 
@@ -69,29 +67,28 @@ def _fits_into(tensor, other):
 
 
 def has_fused_attention(dtype, head_dim):
-    """Whether the backend attends in one kernel, without scores in memory.
+    """Whether the backend attends in one kernel, without scores in memory, and takes a bias.
+
+    JAX's for TPUs takes no bias. Nobody has measured it yet: it must be asked for.
 
     Args:
         dtype: Dtype of the computation. In float16 kernels overflow, or are missing.
         head_dim: int. Size of the heads of queries and keys, features included.
     """
     dtype = keras.backend.standardize_dtype(dtype)
-    if _on_torch() or is_on_jax_tpu():
+    if _on_torch():
         return dtype != "float16"
     # cuDNN's kernel; its largest head size is that of all GPUs that have it.
     return _jax_platform() == "gpu" and dtype == "bfloat16" and head_dim <= 128
 
 
-def has_fused_bias(needs_gradient):
-    """Whether fused attention takes a bias that differs between queries.
-
-    JAX's for TPUs takes none, PyTorch's for CPUs none that needs a gradient.
-    """
+def has_fused_gradient_of_bias():
+    """Whether fused attention takes a bias that needs a gradient: not PyTorch's on a CPU."""
     if not _on_torch():
-        return not is_on_jax_tpu()
+        return True
     import torch
 
-    return not needs_gradient or torch.cuda.is_available() or not torch.is_grad_enabled()
+    return torch.cuda.is_available() or not torch.is_grad_enabled()
 
 
 def is_on_jax_tpu():
@@ -127,11 +124,13 @@ def fused_attention(query, key, value, bias, mask, scale, is_causal, flash_atten
     """Return `ops.dot_product_attention`, with values of any size and a `bias` or a `mask`.
 
     PyTorch's kernel takes heads where they lie; Keras copies them first. All fused kernels want
-    values of the size of the keys, so they are padded with zeros; but not JAX's for TPUs, which
-    takes neither bias nor mask.
+    values of the size of the keys, so they are padded with zeros; not so JAX's on TPUs, which takes
+    a bias or mask of one row only.
     """
     if is_on_jax_tpu():
-        return splash_attention(query * scale, key, value, is_causal)
+        from keras_diet.layers.splash_attention import splash_attention
+
+        return splash_attention(query, key, value, bias, mask, scale, is_causal)
     size, padding = value.shape[-1], query.shape[-1] - value.shape[-1]
     if padding > 0 and keras.backend.backend() != "tensorflow":
         value = ops.pad(value, ((0, 0), (0, 0), (0, 0), (0, padding)))

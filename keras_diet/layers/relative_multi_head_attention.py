@@ -169,8 +169,8 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         indices = ops.clip(distances, -self.max_distance, self.max_distance) + self.max_distance
         return ops.cast(ops.take(embedding, indices, axis=0), dtype)
 
-    def _can_fuse(self, *args):
-        return not self.use_value_embedding and super()._can_fuse(*args)
+    def _can_fuse(self, query, value, **terms):
+        return not self.use_value_embedding and super()._can_fuse(query, value, **terms)
 
     def get_config(self):
         """Return the constructor's arguments."""

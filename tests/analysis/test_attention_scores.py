@@ -147,8 +147,11 @@ def test_recording_is_undone(rng):
     attributes = [set(vars(attention)) for attention in attentions]
     analysis.attention_scores(backbone, inputs)
     assert [set(vars(attention)) for attention in attentions] == attributes
-    heads = np.ones((1, 1, 1, 1))
-    assert all(attention._can_fuse(heads, heads, None, None, 0, None) for attention in attentions)
+    heads, plain = (
+        np.ones((1, 1, 1, 1)),
+        {"bias": None, "mask": None, "rank": 0, "block_size": None},
+    )
+    assert all(attention._can_fuse(heads, heads, **plain) for attention in attentions)
     assert_close(backbone(inputs)["sequence_output"], before, 1e-6)
 
 

@@ -1,5 +1,6 @@
 """The tools that benchmarks share."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -15,9 +16,12 @@ from benchmarks import measure
 def test_functions_are_called_in_turn():
     calls = []
     functions = {name: (lambda name=name: calls.append(name)) for name in "abc"}
-    times = measure.time_in_turn(functions, rounds=4)
-    assert calls == [*"abcbcacababc"]
-    assert {name: len(seconds) for name, seconds in times.items()} == {"a": 4, "b": 4, "c": 4}
+    times = measure.time_in_turn(functions, rounds=20)
+    assert {name: len(seconds) for name, seconds in times.items()} == dict.fromkeys("abc", 20)
+    rounds = {tuple(calls[i : i + 3]) for i in range(0, 60, 3)}
+    assert {"".join(sorted(names)) for names in rounds} == {"abc"}
+    # Each comes after each of the others.
+    assert {*zip("abcabc", "bcacab", strict=True)} <= {*itertools.pairwise(calls)}
 
 
 def test_times_are_those_of_the_functions():

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import subprocess
+import types
 
 import keras
 import pytest
@@ -104,6 +105,28 @@ def test_cycles_are_those_of_the_entry_computation():
     assert tpu_compile.estimated_cycles(program) == 320
 
 
+@pytest.mark.parametrize(
+    "program, counted",
+    [
+        ('ENTRY %main {\n a, backend_config={"estimated_cycles":"20"}\n}', True),
+        ("ENTRY %main {\n a = (s32[]) while(b), condition=c, body=d\n}", False),
+        ('ENTRY %main {\n a = custom-call(b), custom_call_target="tpu_custom_call"\n}', False),
+    ],
+)
+def test_what_the_compiler_does_not_count_is_not_shown(program, counted):
+    memory = ("argument", "output", "temp")
+    compiled = types.SimpleNamespace(
+        as_text=lambda: "\n" + program,
+        cost_analysis=lambda: {"flops": 1.0, "bytes accessed": 2.0},
+        memory_analysis=lambda: types.SimpleNamespace(
+            peak_memory_in_bytes=7, **{f"{name}_size_in_bytes": 5 for name in memory}
+        ),
+    )
+    figures = tpu_compile.figures_of(compiled)
+    assert figures["peak_bytes"] == 7
+    assert ("flops" in figures) == ("estimated_cycles" in figures) == counted
+
+
 def test_results_are_kept_and_gone_on_with(compiler, tmp_path, capsys):
     output = tmp_path / "results" / "tpu.json"
     arguments = ["--sizes", "small", "--steps", "inference", "--output", str(output)]
@@ -181,13 +204,24 @@ def test_a_tiny_model_compiles_for_a_tpu(tables):
             assert values["peak_bytes"] >= values["argument_bytes"]
         assert rows["diet_abs"]["ratios_to_input"]["flops"] > 1
     inference, training = (tables[f"tiny, {step}"]["input"] for step in tpu_compile.STEPS)
-    # Four sequences of 128 tokens a chip: six products of 128 x 128 a token, and attention.
-    tokens, dim = 4 * 128, 128
-    assert inference["flops"] > 2 * tokens * (6 * dim**2 + 2 * dim * 128)
+    # Four sequences of 128 tokens a chip: eight products of 16 x 16 a token, and attention.
+    tokens, dim = 4 * 128, 16
+    assert inference["flops"] > 2 * tokens * (8 * dim**2 + 2 * dim * 128)
     assert training["flops"] > 2 * inference["flops"]
     # Weights with AdamW's two moments, and they are returned.
     assert training["argument_bytes"] > 2.9 * inference["argument_bytes"]
     assert training["output_bytes"] > 2.9 * inference["argument_bytes"]
+
+
+def test_kernels_and_loops_of_long_sequences_compile(tables):
+    names = ["diet_abs", "diet_abs_features", "diet_abs_full"]
+    tables = tables("--rows", "input", *names, "--length", "2048")
+    for step in tpu_compile.STEPS:
+        rows = tables[f"tiny, {step}"]
+        assert not any("error" in rows[name] for name in names)
+        blocks, kernel, full = (rows[name]["temporary_bytes"] for name in names)
+        assert max(blocks, kernel) < full / 3
+        assert ["flops" in rows[name] for name in names] == [False, False, True]
 
 
 def test_an_unknown_chip_is_an_error_of_its_row(tables):

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import keras
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,10 +41,21 @@ def finish(*processes):
     """Wait for all workers and return what they print; fail with the words of one that failed."""
     try:
         outputs = [process.communicate(timeout=300)[0] for process in processes]
+    except subprocess.TimeoutExpired as error:
+        printed = (error.output or b"").decode(errors="replace")
+        pytest.fail(f"A worker did not end within {error.timeout} seconds: {printed[-3000:]}")
     finally:
         for process in processes:
-            # `torchrun` ends its own processes then.
-            process.terminate()
+            end(process)
     for process, output in zip(processes, outputs, strict=True):
         assert process.returncode == 0, output[-3000:]
     return "".join(outputs)
+
+
+def end(process):
+    """End a worker that still runs; `torchrun` ends its own processes when it is told to."""
+    process.terminate()
+    try:
+        process.wait(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()

@@ -285,7 +285,7 @@ def test_choice(rng, monkeypatch, arguments, unfused_choice, fused_choice, fused
         fused = kernels.has_fused_attention("float32", HIDDEN // NUM_HEADS)
     else:
         monkeypatch.setattr(kernels, "has_fused_attention", lambda dtype, head_dim: fused)
-    monkeypatch.setattr(kernels, "has_fused_bias", lambda needs_gradient: True)
+    monkeypatch.setattr(kernels, "has_fused_gradient_of_bias", lambda: True)
     encoder = make_encoder(rng, max_sequence_length=11, dropout=0.1, **arguments)
     first, choice = (7, fused_choice) if fused else (5, unfused_choice)
     assert [chosen(encoder, length) for length in (first - 1, first)] == ["full", choice]
@@ -300,7 +300,7 @@ def test_features_need_a_kernel_that_takes_heads_so_large(rng, monkeypatch, limi
     monkeypatch.setattr(attention_implementation, "LONG", 5)
     monkeypatch.setattr(attention_implementation, "LONG_FUSED", 7)
     monkeypatch.setattr(kernels, "has_fused_attention", lambda dtype, size: size <= limit)
-    monkeypatch.setattr(kernels, "has_fused_bias", lambda needs_gradient: True)
+    monkeypatch.setattr(kernels, "has_fused_gradient_of_bias", lambda: True)
     # Heads of 2, two segments and padding, and 5 features of positions, in multiples of 8.
     assert HIDDEN // NUM_HEADS == 2
     encoder = make_encoder(rng, max_sequence_length=11, position_encoding="diet_abs", rank=5)

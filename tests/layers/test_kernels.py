@@ -256,28 +256,13 @@ def platform(request, monkeypatch):
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"], indirect=True)
 def test_which_backends_have_fused_attention(platform):
-    backend = keras.backend.backend()
-    anywhere = backend == "torch" or (backend == "jax" and platform == "tpu")
-    on_jax_gpu = backend == "jax" and platform == "gpu"
-    assert kernels.has_fused_attention("bfloat16", 128) == (anywhere or on_jax_gpu)
+    on_torch = keras.backend.backend() == "torch"
+    on_jax_gpu = keras.backend.backend() == "jax" and platform == "gpu"
+    assert kernels.has_fused_attention("bfloat16", 128) == (on_torch or on_jax_gpu)
     assert not kernels.has_fused_attention("float16", 64)
     # cuDNN's has limits.
-    assert kernels.has_fused_attention("float32", 64) == anywhere
-    assert kernels.has_fused_attention("bfloat16", 136) == anywhere
-
-
-@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"], indirect=True)
-@pytest.mark.parametrize("needs_gradient", [True, False])
-def test_which_kernels_take_a_bias(monkeypatch, platform, needs_gradient):
-    backend = keras.backend.backend()
-    if backend == "torch":
-        import torch
-
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-        assert kernels.has_fused_bias(needs_gradient) == (not needs_gradient)
-    else:
-        on_tpu = (backend, platform) == ("jax", "tpu")
-        assert kernels.has_fused_bias(needs_gradient) == (not on_tpu)
+    assert kernels.has_fused_attention("float32", 64) == on_torch
+    assert kernels.has_fused_attention("bfloat16", 136) == on_torch
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.skipif(
     keras.backend.backend() != "jax", reason="a kernel of JAX, for TPUs"
 )
 BATCH, NUM_HEADS, KEY_DIM = 2, 2, 8
+KERAS_LAYER = "keras.src.layers.attention.multi_head_attention"
 
 
 def normal(rng, *shape):
@@ -54,7 +55,15 @@ def attention_of_heads(query, key, value, is_causal):
 
 @pytest.mark.parametrize(
     "length, key_length, is_causal",
-    [(128, 128, False), (5, 130, False), (130, 130, True), (600, 5, False)],
+    [
+        (128, 128, False),
+        (5, 130, False),
+        (130, 130, True),
+        # Several blocks, of which some have no key.
+        (300, 1100, False),
+        (1100, 300, False),
+        (600, 1100, True),
+    ],
 )
 def test_outputs_and_gradients_are_those_of_scores(rng, calls, length, key_length, is_causal):
     """Also for lengths that must be padded, and for values of another size than keys."""
@@ -64,20 +73,22 @@ def test_outputs_and_gradients_are_those_of_scores(rng, calls, length, key_lengt
     ]
     random = normal(rng, BATCH, length, NUM_HEADS, 3)
 
-    def loss(attend):
-        tensors = [ops.convert_to_tensor(tensor) for tensor in heads]
-        return weighted_sum(attend(*tensors, is_causal=is_causal), random)
+    def attend(*heads):
+        return splash_attention(*heads, None, None, 0.3, is_causal)
 
-    expected = gradients(functools.partial(loss, attention_of_heads), heads)
-    found = gradients(functools.partial(loss, splash_attention), heads)
+    def attend_by_scores(query, *heads):
+        return attention_of_heads(0.3 * query, *heads, is_causal)
+
+    def loss(attend):
+        return weighted_sum(attend(*map(ops.convert_to_tensor, heads)), random)
+
+    expected = gradients(functools.partial(loss, attend_by_scores), heads)
+    found = gradients(functools.partial(loss, attend), heads)
     assert calls
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
     tensors = [ops.convert_to_tensor(tensor) for tensor in heads]
-    assert_close(
-        splash_attention(*tensors, is_causal=is_causal),
-        attention_of_heads(*tensors, is_causal=is_causal),
-    )
+    assert_close(attend(*tensors), attend_by_scores(*tensors))
 
 
 def terms_of(rng, name):
@@ -90,7 +101,8 @@ def terms_of(rng, name):
         "features": {"attention_features": features},
         "mask": {"attention_mask": mask},
         "bias": {"attention_bias": bias},
-        "bias of keys": {"attention_bias": normal(rng, 1, 6)},
+        "bias of keys": {"attention_bias": normal(rng, 6)},
+        "number": {"attention_bias": np.float32(0.5)},
         "causal": {"use_causal_mask": True},
     }
     together = ("features", "mask", "bias")
@@ -109,7 +121,7 @@ def with_and_without(rng, request, terms, dtype=None, **kwargs):
 
 
 every_term = pytest.mark.parametrize(
-    "name", ["nothing", "features", "mask", "bias", "bias of keys", "causal", "all"]
+    "name", ["nothing", "features", "mask", "bias", "bias of keys", "number", "causal", "all"]
 )
 
 
@@ -139,16 +151,39 @@ def test_layer_calls_the_kernel_for_many_keys(rng, request, monkeypatch, name):
     assert len(calls) == (2 if dropout == 0 else 1)
 
 
+def test_few_queries_have_few_scores(rng, monkeypatch, calls):
+    monkeypatch.setattr(biased_multi_head_attention, "LONG", 6)
+    x = normal(rng, BATCH, 6, HIDDEN)
+    attention = BiasedMultiHeadAttention(NUM_HEADS, KEY_DIM)
+    attention(x[:, :5], x)
+    assert not calls
+    attention(x, x)
+    assert calls
+
+
+def test_keras_can_forbid_it(rng, monkeypatch, calls):
+    monkeypatch.setattr(biased_multi_head_attention, "LONG", 6)
+    x = normal(rng, BATCH, 6, HIDDEN)
+    with monkeypatch.context() as patch:
+        # As after `keras.config.disable_flash_attention()`, which cannot be undone.
+        patch.setattr(f"{KERAS_LAYER}.is_flash_attention_enabled", lambda: False)
+        attention = BiasedMultiHeadAttention(NUM_HEADS, KEY_DIM)
+    attention(x, x)
+    assert not calls
+    BiasedMultiHeadAttention(NUM_HEADS, KEY_DIM)(x, x)
+    assert calls
+
+
 @pytest.mark.parametrize(
-    "term",
+    "term, received",
     [
-        {"attention_bias": np.zeros((6, 6), "float32")},
-        {"attention_mask": np.ones((1, 6, 6), "bool")},
-        {"block_size": 3},
+        ({"attention_bias": np.zeros((6, 6), "float32")}, r"attention bias \(6, 6\)"),
+        ({"attention_mask": np.ones((1, 6, 6), "bool")}, r"mask \(1, 6, 6\)"),
+        ({"block_size": 3}, "block_size=3"),
     ],
     ids=str,
 )
-def test_layer_does_without_where_the_kernel_cannot(rng, request, monkeypatch, term):
+def test_layer_does_without_where_the_kernel_cannot(rng, request, monkeypatch, term, received):
     monkeypatch.setattr(biased_multi_head_attention, "LONG", 6)
     expected, attention, x, calls = with_and_without(rng, request, term)
 
@@ -159,7 +194,9 @@ def test_layer_does_without_where_the_kernel_cannot(rng, request, monkeypatch, t
     assert_close(attention(x, x, **term), expected)
     assert not calls
     attention = BiasedMultiHeadAttention(NUM_HEADS, KEY_DIM, flash_attention=True)
-    with pytest.raises(ValueError, match=r"On TPUs flash attention.*flash_attention=True"):
+    with pytest.raises(
+        ValueError, match=rf"On TPUs flash attention.*flash_attention=True.*{received}"
+    ):
         attention(x, x, **term)
 
 
@@ -175,33 +212,40 @@ def test_kernel_in_bfloat16(rng, request):
 
 
 POSITIONS = {
-    "diet_abs": ({"position_encoding": "diet_abs", "rank": 5}, "features"),
-    "input": ({"position_encoding": "input"}, "features"),
-    "none": ({"position_encoding": "none", "segment_encoding": "none"}, "features"),
-    "diet_rel": ({"position_encoding": "diet_rel"}, "blockwise"),
+    "diet_abs": {"position_encoding": "diet_abs", "rank": 5},
+    "input": {"position_encoding": "input"},
+    "none": {"position_encoding": "none", "segment_encoding": "none"},
 }
+VALID = np.array([[True] * 5, [True] * 3 + [False] * 2])
 
 
 @pytest.mark.parametrize("name", POSITIONS)
-def test_encoder_attends_by_the_kernel_from_some_length_on(rng, request, monkeypatch, name):
-    positions, choice = POSITIONS[name]
+def test_features_attend_by_the_kernel_from_some_length_on(rng, request, monkeypatch, name):
+    positions = POSITIONS[name]
     x, segment_ids = make_inputs(rng)
     if positions.get("segment_encoding") == "none":
         segment_ids = None
-    padding_mask = np.array([[True] * 5, [True] * 3 + [False] * 2])
-    encoder = make_encoder(rng, dropout=0.1, **positions)
-    expected = to_numpy(encoder(x, segment_ids=segment_ids, padding_mask=padding_mask))
+    encoder = make_encoder(rng, dropout=0.1, attention_implementation="features", **positions)
+    expected = to_numpy(encoder(x, segment_ids=segment_ids, padding_mask=VALID))
     calls = request.getfixturevalue("calls")
-    encoder(x, segment_ids=segment_ids, padding_mask=padding_mask)
+    encoder(x, segment_ids=segment_ids, padding_mask=VALID)
     assert not calls
+    monkeypatch.setattr(biased_multi_head_attention, "LONG", LENGTH)
+    found = to_numpy(encoder(x, segment_ids=segment_ids, padding_mask=VALID))
+    assert_close(found[VALID], expected[VALID])
+    assert len(calls) == encoder.num_layers
+
+
+@pytest.mark.parametrize("name", [*POSITIONS, "diet_rel"])
+def test_auto_does_not_choose_what_nobody_has_measured(rng, monkeypatch, calls, name):
     monkeypatch.setattr(attention_implementation, "LONG", LENGTH)
     monkeypatch.setattr(biased_multi_head_attention, "LONG", LENGTH)
-    found = to_numpy(encoder(x, segment_ids=segment_ids, padding_mask=padding_mask))
-    assert_close(found[padding_mask], expected[padding_mask])
-    assert len(calls) == (encoder.num_layers if choice == "features" else 0)
-    assert encoder._implementation(ops.convert_to_tensor(x), training=False) == choice
-    # The kernel drops no probabilities.
-    assert encoder._implementation(ops.convert_to_tensor(x), training=True) == "blockwise"
+    positions = POSITIONS.get(name, {"position_encoding": name})
+    encoder = make_encoder(rng, **positions)
+    x, _ = make_inputs(rng)
+    encoder(x, padding_mask=VALID)
+    assert not calls
+    assert encoder._implementation(ops.convert_to_tensor(x), training=False) == "blockwise"
 
 
 def program_for_tpus(encoder, length, gradient, training):
@@ -233,7 +277,8 @@ def test_program_of_a_long_sequence_has_the_kernel_and_no_scores(monkeypatch, gr
     import jax
 
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
-    program = program_for_tpus(long_encoder(), 2048, gradient, training=False)
+    encoder = long_encoder(attention_implementation="features")
+    program = program_for_tpus(encoder, 2048, gradient, training=False)
     # Layers share a function; the gradient has two kernels, of queries and of keys and values.
     assert program.count("@tpu_custom_call") == (3 if gradient else 1)
     assert "2048x2048" not in program
