@@ -46,13 +46,15 @@ def seconds(function):
 def time_in_turn(functions, rounds):
     """Return the seconds of each function in each round, in an order drawn for each round.
 
-    What the machine does meanwhile falls on all of them alike, and so does what comes before.
+    What the machine does meanwhile falls on all of them alike, and over many rounds so does what
+    comes before.
     """
     rng = np.random.default_rng(0)
     times = {name: [] for name in functions}
+    names = list(functions)
     for _ in range(rounds):
-        for name in rng.permutation(list(functions)):
-            times[name].append(seconds(functions[name]))
+        for i in rng.permutation(len(names)):
+            times[names[i]].append(seconds(functions[names[i]]))
     return times
 
 
@@ -126,6 +128,7 @@ def memory_of(step):
     reset_peak_memory()
     before = peak_memory()
     step()
+    return_free_memory()
     reset_peak_memory()
     step()
     return peak_memory() - before

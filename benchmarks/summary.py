@@ -17,17 +17,17 @@ from benchmarks.results import markdown_table
 
 DIET = ("diet_abs", "diet_rel")
 # Rows beside DIET that are shown as ratios to `input`, without a target.
-OTHERS = ("input_again", "diet_abs_cached", "shaw", "tupe_abs")
+OTHERS = ("shaw", "tupe_abs")
 TO_INPUT = {128: 1.01, 512: 1.03}
 TO_KERASHUB = {"torch": 0.90}
 TO_HUGGING_FACE = 1.00
 GEMM_SHARE = 0.85
 # Of one sequence with 512 tokens, over `input`.
 CACHED = 1.00
-# Of an implementation over all scores at once, by length and step.
+# Of a way of attending over all scores at once, by length and step.
 TIME_OF_LENGTH = {(8192, "inference"): 1.1}
 MEMORY_OF_LENGTH = {(8192, "inference"): 1 / 8, (4096, "training"): 1 / 4}
-OUR_IMPLEMENTATIONS = ("features", "blockwise")
+OUR_WAYS = ("features", "blockwise")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,9 +89,10 @@ def columns_of(backend, cell):
     allowed = TO_INPUT.get(cell["length"])
     to_kerashub = TO_KERASHUB.get(backend, 1.00)
     columns = {row: Figure(ratio(row), allowed).show() for row in DIET}
+    columns["input_again"] = Figure(ratio("input_again")).show()
+    cached = CACHED if (cell["length"], cell["batch_size"]) == (512, 1) else None
+    columns["diet_abs_cached"] = Figure(ratio("diet_abs_cached"), cached).show()
     columns |= {row: Figure(ratio(row)).show() for row in OTHERS}
-    if (cell["length"], cell["batch_size"]) == (512, 1):
-        columns["diet_abs_cached"] = Figure(ratio("diet_abs_cached"), CACHED).show()
     for row in DIET:
         figure = Figure(ratio(row, "kerashub"), to_kerashub)
         columns[f"{row} / KerasHub"] = figure.show()
@@ -121,15 +122,17 @@ def make_table_of_lengths(cells):
     """Return the lines of the table of ways to attend, over all scores at once."""
     lines = []
     for results, cell in cells:
-        key, rows = (cell["length"], cell["step"]), cell["rows"]
-        for name in OUR_IMPLEMENTATIONS:
-            if name in rows:
-                time = Figure(rows[name]["ratio_to_full"], TIME_OF_LENGTH.get(key))
-                memory = rows[name]["mib"] / rows["full"]["mib"]
-                memory = Figure(memory, MEMORY_OF_LENGTH.get(key))
-                line = [f"{key[0]}, {key[1]}", cell["encoding"], backend_of(results), name]
-                lines.append([*line, time.show("{:.2f}"), memory.show()])
-    columns = ["tokens, step", "encoding", "backend", "way", "time / full", "memory / full"]
+        length_and_step, rows = (cell["length"], cell["step"]), cell["rows"]
+        name = f"{results['settings']['size']}, 1 x {cell['length']}, {cell['step']}"
+        for way in OUR_WAYS:
+            if way in rows:
+                time, memory = rows[way]["ratio_to_full"], rows[way]["mib"] / rows["full"]["mib"]
+                figures = [
+                    Figure(time, TIME_OF_LENGTH.get(length_and_step)).show("{:.2f}"),
+                    Figure(memory, MEMORY_OF_LENGTH.get(length_and_step)).show(),
+                ]
+                lines.append([name, cell["encoding"], backend_of(results), way, *figures])
+    columns = ["cell", "encoding", "backend", "way", "time / full", "memory / full"]
     return markdown_table(columns, lines)
 
 

@@ -98,8 +98,8 @@ All figures are those of the compiler, for one chip; nothing was executed.
 - *GB moved*: operands and results of all operations, in memory and on the chip.
 - *Mcycles*: the compiler's estimates of what each operation takes, in sum. Copies that run beside
   computations, and what chips send each other, have none.
-- The compiler counts a loop once, as that over blocks of queries, and does not look into kernels,
-  as JAX's for attention. Of programs that have them, only the memory is shown.
+- The compiler counts a loop once, such as the one over blocks of queries, and does not look into
+  kernels, such as JAX's for attention. Of programs that have them, only the memory is shown.
 - *Roofline*, an estimate from these figures: the longer of the times that the operations and the
   bytes take at the peaks of the chip. Those of v5e are
   [Google Cloud's](https://cloud.google.com/tpu/docs/v5e), 197 TFLOP/s in bfloat16 and 819 GB/s.
@@ -169,12 +169,13 @@ def as_on(devices):
 def compile_for_tpu(step, variables, options):
     """Compile a step for all chips of the topology."""
     import jax
-    import numpy as np
     from jax.experimental import topologies
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+    from jax.sharding import NamedSharding, PartitionSpec
 
     tpu = topologies.get_topology_desc(platform="tpu", topology_name=options.topology)
-    mesh = Mesh(np.array(tpu.devices), ("batch",))
+    # Kernels, which the compiler does not divide, are divided as Keras is told here.
+    distribution = keras.distribution.DataParallel(devices=tpu.devices)
+    mesh = distribution.device_mesh.backend_mesh
     on_every_chip = NamedSharding(mesh, PartitionSpec())
     split = NamedSharding(mesh, PartitionSpec("batch"))
     variables = [
@@ -183,8 +184,6 @@ def compile_for_tpu(step, variables, options):
     ]
     ids = jax.ShapeDtypeStruct((options.global_batch, options.length), "int32", sharding=split)
     inputs = {"token_ids": ids, "segment_ids": ids, "padding_mask": ids}
-    # Kernels, which the compiler does not divide, are divided as Keras is told here.
-    distribution = keras.distribution.DataParallel(devices=tpu.devices)
     with as_on(tpu.devices), distribution.scope():
         lowered = step.lower(*variables, inputs)
     return lowered.compile()

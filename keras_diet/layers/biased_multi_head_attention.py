@@ -8,7 +8,6 @@ from keras import ops
 from keras_diet import validation
 from keras_diet._keras import get_keras_mask, set_keras_mask
 from keras_diet.layers import kernels
-from keras_diet.layers.attention_implementation import LONG
 from keras_diet.layers.query_blocks import attend_in_blocks, is_block_bias
 from keras_diet.layers.score_features import (
     append_features,
@@ -18,6 +17,8 @@ from keras_diet.layers.score_features import (
 
 # A sum of more products takes longer than a matrix product.
 _FEW_FEATURES = 8
+# From so many queries and keys on JAX's kernel for TPUs is used.
+_LONG_FOR_KERNEL = 2048
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -44,7 +45,8 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
     Softmax is computed in float32 under float16 and bfloat16 as well, and scores under float16, so
     that neither large scores nor masks overflow. With a bias or features, a fused kernel of the
     backend is used wherever it has one, no scores are asked for and no dropout is active, at
-    inference also if `dropout > 0`, but not in float16, in which it overflows or fails on some
+    inference also if `dropout > 0` (but without them, as in Keras, not with a mask), but not in
+    float16, in which it overflows or fails on some
     backends. JAX's kernel for TPUs takes features and what is the same for all queries of a
     sequence, and no other bias or mask; it is used from 2048 queries and keys on, or with
     `flash_attention`.
@@ -110,8 +112,8 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
             most likely) or does not broadcast to the scores, if `attention_features` do not have
             their shapes, or if `block_size` is given together with `return_attention_scores`,
             several sequence axes or a bias layer that takes no `start_index`, or if
-            `flash_attention` is asked for on a TPU, whose kernel cannot attend so; otherwise as
-            Keras's layer.
+            `flash_attention=True` asks a TPU's kernel for what it cannot do; otherwise as Keras's
+            layer.
 
     Example:
 
@@ -403,7 +405,7 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
     def _can_splash(self, query, value, bias, mask, block_size):
         """Whether JAX's kernel for TPUs can attend, and is asked for or worth it."""
         lengths = query.shape[1], value.shape[1]
-        is_long = all(isinstance(length, int) and length >= LONG for length in lengths)
+        is_long = all(isinstance(length, int) and length >= _LONG_FOR_KERNEL for length in lengths)
         if not is_long and not self._flash_attention:
             return False
         fits = (
@@ -418,7 +420,8 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
                 "On TPUs flash attention takes one sequence axis, features, and a bias or mask "
                 "that is the same for all queries, neither in float16 nor in blocks. Received: "
                 f"flash_attention=True, queries {tuple(query.shape)} in {query.dtype}, attention "
-                f"bias {_describe(bias)}, mask {_describe(mask)}, block_size={block_size}"
+                f"bias {_describe(bias)}, mask {_describe(mask)}, block_size={block_size}. Leave "
+                "`flash_attention` at `None` to let the layer choose"
             )
         # `False` is what `keras.config.disable_flash_attention` leaves behind.
         return fits and self._flash_attention is not False

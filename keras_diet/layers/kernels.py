@@ -69,7 +69,8 @@ def _fits_into(tensor, other):
 def has_fused_attention(dtype, head_dim):
     """Whether the backend attends in one kernel, without scores in memory, and takes a bias.
 
-    JAX's for TPUs takes no bias. Nobody has measured it yet: it must be asked for.
+    JAX's for TPUs takes no bias and is not meant here: `"auto"` does not choose it until somebody
+    has timed it.
 
     Args:
         dtype: Dtype of the computation. In float16 kernels overflow, or are missing.
@@ -124,8 +125,8 @@ def fused_attention(query, key, value, bias, mask, scale, is_causal, flash_atten
     """Return `ops.dot_product_attention`, with values of any size and a `bias` or a `mask`.
 
     PyTorch's kernel takes heads where they lie; Keras copies them first. All fused kernels want
-    values of the size of the keys, so they are padded with zeros; not so JAX's on TPUs, which takes
-    a bias or mask of one row only.
+    values of the size of the keys, so they are padded with zeros; JAX's for TPUs pads by
+    itself, and takes only a bias or mask that is the same for all queries.
     """
     if is_on_jax_tpu():
         from keras_diet.layers.splash_attention import splash_attention

@@ -92,12 +92,12 @@ def _attend_on_chip(query, key, value, is_causal):
         head_shards=1,
         q_seq_shards=1,
     )
-    numbers = None
+    segment_ids = None
     if shape[1] > key_length:
-        # A query attends to the keys of its own number.
-        not_padding = ops.cast(ops.arange(shape[1]) < key_length, "int32")
-        numbers = splash.SegmentIds(ops.ones((shape[0],), "int32"), not_padding)
-    output = jax.vmap(functools.partial(kernel, segment_ids=numbers))(query, key, value)
+        # Queries are of segment 1, padded keys of segment 0.
+        is_key = ops.cast(ops.arange(shape[1]) < key_length, "int32")
+        segment_ids = splash.SegmentIds(ops.ones((shape[0],), "int32"), is_key)
+    output = jax.vmap(functools.partial(kernel, segment_ids=segment_ids))(query, key, value)
     return ops.transpose(output, (0, 2, 1, 3))[:, :length, :, :value_dim]
 
 

@@ -87,10 +87,10 @@ def test_long_sequences_have_a_table(tmp_path, capsys):
     rows = table_of(tmp_path, capsys)[4:]
     assert rows[0][3:] == ["way", "time / full", "memory / full"]
     assert rows[2:] == [
-        ["2048, inference", "diet_abs", "jax", "blockwise", "3.00", "1.125"],
-        ["4096, training", "diet_abs", "jax", "blockwise", "3.00", "**0.251**"],
-        ["8192, inference", "diet_abs", "jax", "features", "**1.20**", "0.113"],
-        ["8192, inference", "diet_abs", "jax", "blockwise", "1.05", "**0.126**"],
+        ["small, 1 x 2048, inference", "diet_abs", "jax", "blockwise", "3.00", "1.125"],
+        ["small, 1 x 4096, training", "diet_abs", "jax", "blockwise", "3.00", "**0.251**"],
+        ["small, 1 x 8192, inference", "diet_abs", "jax", "features", "**1.20**", "0.113"],
+        ["small, 1 x 8192, inference", "diet_abs", "jax", "blockwise", "1.05", "**0.126**"],
     ]
 
 

@@ -265,13 +265,9 @@ def test_which_backends_have_fused_attention(platform):
     assert kernels.has_fused_attention("bfloat16", 136) == on_torch
 
 
-@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
+@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"], indirect=True)
 def test_only_tpus_add_inside_the_softmax(monkeypatch, platform):
     backend = keras.backend.backend()
-    if backend == "jax":
-        import jax
-
-        monkeypatch.setattr(jax, "default_backend", lambda: platform)
     if backend == "tensorflow":
         import tensorflow as tf
 

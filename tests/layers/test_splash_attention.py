@@ -59,9 +59,10 @@ def attention_of_heads(query, key, value, is_causal):
         (128, 128, False),
         (5, 130, False),
         (130, 130, True),
-        # Several blocks, of which some have no key.
         (300, 1100, False),
         (1100, 300, False),
+        (1100, 300, True),
+        # Some blocks of keys have no query.
         (600, 1100, True),
     ],
 )
@@ -140,10 +141,10 @@ def test_layer_calls_the_kernel_for_many_keys(rng, request, monkeypatch, name):
     # Keras's layer without a bias takes no kernel if it has dropout and a mask.
     dropout = 0.0 if name == "mask" else 0.1
     expected, attention, x, calls = with_and_without(rng, request, terms, dropout=dropout)
-    monkeypatch.setattr(biased_multi_head_attention, "LONG", 7)
+    monkeypatch.setattr(biased_multi_head_attention, "_LONG_FOR_KERNEL", 7)
     assert_close(attention(x, x, **terms), expected)
     assert not calls
-    monkeypatch.setattr(biased_multi_head_attention, "LONG", 6)
+    monkeypatch.setattr(biased_multi_head_attention, "_LONG_FOR_KERNEL", 6)
     assert_close(attention(x, x, **terms), expected)
     assert [mask.shape for mask in calls] == [(NUM_HEADS, 128, 128)]
     # It drops no probabilities.
@@ -152,7 +153,7 @@ def test_layer_calls_the_kernel_for_many_keys(rng, request, monkeypatch, name):
 
 
 def test_few_queries_have_few_scores(rng, monkeypatch, calls):
-    monkeypatch.setattr(biased_multi_head_attention, "LONG", 6)
+    monkeypatch.setattr(biased_multi_head_attention, "_LONG_FOR_KERNEL", 6)
     x = normal(rng, BATCH, 6, HIDDEN)
     attention = BiasedMultiHeadAttention(NUM_HEADS, KEY_DIM)
     attention(x[:, :5], x)
@@ -162,7 +163,7 @@ def test_few_queries_have_few_scores(rng, monkeypatch, calls):
 
 
 def test_keras_can_forbid_it(rng, monkeypatch, calls):
-    monkeypatch.setattr(biased_multi_head_attention, "LONG", 6)
+    monkeypatch.setattr(biased_multi_head_attention, "_LONG_FOR_KERNEL", 6)
     x = normal(rng, BATCH, 6, HIDDEN)
     with monkeypatch.context() as patch:
         # As after `keras.config.disable_flash_attention()`, which cannot be undone.
@@ -184,7 +185,7 @@ def test_keras_can_forbid_it(rng, monkeypatch, calls):
     ids=str,
 )
 def test_layer_does_without_where_the_kernel_cannot(rng, request, monkeypatch, term, received):
-    monkeypatch.setattr(biased_multi_head_attention, "LONG", 6)
+    monkeypatch.setattr(biased_multi_head_attention, "_LONG_FOR_KERNEL", 6)
     expected, attention, x, calls = with_and_without(rng, request, term)
 
     def refuse(*args, **kwargs):
@@ -230,7 +231,7 @@ def test_features_attend_by_the_kernel_from_some_length_on(rng, request, monkeyp
     calls = request.getfixturevalue("calls")
     encoder(x, segment_ids=segment_ids, padding_mask=VALID)
     assert not calls
-    monkeypatch.setattr(biased_multi_head_attention, "LONG", LENGTH)
+    monkeypatch.setattr(biased_multi_head_attention, "_LONG_FOR_KERNEL", LENGTH)
     found = to_numpy(encoder(x, segment_ids=segment_ids, padding_mask=VALID))
     assert_close(found[VALID], expected[VALID])
     assert len(calls) == encoder.num_layers
@@ -239,7 +240,7 @@ def test_features_attend_by_the_kernel_from_some_length_on(rng, request, monkeyp
 @pytest.mark.parametrize("name", [*POSITIONS, "diet_rel"])
 def test_auto_does_not_choose_what_nobody_has_measured(rng, monkeypatch, calls, name):
     monkeypatch.setattr(attention_implementation, "LONG", LENGTH)
-    monkeypatch.setattr(biased_multi_head_attention, "LONG", LENGTH)
+    monkeypatch.setattr(biased_multi_head_attention, "_LONG_FOR_KERNEL", LENGTH)
     positions = POSITIONS.get(name, {"position_encoding": name})
     encoder = make_encoder(rng, **positions)
     x, _ = make_inputs(rng)
