@@ -43,13 +43,11 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
     with the length (but for the mask of `sliding_window`, which Keras makes as a whole).
 
     Softmax is computed in float32 under float16 and bfloat16 as well, and scores under float16, so
-    that neither large scores nor masks overflow. With a bias or features, a fused kernel of the
-    backend is used wherever it has one, no scores are asked for and no dropout is active, at
-    inference also if `dropout > 0` (but without them, as in Keras, not with a mask), but not in
-    float16, in which it overflows or fails on some
-    backends. JAX's kernel for TPUs takes features and what is the same for all queries of a
-    sequence, and no other bias or mask; it is used from 2048 queries and keys on, or with
-    `flash_attention`.
+    that neither large scores nor masks overflow. A fused kernel of the backend is used wherever it
+    has one, no scores are asked for and no probability is dropped (with a mask alone, as in Keras,
+    only if `dropout` is 0), but not in float16, in which it overflows or fails on some backends.
+    JAX's kernel for TPUs takes features and what is the same for all queries of a sequence, and no
+    other bias or mask; it is used from 2048 queries and keys on, or with `flash_attention`.
 
     Args:
         num_heads: int. Number of attention heads `H`.
