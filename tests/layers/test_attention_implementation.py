@@ -100,13 +100,18 @@ def test_outputs_and_gradients_are_the_same(rng, positions, names):
     assert_same_gradients(rng, full, others)
 
 
+def compute_as_on_tpus(monkeypatch):
+    monkeypatch.setattr(kernels, "adds_inside_softmax", lambda: True)
+    monkeypatch.setattr(kernels, "has_fused_attention", lambda dtype, head_dim: False)
+
+
 @pytest.mark.parametrize("positions", [LOW_RANK, RELATIVE, NAMED["none"]], ids=case_id)
 def test_segments_and_padding_may_be_added_as_on_tpus(rng, monkeypatch, positions):
     append = biased_multi_head_attention.append_features
     appended = []
 
     def encoders():
-        monkeypatch.setattr(kernels, "adds_inside_softmax", lambda: True)
+        compute_as_on_tpus(monkeypatch)
         monkeypatch.setattr(
             biased_multi_head_attention,
             "append_features",
@@ -130,7 +135,7 @@ def test_added_as_on_tpus_in_half_precision(rng, monkeypatch, dtype):
     x, segment_ids = make_inputs(rng)
     encoder = make_encoder(rng, dtype=dtype, **LOW_RANK)
     expected = encoder(x, segment_ids=segment_ids, padding_mask=VALID)
-    monkeypatch.setattr(kernels, "adds_inside_softmax", lambda: True)
+    compute_as_on_tpus(monkeypatch)
     found = encoder(x, segment_ids=segment_ids, padding_mask=VALID)
     assert_close(to_numpy(found)[VALID], to_numpy(expected)[VALID], 0.05)
 
