@@ -8,6 +8,7 @@ import gc
 import importlib.metadata
 import os
 import platform
+import random
 import re
 import resource
 import shutil
@@ -49,12 +50,11 @@ def time_in_turn(functions, rounds):
     What the machine does meanwhile falls on all of them alike, and over many rounds so does what
     comes before.
     """
-    rng = np.random.default_rng(0)
+    rng = random.Random(0)
     times = {name: [] for name in functions}
-    names = list(functions)
     for _ in range(rounds):
-        for i in rng.permutation(len(names)):
-            times[names[i]].append(seconds(functions[names[i]]))
+        for name in rng.sample(list(functions), len(functions)):
+            times[name].append(seconds(functions[name]))
     return times
 
 

@@ -177,7 +177,7 @@ def compile_for_tpu(step, variables, options):
     distribution = keras.distribution.DataParallel(devices=tpu.devices)
     mesh = distribution.device_mesh.backend_mesh
     on_every_chip = NamedSharding(mesh, PartitionSpec())
-    split = NamedSharding(mesh, PartitionSpec("batch"))
+    split = NamedSharding(mesh, PartitionSpec(distribution.batch_dim_name))
     variables = [
         [jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=on_every_chip) for v in group]
         for group in variables

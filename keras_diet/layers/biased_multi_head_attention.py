@@ -410,8 +410,7 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
             block_size is None
             and len(query.shape) == 4
             and not _is_float16(query)
-            and (bias is None or _with_four_axes(bias).shape[2] == 1)
-            and (mask is None or _with_head_axis(mask).shape[2] == 1)
+            and all(term is None or _is_one_row(term) for term in (bias, mask))
         )
         if self._flash_attention and not fits:
             raise ValueError(
@@ -497,6 +496,11 @@ def _with_head_axis(mask):
     while len(mask.shape) < 4:
         mask = ops.expand_dims(mask, -3)
     return mask
+
+
+def _is_one_row(term):
+    """Whether a bias or mask is the same for all queries."""
+    return len(term.shape) < 2 or term.shape[-2] == 1
 
 
 def _describe(term):

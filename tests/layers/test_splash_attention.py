@@ -29,9 +29,16 @@ def normal(rng, *shape):
 
 
 @pytest.fixture
-def calls(monkeypatch):
-    """As if JAX computed on TPUs: the kernels made, by their masks."""
+def on_tpus(monkeypatch):
+    """As if JAX computed there."""
     import jax
+
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+
+
+@pytest.fixture
+def calls(monkeypatch, on_tpus):
+    """The kernels made, by their masks; they are interpreted."""
     from jax.experimental.pallas.ops.tpu import splash_attention
 
     made, make = [], splash_attention.make_splash_mha
@@ -41,7 +48,6 @@ def calls(monkeypatch):
         return make(mask, interpret=True, **kwargs)
 
     monkeypatch.setattr(splash_attention, "make_splash_mha", make_interpreted)
-    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     return made
 
 
@@ -273,11 +279,9 @@ def long_encoder(**kwargs):
     return encoder
 
 
+@pytest.mark.usefixtures("on_tpus")
 @pytest.mark.parametrize("gradient", [False, True], ids=["forward", "gradient"])
-def test_program_of_a_long_sequence_has_the_kernel_and_no_scores(monkeypatch, gradient):
-    import jax
-
-    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+def test_program_of_a_long_sequence_has_the_kernel_and_no_scores(gradient):
     encoder = long_encoder(attention_implementation="features")
     program = program_for_tpus(encoder, 2048, gradient, training=False)
     # Layers share a function; the gradient has two kernels, of queries and of keys and values.
@@ -285,11 +289,9 @@ def test_program_of_a_long_sequence_has_the_kernel_and_no_scores(monkeypatch, gr
     assert "2048x2048" not in program
 
 
+@pytest.mark.usefixtures("on_tpus")
 @pytest.mark.parametrize("training", [False, True])
-def test_program_of_a_short_sequence_adds_segments_and_padding_at_inference(monkeypatch, training):
-    import jax
-
-    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+def test_program_of_a_short_sequence_adds_segments_and_padding_at_inference(training):
     program = program_for_tpus(long_encoder(), 128, gradient=False, training=training)
     assert "@tpu_custom_call" not in program
     # Columns make heads of 16 larger.
