@@ -38,8 +38,8 @@ def in_empty_folder(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def forgotten_encodings(monkeypatch):
     """What an example registers is gone after it."""
-    encodings = layers.position_encodings.POSITION_ENCODINGS
-    monkeypatch.setattr(layers.position_encodings, "POSITION_ENCODINGS", dict(encodings))
+    registry = layers.transformer.position_encodings
+    monkeypatch.setattr(registry, "POSITION_ENCODINGS", dict(registry.POSITION_ENCODINGS))
 
 
 @pytest.mark.parametrize("public", PUBLIC, ids=lambda public: public.__name__)

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_diet._arrays import float32_array
 from keras_diet.analysis._backbone import as_diet_bert
-from keras_diet.layers.biased_multi_head_attention import BiasedMultiHeadAttention
+from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 
 _INPUTS = ("token_ids", "segment_ids", "padding_mask")
 

@@ -6,8 +6,8 @@ from keras import ops
 from keras_diet import validation
 from keras_diet._arrays import float32_array
 from keras_diet.analysis._backbone import input_positions, with_positions
-from keras_diet.layers.linformer_multi_head_attention import LinformerMultiHeadAttention
-from keras_diet.layers.position_bias import PositionBias
+from keras_diet.layers.attention.linformer_multi_head_attention import LinformerMultiHeadAttention
+from keras_diet.layers.position.position_bias import PositionBias
 
 
 def position_scores(backbone, length=None):

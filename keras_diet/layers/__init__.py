@@ -1,20 +1,23 @@
 """Layers: attention with a score bias, the biases of the DIET paper, and an encoder of both."""
 
-from keras_diet.layers.absolute_position_bias import AbsolutePositionBias
-from keras_diet.layers.biased_multi_head_attention import BiasedMultiHeadAttention
-from keras_diet.layers.biased_transformer_encoder import BiasedTransformerEncoder
-from keras_diet.layers.bucketed_relative_position_bias import BucketedRelativePositionBias
-from keras_diet.layers.diet_encoder import DietEncoder
-from keras_diet.layers.input_encoding import InputEncoding
-from keras_diet.layers.linformer_multi_head_attention import LinformerMultiHeadAttention
-from keras_diet.layers.position_bias import PositionBias
-from keras_diet.layers.position_cache import cache_positions, drop_cached_positions
-from keras_diet.layers.position_encoding import EncoderSizes, PositionEncoding
-from keras_diet.layers.position_encodings import POSITION_ENCODINGS, register_position_encoding
-from keras_diet.layers.relative_multi_head_attention import RelativeMultiHeadAttention
-from keras_diet.layers.relative_position_bias import RelativePositionBias
-from keras_diet.layers.segment_bias import SegmentBias
-from keras_diet.layers.untied_position_bias import UntiedPositionBias
+from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
+from keras_diet.layers.attention.linformer_multi_head_attention import LinformerMultiHeadAttention
+from keras_diet.layers.attention.relative_multi_head_attention import RelativeMultiHeadAttention
+from keras_diet.layers.position.absolute_position_bias import AbsolutePositionBias
+from keras_diet.layers.position.bucketed_relative_position_bias import BucketedRelativePositionBias
+from keras_diet.layers.position.input_encoding import InputEncoding
+from keras_diet.layers.position.position_bias import PositionBias
+from keras_diet.layers.position.position_cache import cache_positions, drop_cached_positions
+from keras_diet.layers.position.position_encoding import EncoderSizes, PositionEncoding
+from keras_diet.layers.position.relative_position_bias import RelativePositionBias
+from keras_diet.layers.position.segment_bias import SegmentBias
+from keras_diet.layers.position.untied_position_bias import UntiedPositionBias
+from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder
+from keras_diet.layers.transformer.diet_encoder import DietEncoder
+from keras_diet.layers.transformer.position_encodings import (
+    POSITION_ENCODINGS,
+    register_position_encoding,
+)
 
 __all__ = [
     "POSITION_ENCODINGS",

@@ -180,8 +180,8 @@ def test_tasks_have_the_scores_of_their_backbones():
 
 @pytest.fixture
 def register(monkeypatch):
-    encodings = layers.position_encodings.POSITION_ENCODINGS
-    monkeypatch.setattr(layers.position_encodings, "POSITION_ENCODINGS", dict(encodings))
+    registry = layers.transformer.position_encodings
+    monkeypatch.setattr(registry, "POSITION_ENCODINGS", dict(registry.POSITION_ENCODINGS))
     return layers.register_position_encoding
 
 

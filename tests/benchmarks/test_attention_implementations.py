@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import attention_implementations as benchmark
 from benchmarks import bert_models, flex_attention
-from keras_diet.layers import position_encodings
+from keras_diet.layers.transformer import position_encodings
 
 TINY = ["--size", "tiny", "--lengths", "16", "--steps", "inference", "--rounds", "1"]
 

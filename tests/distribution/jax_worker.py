@@ -17,7 +17,7 @@ import numpy as np
 from jax.experimental.pallas.ops.tpu import splash_attention as splash
 from jax.sharding import NamedSharding, PartitionSpec
 
-from keras_diet.layers.splash_attention import splash_attention
+from keras_diet.layers.attention.splash_attention import splash_attention
 from keras_diet.models import DietBertBackbone
 from tests.distribution.training import ENCODINGS, UNEQUAL, fit, make_batches, make_masked_lm
 

@@ -8,8 +8,8 @@ import keras_hub
 import numpy as np
 import pytest
 
-from keras_diet.layers.position_bias import PositionBias
-from keras_diet.layers.segment_bias import SegmentBias
+from keras_diet.layers.position.position_bias import PositionBias
+from keras_diet.layers.position.segment_bias import SegmentBias
 from keras_diet.models import DietBertBackbone, DietBertMaskedLM, DietBertTextClassifier
 from tests.helpers import assert_close, to_numpy
 from tests.models.tasks import random_data, tiny_task

@@ -7,15 +7,15 @@ from keras_hub.models import Backbone
 
 from keras_diet import validation
 from keras_diet._keras import forget_compiled
-from keras_diet.layers.diet_encoder import DietEncoder
 from keras_diet.layers.initializers import bert_initializer
-from keras_diet.layers.input_encoding import make_input_encoding
-from keras_diet.layers.position_encoding import (
+from keras_diet.layers.position.input_encoding import make_input_encoding
+from keras_diet.layers.position.position_encoding import (
     EncoderSizes,
     deserialize_position_encoding,
     serialize_position_encoding,
 )
-from keras_diet.layers.position_encodings import find_position_encoding
+from keras_diet.layers.transformer.diet_encoder import DietEncoder
+from keras_diet.layers.transformer.position_encodings import find_position_encoding
 from keras_diet.models.diet_bert.damaged_files import complete_file, complete_preset
 from keras_diet.models.diet_bert.from_bert.convert import convert_bert
 from keras_diet.models.diet_bert.layout_map import diet_bert_layout_map

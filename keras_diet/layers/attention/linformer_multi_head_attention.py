@@ -1,0 +1,198 @@
+"""Linformer: keys and values projected along the sequence, so that cost grows linearly."""
+
+import keras
+from keras import ops
+
+from keras_diet import validation
+from keras_diet._keras import get_keras_mask
+from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
+from keras_diet.layers.initializers import fresh
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
+    """Multi-head attention over `projection_dim` projected keys, whatever the length (Linformer).
+
+    For each head, with query `i` and projected key `j < projection_dim` (equation 4 of the paper):
+
+        A_ij = scale (x_i W_Q) . ((E Y)_j W_K) + attention_bias_ij
+        output_i = softmax_j(A_ij) ((F Z)_j W_V), heads concatenated, times W_O
+
+    with `E = key_projection` and `F = value_projection`, both of shape
+    `(projection_dim, sequence_length)` and shared by the heads. A sequence of `S` tokens uses the
+    first `S` columns. Time and memory are linear in the length. With a bias
+    `AbsolutePositionBias(..., key_length=projection_dim)` this is DIET-ABS-LIN.
+
+    Padding is set to zero before the projection, so that padded tokens change nothing. A mask of
+    single query-key pairs has no meaning after it and is refused.
+
+    Args:
+        num_heads: int. Number of attention heads `H`.
+        key_dim: int. Size of each head for query and key.
+        sequence_length: int. Longest sequence of keys and values `n`, in tokens.
+        projection_dim: int. Number of projected keys and values; the paper uses 32 and 256.
+        **kwargs: Keyword arguments of `BiasedMultiHeadAttention`, without `attention_axes` and
+            `sliding_window`. `kernel_initializer` also initializes the projections.
+
+    Call arguments:
+        query: Tensor of shape `(B, T, dim)`.
+        value: Tensor of shape `(B, S, dim)`.
+        key: Tensor of shape `(B, S, dim)`, or `None` for `value`.
+        attention_bias: Tensor broadcastable to `(B, num_heads, T, projection_dim)`, or `None`.
+        attention_mask: Must be `None`.
+        query_mask: Keras mask of the query, `(B, T)`. Set by Keras.
+        value_mask: Boolean mask `(B, S)`, `False` for padding. Set by Keras.
+        key_mask: Boolean mask `(B, S)`, `False` for padding. Set by Keras.
+        return_attention_scores: bool. Whether to return the probabilities as well.
+        training: bool. Whether dropout is active.
+        use_causal_mask: Must be `False`.
+
+    Returns:
+        Output of shape `(B, T, dim)`, or a tuple of it and the attention probabilities of shape
+        `(B, num_heads, T, projection_dim)` if `return_attention_scores`.
+
+    Raises:
+        ValueError: If a size is not a positive integer, `attention_axes`, `sliding_window`,
+            `attention_mask` or `use_causal_mask` is given, the inputs do not have one sequence
+            axis, or there are more than `sequence_length` keys.
+
+    Example:
+
+    ```python
+    x = np.random.normal(size=(2, 10, 32)).astype("float32")
+    attention = keras_diet.layers.LinformerMultiHeadAttention(
+        num_heads=4, key_dim=8, sequence_length=64, projection_dim=6
+    )
+    position_bias = keras_diet.layers.AbsolutePositionBias(4, 64, rank=8, key_length=6)
+    y = attention(x, x, attention_bias=position_bias(x, key=np.zeros((1, 6))))
+    ```
+
+    References:
+     - [Wang et al., 2020](https://arxiv.org/abs/2006.04768)
+     - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 3.4, equation 4
+    """
+
+    # Padding is no term of its scores: it must be set to zero before the projection.
+    accepts_features = False
+
+    def __init__(self, num_heads, key_dim, sequence_length, projection_dim, **kwargs):
+        super().__init__(num_heads, key_dim, **kwargs)
+        validation.without_attention_axes(self)
+        self.sequence_length = validation.positive_int("sequence_length", sequence_length)
+        self.projection_dim = validation.positive_int("projection_dim", projection_dim)
+        if self._sliding_window is not None:
+            raise ValueError(_after_projection("sliding_window", self._sliding_window))
+
+    def build(self, query_shape, value_shape, key_shape=None):
+        """Create the projections."""
+        validation.one_sequence_axis(query_shape, value_shape)
+        super().build(query_shape, value_shape, key_shape)
+        self.key_projection = self._add_projection("key_projection")
+        self.value_projection = self._add_projection("value_projection")
+
+    def _add_projection(self, name):
+        return self.add_weight(
+            name=name,
+            shape=(self.projection_dim, self.sequence_length),
+            initializer=fresh(self._kernel_initializer),
+        )
+
+    def call(
+        self,
+        query,
+        value,
+        key=None,
+        attention_bias=None,
+        attention_features=None,
+        attention_mask=None,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        return_attention_scores=False,
+        training=None,
+        use_causal_mask=False,
+        block_size=None,
+    ):
+        _check_masks(attention_mask, use_causal_mask)
+        key = value if key is None else key
+        validation.length_within(
+            ops.shape(value)[1], self.sequence_length, "sequence_length", "key"
+        )
+        masks = [value_mask, key_mask, get_keras_mask(value), get_keras_mask(key)]
+        mask = _all([mask for mask in masks if mask is not None])
+        return super().call(
+            query,
+            self._project(self.value_projection, value, mask),
+            self._project(self.key_projection, key, mask),
+            attention_bias=attention_bias,
+            attention_features=attention_features,
+            query_mask=query_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+            block_size=block_size,
+        )
+
+    def _project(self, projection, inputs, mask):
+        length = ops.shape(inputs)[1]
+        if mask is not None:
+            inputs = ops.where(ops.expand_dims(mask, -1), inputs, 0.0)
+        columns = ops.slice(
+            ops.convert_to_tensor(projection), (0, 0), (self.projection_dim, length)
+        )
+        # p: projected positions; s: positions; b: batch; d: features
+        return ops.einsum("ps,bsd->bpd", ops.cast(columns, inputs.dtype), inputs)
+
+    def compute_output_spec(
+        self,
+        query,
+        value,
+        key=None,
+        attention_bias=None,
+        attention_features=None,
+        attention_mask=None,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        return_attention_scores=False,
+        training=None,
+        use_causal_mask=False,
+        block_size=None,
+    ):
+        """Return the symbolic output, and the symbolic scores if they are asked for."""
+        _check_masks(attention_mask, use_causal_mask)
+        shape = (value.shape[0], self.projection_dim, value.shape[2])
+        projected = keras.KerasTensor(shape, dtype=value.dtype)
+        return super().compute_output_spec(
+            query, projected, return_attention_scores=return_attention_scores
+        )
+
+    def get_config(self):
+        """Return the constructor's arguments."""
+        config = super().get_config()
+        config.update(
+            {"sequence_length": self.sequence_length, "projection_dim": self.projection_dim}
+        )
+        return config
+
+
+def _all(masks):
+    """Return the conjunction of boolean masks, `None` without any."""
+    combined = None
+    for mask in masks:
+        mask = ops.cast(mask, "bool")
+        combined = mask if combined is None else ops.logical_and(combined, mask)
+    return combined
+
+
+def _check_masks(attention_mask, use_causal_mask):
+    if attention_mask is not None:
+        raise ValueError(_after_projection("attention_mask", type(attention_mask)))
+    if use_causal_mask:
+        raise ValueError(_after_projection("use_causal_mask", use_causal_mask))
+
+
+def _after_projection(argument, value):
+    return (
+        f"`{argument}` has no meaning for Linformer, whose keys are projected along the sequence. "
+        f"Exclude padding by `value_mask`. Received: {argument}={value}"
+    )

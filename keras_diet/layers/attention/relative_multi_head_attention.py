@@ -1,0 +1,196 @@
+"""Shaw's attention: a learned vector for each distance, added to keys and values."""
+
+import keras
+from keras import ops
+
+from keras_diet import _backend, validation
+from keras_diet.layers import initializers
+from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
+from keras_diet.layers.position.position_encoding import PositionEncoding
+from keras_diet.layers.position.relative_shift import distances_to_keys, keys_to_distances
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
+    """Multi-head attention with a learned vector for each distance, shared by the heads (Shaw).
+
+    For each head, with query `i`, key `j` and `c(k) = min(max(k, -max_distance), max_distance)`:
+
+        A_ij = scale (x_i W_Q) . (y_j W_K + a^K_{c(j-i)}) + attention_bias_ij
+        output_i = softmax_j(A_ij) (z_j W_V + a^V_{c(j-i)}), heads concatenated, times W_O
+
+    Row `c(k) + max_distance` of `key_embedding` holds `a^K_k`, that of `value_embedding` `a^V_k`.
+    Without `use_value_embedding` there is no `a^V`, as in the simplification of Yang et al.
+
+    No tensor of shape `(T, S, key_dim)` exists: the product of a query with the vectors of all
+    `T + S - 1` distances is laid out by keys, so the distances cost about twice the product of
+    queries and keys again, and as much for the values. With value embeddings attention cannot be
+    fused.
+
+    Args:
+        num_heads: int. Number of attention heads `H`.
+        key_dim: int. Size of each head for query and key.
+        max_distance: int. Distance in tokens from which on all keys share a vector.
+        use_value_embedding: bool. Whether values get vectors too. Defaults to `True`.
+        embedding_initializer: Initializer of the vectors. Defaults to `None`, which means
+            `keras.initializers.TruncatedNormal(stddev=0.02)`.
+        **kwargs: Keyword arguments of `BiasedMultiHeadAttention`, without `attention_axes`.
+
+    Call arguments:
+        query: Tensor of shape `(B, T, dim)`.
+        value: Tensor of shape `(B, S, dim)`.
+        key: Tensor of shape `(B, S, dim)`, or `None` for `value`.
+        attention_bias: As in `BiasedMultiHeadAttention`, and so are the masks and flags.
+
+    Returns:
+        As `BiasedMultiHeadAttention`.
+
+    Raises:
+        ValueError: If `max_distance` is not a positive integer, `attention_axes` is given,
+            `flash_attention` is asked for with value embeddings, or the inputs do not have one
+            sequence axis; otherwise as `BiasedMultiHeadAttention`.
+
+    Example:
+
+    ```python
+    x = np.random.normal(size=(2, 10, 32)).astype("float32")
+    attention = keras_diet.layers.RelativeMultiHeadAttention(4, key_dim=8, max_distance=16)
+    y = attention(x, x)
+    ```
+
+    References:
+     - [Shaw et al., 2018](https://arxiv.org/abs/1803.02155), equations 3 to 5
+     - [Yang et al., 2019](https://arxiv.org/abs/1906.08237)
+     - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 2.2.2
+    """
+
+    # Its bias, made of the queries, would need their positions.
+    accepts_blocks = False
+
+    def __init__(
+        self,
+        num_heads,
+        key_dim,
+        max_distance,
+        use_value_embedding=True,
+        embedding_initializer=None,
+        **kwargs,
+    ):
+        super().__init__(num_heads, key_dim, **kwargs)
+        validation.without_attention_axes(self)
+        if use_value_embedding:
+            if kwargs.get("flash_attention"):
+                raise ValueError(
+                    "Flash attention knows no value embeddings: leave `flash_attention` out, or "
+                    "pass `use_value_embedding=False`. Received: flash_attention=True"
+                )
+            # Nor does Keras's global setting mean this layer.
+            self._flash_attention = False
+        self.max_distance = validation.positive_int("max_distance", max_distance)
+        self.use_value_embedding = bool(use_value_embedding)
+        self.embedding_initializer = initializers.embedding_initializer(embedding_initializer)
+
+    def build(self, query_shape, value_shape, key_shape=None):
+        """Create the projections and the vectors of the distances."""
+        validation.one_sequence_axis(query_shape, value_shape)
+        super().build(query_shape, value_shape, key_shape)
+        self.key_embedding = self._add_embedding("key_embedding", self.key_dim)
+        self.value_embedding = None
+        if self.use_value_embedding:
+            self.value_embedding = self._add_embedding("value_embedding", self.value_dim)
+
+    def _add_embedding(self, name, size):
+        return self.add_weight(
+            name=name,
+            shape=(2 * self.max_distance + 1, size),
+            initializer=initializers.fresh(self.embedding_initializer),
+        )
+
+    def _compute_attention(
+        self,
+        query,
+        key,
+        value,
+        attention_mask=None,
+        training=None,
+        return_attention_scores=False,
+        use_causal_mask=False,
+        attention_bias=None,
+        attention_features=None,
+        block_size=None,
+    ):
+        bias = self.distance_scores(query, key)
+        if attention_bias is not None:
+            bias = _backend.add(bias, ops.cast(attention_bias, bias.dtype))
+        if use_causal_mask:
+            # Fused attention takes no causal flag together with a bias on every backend.
+            attention_mask, use_causal_mask = self._compute_causal_mask(query, value), False
+        return super()._compute_attention(
+            query,
+            key,
+            value,
+            attention_mask,
+            training,
+            return_attention_scores,
+            use_causal_mask,
+            attention_bias=bias,
+            attention_features=attention_features,
+        )
+
+    def distance_scores(self, query, key):
+        """Return what distances add to the scores, `scale q_i . a^K_{c(j-i)}`.
+
+        Args:
+            query: Projected queries `(B, T, num_heads, key_dim)`.
+            key: Projected keys `(B, S, num_heads, key_dim)`. Only their length is read.
+
+        Returns:
+            Scores of shape `(B, num_heads, T, S)`.
+        """
+        query_length, key_length = ops.shape(query)[1], ops.shape(key)[1]
+        query = self._scaled(query)
+        rows = self._rows(self.key_embedding, query_length, key_length, query.dtype)
+        # b: batch; t: query positions; h: heads; k: head size; c: distances
+        scores = ops.einsum("bthk,ck->hbtc", query, rows)
+        return ops.swapaxes(distances_to_keys(scores, query_length, key_length), 0, 1)
+
+    def _combine(self, probabilities, value):
+        output = super()._combine(probabilities, value)
+        if not self.use_value_embedding:
+            return output
+        query_length, key_length = ops.shape(probabilities)[-2:]
+        rows = self._rows(self.value_embedding, query_length, key_length, value.dtype)
+        by_distance = keys_to_distances(probabilities, query_length, key_length)
+        return output + ops.einsum("hbtc,ck->bthk", by_distance, rows)
+
+    def _rows(self, embedding, query_length, key_length, dtype):
+        """Return the vectors of the distances `-(T - 1), ..., S - 1` of a key from its query."""
+        distances = _backend.arange(query_length + key_length - 1) - (query_length - 1)
+        indices = ops.clip(distances, -self.max_distance, self.max_distance) + self.max_distance
+        return ops.cast(ops.take(embedding, indices, axis=0), dtype)
+
+    def _can_fuse(self, query, value, **terms):
+        return not self.use_value_embedding and super()._can_fuse(query, value, **terms)
+
+    def get_config(self):
+        """Return the constructor's arguments."""
+        config = super().get_config()
+        config.update(
+            {
+                "max_distance": self.max_distance,
+                "use_value_embedding": self.use_value_embedding,
+                "embedding_initializer": keras.initializers.serialize(self.embedding_initializer),
+            }
+        )
+        return config
+
+
+# The paper's parameter counts (Table 6) come out with it, although its sequences are shorter.
+_MAX_DISTANCE = 1024
+
+SHAW = PositionEncoding(
+    attention=lambda sizes, **kwargs: RelativeMultiHeadAttention(
+        sizes.num_heads, sizes.head_dim, _MAX_DISTANCE, **kwargs
+    ),
+    sharing_modes=("head-wise",),
+)

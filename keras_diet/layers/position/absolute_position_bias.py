@@ -1,0 +1,142 @@
+"""DIET-ABS: absolute positions in the attention scores."""
+
+import keras
+from keras import ops
+
+from keras_diet import validation
+from keras_diet.layers.initializers import fresh
+from keras_diet.layers.position.position_bias import PositionBias
+from keras_diet.layers.position.position_encoding import PositionEncoding
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class AbsolutePositionBias(PositionBias):
+    """Learned absolute positions, added to the attention scores of each head (DIET-ABS).
+
+    Equation 1 of the paper without its token and segment terms, for each head:
+
+        B_ij = (P_Q P_K^T)_ij = sum_r P_Q[i, r] P_K[j, r]
+
+    with `P_Q = query_embedding` of shape `(n, d_p)` and `P_K = key_embedding`. The term is not
+    scaled. Positions at the input limit the rank of the scores to the head size `d_h`; this
+    term raises it to `d_h + d_p` (Theorem 1), and `rank` sets `d_p` freely.
+
+    Args:
+        num_heads: int. Number of attention heads `H`.
+        max_length: int. Number of positions `n`, in tokens.
+        rank: int. Rank `d_p` of the scores. The paper's default is the head size, its best
+            model uses 128.
+        share_heads: bool. Whether all heads use the same embeddings. Defaults to `False`.
+        key_length: int or `None`. Number of key positions, e.g. of keys projected by Linformer.
+            Defaults to `None`, which means `max_length`.
+        initializer: Initializer of both embeddings. Defaults to `None`, which means
+            `keras.initializers.TruncatedNormal(stddev=0.02)`.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        query: Tensor of shape `(B, T, ...)`. Only its length is read.
+        key: Tensor of shape `(B, S, ...)`, or `None` for `query`. Only its length is read.
+        start_index: int or scalar tensor. Position of the first query. Defaults to `0`.
+
+    Returns:
+        Scores of shape `(1, num_heads, T, S)`.
+
+    Raises:
+        ValueError: If a size is not a positive integer or a sequence is too long.
+
+    Example:
+
+    ```python
+    x = np.random.normal(size=(2, 10, 32)).astype("float32")
+    position_bias = keras_diet.layers.AbsolutePositionBias(num_heads=4, max_length=16, rank=8)
+    attention = keras_diet.layers.BiasedMultiHeadAttention(num_heads=4, key_dim=8)
+    y = attention(x, x, attention_bias=position_bias(x))
+    ```
+
+    References:
+     - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), equation 1
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        max_length,
+        rank,
+        share_heads=False,
+        key_length=None,
+        initializer=None,
+        **kwargs,
+    ):
+        super().__init__(
+            num_heads,
+            max_length,
+            key_length=key_length,
+            share_heads=share_heads,
+            initializer=initializer,
+            **kwargs,
+        )
+        self.rank = validation.positive_int("rank", rank)
+
+    def build(self, query_shape=None, key_shape=None):
+        """Create `query_embedding` and `key_embedding`."""
+        self.query_embedding = self._add_embedding("query_embedding", self.max_length)
+        self.key_embedding = self._add_embedding("key_embedding", self.key_length)
+        self.built = True
+
+    def _add_embedding(self, name, length):
+        return self.add_weight(
+            name=name,
+            shape=(length, self.num_score_heads, self.rank),
+            initializer=fresh(self.initializer),
+        )
+
+    def compute_scores(self, query_length, key_length, start_index):
+        """Return `P_Q P_K^T` of the given positions."""
+        query, key = self._embeddings(query_length, key_length, start_index)
+        # t, s: query and key positions; h: heads; r: rank
+        return ops.einsum("bthr,bshr->bhts", query, key)
+
+    def features(self, query, key=None, start_index=0):
+        """Return features whose inner products are the scores, without a (T, S) matrix.
+
+        Args:
+            query: As in the call.
+            key: As in the call.
+            start_index: As in the call.
+
+        Returns:
+            Query features `(1, T, H or 1, rank)` and key features `(1, S, H or 1, rank)`.
+        """
+        if not self.built:
+            self.build()
+        return self._embeddings(*self._checked_lengths(query, key, start_index), start_index)
+
+    def _embeddings(self, query_length, key_length, start_index):
+        def positions(embedding, start, length):
+            size = (length, self.num_score_heads, self.rank)
+            rows = ops.slice(ops.convert_to_tensor(embedding), (start, 0, 0), size)
+            return ops.cast(ops.expand_dims(rows, 0), self.compute_dtype)
+
+        return (
+            positions(self.query_embedding, start_index, query_length),
+            positions(self.key_embedding, 0, key_length),
+        )
+
+    def get_config(self):
+        """Return the constructor's arguments."""
+        return {**super().get_config(), "rank": self.rank}
+
+
+def _bias(sizes, **kwargs):
+    rank = sizes.head_dim if sizes.rank is None else sizes.rank
+    return AbsolutePositionBias(
+        sizes.num_heads, sizes.max_length, rank, key_length=sizes.projection_dim, **kwargs
+    )
+
+
+DIET_ABS = PositionEncoding(
+    _bias,
+    sharing_modes=("layer-wise", "none", "head-wise"),
+    has_rank=True,
+    allows_projection=True,
+)

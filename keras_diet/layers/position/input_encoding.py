@@ -1,0 +1,181 @@
+"""Positions and segments added to the inputs, as in BERT."""
+
+import keras
+from keras import ops
+from keras_hub.layers import PositionEmbedding, SinePositionEncoding
+
+from keras_diet import validation
+from keras_diet.layers.initializers import bert_initializer, embedding_initializer, fresh
+from keras_diet.layers.position.position_encoding import PositionEncoding
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class InputEncoding(keras.layers.Layer):
+    """Absolute positions and segments, added to the token embeddings (BERT).
+
+    This is what DIET replaces, kept for comparison:
+
+        y_i = x_i + P_i + G_{S(i)}
+
+    with `P` of shape `(max_sequence_length, hidden_dim)`, `G` of shape `(num_segments,
+    hidden_dim)` and `S(i)` the segment of token `i`. Either term can be left out.
+
+    Args:
+        max_sequence_length: int or `None`. Number of learned positions, in tokens; `None` adds
+            none.
+        num_segments: int or `None`. Number of segments; `None` adds none.
+        initializer: Initializer of both embeddings. Defaults to `None`, which means
+            `keras.initializers.TruncatedNormal(stddev=0.02)`.
+        position_embedding: Layer or `None`. What adds other positions than learned ones: called
+            with the inputs, it returns `P`, e.g. `keras_hub.layers.SinePositionEncoding()`.
+            Defaults to `None`.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: Tensor of shape `(B, T, hidden_dim)`.
+        segment_ids: Integer tensor of shape `(B, T)`, in `[0, num_segments)`; `None` puts all
+            tokens into segment 0.
+
+    Returns:
+        Tensor of shape `(B, T, hidden_dim)`.
+
+    Raises:
+        ValueError: If the sequence is longer than `max_sequence_length`, or a segment id that
+            can be read for free (eagerly, in host memory) lies outside the range.
+
+    Example:
+
+    ```python
+    x = np.random.normal(size=(2, 10, 32)).astype("float32")
+    encoding = keras_diet.layers.InputEncoding(max_sequence_length=16, num_segments=2)
+    y = encoding(x, segment_ids=np.zeros((2, 10), dtype="int32"))
+    ```
+
+    References:
+     - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805)
+     - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
+    """
+
+    def __init__(
+        self,
+        max_sequence_length=None,
+        num_segments=None,
+        initializer=None,
+        position_embedding=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if (max_sequence_length, num_segments, position_embedding) == (None, None, None):
+            raise ValueError(
+                "One of `max_sequence_length`, `num_segments` and `position_embedding` must be "
+                "given: without positions and segments there is nothing to add."
+            )
+        self.max_sequence_length = validation.optional_positive_int(
+            "max_sequence_length", max_sequence_length
+        )
+        self.num_segments = validation.optional_positive_int("num_segments", num_segments)
+        self.initializer = embedding_initializer(initializer)
+        self._learns_positions = position_embedding is None and max_sequence_length is not None
+        self.position_embedding = position_embedding
+        if self._learns_positions:
+            self.position_embedding = PositionEmbedding(
+                self.max_sequence_length,
+                initializer=fresh(self.initializer),
+                dtype=self.dtype_policy,
+                name="position_embedding",
+            )
+        self.supports_masking = True
+
+    def build(self, inputs_shape, segment_ids_shape=None):
+        """Create and build the embeddings."""
+        if self.position_embedding is not None:
+            self.position_embedding.build(inputs_shape)
+        if self.num_segments is not None:
+            self.segment_embedding = keras.layers.Embedding(
+                self.num_segments,
+                inputs_shape[-1],
+                embeddings_initializer=fresh(self.initializer),
+                dtype=self.dtype_policy,
+                name="segment_embedding",
+            )
+            self.segment_embedding.build(inputs_shape[:-1])
+        self.built = True
+
+    def call(self, inputs, segment_ids=None):
+        x = inputs
+        if self.max_sequence_length is not None:
+            validation.length_within(
+                ops.shape(inputs)[1], self.max_sequence_length, "max_sequence_length"
+            )
+        if self.position_embedding is not None:
+            x = x + ops.cast(self.position_embedding(inputs), self.compute_dtype)
+        if self.num_segments is not None:
+            if segment_ids is None:
+                segment_ids = ops.zeros((1, 1), dtype="int32")
+            validation.segment_ids_within(segment_ids, self.num_segments)
+            x = x + self.segment_embedding(segment_ids)
+        return x
+
+    def compute_output_spec(self, inputs, segment_ids=None):
+        """Return the symbolic output, shaped as the inputs."""
+        return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+
+    def get_config(self):
+        """Return the constructor's arguments."""
+        config = super().get_config()
+        config.update(
+            {
+                "max_sequence_length": self.max_sequence_length,
+                "num_segments": self.num_segments,
+                "initializer": keras.initializers.serialize(self.initializer),
+                "position_embedding": None
+                if self._learns_positions or self.position_embedding is None
+                else keras.layers.serialize(self.position_embedding),
+            }
+        )
+        return config
+
+    @classmethod
+    def from_config(cls, config):
+        """Build the layer from its configuration, a layer of other positions included."""
+        positions = config.get("position_embedding")
+        if isinstance(positions, dict):
+            config = {**config, "position_embedding": keras.layers.deserialize(positions)}
+        return super().from_config(config)
+
+
+def make_input_encoding(encoding, sizes, num_segments, dtype):
+    """Return the layer that adds an encoder's positions and segments at its input, if it has any.
+
+    Args:
+        encoding: `PositionEncoding` of the encoder.
+        sizes: `EncoderSizes` of the encoder.
+        num_segments: int, or `None` if segments are not at the input.
+        dtype: The dtype policy.
+    """
+    if encoding.embedding is None and num_segments is None:
+        return None
+    embedding = None
+    if encoding.embedding is not None:
+        embedding = encoding.embedding(sizes, dtype=dtype, name="position_embedding")
+    return InputEncoding(
+        max_sequence_length=None if embedding is None else sizes.max_length,
+        num_segments=num_segments,
+        position_embedding=embedding,
+        dtype=dtype,
+        name="input_encoding",
+    )
+
+
+def _sinusoidal(sizes, dtype, name):
+    # In bfloat16 neighbouring positions beyond 256 would be the same.
+    return SinePositionEncoding(dtype="float32", name=name)
+
+
+INPUT = PositionEncoding(
+    embedding=lambda sizes, **kwargs: PositionEmbedding(
+        sizes.max_length, initializer=bert_initializer(), **kwargs
+    ),
+    allows_projection=True,
+)
+SINUSOIDAL = PositionEncoding(embedding=_sinusoidal, allows_projection=True)

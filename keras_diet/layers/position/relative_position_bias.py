@@ -1,0 +1,95 @@
+"""DIET-REL: relative positions in the attention scores."""
+
+import keras
+from keras import ops
+
+from keras_diet.layers.initializers import fresh
+from keras_diet.layers.position.position_bias import PositionBias
+from keras_diet.layers.position.position_encoding import PositionEncoding
+from keras_diet.layers.position.relative_shift import scores_of_distances
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class RelativePositionBias(PositionBias):
+    """One learned scalar per head and distance, added to the attention scores (DIET-REL).
+
+    Equation 3 of the paper without its token and segment terms, for each head:
+
+        B_ij = R_{i-j}
+
+    for query `i` and key `j`. Every distance from `-(n - 1)` to `n - 1` has a scalar of its
+    own: no logarithmic bins as in T5. Row `i - j + n - 1` of `relative_embedding` holds
+    `R_{i-j}`. The term is not scaled, and moving query and key together does not change it.
+
+    Args:
+        num_heads: int. Number of attention heads `H`.
+        max_length: int. Number of positions `n`, in tokens.
+        share_heads: bool. Whether all heads use the same scalars. Defaults to `False`.
+        initializer: Initializer of the scalars. Defaults to `None`, which means
+            `keras.initializers.TruncatedNormal(stddev=0.02)`.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        query: Tensor of shape `(B, T, ...)`. Only its length is read.
+        key: Tensor of shape `(B, S, ...)`, or `None` for `query`. Only its length is read.
+        start_index: int or scalar tensor. Position of the first query. Defaults to `0`.
+
+    Returns:
+        Scores of shape `(1, num_heads, T, S)`.
+
+    Raises:
+        ValueError: If a size is not a positive integer or a sequence is too long.
+
+    Example:
+
+    ```python
+    x = np.random.normal(size=(2, 10, 32)).astype("float32")
+    position_bias = keras_diet.layers.RelativePositionBias(num_heads=4, max_length=16)
+    attention = keras_diet.layers.BiasedMultiHeadAttention(num_heads=4, key_dim=8)
+    y = attention(x, x, attention_bias=position_bias(x))
+    ```
+
+    References:
+     - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), equation 3
+    """
+
+    def __init__(self, num_heads, max_length, share_heads=False, initializer=None, **kwargs):
+        super().__init__(
+            num_heads,
+            max_length,
+            key_length=None,
+            share_heads=share_heads,
+            initializer=initializer,
+            **kwargs,
+        )
+
+    def build(self, query_shape=None, key_shape=None):
+        """Create `relative_embedding`."""
+        self.relative_embedding = self.add_weight(
+            name="relative_embedding",
+            shape=(2 * self.max_length - 1, self.num_score_heads),
+            initializer=fresh(self.initializer),
+        )
+        self.built = True
+
+    def compute_scores(self, query_length, key_length, start_index):
+        """Return `R_{i-j}` of the given positions."""
+        # The smallest `i - j` is that of the first query to the last key.
+        first_row = start_index - key_length + self.max_length
+        size = (query_length + key_length - 1, self.num_score_heads)
+        rows = ops.slice(ops.convert_to_tensor(self.relative_embedding), (first_row, 0), size)
+        # Distances run from query to key below, so the other way round.
+        by_distance = ops.cast(ops.flip(rows, axis=0), self.compute_dtype)
+        return scores_of_distances(by_distance, query_length, key_length)
+
+    def get_config(self):
+        """Return the constructor's arguments."""
+        config = super().get_config()
+        del config["key_length"]
+        return config
+
+
+DIET_REL = PositionEncoding(
+    lambda sizes, **kwargs: RelativePositionBias(sizes.num_heads, sizes.max_length, **kwargs),
+    sharing_modes=("none", "head-wise", "layer-wise"),
+)

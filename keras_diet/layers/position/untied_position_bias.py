@@ -1,0 +1,220 @@
+"""TUPE: absolute positions with projections of their own, in the attention scores."""
+
+import keras
+from keras import ops
+
+from keras_diet import _backend, validation
+from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
+from keras_diet.layers.initializers import fresh
+from keras_diet.layers.position.bucketed_relative_position_bias import BucketedRelativePositionBias
+from keras_diet.layers.position.position_bias import PositionBias
+from keras_diet.layers.position.position_encoding import PositionEncoding
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class UntiedPositionBias(PositionBias):
+    """Positions with projections of their own, added to the attention scores (TUPE).
+
+    For each head, with query `i` and key `j`:
+
+        B_ij = (p_i U_Q) . (p_j U_K) / sqrt(2 key_dim)                 TUPE-A
+        B_ij = (p_i U_Q) . (p_j U_K) / sqrt(2 key_dim) + b_{j-i}       TUPE-R, `relative=True`
+
+    where `p = LayerNorm(P)` are layer-normalised position embeddings and `b` the binned distances
+    of T5. With `untie_cls` the scores of the first token, `[CLS]`, are reset, because it stands for
+    the whole sequence and not for a position:
+
+        B_0j = theta_1,    B_i0 = theta_2 (i > 0)
+
+    Softmax removes `theta_1`, which is constant along the keys: it has no gradient.
+
+    Token scores are meant to have the same scale, so that sums of both have the variance of one:
+    `BiasedMultiHeadAttention(..., scale=1 / sqrt(2 key_dim))`. `DietEncoder` sets it.
+
+    Args:
+        num_heads: int. Number of attention heads `H`.
+        key_dim: int. Size of each head for position queries and keys.
+        max_length: int. Number of positions `n`, in tokens.
+        position_dim: int. Size of the position embeddings; TUPE uses the hidden size.
+        relative: bool. Whether to add the scalars of `BucketedRelativePositionBias`. Defaults to
+            `False`.
+        untie_cls: bool. Whether to reset the scores of the first token. Defaults to `True`.
+        num_buckets: int or `None`. Bins of the distances, with `relative` only. Defaults to `None`,
+            which means 32.
+        max_distance: int or `None`. Distance in tokens from which on all keys share a bin, with
+            `relative` only. Defaults to `None`, which means 128.
+        share_heads: bool. Whether all heads use the same projections and scalars. Defaults to
+            `False`.
+        layer_norm_epsilon: float. Defaults to `1e-12`, as in BERT.
+        initializer: Initializer of embeddings, projections and scalars. Defaults to `None`, which
+            means `keras.initializers.TruncatedNormal(stddev=0.02)`.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        query: Tensor of shape `(B, T, ...)`. Only its length is read.
+        key: Tensor of shape `(B, S, ...)`, or `None` for `query`. Only its length is read.
+        start_index: int or scalar tensor. Position of the first query. Defaults to `0`.
+
+    Returns:
+        Scores of shape `(1, num_heads, T, S)`.
+
+    Raises:
+        ValueError: If a size is not a positive integer, bins are given without `relative`, or a
+            sequence is too long.
+
+    Example:
+
+    ```python
+    x = np.random.normal(size=(2, 10, 32)).astype("float32")
+    position_bias = keras_diet.layers.UntiedPositionBias(
+        num_heads=4, key_dim=8, max_length=16, position_dim=32
+    )
+    attention = keras_diet.layers.BiasedMultiHeadAttention(4, key_dim=8, scale=(2 * 8) ** -0.5)
+    y = attention(x, x, attention_bias=position_bias(x))
+    ```
+
+    References:
+     - [Ke et al., 2021](https://arxiv.org/abs/2006.15595), section 3
+     - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 2.2.2
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        key_dim,
+        max_length,
+        position_dim,
+        relative=False,
+        untie_cls=True,
+        num_buckets=None,
+        max_distance=None,
+        share_heads=False,
+        layer_norm_epsilon=1e-12,
+        initializer=None,
+        **kwargs,
+    ):
+        super().__init__(
+            num_heads,
+            max_length,
+            key_length=None,
+            share_heads=share_heads,
+            initializer=initializer,
+            **kwargs,
+        )
+        self.key_dim = validation.positive_int("key_dim", key_dim)
+        self.position_dim = validation.positive_int("position_dim", position_dim)
+        self.relative = bool(relative)
+        self.untie_cls = bool(untie_cls)
+        self.num_buckets = num_buckets
+        self.max_distance = max_distance
+        self.layer_norm_epsilon = validation.positive_number(
+            "layer_norm_epsilon", layer_norm_epsilon
+        )
+        if not self.relative and (num_buckets, max_distance) != (None, None):
+            raise ValueError(
+                "`num_buckets` and `max_distance` have no meaning without `relative=True`. "
+                f"Received: num_buckets={num_buckets}, max_distance={max_distance}"
+            )
+        self.position_layer_norm = keras.layers.LayerNormalization(
+            epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="position_layer_norm"
+        )
+        self.relative_bias = None
+        if self.relative:
+            self.relative_bias = BucketedRelativePositionBias(
+                num_heads,
+                32 if num_buckets is None else num_buckets,
+                128 if max_distance is None else max_distance,
+                share_heads=share_heads,
+                max_length=max_length,
+                initializer=fresh(self.initializer),
+                dtype=self.dtype_policy,
+                name="relative_bias",
+            )
+
+    def build(self, query_shape=None, key_shape=None):
+        """Create the position embeddings, their projections, and the scalars of `[CLS]`."""
+        embedding_shape = (self.max_length, self.position_dim)
+        kernel_shape = (self.position_dim, self.num_score_heads, self.key_dim)
+        self.position_embedding = self._add("position_embedding", embedding_shape)
+        self.query_kernel = self._add("query_kernel", kernel_shape)
+        self.key_kernel = self._add("key_kernel", kernel_shape)
+        if self.untie_cls:
+            self.cls_scores = self._add("cls_scores", (2, self.num_score_heads))
+        self.position_layer_norm.build(embedding_shape)
+        if self.relative:
+            self.relative_bias.build()
+        self.built = True
+
+    def _add(self, name, shape):
+        return self.add_weight(name=name, shape=shape, initializer=fresh(self.initializer))
+
+    def compute_scores(self, query_length, key_length, start_index):
+        """Return the scores of the given positions."""
+        query = self._project(self.query_kernel, start_index, query_length)
+        key = self._project(self.key_kernel, 0, key_length)
+        # t, s: query and key positions; h: heads; k: head size
+        scores = ops.einsum("thk,shk->hts", query * (2 * self.key_dim) ** -0.5, key)
+        scores = ops.expand_dims(scores, 0)
+        if self.relative:
+            scores = scores + self.relative_bias.compute_scores(
+                query_length, key_length, start_index
+            )
+        return self._reset_cls(scores, query_length, key_length, start_index)
+
+    def _project(self, kernel, start, length):
+        embedding = ops.convert_to_tensor(self.position_embedding)
+        rows = ops.slice(embedding, (start, 0), (length, self.position_dim))
+        # t: positions; p: size of their embeddings; h: heads; k: head size
+        kernel = ops.cast(kernel, self.compute_dtype)
+        return ops.einsum("tp,phk->thk", self.position_layer_norm(rows), kernel)
+
+    def _reset_cls(self, scores, query_length, key_length, start_index):
+        if not self.untie_cls:
+            return scores
+        shape = (2, 1, self.num_score_heads, 1, 1)
+        cls_scores = ops.reshape(ops.cast(self.cls_scores, self.compute_dtype), shape)
+        from_cls, to_cls = cls_scores[0], cls_scores[1]
+        is_query = ops.expand_dims(ops.equal(_backend.arange(query_length) + start_index, 0), 1)
+        is_key = ops.equal(_backend.arange(key_length), 0)
+        return ops.where(is_query, from_cls, ops.where(is_key, to_cls, scores))
+
+    def get_config(self):
+        """Return the constructor's arguments."""
+        config = super().get_config()
+        del config["key_length"]
+        config.update(
+            {
+                "key_dim": self.key_dim,
+                "position_dim": self.position_dim,
+                "relative": self.relative,
+                "untie_cls": self.untie_cls,
+                "num_buckets": self.num_buckets,
+                "max_distance": self.max_distance,
+                "layer_norm_epsilon": self.layer_norm_epsilon,
+            }
+        )
+        return config
+
+
+def _encoding(relative):
+    def bias(sizes, **kwargs):
+        return UntiedPositionBias(
+            sizes.num_heads,
+            sizes.head_dim,
+            sizes.max_length,
+            position_dim=sizes.hidden_dim,
+            relative=relative,
+            **kwargs,
+        )
+
+    def attention(sizes, **kwargs):
+        scale = (2 * sizes.head_dim) ** -0.5
+        return BiasedMultiHeadAttention(sizes.num_heads, sizes.head_dim, scale=scale, **kwargs)
+
+    return PositionEncoding(
+        bias, attention=attention, sharing_modes=("layer-wise", "none", "head-wise")
+    )
+
+
+TUPE_ABS = _encoding(relative=False)
+TUPE_REL = _encoding(relative=True)

@@ -1,0 +1,437 @@
+"""What the forward pass and its gradient compute, which keeps them fast, and what they keep."""
+
+import collections
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from keras_diet.layers import DietEncoder, cache_positions
+from keras_diet.layers.transformer import diet_encoder
+
+BACKEND = keras.backend.backend()
+# Sizes that no other axis has. Without the column of padding aligned heads would be smaller.
+BATCH, LENGTH, NUM_HEADS, HEAD_DIM, RANK, NUM_LAYERS, NUM_SEGMENTS = 2, 18, 7, 14, 13, 2, 2
+HIDDEN, BLOCK_SIZE = NUM_HEADS * HEAD_DIM, 5
+NUM_BLOCKS = LENGTH // BLOCK_SIZE
+on_jax = pytest.mark.skipif(BACKEND != "jax", reason="reads programs of JAX")
+on_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="reads graphs of TensorFlow")
+on_torch = pytest.mark.skipif(BACKEND != "torch", reason="records what PyTorch runs")
+DIET_ABS = {"position_encoding": "diet_abs", "rank": RANK}
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(diet_encoder, "BLOCK_SIZE", BLOCK_SIZE)
+
+
+def make_encoder(name, **kwargs):
+    arguments = {
+        "num_segments": NUM_SEGMENTS,
+        "max_sequence_length": 19,
+        "attention_implementation": name,
+        **kwargs,
+    }
+    encoder = DietEncoder(NUM_LAYERS, NUM_HEADS, 23, **arguments)
+    encoder.build((BATCH, LENGTH, HIDDEN))
+    return encoder
+
+
+def aligned(features):
+    """The size of heads with features: zeros make it a multiple of 8."""
+    return -(-features // 8) * 8
+
+
+def make_inputs(rng):
+    return {
+        "inputs": rng.normal(size=(BATCH, LENGTH, HIDDEN)).astype("float32"),
+        "segment_ids": rng.integers(NUM_SEGMENTS, size=(BATCH, LENGTH)).astype("int32"),
+        "padding_mask": np.arange(LENGTH) < np.array([[LENGTH], [LENGTH - 3]]),
+    }
+
+
+def equations_of(program):
+    """All equations of a program of JAX, those of the functions that it calls too."""
+    import jax
+
+    for equation in program.eqns:
+        yield equation
+        parameters = list(equation.params.values())
+        for parameter in jax.tree.leaves(parameters, is_leaf=lambda leaf: hasattr(leaf, "eqns")):
+            inner = getattr(parameter, "jaxpr", parameter)
+            if hasattr(inner, "eqns"):
+                yield from equations_of(inner)
+
+
+def jax_equations(encoder, inputs, gradient=False, **kwargs):
+    """The equations of the forward pass, or of it and the gradient."""
+    import jax
+
+    trainable = [variable.value for variable in encoder.trainable_variables]
+    others = [variable.value for variable in encoder.non_trainable_variables]
+
+    def loss(trainable, inputs):
+        output, _ = encoder.stateless_call(trainable, others, **inputs, **kwargs)
+        return output.sum()
+
+    function = jax.grad(loss) if gradient else loss
+    return list(equations_of(jax.make_jaxpr(function)(trainable, inputs).jaxpr))
+
+
+def shapes_of(equations):
+    return [tuple(variable.aval.shape) for equation in equations for variable in equation.outvars]
+
+
+def products_of(equations, shape):
+    """Count the products with results of this shape, in any order, by what they sum over."""
+    counts = collections.Counter()
+    for equation in equations:
+        if equation.primitive.name != "dot_general":
+            continue
+        if sorted(equation.outvars[0].aval.shape) == sorted(shape):
+            (axes, _), _ = equation.params["dimension_numbers"]
+            counts[math.prod(equation.invars[0].aval.shape[axis] for axis in axes)] += 1
+    return counts
+
+
+def positional_products(equations):
+    shapes = [(*batch, heads, LENGTH, LENGTH) for batch in ((), (1,)) for heads in (NUM_HEADS, 1)]
+    unique = {tuple(sorted(shape)) for shape in shapes}
+    return sum(products_of(equations, shape)[RANK] for shape in unique)
+
+
+@on_jax
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "none"])
+def test_segments_and_padding_make_no_scores(rng, position_encoding):
+    """They lengthen the sum of the product of queries and keys."""
+    encoder, inputs = make_encoder("full", position_encoding=position_encoding), make_inputs(rng)
+    scores = (BATCH, NUM_HEADS, LENGTH, LENGTH)
+    features = aligned(HEAD_DIM + NUM_SEGMENTS + 1)
+    forward = products_of(jax_equations(encoder, inputs), scores)
+    assert forward == {features: NUM_LAYERS}
+    # The gradient of the probabilities is a product with the values.
+    both = products_of(jax_equations(encoder, inputs, gradient=True), scores)
+    assert both == {features: NUM_LAYERS, HEAD_DIM: NUM_LAYERS}
+
+
+@on_jax
+@pytest.mark.parametrize(
+    "sharing, number", [("layer-wise", 1), ("head-wise", NUM_LAYERS), ("none", NUM_LAYERS)]
+)
+def test_positional_scores_are_computed_once(rng, sharing, number):
+    encoder, inputs = make_encoder("full", **DIET_ABS, sharing=sharing), make_inputs(rng)
+    assert positional_products(jax_equations(encoder, inputs)) == number
+    # Its gradients sum over positions.
+    assert positional_products(jax_equations(encoder, inputs, gradient=True)) == number
+    cache_positions(encoder)
+    assert positional_products(jax_equations(encoder, inputs)) == 0
+
+
+def assert_linear(shapes):
+    """Assert that no tensor has a row of keys for all queries, nor for those of all blocks."""
+    shapes = set(shapes)
+    for shape in shapes:
+        long = [size for size in shape if size in (LENGTH, NUM_BLOCKS * BLOCK_SIZE)]
+        assert len(long) < 2, shape
+        assert not {NUM_BLOCKS, BLOCK_SIZE, LENGTH} <= set(shape), shape
+
+
+@on_jax
+@pytest.mark.parametrize("gradient", [False, True], ids=["forward", "gradient"])
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "t5"])
+def test_blocks_are_all_there_is(rng, position_encoding, gradient):
+    encoder = make_encoder("blockwise", position_encoding=position_encoding)
+    equations = jax_equations(encoder, make_inputs(rng), gradient)
+    assert_linear(shapes_of(equations))
+    block = (NUM_HEADS, BATCH, BLOCK_SIZE, LENGTH)
+    assert block in shapes_of(equations)
+    # The full blocks are one program, which is called for each.
+    features = aligned(HEAD_DIM + NUM_SEGMENTS + 1 + features_of(encoder))
+    assert products_of(equations, block)[features] == (2 * NUM_LAYERS if gradient else NUM_LAYERS)
+
+
+@on_jax
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "shaw"])
+def test_transformations_of_jax(rng, position_encoding):
+    """Several sets of weights at once, and derivatives forward over reverse."""
+    import jax
+
+    encoder, inputs = make_encoder("full", position_encoding=position_encoding), make_inputs(rng)
+    weights = [variable.value for variable in encoder.trainable_variables]
+    others = [variable.value for variable in encoder.non_trainable_variables]
+
+    def loss(weights):
+        output, _ = encoder.stateless_call(weights, others, **inputs)
+        return (output**2).mean()
+
+    both = [jax.numpy.stack([weight, 2 * weight]) for weight in weights]
+    gradients = jax.jit(jax.vmap(jax.grad(loss)))(both)
+    gradient_of = jax.jit(jax.grad(loss))
+    for i, factor in enumerate((1, 2)):
+        expected = gradient_of([factor * weight for weight in weights])
+        for actual, gradient in zip(gradients, expected, strict=True):
+            np.testing.assert_allclose(actual[i], gradient, rtol=1e-4, atol=1e-6)
+    derivatives = jax.jit(lambda weights: jax.jvp(jax.grad(loss), (weights,), (weights,)))
+    gradient, change = derivatives(weights)
+    step = 1e-3
+    moved = gradient_of([(1 + step) * weight for weight in weights])
+    for before, after, slope in zip(gradient, moved, change, strict=True):
+        np.testing.assert_allclose((after - before) / step, slope, rtol=0.2, atol=5e-4)
+
+
+def features_of(encoder):
+    """How many features positions have."""
+    (bias, *_) = encoder.position_biases
+    return bias.rank if hasattr(bias, "features") else 0
+
+
+@on_jax
+def test_blocks_of_training_with_dropout_and_causal_masks(rng):
+    encoder = make_encoder("blockwise", dropout=0.1, position_encoding="diet_rel")
+    equations = jax_equations(
+        encoder, make_inputs(rng), gradient=True, training=True, use_causal_mask=True
+    )
+    assert_linear(shapes_of(equations))
+
+
+@on_jax
+def test_features_are_one_product(rng):
+    """With a fused kernel it is no tensor either; without one these are the only scores."""
+    encoder = make_encoder("features", **DIET_ABS)
+    equations = jax_equations(encoder, make_inputs(rng))
+    features = aligned(HEAD_DIM + NUM_SEGMENTS + 1 + RANK)
+    assert positional_products(equations) == 0
+    heads = [shape for shape in shapes_of(equations) if features in shape]
+    assert heads
+    scores = (BATCH, NUM_HEADS, LENGTH, LENGTH)
+    assert set(products_of(equations, scores)) <= {features}
+
+
+def torch_operations(encoder, inputs, gradient=False, **kwargs):
+    """Count the operators that run, by name, and list the shapes of what they return."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    counts, shapes = collections.Counter(), []
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+            outputs = operator(*args, **(kwargs or {}))
+            counts[operator.overloadpacket.__name__] += 1
+            tensors = outputs if isinstance(outputs, tuple | list) else [outputs]
+            shapes.extend(tuple(t.shape) for t in tensors if isinstance(t, torch.Tensor))
+            return outputs
+
+    with Record(), torch.set_grad_enabled(gradient):
+        output = encoder(**inputs, **kwargs)
+        if gradient:
+            output.sum().backward()
+    return counts, shapes
+
+
+def fused_calls(counts):
+    return sum(
+        number
+        for name, number in counts.items()
+        if "scaled_dot_product" in name and "backward" not in name
+    )
+
+
+@on_torch
+@pytest.mark.parametrize("gradient", [False, True], ids=["forward", "gradient"])
+@pytest.mark.parametrize(
+    "name, position_encoding",
+    [
+        ("features", "diet_abs"),
+        ("features", "none"),
+        ("blockwise", "diet_abs"),
+        ("blockwise", "diet_rel"),
+        ("blockwise", "t5"),
+    ],
+)
+def test_no_tensor_has_queries_and_keys(rng, name, position_encoding, gradient):
+    encoder = make_encoder(name, position_encoding=position_encoding)
+    counts, shapes = torch_operations(encoder, make_inputs(rng), gradient)
+    assert_linear(shapes)
+    blocks = NUM_BLOCKS + 1 if name == "blockwise" else 1
+    # Blocks are attended for again before their gradient is computed.
+    recomputed = 2 if gradient and name == "blockwise" else 1
+    # On a CPU the kernel has no gradient by a bias.
+    if not gradient or position_encoding in ("diet_abs", "none"):
+        assert fused_calls(counts) == NUM_LAYERS * blocks * recomputed
+    if name == "features":
+        assert counts["_scaled_dot_product_flash_attention_for_cpu"] == NUM_LAYERS
+
+
+@on_torch
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", ["features", "full"])
+def test_the_fused_kernel_is_used_unless_probabilities_are_dropped(rng, name, training):
+    encoder = make_encoder(name, **DIET_ABS, dropout=0.1)
+    counts, shapes = torch_operations(encoder, make_inputs(rng), training=training)
+    assert fused_calls(counts) == (0 if training else NUM_LAYERS)
+    # Segments and padding of a batch are columns, never added to the positional scores.
+    scores = {(BATCH, NUM_HEADS, LENGTH, LENGTH), (NUM_HEADS, BATCH, LENGTH, LENGTH)}
+    assert bool(scores & set(shapes)) == training
+
+
+@on_torch
+def test_causal_features_need_no_mask(rng):
+    encoder = make_encoder("features", **DIET_ABS)
+    counts, shapes = torch_operations(encoder, make_inputs(rng), use_causal_mask=True)
+    assert_linear(shapes)
+    assert counts["_scaled_dot_product_flash_attention_for_cpu"] == NUM_LAYERS
+
+
+@on_torch
+@pytest.mark.parametrize("training", [False, True])
+def test_projections_are_one_call_each(rng, training):
+    encoder = make_encoder("full", position_encoding="diet_rel", segment_encoding="none")
+    inputs = make_inputs(rng)
+    del inputs["segment_ids"]
+    counts, _ = torch_operations(encoder, inputs, training=training)
+    # Queries, keys, values, outputs, and the two of the feed-forward network.
+    assert counts["addmm"] == 6 * NUM_LAYERS
+    assert sum(counts[name] for name in ("mm", "bmm", "baddbmm")) == 0
+
+
+def graph_operations(encoder, inputs):
+    """The operations of the graph of a forward pass, without those in loops."""
+    import tensorflow as tf
+
+    function = tf.function(lambda **inputs: encoder(**inputs))
+    tensors = {name: tf.convert_to_tensor(value) for name, value in inputs.items()}
+    return function.get_concrete_function(**tensors).graph.get_operations()
+
+
+def graph_products(operations, shape, inner):
+    """Count the products with results of this shape, in any order, and this size summed over."""
+    return sum(
+        operation.type in ("Einsum", "BatchMatMulV2", "MatMul")
+        and sorted(operation.outputs[0].shape) == sorted(shape)
+        and all(inner in tensor.shape for tensor in operation.inputs)
+        for operation in operations
+    )
+
+
+@on_tensorflow
+@pytest.mark.parametrize(
+    "sharing, number", [("layer-wise", 1), ("head-wise", NUM_LAYERS), ("none", NUM_LAYERS)]
+)
+def test_graphs_have_the_same_products(rng, sharing, number):
+    encoder, inputs = make_encoder("full", **DIET_ABS, sharing=sharing), make_inputs(rng)
+    positions = (1, 1 if sharing == "head-wise" else NUM_HEADS, LENGTH, LENGTH)
+    scores = (BATCH, NUM_HEADS, LENGTH, LENGTH)
+    operations = graph_operations(encoder, inputs)
+    assert graph_products(operations, positions, RANK) == number
+    features = aligned(HEAD_DIM + NUM_SEGMENTS + 1)
+    assert graph_products(operations, scores, features) == NUM_LAYERS
+    cache_positions(encoder)
+    assert graph_products(graph_operations(encoder, inputs), positions, RANK) == 0
+
+
+@on_tensorflow
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "t5"])
+def test_graphs_of_blocks_have_no_scores_for_all_queries(rng, position_encoding):
+    encoder = make_encoder("blockwise", position_encoding=position_encoding)
+    operations = graph_operations(encoder, make_inputs(rng))
+    assert_linear(
+        tuple(tensor.shape)
+        for operation in operations
+        for tensor in operation.outputs
+        if tensor.shape.rank is not None
+    )
+    assert sum("While" in operation.type for operation in operations) == NUM_LAYERS
+
+
+PEAKS = """
+import re
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from keras_diet.layers import DietEncoder
+
+
+def forward(encoder):
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.jit(lambda x: encoder(x))
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(lambda x: encoder(x))
+    import torch
+
+    return torch.no_grad()(lambda x: encoder(x))
+
+
+def gradient(encoder):
+    weights = [variable.value for variable in encoder.trainable_variables]
+    if keras.backend.backend() == "jax":
+        import jax
+
+        others = [variable.value for variable in encoder.non_trainable_variables]
+        loss = lambda weights, x: encoder.stateless_call(weights, others, x)[0].sum()
+        function = jax.jit(jax.grad(loss))
+        return lambda x: function(weights, x)[0]
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        @tf.function
+        def function(x):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(encoder(x))
+            return tape.gradient(loss, weights)[0]
+
+        return function
+    import torch
+
+    return lambda x: torch.autograd.grad(encoder(x).sum(), weights)[0]
+
+
+def memory(name):
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(name + r":\\s*(\\d+)", status).group(1)) / 2**10
+
+
+length = int(sys.argv[1])
+x = np.random.default_rng(1).normal(size=(1, length, 64)).astype("float32")
+for make in (forward, gradient):
+    for name in ("blockwise", "full"):
+        encoder = DietEncoder(1, 4, 64, max_sequence_length=length, attention_implementation=name)
+        encoder.build(x.shape)
+        function = make(encoder)
+        # A short sequence first, so that libraries and compilers are in memory.
+        keras.ops.convert_to_numpy(function(x[:, :300]))
+        Path("/proc/self/clear_refs").write_text("5")
+        before = memory("VmRSS")
+        keras.ops.convert_to_numpy(function(x))
+        print(memory("VmHWM") - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
+def test_peak_memory():
+    # Compiled as users compile it, not as quickly as the other tests.
+    settings = {"XLA_FLAGS": "", "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"}
+    settings |= {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+    settings |= {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
+    length = 2048
+    command = [sys.executable, "-c", PEAKS, str(length)]
+    result = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, **settings}, check=True
+    )
+    peaks = np.reshape([float(peak) for peak in result.stdout.split()[-4:]], (2, 2))
+    for blockwise, full in peaks:
+        # What the positional scores alone take, in MiB.
+        assert full > 0.8 * 4 * length**2 * 4 / 2**20
+        assert blockwise < full / 2

@@ -1,0 +1,99 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_diet.layers.position.relative_shift import (
+    distances_to_keys,
+    keys_to_distances,
+    scores_of_distances,
+)
+from tests.helpers import assert_close, gradients, to_numpy, weighted_sum
+
+LENGTHS = [(5, 5), (3, 7), (7, 3), (1, 5), (5, 1), (1, 1)]
+# Cut into blocks of two and three queries, and into blocks of blocks.
+LONG = [(32, 32), (32, 5), (48, 50), (512, 3)]
+lengths = pytest.mark.parametrize("query_length, key_length", LENGTHS)
+with_outer_axes = pytest.mark.parametrize(
+    "outer, query_length, key_length",
+    [*(((2, 3), *lengths) for lengths in LENGTHS), ((), 3, 7), ((2,), 7, 3)],
+)
+
+
+def normal(rng, *shape):
+    return rng.normal(size=shape).astype("float32")
+
+
+def by_key(scores, query_length, key_length):
+    """Distances are counted from `-(T - 1)`, that of the first key from the last query."""
+    expected = np.zeros((*scores.shape[:-1], key_length), scores.dtype)
+    for i, j in np.ndindex(query_length, key_length):
+        expected[..., i, j] = scores[..., i, j - i + query_length - 1]
+    return expected
+
+
+def by_distance(scores, query_length, key_length):
+    expected = np.zeros((*scores.shape[:-1], query_length + key_length - 1), scores.dtype)
+    for i, j in np.ndindex(query_length, key_length):
+        expected[..., i, j - i + query_length - 1] = scores[..., i, j]
+    return expected
+
+
+@with_outer_axes
+def test_distances_to_keys(rng, outer, query_length, key_length):
+    scores = normal(rng, *outer, query_length, query_length + key_length - 1)
+    actual = distances_to_keys(ops.convert_to_tensor(scores), query_length, key_length)
+    assert_close(actual, by_key(scores, query_length, key_length), 0)
+
+
+@with_outer_axes
+def test_keys_to_distances(rng, outer, query_length, key_length):
+    scores = normal(rng, *outer, query_length, key_length)
+    actual = keys_to_distances(ops.convert_to_tensor(scores), query_length, key_length)
+    assert_close(actual, by_distance(scores, query_length, key_length), 0)
+
+
+@lengths
+def test_each_is_the_transpose_of_the_other(rng, query_length, key_length):
+    distances = normal(rng, 2, query_length, query_length + key_length - 1)
+    keys = normal(rng, 2, query_length, key_length)
+    first, second = keras.Variable(distances), keras.Variable(keys)
+
+    def loss():
+        forward = distances_to_keys(ops.convert_to_tensor(first), query_length, key_length)
+        back = keys_to_distances(ops.convert_to_tensor(second), query_length, key_length)
+        return weighted_sum(forward, keys) + weighted_sum(back, distances)
+
+    gradient_of_first, gradient_of_second = gradients(loss, [first, second])
+    assert_close(gradient_of_first, by_distance(keys, query_length, key_length))
+    assert_close(gradient_of_second, by_key(distances, query_length, key_length))
+
+
+@pytest.mark.parametrize("query_length, key_length", LENGTHS + LONG)
+def test_scores_of_distances(rng, query_length, key_length):
+    values = normal(rng, query_length + key_length - 1, 3)
+    scores = to_numpy(scores_of_distances(ops.convert_to_tensor(values), query_length, key_length))
+    assert scores.shape == (1, 3, query_length, key_length)
+    for h, i, j in np.ndindex(scores.shape[1:]):
+        assert scores[0, h, i, j] == values[j - i + query_length - 1, h]
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a graph for any length")
+def test_one_graph_for_all_lengths(rng):
+    import tensorflow as tf
+
+    def both(distances, keys):
+        query_length, key_length = ops.shape(keys)[1], ops.shape(keys)[2]
+        return (
+            distances_to_keys(distances, query_length, key_length),
+            keys_to_distances(keys, query_length, key_length),
+        )
+
+    spec = tf.TensorSpec((None, None, None))
+    function = tf.function(both, input_signature=(spec, spec))
+    for query_length, key_length in LENGTHS:
+        distances = normal(rng, 2, query_length, query_length + key_length - 1)
+        keys = normal(rng, 2, query_length, key_length)
+        forward, back = function(distances, keys)
+        assert_close(forward, by_key(distances, query_length, key_length), 0)
+        assert_close(back, by_distance(keys, query_length, key_length), 0)
