@@ -1,6 +1,6 @@
-"""The calls for which a backend has a faster way than `keras.ops`, gathered in one place.
+"""Calls for which a backend has a faster way than `keras.ops`, all in this file.
 
-Each function returns what its docstring says on every backend; only the time differs.
+Each function returns the same on every backend. Only the time differs.
 """
 
 import math
@@ -8,16 +8,13 @@ import math
 import keras
 from keras import ops
 
-# Finite, so that a row without any key yields no NaN, and far below every score.
-MASKED = -1e9
-
 
 def dense(layer, inputs, num_axes=1):
     """Return `layer(inputs)`, for a `Dense` or `EinsumDense` over the last `num_axes` axes.
 
-    PyTorch multiplies and adds the bias in one call. Keras makes two, and for an `EinsumDense` a
-    batched product of a batch of one. Layers that do more than that when they are called (LoRA,
-    quantized weights, hooks, another dtype) are called.
+    PyTorch multiplies and adds the bias in one call. Keras makes two calls, and for an
+    `EinsumDense` a batched product with a batch of one. Layers that do more in their call are
+    called: with LoRA, quantized weights, hooks or another dtype.
     """
     if not _on_torch() or not _is_plain(layer, inputs):
         return layer(inputs)
@@ -42,7 +39,7 @@ def _is_plain(layer, inputs):
         and layer.quantization_mode is None
         and layer.activity_regularizer is None
         and layer.compute_dtype == dtype == keras.backend.standardize_dtype(layer.kernel.dtype)
-        # What calibrates or watches a layer replaces its call or hooks into it.
+        # Tools that calibrate or watch a layer replace its call or add hooks.
         and "call" not in vars(layer)
         and not layer._forward_hooks
         and not layer._forward_pre_hooks
@@ -51,7 +48,7 @@ def _is_plain(layer, inputs):
 
 
 def add(scores, bias):
-    """Return `scores + bias`, where nobody else needs `scores` any more.
+    """Return `scores + bias`. The caller must not use `scores` afterwards.
 
     PyTorch writes the sum into the memory of `scores`.
     """
@@ -66,77 +63,81 @@ def _fits_into(tensor, other):
     return torch.broadcast_shapes(tensor.shape, other.shape) == other.shape
 
 
-def has_fused_attention(dtype, head_dim):
-    """Whether the backend attends in one kernel, without scores in memory, and takes a bias.
+def add_products(bias, query_features, key_features):
+    """Return `bias` plus the inner products of few features, `(B or 1, H or 1, T, S)`.
 
-    JAX's for TPUs takes no bias and is not meant here: `"auto"` does not choose it until somebody
-    has timed it.
+    A sum of outer products is cheaper than a matrix product here: XLA computes it where it is read,
+    and PyTorch adds each product in one pass.
 
     Args:
-        dtype: Dtype of the computation. In float16 kernels overflow, or are missing.
-        head_dim: int. Size of the heads of queries and keys, features included.
+        bias: Tensor `(B or 1, H or 1, T or 1, S or 1)`, or `None`.
+        query_features: Tensor `(B or 1, T, H or 1, r)`.
+        key_features: Tensor `(B or 1, S, H or 1, r)`.
     """
-    dtype = keras.backend.standardize_dtype(dtype)
-    if _on_torch():
-        return dtype != "float16"
-    # cuDNN's kernel; its largest head size is that of all GPUs that have it.
-    return _jax_platform() == "gpu" and dtype == "bfloat16" and head_dim <= 128
+    query, key = (ops.transpose(tensor, (3, 0, 2, 1)) for tensor in (query_features, key_features))
+    for i in range(query.shape[0]):
+        columns, rows = query[i][..., None], key[i][..., None, :]
+        if bias is None:
+            bias = columns * rows
+        elif _on_torch():
+            bias = bias.addcmul(columns, rows)
+        else:
+            bias = bias + columns * rows
+    return bias
 
 
-def has_fused_gradient_of_bias():
-    """Whether fused attention takes a bias that needs a gradient: not PyTorch's on a CPU."""
+def kernel_takes_mask():
+    """Whether the fused kernel takes a mask.
+
+    With a mask, PyTorch's kernel returns NaN for a query that may attend to no key.
+    """
+    return not _on_torch()
+
+
+def platform():
+    """Return where the backend computes by default: `"cpu"`, `"gpu"` or `"tpu"`."""
+    backend = keras.backend.backend()
+    if backend == "jax":
+        import jax
+
+        return jax.default_backend()
+    if backend == "torch":
+        import torch
+
+        return "gpu" if torch.cuda.is_available() else "cpu"
+    import tensorflow as tf
+
+    for name in ("TPU", "GPU"):
+        if tf.config.list_logical_devices(name):
+            return name.lower()
+    return "cpu"
+
+
+def records_gradients():
+    """Whether a gradient may be asked for. PyTorch knows when it may not."""
     if not _on_torch():
         return True
     import torch
 
-    return torch.cuda.is_available() or not torch.is_grad_enabled()
+    return torch.is_grad_enabled()
 
 
-def is_on_jax_tpu():
-    """Whether JAX computes on TPUs, where `ops.dot_product_attention` is wrong.
-
-    Keras 3.15 calls a kernel there that knows no bias, takes every mask for that of the first
-    example, and attends causally without one.
-    """
-    return _jax_platform() == "tpu"
-
-
-def adds_inside_softmax():
-    """Whether sums of scores take no memory: they are made where the softmax reads them.
-
-    By the compiler for TPUs. XLA on a CPU does so, too, but multiplies larger heads faster.
-    """
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        return bool(tf.config.list_logical_devices("TPU"))
-    return is_on_jax_tpu()
-
-
-def _jax_platform():
-    if keras.backend.backend() != "jax":
-        return None
-    import jax
-
-    return jax.default_backend()
+def is_float16(dtype):
+    """Whether a dtype is float16, whatever object it is."""
+    return keras.backend.standardize_dtype(dtype) == "float16"
 
 
 def fused_attention(query, key, value, bias, mask, scale, is_causal, flash_attention):
-    """Return `ops.dot_product_attention`, with values of any size and a `bias` or a `mask`.
+    """Return `ops.dot_product_attention`, with values of any size, and a `bias` or a `mask`.
 
-    PyTorch's kernel takes heads where they lie; Keras copies them first. All fused kernels want
-    values of the size of the keys, so they are padded with zeros; JAX's for TPUs pads by
-    itself, and takes only a bias or mask that is the same for all queries.
+    Fused kernels need values of the size of the keys, so zeros are appended to smaller values.
+    Keras copies the heads for PyTorch's kernel, which does not need that.
     """
-    if is_on_jax_tpu():
-        from keras_diet.layers.attention.splash_attention import splash_attention
-
-        return splash_attention(query, key, value, bias, mask, scale, is_causal)
     size, padding = value.shape[-1], query.shape[-1] - value.shape[-1]
     if padding > 0 and keras.backend.backend() != "tensorflow":
         value = ops.pad(value, ((0, 0), (0, 0), (0, 0), (0, padding)))
     if _on_torch() and not flash_attention:
-        output = _torch_attention(query, key, value, bias, mask, scale, is_causal)
+        output = _torch_attention(query, key, value, bias, scale, is_causal)
     else:
         output = ops.dot_product_attention(
             query,
@@ -151,13 +152,9 @@ def fused_attention(query, key, value, bias, mask, scale, is_causal, flash_atten
     return output[..., :size]
 
 
-def _torch_attention(query, key, value, bias, mask, scale, is_causal):
-    import torch
+def _torch_attention(query, key, value, bias, scale, is_causal):
     from torch.nn import functional
 
-    if mask is not None:
-        # Of a query without any key PyTorch would make NaN.
-        bias = torch.where(mask, 0.0, MASKED).to(query.dtype)
     output = functional.scaled_dot_product_attention(
         query.transpose(1, 2),
         key.transpose(1, 2),
@@ -172,34 +169,34 @@ def _torch_attention(query, key, value, bias, mask, scale, is_causal):
 def sliding_windows(inputs, size):
     """Return all windows of `size` along the last axis, as a new axis before it, or `None`.
 
-    PyTorch has them without a copy; elsewhere they would be gathered.
+    PyTorch makes them without a copy. Other backends would have to gather them, so they get `None`.
     """
     return inputs.contiguous().unfold(-1, size, 1) if _on_torch() else None
 
 
 def arange(length):
-    """Return the integers below `length`; `jax2onnx` knows no `ops.arange` of one argument."""
+    """Return the integers below `length`. `jax2onnx` does not convert `ops.arange(length)`."""
     return ops.arange(0, length)
 
 
 def map_in_turn(function, blocks):
-    """Return `ops.map(function, blocks)`, of which never two calls are in memory at a time."""
+    """Return `ops.map(function, blocks)`, with one call in memory at a time."""
     if keras.backend.backend() != "tensorflow":
         return ops.map(function, blocks)
     import tensorflow as tf
 
-    # Keras's own map calls the function once more, to learn what it returns, and ten at a time.
+    # Keras's map runs ten calls at a time, and one more to learn the shape of the result.
     return tf.map_fn(function, blocks, fn_output_signature=blocks[0].dtype, parallel_iterations=1)
 
 
 def dropout(inputs, rate, seed, start):
-    """Return `keras.random.dropout` of a block, the same again when it is recomputed.
+    """Return `keras.random.dropout` of a block. Recomputing the block gives the same result.
 
     Args:
         inputs: Tensor.
         rate: float.
         seed: Tensor of two integers, as `keras.random.SeedGenerator.next` returns.
-        start: int or scalar tensor, which no other block has: the position of its first row.
+        start: int or scalar tensor. The position of the first row, which differs between blocks.
     """
     # Generators count in the second number, so blocks differ in the first.
     step = ops.cast(start, seed.dtype) * ops.cast(0x61C88647, seed.dtype)

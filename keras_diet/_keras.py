@@ -1,43 +1,129 @@
-"""The private Keras names that this library cannot do without, gathered in one place.
+"""The private names of Keras that this library uses, all in this file.
 
-Keras attaches padding masks to tensors and offers no public way to read or clear them;
-`keras.layers.MultiHeadAttention`, which ours must match, does both. Which functions a model has
-compiled is private too.
+`PRIVATE_NAMES` lists each name with the reason for it. A test looks every name up, so that it can
+say which one a new version of Keras has dropped.
 """
-
-import gc
 
 import keras
 from keras.src.backend import get_keras_mask, set_keras_mask
 
 __all__ = [
+    "PRIVATE_NAMES",
+    "OpenMultiHeadAttention",
     "flatten_layers",
-    "forget_compiled",
     "get_keras_mask",
     "replace_dtype_policy",
     "set_keras_mask",
 ]
 
-INFERENCE = ("test_function", "predict_function")
-
-
-def replace_dtype_policy(layer, policy):
-    """Set the policy of a layer; the public setter would change the map that the layer has."""
-    layer._dtype_policy = policy
+# Keys are "Class.attribute", or the name of a function in `keras.src.backend`.
+PRIVATE_NAMES = {
+    "get_keras_mask": "Keras attaches padding masks to tensors. No public name reads them.",
+    "set_keras_mask": "Attention consumes these masks. No public name clears them.",
+    "Layer._flatten_layers": "Keras lists all nested layers publicly for models only.",
+    "Layer._layers": "Without it a model on PyTorch is not constructed yet and has no layers.",
+    "Layer._dtype_policy": "The public setter would change a map of policies that layers share.",
+    "MultiHeadAttention._compute_attention": "Keras documents it as the method to override.",
+    "MultiHeadAttention._build_attention": "It makes the equations for several attention axes.",
+    "MultiHeadAttention._dot_product_equation": "The products of queries and keys on several axes.",
+    "MultiHeadAttention._combine_equation": "The sums of values on several axes.",
+    "MultiHeadAttention._dropout_layer": "Our dropout draws the same numbers as the stock layer.",
+    "MultiHeadAttention._inverse_sqrt_key_dim": "The factor of the products of queries and keys.",
+    "MultiHeadAttention._flash_attention": "The argument, with Keras's global setting applied.",
+    "MultiHeadAttention._sliding_window": "The argument. It has no public property.",
+    "MultiHeadAttention._use_gate": "The argument. It has no public property.",
+    "MultiHeadAttention._gate_dense": "The projection of the gate. It has no public property.",
+    "MultiHeadAttention._kernel_initializer": "The argument. It has no public property.",
+}
 
 
 def flatten_layers(layer):
-    """Return `layer` and every layer below it; Keras lists them publicly for models only."""
-    # On PyTorch a model whose construction failed has no list of layers.
+    """Return `layer` and every layer below it."""
     return list(layer._flatten_layers()) if hasattr(layer, "_layers") else []
 
 
-def forget_compiled(layer, functions=("train_function", *INFERENCE)):
-    """Make Keras compile these functions anew in every model alive that holds `layer`."""
-    # Models that `gc.freeze` has put aside are not among the objects, but may be called.
-    gc.unfreeze()
-    # Any of them may have compiled the former state in, whichever was passed to us.
-    for candidate in gc.get_objects():
-        if issubclass(type(candidate), keras.Model) and layer in flatten_layers(candidate):
-            for function in functions:
-                setattr(candidate, function, None)
+def replace_dtype_policy(layer, policy):
+    """Set the dtype policy of one layer."""
+    layer._dtype_policy = policy
+
+
+class OpenMultiHeadAttention(keras.layers.MultiHeadAttention):
+    """`keras.layers.MultiHeadAttention` with names for the private parts that we need."""
+
+    @property
+    def score_scale(self):
+        """Factor of the products of queries and keys."""
+        return self._inverse_sqrt_key_dim
+
+    @score_scale.setter
+    def score_scale(self, scale):
+        self._inverse_sqrt_key_dim = scale
+
+    @property
+    def flash_attention(self):
+        """`True` if flash attention is required, `False` if it is disabled, else `None`."""
+        return self._flash_attention
+
+    @flash_attention.setter
+    def flash_attention(self, flash_attention):
+        self._flash_attention = flash_attention
+
+    @property
+    def sliding_window(self):
+        """Largest distance of a query to its keys, plus one; or `None`."""
+        return self._sliding_window
+
+    @property
+    def kernel_initializer(self):
+        """Initializer of the kernels."""
+        return self._kernel_initializer
+
+    @property
+    def dropout_layer(self):
+        """Dropout of the attention probabilities."""
+        return self._dropout_layer
+
+    @property
+    def gate_dense(self):
+        """Projection of the gate, or `None` without a gate."""
+        return self._gate_dense if self._use_gate else None
+
+    @property
+    def equations(self):
+        """The einsum equations of the scores and of the output, for several attention axes."""
+        return self._dot_product_equation, self._combine_equation
+
+    @property
+    def overrides_compute_attention(self):
+        """Whether a subclass brings its own `_compute_attention`, as Keras documents it."""
+        return type(self)._compute_attention is not OpenMultiHeadAttention._compute_attention
+
+    def _compute_attention(
+        self,
+        query,
+        key,
+        value,
+        attention_mask=None,
+        training=None,
+        return_attention_scores=False,
+        use_causal_mask=False,
+    ):
+        return self.attend_as_stock_layer(
+            query, key, value, attention_mask, training, return_attention_scores, use_causal_mask
+        )
+
+    def check_flash_attention(self, query, return_attention_scores):
+        """Raise the error of Keras's layer if flash attention should return scores."""
+        if self.flash_attention and return_attention_scores:
+            super()._compute_attention(query, query, query, return_attention_scores=True)
+
+    def compute_attention(self, query, key, value, mask, training, return_attention_scores):
+        """Call `_compute_attention` as Keras's layer calls the method of a subclass."""
+        return self._compute_attention(query, key, value, mask, training, return_attention_scores)
+
+
+INFERENCE = ()
+
+
+def forget_compiled(layer, functions=()):  # TEMPORARY, until models are merged
+    """Do nothing."""

@@ -1,18 +1,22 @@
 """Layers: attention with a score bias, the biases of the DIET paper, and an encoder of both."""
 
+from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.linformer_multi_head_attention import LinformerMultiHeadAttention
+from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.relative_multi_head_attention import RelativeMultiHeadAttention
+from keras_diet.layers.attention.score_terms import ScoreTerms
 from keras_diet.layers.position.absolute_position_bias import AbsolutePositionBias
 from keras_diet.layers.position.bucketed_relative_position_bias import BucketedRelativePositionBias
+from keras_diet.layers.position.cached_position_bias import CachedPositionBias
 from keras_diet.layers.position.input_encoding import InputEncoding
 from keras_diet.layers.position.position_bias import PositionBias
-from keras_diet.layers.position.position_cache import cache_positions, drop_cached_positions
 from keras_diet.layers.position.position_encoding import EncoderSizes, PositionEncoding
 from keras_diet.layers.position.relative_position_bias import RelativePositionBias
 from keras_diet.layers.position.segment_bias import SegmentBias
 from keras_diet.layers.position.untied_position_bias import UntiedPositionBias
 from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder
+from keras_diet.layers.transformer.cached_positions import cache_positions
 from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import (
     POSITION_ENCODINGS,
@@ -22,9 +26,12 @@ from keras_diet.layers.transformer.position_encodings import (
 __all__ = [
     "POSITION_ENCODINGS",
     "AbsolutePositionBias",
+    "AttentionHook",
+    "AttentionPlan",
     "BiasedMultiHeadAttention",
     "BiasedTransformerEncoder",
     "BucketedRelativePositionBias",
+    "CachedPositionBias",
     "DietEncoder",
     "EncoderSizes",
     "InputEncoding",
@@ -33,9 +40,9 @@ __all__ = [
     "PositionEncoding",
     "RelativeMultiHeadAttention",
     "RelativePositionBias",
+    "ScoreTerms",
     "SegmentBias",
     "UntiedPositionBias",
     "cache_positions",
-    "drop_cached_positions",
     "register_position_encoding",
 ]

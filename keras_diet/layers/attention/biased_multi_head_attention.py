@@ -1,27 +1,30 @@
 """Multi-head attention that takes an additive score bias."""
 
 import functools
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_diet import _backend, validation
-from keras_diet._keras import get_keras_mask, set_keras_mask
-from keras_diet.layers.attention.query_blocks import attend_in_blocks, is_block_bias
-from keras_diet.layers.attention.score_features import (
-    append_features,
-    features_as_bias,
-    size_with_features,
+from keras_diet._keras import OpenMultiHeadAttention, get_keras_mask, set_keras_mask
+from keras_diet.layers.attention.attention_hook import AttentionHook
+from keras_diet.layers.attention.cases import case_of
+from keras_diet.layers.attention.dot_product import AttentionOptions, attend
+from keras_diet.layers.attention.lowering import lower_shared_terms, with_score_axes
+from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan, make_plan
+from keras_diet.layers.attention.score_terms import (
+    FeaturePair,
+    ScoreTerms,
+    all_of,
+    mask_of_positions,
+    merge_masks,
 )
-
-# A sum of more products takes longer than a matrix product.
-_FEW_FEATURES = 8
-# From so many queries and keys on JAX's kernel for TPUs is used.
-_LONG_FOR_KERNEL = 2048
+from keras_diet.types import Config, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
+class BiasedMultiHeadAttention(OpenMultiHeadAttention):
     """Multi-head attention with an additive bias of the scores, before softmax.
 
     For each head, with queries `i` and keys `j`:
@@ -29,24 +32,21 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         A_ij = scale (x_i W_Q) . (y_j W_K) + attention_bias_ij
         output_i = softmax_j(A_ij) (z_j W_V), heads concatenated, times W_O
 
-    The layer knows nothing of where the bias comes from: positions, segments, a graph distance
-    or ALiBi. Without `attention_bias` it *is* `keras.layers.MultiHeadAttention`: constructor,
-    weights and their names, masks, errors and results are Keras's own, and a configuration or
-    checkpoint of one loads into the other.
+    The bias may hold positions, segments, a graph distance or ALiBi: the layer does not know where
+    it comes from. Without `attention_bias` the layer equals `keras.layers.MultiHeadAttention`:
+    constructor, weights and their names, masks, errors and results. A configuration or checkpoint
+    of one loads into the other.
 
-    A bias of low rank is cheaper as features, which are appended to the scaled queries and to the
-    keys: `attention_features = (F, G)` adds `F_i . G_j` without a `(T, S)` tensor in memory. On
-    TPUs, at inference without a kernel, up to 8 features are a sum of outer products instead, which
-    the compiler adds inside the softmax. With `block_size`, scores exist for that many queries at a
-    time and are computed again for the gradient: the same outputs, and memory that grows linearly
-    with the length (but for the mask of `sliding_window`, which Keras makes as a whole).
+    A bias of low rank is cheaper as features: `attention_features = (F, G)` adds `F_i . G_j`
+    without a `(T, S)` tensor in memory. With `block_size`, scores exist for that many queries at a
+    time, and are computed a second time for the gradient. The outputs are the same, and memory
+    grows linearly with the length.
 
     Softmax is computed in float32 under float16 and bfloat16 as well, and scores under float16, so
-    that neither large scores nor masks overflow. A fused kernel of the backend is used wherever it
-    has one, no scores are asked for and no probability is dropped (with a mask alone, as in Keras,
-    only if `dropout` is 0), but not in float16, in which it overflows or fails on some backends.
-    JAX's kernel for TPUs takes features and what is the same for all queries of a sequence, and no
-    other bias or mask; it is used from 2048 queries and keys on, or with `flash_attention`.
+    that neither large scores nor masks overflow. The layer uses a fused kernel of the backend
+    where it can; docs/performance.md has the table of decisions.
+
+    A subclass changes queries, keys, scores or outputs with `attention_hook`.
 
     Args:
         num_heads: int. Number of attention heads `H`.
@@ -81,12 +81,11 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         value: Tensor of shape `(B, S, dim)`.
         key: Tensor of shape `(B, S, dim)`, or `None` for `value`.
         attention_bias: Floating point tensor broadcastable to `(B, num_heads, T, S)`, added to
-            the scaled scores; or `None`. With several `attention_axes`, to the scores' shape. Also
-            a layer that returns it, called with the query and, where it is another tensor, the key;
-            with `block_size` with `(query, key, start_index=...)`, the projected rows of a block
-            and the position of the first: it may read their lengths only, as position biases do,
-            and have no state. In a functional model only a tensor, or the layer would be no part
-            of it.
+            the scaled scores; or `None`. With several `attention_axes`, broadcastable to the
+            scores. Also a bias layer that returns such a tensor. The layer calls it with the
+            query and, if that is another tensor, the key. With `block_size` or `start_index`
+            it calls `rows(query, key, start_index)`. In a functional model pass a tensor: the
+            weights of a layer in an argument would not be part of the model.
         attention_features: Pair of floating point tensors, of queries `(B or 1, T, num_heads or 1,
             rank)` and of keys `(B or 1, S, num_heads or 1, rank)`, whose inner products are added
             to the scaled scores; or `None`. Needs one sequence axis.
@@ -94,28 +93,33 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
         query_mask: Keras mask of the query, `(B, T)`. Set by Keras.
         value_mask: Keras mask of the value, `(B, S)`. Set by Keras.
         key_mask: Keras mask of the key, `(B, S)`. Set by Keras.
-        return_attention_scores: bool. Whether to return the probabilities as well.
+        return_attention_scores: bool. Whether to return the probabilities too.
         training: bool. Whether dropout is active.
-        use_causal_mask: bool. Whether a query attends to no later position.
-        block_size: int or `None`. Number of queries that are attended for at a time. Needs one
-            sequence axis. Defaults to `None`: all.
+        use_causal_mask: bool. Whether a query attends only to its position and earlier ones.
+        block_size: int or `None`. Number of queries that are computed at a time. Needs one sequence
+            axis. Defaults to `None`: all.
+        start_index: int or scalar tensor. Position of the first query, for decoding with a cache
+            of keys and values. The first key is at position 0. Defaults to `0`.
+        score_terms: `ScoreTerms` or `None`. All terms in one object, as a stack of blocks makes
+            them. Replaces the bias, features, masks and `start_index` above.
+        attention_plan: `AttentionPlan` or `None`. The plan that the stack made for these terms.
+        attention_hook: `AttentionHook` or `None`. Runs after the hook of the layer.
 
     Returns:
         Output of shape `(B, T, dim)`, or a tuple of it and the attention probabilities of shape
         `(B, num_heads, T, S)` if `return_attention_scores`.
 
     Raises:
-        ValueError: If `scale` is not positive, if `attention_bias` is boolean or integer (a mask,
-            most likely) or does not broadcast to the scores, if `attention_features` do not have
-            their shapes, or if `block_size` is given together with `return_attention_scores`,
-            several sequence axes or a bias layer that takes no `start_index`, or if
-            `flash_attention=True` asks a TPU's kernel for what it cannot do; otherwise as Keras's
-            layer.
+        ValueError: If `scale` is not positive; if `attention_bias` is boolean or integer, as a mask
+            is, or does not broadcast to the scores; if `attention_features` do not have their
+            shapes; if `block_size` is given together with `return_attention_scores`, several
+            sequence axes or a bias layer without `rows`; or if `flash_attention=True` requires a
+            kernel for TPUs that cannot take the terms. Otherwise as Keras's layer.
 
     Example:
 
     ```python
-    # ALiBi: scores fall linearly with the distance, with a slope per head.
+    # ALiBi: scores decrease linearly with the distance, with a slope per head.
     position = np.arange(10)
     slope = 2.0 ** -np.arange(1, 5).reshape(1, 4, 1, 1)
     bias = -slope * np.abs(position[:, None] - position[None, :])
@@ -130,382 +134,213 @@ class BiasedMultiHeadAttention(keras.layers.MultiHeadAttention):
      - [FlashBias, 2025](https://arxiv.org/abs/2505.12044), biases as features
     """
 
-    # Whether an encoder may hand over segments and padding as features, which cost less.
-    accepts_features = True
-    # Whether it can attend for a block of queries at a time.
-    accepts_blocks = True
+    # Ways of computing attention that a stack of blocks may choose for this layer.
+    implementations: tuple[str, ...] = IMPLEMENTATIONS
+    # Whether the call takes a `block_size`.
+    attends_in_blocks = True
 
-    def __init__(self, num_heads, key_dim, *args, scale=None, **kwargs):
+    def __init__(
+        self, num_heads: int, key_dim: int, *args: Any, scale: float | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(num_heads, key_dim, *args, **kwargs)
         self.scale = scale
         if scale is not None:
-            self._inverse_sqrt_key_dim = validation.positive_number("scale", scale)
+            self.score_scale = validation.positive_number("scale", scale)
+
+    def attention_hook(self) -> AttentionHook | None:
+        """Return what this layer changes in attention. Subclasses override it."""
+        return None
+
+    def plan(
+        self,
+        terms: ScoreTerms,
+        query_shape: Shape,
+        key_shape: Shape,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+        implementation: str = "auto",
+        block_size: int | None = None,
+        attention_hook: AttentionHook | None = None,
+    ) -> AttentionPlan:
+        """Return how this layer computes attention with these terms.
+
+        Args:
+            terms: The terms.
+            query_shape: Shape of the query, `(B, T, dim)`.
+            key_shape: Shape of the key, `(B, S, dim)`.
+            training: As in the call, and so are the remaining arguments.
+            return_attention_scores: Whether the caller asks for the probabilities.
+            implementation: The `attention_implementation` of the stack of blocks.
+            block_size: Number of queries in a block, or `None`.
+            attention_hook: A hook beside the hook of this layer, or `None`.
+        """
+        hooks = self._hooks(attention_hook)
+        arguments = {"training": bool(training), "returns_scores": return_attention_scores}
+        arguments |= {"implementation": implementation, "block_size": block_size}
+        return make_plan(case_of(self, terms, query_shape, key_shape, hooks, **arguments))
 
     def call(
         self,
-        query,
-        value,
-        key=None,
-        attention_bias=None,
-        attention_features=None,
-        attention_mask=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        return_attention_scores=False,
-        training=None,
-        use_causal_mask=False,
-        block_size=None,
-    ):
-        self._check_block_size(query, attention_bias, return_attention_scores, block_size)
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None = None,
+        attention_bias: Any = None,
+        attention_features: FeaturePair | None = None,
+        attention_mask: Tensor | None = None,
+        query_mask: Tensor | None = None,
+        value_mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+        block_size: int | None = None,
+        start_index: int | Tensor = 0,
+        score_terms: ScoreTerms | None = None,
+        attention_plan: AttentionPlan | None = None,
+        attention_hook: AttentionHook | None = None,
+    ) -> Any:
+        self.check_flash_attention(query, return_attention_scores)
         key = value if key is None else key
-        if isinstance(attention_bias, keras.layers.Layer):
-            lengths = (query,) if key is query else (query, key)
-            if block_size is None:
-                attention_bias = attention_bias(*lengths)
-            else:
-                _prepare_for_blocks(attention_bias, lengths, training)
-        self._check_terms(query, value, attention_bias, attention_features)
-        # As in Keras: masks are consumed here, and only the query's goes on with the output.
+        # As in Keras: masks are consumed here, and only the mask of the query goes on.
         query_mask = get_keras_mask(query)
         for tensor in (query, value, key):
             set_keras_mask(tensor, None)
-
-        masks = (query_mask, value_mask, key_mask, attention_mask, self._sliding_window)
-        no_others = attention_bias is None and all(mask is None for mask in masks)
-        only_causal = use_causal_mask and no_others
-        # Blocks make the rows of a causal mask as they need them.
-        separate_causal = only_causal or block_size is not None
-        if not only_causal:
-            attention_mask = self._compute_attention_mask(
-                query,
-                value,
-                query_mask=query_mask,
-                value_mask=value_mask,
-                key_mask=key_mask,
-                attention_mask=attention_mask,
-                use_causal_mask=use_causal_mask and not separate_causal,
+        if score_terms is None:
+            score_terms = ScoreTerms(
+                bias=attention_bias,
+                features=() if attention_features is None else (attention_features,),
+                attention_mask=merge_masks(query_mask, value_mask, key_mask, attention_mask),
+                is_causal=bool(use_causal_mask),
+                sliding_window=self.sliding_window,
+                start_index=start_index,
             )
-
-        gate = self._gate_dense(query) if self._use_gate else None
-        output, scores = self._compute_attention(
+            self._check_terms(query, value, score_terms)
+        if attention_plan is None:
+            attention_plan = self.plan(
+                score_terms,
+                query.shape,
+                key.shape,
+                training,
+                return_attention_scores,
+                block_size=block_size,
+                attention_hook=attention_hook,
+            )
+            key_of_bias = None if key is query else key
+            score_terms = lower_shared_terms(
+                score_terms, attention_plan, query, key_of_bias, self.compute_dtype
+            )
+        gate = None if self.gate_dense is None else self.gate_dense(query)
+        heads = (
             _backend.dense(self.query_dense, query),
             _backend.dense(self.key_dense, key),
             _backend.dense(self.value_dense, value),
-            attention_mask,
-            training,
-            return_attention_scores,
-            use_causal_mask=use_causal_mask and separate_causal,
-            attention_bias=attention_bias,
-            attention_features=attention_features,
-            block_size=block_size,
         )
+        if self.overrides_compute_attention:
+            output, scores = self._compute_as_subclass(
+                heads, score_terms, training, return_attention_scores
+            )
+        else:
+            options = self._options(training, attention_plan, attention_hook)
+            output, scores = attend(*heads, score_terms, attention_plan, options)
         output = output if gate is None else output * gate
         output = _backend.dense(self.output_dense, output, num_axes=2)
         if query_mask is not None:
             set_keras_mask(output, query_mask)
         return (output, scores) if return_attention_scores else output
 
-    def _check_terms(self, query, value, bias, features):
+    def attend_as_stock_layer(
+        self, query, key, value, attention_mask, training, return_attention_scores, use_causal_mask
+    ):
+        """Compute attention as the method of Keras's layer that subclasses may call."""
+        terms = ScoreTerms(attention_mask=attention_mask, is_causal=bool(use_causal_mask))
+        plan = self.plan(terms, query.shape[:-1], key.shape[:-1], training, return_attention_scores)
+        return attend(query, key, value, terms, plan, self._options(training, plan))
+
+    def _compute_as_subclass(self, heads, terms, training, return_attention_scores):
+        """Call the `_compute_attention` of a subclass, which takes masks only."""
+        if terms.bias is not None or terms.features or not terms.starts_at_zero:
+            raise ValueError(
+                "`_compute_attention` of a subclass takes no bias, features or `start_index`. "
+                f"Received: {type(self).__name__} with such terms. Override `attention_hook` "
+                "instead."
+            )
+        query, key, _ = heads
+        masks = [terms.attention_mask, mask_of_positions(terms, query.shape[1], key.shape[1])]
+        if terms.padding_mask is not None:
+            masks.append(ops.expand_dims(terms.padding_mask, 1))
+        mask = all_of([with_score_axes(mask, 3) for mask in masks if mask is not None])
+        return self.compute_attention(*heads, mask, training, return_attention_scores)
+
+    def _hooks(self, attention_hook=None):
+        return tuple(hook for hook in (self.attention_hook(), attention_hook) if hook is not None)
+
+    def _options(self, training, plan, attention_hook=None):
+        dropout, block_dropout = None, None
+        if training and self.dropout > 0.0:
+            if plan.block_size is None:
+                dropout = functools.partial(self.dropout_layer, training=True)
+            else:
+                block_dropout = _BlockDropout(self.dropout, self.dropout_layer.seed_generator)
+        return AttentionOptions(
+            scale=self.score_scale,
+            hooks=self._hooks(attention_hook),
+            dropout=dropout,
+            block_dropout=block_dropout,
+            flash_attention=self.flash_attention,
+            equations=self.equations,
+        )
+
+    def _check_terms(self, query, value, terms):
         shape = self._scores_shape(query.shape[:-1], value.shape[:-1])
-        if bias is not None and not isinstance(bias, keras.layers.Layer):
-            validation.score_bias("attention_bias", bias, shape)
-        if features is not None:
+        if terms.bias is not None and not terms.has_bias_layer:
+            validation.score_bias("attention_bias", terms.bias, shape)
+        for features in terms.features:
             if len(shape) != 4:
                 raise ValueError(
                     "`attention_features` need one sequence axis. Received: "
-                    f"attention_axes={self.attention_axes}, query.shape={tuple(query.shape)}"
+                    f"attention_axes={self.attention_axes}, query.shape={tuple(query.shape)}. Use "
+                    "`attention_bias`."
                 )
             validation.score_features("attention_features", features, shape)
 
-    def _check_block_size(self, query, bias, return_attention_scores, block_size):
-        if block_size is None:
-            return
-        validation.positive_int("block_size", block_size)
-        if not self.accepts_blocks:
-            raise ValueError(
-                f"`{type(self).__name__}` attends to all queries at once: leave `block_size` at "
-                f"`None`. Received: block_size={block_size}"
-            )
-        if return_attention_scores or len(query.shape) != 3:
-            raise ValueError(
-                "`block_size` needs one sequence axis, and there are no scores to return. "
-                f"Received: block_size={block_size}, query.shape={tuple(query.shape)}, "
-                f"return_attention_scores={return_attention_scores}"
-            )
-        if isinstance(bias, keras.layers.Layer) and not is_block_bias(bias):
-            raise ValueError(
-                "With `block_size`, a layer given as `attention_bias` must take the arguments "
-                "(query, key, start_index) and return the scores of the queries from `start_index` "
-                "on, without state that calls change (dropout, seeds). "
-                f"Received: {bias}"
-            )
-
-    def _build_attention(self, rank):
-        super()._build_attention(rank)
-        dtype = keras.backend.result_type(self.compute_dtype, "float32")
-        self._softmax = keras.layers.Softmax(axis=self._softmax.axis, dtype=dtype)
-
-    def _compute_attention(
-        self,
-        query,
-        key,
-        value,
-        attention_mask=None,
-        training=None,
-        return_attention_scores=False,
-        use_causal_mask=False,
-        attention_bias=None,
-        attention_features=None,
-        block_size=None,
-    ):
-        if self._flash_attention and return_attention_scores:
-            # Keras's own refusal, in its words.
-            return super()._compute_attention(query, key, value, return_attention_scores=True)
-        rank = 0 if attention_features is None else attention_features[0].shape[-1]
-        plain = attention_bias is None and rank == 0
-        # Without a bias Keras takes the plain path whenever dropout > 0, and the paths differ in
-        # what a query gets that may attend to no key.
-        as_keras = plain and attention_mask is not None
-        needs_scores = return_attention_scores or (self._dropout > 0.0 and (training or as_keras))
-        fuses = not needs_scores and self._can_fuse(
-            query,
-            value,
-            bias=attention_bias,
-            mask=attention_mask,
-            rank=rank,
-            block_size=block_size,
-        )
-        if attention_features is not None:
-            if not fuses and block_size is None and self._adds_features(rank, training):
-                scores = features_as_bias(*attention_features, self._softmax.dtype)
-                if attention_bias is not None:
-                    scores = ops.add(attention_bias, scores)
-                attention_bias = scores
-            else:
-                query, key = self._with_features(query, key, *attention_features)
-        attend = self._attend_fused if fuses else self._attend
-        if block_size is not None:
-            return self._attend_in_blocks(
-                attend,
-                query,
-                key,
-                value,
-                attention_bias,
-                attention_mask,
-                use_causal_mask,
-                training,
-                block_size,
-            )
-        dropout = functools.partial(self._dropout_layer, training=training)
-        return attend(query, key, value, attention_bias, attention_mask, use_causal_mask, dropout)
-
-    def _attend_in_blocks(
-        self, attend, query, key, value, bias, mask, is_causal, training, block_size
-    ):
-        seed = None
-        if training and self._dropout > 0.0:
-            seed = self._dropout_layer.seed_generator.next()
-
-        def attend_block(query, key, value, bias, mask, start):
-            def dropout(probabilities):
-                if seed is None:
-                    return probabilities
-                return _backend.dropout(probabilities, self._dropout, seed, start)
-
-            output, _ = attend(query, key, value, bias, mask, False, dropout)
-            return output
-
-        if bias is not None and not isinstance(bias, keras.layers.Layer):
-            bias = _with_four_axes(bias)
-        mask = None if mask is None else _with_head_axis(ops.cast(mask, "bool"))
-        output = attend_in_blocks(
-            attend_block, query, key, value, bias, mask, is_causal, block_size
-        )
-        return output, None
-
-    def _adds_features(self, rank, training):
-        # Gradients of columns are products; those of sums would be sums of all scores.
-        return rank <= _FEW_FEATURES and not training and _backend.adds_inside_softmax()
-
-    def _with_features(self, query, key, query_features, key_features):
-        """Return queries and keys whose products are the scores with those of the features."""
-        # The features are not scaled, but the queries will be.
-        query_features = query_features / self._inverse_sqrt_key_dim
-        return append_features(query, query_features), append_features(key, key_features)
-
     def _scores_shape(self, query_shape, key_shape):
-        """Return the shape of the scores; both arguments are shapes without features."""
-        attended = self._attention_axes
+        """Return the shape of the scores. Both arguments are shapes without features."""
+        attended = self.attention_axes
         free = [size for axis, size in enumerate(query_shape) if axis and axis not in attended]
         query_sizes = [query_shape[axis] for axis in attended]
         key_sizes = [key_shape[axis] for axis in attended]
         return (query_shape[0], *free, self.num_heads, *query_sizes, *key_sizes)
 
-    def _attend(self, query, key, value, bias, mask, is_causal, dropout):
-        """Return the output of the heads, and the probabilities."""
-        if is_causal:
-            mask = self._compute_causal_mask(query, value)
-        query = self._scaled(query)
-        scores = self._products(query, ops.cast(key, query.dtype))
-        heads_first = len(query.shape) == 4
-        if heads_first:
-            bias = None if bias is None else _heads_first(_with_four_axes(bias))
-            mask = None if mask is None else _heads_first(_with_head_axis(mask))
-        if bias is not None:
-            scores = _backend.add(ops.cast(scores, self._softmax.dtype), bias)
-        probabilities = ops.cast(self._masked_softmax(scores, mask), value.dtype)
-        if not heads_first:
-            return self._combine(dropout(probabilities), value), probabilities
-        # The same probabilities are dropped as by Keras's layer.
-        probabilities = _heads_first(probabilities)
-        return self._combine(_heads_first(dropout(probabilities)), value), probabilities
-
-    def _scaled(self, query):
-        if _is_float16(query):
-            # Products of float16 reach infinity long before their softmax means anything.
-            query = ops.cast(query, "float32")
-        return ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
-
-    def _products(self, query, key):
-        """Return the products of queries and keys: with one sequence axis `(H, B, T, S)`.
-
-        The gradient of a bias is a sum over the batch. As a sum over the outermost axis XLA takes
-        many times as long on a CPU.
-        """
-        if len(query.shape) != 4:
-            return ops.einsum(self._dot_product_equation, key, query)
-        return ops.matmul(ops.transpose(query, (2, 0, 1, 3)), ops.transpose(key, (2, 0, 3, 1)))
-
-    def _combine(self, probabilities, value):
-        """Return the sums of values, in the order of the axes of the values."""
-        if len(value.shape) != 4:
-            return ops.einsum(self._combine_equation, probabilities, value)
-        output = ops.matmul(probabilities, ops.transpose(value, (2, 0, 1, 3)))
-        return ops.transpose(output, (1, 2, 0, 3))
-
-    def _can_fuse(self, query, value, bias, mask, rank, block_size):
-        if _backend.is_on_jax_tpu():
-            return self._can_splash(query, value, bias, mask, block_size)
-        size = size_with_features(query.shape[-1], rank)
-        plain = bias is None and rank == 0
-        # In float16 fused attention overflows in TensorFlow and does not compile for JAX's CPU;
-        # JAX's takes no values of a larger head size.
-        fitting = size >= value.shape[-1] or keras.backend.backend() != "jax"
-        return (
-            (plain or self._flash_attention or _backend.has_fused_attention(query.dtype, size))
-            and len(query.shape) == 4
-            and fitting
-            and not _is_float16(query)
-        )
-
-    def _can_splash(self, query, value, bias, mask, block_size):
-        """Whether JAX's kernel for TPUs can attend, and is asked for or worth it."""
-        lengths = query.shape[1], value.shape[1]
-        is_long = all(isinstance(length, int) and length >= _LONG_FOR_KERNEL for length in lengths)
-        if not is_long and not self._flash_attention:
-            return False
-        fits = (
-            block_size is None
-            and len(query.shape) == 4
-            and not _is_float16(query)
-            and all(term is None or _is_one_row(term) for term in (bias, mask))
-        )
-        if self._flash_attention and not fits:
-            raise ValueError(
-                "On TPUs flash attention takes one sequence axis, features, and a bias or mask "
-                "that is the same for all queries, neither in float16 nor in blocks. Received: "
-                f"flash_attention=True, queries {tuple(query.shape)} in {query.dtype}, attention "
-                f"bias {_describe(bias)}, mask {_describe(mask)}, block_size={block_size}. Leave "
-                "`flash_attention` at `None` to let the layer choose"
-            )
-        # `False` is what `keras.config.disable_flash_attention` leaves behind.
-        return fits and self._flash_attention is not False
-
-    def _attend_fused(self, query, key, value, bias, mask, is_causal, dropout):
-        """Return the output of the heads, without dropout, and `None`."""
-        if mask is not None:
-            mask = _with_head_axis(ops.cast(mask, "bool"))
-        if bias is not None:
-            bias = ops.cast(_with_four_axes(bias), query.dtype)
-            if mask is not None:
-                # PyTorch takes a bias or a mask, not both.
-                bias, mask = ops.where(mask, bias, _backend.MASKED), None
-        output = _backend.fused_attention(
-            query,
-            key,
-            value,
-            bias=bias,
-            mask=mask,
-            scale=self._inverse_sqrt_key_dim,
-            is_causal=is_causal,
-            flash_attention=self._flash_attention,
-        )
-        return output, None
-
     def compute_output_spec(
         self,
-        query,
-        value,
-        key=None,
-        attention_bias=None,
-        attention_features=None,
-        attention_mask=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        return_attention_scores=False,
-        training=None,
-        use_causal_mask=False,
-        block_size=None,
-    ):
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None = None,
+        attention_bias: Any = None,
+        return_attention_scores: bool = False,
+        **kwargs: Any,
+    ) -> Any:
         """Return the symbolic output, and the symbolic scores if they are asked for."""
         validation.tensor_in_functional_model("attention_bias", attention_bias)
         output = super().compute_output_spec(query, value, key)
         if not return_attention_scores:
             return output
-        # Keras's own spec gives the query length twice.
+        # Keras's own spec has the length of the query twice.
         shape = self._scores_shape(query.shape[:-1], value.shape[:-1])
         return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
-    def get_config(self):
-        """Return the constructor's arguments; without `scale`, Keras's layer takes them too."""
-        config = {**super().get_config(), "flash_attention": self._flash_attention}
+    def get_config(self) -> Config:
+        """Return the constructor's arguments. Without `scale`, Keras's layer takes them too."""
+        config = {**super().get_config(), "flash_attention": self.flash_attention}
         return config if self.scale is None else {**config, "scale": self.scale}
 
 
-def _prepare_for_blocks(bias, inputs, training):
-    """Do to a layer what its call does; blocks call it without state."""
-    if not bias.built:
-        bias(*(tensor[:, :1] for tensor in inputs))
-    if training and hasattr(bias, "drop_cached_scores"):
-        bias.drop_cached_scores()
+class _BlockDropout:
+    """Dropout that gives the same result each time a block is computed."""
 
+    def __init__(self, rate, seed_generator):
+        self.rate = rate
+        self.seed = seed_generator.next()
 
-def _heads_first(tensor):
-    """Swap the axes of the batch and of the heads, there or back."""
-    return ops.swapaxes(tensor, 0, 1)
-
-
-def _with_four_axes(bias):
-    return ops.reshape(bias, (1,) * (4 - len(bias.shape)) + tuple(ops.shape(bias)))
-
-
-def _with_head_axis(mask):
-    while len(mask.shape) < 4:
-        mask = ops.expand_dims(mask, -3)
-    return mask
-
-
-def _is_one_row(term):
-    """Whether a bias or mask is the same for all queries."""
-    return len(term.shape) < 2 or term.shape[-2] == 1
-
-
-def _describe(term):
-    shape = getattr(term, "shape", None)
-    return term if shape is None else tuple(shape)
-
-
-def _is_float16(tensor):
-    return keras.backend.standardize_dtype(tensor.dtype) == "float16"
+    def __call__(self, probabilities, start):
+        return _backend.dropout(probabilities, self.rate, self.seed, start)

@@ -1,12 +1,19 @@
 """Linformer: keys and values projected along the sequence, so that cost grows linearly."""
 
+import dataclasses
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_diet import validation
 from keras_diet._keras import get_keras_mask
+from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
+from keras_diet.layers.attention.plan import AttentionPlan
+from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, all_of
 from keras_diet.layers.initializers import fresh
+from keras_diet.types import Config, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -72,18 +79,25 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 3.4, equation 4
     """
 
-    # Padding is no term of its scores: it must be set to zero before the projection.
-    accepts_features = False
+    # Padding is set to zero before the projection, so it is not a term of the scores.
+    implementations = ("auto", "full")
 
-    def __init__(self, num_heads, key_dim, sequence_length, projection_dim, **kwargs):
+    def __init__(
+        self,
+        num_heads: int,
+        key_dim: int,
+        sequence_length: int,
+        projection_dim: int,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(num_heads, key_dim, **kwargs)
         validation.without_attention_axes(self)
         self.sequence_length = validation.positive_int("sequence_length", sequence_length)
         self.projection_dim = validation.positive_int("projection_dim", projection_dim)
-        if self._sliding_window is not None:
-            raise ValueError(_after_projection("sliding_window", self._sliding_window))
+        if self.sliding_window is not None:
+            raise ValueError(_after_projection("sliding_window", self.sliding_window))
 
-    def build(self, query_shape, value_shape, key_shape=None):
+    def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         """Create the projections."""
         validation.one_sequence_axis(query_shape, value_shape)
         super().build(query_shape, value_shape, key_shape)
@@ -94,32 +108,48 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         return self.add_weight(
             name=name,
             shape=(self.projection_dim, self.sequence_length),
-            initializer=fresh(self._kernel_initializer),
+            initializer=fresh(self.kernel_initializer),
         )
+
+    def plan(
+        self, terms: ScoreTerms, query_shape: Shape, key_shape: Shape, *args: Any, **kwargs: Any
+    ) -> AttentionPlan:
+        """Return how this layer computes attention over the projected keys."""
+        projected = (key_shape[0], self.projection_dim, *key_shape[2:])
+        terms = terms.replace(padding_mask=None)
+        plan = super().plan(terms, query_shape, projected, *args, **kwargs)
+        return dataclasses.replace(plan, masks_padding=True)
 
     def call(
         self,
-        query,
-        value,
-        key=None,
-        attention_bias=None,
-        attention_features=None,
-        attention_mask=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        return_attention_scores=False,
-        training=None,
-        use_causal_mask=False,
-        block_size=None,
-    ):
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None = None,
+        attention_bias: Any = None,
+        attention_features: FeaturePair | None = None,
+        attention_mask: Tensor | None = None,
+        query_mask: Tensor | None = None,
+        value_mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+        block_size: int | None = None,
+        start_index: int | Tensor = 0,
+        score_terms: ScoreTerms | None = None,
+        attention_plan: AttentionPlan | None = None,
+        attention_hook: AttentionHook | None = None,
+    ) -> Any:
         _check_masks(attention_mask, use_causal_mask)
         key = value if key is None else key
         validation.length_within(
             ops.shape(value)[1], self.sequence_length, "sequence_length", "key"
         )
         masks = [value_mask, key_mask, get_keras_mask(value), get_keras_mask(key)]
-        mask = _all([mask for mask in masks if mask is not None])
+        if score_terms is not None:
+            masks.append(score_terms.padding_mask)
+            score_terms = score_terms.replace(padding_mask=None)
+        mask = all_of([ops.cast(mask, "bool") for mask in masks if mask is not None])
         return super().call(
             query,
             self._project(self.value_projection, value, mask),
@@ -130,6 +160,10 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
             return_attention_scores=return_attention_scores,
             training=training,
             block_size=block_size,
+            start_index=start_index,
+            score_terms=score_terms,
+            attention_plan=attention_plan,
+            attention_hook=attention_hook,
         )
 
     def _project(self, projection, inputs, mask):
@@ -144,44 +178,26 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
 
     def compute_output_spec(
         self,
-        query,
-        value,
-        key=None,
-        attention_bias=None,
-        attention_features=None,
-        attention_mask=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        return_attention_scores=False,
-        training=None,
-        use_causal_mask=False,
-        block_size=None,
-    ):
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        use_causal_mask: bool = False,
+        **kwargs: Any,
+    ) -> Any:
         """Return the symbolic output, and the symbolic scores if they are asked for."""
         _check_masks(attention_mask, use_causal_mask)
         shape = (value.shape[0], self.projection_dim, value.shape[2])
         projected = keras.KerasTensor(shape, dtype=value.dtype)
-        return super().compute_output_spec(
-            query, projected, return_attention_scores=return_attention_scores
-        )
+        return super().compute_output_spec(query, projected, **kwargs)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
         config.update(
             {"sequence_length": self.sequence_length, "projection_dim": self.projection_dim}
         )
         return config
-
-
-def _all(masks):
-    """Return the conjunction of boolean masks, `None` without any."""
-    combined = None
-    for mask in masks:
-        mask = ops.cast(mask, "bool")
-        combined = mask if combined is None else ops.logical_and(combined, mask)
-    return combined
 
 
 def _check_masks(attention_mask, use_causal_mask):

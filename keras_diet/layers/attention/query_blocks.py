@@ -1,84 +1,77 @@
 """Attention for a block of queries at a time: exact, with memory linear in the length.
 
-The softmax of a query needs all keys but no other query, so scores exist for one block only. For
-the gradient they are computed again (rematerialization).
+The softmax of a query needs all keys but no other query, so scores exist for one block only. They
+are computed a second time for the gradient (rematerialization).
 """
 
-import inspect
+from collections.abc import Callable
 
 import keras
 from keras import ops
 
 from keras_diet import _backend
+from keras_diet.layers.attention.score_terms import ScoreTerms
+from keras_diet.types import Tensor
 
 
-def attend_in_blocks(attend, query, key, value, bias, mask, is_causal, block_size):
-    """Return what `attend` returns for all queries, of which it gets a block at a time.
+def attend_in_blocks(
+    attend: Callable[..., Tensor],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    terms: ScoreTerms,
+    block_size: int,
+) -> Tensor:
+    """Return what `attend` returns for all queries, calling it for one block at a time.
 
     Args:
-        attend: Called as `attend(query, key, value, bias, mask, start)` with the rows of a block
-            and the position of its first query; returns `(B, block_size, H, value_dim)`.
+        attend: Function of `(query, key, value, terms, start)`, which gets the queries and terms
+            of a block, and the number of queries before the block.
         query: Tensor `(B, T, H, key_dim)`.
         key: Tensor `(B, S, H, key_dim)`.
         value: Tensor `(B, S, H, value_dim)`.
-        bias: Tensor `(B or 1, H or 1, T or 1, S or 1)`, a layer that `is_block_bias`, or `None`.
-        mask: Boolean tensor `(B or 1, 1, T or 1, S)`, or `None`.
-        is_causal: bool. Whether a query attends to no later key.
-        block_size: int. Number of queries in a block; what remains at the end is a smaller one.
+        terms: The terms of all queries, without features. A bias layer is asked for the rows of
+            each block.
+        block_size: int. Number of queries in a block. The last block has the remaining queries.
     """
-    is_layer = isinstance(bias, keras.layers.Layer)
-    has_bias_rows = bias is not None and not is_layer and bias.shape[2] != 1
-    has_mask_rows = mask is not None and mask.shape[2] != 1
+    bias, mask = terms.bias, terms.attention_mask
+    has_bias_rows = bias is not None and not terms.has_bias_layer and _has_rows(bias)
+    has_mask_rows = mask is not None and _has_rows(mask)
     rows = [(query, 1)]
-    rows += [(bias, 2)] if has_bias_rows else []
-    rows += [(mask, 2)] if has_mask_rows else []
+    rows += [(bias, len(bias.shape) - 2)] if has_bias_rows else []
+    rows += [(mask, len(mask.shape) - 2)] if has_mask_rows else []
     shared = []
-    if is_layer:
+    if terms.has_bias_layer:
         # TensorFlow loses the gradients of variables that are read in recomputed code, and counts
-        # those of variables that are handed over twice.
+        # them twice if the same tensors are also arguments.
         shared = [ops.copy(weight) for weight in bias.trainable_variables]
     elif bias is not None and not has_bias_rows:
         shared = [bias]
 
     def attend_block(blocks, start):
         query, *blocks = blocks
-        rows_of_mask = blocks.pop() if has_mask_rows else mask
+        mask_rows = blocks.pop() if has_mask_rows else mask
+        block_terms = terms.replace(attention_mask=mask_rows, start_index=terms.start_index + start)
 
         @keras.remat
-        def recomputed(query, key, value, *terms):
-            block_mask = rows_of_mask
-            if is_causal:
-                block_mask = _causal(block_mask, start, ops.shape(query)[1], ops.shape(key)[1])
-            block_bias = terms[0] if terms else None
-            if is_layer:
-                block_bias = _scores_of_layer(bias, terms, query, key, start)
-            return attend(query, key, value, block_bias, block_mask, start)
+        def recomputed(query, key, value, *biases):
+            block_bias = biases[0] if biases else None
+            if terms.has_bias_layer:
+                block_bias = _rows_of_layer(bias, biases, query, key, block_terms.start_index)
+            return attend(query, key, value, block_terms.replace(bias=block_bias), start)
 
         return recomputed(query, key, value, *blocks, *shared)
 
     return _map_blocks(attend_block, rows, block_size)
 
 
-def is_block_bias(layer):
-    """Whether a layer returns the scores of a block: `layer(query, key, start_index=...)`.
-
-    Blocks are computed again for the gradient, so the layer must have no state, as of dropout.
-    """
-    parameters = inspect.signature(layer.call).parameters
-    has_state = len(layer.variables) > len(layer.weights)
-    return "key" in parameters and "start_index" in parameters and not has_state
+def _has_rows(term):
+    return len(term.shape) > 1 and term.shape[-2] != 1
 
 
-def _scores_of_layer(layer, weights, query, key, start):
-    others = [ops.convert_to_tensor(weight) for weight in layer.non_trainable_variables]
-    scores, _ = layer.stateless_call(list(weights), others, query, key, start_index=start)
-    return scores
-
-
-def _causal(mask, start, query_length, key_length):
-    query, key = _backend.arange(query_length) + start, _backend.arange(key_length)
-    causal = ops.greater_equal(query[:, None], key[None, :])[None, None]
-    return causal if mask is None else ops.logical_and(mask, causal)
+def _rows_of_layer(layer, weights, query, key, start):
+    with keras.StatelessScope(list(zip(layer.trainable_variables, weights, strict=True))):
+        return layer.rows(query, key, start)
 
 
 def _map_blocks(function, rows, block_size):

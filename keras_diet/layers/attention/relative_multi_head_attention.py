@@ -1,13 +1,17 @@
 """Shaw's attention: a learned vector for each distance, added to keys and values."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_diet import _backend, validation
 from keras_diet.layers import initializers
+from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import distances_to_keys, keys_to_distances
+from keras_diet.types import Config, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -64,18 +68,19 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 2.2.2
     """
 
-    # Its bias, made of the queries, would need their positions.
-    accepts_blocks = False
+    # TensorFlow loses the gradients of variables that a hook reads in recomputed blocks.
+    implementations = ("auto", "full")
+    attends_in_blocks = False
 
     def __init__(
         self,
-        num_heads,
-        key_dim,
-        max_distance,
-        use_value_embedding=True,
-        embedding_initializer=None,
-        **kwargs,
-    ):
+        num_heads: int,
+        key_dim: int,
+        max_distance: int,
+        use_value_embedding: bool = True,
+        embedding_initializer: Initializer = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(num_heads, key_dim, **kwargs)
         validation.without_attention_axes(self)
         if use_value_embedding:
@@ -85,12 +90,12 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
                     "pass `use_value_embedding=False`. Received: flash_attention=True"
                 )
             # Nor does Keras's global setting mean this layer.
-            self._flash_attention = False
+            self.flash_attention = False
         self.max_distance = validation.positive_int("max_distance", max_distance)
         self.use_value_embedding = bool(use_value_embedding)
         self.embedding_initializer = initializers.embedding_initializer(embedding_initializer)
 
-    def build(self, query_shape, value_shape, key_shape=None):
+    def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         """Create the projections and the vectors of the distances."""
         validation.one_sequence_axis(query_shape, value_shape)
         super().build(query_shape, value_shape, key_shape)
@@ -106,73 +111,46 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
             initializer=initializers.fresh(self.embedding_initializer),
         )
 
-    def _compute_attention(
-        self,
-        query,
-        key,
-        value,
-        attention_mask=None,
-        training=None,
-        return_attention_scores=False,
-        use_causal_mask=False,
-        attention_bias=None,
-        attention_features=None,
-        block_size=None,
-    ):
-        bias = self.distance_scores(query, key)
-        if attention_bias is not None:
-            bias = _backend.add(bias, ops.cast(attention_bias, bias.dtype))
-        if use_causal_mask:
-            # Fused attention takes no causal flag together with a bias on every backend.
-            attention_mask, use_causal_mask = self._compute_causal_mask(query, value), False
-        return super()._compute_attention(
-            query,
-            key,
-            value,
-            attention_mask,
-            training,
-            return_attention_scores,
-            use_causal_mask,
-            attention_bias=bias,
-            attention_features=attention_features,
-        )
+    def attention_hook(self) -> AttentionHook:
+        """Add the vectors of the distances to keys and values."""
+        output = self._add_value_vectors if self.use_value_embedding else None
+        return AttentionHook(bias=self.distance_scores, output=output)
 
-    def distance_scores(self, query, key):
+    def distance_scores(self, query: Tensor, key: Tensor, start_index: int | Tensor = 0) -> Tensor:
         """Return what distances add to the scores, `scale q_i . a^K_{c(j-i)}`.
 
         Args:
             query: Projected queries `(B, T, num_heads, key_dim)`.
             key: Projected keys `(B, S, num_heads, key_dim)`. Only their length is read.
+            start_index: int or scalar tensor. Position of the first query. Defaults to `0`.
 
         Returns:
             Scores of shape `(B, num_heads, T, S)`.
         """
         query_length, key_length = ops.shape(query)[1], ops.shape(key)[1]
-        query = self._scaled(query)
-        rows = self._rows(self.key_embedding, query_length, key_length, query.dtype)
+        if _backend.is_float16(query.dtype):
+            query = ops.cast(query, "float32")
+        query = ops.multiply(query, ops.cast(self.score_scale, query.dtype))
+        rows = self._rows(self.key_embedding, query_length, key_length, start_index, query.dtype)
         # b: batch; t: query positions; h: heads; k: head size; c: distances
         scores = ops.einsum("bthk,ck->hbtc", query, rows)
         return ops.swapaxes(distances_to_keys(scores, query_length, key_length), 0, 1)
 
-    def _combine(self, probabilities, value):
-        output = super()._combine(probabilities, value)
-        if not self.use_value_embedding:
-            return output
+    def _add_value_vectors(self, output, probabilities, start_index):
         query_length, key_length = ops.shape(probabilities)[-2:]
-        rows = self._rows(self.value_embedding, query_length, key_length, value.dtype)
+        rows = self._rows(self.value_embedding, query_length, key_length, start_index, output.dtype)
+        probabilities = ops.swapaxes(probabilities, 0, 1)
         by_distance = keys_to_distances(probabilities, query_length, key_length)
         return output + ops.einsum("hbtc,ck->bthk", by_distance, rows)
 
-    def _rows(self, embedding, query_length, key_length, dtype):
-        """Return the vectors of the distances `-(T - 1), ..., S - 1` of a key from its query."""
-        distances = _backend.arange(query_length + key_length - 1) - (query_length - 1)
+    def _rows(self, embedding, query_length, key_length, start_index, dtype):
+        """Return the vectors of all distances of a key from its query, the smallest first."""
+        smallest = -(start_index + query_length - 1)
+        distances = _backend.arange(query_length + key_length - 1) + smallest
         indices = ops.clip(distances, -self.max_distance, self.max_distance) + self.max_distance
         return ops.cast(ops.take(embedding, indices, axis=0), dtype)
 
-    def _can_fuse(self, query, value, **terms):
-        return not self.use_value_embedding and super()._can_fuse(query, value, **terms)
-
-    def get_config(self):
+    def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
         config.update(

@@ -9,15 +9,14 @@ import functools
 import keras
 from keras import ops
 
-from keras_diet._backend import MASKED
-from keras_diet.layers.attention.score_features import append_features
+from keras_diet.layers.attention.lowering import append_columns
 
 # The width of the chip's vectors, and the most rows that the kernel gets at a time.
 _LANES = 128
 _LARGEST_BLOCK = 512
 
 
-def splash_attention(query, key, value, bias, mask, scale, is_causal):
+def splash_attention(query, key, value, bias, scale, is_causal):
     """Return the attention of heads on the TPUs of JAX, without dropout.
 
     Args:
@@ -26,7 +25,6 @@ def splash_attention(query, key, value, bias, mask, scale, is_causal):
         value: Tensor `(B, S, H, value_dim)`.
         bias: Tensor `(B or 1, H or 1, 1, S or 1)`, or `None`. The kernel takes none: it becomes a
             feature of the keys.
-        mask: Boolean tensor of such a shape, where there is no bias, or `None`.
         scale: float. Factor of the products of queries and keys.
         is_causal: bool. Whether a query attends to no later key.
 
@@ -36,12 +34,10 @@ def splash_attention(query, key, value, bias, mask, scale, is_causal):
     import jax
 
     query = query * scale
-    if mask is not None:
-        bias = ops.where(mask, 0.0, MASKED)
     if bias is not None:
         bias = ops.broadcast_to(bias, (*bias.shape[:3], key.shape[1]))
-        query = append_features(query, ops.ones((1, query.shape[1], 1, 1)))
-        key = append_features(key, ops.transpose(bias, (0, 3, 1, 2)))
+        query = append_columns(query, ops.ones((1, query.shape[1], 1, 1)))
+        key = append_columns(key, ops.transpose(bias, (0, 3, 1, 2)))
     attend = functools.partial(_attend_on_chip, is_causal=is_causal)
     distribution = keras.distribution.distribution()
     if distribution is not None:

@@ -7,8 +7,6 @@ from collections.abc import Callable
 import keras
 
 from keras_diet import validation
-from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
-from keras_diet.layers.attention.linformer_multi_head_attention import LinformerMultiHeadAttention
 
 SHARING_MODES = ("none", "head-wise", "layer-wise")
 
@@ -48,42 +46,36 @@ class EncoderSizes:
         return validation.divisible_heads(self.hidden_dim, self.num_heads)
 
 
-def default_attention(sizes, **kwargs):
-    """Return the attention layer of encodings that bring none: over all keys, or projected ones."""
-    if sizes.projection_dim is None:
-        return BiasedMultiHeadAttention(sizes.num_heads, sizes.head_dim, **kwargs)
-    return LinformerMultiHeadAttention(
-        sizes.num_heads, sizes.head_dim, sizes.max_length, sizes.projection_dim, **kwargs
-    )
-
-
 @dataclasses.dataclass(frozen=True)
 class PositionEncoding:
     """How an encoder learns positions: at its input, by a score bias, or by its attention layers.
 
-    Each function gets the `EncoderSizes` and keyword arguments for the layer that it returns, and
-    any of them may be left out. `register_position_encoding` gives the encoding a name.
+    Each function gets the `EncoderSizes` of the encoder, and most get keyword arguments for the
+    layer that they return. Any function may be left out. `register_position_encoding` gives the
+    encoding a name.
 
     Attributes:
-        bias: `bias(sizes, share_heads, dtype, name)` returns a layer that is called with the hidden
-            states `(B, T, hidden_dim)` and returns scores broadcastable to
-            `(B, num_heads, T, T)`; with `allows_projection` and `sizes.projection_dim` it is also
-            given `key`, a tensor of that length, and returns scores for that many keys.
-        embedding: `embedding(sizes, dtype, name)` returns a layer that is called with the inputs
-            and returns what is added to them.
+        bias: `bias(sizes, share_heads, dtype, name)` returns a bias layer. The encoder calls it
+            with the hidden states `(B, T, hidden_dim)`, and it returns scores broadcastable to
+            `(B, num_heads, T, T)`. With Linformer the encoder also passes `key`, a tensor with
+            `projection_dim` rows, and the layer returns scores for these keys.
+        embedding: `embedding(sizes, dtype, name)` returns a layer. The encoder calls it with its
+            inputs and adds what it returns to them.
         attention: `attention(sizes, dropout, kernel_initializer, bias_initializer, dtype, name)`
-            returns the attention layer of a block. Defaults to `BiasedMultiHeadAttention`, or
-            Linformer's where there is a `projection_dim`.
-        sharing_modes: The values of `sharing` that have a meaning, the default first: some of
-            `"none"`, `"head-wise"` and `"layer-wise"` with a `bias`, which is made once for all
-            layers with `"layer-wise"` and given `share_heads=True` with `"head-wise"`; without a
-            bias, at most the one that says how the attention layers share by themselves.
-        has_rank: Whether `rank` has a meaning.
-        allows_projection: Whether Linformer's `projection_dim` has a meaning.
+            returns the attention layer of a block. Defaults to `None`, which means
+            `BiasedMultiHeadAttention`, or `LinformerMultiHeadAttention` with a `projection_dim`.
+        scale: `scale(sizes)` returns the factor of the products of queries and keys. Defaults to
+            `None`, which means `1 / sqrt(head_dim)`. Only used without `attention`.
+        sharing_modes: tuple. The values of `sharing` that the encoding supports, the default
+            first: some of `"none"`, `"head-wise"` and `"layer-wise"`. With `"layer-wise"` the
+            encoder makes one bias for all layers, with `"head-wise"` it passes
+            `share_heads=True`. Without a `bias` at most one: how the attention layers share.
+        has_rank: bool. Whether the encoding uses `rank`.
+        allows_projection: bool. Whether the encoding works with Linformer's `projection_dim`.
 
     Raises:
-        ValueError: If `sharing_modes` is no tuple of those names, empty with a `bias`, or has
-            several without.
+        ValueError: If `sharing_modes` is not a tuple of these names, is empty with a `bias`, or
+            has several names without a `bias`; or if `scale` is given with `attention`.
 
     Example:
 
@@ -103,21 +95,27 @@ class PositionEncoding:
     ```
     """
 
-    bias: Callable | None = None
-    embedding: Callable | None = None
-    attention: Callable = default_attention
+    bias: Callable[..., keras.layers.Layer] | None = None
+    embedding: Callable[..., keras.layers.Layer] | None = None
+    attention: Callable[..., keras.layers.Layer] | None = None
+    scale: Callable[[EncoderSizes], float] | None = None
     sharing_modes: tuple = ()
     has_rank: bool = False
     allows_projection: bool = False
 
     def __post_init__(self):
-        """Refuse sharing modes that nothing would come of."""
+        """Check that the fields fit together."""
+        if self.scale is not None and self.attention is not None:
+            raise ValueError(
+                "`scale` is only used without `attention`. Received: both. Remove `scale`, and set "
+                "the factor in the layer that `attention` returns."
+            )
         modes = self.sharing_modes
         known = isinstance(modes, tuple) and all(mode in SHARING_MODES for mode in modes)
         if not known or not (modes if self.bias is not None else len(modes) <= 1):
             raise ValueError(
-                f"`sharing_modes` must be a tuple of some of {SHARING_MODES}, at least one with a "
-                f"`bias` and at most one without. Received: sharing_modes={modes!r}"
+                f"`sharing_modes` must be a tuple of names from {SHARING_MODES}: at least one with "
+                f"a `bias`, at most one without. Received: sharing_modes={modes!r}"
             )
 
 
@@ -148,20 +146,6 @@ def check_arguments(encoding, name, rank, sharing, projection_dim):
     if projection_dim is not None:
         check_meaning(encoding.allows_projection, "projection_dim", projection_dim)
         validation.positive_int("projection_dim", projection_dim)
-
-
-def make_biases(encoding, sizes, sharing, dtype):
-    """Return the bias layers of an encoder: none, one for all its layers, or one for each."""
-    if encoding.bias is None:
-        return []
-    sharing = sharing or encoding.sharing_modes[0]
-    arguments = {"share_heads": sharing == "head-wise", "dtype": dtype}
-    if sharing == "layer-wise":
-        return [encoding.bias(sizes, name="position_bias", **arguments)]
-    return [
-        encoding.bias(sizes, name=f"position_bias_{i}", **arguments)
-        for i in range(sizes.num_layers)
-    ]
 
 
 def encoding_of_layer(layer):

@@ -82,22 +82,29 @@ class SegmentBias(keras.layers.Layer):
             )
         return scores
 
-    def features(self, query_segment_ids, key_segment_ids=None):
+    def features(self, query_segment_ids, key_segment_ids=None, up_to_softmax=False):
         """Return features whose inner products are the scores, without a (T, S) matrix.
 
         Args:
             query_segment_ids: As in the call.
             key_segment_ids: As in the call.
+            up_to_softmax: bool. Whether to leave out `E_S[S(i), 0]`, which is the same for all keys
+                of a query, so that softmax removes it. It saves one feature. Defaults to `False`.
 
         Returns:
-            Query features `(B, T, 1, num_segments)`, the segments one-hot, and key features
-            `(B, S, H or 1, num_segments)`, the scores of the key under each query segment.
+            Query features `(B, T, H or 1, r)` and key features `(B, S, H or 1, r)`. One side is
+            the segments, one-hot, and the other is their scores. `r` is `num_segments`, or one
+            less with `up_to_softmax`.
         """
         if not self.built:
             self.build()
         query = self._one_hot(query_segment_ids)
         key = query if key_segment_ids is None else self._one_hot(key_segment_ids)
         embedding = ops.cast(self.segment_embedding, self.compute_dtype)
+        if up_to_softmax and self.num_segments > 1:
+            embedding, key = embedding[:, :, 1:] - embedding[:, :, :1], key[..., 1:]
+            # h: heads; r, c: segments of query and key; b, t: batch and query position
+            return ops.einsum("hrc,btr->bthc", embedding, query), ops.expand_dims(key, 2)
         # h: heads; r, c: segments of query and key; b, s: batch and key position
         return ops.expand_dims(query, 2), ops.einsum("hrc,bsc->bshr", embedding, key)
 

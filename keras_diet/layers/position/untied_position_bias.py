@@ -4,7 +4,6 @@ import keras
 from keras import ops
 
 from keras_diet import _backend, validation
-from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position.bucketed_relative_position_bias import BucketedRelativePositionBias
 from keras_diet.layers.position.position_bias import PositionBias
@@ -207,12 +206,10 @@ def _encoding(relative):
             **kwargs,
         )
 
-    def attention(sizes, **kwargs):
-        scale = (2 * sizes.head_dim) ** -0.5
-        return BiasedMultiHeadAttention(sizes.num_heads, sizes.head_dim, scale=scale, **kwargs)
-
     return PositionEncoding(
-        bias, attention=attention, sharing_modes=("layer-wise", "none", "head-wise")
+        bias,
+        scale=lambda sizes: (2 * sizes.head_dim) ** -0.5,
+        sharing_modes=("layer-wise", "none", "head-wise"),
     )
 
 

@@ -1,12 +1,22 @@
 """One block of a Transformer encoder whose attention takes a score bias."""
 
+from typing import Any
+
 import keras
-from keras import ops
 
 from keras_diet import _backend, validation
 from keras_diet._keras import get_keras_mask, set_keras_mask
+from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
+from keras_diet.layers.attention.plan import AttentionPlan
+from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, as_bool
 from keras_diet.layers.initializers import fresh
+from keras_diet.layers.transformer.attention_arguments import (
+    arguments_of_terms,
+    takes_score_terms,
+    without_defaults,
+)
+from keras_diet.types import Activation, Config, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -26,16 +36,17 @@ class BiasedTransformerEncoder(keras.layers.Layer):
     Args:
         intermediate_dim: int. Width of the feed-forward network.
         num_heads: int. Number of attention heads; must divide the hidden size.
-        dropout: float. Dropout rate of both sublayers' outputs, and of the attention probabilities
-            unless `self_attention` is given. Defaults to `0.0`.
+        dropout: float. Dropout rate of the outputs of both sublayers. Also the rate of the
+            attention probabilities, unless `self_attention` is given. Defaults to `0.0`.
         activation: Activation of the feed-forward network. Defaults to `"gelu"`.
         layer_norm_epsilon: float. Defaults to `1e-12`, as in BERT.
         kernel_initializer: Defaults to `"glorot_uniform"`.
         bias_initializer: Defaults to `"zeros"`.
         normalize_first: bool. Pre-norm instead of post-norm. Defaults to `False`.
-        self_attention: Layer or `None`. An attention layer of your own, which is called as
-            `BiasedMultiHeadAttention`, e.g. a `RelativeMultiHeadAttention`. Defaults to `None`: a
-            `BiasedMultiHeadAttention` made of the arguments above.
+        self_attention: Layer or `None`. A custom attention layer, such as a
+            `RelativeMultiHeadAttention`. The block calls it as `BiasedMultiHeadAttention`, and
+            leaves out arguments that have their defaults. Defaults to `None`: a
+            `BiasedMultiHeadAttention` made from the arguments above.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -45,18 +56,22 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         attention_mask: Boolean or 0/1 tensor `(B, T or 1, T)`, `True` lets the query attend; or
             `None`.
         padding_mask: Boolean or 0/1 tensor `(B, T)`, `False` for padding; or `None`.
-        use_causal_mask: bool. Whether a token attends to no later one.
-        return_attention_scores: bool. Whether to return the probabilities as well.
+        use_causal_mask: bool. Whether a token attends only to itself and earlier tokens.
+        return_attention_scores: bool. Whether to return the probabilities too.
         training: bool. Whether dropout is active.
-        block_size: int or `None`. As in `BiasedMultiHeadAttention`.
+        block_size: As in `BiasedMultiHeadAttention`.
+        start_index: As in `BiasedMultiHeadAttention`.
+        score_terms: As in `BiasedMultiHeadAttention`. Replaces the bias, features and masks above.
+        attention_plan: As in `BiasedMultiHeadAttention`.
+        attention_hook: As in `BiasedMultiHeadAttention`.
 
     Returns:
         Tensor of shape `(B, T, hidden_dim)`, or a tuple of it and the attention probabilities
         `(B, num_heads, T, T)`.
 
     Raises:
-        ValueError: If `num_heads` does not divide the hidden size, or is not that of
-            `self_attention`.
+        ValueError: If `num_heads` does not divide the hidden size, or differs from the `num_heads`
+            of `self_attention`.
 
     Example:
 
@@ -74,17 +89,17 @@ class BiasedTransformerEncoder(keras.layers.Layer):
 
     def __init__(
         self,
-        intermediate_dim,
-        num_heads,
-        dropout=0.0,
-        activation="gelu",
-        layer_norm_epsilon=1e-12,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        normalize_first=False,
-        self_attention=None,
-        **kwargs,
-    ):
+        intermediate_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        activation: Activation = "gelu",
+        layer_norm_epsilon: float = 1e-12,
+        kernel_initializer: Initializer = "glorot_uniform",
+        bias_initializer: Initializer = "zeros",
+        normalize_first: bool = False,
+        self_attention: keras.layers.Layer | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.intermediate_dim = validation.positive_int("intermediate_dim", intermediate_dim)
         self.num_heads = validation.positive_int("num_heads", num_heads)
@@ -98,12 +113,12 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         self._makes_attention = self_attention is None
         if getattr(self_attention, "num_heads", num_heads) != num_heads:
             raise ValueError(
-                "`num_heads` must be that of `self_attention`. Received: "
+                "`num_heads` must be equal to `self_attention.num_heads`. Received: "
                 f"num_heads={num_heads}, self_attention.num_heads={self_attention.num_heads}"
             )
         self.supports_masking = True
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Shape) -> None:
         """Create and build the sublayers."""
         hidden_dim = inputs_shape[-1]
         if self._makes_attention:
@@ -117,7 +132,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
                 name="self_attention",
             )
         if not self.self_attention.built:
-            # One that was loaded with its configuration is built already.
+            # A layer that was loaded with its configuration is built already.
             self.self_attention.build(inputs_shape, inputs_shape)
         self.self_attention_layer_norm = self._layer_norm("self_attention_layer_norm")
         self.self_attention_layer_norm.build(inputs_shape)
@@ -153,42 +168,60 @@ class BiasedTransformerEncoder(keras.layers.Layer):
 
     def call(
         self,
-        inputs,
-        attention_bias=None,
-        attention_features=None,
-        attention_mask=None,
-        padding_mask=None,
-        use_causal_mask=False,
-        return_attention_scores=False,
-        training=None,
-        block_size=None,
-    ):
+        inputs: Tensor,
+        attention_bias: Any = None,
+        attention_features: FeaturePair | None = None,
+        attention_mask: Tensor | None = None,
+        padding_mask: Tensor | None = None,
+        use_causal_mask: bool = False,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+        block_size: int | None = None,
+        start_index: int | Tensor = 0,
+        score_terms: ScoreTerms | None = None,
+        attention_plan: AttentionPlan | None = None,
+        attention_hook: AttentionHook | None = None,
+    ) -> Any:
         mask = get_keras_mask(inputs)
         x = self.self_attention_layer_norm(inputs) if self.normalize_first else inputs
-        # An attention layer of the user's own may not know these.
-        options = {"attention_features": attention_features, "block_size": block_size}
-        options = {name: value for name, value in options.items() if value is not None}
-        attended = self.self_attention(
+        arguments = {
+            "attention_bias": attention_bias,
+            "attention_features": attention_features,
+            "attention_mask": as_bool(attention_mask),
+            "value_mask": as_bool(padding_mask),
+            "use_causal_mask": use_causal_mask,
+            "block_size": block_size,
+            "start_index": start_index,
+        }
+        if score_terms is not None:
+            arguments = {"score_terms": score_terms, "attention_plan": attention_plan}
+        attended = self._attend(
             x,
-            x,
-            attention_bias=attention_bias,
-            attention_mask=_as_bool(attention_mask),
-            value_mask=_as_bool(padding_mask),
-            use_causal_mask=use_causal_mask,
+            arguments,
             return_attention_scores=return_attention_scores,
             training=training,
-            **options,
+            attention_hook=attention_hook,
         )
-        # Attention takes the mask off its query, and that may be the caller's tensor.
+        # Attention takes the mask off its query, which may be the caller's tensor.
         set_keras_mask(inputs, mask)
         x, scores = attended if return_attention_scores else (attended, None)
         x = self.self_attention_dropout(x, training=training) + inputs
-        x = (
-            self._feed_forward(x, training)
-            if self.normalize_first
-            else self._feed_forward(self.self_attention_layer_norm(x), training)
-        )
+        if not self.normalize_first:
+            x = self.self_attention_layer_norm(x)
+        x = self._feed_forward(x, training)
         return (x, scores) if return_attention_scores else x
+
+    def _attend(self, x, arguments, attention_hook, **options):
+        if takes_score_terms(self.self_attention):
+            return self.self_attention(x, x, attention_hook=attention_hook, **arguments, **options)
+        if attention_hook is not None:
+            raise ValueError(
+                "An `attention_hook` needs attention layers that derive from "
+                f"`BiasedMultiHeadAttention`. Received: {self.self_attention}"
+            )
+        if "score_terms" in arguments:
+            arguments = arguments_of_terms(arguments["score_terms"])
+        return self.self_attention(x, x, **without_defaults(arguments), **options)
 
     def _feed_forward(self, inputs, training):
         x = self.feedforward_layer_norm(inputs) if self.normalize_first else inputs
@@ -199,23 +232,18 @@ class BiasedTransformerEncoder(keras.layers.Layer):
 
     def compute_output_spec(
         self,
-        inputs,
-        attention_bias=None,
-        attention_features=None,
-        attention_mask=None,
-        padding_mask=None,
-        use_causal_mask=False,
-        return_attention_scores=False,
-        training=None,
-        block_size=None,
-    ):
+        inputs: Tensor,
+        attention_bias: Any = None,
+        return_attention_scores: bool = False,
+        **kwargs: Any,
+    ) -> Any:
         """Return the symbolic output, and the symbolic scores if they are asked for."""
         validation.tensor_in_functional_model("attention_bias", attention_bias)
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output
         if not self._makes_attention:
-            # It may have fewer keys, as Linformer's.
+            # It may have fewer keys, as Linformer does.
             _, scores = self.self_attention.compute_output_spec(
                 inputs, inputs, return_attention_scores=True
             )
@@ -224,7 +252,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         shape = (batch_size, self.num_heads, length, length)
         return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
         config.update(
@@ -245,13 +273,9 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         return config
 
     @classmethod
-    def from_config(cls, config):
-        """Build the layer from its configuration, an attention layer of the user's own included."""
+    def from_config(cls, config: Config) -> "BiasedTransformerEncoder":
+        """Build the layer from its configuration, with a custom attention layer in it."""
         attention = config.get("self_attention")
         if isinstance(attention, dict):
             config = {**config, "self_attention": keras.layers.deserialize(attention)}
         return super().from_config(config)
-
-
-def _as_bool(mask):
-    return None if mask is None else ops.cast(mask, "bool")

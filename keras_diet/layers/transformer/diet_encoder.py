@@ -1,32 +1,33 @@
 """A stack of Transformer encoder blocks with positions and segments in the attention scores."""
 
-import itertools
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_diet import validation
 from keras_diet._keras import get_keras_mask, set_keras_mask
-from keras_diet.layers.attention.attention_implementation import (
-    ATTENTION_IMPLEMENTATIONS,
-    BLOCK_SIZE,
-    check_implementation,
-    choose_implementation,
-    has_features,
-)
-from keras_diet.layers.attention.score_features import concatenate_features, padding_features
+from keras_diet.layers.attention.attention_hook import AttentionHook
+from keras_diet.layers.attention.cases import check_implementation
+from keras_diet.layers.attention.plan import IMPLEMENTATIONS
+from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position.input_encoding import make_input_encoding
-from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import (
     EncoderSizes,
     deserialize_position_encoding,
-    make_biases,
     serialize_position_encoding,
 )
-from keras_diet.layers.position.segment_bias import SegmentBias
 from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder
+from keras_diet.layers.transformer.cached_weights import copy_weights
+from keras_diet.layers.transformer.encoder_layers import (
+    make_attention,
+    make_position_biases,
+    make_segment_biases,
+)
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
+from keras_diet.layers.transformer.stack_terms import terms_of_layers
+from keras_diet.types import Activation, Config, Initializer, Shape, Tensor
 
 SEGMENT_ENCODINGS = ("per-head", "input", "none")
 
@@ -140,26 +141,27 @@ class DietEncoder(keras.layers.Layer):
 
     def __init__(
         self,
-        num_layers,
-        num_heads,
-        intermediate_dim,
-        position_encoding="diet_abs",
-        rank=None,
-        sharing=None,
-        segment_encoding="per-head",
-        num_segments=2,
-        max_sequence_length=512,
-        dropout=0.0,
-        activation="gelu",
-        layer_norm_epsilon=1e-12,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        normalize_first=False,
-        projection_dim=None,
-        attention_implementation="auto",
-        encode_inputs=True,
-        **kwargs,
-    ):
+        num_layers: int,
+        num_heads: int,
+        intermediate_dim: int,
+        position_encoding: str | keras.layers.Layer = "diet_abs",
+        rank: int | None = None,
+        sharing: str | None = None,
+        segment_encoding: str = "per-head",
+        num_segments: int = 2,
+        max_sequence_length: int = 512,
+        dropout: float = 0.0,
+        activation: Activation = "gelu",
+        layer_norm_epsilon: float = 1e-12,
+        kernel_initializer: Initializer = "glorot_uniform",
+        bias_initializer: Initializer = "zeros",
+        normalize_first: bool = False,
+        projection_dim: int | None = None,
+        attention_implementation: str = "auto",
+        encode_inputs: bool = True,
+        cached_positions: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self._encoding = find_position_encoding(position_encoding, rank, sharing, projection_dim)
         self.num_layers = validation.positive_int("num_layers", num_layers)
@@ -173,8 +175,8 @@ class DietEncoder(keras.layers.Layer):
         )
         if projection_dim is not None and segment_encoding == "per-head":
             raise ValueError(
-                "Projected keys have no segments: with `projection_dim`, `segment_encoding` must "
-                f"be 'input' or 'none'. Received: projection_dim={projection_dim}, "
+                "With `projection_dim`, `segment_encoding` must be 'input' or 'none': projected "
+                f"keys do not belong to a segment. Received: projection_dim={projection_dim}, "
                 f"segment_encoding={segment_encoding!r}"
             )
         self.num_segments = validation.positive_int("num_segments", num_segments)
@@ -189,12 +191,13 @@ class DietEncoder(keras.layers.Layer):
         self.normalize_first = normalize_first
         self.projection_dim = projection_dim
         self.attention_implementation = validation.choice(
-            "attention_implementation", attention_implementation, ATTENTION_IMPLEMENTATIONS
+            "attention_implementation", attention_implementation, IMPLEMENTATIONS
         )
         self.encode_inputs = encode_inputs
+        self.cached_positions = cached_positions
         self.supports_masking = True
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Shape) -> None:
         """Create and build the sublayers."""
         sizes = EncoderSizes(
             num_layers=self.num_layers,
@@ -206,21 +209,20 @@ class DietEncoder(keras.layers.Layer):
         )
         self.input_encoding = None
         if self.encode_inputs:
-            segments_at_input = self.segment_encoding == "input"
+            num_segments = self.num_segments if self.segment_encoding == "input" else None
             self.input_encoding = make_input_encoding(
-                self._encoding,
-                sizes,
-                self.num_segments if segments_at_input else None,
-                dtype=self.dtype_policy,
+                self._encoding, sizes, num_segments, dtype=self.dtype_policy
             )
-        self.position_biases = make_biases(
-            self._encoding, sizes, self.sharing, dtype=self.dtype_policy
+        self.position_biases = make_position_biases(
+            self._encoding, sizes, self.sharing, self.cached_positions, self.dtype_policy
         )
-        self.segment_biases = self._make_segment_biases()
+        self.segment_biases = []
+        if self.segment_encoding == "per-head":
+            self.segment_biases = make_segment_biases(
+                self.num_layers, self.num_heads, self.num_segments, self.dtype_policy
+            )
         self.transformer_layers = [self._make_block(i, sizes) for i in range(self.num_layers)]
-        check_implementation(
-            self.attention_implementation, self.position_biases, self._attention_layers()
-        )
+        self._check_implementation(inputs_shape)
         for layer in (*self.position_biases, *self.transformer_layers):
             if not layer.built:
                 layer.build(inputs_shape)
@@ -236,22 +238,6 @@ class DietEncoder(keras.layers.Layer):
             self.output_layer_norm.build(inputs_shape)
         self.built = True
 
-    def _attention_layers(self):
-        return [block.self_attention for block in self.transformer_layers]
-
-    def _make_segment_biases(self):
-        if self.segment_encoding != "per-head":
-            return []
-        return [
-            SegmentBias(
-                self.num_heads,
-                self.num_segments,
-                dtype=self.dtype_policy,
-                name=f"segment_bias_{i}",
-            )
-            for i in range(self.num_layers)
-        ]
-
     def _make_block(self, index, sizes):
         arguments = {
             "dropout": self.dropout,
@@ -265,45 +251,56 @@ class DietEncoder(keras.layers.Layer):
             activation=self.activation,
             layer_norm_epsilon=self.layer_norm_epsilon,
             normalize_first=self.normalize_first,
-            self_attention=self._encoding.attention(sizes, name="self_attention", **arguments),
+            self_attention=make_attention(
+                self._encoding, sizes, name="self_attention", **arguments
+            ),
             name=f"transformer_layer_{index}",
             **arguments,
         )
 
     def call(
         self,
-        inputs,
-        segment_ids=None,
-        padding_mask=None,
-        attention_mask=None,
-        training=None,
-        use_causal_mask=False,
-        return_attention_scores=False,
-    ):
+        inputs: Tensor,
+        segment_ids: Tensor | None = None,
+        padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+        return_attention_scores: bool = False,
+        attention_hook: AttentionHook | None = None,
+    ) -> Any:
         self._check_call(inputs, segment_ids, attention_mask, use_causal_mask)
         keras_mask = get_keras_mask(inputs)
         padding_mask = keras_mask if padding_mask is None else padding_mask
-        # It is in `padding_mask` now; attention would take it from the inputs as well.
+        # It is in `padding_mask` now. Attention would also take it from the inputs.
         set_keras_mask(inputs, None)
         x = inputs
         if self.input_encoding is not None:
             x = self.input_encoding(x, segment_ids=segment_ids)
-        if padding_mask is not None:
-            padding_mask = ops.cast(padding_mask, "bool")
-        implementation = "full"
-        if not return_attention_scores:
-            implementation = self._implementation(x, training)
-        terms = self._score_terms(implementation, x, segment_ids, padding_mask, training)
+        terms = ScoreTerms(
+            padding_mask=as_bool(padding_mask),
+            attention_mask=as_bool(attention_mask),
+            is_causal=bool(use_causal_mask),
+        )
+        options = {
+            "training": training,
+            "return_attention_scores": return_attention_scores,
+            "attention_hook": attention_hook,
+        }
+        terms = terms_of_layers(
+            x,
+            terms,
+            self._attentions(),
+            self.position_biases,
+            self.segment_biases,
+            segment_ids,
+            projection_dim=self.projection_dim,
+            implementation=self.attention_implementation,
+            **options,
+        )
         scores = []
-        for block, block_terms in zip(self.transformer_layers, terms, strict=True):
-            x = block(
-                x,
-                attention_mask=attention_mask,
-                use_causal_mask=use_causal_mask,
-                return_attention_scores=return_attention_scores,
-                training=training,
-                **block_terms,
-            )
+        for block, (layer_terms, plan) in zip(self.transformer_layers, terms, strict=True):
+            x = block(x, score_terms=layer_terms, attention_plan=plan, **options)
             if return_attention_scores:
                 x, layer_scores = x
                 scores.append(layer_scores)
@@ -312,80 +309,22 @@ class DietEncoder(keras.layers.Layer):
             x = self.output_layer_norm(x)
         return (x, scores) if return_attention_scores else x
 
-    def _implementation(self, inputs, training):
-        return choose_implementation(
-            self.attention_implementation,
-            self.position_biases,
-            self._attention_layers(),
-            length=inputs.shape[1],
-            head_dim=inputs.shape[-1] // self.num_heads,
-            # Of segments and of padding.
-            num_features=self.num_segments + 1 if self.segment_biases else 1,
-            dtype=self.compute_dtype,
-            drops=training and self.dropout > 0.0,
-        )
+    def _attentions(self):
+        return [block.self_attention for block in self.transformer_layers]
 
-    def _score_terms(self, implementation, inputs, segment_ids, padding_mask, training):
-        """Yield what positions, segments and padding add to the scores of each layer.
-
-        As keyword arguments of a block, generated one by one, so that only one layer's terms are
-        alive at inference.
-        """
-        if segment_ids is None:
-            segment_ids = ops.zeros(ops.shape(inputs)[:2], dtype="int32")
-        padding = None
-        if padding_mask is not None:
-            padding = padding_features(padding_mask, self.compute_dtype)
-        positions = self._positions(implementation, inputs, training)
-        for i, attention in enumerate(self._attention_layers()):
-            segments = self.segment_biases[i] if self.segment_biases else None
-            if not getattr(attention, "accepts_features", False):
-                bias = next(positions)
-                if segments is not None:
-                    scores = segments(segment_ids)
-                    bias = scores if bias is None else bias + scores
-                yield {"attention_bias": bias, "padding_mask": padding_mask}
-            else:
-                segments = None if segments is None else segments.features(segment_ids)
-                yield _terms(implementation, next(positions), segments, padding)
-
-    def _positions(self, implementation, inputs, training):
-        """Yield the positional term of each layer: scores, features, a layer, or `None`."""
-        if not self.position_biases:
-            yield from itertools.repeat(None)
-        terms = (
-            self._position_term(implementation, bias, inputs, training)
-            for bias in self.position_biases
-        )
-        yield from itertools.repeat(next(terms)) if len(self.position_biases) == 1 else terms
-
-    def _position_term(self, implementation, bias, inputs, training):
-        if training and isinstance(bias, PositionBias):
-            # A call drops them too, but neither features nor blocks call the layer.
-            bias.drop_cached_scores()
-        if implementation == "full" or getattr(bias, "has_cached_scores", False):
-            return self._position_scores(bias, inputs)
-        return bias.features(inputs) if has_features(bias) else bias
-
-    def _position_scores(self, bias, inputs):
-        # Only the length of `key` is read.
-        key = () if self.projection_dim is None else (ops.zeros((1, self.projection_dim)),)
-        scores = bias(inputs, *key)
-        validation.score_bias("position_encoding", scores, self._scores_shape(inputs))
-        # A layer of the user's own may compute in another dtype.
-        return ops.cast(scores, self.compute_dtype)
-
-    def _scores_shape(self, inputs):
-        batch_size, length = inputs.shape[:2]
-        key_length = length if self.projection_dim is None else self.projection_dim
-        return (batch_size, self.num_heads, length, key_length)
+    def _check_implementation(self, inputs_shape):
+        """Refuse an implementation that the layers do not have, before the first call."""
+        bias = self.position_biases[0] if self.position_biases else None
+        for attention in self._attentions():
+            check_implementation(self.attention_implementation, attention, bias)
 
     def _check_call(self, inputs, segment_ids, attention_mask, use_causal_mask):
         if self.projection_dim is not None and (attention_mask is not None or use_causal_mask):
             name = "use_causal_mask" if attention_mask is None else "attention_mask"
             raise ValueError(
-                f"`{name}` has no meaning with projection_dim={self.projection_dim}: projected "
-                "keys are no tokens. Exclude padding by `padding_mask`."
+                f"`{name}` cannot be used with `projection_dim`: projected keys do not correspond "
+                f"to tokens. Received: {name} with projection_dim={self.projection_dim}. Use "
+                "`padding_mask` to exclude padding."
             )
         if segment_ids is not None and self.segment_encoding == "none":
             raise ValueError(
@@ -411,27 +350,40 @@ class DietEncoder(keras.layers.Layer):
 
     def compute_output_spec(
         self,
-        inputs,
-        segment_ids=None,
-        padding_mask=None,
-        attention_mask=None,
-        training=None,
-        use_causal_mask=False,
-        return_attention_scores=False,
-    ):
+        inputs: Tensor,
+        segment_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        use_causal_mask: bool = False,
+        return_attention_scores: bool = False,
+        **kwargs: Any,
+    ) -> Any:
         """Return the symbolic output, and the symbolic scores if they are asked for."""
         self._check_call(inputs, segment_ids, attention_mask, use_causal_mask)
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output
-        shape = self._scores_shape(inputs)
+        batch_size, length = inputs.shape[:2]
+        shape = (batch_size, self.num_heads, length, self.projection_dim or length)
         # A tensor for each layer: a functional model tells its outputs apart by identity.
         scores = [
             keras.KerasTensor(shape, dtype=self.compute_dtype) for _ in range(self.num_layers)
         ]
         return output, scores
 
-    def get_config(self):
+    def with_cached_positions(self) -> "DietEncoder":
+        """Return a copy for inference that holds positional scores, see `cache_positions`."""
+        if not self.built or not self.position_biases or self.cached_positions:
+            raise ValueError(
+                "Positions can be cached in a built encoder with a position bias, once. Received: "
+                f"built={self.built}, position_encoding={self.position_encoding!r}, "
+                f"cached_positions={self.cached_positions}"
+            )
+        copy = type(self).from_config({**self.get_config(), "cached_positions": True})
+        copy.build_from_config(self.get_build_config())
+        copy_weights(self, copy)
+        return copy
+
+    def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
         config.update(
@@ -454,30 +406,12 @@ class DietEncoder(keras.layers.Layer):
                 "projection_dim": self.projection_dim,
                 "attention_implementation": self.attention_implementation,
                 "encode_inputs": self.encode_inputs,
+                "cached_positions": self.cached_positions,
             }
         )
         return config
 
     @classmethod
-    def from_config(cls, config):
-        """Build the layer from its configuration, a bias layer of the user's own included."""
+    def from_config(cls, config: Config) -> "DietEncoder":
+        """Build the layer from its configuration, with a custom bias layer in it."""
         return super().from_config(deserialize_position_encoding(config))
-
-
-def _terms(implementation, positions, segments, padding):
-    """Return the arguments with which an attention layer adds these terms to its scores.
-
-    Positions are the same for the whole batch: a bias. Segments and padding differ between its
-    sequences but are of low rank: features, of which no `(B, H, T, S)` tensor is made. Padding
-    alone is a bias of one row.
-    """
-    blocks = {"block_size": BLOCK_SIZE} if implementation == "blockwise" else {}
-    if padding is not None and positions is None and segments is None:
-        _, key_features = padding
-        return {"attention_bias": ops.transpose(key_features, (0, 2, 3, 1)), **blocks}
-    pairs = [pair for pair in (segments, padding) if pair is not None]
-    if isinstance(positions, tuple):
-        # Features of the positions.
-        pairs, positions = [*pairs, positions], None
-    features = concatenate_features(*pairs) if pairs else None
-    return {"attention_bias": positions, "attention_features": features, **blocks}

@@ -1,0 +1,229 @@
+"""Attention as pure functions of queries, keys, values, terms and a plan."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_diet import _backend
+from keras_diet.layers.attention.attention_hook import AttentionHook
+from keras_diet.layers.attention.lowering import (
+    MASKED,
+    LoweredScores,
+    lower_columns,
+    lower_scores,
+)
+from keras_diet.layers.attention.plan import AttentionPlan
+from keras_diet.layers.attention.query_blocks import attend_in_blocks
+from keras_diet.layers.attention.score_terms import ScoreTerms
+from keras_diet.types import Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionOptions:
+    """What programs need beside tensors, terms and the plan.
+
+    Attributes:
+        scale: float. Factor of the products of queries and keys.
+        hooks: tuple of `AttentionHook`, called one after the other.
+        dropout: Function of the probabilities `(B, H, T, S)`, or `None`.
+        block_dropout: `block_dropout(probabilities, start)`, which gives the same result each time
+            it is called for a block; or `None`.
+        flash_attention: bool or `None`. Whether flash attention is required.
+        equations: The einsum equations of the program for several sequence axes.
+    """
+
+    scale: float
+    hooks: tuple[AttentionHook, ...] = ()
+    dropout: Callable[[Tensor], Tensor] | None = None
+    block_dropout: Callable[[Tensor, Any], Tensor] | None = None
+    flash_attention: bool | None = None
+    equations: tuple[str, str] | None = None
+
+    def functions(self, name: str) -> list[Callable[..., Any]]:
+        """Return the functions that hooks have for a step."""
+        functions = [getattr(hook, name) for hook in self.hooks]
+        return [function for function in functions if function is not None]
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    terms: ScoreTerms,
+    plan: AttentionPlan,
+    options: AttentionOptions,
+) -> tuple[Tensor, Tensor | None]:
+    """Return the output of all heads, and the probabilities where the program has them.
+
+    Args:
+        query: Projected queries `(B, T, H, key_dim)`.
+        key: Projected keys `(B, S, H, key_dim)`.
+        value: Projected values `(B, S, H, value_dim)`.
+        terms: The terms, as `lower_shared_terms` returns them.
+        plan: The plan.
+        options: Scale, hooks and dropout.
+
+    Returns:
+        Output `(B, T, H, value_dim)`; probabilities `(B, H, T, S)`, or `None` from a kernel.
+    """
+    for change in options.functions("heads"):
+        query, key = change(query, key, terms.start_index)
+    for bias in options.functions("bias"):
+        scores = bias(query, key, terms.start_index)
+        if terms.bias is not None:
+            scores = _backend.add(scores, ops.cast(terms.bias, scores.dtype))
+        terms = terms.replace(bias=scores)
+    query, key, scale, terms = lower_columns(query, key, options.scale, terms, plan)
+    program = PROGRAMS[plan.program]
+
+    def attend_block(query, key, value, terms, start):
+        dropout = options.block_dropout
+        block_dropout = None if dropout is None else lambda x: dropout(x, start)
+        lowered = lower_scores(query, key, scale, terms, plan)
+        output, _ = program(
+            lowered, value, terms, dataclasses.replace(options, dropout=block_dropout)
+        )
+        return output
+
+    if plan.block_size is not None:
+        return attend_in_blocks(attend_block, query, key, value, terms, plan.block_size), None
+    return program(lower_scores(query, key, scale, terms, plan), value, terms, options)
+
+
+def attend_by_scores(
+    lowered: LoweredScores, value: Tensor, terms: ScoreTerms, options: AttentionOptions
+) -> tuple[Tensor, Tensor]:
+    """Compute scores, softmax and output with plain operations.
+
+    The scores have the axis of the heads first, `(H, B, T, S)`. The gradient of a bias is a sum
+    over the batch, and XLA on a CPU takes many times as long unless it sums over the outermost
+    axis.
+    """
+    query, key = _at_least_float32(lowered.query), lowered.key
+    query = ops.multiply(query, ops.cast(lowered.scale, query.dtype))
+    key = ops.cast(key, query.dtype)
+    scores = ops.matmul(ops.transpose(query, (2, 0, 1, 3)), ops.transpose(key, (2, 0, 3, 1)))
+    scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
+    if lowered.bias is not None:
+        scores = _backend.add(scores, _swap_heads(lowered.bias))
+    for change in options.functions("scores"):
+        scores = _swap_heads(change(_swap_heads(scores)))
+    mask = None if lowered.mask is None else _swap_heads(lowered.mask)
+    probabilities = _swap_heads(ops.cast(masked_softmax(scores, mask), value.dtype))
+    # Keras's layer drops in this order of axes, so the same numbers are dropped.
+    dropped = probabilities if options.dropout is None else options.dropout(probabilities)
+    output = ops.matmul(_swap_heads(dropped), ops.transpose(value, (2, 0, 1, 3)))
+    output = ops.transpose(output, (1, 2, 0, 3))
+    for change in options.functions("output"):
+        output = change(output, dropped, terms.start_index)
+    return output, probabilities
+
+
+def attend_by_kernel(
+    lowered: LoweredScores, value: Tensor, terms: ScoreTerms, options: AttentionOptions
+) -> tuple[Tensor, None]:
+    """Call the fused kernel of the backend."""
+    bias, mask = lowered.bias, lowered.mask
+    if mask is not None and (bias is not None or not _backend.kernel_takes_mask()):
+        bias, mask = _bias_with_mask(bias, mask, lowered.query.dtype), None
+    output = _backend.fused_attention(
+        lowered.query,
+        lowered.key,
+        value,
+        bias=bias,
+        mask=mask,
+        scale=lowered.scale,
+        is_causal=lowered.is_causal,
+        flash_attention=options.flash_attention,
+    )
+    return output, None
+
+
+def attend_by_splash(
+    lowered: LoweredScores, value: Tensor, terms: ScoreTerms, options: AttentionOptions
+) -> tuple[Tensor, None]:
+    """Call JAX's attention kernel for TPUs."""
+    from keras_diet.layers.attention.splash_attention import splash_attention
+
+    bias = lowered.bias
+    if lowered.mask is not None:
+        bias = _bias_with_mask(bias, lowered.mask, lowered.query.dtype)
+    output = splash_attention(
+        lowered.query, lowered.key, value, bias, lowered.scale, lowered.is_causal
+    )
+    return output, None
+
+
+def attend_by_hook(
+    lowered: LoweredScores, value: Tensor, terms: ScoreTerms, options: AttentionOptions
+) -> tuple[Tensor, None]:
+    """Call the kernel of a hook."""
+    if lowered.bias is not None or lowered.mask is not None or options.dropout is not None:
+        raise ValueError(
+            "The kernel of a hook takes features and padding, but no bias, mask or dropout. "
+            f"Received: bias={lowered.bias is not None}, mask={lowered.mask is not None}, "
+            f"dropout={options.dropout is not None}. Leave them out."
+        )
+    (kernel,) = options.functions("kernel")
+    return kernel(lowered.query, lowered.key, value, lowered.scale), None
+
+
+def attend_over_axes(
+    lowered: LoweredScores, value: Tensor, terms: ScoreTerms, options: AttentionOptions
+) -> tuple[Tensor, Tensor]:
+    """Compute scores, softmax and output over several sequence axes."""
+    products, sums = options.equations
+    query = _at_least_float32(lowered.query)
+    query = ops.multiply(query, ops.cast(lowered.scale, query.dtype))
+    scores = ops.einsum(products, ops.cast(lowered.key, query.dtype), query)
+    scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
+    if lowered.bias is not None:
+        scores = scores + lowered.bias
+    for change in options.functions("scores"):
+        scores = change(scores)
+    # The axes of the keys are the last ones. Softmax is over all of them together.
+    num_axes = len(scores.shape) - len(value.shape) + 1
+    shape = ops.shape(scores)
+    flat = (*shape[: len(shape) - num_axes], -1)
+    mask = lowered.mask
+    if mask is not None:
+        mask = ops.reshape(ops.broadcast_to(mask, shape), flat)
+    probabilities = ops.reshape(masked_softmax(ops.reshape(scores, flat), mask), shape)
+    probabilities = ops.cast(probabilities, value.dtype)
+    dropped = probabilities if options.dropout is None else options.dropout(probabilities)
+    return ops.einsum(sums, dropped, value), probabilities
+
+
+PROGRAMS = {
+    "scores": attend_by_scores,
+    "kernel": attend_by_kernel,
+    "splash": attend_by_splash,
+    "axes": attend_over_axes,
+    "hook": attend_by_hook,
+}
+
+
+def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the softmax over the last axis, zero for masked keys, as Keras's layer has it."""
+    if mask is None:
+        return ops.softmax(scores, axis=-1)
+    probabilities = ops.softmax(ops.where(mask, scores, MASKED), axis=-1)
+    # Without this, a query that may attend to no key would attend to all.
+    return ops.where(mask, probabilities, 0.0)
+
+
+def _bias_with_mask(bias, mask, dtype):
+    return ops.cast(ops.where(mask, 0.0 if bias is None else bias, MASKED), dtype)
+
+
+def _swap_heads(tensor):
+    """Swap the axes of the batch and of the heads."""
+    return ops.swapaxes(tensor, 0, 1)
+
+
+def _at_least_float32(query):
+    # Products of float16 reach infinity long before their softmax means anything.
+    return ops.cast(query, "float32") if _backend.is_float16(query.dtype) else query

@@ -1,0 +1,201 @@
+"""Gives each score term the form that the plan names."""
+
+import dataclasses
+
+import keras
+from keras import ops
+
+from keras_diet import _backend
+from keras_diet.layers.attention.plan import AttentionPlan, size_with_columns
+from keras_diet.layers.attention.score_terms import (
+    FeaturePair,
+    ScoreTerms,
+    all_of,
+    mask_of_positions,
+    with_built_bias,
+    with_features_of_bias,
+    with_scores_of_bias,
+)
+from keras_diet.types import DType, Tensor
+
+# Finite, so that a query without any key has finite probabilities, and far below every score.
+MASKED = -1e9
+# `MASKED` would be infinite in float16.
+MASKED_FLOAT16 = -3e4
+
+
+@dataclasses.dataclass(frozen=True)
+class LoweredScores:
+    """What a program needs to compute scores.
+
+    Attributes:
+        query: Tensor `(B, T, H, size)`, with columns for features if the plan says so.
+        key: Tensor `(B, S, H, size)`, with columns too.
+        scale: float. Factor of the products of queries and keys.
+        bias: Tensor `(B or 1, H or 1, T or 1, S or 1)`, or `None`.
+        mask: Boolean tensor `(B or 1, H or 1, T or 1, S or 1)`, or `None`.
+        is_causal: bool. Whether the program applies the causal mask itself.
+    """
+
+    query: Tensor
+    key: Tensor
+    scale: float
+    bias: Tensor | None = None
+    mask: Tensor | None = None
+    is_causal: bool = False
+
+
+def lower_shared_terms(
+    terms: ScoreTerms, plan: AttentionPlan, query: Tensor, key: Tensor | None, dtype: DType
+) -> ScoreTerms:
+    """Give the terms that do not depend on projected queries and keys the form of the plan.
+
+    A stack of blocks calls this once for all layers that share a bias.
+
+    Args:
+        terms: The terms.
+        plan: The plan.
+        query: Tensor whose length is the number of queries, for the bias layer.
+        key: Tensor whose length is the number of keys, or `None` for `query`.
+        dtype: Dtype of the computation.
+    """
+    if plan.bias == "tensor":
+        terms = with_scores_of_bias(terms, query, key)
+    elif plan.bias == "features":
+        terms = with_features_of_bias(terms, query, key)
+    else:
+        terms = with_built_bias(terms, query, key)
+    # A compiler would keep the sum in memory; without one it is made once for all layers.
+    adds_padding = plan.low_rank == "tensor" and not plan.masks_padding
+    folds_padding = adds_padding and plan.program == "kernel"
+    if folds_padding and terms.padding_mask is not None and terms.bias is not None:
+        bias = ops.cast(terms.bias, dtype) + padding_row(terms.padding_mask, dtype)
+        terms = terms.replace(bias=bias, padding_mask=None)
+    return terms
+
+
+def lower_columns(
+    query: Tensor, key: Tensor, scale: float, terms: ScoreTerms, plan: AttentionPlan
+) -> tuple[Tensor, Tensor, float, ScoreTerms]:
+    """Move features and padding to columns of queries and keys, if the plan says so.
+
+    The products of the columns are the terms, so the queries are scaled first.
+    """
+    if plan.low_rank != "columns" or not _has_columns(terms, plan):
+        return query, key, scale, terms
+    pairs = list(terms.features)
+    if terms.padding_mask is not None and not plan.masks_padding:
+        pairs.append(padding_features(terms.padding_mask, query.dtype))
+        terms = terms.replace(padding_mask=None)
+    query_features, key_features = concatenate_features(*pairs)
+    query = append_columns(query * ops.cast(scale, query.dtype), query_features)
+    return query, append_columns(key, key_features), 1.0, terms.replace(features=())
+
+
+def _has_columns(terms, plan):
+    # Padding alone is a bias of one row, which is cheaper than a column.
+    pads_scores = terms.padding_mask is not None and not plan.masks_padding
+    has_no_bias = terms.bias is None and plan.program != "hook"
+    return bool(terms.features) or (pads_scores and not has_no_bias)
+
+
+def lower_scores(
+    query: Tensor, key: Tensor, scale: float, terms: ScoreTerms, plan: AttentionPlan
+) -> LoweredScores:
+    """Give the remaining terms the form of one bias and one mask."""
+    dtype = query.dtype
+    if plan.program in ("scores", "axes"):
+        dtype = keras.backend.result_type(dtype, "float32")
+    bias = None if terms.bias is None else with_four_axes(ops.cast(terms.bias, dtype))
+    masks = []
+    if terms.padding_mask is not None:
+        if plan.masks_padding:
+            masks.append(ops.expand_dims(terms.padding_mask, 1))
+        else:
+            row = padding_row(terms.padding_mask, dtype)
+            bias = row if bias is None else bias + row
+    for features in terms.features:
+        bias = _backend.add_products(bias, *(ops.cast(tensor, dtype) for tensor in features))
+    if terms.attention_mask is not None:
+        masks.append(ops.cast(terms.attention_mask, "bool"))
+    is_causal = terms.is_causal and _leaves_causal_mask_to_program(terms, plan, bias, masks)
+    if not is_causal:
+        mask = mask_of_positions(terms, ops.shape(query)[1], ops.shape(key)[1])
+        masks += [] if mask is None else [mask]
+    masks = [with_score_axes(mask, len(query.shape), plan.num_axes) for mask in masks]
+    return LoweredScores(query, key, scale, bias, all_of(masks), is_causal)
+
+
+def _leaves_causal_mask_to_program(terms, plan, bias, masks):
+    is_alone = bias is None and not masks and terms.sliding_window is None
+    return plan.program in ("kernel", "splash") and is_alone and terms.starts_at_zero
+
+
+def masked_score(dtype: DType) -> float:
+    """Return the score of a masked key."""
+    return MASKED_FLOAT16 if _backend.is_float16(dtype) else MASKED
+
+
+def padding_row(padding_mask: Tensor, dtype: DType) -> Tensor:
+    """Return a bias `(B, 1, 1, S)` that excludes padding, for a boolean mask `(B, S)`."""
+    row = ops.where(padding_mask, ops.cast(0.0, dtype), ops.cast(masked_score(dtype), dtype))
+    return ops.expand_dims(ops.expand_dims(row, 1), 1)
+
+
+def padding_features(padding_mask: Tensor, dtype: DType) -> FeaturePair:
+    """Return features of rank 1 that exclude padding, for a boolean mask `(B, S)`."""
+    key = ops.where(padding_mask, ops.cast(0.0, dtype), ops.cast(masked_score(dtype), dtype))
+    # LiteRT has no operation for `key[:, :, None, None]`.
+    key = ops.expand_dims(ops.expand_dims(key, -1), -1)
+    return ops.ones((1, ops.shape(key)[1], 1, 1), dtype), key
+
+
+def concatenate_features(*pairs: FeaturePair) -> FeaturePair:
+    """Return features whose inner products are the sums of the products of all pairs."""
+    if len(pairs) == 1:
+        return pairs[0]
+    query_features, key_features = (_concatenate(side) for side in zip(*pairs, strict=True))
+    return query_features, key_features
+
+
+def append_columns(heads: Tensor, features: Tensor) -> Tensor:
+    """Append features to the projected queries or keys `(B, T, H, key_dim)` of all heads.
+
+    Zeros follow, up to a size that fused kernels take.
+    """
+    outer, rank = ops.shape(heads)[:-1], features.shape[-1]
+    features = ops.broadcast_to(ops.cast(features, heads.dtype), (*outer, rank))
+    size = size_with_columns(heads.shape[-1], rank)
+    zeros = ops.zeros((*outer, size - heads.shape[-1] - rank), heads.dtype)
+    return ops.concatenate([heads, features, zeros], axis=-1)
+
+
+def with_four_axes(bias: Tensor) -> Tensor:
+    """Return a bias with leading axes of size 1, up to at least four axes."""
+    return ops.reshape(bias, (1,) * (4 - len(bias.shape)) + tuple(ops.shape(bias)))
+
+
+def with_score_axes(mask: Tensor, query_rank: int, num_axes: int = 1) -> Tensor:
+    """Return a mask of query-key pairs with the other axes of the scores, of size 1.
+
+    Args:
+        mask: Tensor of shape `(B, T, S)`, `(T, S)`, or with an axis of heads `(B, H, T, S)`.
+        query_rank: int. Number of axes of the projected queries.
+        num_axes: int. Number of sequence axes.
+    """
+    while len(mask.shape) < query_rank - 1 + num_axes:
+        mask = ops.expand_dims(mask, -2 * num_axes - 1)
+    return mask
+
+
+def _concatenate(tensors):
+    shapes = [ops.shape(tensor)[:-1] for tensor in tensors]
+    outer = [_largest(sizes) for sizes in zip(*shapes, strict=True)]
+    return ops.concatenate(
+        [ops.broadcast_to(tensor, (*outer, tensor.shape[-1])) for tensor in tensors], axis=-1
+    )
+
+
+def _largest(sizes):
+    # The others are 1. A size that is not known before the call can only be the largest.
+    return next((size for size in sizes if not isinstance(size, int) or size > 1), 1)

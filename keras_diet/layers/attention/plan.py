@@ -1,0 +1,296 @@
+"""Which program computes attention, and in which form it gets each term.
+
+`make_plan` is a pure function of an `AttentionCase`. The tables that it reads are in
+`plan_rules.py`.
+"""
+
+import dataclasses
+from typing import Any
+
+from keras_diet import validation
+from keras_diet.layers.attention.plan_rules import (
+    IMPLEMENTATION_RULES,
+    LOW_RANK_RULES,
+    PROGRAM_RULES,
+    first_choice,
+)
+
+IMPLEMENTATIONS = ("auto", "full", "features", "blockwise")
+
+# Number of queries whose scores exist at a time in blocks.
+BLOCK_SIZE = 256
+# Shortest sequence for which "auto" avoids full scores: in general, and with a kernel that takes
+# a bias, which needs only the positional scores in full. docs/performance.md has measurements.
+LONG = 2048
+LONG_WITH_KERNEL = 8192
+# Shortest sequence for which a batch of full biases would take too much memory.
+SHORT = 1024
+# Shortest sequence for which the attention kernel of JAX for TPUs is used unasked.
+LONG_ON_TPU = 2048
+# Up to this number, features are cheaper as a sum of outer products, where sums cost no memory.
+FEW_FEATURES = 8
+# Kernels on accelerators require head sizes that are a multiple of this number.
+ALIGNMENT = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionCase:
+    """What a plan depends on.
+
+    Attributes:
+        backend: `"tensorflow"`, `"jax"` or `"torch"`.
+        platform: `"cpu"`, `"gpu"` or `"tpu"`.
+        dtype: str. Dtype of the computation.
+        query_length: int or `None` if it is not known yet.
+        key_length: int or `None` if it is not known yet.
+        key_dim: int. Size of the heads of queries and keys, without features.
+        value_dim: int. Size of the heads of values.
+        num_axes: int. Number of sequence axes.
+        has_free_axes: bool. Whether there are axes that attention treats like the batch.
+        bias: `"none"`, `"row"` (a tensor that is the same for all queries), `"tensor"`, or
+            `"layer"`.
+        bias_has_features: bool. Whether the bias layer has features.
+        bias_has_rows: bool. Whether the bias layer returns the scores of blocks of queries.
+        bias_rank: int. Number of features of the bias layer, `0` without features.
+        bias_is_learned: bool. Whether the bias needs a gradient.
+        num_features: int. Number of other features, without padding.
+        has_padding: bool. Whether there is a padding mask.
+        mask: `"none"`, `"row"`, `"causal"` (and no other), or `"pairs"`.
+        training: bool.
+        dropout: float. Dropout rate of the probabilities.
+        returns_scores: bool. Whether the caller asks for the probabilities.
+        reads_scores: bool. Whether a hook needs scores or probabilities.
+        has_hook_kernel: bool. Whether a hook brings a kernel.
+        implementation: One of `IMPLEMENTATIONS`.
+        allowed: tuple. The implementations that a stack may choose for the attention layer.
+        allows_blocks: bool. Whether the attention layer takes a `block_size`.
+        block_size: int or `None`. Number of queries in a block, if the caller asks for blocks.
+        flash_attention: bool or `None`. The argument of the attention layer.
+        names: str. The classes of the layers, for messages.
+    """
+
+    backend: str
+    platform: str
+    dtype: str
+    query_length: int | None
+    key_length: int | None
+    key_dim: int
+    value_dim: int
+    num_axes: int = 1
+    has_free_axes: bool = False
+    bias: str = "none"
+    bias_has_features: bool = False
+    bias_has_rows: bool = False
+    bias_rank: int = 0
+    bias_is_learned: bool = False
+    num_features: int = 0
+    has_padding: bool = False
+    mask: str = "none"
+    training: bool = False
+    dropout: float = 0.0
+    returns_scores: bool = False
+    reads_scores: bool = False
+    has_hook_kernel: bool = False
+    implementation: str = "auto"
+    allowed: tuple[str, ...] = IMPLEMENTATIONS
+    allows_blocks: bool = True
+    block_size: int | None = None
+    flash_attention: bool | None = None
+    names: str = "attention"
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionPlan:
+    """How attention is computed.
+
+    Attributes:
+        program: `"scores"` (plain products and softmax), `"kernel"` (the fused kernel of the
+            backend), `"splash"` (the kernel of JAX for TPUs), `"axes"` (several sequence axes), or
+            `"hook"` (the kernel of a hook).
+        bias: The form of a bias layer: `"tensor"`, `"features"` or `"rows"` of each block.
+        low_rank: The form of features and padding: `"columns"` of the queries and keys, or
+            `"tensor"`, added to the bias.
+        masks_padding: bool. Whether padding is a mask, so that it is not in the scores.
+        block_size: int or `None`. Number of queries whose scores exist at a time.
+        num_axes: int. Number of sequence axes.
+    """
+
+    program: str
+    bias: str = "tensor"
+    low_rank: str = "columns"
+    masks_padding: bool = False
+    block_size: int | None = None
+    num_axes: int = 1
+
+
+def make_plan(case: AttentionCase) -> AttentionPlan:
+    """Return the plan for a case.
+
+    Raises:
+        ValueError: If attention cannot be computed as the caller asks.
+    """
+    check_case(case)
+    facts = facts_of(case)
+    implementation = first_choice(IMPLEMENTATION_RULES, facts)
+    facts |= {
+        "is_full": implementation == "full",
+        "in_blocks": implementation == "blockwise",
+        "uses_splash": _uses_splash(case, implementation),
+        "has_full_bias": case.bias in ("tensor", "layer") and implementation == "full",
+    }
+    facts["program"] = first_choice(PROGRAM_RULES, facts)
+    if case.flash_attention and _is_jax_tpu(case) and facts["program"] == "scores":
+        raise ValueError(
+            "On TPUs flash attention takes one sequence axis, features, and a bias or mask that is "
+            "the same for all queries. It takes neither float16 nor blocks. Received: "
+            f"flash_attention=True, {case}. Leave `flash_attention` at `None`."
+        )
+    bias = "tensor"
+    if implementation != "full":
+        wants_rows = case.block_size is not None and case.bias_has_rows
+        bias = "features" if case.bias_has_features and not wants_rows else "rows"
+    return AttentionPlan(
+        program=facts["program"],
+        bias=bias,
+        low_rank=first_choice(LOW_RANK_RULES, facts),
+        masks_padding=case.reads_scores or facts["program"] == "axes",
+        block_size=(case.block_size or BLOCK_SIZE) if facts["in_blocks"] else None,
+        num_axes=case.num_axes,
+    )
+
+
+def facts_of(case: AttentionCase) -> dict[str, Any]:
+    """Return what the conditions of the tables are about, but for what the tables decide."""
+    drops = case.training and case.dropout > 0
+    adds_terms = case.bias != "none" or case.num_features > 0 or case.has_padding
+    # Keras's layer computes scores whenever `dropout > 0`. A kernel gives another result for a
+    # query that may attend to no key.
+    as_keras = not adds_terms and case.mask in ("row", "pairs") and case.dropout > 0
+    num_columns = case.num_features + case.has_padding
+    takes_bias = kernel_takes_bias(case, num_columns)
+    has_gradient = kernel_has_gradient_of_bias(case) or not case.bias_is_learned
+    long = LONG_WITH_KERNEL if takes_bias and has_gradient and not drops else LONG
+    length = case.query_length
+    return {
+        **vars(case),
+        "asks_for_blocks": case.block_size is not None,
+        "needs_all_scores": case.returns_scores or set(case.allowed) <= {"auto", "full"},
+        "is_short": length is not None and length < SHORT,
+        "is_long": length is not None and length >= long,
+        "bias_can_be_features": _can_be_features(case),
+        "bias_can_be_blocks": _can_be_blocks(case),
+        "kernel_takes_features": not drops
+        and kernel_takes_bias(case, num_columns + case.bias_rank),
+        "kernel_takes_bias": takes_bias,
+        "has_one_axis": _has_one_axis(case),
+        "needs_scores": case.returns_scores or case.reads_scores or drops or as_keras,
+        "is_jax_tpu": _is_jax_tpu(case),
+        "values_fit": case.backend != "jax"
+        or case.value_dim <= size_with_columns(case.key_dim, num_columns),
+        "adds_terms": adds_terms,
+        "adds_inside_softmax": case.platform == "tpu",
+        "has_few_features": num_columns <= FEW_FEATURES,
+    }
+
+
+def _can_be_features(case):
+    return case.bias == "none" or case.bias_has_features
+
+
+def _can_be_blocks(case):
+    return case.bias != "layer" or case.bias_has_features or case.bias_has_rows
+
+
+def _has_one_axis(case):
+    return case.num_axes == 1 and not case.has_free_axes
+
+
+def _is_jax_tpu(case):
+    return (case.backend, case.platform) == ("jax", "tpu")
+
+
+def kernel_takes_bias(case: AttentionCase, num_columns: int) -> bool:
+    """Whether the backend has a kernel that takes a bias and heads of this size."""
+    if case.backend == "torch":
+        return case.dtype != "float16"
+    # The kernel of cuDNN. Its largest head size is the same on all GPUs that have it.
+    size = size_with_columns(case.key_dim, num_columns)
+    is_gpu = (case.backend, case.platform) == ("jax", "gpu")
+    return is_gpu and case.dtype == "bfloat16" and size <= 128
+
+
+def kernel_has_gradient_of_bias(case: AttentionCase) -> bool:
+    """Whether the kernel takes a bias that needs a gradient. On CPUs PyTorch's does not."""
+    return (case.backend, case.platform) != ("torch", "cpu")
+
+
+def size_with_columns(key_dim: int, num_columns: int) -> int:
+    """Return the size of heads with columns for features."""
+    return -(-(key_dim + num_columns) // ALIGNMENT) * ALIGNMENT if num_columns else key_dim
+
+
+def splash_fits(case: AttentionCase, implementation: str) -> bool:
+    """Whether JAX's kernel for TPUs takes these terms."""
+    has_full_bias = case.bias == "tensor" or (case.bias == "layer" and implementation == "full")
+    return (
+        implementation != "blockwise"
+        and _has_one_axis(case)
+        and case.dtype != "float16"
+        and case.mask != "pairs"
+        and not has_full_bias
+    )
+
+
+def _uses_splash(case, implementation):
+    lengths = (case.query_length, case.key_length)
+    is_long = all(length is not None and length >= LONG_ON_TPU for length in lengths)
+    # `False` means that `keras.config.disable_flash_attention` was called.
+    wanted = case.flash_attention or (is_long and case.flash_attention is not False)
+    return _is_jax_tpu(case) and bool(wanted) and splash_fits(case, implementation)
+
+
+def check_case(case: AttentionCase) -> None:
+    """Raise a `ValueError` if attention cannot be computed as the caller asks."""
+    received = f"Received: {case.names}, {_describe_bias(case)}."
+    is_allowed = case.implementation in case.allowed
+    if case.implementation == "features" and not (is_allowed and _can_be_features(case)):
+        raise ValueError(
+            "attention_implementation='features' needs a bias layer with `features` or none, and "
+            "attention layers that take features. Pass 'auto', 'full' or 'blockwise'. "
+            f"{received}"
+        )
+    if case.implementation == "blockwise" and not (is_allowed and _can_be_blocks(case)):
+        raise ValueError(
+            "attention_implementation='blockwise' needs a bias layer with `features` or `rows`, "
+            f"and attention layers that attend in blocks. Pass 'auto' or 'full'. {received}"
+        )
+    if case.block_size is not None:
+        _check_blocks(case, received)
+
+
+def _check_blocks(case, received):
+    validation.positive_int("block_size", case.block_size)
+    if not case.allows_blocks:
+        raise ValueError(
+            "This layer computes attention for all queries at once. Leave `block_size` at `None`. "
+            f"Received: block_size={case.block_size}, {case.names}"
+        )
+    if case.returns_scores or not _has_one_axis(case):
+        raise ValueError(
+            "`block_size` needs one sequence axis and returns no scores. Leave `block_size` at "
+            f"`None`. Received: block_size={case.block_size}, num_axes={case.num_axes}, "
+            f"has_free_axes={case.has_free_axes}, return_attention_scores={case.returns_scores}"
+        )
+    if not _can_be_blocks(case):
+        raise ValueError(
+            "With `block_size`, a bias layer needs a method `rows(query, key, start_index)` and no "
+            f"state such as dropout. {received}"
+        )
+
+
+def _describe_bias(case):
+    if case.bias != "layer":
+        return "no bias layer"
+    has = {"features": case.bias_has_features, "rows": case.bias_has_rows}
+    names = [name for name, present in has.items() if present]
+    return f"a bias layer with {' and '.join(names)}" if names else "a bias layer without either"

@@ -1,0 +1,138 @@
+"""Everything that is added to attention scores or excluded from them, in one object."""
+
+import dataclasses
+from typing import Any, TypeAlias
+
+import keras
+from keras import ops
+
+from keras_diet import _backend
+from keras_diet.layers.position.bias_layer import scores_of
+from keras_diet.types import Tensor
+
+FeaturePair: TypeAlias = tuple[Tensor, Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreTerms:
+    """The terms of attention scores beside the products of queries and keys.
+
+    A stack of blocks makes this object, or an attention layer that is called on its own. The plan
+    reads it once and names a form for each term. The programs get the terms in these forms.
+
+    For query `i` and key `j`, a score is
+
+        A_ij = scale q_i . k_j + bias_ij + sum over features of F_i . G_j
+
+    and the query attends to the key only if all masks allow it.
+
+    Attributes:
+        bias: Tensor broadcastable to `(B, H, T, S)`, a bias layer, or `None`.
+        features: tuple of pairs `(F, G)` of tensors `(B or 1, T, H or 1, r)` and
+            `(B or 1, S, H or 1, r)`.
+        padding_mask: Boolean tensor `(B, S)`, `False` for keys that are padding; or `None`.
+        attention_mask: Boolean tensor `(B or 1, T or 1, S)`, `(T, S)` or with an axis of heads,
+            `False` for pairs that are excluded; or `None`.
+        is_causal: bool. Whether a query attends only to keys at its position and before it.
+        sliding_window: int or `None`. A query attends to keys at smaller distances than this.
+        start_index: int or scalar tensor. Position of the first query. Keys begin at position 0.
+    """
+
+    bias: Any = None
+    features: tuple[FeaturePair, ...] = ()
+    padding_mask: Tensor | None = None
+    attention_mask: Tensor | None = None
+    is_causal: bool = False
+    sliding_window: int | None = None
+    start_index: Any = 0
+
+    def replace(self, **changes: Any) -> "ScoreTerms":
+        """Return a copy with other values of some attributes."""
+        return dataclasses.replace(self, **changes)
+
+    @property
+    def has_bias_layer(self) -> bool:
+        """Whether the bias is a layer, which has not been asked for its scores yet."""
+        return isinstance(self.bias, keras.layers.Layer)
+
+    @property
+    def num_features(self) -> int:
+        """The number of features of all pairs together."""
+        return sum(query.shape[-1] for query, _ in self.features)
+
+    @property
+    def starts_at_zero(self) -> bool:
+        """Whether the first query is known to be at position 0."""
+        return isinstance(self.start_index, int) and self.start_index == 0
+
+
+def with_scores_of_bias(terms: ScoreTerms, query: Tensor, key: Tensor | None) -> ScoreTerms:
+    """Return the terms with the scores of the bias layer, if there is one, as a tensor."""
+    if not terms.has_bias_layer:
+        return terms
+    return terms.replace(bias=scores_of(terms.bias, query, key, terms.start_index))
+
+
+def with_features_of_bias(terms: ScoreTerms, query: Tensor, key: Tensor | None) -> ScoreTerms:
+    """Return the terms with the bias layer, if there is one, as features."""
+    if not terms.has_bias_layer:
+        return terms
+    pair = terms.bias.features(query, key, terms.start_index)
+    return terms.replace(bias=None, features=(*terms.features, pair))
+
+
+def with_built_bias(terms: ScoreTerms, query: Tensor, key: Tensor | None) -> ScoreTerms:
+    """Return the terms after building the bias layer, if there is one, on the first positions."""
+    if terms.has_bias_layer and not terms.bias.built:
+        first = [tensor[:, :1] for tensor in (query, key) if tensor is not None]
+        terms.bias(*first)
+    return terms
+
+
+def merge_masks(
+    query_mask: Tensor | None,
+    value_mask: Tensor | None,
+    key_mask: Tensor | None,
+    attention_mask: Tensor | None,
+) -> Tensor | None:
+    """Return one boolean mask of query-key pairs, as `keras.layers.MultiHeadAttention` merges them.
+
+    Args:
+        query_mask: Mask `(B, T)`, or `None`.
+        value_mask: Mask `(B, S)`, or `None`.
+        key_mask: Mask `(B, S)`, or `None`.
+        attention_mask: Mask broadcastable to `(B, T, S)`, or `None`.
+    """
+    masks = [
+        None if query_mask is None else ops.expand_dims(query_mask, -1),
+        *(None if mask is None else ops.expand_dims(mask, -2) for mask in (value_mask, key_mask)),
+        attention_mask,
+    ]
+    return all_of([ops.cast(mask, "bool") for mask in masks if mask is not None])
+
+
+def as_bool(mask: Tensor | None) -> Tensor | None:
+    """Return a 0/1 mask as a boolean mask."""
+    return None if mask is None else ops.cast(mask, "bool")
+
+
+def all_of(masks: list[Tensor]) -> Tensor | None:
+    """Return the conjunction of boolean masks, or `None` without any."""
+    merged = None
+    for mask in masks:
+        merged = mask if merged is None else ops.logical_and(merged, mask)
+    return merged
+
+
+def mask_of_positions(terms: ScoreTerms, query_length: int, key_length: int) -> Tensor | None:
+    """Return the causal mask and the sliding window as one mask `(T, S)`, or `None`."""
+    if not terms.is_causal and terms.sliding_window is None:
+        return None
+    query = _backend.arange(query_length) + terms.start_index
+    distance = ops.expand_dims(query, 1) - ops.expand_dims(_backend.arange(key_length), 0)
+    masks = []
+    if terms.is_causal:
+        masks.append(ops.greater_equal(distance, 0))
+    if terms.sliding_window is not None:
+        masks.append(ops.less(ops.abs(distance), terms.sliding_window))
+    return all_of(masks)

@@ -1,0 +1,48 @@
+"""What a bias layer can do.
+
+A bias layer is any `keras.layers.Layer` that returns scores broadcastable to `(B, H, T, S)`:
+
+- `layer(query)` or `layer(query, key)` returns the scores of all queries. Every bias layer has it.
+- `layer.features(query, key, start_index)` returns the scores as features, whose inner products
+  they are. Layers with scores of low rank have it.
+- `layer.rows(query, key, start_index)` returns the scores of a block of queries that begins at
+  the position `start_index`. Layers that read only lengths have it.
+
+`PositionBias` provides `rows` for all its subclasses.
+"""
+
+from typing import Any
+
+import keras
+
+from keras_diet.types import Tensor
+
+
+def has_features(bias: Any) -> bool:
+    """Whether a bias layer returns its scores as features too."""
+    return callable(getattr(bias, "features", None))
+
+
+def has_rows(bias: Any) -> bool:
+    """Whether a bias layer returns the scores of any block of queries.
+
+    Blocks are computed a second time for the gradient. A layer with state, such as dropout, would
+    return other scores then.
+    """
+    has_state = len(bias.variables) > len(bias.weights)
+    return callable(getattr(bias, "rows", None)) and not has_state
+
+
+def scores_of(
+    bias: keras.layers.Layer, query: Tensor, key: Tensor | None, start_index: Any
+) -> Tensor:
+    """Return the scores of a bias layer for all queries, the first of which is at `start_index`."""
+    if isinstance(start_index, int) and start_index == 0:
+        return bias(query) if key is None else bias(query, key)
+    if not callable(getattr(bias, "rows", None)):
+        raise ValueError(
+            "A bias layer needs a method `rows(query, key, start_index)` for queries that do not "
+            f"begin at position 0. Received: start_index={start_index} and the layer {bias}. Add "
+            "the method, or derive the layer from `keras_diet.layers.PositionBias`."
+        )
+    return bias.rows(query, query if key is None else key, start_index)

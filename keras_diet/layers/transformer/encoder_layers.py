@@ -1,0 +1,56 @@
+"""The layers that a stack makes for its position and segment encodings."""
+
+from typing import Any
+
+import keras
+
+from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
+from keras_diet.layers.attention.linformer_multi_head_attention import LinformerMultiHeadAttention
+from keras_diet.layers.position.cached_position_bias import CachedPositionBias
+from keras_diet.layers.position.position_encoding import EncoderSizes, PositionEncoding
+from keras_diet.layers.position.segment_bias import SegmentBias
+from keras_diet.types import DType
+
+
+def make_attention(
+    encoding: PositionEncoding, sizes: EncoderSizes, **kwargs: Any
+) -> keras.layers.Layer:
+    """Return the attention layer of a block."""
+    if encoding.attention is not None:
+        return encoding.attention(sizes, **kwargs)
+    if encoding.scale is not None:
+        kwargs["scale"] = encoding.scale(sizes)
+    if sizes.projection_dim is None:
+        return BiasedMultiHeadAttention(sizes.num_heads, sizes.head_dim, **kwargs)
+    return LinformerMultiHeadAttention(
+        sizes.num_heads, sizes.head_dim, sizes.max_length, sizes.projection_dim, **kwargs
+    )
+
+
+def make_position_biases(
+    encoding: PositionEncoding,
+    sizes: EncoderSizes,
+    sharing: str | None,
+    cached: bool,
+    dtype: DType,
+) -> list[keras.layers.Layer]:
+    """Return the bias layers of a stack: none, one for all its layers, or one for each."""
+    if encoding.bias is None:
+        return []
+    sharing = sharing or encoding.sharing_modes[0]
+    arguments = {"share_heads": sharing == "head-wise", "dtype": dtype}
+    names = [f"position_bias_{i}" for i in range(sizes.num_layers)]
+    if sharing == "layer-wise":
+        names = ["position_bias"]
+    biases = [encoding.bias(sizes, name=name, **arguments) for name in names]
+    return [CachedPositionBias.like(bias) for bias in biases] if cached else biases
+
+
+def make_segment_biases(
+    num_layers: int, num_heads: int, num_segments: int, dtype: DType
+) -> list[SegmentBias]:
+    """Return the segment bias of each layer."""
+    return [
+        SegmentBias(num_heads, num_segments, dtype=dtype, name=f"segment_bias_{i}")
+        for i in range(num_layers)
+    ]

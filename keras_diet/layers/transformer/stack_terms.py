@@ -1,0 +1,83 @@
+"""The score terms of the layers of a stack."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_diet import validation
+from keras_diet.layers.attention.attention_hook import AttentionHook
+from keras_diet.layers.attention.lowering import lower_shared_terms
+from keras_diet.layers.attention.plan import AttentionPlan
+from keras_diet.layers.attention.score_terms import ScoreTerms
+from keras_diet.layers.transformer.attention_arguments import (
+    CUSTOM_ATTENTION_PLAN,
+    takes_score_terms,
+)
+from keras_diet.types import Tensor
+
+
+def terms_of_layers(
+    inputs: Tensor,
+    terms: ScoreTerms,
+    attentions: list[keras.layers.Layer],
+    position_biases: list[keras.layers.Layer],
+    segment_biases: list[keras.layers.Layer],
+    segment_ids: Tensor | None,
+    projection_dim: int | None = None,
+    attention_hook: AttentionHook | None = None,
+    **arguments: Any,
+) -> Iterator[tuple[ScoreTerms, AttentionPlan]]:
+    """Yield the terms and the plan of each layer.
+
+    All layers have the same plan. Terms are made one by one, so that only the terms of one layer
+    are in memory at inference. A bias that all layers share is computed once.
+
+    Args:
+        inputs: Hidden states `(B, T, hidden_dim)`.
+        terms: Masks and the position of the first query, the same for all layers.
+        attentions: The attention layers.
+        position_biases: No bias layer, one for all layers, or one for each.
+        segment_biases: No bias layer, or one for each layer.
+        segment_ids: Integer tensor `(B, T)`, or `None` if all tokens are in segment 0.
+        projection_dim: Number of projected keys, or `None`.
+        attention_hook: A hook for all layers, or `None`.
+        **arguments: Arguments of `BiasedMultiHeadAttention.plan`.
+    """
+    if segment_ids is None:
+        segment_ids = ops.zeros(ops.shape(inputs)[:2], dtype="int32")
+    # Only the length of this key is read.
+    key = None if projection_dim is None else ops.zeros((1, projection_dim))
+    arguments["attention_hook"] = attention_hook
+    # A hook that reads scores gets the segments in full.
+    up_to_softmax = attention_hook is None or not attention_hook.reads_scores
+    is_shared = len(position_biases) == 1
+    plan, lowered = None, None
+    for i, attention in enumerate(attentions):
+        bias = position_biases[0 if is_shared else i] if position_biases else None
+        layer_terms = terms.replace(bias=bias)
+        segments = ()
+        if segment_biases:
+            segments = (segment_biases[i].features(segment_ids, up_to_softmax=up_to_softmax),)
+        if plan is None:
+            plan = _plan(attention, layer_terms.replace(features=segments), inputs, **arguments)
+        if lowered is None or not is_shared:
+            lowered = lower_shared_terms(layer_terms, plan, inputs, key, inputs.dtype)
+            _check_scores(lowered.bias, inputs, attention, projection_dim)
+        yield lowered.replace(features=(*segments, *lowered.features)), plan
+
+
+def _plan(attention, terms, inputs, **arguments):
+    if not takes_score_terms(attention):
+        return CUSTOM_ATTENTION_PLAN
+    return attention.plan(terms, inputs.shape, inputs.shape, **arguments)
+
+
+def _check_scores(bias, inputs, attention, projection_dim):
+    if bias is None or isinstance(bias, keras.layers.Layer):
+        return
+    batch_size, length = inputs.shape[:2]
+    key_length = length if projection_dim is None else projection_dim
+    num_heads = getattr(attention, "num_heads", None)
+    validation.score_bias("position_encoding", bias, (batch_size, num_heads, length, key_length))
