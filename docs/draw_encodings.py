@@ -1,7 +1,7 @@
 """Draw the pictures of the pages in docs/encodings: `python docs/draw_encodings.py`.
 
-Each shows what an encoding adds to the scores of one head for 24 tokens, with random parameters, or
-which parameter it is that a pair of positions gets.
+A picture shows what an encoding adds to the scores of one head for 24 tokens, with random
+parameters. Some pictures also show which parameter each pair of positions uses.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ SCORES = {"cmap": "RdBu_r"}
 
 
 def draw(name, *panels):
-    """Write `name`.png with a map for each `(title, array, options, *axis labels)`."""
+    """Write `name`.png. Each panel is `(title, array, options)`, or has two axis labels as well."""
     figure = Figure(figsize=(3.6 * len(panels), 3.2), layout="constrained")
     for axis, panel in zip(figure.subplots(1, len(panels)), panels, strict=True):
         title, array, options, *labels = panel
