@@ -1,10 +1,11 @@
-"""DIET-REL on PyTorch's FlexAttention, to compare with: `R_{i-j}` is added inside the kernel."""
+"""DIET-REL on PyTorch's FlexAttention, for comparison: `R_{i-j}` is added inside the kernel."""
 
 import functools
 
 import keras
 
 from keras_diet.layers import (
+    AttentionHook,
     BiasedMultiHeadAttention,
     PositionEncoding,
     register_position_encoding,
@@ -23,7 +24,7 @@ def compiled_flex_attention():
 
 @keras.saving.register_keras_serializable(package="keras_diet_benchmarks")
 class FlexAttention(BiasedMultiHeadAttention):
-    """Attention with `R` of its own; segments and padding come as features, as in every encoder."""
+    """Attention with its own `R`. Segments and padding are features, as in every encoder."""
 
     def __init__(self, num_heads, key_dim, max_length, **kwargs):
         super().__init__(num_heads, key_dim, **kwargs)
@@ -34,22 +35,18 @@ class FlexAttention(BiasedMultiHeadAttention):
         shape = (self.num_heads, 2 * self.max_length - 1)
         self.relative_embedding = self.add_weight(name="relative_embedding", shape=shape)
 
-    def _attend(self, *arguments):
-        raise ValueError("FlexAttention drops no probabilities: pass --dropout 0 for training")
+    def attention_hook(self):
+        return AttentionHook(kernel=self._attend_by_flex_attention)
 
-    def _can_fuse(self, query, value, **terms):
-        return True
-
-    def _attend_fused(self, query, key, value, bias, mask, is_causal, dropout):
+    def _attend_by_flex_attention(self, query, key, value, scale):
         relative = keras.ops.cast(self.relative_embedding, query.dtype)
 
         def add_relative(score, batch, head, i, j):
             return score + relative[head, i - j + self.max_length - 1]
 
         query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
-        attend = compiled_flex_attention()
-        output = attend(query, key, value, add_relative, scale=self._inverse_sqrt_key_dim)
-        return output.transpose(1, 2), None
+        output = compiled_flex_attention()(query, key, value, add_relative, scale=scale)
+        return output.transpose(1, 2)
 
 
 def register():

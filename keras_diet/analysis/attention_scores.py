@@ -1,47 +1,47 @@
 """The complete attention scores of a batch."""
 
-import contextlib
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from keras import ops
 
 from keras_diet._arrays import float32_array
 from keras_diet.analysis._backbone import as_diet_bert
-from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
+from keras_diet.layers import AttentionHook, BiasedMultiHeadAttention
 
 _INPUTS = ("token_ids", "segment_ids", "padding_mask")
 
 
-def attention_scores(backbone, inputs):
+def attention_scores(backbone: Any, inputs: Mapping[str, Any]) -> np.ndarray:
     """Return the attention scores of a batch, before softmax and before padding is masked.
 
     For queries `i` and keys `j` of each sequence, in each layer and head:
 
         A_ij = (x_i W_Q) . (x_j W_K) / sqrt(d_h) + B_ij + E_S[S(i), S(j)]
 
-    with the hidden states `x` before the layer and whatever position and segment terms the model
-    has. Softmax over the keys that are no padding gives the attention probabilities. Dropout is
-    off.
+    with the hidden states `x` before the layer, and the position and segment terms of the model.
+    Softmax over the keys that are not padding gives the attention probabilities. Dropout is off.
 
-    Their rank is what Figure 2 of the paper compares. Theorem 1: it is at most `d_h` with positions
-    at the input, whatever the tokens, and reaches `d_h + d_p` with DIET-ABS. Padding shortens what
-    a sequence can show, so take sequences without, or cut it off.
+    Figure 2 of the paper compares the rank of these scores. Theorem 1: the rank is at most `d_h`
+    with positions at the input, and reaches `d_h + d_p` with DIET-ABS. Padding hides part of a
+    sequence, so use sequences without padding, or cut it off.
 
     Args:
         backbone: A `keras_diet.models.DietBertBackbone`, a `keras_hub.models.BertBackbone`, or a
             task with one.
         inputs: A dictionary of integer arrays of shape `(B, T)`: `"token_ids"`, `"segment_ids"`
-            and `"padding_mask"`, as for the backbone. Other entries, such as the
-            `"mask_positions"` of a masked language model, are not read.
+            and `"padding_mask"`, as for the backbone. Other entries are not read, such as the
+            `"mask_positions"` of a masked language model.
 
     Returns:
         float32 array of shape `(num_layers, B, num_heads, T, T)`: layer, example, head, query, key;
-        with Linformer `(num_layers, B, num_heads, T, projection_dim)`. Every layer's scores are in
-        memory at once.
+        with Linformer `(num_layers, B, num_heads, T, projection_dim)`. The scores of all layers
+        are in memory at once.
 
     Raises:
-        ValueError: If an input is missing or too long, or the model has attention layers of a
-            user's own that are no `BiasedMultiHeadAttention`.
+        ValueError: If an input is missing or too long, or the model has custom attention layers
+            that do not derive from `BiasedMultiHeadAttention`.
 
     Example:
 
@@ -68,53 +68,33 @@ def attention_scores(backbone, inputs):
             f"`inputs` must have the entries {', '.join(_INPUTS)}. Missing: {', '.join(missing)}"
         )
     backbone = as_diet_bert(backbone)
-    attentions = [block.self_attention for block in backbone.encoder.transformer_layers]
+    encoder = backbone.encoder
+    _check_attention(encoder)
     inputs = {name: ops.cast(ops.convert_to_tensor(inputs[name]), "int32") for name in _INPUTS}
-    with recorded_scores(attentions) as recorded:
-        backbone(inputs, training=False)
-    return np.stack(recorded)
+    scores = []
+
+    def record(layer_scores):
+        scores.append(float32_array(layer_scores))
+        return layer_scores
+
+    has_segments = backbone.segment_encoding == "per-head"
+    encoder(
+        backbone.embed(inputs["token_ids"], inputs["segment_ids"]),
+        segment_ids=inputs["segment_ids"] if has_segments else None,
+        padding_mask=inputs["padding_mask"],
+        # Otherwise long sequences are computed in blocks.
+        return_attention_scores=True,
+        attention_hook=AttentionHook(scores=record),
+        training=False,
+    )
+    return np.stack(scores)
 
 
-@contextlib.contextmanager
-def recorded_scores(attentions):
-    """Record the scores of attention layers while the context lasts.
-
-    Keras returns probabilities, not scores; what softmax is given is known only to these methods,
-    which are shadowed on the instances: the plain path is taken, and its scores kept. Padding is a
-    mask there, where it would be a term of the scores.
-
-    Args:
-        attentions: `BiasedMultiHeadAttention` layers.
-
-    Yields:
-        A list that grows by an array `(B, num_heads, T, S)` with every call of any of the layers.
-    """
-    for attention in attentions:
-        if not isinstance(attention, BiasedMultiHeadAttention):
+def _check_attention(encoder):
+    for block in encoder.transformer_layers:
+        if not isinstance(block.self_attention, BiasedMultiHeadAttention):
             raise ValueError(
-                "Scores can be read from attention layers that are a `BiasedMultiHeadAttention`. "
-                f"Received: {type(attention).__name__}"
+                "Scores can be read from attention layers that derive from "
+                "`BiasedMultiHeadAttention`. "
+                f"Received: {type(block.self_attention).__name__}"
             )
-    recorded = []
-
-    def shadow(attention):
-        masked_softmax = attention._masked_softmax
-
-        def record(scores, mask=None):
-            # The layer has its heads first.
-            recorded.append(float32_array(ops.swapaxes(scores, 0, 1)))
-            return masked_softmax(scores, mask)
-
-        attention._masked_softmax = record
-        attention._can_fuse = lambda query, value, **terms: False
-        attention.accepts_features = False
-
-    try:
-        for attention in attentions:
-            shadow(attention)
-        yield recorded
-    finally:
-        for attention in attentions:
-            for name in ("_masked_softmax", "_can_fuse", "accepts_features"):
-                if name in vars(attention):
-                    delattr(attention, name)

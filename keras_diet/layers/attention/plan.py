@@ -24,7 +24,7 @@ BLOCK_SIZE = 256
 LONG = 2048
 LONG_WITH_KERNEL = 8192
 # Shortest sequence for which a batch of full biases would take too much memory.
-SHORT = 1024
+SHORT = 512
 # Shortest sequence for which the attention kernel of JAX for TPUs is used unasked.
 LONG_ON_TPU = 2048
 # Up to this number, features are cheaper as a sum of outer products, where sums cost no memory.
