@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_diet.models import DietBertBackbone, DietBertTokenizer
-from keras_diet.models.diet_bert.from_bert.safetensors import read_safetensors
+from keras_diet.models.hub.checkpoint_files import read_safetensors
 from tests.helpers import assert_close
 from tests.models.tiny import SIZES, TEXTS, VOCABULARY, random_inputs
 
@@ -203,14 +203,14 @@ def test_missing_files_are_named(folder, name):
 def test_weights_cut_short_are_refused(folder, size):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(ValueError, match="cut short"):
+    with pytest.raises(ValueError, match=r"model\.safetensors` is not a complete safetensors file"):
         DietBertBackbone.from_bert(folder)
 
 
 def test_weights_without_their_last_byte_are_refused(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ValueError, match="cut short"):
+    with pytest.raises(ValueError, match=r"model\.safetensors` is not a complete safetensors file"):
         DietBertBackbone.from_bert(folder)
 
 
@@ -366,7 +366,7 @@ def test_other_tokenizers_are_refused(folder, contents, message):
 
 def test_texts_in_other_encodings_are_named(folder):
     (folder / "vocab.txt").write_bytes(b"\xff\xfe")
-    with pytest.raises(ValueError, match=r"vocab.txt` is no text in UTF-8"):
+    with pytest.raises(ValueError, match=r"vocab.txt` is not text in UTF-8"):
         DietBertTokenizer.from_bert(folder)
 
 
@@ -400,10 +400,11 @@ def test_values_of_other_types_are_refused(folder, values, message):
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        (b"[]", "no safetensors file"),
-        (b'{"w": 3}', "no safetensors file"),
-        (b'{"w": {}}', "no safetensors file.*dtype"),
-        (b'{"w": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}}', "cut short"),
+        (b"[]", "not a complete safetensors file"),
+        (b'{"w": 3}', "not a complete safetensors file"),
+        (b'{"w": {}}', "not a complete safetensors file.*dtype"),
+        (b'{"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}', "not fully covered"),
+        (b'{"w": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}}', "-4"),
     ],
 )
 def test_damaged_headers_are_refused(tmp_path, header, message):

@@ -169,7 +169,7 @@ def test_damaged_lora_files_are_refused(tmp_path, adapted, share):
         data = path.read_bytes()
         path.write_bytes(data[: int(share * len(data))])
     backbone = tiny_backbone()
-    with pytest.raises(ValueError, match=r"task\.lora\.h5` is no"):
+    with pytest.raises(ValueError, match=r"task\.lora\.h5` is not a"):
         backbone.load_lora_weights(path)
     assert adapters(backbone) == {}
 
@@ -212,7 +212,7 @@ def test_unknown_layers_are_refused(names):
 
 
 def test_no_layers_are_refused():
-    with pytest.raises(ValueError, match="must name a layer"):
+    with pytest.raises(ValueError, match="must name at least one layer"):
         tiny_backbone().enable_lora(2, target_layer_names=[])
 
 

@@ -14,8 +14,8 @@ from keras_diet.models import (
     DietBertTextClassifierPreprocessor,
     DietBertTokenizer,
 )
-from keras_diet.models.diet_bert import preset_folder
-from keras_diet.models.diet_bert.damaged_files import complete_file, complete_preset
+from keras_diet.models.hub import preset_folder
+from keras_diet.models.hub.file_errors import complete_file, complete_preset
 from tests.helpers import assert_close
 from tests.models.tasks import CLASSES, random_data, tiny_preprocessor, tiny_task
 from tests.models.tiny import VOCABULARY, random_inputs, randomize_weights, tiny_backbone
@@ -147,7 +147,10 @@ def test_tasks_of_users_are_named_by_their_kind(tmp_path):
 def test_files_that_may_not_be_read_are_not_called_damaged():
     with pytest.raises(PermissionError), complete_file("model.weights.h5"):
         raise PermissionError
-    with pytest.raises(ValueError, match="is no complete file"), complete_file("weights.h5"):
+    with (
+        pytest.raises(ValueError, match="is not a complete weights file"),
+        complete_file("weights.h5"),
+    ):
         raise OSError
 
 
