@@ -10,6 +10,7 @@ import keras_nlp
 import numpy as np
 import pytest
 
+import keras_diet
 from keras_diet.models import DietBertBackbone, DietBertMaskedLM, DietBertTextClassifier
 from tests.helpers import assert_close, to_numpy
 from tests.models.tasks import CLASSES, TASKS, random_data, tiny_preprocessor, tiny_task
@@ -206,7 +207,8 @@ def test_stock_bert_still_resolves_to_itself(tmp_path):
 def test_metadata_names_library_and_tasks(presets, task):
     metadata = json.loads((presets[task][1] / "metadata.json").read_text())
     assert metadata["tasks"] == ["MaskedLM", "TextClassifier", "TextEmbedder"]
-    assert set(metadata) >= {"keras_diet_version", "keras_hub_version", "parameter_count"}
+    assert metadata["keras_diet_version"] == keras_diet.__version__
+    assert set(metadata) >= {"keras_hub_version", "parameter_count"}
 
 
 @every_task

@@ -144,6 +144,21 @@ def test_a_layer_that_is_longer_than_the_model_stays_as_it_is(rng, name):
         np.testing.assert_array_equal(to_numpy(new), to_numpy(old))
 
 
+@pytest.mark.usefixtures("compiled_steps")
+def test_training_does_not_change_the_shorter_model(rng):
+    """On JAX, compiled training steps destroy arrays that another model shares."""
+    model = trained(position_encoding="diet_rel")
+    before = [to_numpy(weight) for weight in model.weights]
+    extended = extend_positions(model, LONGER)
+    trainer = keras.Model(extended.input, extended(extended.input)["sequence_output"])
+    trainer.compile(keras.optimizers.SGD(0.1), "mse")
+    trainer.fit(random_inputs(rng, length=LONGER), rng.normal(size=(2, LONGER, 15)), verbose=0)
+    step = to_numpy(extended.token_embedding.embeddings - model.token_embedding.embeddings)
+    assert np.abs(step).max() > 1e-6
+    for weight, values in zip(model.weights, before, strict=True):
+        np.testing.assert_array_equal(to_numpy(weight), values)
+
+
 def test_what_is_frozen_stays_frozen():
     model = trained(position_encoding="diet_rel")
     model.token_embedding.trainable = False

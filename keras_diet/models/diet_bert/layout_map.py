@@ -87,6 +87,6 @@ def _check_axes(device_mesh: Any, model_axis: str, data_axis: str) -> None:
             )
     if model_axis == data_axis:
         raise ValueError(
-            "`model_parallel_dim_name` and `data_parallel_dim_name` must be different axes of the "
-            f"mesh. Received: {model_axis!r} for both"
+            "`model_parallel_dim_name` and `data_parallel_dim_name` must be two axes of the mesh, "
+            f"not the same axis. Received: {model_axis!r} for both"
         )
