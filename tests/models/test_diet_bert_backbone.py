@@ -33,7 +33,7 @@ BEST_SHARING = {"diet_abs": "layer-wise", "diet_rel": "none"}
 
 @keras.saving.register_keras_serializable(package="keras_diet_tests")
 class SlopedDistance(keras.layers.Layer):
-    """A user's own bias layer, `-slope_h |i - j|` with a learned slope per head (like ALiBi)."""
+    """A custom bias layer, `-slope_h |i - j|` with a learned slope per head (like ALiBi)."""
 
     def __init__(self, num_heads, initial_slope=1.0, **kwargs):
         super().__init__(**kwargs)
@@ -190,7 +190,7 @@ def test_outputs_are_those_of_the_equations(rng, position_encoding, sharing, seg
 
 
 def expected_outputs_of_layers(backbone, inputs):
-    """The outputs of the layers that the backbone should be made of, by its own layers."""
+    """The outputs of the backbone, computed layer by layer."""
     x = to_numpy(backbone.token_embedding(inputs["token_ids"]))
     if backbone.segment_encoding == "input":
         embedding = to_numpy(backbone.get_layer("input_encoding").segment_embedding.embeddings)
@@ -230,7 +230,7 @@ def expected_outputs_of_layers(backbone, inputs):
     ids=lambda arguments: "-".join(map(str, arguments.values())),
 )
 def test_outputs_are_those_of_the_layers(rng, arguments):
-    """Whose equations their own tests compare with the reference."""
+    """Other tests compare these layers with the reference."""
     backbone = randomize_weights(tiny_backbone(**arguments))
     inputs = random_inputs(rng)
     assert_same_outputs(backbone(inputs), expected_outputs_of_layers(backbone, inputs))
@@ -255,7 +255,7 @@ def test_lengths_up_to_the_maximum(rng, position_encoding, length):
 
 
 @pytest.mark.parametrize("sharing", ["none", "layer-wise"])
-def test_a_users_own_bias_layer(rng, sharing):
+def test_custom_bias_layer(rng, sharing):
     backbone = tiny_backbone(
         position_encoding=SlopedDistance(3), sharing=sharing, segment_encoding="none"
     )
@@ -624,7 +624,7 @@ def test_every_argument_survives_the_configuration(arguments):
 
 
 @pytest.mark.parametrize("sharing", [None, "none"])
-def test_a_users_own_bias_layer_survives_the_configuration(rng, sharing):
+def test_custom_bias_layer_survives_the_configuration(rng, sharing):
     backbone = tiny_backbone(position_encoding=SlopedDistance(3, 0.7), sharing=sharing)
     config = json.loads(json.dumps(backbone.get_config()))
     copy = DietBertBackbone.from_config(config)
@@ -680,7 +680,7 @@ def test_presets_resolve_from_the_base_class(rng, tmp_path):
 
 
 def masked_lm_with_too_long_data(rng, position_encoding):
-    """A model of its own, because on JAX a `predict` that raises destroys the model's weights."""
+    """A new model, because on JAX a `predict` that raises an error destroys the weights."""
     backbone = tiny_backbone(num_layers=1, position_encoding=position_encoding)
     return DietBertMaskedLM(backbone), random_masked_inputs(rng, length=17)
 
@@ -774,6 +774,6 @@ def test_other_bad_arguments_are_refused(arguments, message):
         ({"sharing": "head-wise"}, "`sharing` must be one of 'layer-wise', 'none'"),
     ],
 )
-def test_bad_arguments_with_a_users_own_bias_layer_are_refused(arguments, message):
+def test_bad_arguments_with_a_custom_bias_layer_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         tiny_backbone(position_encoding=SlopedDistance(3), **arguments)

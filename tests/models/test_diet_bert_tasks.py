@@ -56,7 +56,7 @@ def compiled_task(task, **arguments):
 
 @every_task
 def test_pairs_reach_the_model_as_two_segments(task):
-    """In `predict`, `evaluate`, `fit`, and the steps of a loop of one's own."""
+    """In `predict`, `evaluate`, `fit`, and in the steps of a custom training loop."""
     model = compiled_task(task)
     x = keras.utils.unpack_x_y_sample_weight(model.preprocessor((A, B)))[0]
     expected = to_numpy(x["segment_ids"])
@@ -155,7 +155,7 @@ def test_parts_of_presets_are_found(presets, task):
 
 
 @every_task
-def test_preprocessors_make_presets_of_their_own(tmp_path, task):
+def test_preprocessors_make_their_own_presets(tmp_path, task):
     model = tiny_task(task)
     model.backbone.save_to_preset(str(tmp_path))
     model.preprocessor.save_to_preset(str(tmp_path))
@@ -249,7 +249,7 @@ def test_presets_hold_no_optimizer_state(rng, tmp_path, task):
     assert sum(sizes.values()) == sum(int(np.prod(weight.shape)) for weight in head)
     assert not any("optimizer" in name for name in sizes)
 
-    # Nothing of it is lost in memory, and training goes on.
+    # The model keeps its optimizer state, and training continues.
     assert model.compiled
     for variable, value in zip(model.optimizer.variables, before, strict=True):
         np.testing.assert_array_equal(to_numpy(variable), value)

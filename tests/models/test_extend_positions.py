@@ -124,7 +124,7 @@ BIAS_LAYERS = {
 
 
 @pytest.mark.parametrize("name", BIAS_LAYERS)
-def test_a_bias_layer_of_the_users_own(rng, name):
+def test_custom_bias_layers(rng, name):
     bias = BIAS_LAYERS[name](LENGTH)
     model = trained(position_encoding=bias)
     extended = extend_positions(model, LONGER, "repeat")
@@ -188,7 +188,7 @@ def test_tasks_read_text_and_are_compiled_as_before(task):
 
 @keras.saving.register_keras_serializable(package="keras_diet_tests")
 class Learned(PositionBias):
-    """A bias layer with weights of its own kind."""
+    """A bias layer with an unknown kind of weight."""
 
     def build(self, query_shape=None, key_shape=None):
         self.table = self.add_weight(name="table", shape=(self.max_length, 1))

@@ -140,7 +140,7 @@ def test_old_names_of_layer_normalizations(tmp_path, rng):
         for name, tensor in tensors.items()
     }
     assert old.keys() != tensors.keys()
-    # Checkpoints of old have such integers too.
+    # Old checkpoints have these integers too.
     old["embeddings.position_ids"] = np.arange(13)[None]
     safetensors.numpy.save_file(old, path)
     assert_same_outputs(tmp_path, model, rng)
@@ -215,7 +215,7 @@ def test_weights_without_their_last_byte_are_refused(folder):
 
 
 @pytest.mark.parametrize("contents", ["{", "[]"])
-def test_configurations_that_are_no_objects_are_refused(folder, contents):
+def test_configurations_that_are_not_objects_are_refused(folder, contents):
     (folder / "config.json").write_text(contents)
     with pytest.raises(ValueError, match=r"config\.json"):
         DietBertBackbone.from_bert(folder)
@@ -301,7 +301,7 @@ def test_tokenizers_of_kerashub(tmp_path):
 
 
 @pytest.mark.skipif(
-    "KERAS_DIET_BERT" not in os.environ, reason="KERAS_DIET_BERT is no folder of a BERT"
+    "KERAS_DIET_BERT" not in os.environ, reason="KERAS_DIET_BERT does not name the folder of a BERT"
 )
 def test_a_real_checkpoint(rng):
     folder = os.environ["KERAS_DIET_BERT"]
@@ -311,7 +311,7 @@ def test_a_real_checkpoint(rng):
     assert_close(actual, outputs(model, inputs).last_hidden_state.numpy(), 1e-4)
 
 
-# === What would be lost silently, or refused in other words ===
+# === Mismatches that a reader could miss ===
 
 
 def test_layers_that_the_configuration_does_not_have_are_refused(folder):
@@ -391,7 +391,7 @@ def test_files_that_are_there_instead_are_named(folder):
     ],
     ids=["size", "dropout", "activation"],
 )
-def test_values_of_other_types_are_refused(folder, values, message):
+def test_values_with_wrong_types_are_refused(folder, values, message):
     change_json(folder / "config.json", **values)
     with pytest.raises(ValueError, match=message):
         DietBertBackbone.from_bert(folder)

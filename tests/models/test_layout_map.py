@@ -1,4 +1,4 @@
-"""How `get_layout_map` splits each kind of weight: one axis of the mesh for each axis."""
+"""How `get_layout_map` splits each kind of weight: the axis of the mesh for each of its axes."""
 
 import re
 
