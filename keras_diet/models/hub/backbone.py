@@ -25,7 +25,7 @@ from keras_diet.types import Config
 
 
 class HubBackbone(Backbone):
-    """A `keras_hub.models.Backbone` with safe files, and with LoRA and quantization that are whole.
+    """A `keras_hub.models.Backbone` with safer presets, LoRA and quantization.
 
     - A preset is saved completely or not at all, and a damaged file raises an error that names it.
     - Mixed and quantized dtype policies are part of configurations and presets.

@@ -31,7 +31,7 @@ else:
 
 
 class HubTask(Task):
-    """A mixin for a `keras_hub.models.Task` that checks data and saves whole files.
+    """A mixin for a `keras_hub.models.Task` that checks its data and its files.
 
     Put it before KerasHub's class of the task: `class MyClassifier(HubTask, TextClassifier)`.
 
