@@ -1,7 +1,7 @@
-"""The private KerasHub names that this library cannot do without, gathered in one place.
+"""The private names of KerasHub that this library uses.
 
-Presets that are known by a name live in a registry that KerasHub keeps to itself, and so do the
-functions that find a preset's files wherever they are.
+KerasHub has no public way to register the name of a preset, or to find and read the files of a
+preset at any address.
 """
 
 from keras_hub.src.utils.preset_utils import (

@@ -10,10 +10,16 @@ from tests.models.tiny import draw_with_numpy
 DRAW_WITH_KERAS = keras.initializers.TruncatedNormal.__call__
 
 
+@pytest.fixture
+def unpatched():
+    """For tests that run as a user's program does: the fixtures below change nothing."""
+
+
 @pytest.fixture(autouse=True)
-def numpy_initializers(monkeypatch):
-    """Draw initial weights with NumPy, which is faster; most tests overwrite them."""
-    monkeypatch.setattr(keras.initializers.TruncatedNormal, "__call__", draw_with_numpy)
+def numpy_initializers(request, monkeypatch):
+    """Draw initial weights with NumPy, which is faster. Most tests overwrite them."""
+    if "unpatched" not in request.fixturenames:
+        monkeypatch.setattr(keras.initializers.TruncatedNormal, "__call__", draw_with_numpy)
 
 
 @pytest.fixture

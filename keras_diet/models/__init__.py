@@ -1,12 +1,11 @@
-"""Models: a BERT family with DIET's encodings, on KerasHub's base classes."""
+"""Models: a BERT family with DIET's encodings, built on KerasHub."""
 
-from keras_diet.models.add_segments import add_segments
+from keras_diet.models.diet_bert.add_segments import add_segments
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_masked_lm import DietBertMaskedLM
 from keras_diet.models.diet_bert.diet_bert_masked_lm_preprocessor import (
     DietBertMaskedLMPreprocessor,
 )
-from keras_diet.models.diet_bert.diet_bert_presets import register_preset
 from keras_diet.models.diet_bert.diet_bert_text_classifier import DietBertTextClassifier
 from keras_diet.models.diet_bert.diet_bert_text_classifier_preprocessor import (
     DietBertTextClassifierPreprocessor,
@@ -16,7 +15,8 @@ from keras_diet.models.diet_bert.diet_bert_text_embedder_preprocessor import (
     DietBertTextEmbedderPreprocessor,
 )
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
-from keras_diet.models.extend_positions import extend_positions
+from keras_diet.models.diet_bert.extend_positions import extend_positions
+from keras_diet.models.diet_bert.register_preset import register_preset
 
 __all__ = [
     "DietBertBackbone",

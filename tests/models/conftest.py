@@ -4,12 +4,18 @@ import keras
 import pytest
 from keras import ops
 
-from tests.fixtures import keras_initializers, numpy_initializers, quick_quantization
+from tests.fixtures import (
+    keras_initializers,
+    numpy_initializers,
+    quick_quantization,
+    unpatched,
+)
 
 __all__ = [
     "keras_initializers",
     "numpy_initializers",
     "quick_quantization",
+    "unpatched",
     "zero_initializers",
 ]
 
@@ -22,7 +28,7 @@ if keras.backend.backend() == "torch":
 
 @pytest.fixture
 def compiled_steps():
-    """For tests of what is compiled: `eager_steps` leaves them alone."""
+    """For tests of compiled steps: `eager_steps` does not change them."""
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +37,7 @@ def eager_steps(request, monkeypatch):
 
     Compiling takes 1 to 6 seconds a model on JAX; operations are compiled once for all models.
     """
-    if "compiled_steps" not in request.fixturenames:
+    if not {"compiled_steps", "unpatched"} & set(request.fixturenames):
         eager = property(lambda trainer: True, lambda trainer, value: None)
         monkeypatch.setattr(keras.Model, "run_eagerly", eager)
 

@@ -134,7 +134,7 @@ def test_exported_int8(tmp_path):
     check_export(classifier, tmp_path, FORMATS[0], tolerance=2e-2)
 
 
-@pytest.mark.skipif(BACKEND != "jax", reason="only JAX gives each input a length of its own")
+@pytest.mark.skipif(BACKEND != "jax", reason="only JAX gives each input its own length")
 def test_jax_needs_the_length(tmp_path):
     with pytest.raises(ValueError, match="`segment_ids` must have the shape"):
         random_classifier().export(str(tmp_path / "model"), verbose=False)

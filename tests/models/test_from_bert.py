@@ -9,7 +9,7 @@ import pytest
 
 from keras_diet import analysis
 from keras_diet.models import DietBertBackbone, DietBertMaskedLM
-from keras_diet.models.diet_bert.from_bert.align_heads import head_orders
+from keras_diet.models.diet_bert.from_bert.scores import head_orders
 from tests.helpers import assert_close, gradients, random_loss, to_numpy
 from tests.models.tiny import SIZES, VOCABULARY, random_inputs, randomize_weights, tiny_backbone
 
@@ -326,7 +326,7 @@ def test_other_models_are_refused(bert, tmp_path):
 
 def test_a_bert_with_more_weights_is_refused(bert):
     bert.enable_lora(2)
-    with pytest.raises(ValueError, match="neither LoRA's nor quantized"):
+    with pytest.raises(ValueError, match="must not be quantized or have LoRA"):
         DietBertBackbone.from_bert(bert)
 
 
@@ -342,9 +342,9 @@ def test_the_id_of_cls_may_be_numpys(bert):
 @pytest.mark.parametrize(
     ("name", "contents", "message"),
     [
-        ("model.weights.h5", "", "Received: bert=.*which KerasHub does not load: .*open file"),
-        ("tokenizer.json", "{", "Received: bert=.*which KerasHub does not load"),
-        ("assets/tokenizer/vocabulary.txt", "[PAD]", r"does not load: .*\[UNK\]"),
+        ("model.weights.h5", "", "Received: bert=.*which KerasHub cannot load: .*open file"),
+        ("tokenizer.json", "{", "Received: bert=.*which KerasHub cannot load"),
+        ("assets/tokenizer/vocabulary.txt", "[PAD]", r"cannot load: .*\[UNK\]"),
         (
             "assets/tokenizer/vocabulary.txt",
             "\n".join([*VOCABULARY, "more"]),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_diet.models import DietBertBackbone, DietBertTokenizer
-from keras_diet.models.diet_bert.from_bert.safetensors import read_safetensors
+from keras_diet.models.hub.checkpoint_files import read_safetensors
 from tests.helpers import assert_close
 from tests.models.tiny import SIZES, TEXTS, VOCABULARY, random_inputs
 
@@ -140,7 +140,7 @@ def test_old_names_of_layer_normalizations(tmp_path, rng):
         for name, tensor in tensors.items()
     }
     assert old.keys() != tensors.keys()
-    # Checkpoints of old have such integers too.
+    # Old checkpoints have these integers too.
     old["embeddings.position_ids"] = np.arange(13)[None]
     safetensors.numpy.save_file(old, path)
     assert_same_outputs(tmp_path, model, rng)
@@ -203,19 +203,19 @@ def test_missing_files_are_named(folder, name):
 def test_weights_cut_short_are_refused(folder, size):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(ValueError, match="cut short"):
+    with pytest.raises(ValueError, match=r"model\.safetensors` is not a complete safetensors file"):
         DietBertBackbone.from_bert(folder)
 
 
 def test_weights_without_their_last_byte_are_refused(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ValueError, match="cut short"):
+    with pytest.raises(ValueError, match=r"model\.safetensors` is not a complete safetensors file"):
         DietBertBackbone.from_bert(folder)
 
 
 @pytest.mark.parametrize("contents", ["{", "[]"])
-def test_configurations_that_are_no_objects_are_refused(folder, contents):
+def test_configurations_that_are_not_objects_are_refused(folder, contents):
     (folder / "config.json").write_text(contents)
     with pytest.raises(ValueError, match=r"config\.json"):
         DietBertBackbone.from_bert(folder)
@@ -301,7 +301,7 @@ def test_tokenizers_of_kerashub(tmp_path):
 
 
 @pytest.mark.skipif(
-    "KERAS_DIET_BERT" not in os.environ, reason="KERAS_DIET_BERT is no folder of a BERT"
+    "KERAS_DIET_BERT" not in os.environ, reason="KERAS_DIET_BERT does not name the folder of a BERT"
 )
 def test_a_real_checkpoint(rng):
     folder = os.environ["KERAS_DIET_BERT"]
@@ -311,7 +311,7 @@ def test_a_real_checkpoint(rng):
     assert_close(actual, outputs(model, inputs).last_hidden_state.numpy(), 1e-4)
 
 
-# === What would be lost silently, or refused in other words ===
+# === Mismatches that a reader could miss ===
 
 
 def test_layers_that_the_configuration_does_not_have_are_refused(folder):
@@ -366,7 +366,7 @@ def test_other_tokenizers_are_refused(folder, contents, message):
 
 def test_texts_in_other_encodings_are_named(folder):
     (folder / "vocab.txt").write_bytes(b"\xff\xfe")
-    with pytest.raises(ValueError, match=r"vocab.txt` is no text in UTF-8"):
+    with pytest.raises(ValueError, match=r"vocab.txt` is not text in UTF-8"):
         DietBertTokenizer.from_bert(folder)
 
 
@@ -391,7 +391,7 @@ def test_files_that_are_there_instead_are_named(folder):
     ],
     ids=["size", "dropout", "activation"],
 )
-def test_values_of_other_types_are_refused(folder, values, message):
+def test_values_with_wrong_types_are_refused(folder, values, message):
     change_json(folder / "config.json", **values)
     with pytest.raises(ValueError, match=message):
         DietBertBackbone.from_bert(folder)
@@ -400,10 +400,11 @@ def test_values_of_other_types_are_refused(folder, values, message):
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        (b"[]", "no safetensors file"),
-        (b'{"w": 3}', "no safetensors file"),
-        (b'{"w": {}}', "no safetensors file.*dtype"),
-        (b'{"w": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}}', "cut short"),
+        (b"[]", "not a complete safetensors file"),
+        (b'{"w": 3}', "not a complete safetensors file"),
+        (b'{"w": {}}', "not a complete safetensors file.*dtype"),
+        (b'{"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}', "not fully covered"),
+        (b'{"w": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}}', "-4"),
     ],
 )
 def test_damaged_headers_are_refused(tmp_path, header, message):

@@ -1,7 +1,7 @@
-"""KerasHub's own tests of backbones, tasks, preprocessors and layers, on every class of ours.
+"""KerasHub's own tests of backbones, tasks, preprocessors and layers, on all our classes.
 
-They are private and need TensorFlow, whichever backend is tested. What they miss, other files test:
-they would pass a model that ignores its padding mask, or a layer with a weight that nothing reads.
+They are private and need TensorFlow on every backend. They would pass a model that ignores its
+padding mask, or a layer with a weight that nothing reads. Other files test this.
 """
 
 import keras

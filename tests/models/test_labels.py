@@ -1,4 +1,4 @@
-"""Labels of tasks: dtypes that are classes, and what cannot be, in arrays and in `tf.data`."""
+"""Labels of tasks, in arrays and in `tf.data`: accepted dtypes, and labels that are refused."""
 
 import keras
 import numpy as np
@@ -75,13 +75,13 @@ def test_one_hot_labels_need_another_loss(rng, classifier, dtype):
 
 
 @pytest.mark.parametrize("y", [[0.0, 0.5], [0.0, float("nan")]], ids=str)
-def test_numbers_that_are_no_integers_are_refused(rng, classifier, y):
+def test_numbers_that_are_not_integers_are_refused(rng, classifier, y):
     with pytest.raises(ValueError, match=r"must be integers\. Received: labels of dtype float"):
         classifier.evaluate(random_inputs(rng), np.array(y), verbose=0)
 
 
 @pytest.mark.parametrize("y", [[0, None], [[0], [1, 2]]], ids=str)
-def test_objects_that_are_no_numbers_are_refused(rng, classifier, y):
+def test_objects_that_are_not_numbers_are_refused(rng, classifier, y):
     with pytest.raises(ValueError, match="`y` must be numbers"):
         classifier.evaluate(random_inputs(rng), np.array(y, dtype=object), verbose=0)
 

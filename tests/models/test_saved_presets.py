@@ -1,4 +1,4 @@
-"""Presets saved over others, interrupted, in half precision, and of classes of a user's own."""
+"""Presets saved over others, interrupted, in half precision, and of custom classes."""
 
 import json
 import os
@@ -14,8 +14,8 @@ from keras_diet.models import (
     DietBertTextClassifierPreprocessor,
     DietBertTokenizer,
 )
-from keras_diet.models.diet_bert import preset_folder
-from keras_diet.models.diet_bert.damaged_files import complete_file, complete_preset
+from keras_diet.models.hub import preset_folder
+from keras_diet.models.hub.file_errors import complete_file, complete_preset
 from tests.helpers import assert_close
 from tests.models.tasks import CLASSES, random_data, tiny_preprocessor, tiny_task
 from tests.models.tiny import VOCABULARY, random_inputs, randomize_weights, tiny_backbone
@@ -66,7 +66,7 @@ def test_weights_in_one_file_replace_those_in_several(folder):
 
 
 @pytest.mark.parametrize("first", ["backbone", "preprocessor"])
-def test_preprocessors_saved_on_their_own_stay(tmp_path, first):
+def test_preprocessors_saved_alone_stay(tmp_path, first):
     parts = {"backbone": tiny_backbone(), "preprocessor": tiny_preprocessor("classifier")}
     for name in sorted(parts, reverse=first == "preprocessor"):
         parts[name].save_to_preset(str(tmp_path))
@@ -147,20 +147,23 @@ def test_tasks_of_users_are_named_by_their_kind(tmp_path):
 def test_files_that_may_not_be_read_are_not_called_damaged():
     with pytest.raises(PermissionError), complete_file("model.weights.h5"):
         raise PermissionError
-    with pytest.raises(ValueError, match="is no complete file"), complete_file("weights.h5"):
+    with (
+        pytest.raises(ValueError, match="is not a complete weights file"),
+        complete_file("weights.h5"),
+    ):
         raise OSError
 
 
 @pytest.mark.parametrize("address", ["hf://user/bert", "kaggle://user/bert", "registered_name"])
 @pytest.mark.parametrize("damage", [b"{", b"\xff"])
-def test_damaged_presets_that_are_no_folder_are_named(address, damage):
+def test_damaged_presets_at_an_address_are_named(address, damage):
     words = rf"Preset {address} is damaged: one of its text files\. Copy"
     with pytest.raises(ValueError, match=words), complete_preset(address):
         json.loads(damage.decode("utf-8"))
 
 
 @pytest.mark.parametrize("file", ["config.json", "task.json", "assets/tokenizer/vocabulary.txt"])
-def test_files_that_are_no_text_are_named(folder, file):
+def test_files_that_are_not_text_are_named(folder, file):
     (folder / file).write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match=Path(file).name):
         DietBertTextClassifier.from_preset(str(folder))
@@ -185,13 +188,13 @@ def test_damaged_and_missing_files_are_named(folder, cls, file):
         cls.from_preset(str(folder))
 
 
-def test_preprocessors_that_no_task_has_may_be_new(folder):
+def test_preprocessors_may_be_new_without_a_task(folder):
     for file in ("preprocessor.json", "task.json", "task.weights.h5"):
         (folder / file).unlink()
     DietBertTextClassifierPreprocessor.from_preset(str(folder))
 
 
-def test_the_vocabulary_of_a_preset_is_that_of_the_last_save(folder):
+def test_presets_have_the_vocabulary_of_the_last_save(folder):
     tiny_task("classifier", vocabulary=VOCABULARY[:-1]).save_to_preset(folder)
     loaded = keras_hub.models.TextClassifier.from_preset(str(folder))
     assert loaded.preprocessor.tokenizer.get_vocabulary() == VOCABULARY[:-1]

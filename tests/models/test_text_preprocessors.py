@@ -73,6 +73,22 @@ def test_one_pair_by_hand():
     assert to_numpy(x["padding_mask"]).astype(int).tolist() == [1] * 8 + [0]
 
 
+@every_class
+def test_padding_may_have_any_id(cls):
+    """All real tokens but the one with id 0 would be lost if padding were 0 everywhere."""
+    order = [*VOCABULARY[5:], *VOCABULARY[:5]]
+    preprocessor = cls(
+        DietBertTokenizer(order),
+        sequence_length=9,
+        **({"mask_selection_rate": 0.0} if cls is DietBertMaskedLMPreprocessor else {}),
+    )
+    x = inputs(preprocessor(["the fox ."]))
+    tokens = ["[CLS]", "the", "fox", ".", "[SEP]", *["[PAD]"] * 4]
+    assert order.index("the") == 0
+    assert x["token_ids"].tolist() == [[order.index(token) for token in tokens]]
+    assert x["padding_mask"].astype(int).tolist() == [[1] * 5 + [0] * 4]
+
+
 # === Pairs ===
 
 
@@ -200,7 +216,7 @@ def test_lists_of_words_are_texts_where_the_tokenizer_does_not_split():
 
 @every_class
 def test_pairs_of_unequal_length_are_refused(cls):
-    with pytest.raises(ValueError, match=r"equally many. Received: batch sizes \[3, 2\]"):
+    with pytest.raises(ValueError, match=r"same batch size(.|\n)*Received: batch sizes \[3, 2\]"):
         ours(cls)((A, B[:2]))
 
 

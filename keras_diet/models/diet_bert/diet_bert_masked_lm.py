@@ -1,5 +1,7 @@
 """Masked language modeling with a DietBert backbone."""
 
+from typing import Any
+
 import keras
 from keras_hub.layers import MaskedLMHead
 from keras_hub.models import MaskedLM
@@ -10,13 +12,14 @@ from keras_diet.models.diet_bert.diet_bert_masked_lm_preprocessor import (
     DietBertMaskedLMPreprocessor,
 )
 from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
+from keras_diet.models.hub.labels import Classes
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class DietBertMaskedLM(DietBertTask, MaskedLM):
     """A DietBert backbone with a head that predicts masked tokens.
 
-    Conventions are those of `keras_hub.models.BertMaskedLM`. For a masked position `m`,
+    Its conventions are the same as in `keras_hub.models.BertMaskedLM`. For a masked position `m`,
 
         logits_m = E LayerNorm(gelu(W h_m + b)) + c
 
@@ -24,18 +27,17 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
     `preprocessor`, `fit`, `evaluate` and `predict` take raw strings, and tuples `(a, b)` of them
     for pairs.
 
-    The default loss is the mean over the masked tokens, `sum(w * loss) / sum(w)`. KerasHub's
-    divides by the number of all mask slots, those that are padding included, and so reports
-    less than the true loss.
+    The default loss is the mean over the masked tokens, `sum(w * loss) / sum(w)`. KerasHub divides
+    by the number of all mask positions, including unused ones, and reports less than the true loss.
 
     Args:
         backbone: A `keras_diet.models.DietBertBackbone`.
         preprocessor: A `keras_diet.models.DietBertMaskedLMPreprocessor`, or `None` for inputs
-            that are preprocessed already. Defaults to `None`.
+            that are already preprocessed. Defaults to `None`.
         compile: bool. Whether to compile the model with its defaults. Defaults to `True`.
         name: str or `None`. Name of the model.
         trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
-            leaves what is frozen frozen.
+            leaves frozen layers frozen.
 
     Call arguments:
         inputs: The backbone's dictionary with `"mask_positions"`, integers of shape `(B, M)`.
@@ -44,10 +46,10 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         Logits of shape `(B, M, vocabulary_size)`.
 
     Raises:
-        ValueError: If the preprocessor's tokenizer knows more tokens, or its sequences are longer,
-            than the backbone's; in `fit`, `evaluate` and `predict` for an empty batch, more texts
-            than segments, and labels that are no integers in `[0, vocabulary_size)`.
-        TypeError: For unknown arguments.
+        ValueError: If the preprocessor has more tokens or longer sequences than the backbone.
+            `fit`, `evaluate` and `predict` raise it for an empty batch, for more texts than
+            segments, and for labels that are not integers in `[0, vocabulary_size)`.
+        TypeError: If an argument is unknown.
 
     Example:
 
@@ -75,7 +77,14 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
     backbone_cls = DietBertBackbone
     preprocessor_cls = DietBertMaskedLMPreprocessor
 
-    def __init__(self, backbone, preprocessor=None, compile=True, name=None, trainable=None):
+    def __init__(
+        self,
+        backbone: DietBertBackbone,
+        preprocessor: keras.layers.Layer | None = None,
+        compile: bool = True,
+        name: str | None = None,
+        trainable: bool | None = None,
+    ) -> None:
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
@@ -100,16 +109,23 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         )
 
     @property
-    def classes(self):
-        """What the labels of a sparse loss are."""
-        return "vocabulary_size", self.backbone.vocabulary_size
+    def classes(self) -> Classes:
+        """The labels that a sparse loss expects."""
+        return Classes("vocabulary_size", self.backbone.vocabulary_size)
 
-    def compile(self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs):
-        """Configure training, as `keras_hub.models.MaskedLM.compile` but for the loss.
+    def compile(
+        self,
+        optimizer: Any = "auto",
+        loss: Any = "auto",
+        *,
+        weighted_metrics: Any = "auto",
+        **kwargs: Any,
+    ) -> None:
+        """Configure training, as `keras_hub.models.MaskedLM.compile`, with another default loss.
 
         Args:
             optimizer: As in `keras_hub.models.MaskedLM.compile`. Defaults to `"auto"`.
-            loss: As in `keras_hub.models.MaskedLM.compile`. Defaults to `"auto"`, the
+            loss: As in `keras_hub.models.MaskedLM.compile`. Defaults to `"auto"`, which means the
                 cross-entropy averaged over the masked tokens.
             weighted_metrics: As in `keras_hub.models.MaskedLM.compile`. Defaults to `"auto"`.
             **kwargs: Keyword arguments of `keras.Model.compile`.

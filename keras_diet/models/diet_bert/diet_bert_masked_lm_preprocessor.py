@@ -1,5 +1,7 @@
 """From raw text to the inputs of `DietBertMaskedLM`."""
 
+from typing import Any
+
 import keras
 from keras_hub.models import MaskedLMPreprocessor
 
@@ -10,16 +12,16 @@ from keras_diet.models.diet_bert.diet_bert_preprocessor import DietBertPreproces
 class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
     """Tokenize, pack and mask raw text for the masked language modeling task.
 
-    The same as `keras_hub.models.BertMaskedLMPreprocessor`, for the DietBert models: `[CLS]`,
-    the tokens of each text followed by `[SEP]`, padding; then some tokens are selected and
-    replaced by `[MASK]`, by a random token, or left as they are. To pretrain on documents,
-    `keras_diet.pretraining` packs full sentences instead and wastes no padding.
+    This is `keras_hub.models.BertMaskedLMPreprocessor` for DietBert models. The packed input is
+    `[CLS]`, then the tokens of each text followed by `[SEP]`, then padding. Some tokens are
+    selected. A selected token is replaced by `[MASK]` or by a random token, or is kept. To pretrain
+    on documents, use `keras_diet.pretraining`, which packs full sentences without padding.
 
     Args:
         tokenizer: A `keras_diet.models.DietBertTokenizer`.
         sequence_length: int. Length of the packed inputs, in tokens. Defaults to `512`.
-        truncate: `"round_robin"` or `"waterfall"`. How several texts are cut to fit. Defaults
-            to `"round_robin"`.
+        truncate: `"round_robin"` or `"waterfall"`. How several texts are shortened to fit.
+            Defaults to `"round_robin"`.
         mask_selection_rate: float. Probability that a token is selected. Defaults to `0.15`.
         mask_selection_length: int. Largest number of selected tokens. Defaults to `96`.
         mask_token_rate: float. Probability that a selected token is replaced by `[MASK]`.
@@ -30,17 +32,18 @@ class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
 
     Call arguments:
         x: A string, a batch of strings, or a tuple of them for texts of several segments.
-        y: Must be `None`; the labels are made here.
-        sample_weight: Must be `None`; the weights are made here.
+        y: Must be `None`. The preprocessor makes the labels.
+        sample_weight: Must be `None`. The preprocessor makes the weights.
 
     Returns:
-        A tuple `(x, y, sample_weight)`: a dictionary of `"token_ids"`, `"segment_ids"`,
+        A tuple `(x, y, sample_weight)`. `x` is a dictionary of `"token_ids"`, `"segment_ids"`,
         `"padding_mask"` of shape `(B, sequence_length)` and `"mask_positions"` of shape
-        `(B, mask_selection_length)`; the original tokens and 0/1 weights of these positions.
+        `(B, mask_selection_length)`. `y` holds the original tokens at these positions, and
+        `sample_weight` is 1 for selected tokens and 0 for unused positions.
 
     Raises:
-        ValueError: For an empty batch, segments that are not equally many, texts in lists of lists,
-            and a `y` or `sample_weight` that is not `None`.
+        ValueError: For an empty batch, for segments with different batch sizes, for texts in lists
+            of lists, and for a `y` or `sample_weight` that is not `None`.
 
     Example:
 
@@ -56,10 +59,10 @@ class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
      - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805)
     """
 
-    def call(self, x, y=None, sample_weight=None):
+    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         if y is not None or sample_weight is not None:
             raise ValueError(
-                "`y` and `sample_weight` must be `None`, since masked language modeling makes its "
-                "own. Received: labels or weights beside the text"
+                "`y` and `sample_weight` must be `None`, because the preprocessor makes them. "
+                "Received: labels or weights beside the text"
             )
         return super().call(x)

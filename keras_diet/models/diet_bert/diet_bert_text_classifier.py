@@ -1,55 +1,58 @@
 """Classification and regression of texts and pairs of texts with a DietBert backbone."""
 
+from typing import Any
+
 import keras
 from keras_hub.models import TextClassifier
 
 from keras_diet import validation
 from keras_diet.layers.initializers import bert_initializer
-from keras_diet.models.diet_bert.batches import check_labels_are_not_one_hot
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
 from keras_diet.models.diet_bert.diet_bert_text_classifier_preprocessor import (
     DietBertTextClassifierPreprocessor,
 )
+from keras_diet.models.hub.labels import Classes
+from keras_diet.types import Activation, Config
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class DietBertTextClassifier(DietBertTask, TextClassifier):
     """A DietBert backbone with a head that classifies a text or a pair of texts.
 
-    Conventions are those of `keras_hub.models.BertTextClassifier`:
+    Its conventions are the same as in `keras_hub.models.BertTextClassifier`:
 
         logits = W Dropout(pooled_output) + b
 
     With a `preprocessor`, `fit`, `evaluate` and `predict` take raw strings, and tuples `(a, b)`
-    of them for pairs. With `num_classes=1` it is a regression, such as the similarity of two
-    sentences: the default loss is then the mean squared error, and labels are numbers.
+    of them for pairs. With `num_classes=1` the model is a regression, such as the similarity of two
+    sentences. Labels are then numbers, and the default loss is the mean squared error.
 
     Args:
         backbone: A `keras_diet.models.DietBertBackbone`.
         num_classes: int. Number of classes; `1` for regression.
         preprocessor: A `keras_diet.models.DietBertTextClassifierPreprocessor`, or `None` for
-            inputs that are preprocessed already. Defaults to `None`.
+            inputs that are already preprocessed. Defaults to `None`.
         activation: A Keras activation of the outputs, such as `"softmax"`. Defaults to `None`,
-            for logits.
+            which means logits.
         dropout: float. Rate of the dropout before the head. Defaults to `0.1`.
         compile: bool. Whether to compile the model with its defaults. Defaults to `True`.
         name: str or `None`. Name of the model.
         trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
-            leaves what is frozen frozen.
+            leaves frozen layers frozen.
 
     Call arguments:
         inputs: The backbone's dictionary.
 
     Returns:
-        Logits of shape `(B, num_classes)`, or what `activation` makes of them.
+        Logits of shape `(B, num_classes)`, after the `activation`.
 
     Raises:
-        ValueError: If `num_classes` is no positive integer; if the preprocessor's tokenizer
-            knows more tokens, or its sequences are longer, than the backbone's; in `fit`,
-            `evaluate` and `predict` for an empty batch and for more texts than segments, and under
-            a sparse loss for labels that are no integers in `[0, num_classes)`.
-        TypeError: For unknown arguments.
+        ValueError: If `num_classes` is not a positive integer, or if the preprocessor has more
+            tokens or longer sequences than the backbone. `fit`, `evaluate` and `predict` raise it
+            for an empty batch, for more texts than segments and, under a sparse loss, for labels
+            that are not integers in `[0, num_classes)`.
+        TypeError: If an argument is unknown.
 
     Example:
 
@@ -79,17 +82,17 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
 
     def __init__(
         self,
-        backbone,
-        num_classes,
-        preprocessor=None,
-        activation=None,
-        dropout=0.1,
-        compile=True,
-        name=None,
-        trainable=None,
-    ):
+        backbone: DietBertBackbone,
+        num_classes: int,
+        preprocessor: keras.layers.Layer | None = None,
+        activation: Activation = None,
+        dropout: float = 0.1,
+        compile: bool = True,
+        name: str | None = None,
+        trainable: bool | None = None,
+    ) -> None:
         # === Config ===
-        # Before the model is built, since the default loss depends on it.
+        # The default loss depends on the number of classes.
         self.num_classes = validation.positive_int("num_classes", num_classes)
         self.activation = keras.activations.get(activation)
         self.dropout = dropout
@@ -118,16 +121,19 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
             trainable=trainable,
         )
 
-    def compile(self, optimizer="auto", loss="auto", *, metrics="auto", **kwargs):
-        """Configure training, as `keras_hub.models.TextClassifier.compile` but for regression.
+    def compile(
+        self, optimizer: Any = "auto", loss: Any = "auto", *, metrics: Any = "auto", **kwargs: Any
+    ) -> None:
+        """Configure training, as `keras_hub.models.TextClassifier.compile`, also for regression.
 
         Args:
             optimizer: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`.
-            loss: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`: the
-                cross-entropy of integer labels or, with one class, the mean squared error.
-            metrics: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`: the
-                accuracy or, with one class, the root of the mean squared error if that is the
-                loss, and none under another loss.
+            loss: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`, which means
+                the cross-entropy of integer labels. With one class, it means the mean squared
+                error.
+            metrics: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`, which
+                means the accuracy. With one class, it means the root mean squared error if the loss
+                is the mean squared error, and no metrics under another loss.
             **kwargs: Keyword arguments of `keras.Model.compile`.
         """
         if self.num_classes == 1:
@@ -138,18 +144,11 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
 
     @property
-    def classes(self):
-        """What the labels of a sparse loss are."""
-        return "num_classes", self.num_classes
+    def classes(self) -> Classes:
+        """The labels that a sparse loss expects."""
+        return Classes("num_classes", self.num_classes, one_per_example=True)
 
-    def check_labels(self, y):
-        """Raise a `ValueError` if `y` cannot be the labels of the loss."""
-        is_sparse, _ = self._sparse_loss()
-        if is_sparse:
-            check_labels_are_not_one_hot(y)
-        super().check_labels(y)
-
-    def get_config(self):
+    def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
         config.update(
@@ -162,7 +161,7 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
         return config
 
 
-def _is_squared_error(loss):
+def _is_squared_error(loss: Any) -> bool:
     if isinstance(loss, str):
         loss = keras.losses.get(loss)
     is_instance = isinstance(loss, keras.losses.MeanSquaredError)

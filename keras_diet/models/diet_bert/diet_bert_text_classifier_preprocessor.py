@@ -8,31 +8,32 @@ from keras_diet.models.diet_bert.diet_bert_preprocessor import DietBertPreproces
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class DietBertTextClassifierPreprocessor(DietBertPreprocessor, TextClassifierPreprocessor):
-    """Tokenize and pack raw texts, or pairs of them, for classification.
+    """Tokenize and pack raw texts, or pairs of texts, for classification.
 
-    The same as `keras_hub.models.BertTextClassifierPreprocessor`, for the DietBert models:
-    `[CLS]`, the tokens of each text followed by `[SEP]`, padding. Unlike there, a tuple of texts
-    is a pair wherever it is passed.
+    This is `keras_hub.models.BertTextClassifierPreprocessor` for DietBert models. The packed input
+    is `[CLS]`, then the tokens of each text followed by `[SEP]`, then padding. Unlike in KerasHub,
+    a tuple of texts is always a pair.
 
     Args:
         tokenizer: A `keras_diet.models.DietBertTokenizer`.
         sequence_length: int. Length of the packed inputs, in tokens. Defaults to `512`.
-        truncate: `"round_robin"` or `"waterfall"`. How several texts are cut to fit. Defaults
-            to `"round_robin"`.
+        truncate: `"round_robin"` or `"waterfall"`. How several texts are shortened to fit.
+            Defaults to `"round_robin"`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
         x: A string, a batch of strings, or a tuple of them for texts of several segments.
-        y: Labels, which are passed on; not text.
-        sample_weight: Weights of the examples, which are passed on.
+        y: Labels, which are returned unchanged. They must not be text.
+        sample_weight: Weights of the examples, which are returned unchanged.
 
     Returns:
         A dictionary of `"token_ids"`, `"segment_ids"` and `"padding_mask"` of shape
-        `(B, sequence_length)`; with labels a tuple of it, `y` and, if given, `sample_weight`.
+        `(B, sequence_length)`. With labels, a tuple of the dictionary, `y` and, if given,
+        `sample_weight`.
 
     Raises:
-        ValueError: For an empty batch, segments that are not equally many, texts in lists of lists,
-            and text as `y`.
+        ValueError: For an empty batch, for segments with different batch sizes, for texts in lists
+            of lists, and for text as `y`.
 
     Example:
 

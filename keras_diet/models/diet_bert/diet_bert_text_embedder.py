@@ -1,5 +1,7 @@
 """Embeddings of texts with a DietBert backbone."""
 
+from typing import Any
+
 import keras
 from keras import ops
 from keras_hub.models import TextEmbedder
@@ -10,21 +12,22 @@ from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
 from keras_diet.models.diet_bert.diet_bert_text_embedder_preprocessor import (
     DietBertTextEmbedderPreprocessor,
 )
+from keras_diet.types import Config, Tensor
 
 
-def _mean(hidden_states, mask):
+def _mean(hidden_states: Tensor, mask: Tensor) -> Tensor:
     mask = ops.cast(mask, hidden_states.dtype)
     return ops.sum(hidden_states * mask, axis=1) / ops.maximum(ops.sum(mask, axis=1), 1)
 
 
-def _cls(hidden_states, mask):
+def _cls(hidden_states: Tensor, mask: Tensor) -> Tensor:
     return hidden_states[:, 0]
 
 
-def _max(hidden_states, mask):
+def _max(hidden_states: Tensor, mask: Tensor) -> Tensor:
     mask = ops.cast(mask, "bool")
     largest = ops.max(ops.where(mask, hidden_states, -float("inf")), axis=1)
-    # Where all is padding there is no largest, and the mean is zero too.
+    # A text of nothing but padding gets zeros, as from the mean.
     return ops.where(ops.any(mask, axis=1), largest, 0.0)
 
 
@@ -35,26 +38,26 @@ POOLING = {"mean": _mean, "cls": _cls, "max": _max}
 class DietBertTextEmbedder(DietBertTask, TextEmbedder):
     """A DietBert backbone that turns a text into one vector.
 
-    Conventions are those of `keras_hub.models.BertTextEmbedder`. With the hidden states `h_t` and
-    the padding mask `m_t`,
+    Its conventions are the same as in `keras_hub.models.BertTextEmbedder`. With the hidden states
+    `h_t` and the padding mask `m_t`, the embedding is
 
         mean:  e = sum_t m_t h_t / sum_t m_t      cls:  e = h_0      max:  e = max_{t: m_t = 1} h_t
 
-    and with `normalize` the embedding is `e / |e|`, so that inner products are cosines. With a
-    `preprocessor`, `fit`, `evaluate`, `predict` and `encode_text` take raw strings.
+    With `normalize` it is `e / |e|`, so inner products are cosines. With a `preprocessor`, `fit`,
+    `evaluate`, `predict` and `encode_text` take raw strings.
 
-    There is no default loss: call `compile` before `fit`.
+    Call `compile` with a loss before `fit`, because embedders do not have a default loss.
 
     Args:
         backbone: A `keras_diet.models.DietBertBackbone`.
         preprocessor: A `keras_diet.models.DietBertTextEmbedderPreprocessor`, or `None` for
-            inputs that are preprocessed already. Defaults to `None`.
+            inputs that are already preprocessed. Defaults to `None`.
         pooling_mode: `"mean"`, `"cls"` or `"max"`, as above. Defaults to `"mean"`.
         normalize: bool. Whether embeddings have length one. Defaults to `True`.
         compile: bool. Whether to compile the model with its defaults. Defaults to `True`.
         name: str or `None`. Name of the model.
         trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
-            leaves what is frozen frozen.
+            leaves frozen layers frozen.
 
     Call arguments:
         inputs: The backbone's dictionary.
@@ -63,10 +66,10 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         Embeddings of shape `(B, hidden_dim)`.
 
     Raises:
-        ValueError: For an unknown `pooling_mode`; if the preprocessor's tokenizer knows more
-            tokens, or its sequences are longer, than the backbone's; for an empty batch and for
-            more texts than segments.
-        TypeError: For unknown arguments.
+        ValueError: If `pooling_mode` is unknown, or if the preprocessor has more tokens or longer
+            sequences than the backbone. `fit`, `evaluate` and `predict` raise it for an empty batch
+            and for more texts than segments.
+        TypeError: If an argument is unknown.
 
     Example:
 
@@ -95,14 +98,14 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
 
     def __init__(
         self,
-        backbone,
-        preprocessor=None,
-        pooling_mode="mean",
-        normalize=True,
-        compile=True,
-        name=None,
-        trainable=None,
-    ):
+        backbone: DietBertBackbone,
+        preprocessor: keras.layers.Layer | None = None,
+        pooling_mode: str = "mean",
+        normalize: bool = True,
+        compile: bool = True,
+        name: str | None = None,
+        trainable: bool | None = None,
+    ) -> None:
         validation.choice("pooling_mode", pooling_mode, POOLING)
 
         # === Layers ===
@@ -112,7 +115,7 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         # === Functional Model ===
         hidden_states = backbone(backbone.input)["sequence_output"]
         mask = ops.expand_dims(backbone.input["padding_mask"], -1)
-        # In float32: sums of many half precision numbers, and their squares, would overflow.
+        # Sums of many numbers, and their squares, would overflow in half precision.
         embeddings = POOLING[pooling_mode](ops.cast(hidden_states, "float32"), mask)
         if normalize:
             embeddings = ops.normalize(embeddings, axis=-1)
@@ -128,8 +131,8 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         self.pooling_mode = pooling_mode
         self.normalize = normalize
 
-    def encode_documents(self, documents, **kwargs):
-        """Return the embeddings of one text or of several: `encode_text` by another name.
+    def encode_documents(self, documents: str | list[str], **kwargs: Any) -> Tensor:
+        """Return the embeddings of one text or of several texts, as `encode_text`.
 
         Args:
             documents: A string, or a list of strings.
@@ -137,8 +140,8 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         """
         return self.encode_text(documents, **kwargs)
 
-    def similarity(self, query_embeddings, document_embeddings):
-        """Return the inner products of embeddings, cosines if they are normalized.
+    def similarity(self, query_embeddings: Tensor, document_embeddings: Tensor) -> Tensor:
+        """Return the inner products of embeddings. With `normalize` they are cosines.
 
         Args:
             query_embeddings: Embeddings `(num_queries, hidden_dim)`.
@@ -152,7 +155,7 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
             ops.transpose(ops.convert_to_tensor(document_embeddings)),
         )
 
-    def get_config(self):
+    def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
         config.update({"pooling_mode": self.pooling_mode, "normalize": self.normalize})

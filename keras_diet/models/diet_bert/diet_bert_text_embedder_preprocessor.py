@@ -4,35 +4,37 @@ import keras
 from keras_hub.models import TextEmbedderPreprocessor
 
 from keras_diet.models.diet_bert.diet_bert_preprocessor import DietBertPreprocessor
+from keras_diet.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class DietBertTextEmbedderPreprocessor(DietBertPreprocessor, TextEmbedderPreprocessor):
-    """Tokenize and pack raw texts, or pairs of them, for embedding.
+    """Tokenize and pack raw texts, or pairs of texts, for embedding.
 
-    The same as `keras_hub.models.BertTextEmbedderPreprocessor`, for the DietBert models:
-    `[CLS]`, the tokens of each text followed by `[SEP]`, padding. Unlike there, a tuple of texts
-    is a pair wherever it is passed; to embed texts one by one, pass a list.
+    This is `keras_hub.models.BertTextEmbedderPreprocessor` for DietBert models. The packed input is
+    `[CLS]`, then the tokens of each text followed by `[SEP]`, then padding. Unlike in KerasHub, a
+    tuple of texts is always a pair. To embed texts one by one, pass a list.
 
     Args:
         tokenizer: A `keras_diet.models.DietBertTokenizer`.
         sequence_length: int. Length of the packed inputs, in tokens. Defaults to `256`.
-        truncate: `"round_robin"` or `"waterfall"`. How several texts are cut to fit. Defaults
-            to `"round_robin"`.
+        truncate: `"round_robin"` or `"waterfall"`. How several texts are shortened to fit.
+            Defaults to `"round_robin"`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
         x: A string, a batch of strings, or a tuple of them for texts of several segments.
-        y: Labels, which are passed on; not text.
-        sample_weight: Weights of the examples, which are passed on.
+        y: Labels, which are returned unchanged. They must not be text.
+        sample_weight: Weights of the examples, which are returned unchanged.
 
     Returns:
         A dictionary of `"token_ids"`, `"segment_ids"` and `"padding_mask"` of shape
-        `(B, sequence_length)`; with labels a tuple of it, `y` and, if given, `sample_weight`.
+        `(B, sequence_length)`. With labels, a tuple of the dictionary, `y` and, if given,
+        `sample_weight`.
 
     Raises:
-        ValueError: For an empty batch, segments that are not equally many, texts in lists of lists,
-            and text as `y`.
+        ValueError: For an empty batch, for segments with different batch sizes, for texts in lists
+            of lists, and for text as `y`.
 
     Example:
 
@@ -48,8 +50,8 @@ class DietBertTextEmbedderPreprocessor(DietBertPreprocessor, TextEmbedderPreproc
      - [Reimers and Gurevych, 2019](https://aclanthology.org/D19-1410/)
     """
 
-    def _format_output(self, token_ids, segment_ids):
-        """Add the padding mask, which KerasHub leaves to each model family."""
+    def _format_output(self, token_ids: Tensor, segment_ids: Tensor) -> dict[str, Tensor]:
+        """Add the padding mask, which KerasHub does not make for embedders."""
         return {
             "token_ids": token_ids,
             "segment_ids": segment_ids,

@@ -2,24 +2,27 @@
 
 import os
 from pathlib import Path
+from typing import Any, Self
 
 import keras
+from keras_hub.models import BertTokenizer
 from keras_hub.tokenizers import WordPieceTokenizer
 
-from keras_diet.models.diet_bert.damaged_files import complete_preset
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.diet_bert.from_bert.read_tokenizer import read_tokenizer
+from keras_diet.models.diet_bert.from_bert.read_bert import read_tokenizer
+from keras_diet.models.hub.file_errors import complete_preset
+from keras_diet.types import Config
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class DietBertTokenizer(WordPieceTokenizer):
     """A WordPiece tokenizer with BERT's special tokens.
 
-    The same as `keras_hub.models.BertTokenizer`, for the DietBert models. It needs
-    tensorflow-text inside `tf.data` only; eagerly it runs in pure Python.
+    This is `keras_hub.models.BertTokenizer` for DietBert models. It runs in pure Python. Only
+    inside `tf.data` it needs tensorflow-text.
 
     Args:
-        vocabulary: list of str, or the path of a file with one token a line. Must hold
+        vocabulary: list of str, or the path of a file with one token per line. Must contain
             `"[CLS]"`, `"[SEP]"`, `"[PAD]"`, `"[MASK]"` and `oov_token`.
         lowercase: bool. Whether to lowercase the text first. Defaults to `False`.
         **kwargs: Keyword arguments of `keras_hub.tokenizers.WordPieceTokenizer`:
@@ -30,7 +33,7 @@ class DietBertTokenizer(WordPieceTokenizer):
         inputs: A string, or a list or tensor of strings.
 
     Returns:
-        Token ids of each string: a list for one string, a ragged structure for several.
+        Token ids: a list for one string, and a ragged structure for several strings.
 
     Raises:
         ValueError: If the vocabulary lacks a special token.
@@ -49,29 +52,32 @@ class DietBertTokenizer(WordPieceTokenizer):
 
     backbone_cls = DietBertBackbone
 
-    def __init__(self, vocabulary=None, lowercase=False, **kwargs):
-        # What a configuration says of a vocabulary that is still to be read.
-        self._saved_size = None
+    def __init__(
+        self,
+        vocabulary: str | list[str] | None = None,
+        lowercase: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        # Size of a saved vocabulary that is not loaded yet.
+        self._saved_size: int | None = None
         self._add_special_token("[CLS]", "cls_token")
         self._add_special_token("[SEP]", "sep_token")
         self._add_special_token("[PAD]", "pad_token")
         self._add_special_token("[MASK]", "mask_token")
-        # The names that preprocessors of all model families use.
+        # Preprocessors of all model families use these names.
         self._add_special_token("[CLS]", "start_token")
         self._add_special_token("[SEP]", "end_token")
         super().__init__(vocabulary=vocabulary, lowercase=lowercase, **kwargs)
 
-    def get_config(self):
-        """Return the constructor's arguments, and the vocabulary's size to check files with.
-
-        KerasHub 0.32 leaves `split_on_cjk` out.
-        """
+    def get_config(self) -> Config:
+        """Return the constructor's arguments, and the size of the vocabulary to check files."""
         size = self._saved_size if self.vocabulary is None else len(self.vocabulary)
+        # KerasHub 0.32 leaves `split_on_cjk` out.
         config = {**super().get_config(), "split_on_cjk": self.split_on_cjk}
         return config if size is None else {**config, "vocabulary_size": size}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> Self:
         """Build the tokenizer from its configuration, without the vocabulary."""
         size = config.get("vocabulary_size")
         tokenizer = super().from_config(
@@ -80,20 +86,29 @@ class DietBertTokenizer(WordPieceTokenizer):
         tokenizer._saved_size = size
         return tokenizer
 
-    def load_assets(self, dir_path):
-        """Read the vocabulary that `save_assets` wrote; refuse it if lines are missing."""
+    def load_assets(self, dir_path: str | os.PathLike[str]) -> None:
+        """Read the vocabulary that `save_assets` wrote.
+
+        Raises:
+            ValueError: If lines are missing, or if there are more lines than were saved.
+        """
         file = Path(dir_path) / "vocabulary.txt"
         with open(file, encoding="utf-8") as lines:
             size = sum(1 for _ in lines)
         if self._saved_size not in (None, size):
             raise ValueError(
-                f"`{file}` is not the vocabulary that was saved, or is truncated: it has {size} "
-                f"lines, but {self._saved_size} tokens were saved."
+                f"`{file}` is not the vocabulary that was saved, or is truncated. Received: {size} "
+                f"lines, but {self._saved_size} tokens were saved. Copy, download or save it again."
             )
         super().load_assets(dir_path)
 
     @classmethod
-    def from_preset(cls, preset, config_file="tokenizer.json", **kwargs):
+    def from_preset(
+        cls,
+        preset: str | os.PathLike[str],
+        config_file: str = "tokenizer.json",
+        **kwargs: Any,
+    ) -> Self:
         """Load the tokenizer from a preset, as `keras_hub.tokenizers.Tokenizer.from_preset`.
 
         Args:
@@ -102,29 +117,28 @@ class DietBertTokenizer(WordPieceTokenizer):
             **kwargs: Arguments of the constructor to change.
 
         Raises:
-            ValueError: If files are missing or damaged, the vocabulary among them.
+            ValueError: If files are missing or damaged, including the vocabulary.
         """
         preset = os.fspath(preset)
         with complete_preset(preset):
             return super().from_preset(preset, config_file=config_file, **kwargs)
 
     @classmethod
-    def from_bert(cls, bert, **kwargs):
+    def from_bert(cls, bert: BertTokenizer | str | os.PathLike[str], **kwargs: Any) -> Self:
         """Make the tokenizer of a BERT, for a model of `DietBertBackbone.from_bert`.
 
         Args:
-            bert: A `keras_hub.models.BertTokenizer`, or what `DietBertBackbone.from_bert` takes
-                where it has a vocabulary: the address of a preset of KerasHub's BERT, or a folder
-                with Hugging Face's `config.json`, and `vocab.txt` or `tokenizer.json`. Lowercasing,
-                accents and Chinese characters are handled as `tokenizer_config.json` or
-                `tokenizer.json` say.
-            **kwargs: Keyword arguments of the class, which go before those of the BERT.
+            bert: A `keras_hub.models.BertTokenizer`, the address of a preset of KerasHub's BERT, or
+                a folder with Hugging Face's `config.json`, and `vocab.txt` or `tokenizer.json`.
+                The settings for lowercasing, accents and Chinese characters come from
+                `tokenizer_config.json` or `tokenizer.json`.
+            **kwargs: Keyword arguments of the class. They override the settings of the BERT.
 
         Returns:
             A `DietBertTokenizer`.
 
         Raises:
-            ValueError: If there is no vocabulary, or it has more tokens than the model.
+            ValueError: If the vocabulary is missing, or has more tokens than the model.
 
         Example:
 

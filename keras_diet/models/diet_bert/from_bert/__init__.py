@@ -1,1 +1,1 @@
-"""From a trained BERT to DIET: reading checkpoints, and scores as parameters."""
+"""From a trained BERT to DIET: `DietBertBackbone.from_bert` and `DietBertTokenizer.from_bert`."""

@@ -1,58 +1,124 @@
 """From BERT to a `DietBertBackbone` with any of DIET's encodings."""
 
 import numbers
+import os
+from typing import Any
 
+import keras
 import numpy as np
+from keras_hub.models import Backbone, Task
 
 from keras_diet import validation
-from keras_diet.models.diet_bert.from_bert.align_heads import head_orders, reorder_heads
-from keras_diet.models.diet_bert.from_bert.factorize import diagonal_means, low_rank_factors
 from keras_diet.models.diet_bert.from_bert.read_bert import read_bert
-from keras_diet.models.diet_bert.from_bert.score_terms import InputEmbeddings, scores_of_parts
+from keras_diet.models.diet_bert.from_bert.scores import (
+    InputEmbeddings,
+    diagonal_means,
+    head_orders,
+    low_rank_factors,
+    reorder_heads,
+    scores_of_parts,
+    shared_mean,
+)
+from keras_diet.types import DType
 
 POSITION_ENCODINGS = ("diet_abs", "diet_rel", "diet_abs_input", "input", "none")
 _WITH_INPUT = ("input", "diet_abs_input")
 
 
 def convert_bert(
-    backbone_class,
-    bert,
-    position_encoding,
-    rank,
-    sharing,
-    segment_encoding,
-    max_sequence_length,
-    cls_token_id,
-    dropout=None,
-    attention_implementation="auto",
-    dtype=None,
-    name=None,
-    trainable=None,
-):
-    """Return a backbone as `DietBertBackbone.from_bert`, whose arguments these are."""
+    cls: type[keras.Model],
+    bert: str | os.PathLike[str] | Backbone | Task,
+    position_encoding: str = "diet_abs",
+    rank: int | None = None,
+    sharing: str | None = None,
+    segment_encoding: str | None = None,
+    max_sequence_length: int | None = None,
+    cls_token_id: int | None = None,
+    *,
+    dropout: float | None = None,
+    attention_implementation: str = "auto",
+    dtype: DType = None,
+    name: str | None = None,
+    trainable: bool | None = None,
+) -> Any:
+    """Build a backbone from the weights of a trained BERT.
+
+    With `position_encoding="input"` the outputs are the outputs of that BERT. Otherwise the
+    backbone is a start for training. Positions leave the input, and each layer and head gets the
+    scores that positions alone have in BERT,
+
+        B_ij = (p_i W_Q) . (p_j W_K) / sqrt(d_h)
+
+    where `p_i` is the part of the hidden states that comes from position `i`. The scores become
+    `P_Q` and `P_K` (by a truncated singular value decomposition) or `R` (by the means of the
+    diagonals). `E_S` gets the scores of segments in the same way. The means of the embeddings that
+    leave the input are added to the token embeddings. The embedding of `[CLS]` gets the first
+    position instead, where it always stands.
+
+    Args:
+        bert: A `keras_hub.models.BertBackbone`, a task with one, the address of a preset of one, or
+            a folder with Hugging Face's `config.json` and `model.safetensors`.
+        position_encoding: `"diet_abs"`, `"diet_rel"`, `"input"`, `"none"`, or
+            `"diet_abs_input"`, whose scores start at zero. Defaults to `"diet_abs"`.
+        rank: As in the class. The scores have the rank of the head size. Defaults to `None`.
+        sharing: As in the class. Shared parameters get the mean of the scores, times the share of
+            the scores that the mean keeps. With layer-wise sharing, the heads are put into an order
+            in which the layers are alike. `"none"` keeps the most. Defaults to `None`.
+        segment_encoding: As in the class. Defaults to `None`, which means `"input"` if positions
+            stay there, as in BERT, and `"per-head"` otherwise.
+        max_sequence_length: int or `None`. Number of positions to keep, from the first position.
+            Defaults to `None`, which means all positions of the BERT.
+        cls_token_id: int or `None`. The token that starts every sequence. Defaults to `None`, which
+            means `[CLS]` of the vocabulary in the folder, preset or task. A backbone has no
+            vocabulary, so no token is treated in this way.
+        dropout: float or `None`. As in the class. Defaults to `None`, which means the BERT's.
+        attention_implementation: As in the class. Defaults to `"auto"`.
+        dtype: As in the class. Defaults to `None`, which means the BERT's policy, and Keras's
+            global policy for a folder of Hugging Face.
+        name: As in the class.
+        trainable: As in the class.
+
+    Returns:
+        A `DietBertBackbone`.
+
+    Raises:
+        ValueError: If `bert` is something else, is incomplete, has another architecture, an unknown
+            activation or a vocabulary that does not fit, or if the encoding is not one of these.
+
+    Example:
+
+    ```python
+    bert = keras_hub.models.BertBackbone(
+        vocabulary_size=100, num_layers=2, num_heads=4, hidden_dim=32, intermediate_dim=64,
+        max_sequence_length=16,
+    )
+    backbone = keras_diet.models.DietBertBackbone.from_bert(bert, "diet_abs", sharing="none")
+    ```
+    """
     validation.choice("position_encoding", position_encoding, POSITION_ENCODINGS)
     if segment_encoding is None:
         segment_encoding = "input" if position_encoding in _WITH_INPUT else "per-head"
-    original, read_cls_token_id, policy = read_bert(backbone_class, bert)
+    original, known_cls_token_id, policy = read_bert(cls, bert)
     length = _length(max_sequence_length, original.max_sequence_length)
-    cls_token_id = _cls_token_id(cls_token_id, read_cls_token_id, original.vocabulary_size)
-    backbone = backbone_class(
-        **{
-            **original.get_config(),
-            "position_encoding": position_encoding,
-            "rank": rank,
-            "sharing": sharing,
-            "segment_encoding": segment_encoding,
-            "max_sequence_length": length,
-            "dropout": original.dropout if dropout is None else dropout,
-            "attention_implementation": attention_implementation,
-            "dtype": policy if dtype is None else dtype,
-            "name": name,
-            "trainable": trainable,
-        }
-    )
-    for ours, berts in zip(_kept_layers(backbone), _kept_layers(original), strict=True):
-        ours.set_weights(berts.get_weights())
+    if cls_token_id is None:
+        cls_token_id = known_cls_token_id
+    else:
+        cls_token_id = _checked_cls_token_id(cls_token_id, original.vocabulary_size)
+    changes = {
+        "position_encoding": position_encoding,
+        "rank": rank,
+        "sharing": sharing,
+        "segment_encoding": segment_encoding,
+        "max_sequence_length": length,
+        "dropout": original.dropout if dropout is None else dropout,
+        "attention_implementation": attention_implementation,
+        "dtype": policy if dtype is None else dtype,
+        "name": name,
+        "trainable": trainable,
+    }
+    backbone = cls(**{**original.get_config(), **changes})
+    for new, old in zip(_kept_layers(backbone), _kept_layers(original), strict=True):
+        new.set_weights(old.get_weights())
     embeddings = InputEmbeddings.of(original, length)
     _set_inputs(backbone, embeddings, cls_token_id)
     if backbone.encoder.position_biases or backbone.encoder.segment_biases:
@@ -60,8 +126,58 @@ def convert_bert(
     return backbone
 
 
-def _set_scores(backbone, original, embeddings):
-    """Set what positions and segments add to the scores, with the heads in a fitting order."""
+def _length(max_sequence_length: int | None, longest: int) -> int:
+    if max_sequence_length is None:
+        return longest
+    length = validation.positive_int("max_sequence_length", max_sequence_length)
+    if length > longest:
+        raise ValueError(
+            "`max_sequence_length` must not exceed the number of positions that the BERT has "
+            f"learned. Received: max_sequence_length={length}, where the BERT has {longest}. Call "
+            "`extend_positions` on the model for more positions."
+        )
+    return length
+
+
+def _checked_cls_token_id(cls_token_id: Any, vocabulary_size: int) -> int:
+    is_integer = isinstance(cls_token_id, numbers.Integral) and not isinstance(cls_token_id, bool)
+    if not is_integer or not 0 <= cls_token_id < vocabulary_size:
+        raise ValueError(
+            f"`cls_token_id` must be an integer in [0, {vocabulary_size}). "
+            f"Received: cls_token_id={cls_token_id!r}"
+        )
+    return int(cls_token_id)
+
+
+def _kept_layers(backbone: keras.Model) -> list[keras.layers.Layer]:
+    """Return the layers that are the same in BERT and in DIET."""
+    return [
+        backbone.embeddings_layer_norm,
+        *backbone.encoder.transformer_layers,
+        backbone.pooled_dense,
+    ]
+
+
+def _set_inputs(
+    backbone: keras.Model, embeddings: InputEmbeddings, cls_token_id: int | None
+) -> None:
+    """Set the embeddings at the input. Add the means of those that leave it to the tokens."""
+    tokens = embeddings.tokens.copy()
+    if backbone.position_encoding in _WITH_INPUT:
+        backbone.input_encoding.position_embedding.set_weights([embeddings.positions])
+    else:
+        tokens += embeddings.mean_position
+        if cls_token_id is not None:
+            tokens[cls_token_id] += embeddings.positions[0] - embeddings.mean_position
+    if backbone.segment_encoding == "input":
+        backbone.input_encoding.segment_embedding.set_weights([embeddings.segments])
+    else:
+        tokens += embeddings.segments.mean(axis=0)
+    backbone.token_embedding.set_weights([tokens])
+
+
+def _set_scores(backbone: keras.Model, original: keras.Model, embeddings: InputEmbeddings) -> None:
+    """Set the scores of positions and segments, after reordering heads where layers share them."""
     positions = scores_of_parts(embeddings.position_parts(), original)
     segments = scores_of_parts(embeddings.segment_parts(), original)
     if _is_layer_wise(backbone):
@@ -76,83 +192,21 @@ def _set_scores(backbone, original, embeddings):
         bias.segment_embedding.assign(scores)
 
 
-def _length(max_sequence_length, longest):
-    if max_sequence_length is None:
-        return longest
-    length = validation.positive_int("max_sequence_length", max_sequence_length)
-    if length > longest:
-        raise ValueError(
-            "`max_sequence_length` must not exceed the positions that the BERT has learned; use "
-            "`extend_positions` on the model for more. "
-            f"Received: max_sequence_length={length}, where the BERT has {longest}"
-        )
-    return length
-
-
-def _cls_token_id(given, read, vocabulary_size):
-    if given is None:
-        return read
-    is_integer = isinstance(given, numbers.Integral) and not isinstance(given, bool)
-    if not is_integer or not 0 <= given < vocabulary_size:
-        raise ValueError(
-            f"`cls_token_id` must be an integer in [0, {vocabulary_size}). "
-            f"Received: cls_token_id={given!r}"
-        )
-    return int(given)
-
-
-def _kept_layers(backbone):
-    """Return the layers that DIET leaves as they are."""
-    return [
-        backbone.embeddings_layer_norm,
-        *backbone.encoder.transformer_layers,
-        backbone.pooled_dense,
-    ]
-
-
-def _set_inputs(backbone, embeddings, cls_token_id):
-    """Set what is at the input, and fold the mean of what leaves it into the tokens."""
-    tokens = embeddings.tokens.copy()
-    if backbone.position_encoding in _WITH_INPUT:
-        backbone.input_encoding.position_embedding.set_weights([embeddings.positions])
-    else:
-        tokens += embeddings.mean_position
-        if cls_token_id is not None:
-            # It always has the first position.
-            tokens[cls_token_id] += embeddings.positions[0] - embeddings.mean_position
-    if backbone.segment_encoding == "input":
-        backbone.input_encoding.segment_embedding.set_weights([embeddings.segments])
-    else:
-        tokens += embeddings.segments.mean(axis=0)
-    backbone.token_embedding.set_weights([tokens])
-
-
-def _is_layer_wise(backbone):
+def _is_layer_wise(backbone: keras.Model) -> bool:
     return len(backbone.encoder.position_biases) == 1 and backbone.num_layers > 1
 
 
-def _shared(scores, axis):
-    """Return the mean of scores along an axis, which is kept, times the share that it keeps.
-
-    The more they differ the less their mean is to be trusted: where softmax is, scores that are
-    wrong cost more than scores that are missing.
-    """
-    mean = scores.mean(axis=axis, keepdims=True)
-    return mean * np.sum(mean**2) * scores.shape[axis] / max(np.sum(scores**2), 1e-12)
-
-
-def _set_position_biases(backbone, scores):
-    """Give scores `(num_layers, num_heads, n, n)` to the position biases, as near as they come."""
+def _set_position_biases(backbone: keras.Model, scores: np.ndarray) -> None:
+    """Approximate scores of shape `(num_layers, num_heads, n, n)` by the position biases."""
     generator = np.random.default_rng(0)
-    biases = backbone.encoder.position_biases
     if _is_layer_wise(backbone):
-        scores = _shared(scores, axis=0)
+        scores = shared_mean(scores, axis=0)
     if backbone.position_encoding == "diet_abs_input":
-        # The positions at the input score already.
+        # The positions at the input already add these scores.
         scores = np.zeros_like(scores)
-    for bias, of_layer in zip(biases, scores, strict=False):
+    for bias, of_layer in zip(backbone.encoder.position_biases, scores, strict=False):
         if bias.share_heads:
-            of_layer = _shared(of_layer, axis=0)
+            of_layer = shared_mean(of_layer, axis=0)
         if backbone.position_encoding == "diet_rel":
             bias.relative_embedding.assign(diagonal_means(of_layer))
             continue

@@ -1,11 +1,14 @@
-"""A BERT, wherever it comes from, as a `DietBertBackbone` with positions and segments at input."""
+"""A BERT or its tokenizer from KerasHub or Hugging Face, as our model or its arguments."""
 
-from pathlib import Path
+import os
+from typing import Any
 
+import keras
 from keras_hub.models import BertBackbone, BertTokenizer
 
 from keras_diet import _keras_hub
-from keras_diet.models.diet_bert.from_bert import hugging_face, hugging_face_tokenizer
+from keras_diet.models.diet_bert.from_bert import hugging_face
+from keras_diet.types import Config
 
 _ARGUMENTS = (
     "vocabulary_size",
@@ -20,37 +23,39 @@ _ARGUMENTS = (
 _AT_INPUT = {"position_encoding": "input", "segment_encoding": "input"}
 
 
-def read_bert(backbone_class, bert):
-    """Return a backbone with the weights and outputs of a BERT, and what is known of it.
+def read_bert(
+    backbone_class: type[keras.Model], bert: Any
+) -> tuple[keras.Model, int | None, keras.DTypePolicy | None]:
+    """Return a backbone with the weights and outputs of a BERT, and what is known about the BERT.
 
     Args:
         backbone_class: `DietBertBackbone`.
         bert: As in `DietBertBackbone.from_bert`.
 
     Returns:
-        A tuple of the backbone; the id of `[CLS]`, which is `None` where no vocabulary tells it;
-        and the dtype policy of the BERT, `None` for a checkpoint, whose weights are read in
-        float32 whatever the policy of the model that is made of them.
+        A tuple of three. First, the backbone, with positions and segments at its input. Second, the
+        id of `[CLS]`, or `None` without a vocabulary. Third, the dtype policy of the BERT, or
+        `None` for Hugging Face's weights, which are always read in float32.
 
     Raises:
         ValueError: If `bert` is something else, or a checkpoint that cannot be read.
     """
-    if not isinstance(bert, (str, Path)):
+    if not isinstance(bert, (str, os.PathLike)):
         tokenizer = getattr(getattr(bert, "preprocessor", None), "tokenizer", None)
         backbone = copy_bert(backbone_class, bert)
         return backbone, getattr(tokenizer, "cls_token_id", None), backbone.dtype_policy
-    if not hugging_face.is_hugging_face_folder(bert):
-        backbone = copy_bert(backbone_class, load_preset(BertBackbone, bert))
+    if not hugging_face.is_checkpoint(bert):
+        backbone = copy_bert(backbone_class, _load_preset(BertBackbone, bert))
         cls_token_id = _cls_token_id_of_preset(bert, backbone.vocabulary_size)
         return backbone, cls_token_id, backbone.dtype_policy
-    cls_token_id = hugging_face_tokenizer.read_cls_token_id(bert)
+    cls_token_id = hugging_face.read_cls_token_id(bert)
     arguments = hugging_face.read_arguments(bert)
     backbone = backbone_class(**arguments, **_AT_INPUT, dtype="float32")
     hugging_face.read_weights(bert, backbone)
     return backbone, cls_token_id, None
 
 
-def copy_bert(backbone_class, bert):
+def copy_bert(backbone_class: type[keras.Model], bert: Any) -> keras.Model:
     """Return KerasHub's BERT as a backbone with the same weights in the same order.
 
     Args:
@@ -70,16 +75,44 @@ def copy_bert(backbone_class, bert):
     )
     if len(backbone.weights) != len(copy.weights):
         raise ValueError(
-            "The BERT must have its own weights alone, neither LoRA's nor quantized ones. "
+            "The BERT must not be quantized or have LoRA. "
             f"Received: {len(backbone.weights)} weights in {backbone.name}, where BERT has "
-            f"{len(copy.weights)}"
+            f"{len(copy.weights)}. Convert it before `quantize` and `enable_lora`."
         )
     copy.set_weights(backbone.get_weights())
     return copy
 
 
-def load_preset(preset_class, address):
-    """Return what a preset of KerasHub's BERT holds: its backbone or its tokenizer."""
+def read_tokenizer(bert: Any) -> Config:
+    """Return the arguments with which `DietBertTokenizer` is the tokenizer of a BERT.
+
+    Args:
+        bert: As in `DietBertTokenizer.from_bert`.
+
+    Raises:
+        ValueError: If `bert` is something else, or has no vocabulary that fits.
+    """
+    if isinstance(bert, (str, os.PathLike)):
+        if hugging_face.is_checkpoint(bert):
+            return hugging_face.read_tokenizer(bert)
+        bert = _load_preset(BertTokenizer, bert)
+    if not isinstance(bert, BertTokenizer):
+        raise ValueError(
+            "`bert` must be a `keras_hub.models.BertTokenizer`, the address of a preset of one, or "
+            f"a folder with Hugging Face's BERT. Received: bert={bert!r}"
+        )
+    config = bert.get_config()
+    names = ("lowercase", "strip_accents", "split", "suffix_indicator", "oov_token")
+    names += ("special_tokens_in_strings", "sequence_length")
+    return {
+        "vocabulary": bert.get_vocabulary(),
+        "split_on_cjk": bert.split_on_cjk,
+        **{name: config[name] for name in names},
+    }
+
+
+def _load_preset(preset_class: type, address: str | os.PathLike[str]) -> Any:
+    """Return the backbone or the tokenizer in a preset of KerasHub's BERT."""
     try:
         return preset_class.from_preset(str(address))
     except (ValueError, OSError) as error:
@@ -87,16 +120,14 @@ def load_preset(preset_class, address):
             "`bert` must be the address of a preset of "
             f"`keras_hub.models.{preset_class.__name__}`, or a folder with the config.json, "
             "model.safetensors and vocabulary of Hugging Face's BERT. "
-            f"Received: bert={str(address)!r}, which KerasHub does not load: {error}"
+            f"Received: bert={str(address)!r}, which KerasHub cannot load: {error}"
         ) from error
 
 
-def _cls_token_id_of_preset(address, vocabulary_size):
+def _cls_token_id_of_preset(address: str | os.PathLike[str], vocabulary_size: int) -> int | None:
     if not _keras_hub.check_file_exists(str(address), "tokenizer.json"):
         # A preset of a backbone alone.
         return None
-    tokenizer = load_preset(BertTokenizer, address)
-    hugging_face_tokenizer.check_vocabulary_fits(
-        tokenizer.vocabulary_size(), vocabulary_size, address
-    )
+    tokenizer = _load_preset(BertTokenizer, address)
+    hugging_face.check_vocabulary_fits(tokenizer.vocabulary_size(), vocabulary_size, address)
     return tokenizer.cls_token_id

@@ -1,9 +1,10 @@
-"""Saving a preset: whole or not loadable, and nothing left of what the folder held before."""
+"""Saving a preset so that it is never half written, and never mixed with an earlier one."""
 
 import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 CONFIG = "config.json"
@@ -11,20 +12,22 @@ WEIGHTS = ("model.weights.h5", "model.weights.json", "model_*.weights.h5")
 TASK = ("task.json", "task.weights.h5")
 PREPROCESSOR = ("preprocessor.json", "tokenizer.json", "assets/tokenizer/*")
 
-# Folders that are being written: a task saves its backbone into its own.
-_unfinished = set()
+# Folders that are being written. A task saves its backbone into the same folder.
+_unfinished: set[str] = set()
 
 
 @contextlib.contextmanager
-def new_preset(preset_dir):
-    """Give a folder to write a preset to; if nothing is raised, its files go to `preset_dir`.
+def new_preset(preset_dir: str | os.PathLike[str]) -> Iterator[str | os.PathLike[str]]:
+    """Give a temporary folder for a preset, and move its files to `preset_dir` at the end.
 
-    Files of an earlier preset that are not written again are removed: weights and the task, and
-    with a task the preprocessor that was saved with it. A preprocessor or a tokenizer that was
-    saved on its own stays, and so do files that are no preset's.
+    If the context raises an error, `preset_dir` keeps the preset that it had. Otherwise files of
+    the earlier preset that were not written again are removed: its weights and its task, and the
+    preprocessor if it was saved with a task. A preprocessor or tokenizer that was saved alone
+    stays. Files that do not belong to a preset stay too.
 
     Args:
-        preset_dir: The folder. Files are moved within it, so that none is ever half written.
+        preset_dir: The folder. The temporary folder lies in it, so that each file is moved in one
+            step.
     """
     if os.fspath(preset_dir) in _unfinished:
         yield preset_dir
@@ -41,14 +44,14 @@ def new_preset(preset_dir):
         shutil.rmtree(unfinished)
 
 
-def _move(source, target):
+def _move(source: Path, target: Path) -> None:
     patterns = [*WEIGHTS, *TASK]
     if (target / "task.json").exists():
         patterns += PREPROCESSOR
     old = {file for pattern in patterns for file in target.glob(pattern) if file.is_file()}
     new = [file.relative_to(source) for file in source.rglob("*") if file.is_file()]
-    # A folder without it is no preset, so that new files never go with old ones.
     if Path(CONFIG) in new:
+        # A folder without this file does not load, so new files never load with old ones.
         (target / CONFIG).unlink(missing_ok=True)
         new.sort(key=Path(CONFIG).__eq__)
     for file in new:

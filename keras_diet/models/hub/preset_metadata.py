@@ -1,7 +1,8 @@
-"""What `metadata.json` of a preset says about the library that reads it."""
+"""What `metadata.json` of a preset says about this library."""
 
 import inspect
 import json
+import os
 from pathlib import Path
 
 import keras
@@ -10,16 +11,16 @@ from keras_hub.models import Task
 from keras_diet.version import __version__
 
 
-def write_library_metadata(preset_dir, backbone_cls):
-    """Add the version of this library, and name the tasks as KerasHub does.
+def write_library_metadata(preset_dir: str | os.PathLike[str], backbone_cls: type) -> None:
+    """Add the version of this library, and name the tasks as KerasHub names them.
 
-    KerasHub lists the first base of each task's class, which for ours and for classes that users
-    derive from ours is not KerasHub's.
+    KerasHub writes the first base class of each task. Our tasks, and tasks that users derive from
+    ours, have a base class of this library there.
     """
     file = Path(preset_dir) / "metadata.json"
     metadata = json.loads(file.read_text(encoding="utf-8"))
     tasks = {
-        _kerashub_base(registered).__name__
+        _keras_hub_base(registered).__name__
         for registered in set(keras.saving.get_custom_objects().values())
         if inspect.isclass(registered)
         and issubclass(registered, Task)
@@ -29,5 +30,5 @@ def write_library_metadata(preset_dir, backbone_cls):
     file.write_text(json.dumps(metadata, indent=4), encoding="utf-8")
 
 
-def _kerashub_base(cls):
+def _keras_hub_base(cls: type[Task]) -> type:
     return next(base for base in cls.__mro__ if base.__module__.startswith("keras_hub."))

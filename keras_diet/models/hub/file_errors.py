@@ -1,51 +1,53 @@
-"""Errors in files that are damaged or missing, in words that name the file."""
+"""Clear errors for files that are damaged or missing."""
 
 import contextlib
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 
 @contextlib.contextmanager
-def complete_file(filepath):
-    """Raise a `ValueError` that names the file if what is read here turns out to be damaged."""
+def complete_file(filepath: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise a `ValueError` that names the file if the weights read in this context are damaged."""
     try:
         yield
     except (FileNotFoundError, PermissionError):
         raise
     except OSError as error:
         raise ValueError(
-            f"`{filepath}` is no complete file of weights; copy, download or save it again. "
+            f"`{filepath}` is not a complete weights file. Copy, download or save it again. "
             f"Received: {error}"
         ) from error
 
 
 @contextlib.contextmanager
-def complete_preset(preset):
-    """Raise a `ValueError` that names the files if a preset turns out to lack some."""
+def complete_preset(preset: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise a `ValueError` that names the files if the preset read in this context is damaged."""
     try:
         yield
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        # An address or a registered name is no folder to search.
+        # The files behind an address or a registered name cannot be searched.
         damaged = ", ".join(_damaged_text_files(preset)) or "one of its text files"
         raise ValueError(
             f"Preset {preset} is damaged: {damaged}. Copy, download or save it again. "
             f"Received: {error}"
         ) from error
     except FileNotFoundError as error:
-        # KerasHub asks for the weights in several files where those in one file are missing.
+        # If `model.weights.h5` is missing, KerasHub looks for sharded weights and reports those.
         message = str(error).replace("model.weights.json", "model.weights.h5")
         raise ValueError(
-            f"Preset {preset} is not complete; copy, download or save it again. Received: {message}"
+            f"Preset {preset} is incomplete. Copy, download or save it again. Received: {message}"
         ) from error
 
 
-def _damaged_text_files(preset):
+def _damaged_text_files(preset: str | os.PathLike[str]) -> Iterator[str]:
     for file in sorted(Path(preset).rglob("*.*")):
         if file.suffix in (".json", ".txt") and not _is_readable(file):
             yield file.name
 
 
-def _is_readable(file):
+def _is_readable(file: Path) -> bool:
     try:
         text = file.read_text(encoding="utf-8")
         if file.suffix == ".json":

@@ -1,0 +1,146 @@
+"""Longer sequences for a trained model."""
+
+from collections.abc import Callable
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_diet import validation
+from keras_diet._arrays import float32_array
+from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
+from keras_diet.models.hub.rebuild import backbone_of, rebuild
+from keras_diet.types import Tensor
+
+METHODS = ("interpolate", "repeat")
+
+
+def extend_positions(
+    model: keras.Model, max_sequence_length: int, method: str = "interpolate"
+) -> keras.Model:
+    """Return a copy of a trained model that takes longer sequences.
+
+    The parameters for `n` learned positions become parameters for `m > n` positions:
+
+    - Absolute positions (`"diet_abs"`, `"input"`, `"diet_abs_input"`, `"tupe_abs"`). With
+      `method="interpolate"`, row `i` of the new `P_Q` and `P_K` lies at `i (n - 1) / (m - 1)`
+      between two old rows. This stretches all patterns, also for short sequences. With `"repeat"`,
+      rows `n, n + 1, ...` repeat the rows `0, 1, ...`, and sequences of up to `n` tokens keep
+      their outputs. Linformer's projections are extended in the same way and scaled by `n / m`,
+      which always changes the outputs of short sequences.
+    - Relative positions (`"diet_rel"`). `R_d` does not change for `|d| < n`. On each side, farther
+      distances get the mean of the outer quarter of the learned distances. Sequences of up to `n`
+      tokens keep their outputs.
+    - `"t5"`, `"tupe_rel"`, `"shaw"`, `"sinusoidal"`, `"none"`. Bins, distances and sines already
+      cover longer sequences. The absolute term of `"tupe_rel"` is extended like absolute positions.
+
+    Train the model on long sequences afterwards: docs/adaptation.md has figures. Interpolated
+    positions are better after a little training, and repeated positions are better without.
+
+    Args:
+        model: A `DietBertBackbone`, or a task with one. It is not changed.
+        max_sequence_length: int. The new number of positions. Must be larger than the old one.
+        method: `"interpolate"` or `"repeat"`, for absolute positions. Defaults to `"interpolate"`.
+
+    Returns:
+        A model of the same class, with the same layers frozen. A task is compiled in the same way
+        with a new optimizer state. It has a copy of the preprocessor, whose `sequence_length` you
+        may then increase.
+
+    Raises:
+        ValueError: If `model` is not such a model, has LoRA or quantized weights, or is compiled
+            with functions that are not registered. Also if a custom encoding has weights that
+            depend on the length in an unknown way, if `max_sequence_length` is not larger than
+            before, or if `method` is unknown.
+
+    Example:
+
+    ```python
+    trained = keras_diet.models.DietBertBackbone(
+        vocabulary_size=100, num_layers=2, num_heads=4, hidden_dim=32, intermediate_dim=64,
+        max_sequence_length=16,
+    )
+    backbone = keras_diet.models.extend_positions(trained, max_sequence_length=32)
+    ```
+
+    References:
+     - [Dosovitskiy et al., 2021](https://arxiv.org/abs/2010.11929), section 3.2, interpolation
+     - [Beltagy et al., 2020](https://arxiv.org/abs/2004.05150), section 5, repetition
+    """
+    backbone = backbone_of(model, DietBertBackbone)
+    validation.positive_int("max_sequence_length", max_sequence_length)
+    validation.choice("method", method, METHODS)
+    length = backbone.max_sequence_length
+    if max_sequence_length <= length:
+        raise ValueError(
+            f"`max_sequence_length` must be larger than {length}, the length of the model. "
+            f"Received: max_sequence_length={max_sequence_length}"
+        )
+    changes = {"max_sequence_length": max_sequence_length}
+    if isinstance(backbone.position_encoding, keras.layers.Layer):
+        layer = _longer_layer(backbone.position_encoding, max_sequence_length)
+        changes["position_encoding"] = keras.layers.serialize(layer)
+    extended = rebuild(model, changes)
+    stretch = {"interpolate": _interpolated, "repeat": _repeated}[method]
+    for new, old in zip(extended.weights, model.weights, strict=True):
+        new.assign(_extended(old, tuple(new.shape), stretch))
+    return extended
+
+
+def _longer_layer(layer: keras.layers.Layer, longer: int) -> keras.layers.Layer:
+    """Return a custom bias layer for the new number of positions, if it depends on the number."""
+    config = layer.get_config()
+    for name in ("max_length", "key_length"):
+        if config.get(name) is not None:
+            # A layer that is longer than the model keeps its length.
+            config[name] = max(config[name], longer)
+    return type(layer).from_config(config)
+
+
+def _extended(
+    weight: keras.Variable,
+    shape: tuple[int, ...],
+    stretch: Callable[[np.ndarray, int], np.ndarray],
+) -> Tensor:
+    """Return the values of a weight in the shape that it has in the longer model."""
+    if tuple(weight.shape) == shape:
+        # JAX reuses the memory of weights when it trains them, so each model needs its own.
+        return ops.copy(weight)
+    values = float32_array(weight)
+    if weight.name in _ABSOLUTE and shape[1:] == values.shape[1:]:
+        return stretch(values, shape[0])
+    if weight.name in _PROJECTIONS:
+        # Scaled, so that sums over the sequence stay as large as before.
+        return stretch(values.T, shape[1]).T * (values.shape[1] / shape[1])
+    if weight.name == "relative_embedding":
+        return _with_farther_distances(values, shape[0])
+    raise ValueError(
+        f"The weight {weight.path!r} depends on the length in an unknown way. Received shapes: "
+        f"{tuple(weight.shape)} for the trained length, {shape} for the new length"
+    )
+
+
+_ABSOLUTE = ("query_embedding", "key_embedding", "position_embedding", "embeddings")
+_PROJECTIONS = ("key_projection", "value_projection")
+
+
+def _interpolated(values: np.ndarray, length: int) -> np.ndarray:
+    position = np.linspace(0, len(values) - 1, length)
+    lower = position.astype("int64")
+    upper = np.minimum(lower + 1, len(values) - 1)
+    share = (position - lower).reshape(-1, *(1,) * (values.ndim - 1))
+    return (1 - share) * values[lower] + share * values[upper]
+
+
+def _repeated(values: np.ndarray, length: int) -> np.ndarray:
+    return values[np.arange(length) % len(values)]
+
+
+def _with_farther_distances(values: np.ndarray, length: int) -> np.ndarray:
+    num_added = (length - len(values)) // 2
+    outer = max(len(values) // 8, 1)
+    before, after = (
+        np.repeat(rows.mean(axis=0, keepdims=True), num_added, axis=0)
+        for rows in (values[:outer], values[-outer:])
+    )
+    return np.concatenate([before, values, after])

@@ -1,0 +1,40 @@
+"""Names for presets of DietBert models."""
+
+import os
+
+from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
+from keras_diet.models.hub.named_presets import register_named_preset
+
+
+def register_preset(
+    name: str, address: str | os.PathLike[str], description: str = "", overwrite: bool = False
+) -> None:
+    """Give a preset a name that every `from_preset` accepts as its address.
+
+    The name works with our classes and with the base classes of KerasHub until the process ends.
+    `DietBertBackbone.presets` lists it.
+
+    Args:
+        name: str. The new name.
+        address: A folder, as a `str` or a path, or an address that starts with `"hf://"`,
+            `"kaggle://"`, `"modelscope://"` or `"gs://"`.
+        description: str. A description for `presets`. Defaults to `""`.
+        overwrite: bool. Whether a name that was registered before may get another address. Names
+            of KerasHub may not. Defaults to `False`.
+
+    Raises:
+        ValueError: If the name is taken or could be an address, or if the folder does not hold a
+            preset.
+
+    Example:
+
+    ```python
+    backbone = keras_diet.models.DietBertBackbone(
+        vocabulary_size=9, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=16,
+    )
+    backbone.save_to_preset("folder")
+    keras_diet.models.register_preset("diet_bert_example", "folder")
+    backbone = keras_hub.models.Backbone.from_preset("diet_bert_example")
+    ```
+    """
+    register_named_preset(DietBertBackbone, name, address, description, overwrite)

@@ -1,0 +1,143 @@
+"""Checks of labels, before they reach a loss that cannot report what is wrong with them."""
+
+import dataclasses
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_diet import validation
+from keras_diet.models.hub.texts import holds_text, shape_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Classes:
+    """The labels that an output expects under a sparse loss: integers in `[0, number)`.
+
+    Attributes:
+        argument: What the model calls the number of classes.
+        number: The number of classes.
+        one_per_example: Whether each example has a single label.
+    """
+
+    argument: str
+    number: int
+    one_per_example: bool = False
+
+
+def of_output(values: Any, name: str | None) -> Any:
+    """Return what `values` holds for an output of a model.
+
+    Args:
+        values: A single value for all outputs, or a list, tuple or dictionary with one value for
+            each output, such as the losses of a model.
+        name: str or `None`. Name of the output. `None` means the only output.
+
+    Returns:
+        The value, or `None` if it is not known which one belongs to the output.
+    """
+    if not isinstance(values, (list, tuple, dict)):
+        return values
+    if len(values) == 1:
+        return next(iter(values.values() if isinstance(values, dict) else values))
+    return values.get(name) if isinstance(values, dict) else None
+
+
+def sparse_loss(loss: Any) -> tuple[bool, int | None]:
+    """Return whether a loss takes classes as integers, and which class it ignores."""
+    if isinstance(loss, str):
+        loss = keras.losses.get(loss)
+    if isinstance(loss, keras.losses.SparseCategoricalCrossentropy):
+        return True, loss.ignore_class
+    return loss is keras.losses.sparse_categorical_crossentropy, None
+
+
+def check_labels_are_not_text(y: Any) -> None:
+    """Raise a `ValueError` if the labels are text."""
+    if holds_text(y):
+        raise ValueError(
+            "`y` must be numbers. Received: text. Pass pairs of texts as `x=(a, b)`, or as "
+            "elements `((a, b), y)` or `((a, b),)` of a dataset. Pass classes as integers."
+        )
+
+
+def numeric_labels(y: Any) -> Any:
+    """Return labels as they are, except for an array of Python objects, which becomes numbers."""
+    if getattr(getattr(y, "dtype", None), "kind", None) != "O":
+        return y
+    try:
+        values = np.asarray(y.tolist())
+    except ValueError:
+        # Lists of different lengths.
+        values = y
+    if values.dtype.kind not in "biuf":
+        raise ValueError(
+            "`y` must be numbers. Received: an array of Python objects that are not numbers, or "
+            "lists of different lengths"
+        )
+    return values
+
+
+def check_classes(y: Any, classes: Classes, ignore_class: int | None = None) -> None:
+    """Raise a `ValueError` unless `y` holds labels for a sparse loss.
+
+    Args:
+        y: Labels. In a TensorFlow graph, as in `tf.data`, the values are not known yet. The graph
+            then raises a `tf.errors.InvalidArgumentError` when it runs.
+        classes: `Classes` of the output.
+        ignore_class: int or `None`. A label that the loss ignores. Defaults to `None`.
+    """
+    if classes.one_per_example:
+        _check_one_per_example(y)
+    values = validation.host_value(y)
+    if values is not None:
+        _check_values(values, y, classes, ignore_class)
+    elif type(y).__module__.startswith("tensorflow"):
+        _check_in_graph(y, classes, ignore_class)
+
+
+def _check_one_per_example(y: Any) -> None:
+    shape = shape_of(y if hasattr(y, "shape") else np.asarray(y))
+    if len(shape) > 1 and shape[-1] != 1:
+        raise ValueError(
+            "Labels of a sparse loss must be one integer for each example, of shape (B,) or "
+            f"(B, 1). Received: y.shape={shape}. For one-hot labels or probabilities, compile with "
+            "`keras.losses.CategoricalCrossentropy(from_logits=True)` and categorical metrics."
+        )
+
+
+def _check_values(values: np.ndarray, y: Any, classes: Classes, ignore_class: int | None) -> None:
+    if np.any(values != np.round(values)):
+        raise ValueError(_not_integers(y))
+    labels = values.astype("int64")
+    if ignore_class is not None:
+        labels = labels[labels != ignore_class]
+    if labels.size and (labels.min() < 0 or labels.max() >= classes.number):
+        raise ValueError(
+            f"{_out_of_range(classes)} Received: labels from {labels.min()} to {labels.max()}"
+        )
+
+
+def _check_in_graph(y: Any, classes: Classes, ignore_class: int | None) -> None:
+    # Keras has no assertion for graphs.
+    import tensorflow as tf
+
+    labels = tf.cast(y, "int64")
+    is_class = (labels >= 0) & (labels < classes.number)
+    if ignore_class is not None:
+        is_class |= labels == ignore_class
+    is_integer = tf.cast(labels, y.dtype) == y
+    tf.debugging.Assert(tf.reduce_all(is_integer), [_not_integers(y), "Received:", y])
+    tf.debugging.Assert(tf.reduce_all(is_class), [_out_of_range(classes), "Received:", y])
+
+
+def _not_integers(y: Any) -> str:
+    dtype = keras.backend.standardize_dtype(y.dtype if hasattr(y, "dtype") else np.asarray(y).dtype)
+    return (
+        f"Labels of a sparse loss must be integers. Received: labels of dtype {dtype} with other "
+        "values. Use `num_classes=1` for regression, and a loss of probabilities for probabilities."
+    )
+
+
+def _out_of_range(classes: Classes) -> str:
+    return f"Labels must lie in [0, {classes.argument}) = [0, {classes.number})."

@@ -1,0 +1,108 @@
+"""The base class of preprocessors."""
+
+import inspect
+import os
+from typing import Any, Self
+
+import keras
+from keras_hub.models import Backbone, Preprocessor
+
+from keras_diet.models.hub.file_errors import complete_preset
+from keras_diet.models.hub.labels import check_labels_are_not_text
+from keras_diet.models.hub.task_files import check_preprocessor_is_saved
+from keras_diet.models.hub.texts import check_batch, check_texts_are_flat, is_pair
+
+# KerasHub's names for the lengths of sequences that a preprocessor makes.
+SEQUENCE_LENGTHS = ("sequence_length", "encoder_sequence_length", "decoder_sequence_length")
+
+
+class HubPreprocessor(Preprocessor):
+    """A `keras_hub.models.Preprocessor` that takes a tuple of texts as one input.
+
+    KerasHub takes the second element of a tuple, `preprocessor((a, b))`, for labels, because
+    datasets hold examples and labels in this way. Labels are never text, so here a tuple of texts
+    holds the segments of one input. Input that cannot be right raises a `ValueError`.
+    """
+
+    def __call__(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        is_all = y is None and sample_weight is None
+        if is_all and isinstance(x, tuple) and not is_pair(x):
+            # An element of a dataset: examples, perhaps with labels and weights.
+            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(x)
+        self.check_texts(x)
+        check_labels_are_not_text(y)
+        return super().__call__(x, y=y, sample_weight=sample_weight)
+
+    def check_texts(self, x: Any) -> None:
+        """Raise a `ValueError` if `x` cannot be a batch of texts or of tuples of texts."""
+        check_batch(x)
+        # Without `split`, the tokenizer takes lists of words for texts.
+        if getattr(self.tokenizer, "split", True):
+            check_texts_are_flat(x)
+
+    @classmethod
+    def from_preset(
+        cls,
+        preset: str | os.PathLike[str],
+        config_file: str = "preprocessor.json",
+        **kwargs: Any,
+    ) -> Self:
+        """Load the preprocessor from a preset, as `keras_hub.models.Preprocessor.from_preset`.
+
+        Args:
+            preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
+            config_file: str. The file with the configuration. Defaults to `"preprocessor.json"`.
+            **kwargs: Arguments of the constructor to change.
+
+        Raises:
+            ValueError: If files are missing or damaged.
+        """
+        preset = os.fspath(preset)
+        with complete_preset(preset):
+            check_preprocessor_is_saved(preset, config_file)
+            return super().from_preset(preset, config_file=config_file, **kwargs)
+
+    @classmethod
+    def _add_missing_kwargs(cls, loader: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Shorten the default lengths of a new preprocessor to the longest of the backbone."""
+        longest = loader.config.get("config", {}).get("max_sequence_length")
+        parameters = inspect.signature(cls).parameters
+        for name in SEQUENCE_LENGTHS:
+            if longest is not None and name in parameters:
+                kwargs.setdefault(name, min(parameters[name].default, longest))
+        return super()._add_missing_kwargs(loader, kwargs)
+
+
+def check_preprocessor_fits(preprocessor: Any, backbone: Backbone) -> None:
+    """Raise a `ValueError` if a preprocessor makes inputs that a backbone cannot take.
+
+    Args:
+        preprocessor: Any preprocessor, or `None`.
+        backbone: A backbone. Its `max_sequence_length` and `vocabulary_size` are the limits.
+    """
+    for name in SEQUENCE_LENGTHS:
+        length = getattr(preprocessor, name, None) or 0
+        if length > backbone.max_sequence_length:
+            raise ValueError(
+                "The preprocessor makes longer sequences than the backbone takes. "
+                f"Received: preprocessor.{name}={length}, "
+                f"backbone.max_sequence_length={backbone.max_sequence_length}. "
+                f"Choose a smaller `{name}`."
+            )
+    size = _vocabulary_size(getattr(preprocessor, "tokenizer", None))
+    if size is not None and size > backbone.vocabulary_size:
+        raise ValueError(
+            "The preprocessor has tokens without an embedding in the backbone. "
+            f"Received: backbone.vocabulary_size={backbone.vocabulary_size} and a "
+            f"tokenizer of {size} tokens. Use a backbone with a larger `vocabulary_size`."
+        )
+
+
+def _vocabulary_size(tokenizer: Any) -> int | None:
+    if tokenizer is None:
+        return None
+    try:
+        return tokenizer.vocabulary_size()
+    except ValueError:
+        # KerasHub reads the vocabulary of a preset after it has built the model.
+        return None

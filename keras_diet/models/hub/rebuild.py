@@ -1,0 +1,88 @@
+"""A model like a trained one, but with some arguments of its backbone changed."""
+
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras_hub.models import Task, Tokenizer
+
+from keras_diet._keras import flatten_layers
+
+
+def backbone_of(model: Any, backbone_cls: type[keras.Model]) -> keras.Model:
+    """Return the backbone of a task, or the model itself if it is a backbone."""
+    backbone = getattr(model, "backbone", model)
+    if not isinstance(backbone, backbone_cls):
+        raise ValueError(
+            f"`model` must be a `keras_diet.models.{backbone_cls.__name__}` or a task with one. "
+            f"Received: {type(model).__name__}"
+        )
+    return backbone
+
+
+def rebuild(
+    model: keras.Model,
+    changes: dict[str, Any],
+    is_added: Callable[[keras.layers.Layer], bool] = lambda layer: False,
+) -> keras.Model:
+    """Return a new model with the configuration of another, except for `changes`.
+
+    The weights are new. The same layers are frozen. A task is compiled in the same way and gets a
+    copy of the preprocessor.
+
+    Args:
+        model: A backbone, or a task.
+        changes: Arguments of the backbone and their new values.
+        is_added: `is_added(layer)` says whether a layer is part of the new model only.
+
+    Raises:
+        ValueError: If the model is quantized or has LoRA, or is compiled with functions that are
+            not registered.
+    """
+    backbone = getattr(model, "backbone", model)
+    _refuse_replaced_weights(model)
+    rebuilt = type(backbone).from_config({**backbone.get_config(), **changes})
+    if model is not backbone:
+        rebuilt = _task_like(model, rebuilt)
+    new = [layer for layer in flatten_layers(rebuilt) if not is_added(layer)]
+    for layer, old in zip(new, flatten_layers(model), strict=True):
+        layer.trainable = old.trainable
+    return rebuilt
+
+
+def _refuse_replaced_weights(model: keras.Model) -> None:
+    for layer in flatten_layers(model):
+        if getattr(layer, "quantization_mode", None) or getattr(layer, "lora_enabled", False):
+            raise ValueError(
+                "A model that is quantized or has LoRA cannot be rebuilt. Change it before "
+                f"`quantize` and `enable_lora`. Received: {model.name!r}"
+            )
+
+
+def _task_like(task: Task, backbone: keras.Model) -> Task:
+    config = {**task.get_config(), "backbone": keras.saving.serialize_keras_object(backbone)}
+    copy = type(task).from_config({**config, "compile": False})
+    if task.preprocessor is not None:
+        _copy_vocabulary(task.preprocessor.tokenizer, copy.preprocessor.tokenizer)
+    if task.compiled:
+        copy.compile(**_compile_arguments(task))
+    return copy
+
+
+def _copy_vocabulary(source: Tokenizer, target: Tokenizer) -> None:
+    # Configurations do not hold it, and only files are common to all tokenizers.
+    with tempfile.TemporaryDirectory() as folder:
+        source.save_assets(folder)
+        target.load_assets(folder)
+
+
+def _compile_arguments(task: Task) -> dict[str, Any]:
+    try:
+        return keras.saving.deserialize_keras_object(task.get_compile_config())
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "The functions that a task is compiled with must belong to Keras, or be registered by "
+            "`keras.saving.register_keras_serializable`. Otherwise build the task with "
+            f"`compile=False` and compile the new task. Received: {task.name!r}, {error}"
+        ) from error

@@ -1,0 +1,233 @@
+"""The base class of tasks."""
+
+import os
+from typing import TYPE_CHECKING, Any, Self
+
+import keras
+
+from keras_diet._keras import flatten_layers
+from keras_diet.models.hub.backbone import HubBackbone
+from keras_diet.models.hub.file_errors import complete_file, complete_preset
+from keras_diet.models.hub.labels import (
+    Classes,
+    check_classes,
+    check_labels_are_not_text,
+    numeric_labels,
+    of_output,
+    sparse_loss,
+)
+from keras_diet.models.hub.preprocessor import HubPreprocessor, check_preprocessor_fits
+from keras_diet.models.hub.preset_folder import new_preset
+from keras_diet.models.hub.quantized_policies import dtype_to_load
+from keras_diet.models.hub.task_files import check_head_has_weights, check_head_is_described
+from keras_diet.models.hub.texts import check_batch
+from keras_diet.types import Config, Tensor
+
+if TYPE_CHECKING:
+    from keras_hub.models import Task
+else:
+    # When Keras makes a class functional, two paths to `Task` are an inheritance cycle.
+    Task = object
+
+
+class HubTask(Task):
+    """A mixin for a `keras_hub.models.Task` that checks its data and its files.
+
+    Put it before KerasHub's class of the task: `class MyClassifier(HubTask, TextClassifier)`.
+
+    - Inputs and labels that cannot be right raise a `ValueError`. `fit`, `evaluate` and `predict`
+      check arrays before the first step, and datasets batch by batch as they are preprocessed.
+      All checks run on the host.
+    - The preprocessor must fit the backbone.
+    - Presets leave the optimizer out. KerasHub writes its state to `task.weights.h5`, which makes
+      the file several times as large as the model.
+    - A preset without the files of its head raises a `ValueError`. KerasHub uses a random head.
+
+    A subclass may override `classes` to have labels checked, and `check_inputs`.
+
+    Args:
+        *args: Arguments of `keras_hub.models.Task`.
+        **kwargs: Keyword arguments of `keras_hub.models.Task`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not isinstance(self.backbone, HubBackbone):
+            raise ValueError(
+                f"`backbone` must be a `keras_diet.models.{self.backbone_cls.__name__}`. "
+                f"Received: {type(self.backbone).__name__}"
+            )
+        self.backbone.register_task(self)
+        check_preprocessor_fits(self.preprocessor, self.backbone)
+
+    @property
+    def classes(self) -> Classes | dict[str, Classes] | None:
+        """The labels that a sparse loss expects, by output if there are several outputs."""
+        return None
+
+    def get_config(self) -> Config:
+        """Return the constructor's arguments."""
+        config = super().get_config()
+        if not self.trainable:
+            # `True` would unfreeze the frozen layers of the backbone.
+            config["trainable"] = False
+        return config
+
+    def compile_from_config(self, config: Config) -> None:
+        """Compile the model as in a `.keras` file, and build the optimizer for its saved state."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None and self.built:
+            self.optimizer.build(self.trainable_variables)
+
+    # === Data ===
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        sample_weight: Any = None,
+        validation_data: Any = None,
+        **kwargs: Any,
+    ) -> keras.callbacks.History:
+        """Train the model, as `keras.Model.fit`. With a preprocessor, `x` is raw text."""
+        y = self._checked(x, y)
+        if isinstance(validation_data, (tuple, list)):
+            x_val, y_val, weights = keras.utils.unpack_x_y_sample_weight(validation_data)
+            validation_data = (x_val, self._checked(x_val, y_val), weights)
+        return super().fit(x, y, batch_size, sample_weight, validation_data, **kwargs)
+
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        sample_weight: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Evaluate the model, as `keras.Model.evaluate`. With a preprocessor, `x` is raw text."""
+        y = self._checked(x, y)
+        return super().evaluate(x, y, batch_size, sample_weight, **kwargs)
+
+    def predict(self, x: Any = None, batch_size: int | None = None, **kwargs: Any) -> Any:
+        """Return the outputs, as `keras.Model.predict`. With a preprocessor, `x` is raw text."""
+        self._checked(x)
+        return super().predict(x, batch_size, **kwargs)
+
+    def preprocess_samples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Preprocess one batch. Without a preprocessor, return it unchanged."""
+        # The vocabulary of a preset is read after the model is built.
+        check_preprocessor_fits(self.preprocessor, self.backbone)
+        y = self._checked(x, y)
+        return super().preprocess_samples(x, y, sample_weight)
+
+    def check_inputs(self, x: Any) -> None:
+        """Raise a `ValueError` if `x` cannot be a batch of inputs."""
+        if isinstance(self.preprocessor, HubPreprocessor):
+            self.preprocessor.check_texts(x)
+        else:
+            check_batch(x)
+
+    def _checked(self, x: Any, y: Any = None) -> Any:
+        """Check inputs and labels. Return the labels as numbers."""
+        self.check_inputs(x)
+        if isinstance(y, dict):
+            return {name: self._checked_labels(labels, name) for name, labels in y.items()}
+        return self._checked_labels(y)
+
+    def _checked_labels(self, y: Tensor, name: str | None = None) -> Tensor:
+        """Check the labels of an output. Return them as numbers."""
+        if y is None:
+            return None
+        check_labels_are_not_text(y)
+        y = numeric_labels(y)
+        classes = of_output(self.classes, name)
+        is_sparse, ignore_class = sparse_loss(of_output(self.loss, name) if self.compiled else None)
+        if is_sparse and classes is not None:
+            check_classes(y, classes, ignore_class)
+        return y
+
+    # === Quantization ===
+
+    def quantize(
+        self, mode: str | None = None, config: Any = None, filters: Any = None, **kwargs: Any
+    ) -> None:
+        """Quantize the backbone, as `keras.Model.quantize`. The head is not quantized.
+
+        A head is small, a preset may be loaded with a new head, and files of KerasHub do not say
+        that a head is quantized.
+
+        Args:
+            mode: `"int8"`, `"int4"`, `"float8"`, ..., or `None` if `config` is given.
+            config: A `keras.quantizers.QuantizationConfig`. Defaults to `None`, which means the
+                default configuration of the mode.
+            filters: Which layers of the backbone are quantized, as in `keras.Model.quantize`.
+                Defaults to `None`, which means all layers that can be quantized.
+            **kwargs: Keyword arguments of `keras.Model.quantize`.
+
+        Raises:
+            ValueError: If the mode is unknown, or if the model is quantized already.
+        """
+        self.backbone.quantize(mode, config=config, filters=filters, **kwargs)
+        # PyTorch lists the weights of a model when the model is built.
+        self.build(self.input_shape)
+
+    # === Files ===
+
+    @classmethod
+    def from_preset(
+        cls, preset: str | os.PathLike[str], load_weights: bool = True, **kwargs: Any
+    ) -> Self:
+        """Load the model from a preset, as `keras_hub.models.Task.from_preset`.
+
+        Args:
+            preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
+            load_weights: bool. Whether to load the weights. Defaults to `True`.
+            **kwargs: Arguments of the constructor to change. `dtype` defaults to the saved policy
+                if that is mixed or quantized, and to Keras's global policy otherwise.
+
+        Raises:
+            ValueError: If files are missing or damaged, including the files of the head, or if a
+                quantized preset is loaded with another `dtype`.
+        """
+        takes_head = load_weights and "num_classes" not in kwargs
+        preset = os.fspath(preset)
+        with complete_preset(preset):
+            if takes_head:
+                check_head_is_described(preset)
+            if "backbone" not in kwargs:
+                kwargs["dtype"] = dtype_to_load(preset, kwargs.get("dtype"))
+            task = super().from_preset(preset, load_weights=load_weights, **kwargs)
+        check_preprocessor_fits(task.preprocessor, task.backbone)
+        if takes_head:
+            check_head_has_weights(preset, task)
+        return task
+
+    def save_to_preset(
+        self, preset_dir: str | os.PathLike[str], max_shard_size: float | None = 10
+    ) -> None:
+        """Save the task as a preset, as `keras_hub.models.Task.save_to_preset`.
+
+        Args:
+            preset_dir: The folder. A preset in it is replaced.
+            max_shard_size: Largest size of a weights file in GB. Defaults to `10`.
+        """
+        with new_preset(preset_dir) as folder:
+            super().save_to_preset(folder, max_shard_size=max_shard_size)
+
+    def save_task_weights(self, filepath: str | os.PathLike[str]) -> None:
+        """Save the weights outside the backbone, without the state of the optimizer."""
+        if not self.has_task_weights():
+            # KerasHub raises its error.
+            super().save_task_weights(filepath)
+            return
+        keras.saving.save_weights(self, filepath, objects_to_skip=self._not_in_the_head())
+
+    def load_task_weights(self, filepath: str | os.PathLike[str]) -> None:
+        """Load the weights outside the backbone. The optimizer does not change."""
+        with complete_file(filepath):
+            keras.saving.load_weights(self, filepath, objects_to_skip=self._not_in_the_head())
+
+    def _not_in_the_head(self) -> list[Any]:
+        optimizer = [] if self.optimizer is None else [self.optimizer]
+        return [*flatten_layers(self.backbone), *optimizer]

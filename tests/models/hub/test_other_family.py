@@ -1,0 +1,144 @@
+"""The bases of models with a family that is not BERT: two inputs, and a task with two outputs."""
+
+import gc
+import types
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import assert_close, to_numpy
+from tests.models.hub.toy import ToyBackbone, ToyTask, toy_inputs, toy_labels
+from tests.models.tiny import randomize_weights
+
+
+@pytest.fixture
+def task():
+    return randomize_weights(ToyTask(ToyBackbone()))
+
+
+def assert_same_outputs(actual, expected, tolerance=1e-5):
+    assert set(actual) == set(expected)
+    for name in expected:
+        assert_close(actual[name], expected[name], tolerance)
+
+
+@pytest.mark.parametrize("kind", ["preset", "keras"])
+def test_files_give_the_model_back(rng, tmp_path, task, kind):
+    inputs = toy_inputs(rng)
+    expected = task(inputs)
+    if kind == "preset":
+        task.save_to_preset(tmp_path)
+        loaded = ToyTask.from_preset(tmp_path)
+        backbone = ToyBackbone.from_preset(tmp_path)
+        assert_same_outputs(backbone(inputs), task.backbone(inputs))
+    else:
+        task.save(tmp_path / "task.keras")
+        loaded = keras.saving.load_model(tmp_path / "task.keras")
+    assert type(loaded.backbone) is ToyBackbone
+    assert_same_outputs(loaded(inputs), expected)
+
+
+def test_task_with_two_outputs_trains(rng, task):
+    inputs, labels = toy_inputs(rng), toy_labels(rng)
+    task.compile(keras.optimizers.SGD(0.1))
+    losses = task.fit(inputs, labels, epochs=3, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+    assert {name: y.shape for name, y in task.predict(inputs, verbose=0).items()} == {
+        "first": (5, 3),
+        "second": (5, 2),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "message"),
+    [
+        ("first", 3, r"\[0, num_topics\) = \[0, 3\).* to 3"),
+        ("second", 2, r"\[0, num_orders\) = \[0, 2\).* to 2"),
+        ("second", -1, r"\[0, num_orders\) = \[0, 2\).* from -1 to"),
+    ],
+)
+def test_labels_of_each_output_are_checked(rng, task, name, label, message):
+    inputs, labels = toy_inputs(rng), toy_labels(rng)
+    labels[name][2] = label
+    for call in (task.fit, task.evaluate):
+        with pytest.raises(ValueError, match=message):
+            call(inputs, labels, verbose=0)
+    other = "first" if name == "second" else "second"
+    # Labels of an output with another loss are not classes.
+    sparse = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    task.compile(loss={name: keras.losses.MeanAbsoluteError(), other: sparse})
+    labels[name] = np.tile(labels[name][:, None], (1, 3 if name == "first" else 2))
+    task.evaluate(inputs, labels, verbose=0)
+
+
+def test_inputs_with_different_batch_sizes_are_refused(rng, task):
+    inputs = toy_inputs(rng)
+    inputs["decoder_token_ids"] = inputs["decoder_token_ids"][:2]
+    with pytest.raises(ValueError, match=r"same batch size(.|\n)*batch sizes \[5, 2\]"):
+        task.predict(inputs, verbose=0)
+
+
+def test_other_backbones_are_refused():
+    toy = ToyBackbone()
+    functional = keras.Model(toy.input, toy.output)
+    with pytest.raises(ValueError, match=r"`backbone` must be a `.*ToyBackbone`.*Functional"):
+        ToyTask(functional)
+
+
+@pytest.mark.parametrize("name", ["encoder_sequence_length", "decoder_sequence_length"])
+def test_preprocessors_of_longer_sequences_are_refused(name):
+    preprocessor = types.SimpleNamespace(**{name: 8})
+    with pytest.raises(ValueError, match=rf"preprocessor\.{name}=8.*max_sequence_length=7"):
+        ToyTask(ToyBackbone(), preprocessor)
+    setattr(preprocessor, name, 7)
+    ToyTask(ToyBackbone(), preprocessor)
+
+
+@pytest.mark.usefixtures("compiled_steps")
+@pytest.mark.parametrize("change", ["lora", "int8"])
+def test_every_task_of_a_backbone_compiles_again(rng, task, change):
+    other = ToyTask(task.backbone)
+    inputs = toy_inputs(rng)
+    before = [model.predict(inputs, verbose=0)["first"] for model in (task, other)]
+    if change == "lora":
+        task.backbone.enable_lora(rank=2)
+        for weight in task.backbone.trainable_weights:
+            weight.assign(rng.normal(size=weight.shape))
+    else:
+        task.backbone.quantize("int8")
+    for model, old in zip((task, other), before, strict=True):
+        after = model.predict(inputs, verbose=0)["first"]
+        assert np.abs(after - old).max() > 1e-4
+        # An eager call compiles nothing.
+        assert_close(after, model(inputs)["first"])
+
+
+@pytest.mark.usefixtures("compiled_steps")
+def test_tasks_train_adapters_after_they_were_compiled(rng, task):
+    """`fit` before `enable_lora` compiled a step that trains all weights."""
+    inputs, labels = toy_inputs(rng), toy_labels(rng)
+    task.fit(inputs, labels, verbose=0)
+    task.backbone.enable_lora(rank=2)
+    frozen = task.backbone.token_embedding.embeddings
+    before = to_numpy(frozen)
+    task.compile("sgd")
+    task.fit(inputs, labels, epochs=2, verbose=0)
+    np.testing.assert_array_equal(to_numpy(frozen), before)
+    assert np.abs(to_numpy(task.backbone.query.lora_kernel_b)).max() > 0
+
+
+def test_backbones_do_not_keep_their_tasks():
+    backbone = ToyBackbone()
+    task = ToyTask(backbone)
+    assert list(backbone._tasks) == [task]
+    del task
+    gc.unfreeze()
+    gc.collect()
+    assert list(backbone._tasks) == []
+
+
+def test_biases_of_adapted_layers_are_frozen(task):
+    task.backbone.enable_lora(rank=2)
+    names = {weight.name for weight in task.backbone.trainable_weights}
+    assert names == {"lora_kernel_a", "lora_kernel_b"}

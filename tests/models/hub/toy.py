@@ -1,0 +1,97 @@
+"""A model family unlike BERT: two token inputs, two outputs, and a task with two outputs."""
+
+import keras
+import keras_hub
+from keras import ops
+
+from keras_diet.models.hub.backbone import HubBackbone
+from keras_diet.models.hub.labels import Classes
+from keras_diet.models.hub.task import HubTask
+
+PACKAGE = "keras_diet_tests"
+
+
+@keras.saving.register_keras_serializable(package=PACKAGE)
+class ToyBackbone(HubBackbone):
+    """Embeddings of an encoder's and a decoder's tokens, and one projection of both."""
+
+    def __init__(
+        self,
+        vocabulary_size=31,
+        hidden_dim=6,
+        max_sequence_length=7,
+        dtype=None,
+        name=None,
+        trainable=None,
+    ):
+        self.token_embedding = keras.layers.ReversibleEmbedding(
+            vocabulary_size, hidden_dim, dtype=dtype, name="token_embedding"
+        )
+        self.query = keras.layers.Dense(hidden_dim, dtype=dtype, name="query")
+        names = ("encoder_token_ids", "decoder_token_ids")
+        inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
+        encoded, decoded = (self.query(self.token_embedding(inputs[name])) for name in names)
+        super().__init__(
+            inputs=inputs,
+            outputs={"encoder_sequence_output": encoded, "decoder_sequence_output": decoded},
+            dtype=dtype,
+            name=name,
+            trainable=trainable,
+        )
+        self.vocabulary_size = vocabulary_size
+        self.hidden_dim = hidden_dim
+        self.max_sequence_length = max_sequence_length
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "hidden_dim": self.hidden_dim,
+            "max_sequence_length": self.max_sequence_length,
+        }
+
+
+@keras.saving.register_keras_serializable(package=PACKAGE)
+class ToyTask(HubTask, keras_hub.models.Task):
+    """Two outputs with different classes: three for the encoder, two for the decoder."""
+
+    backbone_cls = ToyBackbone
+
+    def __init__(self, backbone, preprocessor=None, **kwargs):
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+        self.first = keras.layers.Dense(3, name="first", dtype=backbone.dtype_policy)
+        self.second = keras.layers.Dense(2, name="second", dtype=backbone.dtype_policy)
+        outputs = backbone(backbone.input)
+        super().__init__(
+            inputs=backbone.input,
+            outputs={
+                "first": self.first(ops.mean(outputs["encoder_sequence_output"], axis=1)),
+                "second": self.second(ops.mean(outputs["decoder_sequence_output"], axis=1)),
+            },
+            **kwargs,
+        )
+
+    @property
+    def classes(self):
+        return {
+            "first": Classes("num_topics", 3, one_per_example=True),
+            "second": Classes("num_orders", 2, one_per_example=True),
+        }
+
+    def compile(self, optimizer="sgd", loss=None, **kwargs):
+        sparse = keras.losses.SparseCategoricalCrossentropy
+        if loss is None:
+            loss = {"first": sparse(from_logits=True), "second": sparse(from_logits=True)}
+        super().compile(optimizer=optimizer, loss=loss, **kwargs)
+
+
+def toy_inputs(rng, batch_size=5):
+    return {
+        "encoder_token_ids": rng.integers(0, 31, (batch_size, 7)).astype("int32"),
+        "decoder_token_ids": rng.integers(0, 31, (batch_size, 3)).astype("int32"),
+    }
+
+
+def toy_labels(rng, batch_size=5):
+    return {"first": rng.integers(0, 3, batch_size), "second": rng.integers(0, 2, batch_size)}

@@ -1,0 +1,71 @@
+"""How `get_layout_map` splits each kind of weight: the axis of the mesh for each of its axes."""
+
+import re
+
+import keras
+import pytest
+
+from keras_diet.models import DietBertBackbone
+from tests.models.tiny import tiny_backbone
+
+DATA, MODEL = "rows", "columns"
+BLOCK = r"encoder/transformer_layer_\d+"
+SPLIT = {
+    "token_embedding/embeddings": (None, MODEL),
+    rf"{BLOCK}/self_attention/(query|key|value)/kernel": (DATA, MODEL, None),
+    rf"{BLOCK}/self_attention/(query|key|value)/bias": (MODEL, None),
+    rf"{BLOCK}/self_attention/attention_output/kernel": (MODEL, None, DATA),
+    rf"{BLOCK}/feedforward_intermediate_dense/kernel": (DATA, MODEL),
+    rf"{BLOCK}/feedforward_intermediate_dense/bias": (MODEL,),
+    rf"{BLOCK}/feedforward_output_dense/kernel": (MODEL, DATA),
+    "pooled_dense/kernel": (DATA, MODEL),
+    "pooled_dense/bias": (MODEL,),
+}
+# Every weight that is not split, so that a new kind of weight fails here.
+REPLICATED = (
+    rf"{BLOCK}/self_attention/attention_output/bias",
+    rf"{BLOCK}/feedforward_output_dense/bias",
+    r".*layer_norm/(gamma|beta)",
+    r"encoder/(position|segment)_bias(_\d+)?/[\w/]+",
+    r"input_encoding/(position|segment)_embedding/\w+",
+    rf"{BLOCK}/self_attention/(relative_)?(key|value)_(projection|embedding)",
+)
+
+
+@pytest.fixture(scope="module")
+def layout_map():
+    devices = [f"cpu:{i}" for i in range(6)]
+    mesh = keras.distribution.DeviceMesh((2, 3), (DATA, MODEL), devices)
+    return DietBertBackbone.get_layout_map(
+        mesh, model_parallel_dim_name=MODEL, data_parallel_dim_name=DATA
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"position_encoding": "diet_abs"},
+        {"position_encoding": "diet_rel"},
+        {"position_encoding": "shaw"},
+        {"position_encoding": "tupe_rel"},
+        {"position_encoding": "input", "segment_encoding": "input"},
+        {"position_encoding": "input", "segment_encoding": "input", "projection_dim": 5},
+    ],
+    ids=lambda arguments: "-".join(map(str, arguments.values())),
+)
+def test_every_axis_of_every_weight(layout_map, arguments):
+    found = set()
+    for weight in tiny_backbone(**arguments).weights:
+        patterns = [pattern for pattern in SPLIT if re.fullmatch(pattern, weight.path)]
+        # Tasks put their name before the path of a weight.
+        for path in (weight.path, f"masked_lm/{weight.path}"):
+            layout = layout_map[path]
+            if patterns:
+                assert layout is not None, path
+                assert tuple(layout.axes) == SPLIT[patterns[0]], path
+                assert len(layout.axes) == len(weight.shape), path
+            else:
+                assert layout is None, path
+                assert any(re.fullmatch(pattern, weight.path) for pattern in REPLICATED), path
+        found.update(patterns)
+    assert found == set(SPLIT)
