@@ -57,8 +57,8 @@ def test_rank_of_diet_abs_is_its_argument(rank):
 @pytest.mark.parametrize(
     ("scores", "arguments", "message"),
     [
-        (np.ones(3), {}, r"Received: \(3,\)"),
-        (np.ones((2, 0, 3)), {}, r"Received: \(2, 0, 3\)"),
+        (np.ones(3), {}, r"Received: shape=\(3,\)"),
+        (np.ones((2, 0, 3)), {}, r"Received: shape=\(2, 0, 3\)"),
         (np.full((2, 2), np.nan), {}, "must be finite"),
         (np.full((2, 2), -np.inf), {}, "must be finite"),
         (np.eye(2), {"tolerance": 1}, "Received: tolerance=1"),
@@ -130,7 +130,7 @@ def test_plot_of_bert_base():
     ("ranks", "layers", "message"),
     [
         ({}, None, "at least one model"),
-        ({"model": np.ones(3)}, None, r"Received: \(3,\) of 'model'"),
+        ({"model": np.ones(3)}, None, r"Received: shape=\(3,\) for 'model'"),
         ({"model": np.ones((2, 3))}, [2], r"\[0, 2\)"),
         ({"model": np.ones((2, 3))}, [], r"\[0, 2\)"),
     ],

@@ -57,12 +57,12 @@ def test_each_model_can_have_heads_of_its_own(rng):
 @pytest.mark.parametrize(
     ("scores", "arguments", "message"),
     [
-        (np.ones((2, 3, 3)), {"heads": [0]}, r"Received: \(2, 3, 3\)"),
+        (np.ones((2, 3, 3)), {"heads": [0]}, r"Received: shape=\(2, 3, 3\)$"),
         ({}, {}, "at least one model"),
-        (np.ones((2, 3, 5, 5)), {"layers": [2]}, r"`layers` must lie in \[0, 2\)"),
+        (np.ones((2, 3, 5, 5)), {"layers": [2]}, r"`layers` must .* \[0, 2\)"),
         (np.ones((2, 3, 5, 5)), {"layers": []}, "`layers`"),
-        (np.ones((2, 3, 5, 5)), {"heads": [3]}, r"`heads` must lie in \[0, 3\)"),
-        (np.ones((2, 3, 5, 5)), {"heads": [-1]}, r"`heads` must lie in \[0, 3\)"),
+        (np.ones((2, 3, 5, 5)), {"heads": [3]}, r"`heads` must .* \[0, 3\)"),
+        (np.ones((2, 3, 5, 5)), {"heads": [-1]}, r"`heads` must .* \[0, 3\)"),
     ],
 )
 def test_bad_arguments_are_refused(scores, arguments, message):

@@ -84,8 +84,8 @@ def test_histogram_has_the_pairs_off_the_diagonal_once():
     ("similarities", "message"),
     [
         ({}, "at least one model"),
-        ({"model": np.ones((2, 3))}, r"Received: \(2, 3\) of 'model'"),
-        ({"model": np.ones((1, 1))}, r"Received: \(1, 1\) of 'model'"),
+        ({"model": np.ones((2, 3))}, r"Received: shape=\(2, 3\) for 'model'"),
+        ({"model": np.ones((1, 1))}, r"Received: shape=\(1, 1\) for 'model'"),
     ],
 )
 def test_bad_arguments_of_the_plot_are_refused(similarities, message):
