@@ -44,9 +44,9 @@ The compiler gave all figures, for one chip. Nothing was executed.
 - The compiler counts only one iteration of a loop, such as the loop over blocks of queries. It does
   not count the operations of kernels, such as JAX's kernel for attention. The tables only show the
   memory of programs with loops or kernels.
-- *Roofline* is an estimate: the time of the operations or of the bytes moved at the peak rates of
-  the chip, if longer. For v5e, [Google Cloud](https://cloud.google.com/tpu/docs/v5e) gives
-  197 TFLOP/s in bfloat16 and 819 GB/s.
+- *Roofline* is an estimate of the time at the peak rates of the chip: the time for the operations
+  or the time for the bytes moved, if that is longer. For v5e, the peak rates are 197 TFLOP/s in
+  bfloat16 and 819 GB/s ([Google Cloud](https://cloud.google.com/tpu/docs/v5e)).
 - *Arguments* are the weights and the inputs, and in training the state of the optimizer.
 - *Temporary* is the memory that the program allocates besides its arguments and outputs.
 - *Peak* is the largest amount of memory at a time, including memory on the chip.

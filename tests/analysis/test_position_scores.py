@@ -113,7 +113,7 @@ def test_a_users_own_bias_layer(sharing):
 
 def test_a_bias_layer_that_reads_its_inputs_is_refused():
     model = tiny_backbone(position_encoding=OfContent(name="content"))
-    with pytest.raises(ValueError, match="reads its inputs.*'content'"):
+    with pytest.raises(ValueError, match=r"reads its inputs.*'content'"):
         analysis.position_scores(model)
 
 

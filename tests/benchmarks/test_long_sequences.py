@@ -1,40 +1,58 @@
-"""The benchmark of long sequences measures what it says."""
+"""The benchmark of long sequences, with tiny layers."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from benchmarks import long_sequences
 
-ROOT = Path(__file__).parents[2]
 SMALL = ["--num-heads", "2", "--hidden-dim", "16", "--projection-dim", "8"]
 
 
-def run(*options):
-    command = [sys.executable, "-m", "benchmarks.long_sequences", *SMALL, *options]
-    # Compiled as users compile it, not as quickly as the other tests.
-    settings = {"XLA_FLAGS": "", "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"}
-    settings |= {"JAX_ENABLE_COMPILATION_CACHE": "false"}
-    environment = {**os.environ, **settings}
-    return subprocess.run(
-        command, check=True, capture_output=True, text=True, cwd=ROOT, env=environment
-    ).stdout
+@pytest.fixture
+def own_process(monkeypatch, capsys):
+    """Run the commands of other processes in this one, with measured steps instead of memory."""
+    commands, steps = [], []
+
+    def in_own_process(module, *arguments):
+        assert module == long_sequences.MODULE
+        commands.append(arguments)
+        capsys.readouterr()
+        long_sequences.main([*map(str, arguments)])
+        return capsys.readouterr().out.splitlines()[-1]
+
+    def memory_of(step):
+        steps.append(step)
+        return 7.5
+
+    monkeypatch.setattr(long_sequences, "in_own_process", in_own_process)
+    monkeypatch.setattr(long_sequences, "memory_of", memory_of)
+    return commands, steps
 
 
-def test_memory_of_full_attention_is_that_of_its_scores():
-    # Two heads of 2048 x 2048 float32 scores are 32 MiB, and there are several of them.
-    full = float(run("--cell", "DIET-ABS", "2048", "inference").splitlines()[-1])
-    linformer = float(run("--cell", "DIET-ABS-LIN", "2048", "inference").splitlines()[-1])
-    assert 32 < full < 400
-    assert linformer < full / 3
+@pytest.mark.parametrize("kind", long_sequences.LAYERS)
+def test_memory_is_measured_after_a_short_sequence(own_process, monkeypatch, kind):
+    commands, steps = own_process
+    lengths, called = [], []
+    make_steps = long_sequences.make_steps
+
+    def record(kind, length, options, names):
+        lengths.append(length)
+        (name,) = names
+        step = make_steps(kind, length, options, names)[name]
+        return {name: lambda: called.append(length) or step()}
+
+    monkeypatch.setattr(long_sequences, "make_steps", record)
+    options = long_sequences.parse_arguments(SMALL)
+    assert long_sequences.measure_memory(kind, 96, "inference", options) == 7.5
+    (command,) = commands
+    assert command[-4:] == ("--cell", kind, 96, "inference")
+    # The short sequence has run. The long one is left to `memory_of`.
+    assert (lengths, called) == ([64, 96], [64])
+    assert steps[0]().shape == (1, 96, 16)
 
 
-def test_results_and_their_page(monkeypatch, tmp_path, capsys):
-    # One layer of three and one step of two: memory takes a process for each.
+def test_results_and_their_page(own_process, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(long_sequences, "LAYERS", ("Linformer",))
     monkeypatch.setattr(long_sequences, "STEPS", ("inference",))
     path = tmp_path / "results.json"
@@ -45,8 +63,9 @@ def test_results_and_their_page(monkeypatch, tmp_path, capsys):
     assert page.count("| 16 |") == 2
     assert "| milliseconds | Linformer, inference |" in page
     assert "num_heads 2" in page
+    assert "| 16 | 7.5 |" in page
 
-    # Gone on with: a length that is there is not measured again.
+    # `--resume` does not measure a length again.
     measured = json.loads(path.read_text())["cells"]
     monkeypatch.setattr(long_sequences, "measure_length", lambda length, options: measured["16"])
     long_sequences.main([*options, "--resume", "--lengths", "16", "32"])
