@@ -3,6 +3,8 @@ import pytest
 
 from keras_diet import analysis
 
+pytestmark = pytest.mark.any_backend
+
 
 def maps(figure):
     return [axis for axis in figure.axes if axis.images]
@@ -47,7 +49,7 @@ def test_models_are_compared_row_by_row(rng):
     np.testing.assert_array_equal(maps(figure)[4].images[0].get_array(), scores["b"][1, 1])
 
 
-def test_each_model_can_have_heads_of_its_own(rng):
+def test_each_model_can_have_different_heads(rng):
     scores = {"a": rng.normal(size=(1, 3, 5, 5)), "b": rng.normal(size=(1, 4, 5, 5))}
     figure = analysis.plot_scores(scores, heads={"a": [2, 0], "b": [1, 3]})
     assert [title[-1] for title in titles(figure)] == ["2", "0", "1", "3"]

@@ -9,50 +9,51 @@ from benchmarks import long_sequences
 SMALL = ["--num-heads", "2", "--hidden-dim", "16", "--projection-dim", "8"]
 
 
-@pytest.fixture
-def own_process(monkeypatch, capsys):
-    """Run the commands of other processes in this one, with measured steps instead of memory."""
-    commands, steps = [], []
+@pytest.mark.parametrize("kind", long_sequences.LAYERS)
+def test_layers_have_their_positions_and_keys(kind, rng):
+    options = long_sequences.parse_arguments(SMALL)
+    layer = long_sequences.Attention(kind, 11, options)
+    outputs = layer(rng.normal(size=(1, 11, 16)).astype("float32"))
+    assert outputs.shape == (1, 11, 16)
+    shapes = {weight.name: tuple(weight.shape) for weight in layer.weights}
+    # Two heads of size 8, and Linformer's 8 keys instead of 11.
+    keys = {"DIET-ABS": 11, "DIET-ABS-LIN": 8}
+    assert shapes.get("query_embedding") == ((11, 2, 8) if kind in keys else None)
+    assert shapes.get("key_embedding") == ((keys[kind], 2, 8) if kind in keys else None)
+    assert ("key_projection" in shapes) == (kind != "DIET-ABS")
+
+
+@pytest.mark.any_backend
+def test_memory_is_measured_after_a_short_sequence(monkeypatch, capsys):
+    calls = []
+
+    def make_steps(kind, length, options, names):
+        sizes = (options.num_heads, options.hidden_dim, options.projection_dim)
+        (name,) = names
+        return {name: lambda: calls.append((kind, length, name, *sizes))}
 
     def in_own_process(module, *arguments):
         assert module == long_sequences.MODULE
-        commands.append(arguments)
-        capsys.readouterr()
         long_sequences.main([*map(str, arguments)])
         return capsys.readouterr().out.splitlines()[-1]
 
     def memory_of(step):
-        steps.append(step)
+        calls.append("measured")
+        step()
         return 7.5
 
+    monkeypatch.setattr(long_sequences, "make_steps", make_steps)
     monkeypatch.setattr(long_sequences, "in_own_process", in_own_process)
     monkeypatch.setattr(long_sequences, "memory_of", memory_of)
-    return commands, steps
+    sizes = ["--num-heads", "3", "--hidden-dim", "15", "--projection-dim", "7"]
+    options = long_sequences.parse_arguments(sizes)
+    assert long_sequences.measure_memory("Linformer", 96, "inference", options) == 7.5
+    short, long = (("Linformer", length, "inference", 3, 15, 7) for length in (64, 96))
+    assert calls == [short, "measured", long]
 
 
-@pytest.mark.parametrize("kind", long_sequences.LAYERS)
-def test_memory_is_measured_after_a_short_sequence(own_process, monkeypatch, kind):
-    commands, steps = own_process
-    lengths, called = [], []
-    make_steps = long_sequences.make_steps
-
-    def record(kind, length, options, names):
-        lengths.append(length)
-        (name,) = names
-        step = make_steps(kind, length, options, names)[name]
-        return {name: lambda: called.append(length) or step()}
-
-    monkeypatch.setattr(long_sequences, "make_steps", record)
-    options = long_sequences.parse_arguments(SMALL)
-    assert long_sequences.measure_memory(kind, 96, "inference", options) == 7.5
-    (command,) = commands
-    assert command[-4:] == ("--cell", kind, 96, "inference")
-    # The short sequence has run. The long one is left to `memory_of`.
-    assert (lengths, called) == ([64, 96], [64])
-    assert steps[0]().shape == (1, 96, 16)
-
-
-def test_results_and_their_page(own_process, monkeypatch, tmp_path, capsys):
+def test_results_and_their_page(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(long_sequences, "measure_memory", lambda *cell: 7.5)
     monkeypatch.setattr(long_sequences, "LAYERS", ("Linformer",))
     monkeypatch.setattr(long_sequences, "STEPS", ("inference",))
     path = tmp_path / "results.json"
@@ -74,6 +75,7 @@ def test_results_and_their_page(own_process, monkeypatch, tmp_path, capsys):
         long_sequences.main([*options, "--resume", "--num-heads", "4"])
 
 
+@pytest.mark.any_backend
 def test_resume_needs_a_file():
     with pytest.raises(SystemExit):
         long_sequences.main(["--resume"])

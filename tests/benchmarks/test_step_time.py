@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import types
 
 import keras
 import numpy as np
@@ -122,32 +123,40 @@ def test_memory_of_each_row_is_measured_in_its_own_process(output, monkeypatch):
     assert "| weights, MiB | step, MiB |" in output.with_suffix(".md").read_text()
 
 
+@pytest.mark.any_backend
 def test_memory_of_a_step_is_measured_after_a_small_model(capsys, monkeypatch):
-    sizes = {"num_layers": 2, "hidden_dim": 12, "num_heads": 3, "intermediate_dim": 20}
-    monkeypatch.setitem(bert_models.SIZES, "small", sizes)
-    made, measured = [], []
-    make_model = bert_models.make_model
+    calls = []
 
-    def record(row, size, *arguments):
-        model = make_model(row, size, *arguments)
-        made.append((size, model))
-        return model
+    def make_model(row, size, length, dtype):
+        calls.append((row, size, length, dtype))
+        return types.SimpleNamespace(size=size, count_params=lambda: 3 * 2**18)
+
+    def make_step(row, model, step, *arguments):
+        return lambda: calls.append((step, model.size))
 
     def memory_of(step):
-        measured.append([int(model.optimizer.iterations) for _, model in made])
+        calls.append("measured")
         step()
-        measured.append([int(model.optimizer.iterations) for _, model in made])
         return 9.5
 
-    monkeypatch.setattr(bert_models, "make_model", record)
+    monkeypatch.setattr(bert_models, "make_model", make_model)
+    monkeypatch.setattr(bert_models, "make_step", make_step)
     monkeypatch.setattr(measure, "memory_of", memory_of)
-    options = argparse.Namespace(dtype="float32", xla=False)
+    options = argparse.Namespace(dtype="mixed_bfloat16", xla=False)
     step_time.print_memory(Cell("small", 8, "training", 2), "none", options)
+    tiny, small = (("none", size, 8, "mixed_bfloat16") for size in ("tiny", "small"))
+    assert calls == [tiny, ("training", "tiny"), small, "measured", ("training", "small")]
+    # Weights have four bytes.
     memory = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert [size for size, _ in made] == ["tiny", "small"]
-    # The tiny model has made a step. The step of the other one is measured.
-    assert measured == [[1, 0], [1, 1]]
-    assert memory == {"weights_mib": 4 * made[1][1].count_params() / 2**20, "step_mib": 9.5}
+    assert memory == {"weights_mib": 3.0, "step_mib": 9.5}
+
+
+@pytest.mark.parametrize("row", ["none", *HUGGING_FACE])
+def test_weights_are_counted(row):
+    model = bert_models.make_model(row, "tiny", 8)
+    weights = model.parameters() if row == "hugging_face" else model.weights
+    expected = sum(np.prod(weight.shape) for weight in weights)
+    assert bert_models.count_weights(row, model) == expected
 
 
 @pytest.mark.any_backend
