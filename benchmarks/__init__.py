@@ -1,1 +1,1 @@
-"""Side-by-side timings, each of them one command: `python -m benchmarks.<name>`."""
+"""Side-by-side timings. Each of them is one command: `python -m benchmarks.<name>`."""

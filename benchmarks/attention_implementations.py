@@ -1,12 +1,14 @@
-"""Time and memory of a BERT by length, for each way of computing its attention.
+"""Time and memory of BERT by length, for each implementation of its attention.
 
-The same model with all scores at once (`full`), by features of one dot product (`features`) and for
-a block of queries at a time (`blockwise`), timed in turn, one sequence a step; `full` is the
-reference. On PyTorch its fused kernel takes the positional scores as a tensor, and there are two
-more rows: `flex_attention`, DIET-REL inside PyTorch's FlexAttention, and `hugging_face`, a BERT
-with positions at the input. Memory is what a step adds, in a process of its own: on an accelerator
-its memory, else main memory. The results go to the screen and, after each length, to `--output` as
-JSON, with a page beside it; `--resume` goes on where it ends.
+The same model computes all scores at once (`full`), as one dot product of features (`features`),
+or for one block of queries at a time (`blockwise`). The implementations alternate, with one
+sequence in a step, and `full` is the reference. On PyTorch, `full` passes the positional scores to
+the fused kernel. There are two more rows on PyTorch: `flex_attention`, which is DIET-REL in
+PyTorch's FlexAttention, and `hugging_face`, which is a BERT with positions at the input.
+
+The memory is the memory that a step adds to a separate process: the memory of the accelerator, if
+there is one, or main memory. The results are printed. After each length they are also written to
+`--output` as JSON, and to a page beside it. `--resume` adds to the results in `--output`.
 
     KERAS_BACKEND=jax python -m benchmarks.attention_implementations --output runs/long_jax.json
     KERAS_BACKEND=torch python -m benchmarks.attention_implementations --steps inference \\
@@ -16,6 +18,8 @@ JSON, with a page beside it; `--resume` goes on where it ends.
 import argparse
 import json
 import sys
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 from tqdm import tqdm
@@ -39,17 +43,19 @@ IMPLEMENTATIONS = {
 }
 
 
-def implementations(encoding, step, dropout):
-    """Return what there is on this backend; FlexAttention drops no probabilities."""
-    others = []
+def implementations(encoding: str, step: str, dropout: float) -> list[str]:
+    """Return the implementations on this backend. FlexAttention does not support dropout."""
+    missing = []
     if keras.config.backend() != "torch":
-        others = ["hugging_face", "flex_attention"]
+        missing = ["hugging_face", "flex_attention"]
     elif step == "training" and dropout > 0:
-        others = ["flex_attention"]
-    return [name for name in IMPLEMENTATIONS[encoding] if name not in others]
+        missing = ["flex_attention"]
+    return [name for name in IMPLEMENTATIONS[encoding] if name not in missing]
 
 
-def make_model(encoding, implementation, length, size, options):
+def make_model(
+    encoding: str, implementation: str, length: int, size: str, options: argparse.Namespace
+) -> Any:
     if implementation == "hugging_face":
         return bert_models.make_model(implementation, size, length, dropout=options.dropout)
     arguments = ENCODINGS[encoding]
@@ -67,8 +73,15 @@ def make_model(encoding, implementation, length, size, options):
     )
 
 
-def make_step(encoding, implementation, length, step, options, size=None):
-    """Return a function that takes a step with one sequence."""
+def make_step(
+    encoding: str,
+    implementation: str,
+    length: int,
+    step: str,
+    options: argparse.Namespace,
+    size: str | None = None,
+) -> Callable[[], Any]:
+    """Return a function that runs a step with one sequence."""
     size = size or options.size
     model = make_model(encoding, implementation, length, size, options)
     inputs = bert_models.make_inputs(1, length)
@@ -76,8 +89,10 @@ def make_step(encoding, implementation, length, step, options, size=None):
     return bert_models.make_step(implementation, model, step, inputs, targets, options.dtype)
 
 
-def measure_times(encoding, length, step, options):
-    """Return milliseconds of each implementation, and their ratios to `full`."""
+def measure_times(
+    encoding: str, length: int, step: str, options: argparse.Namespace
+) -> dict[str, dict[str, Any]]:
+    """Return the milliseconds of each implementation, and their ratios to `full`."""
     keras.backend.clear_session()
     steps = {
         implementation: make_step(encoding, implementation, length, step, options)
@@ -99,35 +114,41 @@ def measure_times(encoding, length, step, options):
     return results
 
 
-def measure_memory(encoding, implementation, length, step, options):
-    """Return the MiB that steps add to a process of their own."""
+def measure_memory(
+    encoding: str, implementation: str, length: int, step: str, options: argparse.Namespace
+) -> float:
+    """Return the MiB that a step adds to a separate process."""
     arguments = ("--cell", encoding, implementation, length, step)
     settings = ("--size", options.size, "--dropout", options.dropout, "--dtype", options.dtype)
     return json.loads(measure.in_own_process(MODULE, *arguments, *settings))
 
 
-def print_memory(encoding, implementation, length, step, options):
-    # A small model first, so that libraries and compilers are in memory.
+def print_memory(
+    encoding: str, implementation: str, length: int, step: str, options: argparse.Namespace
+) -> None:
+    # A small model loads the libraries and compilers into memory.
     make_step(encoding, implementation, 64, step, options, size="tiny")()
     function = make_step(encoding, implementation, length, step, options)
     print(json.dumps(measure.memory_of(function)))
 
 
 INTRODUCTION = """\
-Milliseconds are the median of the rounds, *ratio to full* the median of the ratios of each round
-and their quartiles; *MiB* is what a step adds to a process of its own.
+- *Milliseconds* is the median of the rounds.
+- *Ratio to full* is the median of the ratios in each round, with their quartiles.
+- *MiB* is the memory that a step adds to a separate process.
 """
 
 
-def columns_of(row):
+def columns_of(row: dict[str, Any]) -> tuple[str, ...]:
+    """Return the cells of a row of results in the table."""
     low, high = row["ratio_quartiles"]
     ratio = f"{row['ratio_to_full']:.2f} ({low:.2f} - {high:.2f})"
     compiling = f"{row['compile_seconds']:.1f}"
     return f"{row['milliseconds']:.0f}", ratio, f"{row['mib']:.0f}", compiling
 
 
-def make_page(results):
-    """Return the results as a page."""
+def make_page(results: dict[str, Any]) -> str:
+    """Return the results as Markdown."""
     title = f"BERT-{results['settings']['size']}: attention by length"
     lines = [*head_of_page(title, results), INTRODUCTION]
     columns = ["tokens", "encoding", "implementation", "milliseconds", "ratio to full"]
@@ -140,23 +161,23 @@ def make_page(results):
             for implementation, row in cell["rows"].items()
         ]
         if rows:
-            lines += ["", f"## A step of {step}", "", *markdown_table(columns, rows)]
+            lines += [f"## {step.capitalize()} step", "", *markdown_table(columns, rows), ""]
     return "\n".join(lines)
 
 
-def parse_arguments(argv):
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     lengths = [512, 1024, 2048, 4096, 8192]
-    parser.add_argument("--size", choices=bert_models.SIZES, default="small", help="of BERT")
+    parser.add_argument("--size", choices=bert_models.SIZES, default="small", help="size of BERT")
     parser.add_argument("--lengths", type=int, nargs="+", default=lengths, help="in tokens")
     steps = bert_models.STEPS
-    parser.add_argument("--steps", nargs="+", choices=steps, default=steps, help="what is timed")
+    parser.add_argument("--steps", nargs="+", choices=steps, default=steps, help="steps to time")
     parser.add_argument("--encodings", nargs="+", choices=ENCODINGS, default=list(ENCODINGS))
     parser.add_argument("--rounds", type=int, default=3, help="timed steps of each kind")
-    parser.add_argument("--dropout", type=float, default=bert_models.DROPOUT, help="rate")
+    parser.add_argument("--dropout", type=float, default=bert_models.DROPOUT, help="dropout rate")
     dtypes = ["float32", "mixed_bfloat16"]
     parser.add_argument("--dtype", choices=dtypes, default="float32", help="dtype policy")
     add_file_options(parser)
@@ -164,7 +185,7 @@ def parse_arguments(argv):
     return parse_file_options(parser, argv)
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> None:
     argv = sys.argv[1:] if argv is None else argv
     options = parse_arguments(argv)
     keras.utils.set_random_seed(bert_models.SEED)

@@ -1,4 +1,7 @@
-"""BERT with each of our encodings, KerasHub's and Hugging Face's: models, and what a step calls."""
+"""BERT with each encoding, from KerasHub and from Hugging Face: models and their steps."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import keras_hub
@@ -21,13 +24,13 @@ DIET_ABS = {"position_encoding": "diet_abs", "rank": 128}
 DIET_REL = {"position_encoding": "diet_rel"}
 ENCODINGS = {
     "input": {"position_encoding": "input", **AT_INPUT},
-    # A second model like the first shows how far from 1 the ratio of equals is.
+    # The same model again shows how much the ratio of equal models varies.
     "input_again": {"position_encoding": "input", **AT_INPUT},
     "diet_abs": DIET_ABS,
     "diet_abs_cached": DIET_ABS,
-    # With the activation of Hugging Face's model.
+    # The activation of Hugging Face's model.
     "diet_abs_exact_gelu": {**DIET_ABS, "activation": "gelu"},
-    # In the loop and with the optimizer in which Hugging Face's model is trained.
+    # The training loop and the optimizer of Hugging Face's model.
     "diet_abs_in_torch_loop": DIET_ABS,
     "diet_abs_segments_at_input": {**DIET_ABS, **AT_INPUT},
     "diet_rel": DIET_REL,
@@ -41,22 +44,24 @@ ENCODINGS = {
     "none": {"position_encoding": "none", **AT_INPUT},
 }
 OTHERS = ("kerashub", "hugging_face")
-# What others are compared with is timed first.
+# Rows that other rows are compared with are timed first.
 ROWS = ("input", *OTHERS, *(name for name in ENCODINGS if name != "input"))
 STEPS = ("training", "inference")
 ON_TORCH = ("hugging_face", "diet_abs_exact_gelu", "diet_abs_in_torch_loop")
 
 
-def has_row(row, step):
-    """Whether there is such a model for a step of this backend."""
+def has_row(row: str, step: str) -> bool:
+    """Whether this backend has the row for a step."""
     if row in ON_TORCH and keras.config.backend() != "torch":
         return False
     steps = {"diet_abs_cached": "inference", "diet_abs_in_torch_loop": "training"}
     return steps.get(row, step) == step
 
 
-def make_model(row, size, length, dtype="float32", dropout=DROPOUT):
-    """Build the model of a row, with random weights."""
+def make_model(
+    row: str, size: str, length: int, dtype: str = "float32", dropout: float = DROPOUT
+) -> Any:
+    """Return the model of a row, with random weights."""
     arguments = {**SIZES[size], "vocabulary_size": VOCABULARY_SIZE, "dropout": dropout}
     arguments["max_sequence_length"] = max(length, 512)
     if row == "hugging_face":
@@ -70,14 +75,14 @@ def make_model(row, size, length, dtype="float32", dropout=DROPOUT):
 
 
 def make_hugging_face_model(
-    vocabulary_size,
-    num_layers,
-    hidden_dim,
-    num_heads,
-    intermediate_dim,
-    dropout,
-    max_sequence_length,
-):
+    vocabulary_size: int,
+    num_layers: int,
+    hidden_dim: int,
+    num_heads: int,
+    intermediate_dim: int,
+    dropout: float,
+    max_sequence_length: int,
+) -> Any:
     import torch
     import transformers
 
@@ -95,14 +100,14 @@ def make_hugging_face_model(
     return transformers.BertModel(config).to("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def count_weights(row, model):
+def count_weights(row: str, model: Any) -> int:
     if row == "hugging_face":
         return sum(parameter.numel() for parameter in model.parameters())
     return model.count_params()
 
 
-def make_inputs(batch_size, length):
-    """Return random tokens in two segments; every other sequence ends with padding."""
+def make_inputs(batch_size: int, length: int) -> dict[str, np.ndarray]:
+    """Return random tokens in two segments. Every second sequence ends with padding."""
     rng = np.random.default_rng(SEED)
     valid = np.full((batch_size, 1), length)
     valid[1::2] = length * 3 // 4
@@ -116,7 +121,7 @@ def make_inputs(batch_size, length):
     }
 
 
-def make_targets(size, batch_size, length):
+def make_targets(size: str, batch_size: int, length: int) -> dict[str, np.ndarray]:
     hidden_dim = SIZES[size]["hidden_dim"]
     return {
         "sequence_output": np.zeros((batch_size, length, hidden_dim), "float32"),
@@ -124,14 +129,22 @@ def make_targets(size, batch_size, length):
     }
 
 
-def make_step(row, model, step, inputs, targets, dtype="float32", jit_compile=True):
-    """Return a function that takes one step from NumPy arrays to NumPy arrays."""
+def make_step(
+    row: str,
+    model: Any,
+    step: str,
+    inputs: dict[str, np.ndarray],
+    targets: dict[str, np.ndarray],
+    dtype: str = "float32",
+    jit_compile: bool = True,
+) -> Callable[[], Any]:
+    """Return a function that runs one step, from NumPy arrays to NumPy arrays."""
     if row == "hugging_face":
         model.train(step == "training")
         forward, parameters = hugging_face_forward(model, dtype), list(model.parameters())
         return make_torch_step(forward, parameters, step, inputs, targets)
     if row == "diet_abs_in_torch_loop":
-        # `parameters()` of a model of KerasHub's kind is empty.
+        # `parameters()` is empty in models that follow KerasHub.
         parameters = [variable.value for variable in model.trainable_variables]
         return make_torch_step(lambda x: model(x, training=True), parameters, step, inputs, targets)
     compiles = keras.config.backend() == "jax"
@@ -142,8 +155,8 @@ def make_step(row, model, step, inputs, targets, dtype="float32", jit_compile=Tr
     return lambda: model.predict_on_batch(inputs)
 
 
-def hugging_face_forward(model, dtype):
-    """Return a function with the inputs and outputs of our models."""
+def hugging_face_forward(model: Any, dtype: str) -> Callable[[dict], dict]:
+    """Return a function with the inputs and outputs of a `DietBertBackbone`."""
     import torch
 
     device = next(model.parameters()).device
@@ -163,8 +176,14 @@ def hugging_face_forward(model, dtype):
     return forward
 
 
-def make_torch_step(forward, parameters, step, inputs, targets):
-    """Return a step in PyTorch alone, without Keras's trainer and optimizer."""
+def make_torch_step(
+    forward: Callable[[dict], dict],
+    parameters: Sequence[Any],
+    step: str,
+    inputs: dict[str, np.ndarray],
+    targets: dict[str, np.ndarray],
+) -> Callable[[], Any]:
+    """Return a step of PyTorch, without Keras's trainer and optimizer."""
     import torch
 
     device = parameters[0].device
@@ -189,12 +208,12 @@ def make_torch_step(forward, parameters, step, inputs, targets):
     return train if step == "training" else predict
 
 
-def matmul_flops(size, batch_size, length, step):
+def matmul_flops(size: str, batch_size: int, length: int, step: str) -> int:
     """Return the operations of BERT's matrix products: projections, feed-forward, attention."""
     sizes = SIZES[size]
     hidden_dim = sizes["hidden_dim"]
-    of_a_token = 4 * hidden_dim**2 + 2 * hidden_dim * sizes["intermediate_dim"]
-    of_a_token += 2 * length * hidden_dim
-    flops = 2 * batch_size * length * sizes["num_layers"] * of_a_token
-    # Gradients by inputs and by weights are a product each.
+    multiplications = 4 * hidden_dim**2 + 2 * hidden_dim * sizes["intermediate_dim"]
+    multiplications += 2 * length * hidden_dim
+    flops = 2 * batch_size * length * sizes["num_layers"] * multiplications
+    # The gradients of the inputs and of the weights take one product each.
     return 3 * flops if step == "training" else flops

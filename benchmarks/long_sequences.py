@@ -1,10 +1,11 @@
-"""Time and memory of one attention layer from 512 to 8192 tokens: full attention against Linformer.
+"""Time and memory of one layer of full attention and of Linformer, from 512 to 8192 tokens.
 
-Three layers, each with its positions: full attention with DIET-ABS, Linformer alone, and
-DIET-ABS-LIN. For each length a training step and an inference step are timed, the layers in turn,
-in a new order each round, and the peak memory of a process of its own is read. The results go to
-the screen and, after each length, to `--output` as JSON, with a page beside it; `--resume` goes on
-where such a file ends.
+There are three layers: full attention with DIET-ABS, Linformer without positions, and DIET-ABS-LIN.
+For each length, a training step and an inference step are timed. The layers alternate, in a new
+order in each round. The memory of each step is measured in a separate process.
+
+The results are printed. After each length they are also written to `--output` as JSON, and to a
+page beside it. `--resume` adds to the results in `--output`.
 
     KERAS_BACKEND=jax python -m benchmarks.long_sequences --output runs/long_sequences_jax.json
 """
@@ -12,6 +13,8 @@ where such a file ends.
 import argparse
 import statistics
 import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -31,6 +34,7 @@ from keras_diet.layers import (
     BiasedMultiHeadAttention,
     LinformerMultiHeadAttention,
 )
+from keras_diet.types import Tensor
 
 MODULE = "benchmarks.long_sequences"
 LAYERS = ("DIET-ABS", "Linformer", "DIET-ABS-LIN")
@@ -41,9 +45,9 @@ SEED = 0
 
 @keras.saving.register_keras_serializable(package="keras_diet_benchmarks")
 class Attention(keras.layers.Layer):
-    """Self-attention with the positions of one row of the table."""
+    """Self-attention with the positions of one of the `LAYERS`."""
 
-    def __init__(self, kind, length, options, **kwargs):
+    def __init__(self, kind: str, length: int, options: argparse.Namespace, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         heads, head_dim = options.num_heads, options.hidden_dim // options.num_heads
         projected = None if kind == "DIET-ABS" else options.projection_dim
@@ -58,12 +62,14 @@ class Attention(keras.layers.Layer):
         else:
             self.attention = LinformerMultiHeadAttention(heads, head_dim, length, projected)
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         bias = None if self.position_bias is None else self.position_bias(x, self.keys)
         return self.attention(x, x, attention_bias=bias)
 
 
-def make_steps(kind, length, options, names):
+def make_steps(
+    kind: str, length: int, options: argparse.Namespace, names: Iterable[str]
+) -> dict[str, Callable[[], Any]]:
     """Return a function for each of the named steps."""
     inputs = keras.Input((length, options.hidden_dim))
     model = keras.Model(inputs, Attention(kind, length, options)(inputs))
@@ -76,8 +82,8 @@ def make_steps(kind, length, options, names):
     return {name: steps[name] for name in names}
 
 
-def measure_time(length, options):
-    """Return the median seconds of each layer and step, measured in turn."""
+def measure_time(length: int, options: argparse.Namespace) -> dict[tuple[str, str], float]:
+    """Return the median seconds of each layer and step."""
     functions = {
         (kind, step): function
         for kind in LAYERS
@@ -89,20 +95,20 @@ def measure_time(length, options):
     return {key: statistics.median(values) for key, values in times.items()}
 
 
-def measure_memory(kind, length, step, options):
-    """Return the MiB that a step adds to the peak memory of a new process."""
+def measure_memory(kind: str, length: int, step: str, options: argparse.Namespace) -> float:
+    """Return the MiB that a step adds to the memory of a separate process."""
     sizes = [("--" + name.replace("_", "-"), getattr(options, name)) for name in SIZES]
     arguments = [argument for size in sizes for argument in size]
     return float(in_own_process(MODULE, *arguments, "--cell", kind, length, step))
 
 
-def print_memory_of_cell(kind, length, step, options):
-    # A short sequence first, so that libraries and compilers are in memory.
+def print_memory_of_cell(kind: str, length: int, step: str, options: argparse.Namespace) -> None:
+    # A short sequence loads the libraries and compilers into memory.
     make_steps(kind, 64, options, [step])[step]()
     print(memory_of(make_steps(kind, length, options, [step])[step]))
 
 
-def measure_length(length, options):
+def measure_length(length: int, options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Return the figures of each layer and step."""
     times = measure_time(length, options)
     keras.backend.clear_session()
@@ -115,8 +121,8 @@ def measure_length(length, options):
     }
 
 
-def make_page(results):
-    """Return the results as Markdown: a table of times and one of memory."""
+def make_page(results: dict[str, Any]) -> str:
+    """Return the results as Markdown: a table of times and a table of memory."""
     lines = head_of_page("One attention layer by length", results)
     columns = [f"{kind}, {step}" for step in STEPS for kind in LAYERS]
     for quantity, name in (("milliseconds", "milliseconds"), ("mib", "MiB")):
@@ -128,7 +134,7 @@ def make_page(results):
     return "\n".join(lines)
 
 
-def parse_arguments(argv):
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -145,7 +151,7 @@ def parse_arguments(argv):
     return parse_file_options(parser, argv)
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> None:
     argv = sys.argv[1:] if argv is None else argv
     options = parse_arguments(argv)
     if options.cell:
@@ -153,7 +159,7 @@ def main(argv=None):
         print_memory_of_cell(kind, int(length), step, options)
         return
     results = start(MODULE, argv, options, (*SIZES, "rounds"), seed=SEED)
-    # Keys of JSON are strings.
+    # The keys of a JSON object are strings.
     lengths = [length for length in options.lengths if str(length) not in results["cells"]]
     for length in tqdm(lengths, unit="length"):
         results["cells"][str(length)] = measure_length(length, options)

@@ -1,4 +1,4 @@
-"""What the benchmarks measure: time, memory, the machine and its rate."""
+"""Measurements of the benchmarks: time, memory, the machine and its rate."""
 
 import contextlib
 import ctypes
@@ -15,7 +15,9 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -32,11 +34,13 @@ PACKAGES = (
     "transformers",
     "numpy",
 )
-# They change how many cores a backend uses and what it compiles.
+# Information of Linux about this process.
+PROCESS = Path("/proc/self")
+# These variables change the number of cores that a backend uses, or the code that it compiles.
 VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "XLA_FLAGS")
 
 
-def seconds(function):
+def seconds(function: Callable[[], Any]) -> float:
     """Return the seconds of one call."""
     start = time.perf_counter()
     function()
@@ -44,11 +48,13 @@ def seconds(function):
     return time.perf_counter() - start
 
 
-def time_in_turn(functions, rounds):
-    """Return the seconds of each function in each round, in an order drawn for each round.
+def time_in_turn(
+    functions: Mapping[Hashable, Callable[[], Any]], rounds: int
+) -> dict[Hashable, list[float]]:
+    """Return the seconds of each function in each round, in a new random order in each round.
 
-    What the machine does meanwhile falls on all of them alike, and over many rounds so does what
-    comes before.
+    Other work on the machine then affects all functions alike. Over many rounds, each function
+    also runs after each other one.
     """
     rng = random.Random(0)
     times = {name: [] for name in functions}
@@ -58,29 +64,29 @@ def time_in_turn(functions, rounds):
     return times
 
 
-def median_and_quartiles(values):
+def median_and_quartiles(values: Iterable[float]) -> tuple[float, list[float]]:
     first, median, third = np.quantile(values, [0.25, 0.5, 0.75])
     return float(median), [float(first), float(third)]
 
 
-def ratio(times, reference_times):
-    """Return the median of the ratios of each round, and its quartiles."""
+def ratio(times: Iterable[float], reference_times: Iterable[float]) -> tuple[float, list[float]]:
+    """Return the median of the ratios in each round, and their quartiles."""
     return median_and_quartiles(np.divide(times, reference_times))
 
 
-def peak_memory():
-    """Return the peak memory in MiB: of the accelerator that computes, else of this process."""
+def peak_memory() -> float:
+    """Return the peak memory in MiB, of the accelerator or else of this process."""
     if device() != "cpu":
         return peak_memory_of_accelerator() / 2**20
-    status = Path("/proc/self/status")
+    status = PROCESS / "status"
     if status.exists():
-        # `ru_maxrss` of a new process on Linux starts with the peak of its parent.
+        # On Linux, `ru_maxrss` of a new process starts with the peak of its parent.
         (line,) = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
         return int(line.split()[1]) / 2**10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-def peak_memory_of_accelerator():
+def peak_memory_of_accelerator() -> int:
     if keras.config.backend() == "jax":
         import jax
 
@@ -94,8 +100,8 @@ def peak_memory_of_accelerator():
     return tf.config.experimental.get_memory_info("GPU:0")["peak"]
 
 
-def reset_peak_memory():
-    """Let the peak start anew from the memory in use, where that can be done: not in JAX's."""
+def reset_peak_memory() -> None:
+    """Reset the peak to the memory in use. JAX cannot reset the peak of an accelerator."""
     if device() != "cpu":
         if keras.config.backend() == "torch":
             import torch
@@ -106,22 +112,23 @@ def reset_peak_memory():
 
             tf.config.experimental.reset_memory_stats("GPU:0")
         return
-    references = Path("/proc/self/clear_refs")
+    references = PROCESS / "clear_refs"
     if references.exists():
         references.write_text("5")
 
 
-def return_free_memory():
-    """Give the system what this process has freed, or a step that takes it again adds nothing."""
+def return_free_memory() -> None:
+    """Return freed memory to the system. Otherwise a step could reuse it without adding memory."""
     with contextlib.suppress(OSError, AttributeError):
-        # Of the C library of Linux.
+        # Only the C library of Linux has this function.
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def memory_of(step):
-    """Return the MiB that calls of a step add to the memory in use before.
+def memory_of(step: Callable[[], Any]) -> float:
+    """Return the MiB that calls of a step add to the memory in use.
 
-    What compiling takes in the first call is not counted; what that call leaves behind is.
+    The first call compiles. The temporary memory of this call does not count, but the memory that
+    it keeps does.
     """
     gc.collect()
     return_free_memory()
@@ -134,15 +141,15 @@ def memory_of(step):
     return peak_memory() - before
 
 
-def in_own_process(module, *arguments):
-    """Run a module of the benchmarks in a new process and return the last line it prints."""
+def in_own_process(module: str, *arguments: object) -> str:
+    """Run a module of the benchmarks in a new process, and return the last line of its output."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
     return output.splitlines()[-1]
 
 
-def compiled(function, jit_compile=True):
-    """Return the function as the backend compiles it; PyTorch runs it as it is."""
+def compiled(function: Callable[..., Any], jit_compile: bool = True) -> Callable[..., Any]:
+    """Return the function, compiled by the backend. PyTorch does not compile it."""
     if keras.config.backend() == "jax":
         import jax
 
@@ -154,7 +161,9 @@ def compiled(function, jit_compile=True):
     return function
 
 
-def make_matmul(rows, inner, columns, dtype="float32", jit_compile=True):
+def make_matmul(
+    rows: int, inner: int, columns: int, dtype: str = "float32", jit_compile: bool = True
+) -> tuple[Callable[[], float], int]:
     """Return a function that multiplies two matrices of these sizes, and its number of FLOPs."""
     rng = np.random.default_rng(0)
     a = ops.convert_to_tensor(rng.normal(size=(rows, inner)), dtype)
@@ -162,15 +171,15 @@ def make_matmul(rows, inner, columns, dtype="float32", jit_compile=True):
     product = compiled(ops.matmul, jit_compile)
 
     def multiply():
-        # Reading one number waits for all of them and copies next to nothing.
+        # Reading one number waits for the whole product and copies hardly any memory.
         return float(ops.cast(product(a, b)[0, 0], "float32"))
 
     return multiply, 2 * rows * inner * columns
 
 
 @functools.cache
-def device():
-    """Return the name of the accelerator that the backend computes on, or "cpu"."""
+def device() -> str:
+    """Return the name of the backend's accelerator, or "cpu"."""
     if keras.config.backend() == "jax":
         import jax
 
@@ -185,11 +194,11 @@ def device():
     return tf.config.experimental.get_device_details(gpus[0])["device_name"] if gpus else "cpu"
 
 
-def wait_for_device():
-    """Wait for all that an accelerator still has to do.
+def wait_for_device() -> None:
+    """Wait until the accelerator is idle.
 
-    Whoever reads the loss of a training step has not waited for the optimizer. On JAX they have:
-    a step is one program there.
+    Reading the loss of a training step does not wait for the optimizer. JAX does not need this,
+    because a step is one program.
     """
     if device() == "cpu":
         return
@@ -203,8 +212,12 @@ def wait_for_device():
         tf.test.experimental.sync_devices()
 
 
-def machine(computes_on=None):
-    """Return what the numbers depend on beside the code; `computes_on` is the backend's device."""
+def machine(computes_on: str | None = None) -> dict[str, Any]:
+    """Return a description of the machine and the software.
+
+    Args:
+        computes_on: Name of the device. Defaults to the device of the backend.
+    """
     return {
         "date": datetime.date.today().isoformat(),
         "processor": processor(),
@@ -218,26 +231,26 @@ def machine(computes_on=None):
     }
 
 
-def processor():
+def processor() -> str:
     path = Path("/proc/cpuinfo")
     models = re.findall(r"model name\s*: (.*)", path.read_text()) if path.exists() else []
     return models[0] if models else platform.machine()
 
 
-def usable_cores():
-    """Return the number of cores that this process may use, which may be fewer than there are."""
+def usable_cores() -> int:
+    """Return the number of cores that this process may use. The machine may have more."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def commit():
-    """Return the commit of this checkout, marked if files differ from it; "" outside of git."""
+def commit() -> str:
+    """Return the commit of this checkout, marked if files differ from it, or "" without git."""
     if not shutil.which("git"):
         return ""
     command = ["git", "describe", "--always", "--dirty"]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT).stdout.strip()
 
 
-def versions():
+def versions() -> dict[str, str]:
     installed = {}
     for package in PACKAGES:
         try:

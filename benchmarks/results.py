@@ -1,44 +1,56 @@
-"""The results of a benchmark: begun or gone on with, kept in a file, shown as a page."""
+"""The results of a benchmark: how they start or resume, their file, and their page."""
 
+import argparse
 import json
 import re
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 
 from benchmarks import measure
 
 
-def add_file_options(parser):
+def add_file_options(parser: argparse.ArgumentParser) -> None:
     """Add `--output` and `--resume` to the options of a benchmark."""
-    parser.add_argument("--output", type=Path, help="JSON file; a page goes beside it")
-    parser.add_argument("--resume", action="store_true", help="keep what `--output` has")
+    parser.add_argument("--output", type=Path, help="JSON file; a page is written beside it")
+    parser.add_argument("--resume", action="store_true", help="add to the results in `--output`")
 
 
-def parse_file_options(parser, argv):
-    """Return the options, if `--resume` has a file to go on with."""
+def parse_file_options(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """Return the options. `--resume` without `--output` is an error."""
     options = parser.parse_args(argv)
     if options.resume and not options.output:
         parser.error("--resume needs --output")
     return options
 
 
-def start(module, argv, options, names, computes_on=None, **settings):
-    """Return results without cells, or with `--resume` those of the file if it is of the same kind.
+def start(
+    module: str,
+    argv: Sequence[str],
+    options: argparse.Namespace,
+    names: Iterable[str],
+    computes_on: str | None = None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Return results without cells, or the results of the file to resume.
+
+    The machine and the settings of the file must be the same. Otherwise the program ends.
 
     Args:
         module: Name of the benchmark.
         argv: Its command line.
-        options: Its options; with `resume`, those of the file `output` are gone on with.
+        options: Its options. With `resume`, the results in the file `output` are returned.
         names: The options that the figures depend on.
-        computes_on: Device that the benchmark uses. Default: the one that the backend does.
-        **settings: What they depend on beside.
+        computes_on: Device that the benchmark uses. Defaults to the device of the backend.
+        **settings: Other settings that the figures depend on.
     """
     machine = measure.machine(computes_on)
     command = f"KERAS_BACKEND={keras.config.backend()} python -m {module} {' '.join(argv)}"
     results = {
-        # Later commands go on at another date, maybe with other code.
+        # A run may be resumed on another day and with another commit.
         "commands": [f"{command.strip()} # {date_and_commit(machine)}"],
         "machine": machine,
         "settings": {name: getattr(options, name) for name in names} | settings,
@@ -52,18 +64,21 @@ def start(module, argv, options, names, computes_on=None, **settings):
         compared = new.keys() - {"date", "commit"}
         changed = sorted(name for name in compared if old.get(name) != new[name])
         if changed:
-            sys.exit(f"{options.output} has other values of: {', '.join(changed)}.")
+            sys.exit(
+                f"Cannot resume {options.output}, which has other values of: "
+                f"{', '.join(changed)}. Use the same values or another --output."
+            )
     previous["commands"] += results["commands"]
     return previous
 
 
-def date_and_commit(machine):
+def date_and_commit(machine: dict[str, Any]) -> str:
     commit = machine["commit"]
     return machine["date"] + (f", commit {commit}" if commit else "")
 
 
-def head_of_page(title, results):
-    """Return the lines of a page that say how its figures were measured."""
+def head_of_page(title: str, results: dict[str, Any]) -> list[str]:
+    """Return the lines of a page that describe how its figures were measured."""
     machine = results["machine"]
     environment = "".join(f", {name}={value}" for name, value in machine["environment"].items())
     software = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
@@ -73,9 +88,9 @@ def head_of_page(title, results):
         "",
         *(f"    {command}" for command in results["commands"]),
         "",
-        f"- Begun: {date_and_commit(machine)}",
-        f"- Machine: {machine['processor']}, {machine['cores']} cores used, "
-        f"{machine['memory_gib']} GiB of memory; computes on: {machine['device']}",
+        f"- Started: {date_and_commit(machine)}",
+        f"- Machine: {machine['processor']}, cores used: {machine['cores']}, "
+        f"{machine['memory_gib']} GiB of memory, device: {machine['device']}",
         f"- Backend: {machine['backend']}{environment}",
         f"- Software: {software}",
         f"- Settings: {settings}",
@@ -83,16 +98,16 @@ def head_of_page(title, results):
     ]
 
 
-def markdown_table(columns, rows):
-    """Return the lines of a table, its first column to the left and the numbers to the right."""
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a table. All columns but the first are aligned to the right."""
     lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
     return ["| " + " | ".join(line) + " |" for line in lines]
 
 
-def write(path, results, page):
-    """Write the results as JSON and, beside it, a page; neither is ever half written."""
+def write(path: Path, results: dict[str, Any], page: str) -> None:
+    """Write the results as JSON, and a page beside it. An interruption leaves the old files."""
     text = json.dumps(results, indent=2)
-    # A list of numbers is a line.
+    # A list of numbers is written on one line.
     text = re.sub(r"\[[^][{}]*\]", lambda numbers: " ".join(numbers[0].split()), text)
     path.parent.mkdir(parents=True, exist_ok=True)
     for target, content in ((path, text), (path.with_suffix(".md"), page)):

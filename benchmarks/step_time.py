@@ -1,10 +1,12 @@
 """Step times of BERT with each position encoding: Table 1 of Chen et al. (2021), measured.
 
-Ours with positions and segments at the input is the reference. Models are timed in groups, in turn
-with the reference, in a new order each round, and a ratio is the median of the ratios of the
-rounds. With `--memory`, the peak memory of each step is read in a process of its own, in main
-memory. The results go to the screen and, after each group, to `--output` as JSON, with a page of
-tables beside it; `--resume` goes on where such a file ends.
+The reference is a `DietBertBackbone` with positions and segments at the input (`input`). Models are
+timed in groups. Each group alternates with the reference, in a new order in each round. A ratio is
+the median of the ratios in each round. With `--memory`, the memory of each step is measured in a
+separate process.
+
+The results are printed. After each group they are also written to `--output` as JSON, and to a page
+of tables beside it. `--resume` adds to the results in `--output`.
 
     KERAS_BACKEND=torch python -m benchmarks.step_time --output runs/step_time_torch.json
     KERAS_BACKEND=jax python -m benchmarks.step_time --sizes small --rows diet_abs kerashub
@@ -14,6 +16,8 @@ import argparse
 import dataclasses
 import json
 import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import keras
 from tqdm import tqdm
@@ -23,13 +27,13 @@ from benchmarks.results import add_file_options, parse_file_options, start, writ
 from benchmarks.step_time_results import add_ratios, count_measurements, make_page
 
 MODULE = "benchmarks.step_time"
-# Products of matrices in a round, the fastest of which gives the rate.
+# Each round has this number of large matrix products. The fastest of all products is the rate.
 PRODUCTS = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One table: a size, a length and a step."""
+    """A table of the page: one size, length, step and batch size."""
 
     size: str
     length: int
@@ -37,27 +41,27 @@ class Cell:
     batch_size: int
 
     @property
-    def name(self):
+    def name(self) -> str:
         return f"{self.size}, {self.batch_size} x {self.length} tokens, {self.step}"
 
     @property
-    def rows(self):
+    def rows(self) -> list[str]:
         return [row for row in bert_models.ROWS if bert_models.has_row(row, self.step)]
 
-    def make_model(self, row, options):
+    def make_model(self, row: str, options: argparse.Namespace) -> Any:
         return bert_models.make_model(row, self.size, self.length, options.dtype)
 
-    def make_step(self, row, model, options):
+    def make_step(self, row: str, model: Any, options: argparse.Namespace) -> Callable[[], Any]:
         inputs = bert_models.make_inputs(self.batch_size, self.length)
         targets = bert_models.make_targets(self.size, self.batch_size, self.length)
         return bert_models.make_step(
             row, model, self.step, inputs, targets, options.dtype, options.xla
         )
 
-    def matmul_flops(self):
+    def matmul_flops(self) -> int:
         return bert_models.matmul_flops(self.size, self.batch_size, self.length, self.step)
 
-    def make_matmul(self, options):
+    def make_matmul(self, options: argparse.Namespace) -> tuple[Callable[[], float], int]:
         sizes = bert_models.SIZES[self.size]
         return measure.make_matmul(
             self.batch_size * self.length,
@@ -68,11 +72,13 @@ class Cell:
         )
 
 
-def time_cell(cell, rows, options):
-    """Time the named rows and yield what was measured, a group after the other."""
+def time_cell(
+    cell: Cell, rows: Iterable[str], options: argparse.Namespace
+) -> Iterator[dict[str, dict[str, Any]]]:
+    """Time the named rows, and yield the results of each group."""
     others = [row for row in rows if row != "input"]
     groups = [others[i : i + options.group] for i in range(0, len(others), options.group)]
-    # Models are cyclic: those of the cell before go now, those of a group after it.
+    # Models contain reference cycles. Clear the models of the previous cell, and of each group.
     keras.backend.clear_session()
     reference = cell.make_step("input", cell.make_model("input", options), options)
     first_call = {"input": measure.seconds(reference)}
@@ -89,12 +95,15 @@ def time_cell(cell, rows, options):
         keras.backend.clear_session()
 
 
-def time_group(cell, steps, options):
+def time_group(
+    cell: Cell, steps: dict[str, Callable[[], Any]], options: argparse.Namespace
+) -> dict[str, dict[str, Any]]:
+    """Return the results of the models in a group, which includes `input`."""
     multiply, flops = cell.make_matmul(options)
     products = dict.fromkeys(range(PRODUCTS), multiply)
     functions = {**steps, **products}
     for function in functions.values():
-        # Once more before the clock runs: memory is allocated, and other models have gone.
+        # An untimed call allocates memory, now that the models of other groups are gone.
         function()
     times = measure.time_in_turn(functions, options.rounds)
     rate = flops / min(second for name in products for second in times.pop(name))
@@ -116,8 +125,8 @@ def time_group(cell, steps, options):
     return results
 
 
-def measure_memory(cell, row, options):
-    """Return the memory of a row's step, from a process of its own."""
+def measure_memory(cell: Cell, row: str, options: argparse.Namespace) -> dict[str, float]:
+    """Return the memory of a row, measured in a separate process."""
     line = measure.in_own_process(
         MODULE,
         *("--memory-of", row, "--sizes", cell.size, "--lengths", cell.length),
@@ -127,8 +136,8 @@ def measure_memory(cell, row, options):
     return json.loads(line)
 
 
-def print_memory(cell, row, options):
-    # A small model first, so that libraries and compilers are in memory.
+def print_memory(cell: Cell, row: str, options: argparse.Namespace) -> None:
+    # A small model loads the libraries and compilers into memory.
     tiny = dataclasses.replace(cell, size="tiny")
     tiny.make_step(row, tiny.make_model(row, options), options)()
     model = cell.make_model(row, options)
@@ -137,8 +146,10 @@ def print_memory(cell, row, options):
     print(json.dumps({"weights_mib": weights, "step_mib": measure.memory_of(step)}))
 
 
-def run_cell(cell, results, options, save):
-    """Measure what the results of a cell lack, and save after each group."""
+def run_cell(
+    cell: Cell, results: dict[str, Any], options: argparse.Namespace, save: Callable[[], None]
+) -> None:
+    """Measure the missing rows of a cell, and save the results after each group."""
     new = {**dataclasses.asdict(cell), "matmul_flops": cell.matmul_flops(), "rows": {}}
     rows = results["cells"].setdefault(cell.name, new)["rows"]
     wanted = [row for row in cell.rows if row in options.rows]
@@ -155,7 +166,7 @@ def run_cell(cell, results, options, save):
                 save()
 
 
-def parse_arguments(argv):
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -171,27 +182,27 @@ def parse_arguments(argv):
         nargs="+",
         choices=sizes,
         default=["base", "small"],
-        help="of BERT; tiny is for tests",
+        help="sizes of BERT; tiny is for tests",
     )
     parser.add_argument("--lengths", nargs="+", type=int, default=[128, 512], help="in tokens")
-    parser.add_argument("--tokens", type=int, default=1024, help="in a batch")
-    parser.add_argument("--steps", nargs="+", choices=steps, default=steps, help="what is timed")
+    parser.add_argument("--tokens", type=int, default=1024, help="tokens in a batch")
+    parser.add_argument("--steps", nargs="+", choices=steps, default=steps, help="steps to time")
     parser.add_argument(
         "--rows",
         nargs="+",
         choices=rows,
         default=rows,
         metavar="ROW",
-        help="models; `input` is always there",
+        help="models; `input` is always included",
     )
     parser.add_argument("--rounds", type=int, default=5, help="timed steps of each model")
-    parser.add_argument("--group", type=int, default=4, help="models in memory beside `input`")
+    parser.add_argument("--group", type=int, default=4, help="models in a group besides `input`")
     dtypes = ["float32", "mixed_bfloat16"]
     parser.add_argument("--dtype", choices=dtypes, default="float32", help="dtype policy")
     parser.add_argument(
         "--xla", action=argparse.BooleanOptionalAction, default=True, help="TensorFlow's compiler"
     )
-    parser.add_argument("--memory", action="store_true", help="measure memory too (slow)")
+    parser.add_argument("--memory", action="store_true", help="also measure memory (slow)")
     add_file_options(parser)
     parser.add_argument("--memory-of", choices=rows, help=argparse.SUPPRESS)
     options = parse_file_options(parser, argv)
@@ -199,7 +210,7 @@ def parse_arguments(argv):
     return options
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> None:
     argv = sys.argv[1:] if argv is None else argv
     options = parse_arguments(argv)
     cells = [

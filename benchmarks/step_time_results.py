@@ -1,28 +1,35 @@
 """The page of the step times: a table for each cell."""
 
 import statistics
+from typing import Any
 
 from benchmarks import bert_models
 from benchmarks.results import head_of_page, markdown_table
 
 INTRODUCTION = """\
-Milliseconds are the median of the rounds. What is compared *to `input`* was timed in turn with
-`input`: the median of the ratios of each round, and their quartiles; *fastest* is the ratio of the
-fastest rounds, which other work on the machine disturbs least. *To KerasHub* and *to Hugging Face*
-are quotients of two ratios to `input`. `input_again` is a second model like `input`: how far it is
-from 1 is noise. *Compiling* is the first call. *Of the rate*: operations of BERT's matrix products
-in the fastest round, as a share of what the backend reaches in one large product. *Step* is the
-memory that steps hold at most beside the model's weights.
+- *ms* is the median of the rounds.
+- *To `input`*: each model alternated with `input`. The column shows the median of the ratios in
+  each round, followed by the quartiles of the ratios.
+- *Fastest* is the ratio of the fastest rounds. Other programs on the machine disturb it least.
+- *To KerasHub* and *to Hugging Face* are quotients of two ratios to `input`.
+- `input_again` is the same model as `input`. Its distance from 1 is noise.
+- *Compiling* is the time of the first call.
+- *Of the rate* compares BERT's matrix products in the fastest round with one large matrix product:
+  the operations per second, as a share of the rate of the large product.
+- *Weights* is the memory of the weights. *Step* is the largest additional memory during steps.
 """
 
 
-def count_measurements(results):
+def count_measurements(results: dict[str, Any]) -> int:
     rows = [values for cell in results["cells"].values() for values in cell["rows"].values()]
     return len(rows) + sum("step_mib" in values for values in rows)
 
 
-def add_ratios(rows):
-    """Compare with what was timed in another group: by way of the reference in both."""
+def add_ratios(rows: dict[str, dict[str, Any]]) -> None:
+    """Add ratios to the other libraries, which may be in other groups than a row.
+
+    Every group contains `input`, so the ratio is the quotient of two ratios to `input`.
+    """
     for other in bert_models.OTHERS:
         if other in rows:
             for values in rows.values():
@@ -30,7 +37,7 @@ def add_ratios(rows):
                 values[f"ratio_to_{other}"] = ratio
 
 
-def make_page(results):
+def make_page(results: dict[str, Any]) -> str:
     """Return the results as Markdown."""
     title = f"Step times on {results['machine']['backend']}"
     lines = [*head_of_page(title, results), INTRODUCTION]
@@ -39,16 +46,18 @@ def make_page(results):
     return "\n".join(lines)
 
 
-def make_table(rows):
-    """Return the lines of one table, without columns of what was not measured."""
+def make_table(rows: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the lines of one table, without empty columns."""
     rates = [values["gemm_flops_per_second"] for values in rows.values()]
     lines = [format_row(row, rows[row]) for row in bert_models.ROWS if row in rows]
     columns = [name for name in lines[0] if any(line[name] for line in lines)]
     table = markdown_table(columns, [[line[name] for name in columns] for line in lines])
-    return [f"The rate: {statistics.median(rates) / 1e9:.3g} GFLOP/s.", "", *table]
+    return [f"Rate of one large product: {statistics.median(rates) / 1e9:.3g} GFLOP/s.", "", *table]
 
 
-def format_row(row, values):
+def format_row(row: str, values: dict[str, Any]) -> dict[str, str]:
+    """Return the cells of a row by the headings of their columns."""
+
     def number(name, form):
         return format(values[name], form) if name in values else ""
 

@@ -1,10 +1,12 @@
-"""What each position encoding costs on a TPU, by the figures of the TPU's compiler; needs no TPU.
+"""The cost of each position encoding on a TPU, as its compiler estimates it; needs no TPU.
 
 BERT with each encoding is compiled for the chips of a TPU topology: inference and a training step
-(AdamW), in data parallel, weights on every chip and the batch split among them. The compiler says
-how many operations a chip performs, how many bytes it moves and how much memory it needs; nothing
-is executed. Results go to the screen and, after each program, to `--output` as JSON, with a page of
-tables beside it; `--resume` goes on where such a file ends.
+(AdamW), data-parallel, with the weights on every chip and the batch split among the chips. The
+compiler reports how many operations a chip performs, how many bytes it moves and how much memory it
+needs. Nothing is executed.
+
+The results are printed. After each program they are also written to `--output` as JSON, and to a
+page of tables beside it. `--resume` adds to the results in `--output`.
 
     pip install "keras-diet[tpu-compile]"
     KERAS_BACKEND=jax python -m benchmarks.tpu_compile --output runs/tpu_compile.json
@@ -14,7 +16,6 @@ tables beside it; `--resume` goes on where such a file ends.
 """
 
 import argparse
-import contextlib
 import importlib.metadata
 import importlib.util
 import json
@@ -24,211 +25,33 @@ import os
 import re
 import subprocess
 import sys
-import time
-from unittest import mock
+from collections.abc import Sequence
 
 import keras
 from tqdm import tqdm
 
 from benchmarks import bert_models, measure
-from benchmarks.results import add_file_options, head_of_page, markdown_table, start, write
-from keras_diet.models import DietBertBackbone
+from benchmarks.results import add_file_options, parse_file_options, start, write
+from benchmarks.tpu_compile_results import compare, make_page
+from benchmarks.tpu_programs import ENCODINGS, ROWS, STEPS, compile_program
 
 MODULE = "benchmarks.tpu_compile"
-SIZES, STEPS = bert_models.SIZES, ("inference", "training")
-# The compiler computes the same of the same model, and neither caches nor loops in PyTorch.
-ENCODINGS = {
-    name: arguments
-    for name, arguments in bert_models.ENCODINGS.items()
-    if name not in ("input_again", "diet_abs_cached", *bert_models.ON_TORCH)
-}
-# Other ways of attending than what "auto" takes; with long sequences it takes blocks.
-OTHER_WAYS = {
-    "input_features": {**ENCODINGS["input"], "attention_implementation": "features"},
-    "diet_abs_features": {**ENCODINGS["diet_abs"], "attention_implementation": "features"},
-    "diet_abs_full": {**ENCODINGS["diet_abs"], "attention_implementation": "full"},
-    "diet_rel_full": {**ENCODINGS["diet_rel"], "attention_implementation": "full"},
-}
-ROWS = {**ENCODINGS, **OTHER_WAYS}
-# Table 1 of Chen et al. (2021): step time on TPU v2 over that of `input`. Ke et al. is TUPE-R.
-PAPER = {
-    "base, training": {"shaw": 1.13, "tupe_rel": 1.01, "diet_abs": 1.0, "diet_rel": 1.0},
-    "base, inference": {"shaw": 1.33, "tupe_rel": 1.19, "diet_abs": 1.0, "diet_rel": 1.0},
-    "small, training": {"shaw": 1.24, "tupe_rel": 1.04, "diet_abs": 1.0, "diet_rel": 1.0},
-    "small, inference": {"shaw": 1.65, "tupe_rel": 1.27, "diet_abs": 1.01, "diet_rel": 1.0},
-}
-PAPER_LENGTH = 128
-# Peak bfloat16 FLOP/s and bytes/s of a chip, https://cloud.google.com/tpu/docs/v5e.
-CHIPS = {"v5e": (197e12, 819e9)}
-# Columns of the tables: name, unit and form of a figure, and what is compared with `input`.
-FIGURES = {
-    "TFLOP": ("flops", 1e12, "{:.3f}"),
-    "GB moved": ("bytes_accessed", 1e9, "{:.2f}"),
-    "Mcycles": ("estimated_cycles", 1e6, "{:.2f}"),
-    "roofline, ms": ("roofline_seconds", 1e-3, "{:.1f}"),
-    "arguments, MiB": ("argument_bytes", 2**20, "{:.0f}"),
-    "output, MiB": ("output_bytes", 2**20, "{:.0f}"),
-    "temporary, MiB": ("temporary_bytes", 2**20, "{:.0f}"),
-    "peak, MiB": ("peak_bytes", 2**20, "{:.0f}"),
-    "compiling, s": ("compile_seconds", 1, "{:.0f}"),
-}
-COMPARED = {
-    "FLOPs": "flops",
-    "bytes moved": "bytes_accessed",
-    "cycles": "estimated_cycles",
-    "roofline": "roofline_seconds",
-    "temporary": "temporary_bytes",
-    "peak": "peak_bytes",
-}
-# A loop, of which the compiler counts one turn, and a kernel, of which it counts nothing.
-UNCOUNTED = (" while(", '"tpu_custom_call"')
-# What the figures depend on: a file with others cannot be gone on with.
+# The figures depend on these options, so `--resume` needs the same values.
 SETTINGS = ("topology", "global_batch", "length", "dropout", "dtype")
 PACKAGES = ("jaxlib", "libtpu")
 ENVIRONMENT = {
-    # Models are built on the CPU, on a machine with a TPU as well.
+    # Models are built on the CPU, even on a machine with a TPU.
     "JAX_PLATFORMS": "cpu",
     "TPU_SKIP_MDS_QUERY": "1",
-    # Where no TPU is used there is nothing to lock.
+    # Programs are not executed, so several processes may load the library.
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
-INTRODUCTION = """\
-All figures are those of the compiler, for one chip; nothing was executed.
-
-- *GB moved*: operands and results of all operations, in memory and on the chip.
-- *Mcycles*: the compiler's estimates of what each operation takes, in sum. Copies that run beside
-  computations, and what chips send each other, have none.
-- The compiler counts a loop once, such as the one over blocks of queries, and does not look into
-  kernels, such as JAX's for attention. Of programs that have them, only the memory is shown.
-- *Roofline*, an estimate from these figures: the longer of the times that the operations and the
-  bytes take at the peaks of the chip. Those of v5e are
-  [Google Cloud's](https://cloud.google.com/tpu/docs/v5e), 197 TFLOP/s in bfloat16 and 819 GB/s.
-- *Arguments* are the weights, in training the optimizer's state too, and the inputs; *temporary* is
-  what the program allocates beside them; *peak* is the most at a time, with what is on the chip.
-- *Compiling* depends on the machine and on what else it does.
-- *Table 1* is the step time that the paper measured on TPU v2, over that of `input`.
-"""
 
 
-def make_model(size, row, options):
-    return DietBertBackbone(
-        bert_models.VOCABULARY_SIZE,
-        **SIZES[size],
-        **ROWS[row],
-        dropout=options.dropout,
-        max_sequence_length=max(512, options.length),
-        dtype=options.dtype,
-    )
-
-
-def make_inference(model):
-    """Return a step and the variables that it takes before the inputs."""
-    import jax
-
-    def step(weights, state, inputs):
-        return model.stateless_call(weights, state, inputs, training=False)[0]
-
-    return jax.jit(step), (model.trainable_variables, model.non_trainable_variables)
-
-
-def make_training(model):
-    """Return a step and the variables that it takes before the inputs."""
-    import jax
-
-    optimizer = keras.optimizers.AdamW()
-    optimizer.build(model.trainable_variables)
-
-    def loss(weights, state, inputs):
-        outputs, state = model.stateless_call(weights, state, inputs, training=True)
-        squares = [keras.ops.square(keras.ops.cast(x, "float32")) for x in outputs.values()]
-        return sum(keras.ops.mean(square) for square in squares), state
-
-    def step(weights, state, optimizer_state, inputs):
-        gradient = jax.value_and_grad(loss, has_aux=True)
-        (value, state), gradients = gradient(weights, state, inputs)
-        weights, optimizer_state = optimizer.stateless_apply(optimizer_state, gradients, weights)
-        return weights, state, optimizer_state, value
-
-    variables = (model.trainable_variables, model.non_trainable_variables, optimizer.variables)
-    # As in `model.fit`, the new variables take the place of the old ones.
-    return jax.jit(step, donate_argnums=(0, 1, 2)), variables
-
-
-@contextlib.contextmanager
-def as_on(devices):
-    """Answer layers that ask JAX what it computes on, and go another way on a TPU."""
-    import jax
-
-    with (
-        mock.patch.object(jax, "devices", return_value=devices),
-        mock.patch.object(jax, "default_backend", return_value=devices[0].platform),
-    ):
-        yield
-
-
-def compile_for_tpu(step, variables, options):
-    """Compile a step for all chips of the topology."""
-    import jax
-    from jax.experimental import topologies
-    from jax.sharding import NamedSharding, PartitionSpec
-
-    tpu = topologies.get_topology_desc(platform="tpu", topology_name=options.topology)
-    # Kernels, which the compiler does not divide, are divided as Keras is told here.
-    distribution = keras.distribution.DataParallel(devices=tpu.devices)
-    mesh = distribution.device_mesh.backend_mesh
-    on_every_chip = NamedSharding(mesh, PartitionSpec())
-    split = NamedSharding(mesh, PartitionSpec(distribution.batch_dim_name))
-    variables = [
-        [jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=on_every_chip) for v in group]
-        for group in variables
-    ]
-    ids = jax.ShapeDtypeStruct((options.global_batch, options.length), "int32", sharding=split)
-    inputs = {"token_ids": ids, "segment_ids": ids, "padding_mask": ids}
-    with as_on(tpu.devices), distribution.scope():
-        lowered = step.lower(*variables, inputs)
-    return lowered.compile()
-
-
-def estimated_cycles(program):
-    """Return the sum of the compiler's estimates for the operations of a program."""
-    entry = program[program.index("\nENTRY ") :]
-    return sum(map(int, re.findall(r'"estimated_cycles":"(\d+)"', entry)))
-
-
-def figures_of(compiled):
-    """Return what the compiler says about a program, for one chip."""
-    memory, program = compiled.memory_analysis(), compiled.as_text()
-    figures = {
-        "argument_bytes": memory.argument_size_in_bytes,
-        "output_bytes": memory.output_size_in_bytes,
-        "temporary_bytes": memory.temp_size_in_bytes,
-        "peak_bytes": memory.peak_memory_in_bytes,
-    }
-    if any(uncounted in program for uncounted in UNCOUNTED):
-        return figures
-    cost = compiled.cost_analysis()
-    return {
-        "flops": cost["flops"],
-        "bytes_accessed": cost["bytes accessed"],
-        "estimated_cycles": estimated_cycles(program),
-        **figures,
-    }
-
-
-def compile_program(size, step, row, options):
-    """Return the figures of a program, or why it does not compile."""
-    make_step = {"inference": make_inference, "training": make_training}[step]
-    function, variables = make_step(make_model(size, row, options))
-    start = time.perf_counter()
-    try:
-        compiled = compile_for_tpu(function, variables, options)
-    except Exception as error:
-        return {"error": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
-    return {"compile_seconds": time.perf_counter() - start, **figures_of(compiled)}
-
-
-def compile_in_own_process(program, arguments):
-    """Return the result of `compile_program`; a compiler that ends its process ends no other."""
+def compile_in_own_process(
+    program: tuple[str, str, str], arguments: Sequence[str]
+) -> dict[str, float | str]:
+    """Return the result of `compile_program`, run in another process that may crash."""
     command = [sys.executable, "-m", MODULE, *arguments, "--program", *program]
     environment = {**os.environ, **ENVIRONMENT}
     done = subprocess.run(
@@ -240,17 +63,18 @@ def compile_in_own_process(program, arguments):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def number_of_chips(topology):
+def number_of_chips(topology: str) -> int | None:
+    """Return the number of chips of a topology such as `"v5e:4x4"`, or `None` if it is invalid."""
     match = re.fullmatch(r"\w+:(\d+(?:x\d+)+)", topology)
-    return match and math.prod(map(int, match[1].split("x")))
+    return math.prod(map(int, match[1].split("x"))) if match else None
 
 
-def parse_arguments(arguments):
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["base", "small"])
+    parser.add_argument("--sizes", nargs="+", choices=bert_models.SIZES, default=["base", "small"])
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS))
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ENCODINGS))
     parser.add_argument("--topology", default="v5e:4x4", help="kind and number of chips")
@@ -259,77 +83,35 @@ def parse_arguments(arguments):
     parser.add_argument("--dropout", type=float, default=0.1, help="dropout rate")
     parser.add_argument("--dtype", default="mixed_bfloat16", help="dtype policy of the models")
     parser.add_argument(
-        "--processes", type=int, default=1, help="programs at a time, on a core and up to 6 GB each"
+        "--processes",
+        type=int,
+        default=1,
+        help="programs at a time; each takes a core and up to 6 GB",
     )
     add_file_options(parser)
     parser.add_argument("--program", nargs=3, help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
+    options = parse_file_options(parser, arguments)
     chips = number_of_chips(options.topology)
     if not chips:
-        parser.error(f"--topology must look like v5e:4x4, not {options.topology!r}")
+        parser.error(f"--topology must look like v5e:4x4. Received: {options.topology!r}")
     if options.global_batch % chips:
-        parser.error(f"--global-batch {options.global_batch} cannot be split among {chips} chips")
-    if options.resume and options.output is None:
-        parser.error("--resume needs the --output file to go on with")
+        parser.error(
+            f"--global-batch must be divisible by the {chips} chips. "
+            f"Received: {options.global_batch}"
+        )
     if keras.config.backend() != "jax":
         parser.error(
-            "only JAX compiles for a TPU without having one: set KERAS_BACKEND=jax, not "
-            f"{keras.config.backend()}"
+            "Only JAX can compile for a TPU on a machine without one. "
+            f"Received: KERAS_BACKEND={keras.config.backend()}. Set KERAS_BACKEND=jax."
         )
     if importlib.util.find_spec("libtpu") is None:
-        parser.error('the compiler for TPUs is missing: pip install "keras-diet[tpu-compile]"')
+        parser.error(
+            'The compiler for TPUs is not installed. Run pip install "keras-diet[tpu-compile]".'
+        )
     return options
 
 
-def compare(rows, chip):
-    """Add to the rows of a table the roofline of the chip, and their ratios to `input`."""
-    for values in rows.values():
-        if "flops" in values and chip in CHIPS:
-            flops, bytes_per_second = CHIPS[chip]
-            times = values["flops"] / flops, values["bytes_accessed"] / bytes_per_second
-            values["roofline_seconds"] = max(times)
-    reference = rows.get("input", {})
-    for values in rows.values():
-        values["ratios_to_input"] = {
-            name: values[name] / reference[name]
-            for name in COMPARED.values()
-            if name in values and reference.get(name)
-        }
-
-
-def make_page(results):
-    """Return the results as Markdown."""
-    lines = [*head_of_page("Costs on a TPU, by its compiler", results), INTRODUCTION]
-    paper = PAPER if results["settings"]["length"] == PAPER_LENGTH else {}
-    for name, rows in results["cells"].items():
-        lines += [f"## {name}", "", *figures_table(rows), "", "Over those of `input`:", ""]
-        lines += [*ratios_table(rows, paper.get(name, {})), ""]
-    return "\n".join(lines)
-
-
-def figures_table(rows):
-    def line(values):
-        if "error" in values:
-            return [values["error"], *[""] * (len(FIGURES) - 1)]
-        return [
-            form.format(values[name] / unit) if name in values else ""
-            for name, unit, form in FIGURES.values()
-        ]
-
-    return markdown_table(["", *FIGURES], [[row, *line(values)] for row, values in rows.items()])
-
-
-def ratios_table(rows, paper):
-    def line(row, values):
-        ratios = [values["ratios_to_input"].get(name) for name in COMPARED.values()]
-        cells = ["" if ratio is None else f"{ratio:.3f}" for ratio in ratios]
-        return [row, *cells, f"{paper[row]:.2f}" if row in paper else ""]
-
-    body = [line(row, values) for row, values in rows.items()]
-    return markdown_table(["", *COMPARED, "Table 1"], body)
-
-
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     options = parse_arguments(arguments)
     if options.program:

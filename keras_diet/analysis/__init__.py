@@ -1,4 +1,4 @@
-"""Analyses of trained models: arrays from one function, a picture from another.
+"""Analyses of trained models. One function returns arrays, and another one plots them.
 
 | figure of the paper | arrays | picture |
 |---|---|---|
@@ -8,8 +8,8 @@
 | 6, positions and segments without tokens | `position_and_segment_scores` | `plot_scores` |
 | 8, rank of positional scores | `position_scores`, `numerical_rank` | `plot_ranks` |
 
-`distance_variance` and `attended_distance` put the patterns of Figure 7 into numbers.
-`examples/inspect_positions.py` makes all figures of trained models.
+`distance_variance` and `attended_distance` describe the patterns of Figure 7 by numbers.
+`examples/inspect_positions.py` plots all these figures for trained models.
 """
 
 from keras_diet.analysis.attended_distance import attended_distance

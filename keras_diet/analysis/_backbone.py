@@ -1,7 +1,8 @@
-"""What the analyses read from a model."""
+"""The parts of a model that the analyses read."""
 
-import types
+from typing import NamedTuple
 
+import keras
 import numpy as np
 from keras_hub.models import BertBackbone
 
@@ -11,11 +12,11 @@ from keras_diet.models import DietBertBackbone
 from keras_diet.models.diet_bert.from_bert.read_bert import copy_bert
 
 
-def as_diet_bert(model):
-    """Return the `DietBertBackbone` of a model; of KerasHub's BERT, a copy that is one.
+def as_diet_bert(model: keras.Model) -> DietBertBackbone:
+    """Return the `DietBertBackbone` of a model. KerasHub's BERT is copied into a new one.
 
     Args:
-        model: A `DietBertBackbone`, a `keras_hub.models.BertBackbone`, or a task with one.
+        model: A `DietBertBackbone`, a `keras_hub.models.BertBackbone`, or a task with one of them.
     """
     backbone = getattr(model, "backbone", model)
     if isinstance(backbone, DietBertBackbone):
@@ -29,30 +30,37 @@ def as_diet_bert(model):
     return copy_bert(DietBertBackbone, backbone)
 
 
-def with_positions(model):
-    """Return what has the positions of a model: its `DietBertBackbone`, or the like of an encoder.
+class EncoderParts(NamedTuple):
+    """An encoder, the layer that adds embeddings to its input (if any), and the hidden size."""
+
+    encoder: DietEncoder
+    input_encoding: keras.layers.Layer | None
+    hidden_dim: int
+
+
+def encoder_parts(model: keras.Model | DietEncoder) -> EncoderParts:
+    """Return the encoder of a model and what surrounds it.
 
     Args:
         model: As in `as_diet_bert`, or a built `DietEncoder`.
     """
     if not isinstance(model, DietEncoder):
-        return as_diet_bert(model)
+        backbone = as_diet_bert(model)
+        return EncoderParts(backbone.encoder, backbone.input_encoding, backbone.hidden_dim)
     if not model.built:
-        raise ValueError(f"The `DietEncoder` must be built. Received: {model.name!r}")
-    names = ("max_sequence_length", "num_layers", "num_heads", "projection_dim")
-    names += ("position_encoding", "segment_encoding", "input_encoding")
-    return types.SimpleNamespace(
-        encoder=model,
-        hidden_dim=model.transformer_layers[0].self_attention.query_dense.kernel.shape[0],
-        **{name: getattr(model, name) for name in names},
-    )
+        raise ValueError(
+            f"The `DietEncoder` must be built. Received: {model.name!r}, which is not built. "
+            "Call it, or its `build` method, first."
+        )
+    hidden_dim = model.transformer_layers[0].self_attention.query_dense.kernel.shape[0]
+    return EncoderParts(model, model.input_encoding, hidden_dim)
 
 
-def input_positions(backbone, length):
-    """Return the position embeddings `(length, hidden_dim)` at the input, `None` without them."""
-    encoding = backbone.input_encoding
+def input_positions(parts: EncoderParts, length: int) -> np.ndarray | None:
+    """Return the position embeddings `(length, hidden_dim)` at the input, or `None`."""
+    encoding = parts.input_encoding
     if encoding is None or encoding.position_embedding is None:
         return None
-    shape = (1, length, backbone.hidden_dim)
+    shape = (1, length, parts.hidden_dim)
     embeddings = encoding.position_embedding(np.zeros(shape, dtype="float32"))
     return np.broadcast_to(float32_array(embeddings), shape)[0]

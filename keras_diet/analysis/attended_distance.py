@@ -1,35 +1,40 @@
-"""How far from its query a head looks."""
+"""The mean distance between a query and the keys that a head attends to."""
+
+from typing import Any
 
 import numpy as np
 
 from keras_diet.analysis._distances import checked_square
 
 
-def attended_distance(scores, signed=False):
-    """Return the mean distance of the keys that are attended to, by these scores alone.
+def attended_distance(scores: Any, signed: bool = False) -> np.ndarray:
+    """Return the mean distance of the keys that queries attend to, given only these scores.
 
-    With the probabilities `a_ij = softmax_j(A_ij)` of keys `j`,
+    With the probabilities `a_ij = softmax_j(A_ij)` of keys `j`, the mean distance is
 
         (1 / T) sum_i sum_j a_ij |j - i|
 
-    and with `signed` the mean of `j - i`: positive for a head that looks at later tokens
-    (Figure 7 (a) of the paper), negative for one that looks at previous ones (Figure 7 (b)). Equal
-    scores give `(T^2 - 1) / (3 T)`, about a third of the length, and 0 with `signed`.
+    With `signed`, it is the mean of `j - i`. This is positive for a head that attends to later
+    tokens (Figure 7 (a) of the paper) and negative for a head that attends to previous tokens
+    (Figure 7 (b)). If all scores are equal, the result is `(T^2 - 1) / (3 T)`, about a third of the
+    length, and 0 with `signed`.
 
     Args:
-        scores: Array of shape `(..., T, T)`, query and key last, e.g. from `position_scores`.
-        signed: bool. Whether keys before the query count negative. Defaults to `False`.
+        scores: Array of shape `(..., T, T)` with the axes of queries and keys last, such as the
+            result of `position_scores`.
+        signed: bool. Whether the distance of keys before the query is negative. Defaults to
+            `False`.
 
     Returns:
         float64 array of shape `(...)`, in tokens.
 
     Raises:
-        ValueError: If the last two axes differ: the projected keys of Linformer have no distance.
+        ValueError: If the last two axes differ. Linformer's projected keys do not have a distance.
 
     Example:
 
     ```python
-    # Every query looks at the token before it, the first one at itself.
+    # Every query attends to the token before it, and the first one to itself.
     scores = np.where(np.eye(16, k=-1), 100.0, 0.0)
     scores[0, 0] = 100.0
     keras_diet.analysis.attended_distance(scores, signed=True)  # -15 / 16

@@ -1,31 +1,35 @@
-"""How much of a pattern of scores the distance of query and key explains."""
+"""The share of a pattern of scores that the distance of query and key explains."""
+
+from typing import Any
 
 import numpy as np
 
 from keras_diet.analysis._distances import checked_square
 
 
-def distance_variance(scores):
+def distance_variance(scores: Any) -> np.ndarray:
     """Return the share of the scores' variance that the distance `i - j` alone explains.
 
-    1 for scores that are a function of the distance, the "shifting pattern" of Figure 7 of the
-    paper: those of DIET-REL and T5. About `2 / T` for random scores. DIET-ABS can learn anything
-    in between. It is the `R^2` of the best approximation by a relative pattern,
+    The share is 1 for scores that are a function of the distance, such as the scores of DIET-REL
+    and T5. This is the "shifting pattern" of Figure 7 of the paper. Random scores have a share of
+    about `2 / T`, and DIET-ABS can learn anything in between. The share is the `R^2` of the best
+    approximation by a relative pattern `f`:
 
         1 - min_{f, c} sum_ij (A_ij - f(i-j) - c_i)^2 / sum_ij (A_ij - mean_k A_ik)^2
 
-    Softmax removes what all keys of a query have in common, so a constant `c_i` for each query is
-    free, and takes no part in the variance.
+    Adding a constant `c_i` to all scores of a query does not change the softmax. The approximation
+    may therefore choose `c_i` freely, and the variance is measured within each query.
 
     Args:
-        scores: Array of shape `(..., T, T)`, query and key last, e.g. from `position_scores`.
+        scores: Array of shape `(..., T, T)` with the axes of queries and keys last, such as the
+            result of `position_scores`.
 
     Returns:
-        float64 array of shape `(...)`, in `[0, 1]`; NaN where the scores of each query are all the
-        same, so that there is nothing to explain.
+        float64 array of shape `(...)`, in `[0, 1]`. The share is NaN if each query has the same
+        score for all keys, because the variance is then 0.
 
     Raises:
-        ValueError: If the last two axes differ: the projected keys of Linformer have no distance.
+        ValueError: If the last two axes differ. Linformer's projected keys do not have a distance.
 
     Example:
 
@@ -42,13 +46,13 @@ def distance_variance(scores):
     length = scores.shape[-1]
     centred = scores - scores.mean(axis=-1, keepdims=True)
     total = np.sum(centred**2, axis=(-2, -1))
-    # Least squares for f, with c_i = mean_j (A_ij - f(i-j)) put in: normal @ f = sums.
+    # Least squares for f, after inserting c_i = mean_j (A_ij - f(i-j)): normal @ f = sums.
     offsets = range(length - 1, -length, -1)
     sums = np.stack([np.trace(centred, k, axis1=-2, axis2=-1) for k in offsets], axis=-1)
-    # Row i has one entry on each of the diagonals that it crosses.
+    # Row i has one entry on each diagonal that it crosses.
     crosses = np.stack([np.eye(length, k=k).sum(axis=1) for k in offsets], axis=1)
     normal = np.diag(crosses.sum(axis=0)) - crosses.T @ crosses / length
-    # A constant f is a constant for each query: it explains nothing, and any multiple will do.
+    # A constant f has the same effect as the constants c_i. This makes the solution unique.
     normal += 1.0
     solution = np.linalg.solve(normal, sums.reshape(-1, len(offsets)).T).T.reshape(sums.shape)
     explained = np.sum(solution * sums, axis=-1)

@@ -1,38 +1,44 @@
-"""The rank of attention scores, and a picture that compares models by it."""
+"""The rank of attention scores, and a plot that compares the ranks of models."""
 
 import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-def numerical_rank(scores, tolerance=None):
+
+def numerical_rank(scores: Any, tolerance: float | None = None) -> np.ndarray:
     """Return the numerical rank of score matrices.
 
-    The number of singular values `s_1 >= s_2 >= ...` of a matrix for which
+    The rank is the number of singular values `s_1 >= s_2 >= ...` of a matrix with
 
         s_k > tolerance * s_1
 
-    computed in float64. A product such as `P_Q P_K^T` is computed in float32 and rounded, which
-    lifts the singular values that should be zero to about `s_1` times the machine epsilon of
-    float32. The default tolerance, `max(T, S)` times that epsilon (`1.2e-7`), lies above them:
-    3e-5 for 256 positions. It is the rule of `numpy.linalg.matrix_rank`, with the precision that
-    the scores were computed in instead of the one that they are stored in.
+    computed in float64. A product such as `P_Q P_K^T` is rounded to float32. Rounding turns
+    singular values of zero into about `s_1` times the machine epsilon of float32 (`1.2e-7`). The
+    default tolerance is `max(T, S)` times this epsilon, which is larger: 3e-5 for 256 positions.
+    `numpy.linalg.matrix_rank` uses the same rule, but with the precision of the stored array.
 
-    Scores of half precision (`mixed_bfloat16`) are rounded so coarsely that their rank is full
-    under this tolerance. Load the model with `dtype="float32"` instead.
+    Scores in half precision (`mixed_bfloat16`) are rounded much more, so their rank is full with
+    this tolerance. Load the model with `dtype="float32"` instead.
 
     Args:
-        scores: Array of shape `(..., T, S)`, e.g. from `attention_scores` or `position_scores`.
-        tolerance: float or `None`. Size below which a singular value counts as zero, relative to
-            the largest of its matrix. Defaults to `None`: `max(T, S)` times the machine epsilon of
-            float32. With 0.01 or 0.1 the result says how many directions matter.
+        scores: Array of shape `(..., T, S)`, such as the result of `attention_scores` or
+            `position_scores`.
+        tolerance: float or `None`. Relative to the largest singular value of its matrix, a
+            singular value up to this size counts as zero. With 0.01 or 0.1, the result tells how
+            many directions matter. Defaults to `None`, which means `max(T, S)` times the machine
+            epsilon of float32.
 
     Returns:
-        Integer array of shape `(...)`; 0 for a matrix of zeros.
+        Integer array of shape `(...)`. The rank of a matrix of zeros is 0.
 
     Raises:
-        ValueError: If `scores` has less than two axes, no entries in a matrix, or entries that are
-            not finite, or `tolerance` is not in `[0, 1)`.
+        ValueError: If `scores` has fewer than two axes, empty matrices, or entries that are not
+            finite, or if `tolerance` is not in `[0, 1)`.
 
     Example:
 
@@ -47,14 +53,17 @@ def numerical_rank(scores, tolerance=None):
     """
     scores = np.asarray(scores)
     if scores.ndim < 2 or 0 in scores.shape[-2:]:
-        raise ValueError(f"`scores` must have the shape (..., T, S). Received: {scores.shape}")
+        raise ValueError(
+            "`scores` must have the shape (..., T, S) with at least one query and key. "
+            f"Received: shape={scores.shape}"
+        )
     if not np.all(np.isfinite(scores)):
-        raise ValueError("`scores` must be finite. Received infinite or NaN entries.")
+        raise ValueError("`scores` must be finite. Received: infinite or NaN entries")
     if tolerance is None:
         tolerance = max(scores.shape[-2:]) * np.finfo("float32").eps
     elif not 0 <= tolerance < 1:
         raise ValueError(f"`tolerance` must be in [0, 1). Received: tolerance={tolerance}")
-    # One by one: a copy of all in float64 would be large.
+    # One matrix at a time, because a copy of all matrices in float64 would be large.
     matrices = scores.reshape(-1, *scores.shape[-2:])
     return np.array([_rank(matrix, tolerance) for matrix in matrices]).reshape(scores.shape[:-2])
 
@@ -64,25 +73,27 @@ def _rank(matrix, tolerance):
     return np.count_nonzero(singular_values > tolerance * singular_values[0])
 
 
-def plot_ranks(ranks, layers=None):
-    """Draw ranks as bars, one panel a layer, one group of bars a head, one colour a model.
+def plot_ranks(ranks: Mapping[str, Any], layers: Iterable[int] | None = None) -> "Figure":
+    """Plot ranks as bars, with a panel for each layer and a group of bars for each head.
 
-    Figure 2 of the paper has the ranks of the attention scores of the first layer in a batch,
-    Figure 8 those of the positional scores.
+    Each model has its own colour. Figure 2 of the paper shows the ranks of the attention scores in
+    the first layer for a batch. Figure 8 shows the ranks of the positional scores.
 
     Args:
-        ranks: Dictionary of labels and integer arrays of `numerical_rank`, one for each model.
-            Either `(num_layers, num_heads)`, or `(num_layers, B, num_heads)` for the examples of a
-            batch: bars are then means, and lines go from the least to the greatest rank. Models may
-            differ in layers and heads.
-        layers: Layers to draw, or `None` for all. Defaults to `None`.
+        ranks: Dictionary that maps the label of each model to an integer array, the result of
+            `numerical_rank`. Its shape is `(num_layers, num_heads)`, or
+            `(num_layers, B, num_heads)` for the examples of a batch. For a batch, bars show the
+            mean rank, and lines extend from the smallest to the largest rank. Models may have
+            different numbers of layers and heads.
+        layers: Layers to plot, or `None` for all layers. Defaults to `None`.
 
     Returns:
         A `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
 
     Raises:
         ImportError: If matplotlib is not installed (`pip install keras-diet[examples]`).
-        ValueError: If `ranks` is empty, an array has another shape, or no model has a layer.
+        ValueError: If `ranks` is empty, an array has another shape, or `layers` is empty or names
+            a layer that no model has.
 
     Example:
 
@@ -98,11 +109,13 @@ def plot_ranks(ranks, layers=None):
 
     ranks = {label: _with_batch(label, np.asarray(array)) for label, array in ranks.items()}
     if not ranks:
-        raise ValueError("`ranks` must have an array for at least one model. Received: {}")
+        raise ValueError("`ranks` must contain an array for at least one model. Received: {}")
     num_layers = max(len(array) for array in ranks.values())
     layers = list(range(num_layers) if layers is None else layers)
     if not layers or not all(0 <= layer < num_layers for layer in layers):
-        raise ValueError(f"`layers` must lie in [0, {num_layers}). Received: layers={layers}")
+        raise ValueError(
+            f"`layers` must name at least one layer in [0, {num_layers}). Received: layers={layers}"
+        )
     num_heads = max(array.shape[2] for array in ranks.values())
     columns = min(len(layers), 4 if num_heads <= 8 else 3)
     rows = math.ceil(len(layers) / columns)
@@ -122,8 +135,8 @@ def plot_ranks(ranks, layers=None):
 def _with_batch(label, ranks):
     if ranks.ndim not in (2, 3):
         raise ValueError(
-            "Ranks must have the shape (num_layers, num_heads) or (num_layers, B, num_heads). "
-            f"Received: {ranks.shape} of {label!r}"
+            "The arrays in `ranks` must have the shape (num_layers, num_heads) or "
+            f"(num_layers, B, num_heads). Received: shape={ranks.shape} for {label!r}"
         )
     return ranks[:, None] if ranks.ndim == 2 else ranks
 
@@ -133,11 +146,11 @@ def _draw_ranks(axis, ranks, layer):
     for i, (label, array) in enumerate(ranks.items()):
         if layer >= len(array):
             continue
-        of_heads = array[layer]
-        means = of_heads.mean(axis=0)
+        examples = array[layer]
+        means = examples.mean(axis=0)
         spread = None
-        if len(of_heads) > 1:
-            spread = [means - of_heads.min(axis=0), of_heads.max(axis=0) - means]
+        if len(examples) > 1:
+            spread = [means - examples.min(axis=0), examples.max(axis=0) - means]
         center = np.arange(len(means)) + (i - (len(ranks) - 1) / 2) * width
         axis.bar(
             center, means, width, label=label, color=f"C{i}", yerr=spread, error_kw={"lw": 0.8}
@@ -145,8 +158,9 @@ def _draw_ranks(axis, ranks, layer):
 
 
 def _legend(axes):
-    found = {}
+    """Return the handles and labels of all axes, each label once."""
+    handles = {}
     for axis in axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    return list(found.values()), list(found)
+            handles.setdefault(label, handle)
+    return list(handles.values()), list(handles)

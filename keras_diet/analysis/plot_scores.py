@@ -1,29 +1,41 @@
 """Maps of attention scores."""
 
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-def plot_scores(scores, layers=None, heads=None):
-    """Draw scores as maps, one row a layer (and model) and one column a head.
 
-    Colours are centred: white is 0, red positive, blue negative, the same on both sides. Every map
-    has a scale of its own, since what attention does depends on differences within a map.
+def plot_scores(
+    scores: Any,
+    layers: Iterable[int] | None = None,
+    heads: Iterable[int] | Mapping[str, Iterable[int]] | None = None,
+) -> "Figure":
+    """Plot scores as maps, with a row for each layer (of each model) and a column for each head.
+
+    White is 0, red is positive, and blue is negative. Both signs have the same range. Each map has
+    its own scale, because attention only depends on the differences within a map.
 
     Args:
-        scores: Array of shape `(num_layers, num_heads, T, S)`, from `position_scores` or
-            `position_and_segment_scores`, or `attention_scores(...)[:, example]`; or, to compare
-            models, a dictionary of labels and such arrays.
-        layers: Layers to draw, or `None` for the first one. Defaults to `None`.
-        heads: Heads to draw, or `None` for the first four. Where models are compared, also a
-            dictionary of labels and as many heads for each. Defaults to `None`.
+        scores: Array of shape `(num_layers, num_heads, T, S)`, such as the result of
+            `position_scores`, `position_and_segment_scores` or `attention_scores(...)[:, example]`.
+            To compare models, pass a dictionary that maps labels to such arrays.
+        layers: Layers to plot, or `None` for the first layer. Defaults to `None`.
+        heads: Heads to plot, or `None` for the first four heads. To compare different heads of
+            several models, pass a dictionary that maps each label to the same number of heads.
+            Defaults to `None`.
 
     Returns:
         A `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
 
     Raises:
         ImportError: If matplotlib is not installed (`pip install keras-diet[examples]`).
-        ValueError: If there is no array, one has another number of axes, or a model has no such
-            layer or head.
+        ValueError: If `scores` is an empty dictionary, an array has another number of axes, or a
+            model does not have the layers or heads.
 
     Example:
 
@@ -40,7 +52,7 @@ def plot_scores(scores, layers=None, heads=None):
     by_label = scores if isinstance(scores, dict) else {"": scores}
     by_label = {label: np.asarray(array) for label, array in by_label.items()}
     if not by_label:
-        raise ValueError("`scores` must have an array for at least one model. Received: {}")
+        raise ValueError("`scores` must contain an array for at least one model. Received: {}")
     layers = [0] if layers is None else list(layers)
     if heads is None:
         heads = range(min(4, *(array.shape[1] for array in by_label.values())))
@@ -59,10 +71,10 @@ def plot_scores(scores, layers=None, heads=None):
     return figure
 
 
-def draw_map(axis, scores, title):
+def draw_map(axis: "Axes", scores: np.ndarray, title: str) -> None:
     """Draw one matrix `(T, S)` of scores on an axis of a figure, with its colour bar."""
     limit = np.max(np.abs(scores)) or 1.0
-    # The few projected keys of Linformer would make a narrow strip.
+    # Linformer has few projected keys, so its map would be a narrow strip.
     aspect = "equal" if scores.shape[0] == scores.shape[1] else "auto"
     image = axis.imshow(
         scores, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect=aspect, interpolation="nearest"
@@ -75,9 +87,12 @@ def draw_map(axis, scores, title):
 def _check(label, scores, layers, heads):
     if scores.ndim != 4:
         raise ValueError(
-            "Scores must have the shape (num_layers, num_heads, T, S). "
-            f"Received: {scores.shape}" + (f" of {label!r}" if label else "")
+            "`scores` must have the shape (num_layers, num_heads, T, S). "
+            f"Received: shape={scores.shape}" + (f" for {label!r}" if label else "")
         )
     for name, indices, size in (("layers", layers, len(scores)), ("heads", heads, scores.shape[1])):
         if not indices or not all(0 <= index < size for index in indices):
-            raise ValueError(f"`{name}` must lie in [0, {size}). Received: {list(indices)}")
+            raise ValueError(
+                f"`{name}` must contain at least one index in [0, {size}). "
+                f"Received: {name}={list(indices)}"
+            )

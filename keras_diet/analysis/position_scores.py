@@ -1,48 +1,51 @@
-"""What a model has learned about positions: its scores by query and key position."""
+"""The scores that a model has learned for each position of a query and a key."""
 
+import keras
 import numpy as np
 from keras import ops
 
 from keras_diet import validation
 from keras_diet._arrays import float32_array
-from keras_diet.analysis._backbone import input_positions, with_positions
-from keras_diet.layers.attention.linformer_multi_head_attention import LinformerMultiHeadAttention
-from keras_diet.layers.position.position_bias import PositionBias
+from keras_diet.analysis._backbone import EncoderParts, encoder_parts, input_positions
+from keras_diet.layers import LinformerMultiHeadAttention
 
 
-def position_scores(backbone, length=None):
+def position_scores(
+    backbone: keras.Model | keras.layers.Layer, length: int | None = None
+) -> np.ndarray:
     """Return the part of the attention scores that depends on positions alone.
 
     For a query at position `i` and a key at position `j`, in each layer and head:
 
         (P_Q P_K^T)_ij                         DIET-ABS
         R_{i-j}                                DIET-REL
-        B_ij                                   any other bias: T5, TUPE, your own
+        B_ij                                   any other bias: T5, TUPE, a custom bias layer
         (p_i W_Q) . (p_j W_K) / sqrt(d_h)      positions `P` at the input
 
-    With positions at the input there is no such term. As in Figure 8 of the paper, its place is
-    taken by what the embeddings `P` alone would score: without tokens and segments, the layer
-    normalization and the projections' biases, and in every layer although `P` enters the first.
-    With Linformer `j` is a projected key, and `p_j` a row of the projection of `P`.
+    With positions at the input, the scores have no separate positional term. As in Figure 8 of the
+    paper, the result is then the score of the embeddings `P` alone, without tokens, segments, layer
+    normalization and the biases of the projections. It is computed for every layer, although `P`
+    only enters the first one. If a model also has a bias (`"diet_abs_input"`), the result is the
+    bias.
 
-    A model with both, such as `"diet_abs_input"`, has the scores of its bias.
+    With Linformer, `j` is a projected key and `p_j` is a row of the projection of `P`.
 
     Args:
-        backbone: A `keras_diet.models.DietBertBackbone`, or a task with one. KerasHub's
-            `BertBackbone` and its tasks will do as well, with their positions at the input, and so
-            will a built `keras_diet.layers.DietEncoder`.
-        length: int or `None`. Number of positions, in tokens. Defaults to `None`, which means
+        backbone: A `keras_diet.models.DietBertBackbone`, a `keras_hub.models.BertBackbone`, a task
+            with one of them, or a built `keras_diet.layers.DietEncoder`.
+        length: int or `None`. Number of positions. Defaults to `None`, which means
             `max_sequence_length`.
 
     Returns:
-        float32 array of shape `(num_layers, num_heads, length, length)`: layer, head, query, key;
-        with Linformer `(num_layers, num_heads, length, projection_dim)`. Layers that share their
-        parameters have equal scores.
+        float32 array of shape `(num_layers, num_heads, length, length)`. Its axes are the layer,
+        the head, the query and the key. With Linformer, the shape is
+        `(num_layers, num_heads, length, projection_dim)`. Layers with shared parameters have equal
+        scores.
 
     Raises:
-        ValueError: If the model has no positions (`"none"`), or no scores that depend on positions
-            alone (`"shaw"`, whose vectors of distances are multiplied by the query; a bias layer
-            that reads its inputs), or `length` is not in `[1, max_sequence_length]`.
+        ValueError: If the model has no positions (`"none"`), if its positional scores depend on
+            the tokens (`"shaw"`, or a bias layer that reads its inputs), or if `length` is not in
+            `[1, max_sequence_length]`.
 
     Example:
 
@@ -58,46 +61,45 @@ def position_scores(backbone, length=None):
     References:
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), Figures 4, 7 and 8
     """
-    backbone = with_positions(backbone)
-    length = backbone.max_sequence_length if length is None else length
+    parts = encoder_parts(backbone)
+    encoder = parts.encoder
+    length = encoder.max_sequence_length if length is None else length
     length = validation.positive_int("length", length)
-    validation.length_within(length, backbone.max_sequence_length, "max_sequence_length")
-    biases = backbone.encoder.position_biases
-    if biases:
-        scores = np.stack([_bias_scores(bias, backbone, length) for bias in biases])
-        # One bias may serve all layers.
-        return np.broadcast_to(scores, (backbone.num_layers, *scores.shape[1:])).copy()
-    positions = input_positions(backbone, length)
-    attentions = [block.self_attention for block in backbone.encoder.transformer_layers]
+    validation.length_within(length, encoder.max_sequence_length, "max_sequence_length")
+    if encoder.position_biases:
+        scores = np.stack([_bias_scores(bias, parts, length) for bias in encoder.position_biases])
+        # All layers may share one bias.
+        return np.broadcast_to(scores, (encoder.num_layers, *scores.shape[1:])).copy()
+    positions = input_positions(parts, length)
+    attentions = [block.self_attention for block in encoder.transformer_layers]
     if positions is None:
-        raise ValueError(_without_scores(backbone, attentions[0]))
+        raise ValueError(_why_no_scores(encoder.position_encoding, attentions[0]))
     return np.stack([_input_scores(positions, attention) for attention in attentions])
 
 
-def _bias_scores(bias, backbone, length):
+def _bias_scores(bias, parts: EncoderParts, length):
     """Return the scores of one bias layer, `(num_heads, length, number of keys)`."""
-    key_length = backbone.projection_dim or length
-    keys = () if backbone.projection_dim is None else (ops.zeros((1, key_length)),)
+    encoder = parts.encoder
+    key_length = encoder.projection_dim or length
+    keys = () if encoder.projection_dim is None else (ops.zeros((1, key_length)),)
 
     def scores_of(inputs):
         scores = float32_array(bias(inputs.astype("float32"), *keys))
-        return np.broadcast_to(scores, (1, backbone.num_heads, length, key_length))[0]
+        return np.broadcast_to(scores, (1, encoder.num_heads, length, key_length))[0]
 
-    shape = (1, length, backbone.hidden_dim)
+    shape = (1, length, parts.hidden_dim)
     scores = scores_of(np.zeros(shape))
-    if not isinstance(bias, PositionBias):
-        others = scores_of(np.random.default_rng(0).normal(size=shape))
-        if not np.array_equal(scores, others):
-            raise ValueError(
-                f"The bias layer '{bias.name}' depends on its inputs and not on positions alone, "
-                "so that there are no positional scores. `attention_scores` has the scores of a "
-                "batch."
-            )
+    if not np.array_equal(scores, scores_of(np.random.default_rng(0).normal(size=shape))):
+        raise ValueError(
+            "The model has no positional scores, because its bias layer reads its inputs. "
+            f"Received: the bias layer '{bias.name}'. Use `attention_scores` for the scores of a "
+            "batch."
+        )
     return scores
 
 
 def _input_scores(positions, attention):
-    """Return what position embeddings `(length, hidden_dim)` would score in one layer."""
+    """Return the scores of position embeddings `(length, hidden_dim)` in one layer."""
     keys = positions
     if isinstance(attention, LinformerMultiHeadAttention):
         keys = float32_array(attention.key_projection)[:, : len(positions)] @ positions
@@ -108,12 +110,12 @@ def _input_scores(positions, attention):
     return np.einsum("htk,hsk->hts", query * np.float32(scale), key)
 
 
-def _without_scores(backbone, attention):
-    received = f"Received: position_encoding={backbone.position_encoding!r}"
-    if backbone.position_encoding == "none":
-        return f"A model without positions has no positional scores. {received}"
+def _why_no_scores(position_encoding, attention):
+    received = f"Received: position_encoding={position_encoding!r}"
+    if position_encoding == "none":
+        return f"A model without positions does not have positional scores. {received}"
     return (
-        "The model has no scores that depend on positions alone: its positions are in its "
-        f"attention layers (`{type(attention).__name__}`), which multiply them by the query, so "
-        f"that the scores depend on the tokens. `attention_scores` has those of a batch. {received}"
+        f"The model has no positional scores, because `{type(attention).__name__}` multiplies its "
+        f"position vectors by the query. {received}. Use `attention_scores` for the scores of a "
+        "batch."
     )

@@ -1,29 +1,36 @@
-"""How alike the position embeddings at the input are."""
+"""The similarity of the position embeddings at the input."""
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import keras
 import numpy as np
 
-from keras_diet.analysis._backbone import input_positions, with_positions
+from keras_diet.analysis._backbone import encoder_parts, input_positions
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-def position_similarity(backbone):
+def position_similarity(backbone: keras.Model | keras.layers.Layer) -> np.ndarray:
     """Return the cosine similarities of all pairs of position embeddings at the input.
 
         C_ij = (p_i . p_j) / (|p_i| |p_j|)
 
-    Where positions are also in the scores (`"diet_abs_input"`) the paper finds the embeddings at
-    the input to be nearly the same for all positions: they carry hardly any information then.
+    If positions are also in the scores (`"diet_abs_input"`), the paper finds nearly the same
+    embedding at the input for all positions. The embeddings then carry hardly any information.
 
     Args:
         backbone: A `keras_diet.models.DietBertBackbone` with positions at its input (`"input"`,
-            `"diet_abs_input"`, `"sinusoidal"`), a `keras_hub.models.BertBackbone`, a task with
-            one, or a built `keras_diet.layers.DietEncoder`.
+            `"diet_abs_input"`, `"sinusoidal"`), a `keras_hub.models.BertBackbone`, a task with one
+            of them, or a built `keras_diet.layers.DietEncoder`.
 
     Returns:
-        float32 array of shape `(n, n)`, with `n` the `max_sequence_length`. The similarity with an
+        float32 array of shape `(n, n)`, where `n` is `max_sequence_length`. The similarity to an
         embedding of zeros is 0.
 
     Raises:
-        ValueError: If the model has no positions at its input.
+        ValueError: If the model does not have position embeddings at its input.
 
     Example:
 
@@ -39,27 +46,28 @@ def position_similarity(backbone):
     References:
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), appendix C, Figure 5
     """
-    backbone = with_positions(backbone)
-    positions = input_positions(backbone, backbone.max_sequence_length)
+    parts = encoder_parts(backbone)
+    positions = input_positions(parts, parts.encoder.max_sequence_length)
     if positions is None:
         raise ValueError(
-            "The model has no position embeddings at its input. "
-            f"Received: position_encoding={backbone.position_encoding!r}"
+            "`backbone` must have position embeddings at its input. "
+            f"Received: position_encoding={parts.encoder.position_encoding!r}. "
+            "Use `position_scores` for positions in the attention scores."
         )
     norms = np.linalg.norm(positions, axis=1, keepdims=True)
     directions = positions / np.where(norms == 0, 1, norms)
     return directions @ directions.T
 
 
-def plot_position_similarity(similarities):
-    """Draw the distribution of the similarities of different positions, one colour a model.
+def plot_position_similarity(similarities: Mapping[str, Any]) -> "Figure":
+    """Plot the distribution of the similarities of different positions, with a colour per model.
 
-    The height of a bar is the share of all pairs of positions whose similarity lies there. A pair
-    counts once, a position with itself does not.
+    The height of a bar is the share of all pairs of positions with such a similarity. Each pair
+    counts once, and the similarity of a position to itself does not count.
 
     Args:
-        similarities: Dictionary of labels and arrays `(n, n)` of `position_similarity`, one for
-            each model.
+        similarities: Dictionary that maps the label of each model to an array `(n, n)`, the result
+            of `position_similarity`.
 
     Returns:
         A `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
@@ -81,12 +89,14 @@ def plot_position_similarity(similarities):
     from matplotlib.figure import Figure
 
     if not similarities:
-        raise ValueError("`similarities` must have an array for at least one model. Received: {}")
+        raise ValueError(
+            "`similarities` must contain an array for at least one model. Received: {}"
+        )
     figure = Figure(figsize=(6, 3.5), layout="constrained")
     axis = figure.subplots()
     for label, array in similarities.items():
         pairs = _pairs(label, np.asarray(array))
-        # Rounding takes similarities beyond 1, where no bar would be.
+        # Rounded similarities can be greater than 1, outside of all bars.
         axis.hist(
             np.clip(pairs, -1, 1),
             bins=np.linspace(-1, 1, 81),
@@ -108,7 +118,7 @@ def _pairs(label, similarities):
     shape = similarities.shape
     if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
         raise ValueError(
-            "Similarities must have the shape (n, n) with at least 2 positions. "
-            f"Received: {shape} of {label!r}"
+            "The arrays in `similarities` must have the shape (n, n) with at least 2 positions. "
+            f"Received: shape={shape} for {label!r}"
         )
     return similarities[np.triu_indices(shape[0], k=1)]

@@ -1,32 +1,36 @@
-"""What a model has learned about segments, alone and together with positions."""
+"""The scores that a model has learned for segments, alone and together with positions."""
 
+from typing import Any
+
+import keras
 import numpy as np
 
 from keras_diet._arrays import float32_array
-from keras_diet.analysis._backbone import with_positions
+from keras_diet.analysis._backbone import encoder_parts
 from keras_diet.analysis.position_scores import position_scores
 
 
-def segment_scores(backbone):
+def segment_scores(backbone: keras.Model | keras.layers.Layer) -> np.ndarray:
     """Return the part of the attention scores that depends on segments alone.
 
-    That is `E_S` of equation 2 of the paper: for a query of segment `r` and a key of segment `c`
+    This is `E_S` in equation 2 of the paper. The score of a query in segment `r` and a key in
+    segment `c` contains the term
 
         E_S[r, c]
 
-    is added to the score. Softmax runs over the keys, so what counts is how a row varies:
-    `E_S[r, 1] - E_S[r, 0]` is by how much queries of segment `r` prefer segment 1.
+    The softmax is over the keys, so only differences within a row matter:
+    `E_S[r, 1] - E_S[r, 0]` tells by how much queries of segment `r` prefer segment 1.
 
     Args:
         backbone: A `keras_diet.models.DietBertBackbone` with `segment_encoding="per-head"`, a task
-            with one, or a built `keras_diet.layers.DietEncoder`.
+            with such a backbone, or a built `keras_diet.layers.DietEncoder`.
 
     Returns:
-        float32 array of shape `(num_layers, num_heads, num_segments, num_segments)`: layer, head,
-        segment of the query, segment of the key.
+        float32 array of shape `(num_layers, num_heads, num_segments, num_segments)`. Its axes are
+        the layer, the head, the segment of the query and the segment of the key.
 
     Raises:
-        ValueError: If the model has no segments in its scores, as KerasHub's BERT.
+        ValueError: If the scores of the model do not contain segments, as in KerasHub's BERT.
 
     Example:
 
@@ -42,17 +46,18 @@ def segment_scores(backbone):
     References:
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), equation 2
     """
-    backbone = with_positions(backbone)
-    biases = backbone.encoder.segment_biases
-    if not biases:
+    encoder = encoder_parts(backbone).encoder
+    if not encoder.segment_biases:
         raise ValueError(
-            "Only a model with segment_encoding='per-head' has segment scores. "
-            f"Received: segment_encoding={backbone.segment_encoding!r}"
+            "`backbone` must have segment_encoding='per-head'. "
+            f"Received: segment_encoding={encoder.segment_encoding!r}"
         )
-    return np.stack([float32_array(bias.segment_embedding) for bias in biases])
+    return np.stack([float32_array(bias.segment_embedding) for bias in encoder.segment_biases])
 
 
-def position_and_segment_scores(backbone, segment_ids):
+def position_and_segment_scores(
+    backbone: keras.Model | keras.layers.Layer, segment_ids: Any
+) -> np.ndarray:
     """Return the attention scores of a sequence without their token-to-token part.
 
     For queries `i` and keys `j`, in each layer and head:
@@ -60,21 +65,23 @@ def position_and_segment_scores(backbone, segment_ids):
         B_ij + E_S[S(i), S(j)]
 
     with the positional scores `B` of `position_scores` and the segment scores `E_S` of
-    `segment_scores`. This is the pattern of Figure 6 of the paper, there of DIET-REL and 32 tokens
-    of which the last 16 belong to the second segment.
+    `segment_scores`. Figure 6 of the paper shows this pattern for DIET-REL and 32 tokens, of which
+    the last 16 belong to the second segment.
 
     Args:
         backbone: A `keras_diet.models.DietBertBackbone` with `segment_encoding="per-head"` and with
-            positional scores, a task with one, or a built `keras_diet.layers.DietEncoder`.
+            positional scores, a task with such a backbone, or a built
+            `keras_diet.layers.DietEncoder`.
         segment_ids: Integer array of shape `(T,)`: `S(i)`, the segment of each token.
 
     Returns:
-        float32 array of shape `(num_layers, num_heads, T, T)`: layer, head, query, key.
+        float32 array of shape `(num_layers, num_heads, T, T)`. Its axes are the layer, the head,
+        the query and the key.
 
     Raises:
-        ValueError: If the model has no segments in its scores, or no positional scores
-            (see `position_scores`), or `segment_ids` is not one row of ids in `[0, num_segments)`,
-            or longer than `max_sequence_length`.
+        ValueError: If the scores of the model do not contain segments or positions
+            (see `position_scores`), or if `segment_ids` is not one row of ids in
+            `[0, num_segments)`, or is longer than `max_sequence_length`.
 
     Example:
 
@@ -101,12 +108,12 @@ def _checked(segment_ids, num_segments):
     segment_ids = np.asarray(segment_ids)
     if segment_ids.ndim != 1 or not np.issubdtype(segment_ids.dtype, np.integer):
         raise ValueError(
-            "`segment_ids` must be a one-dimensional integer array, the segments of one sequence. "
+            "`segment_ids` must be a one-dimensional integer array: the segments of one sequence. "
             f"Received: shape={segment_ids.shape}, dtype={segment_ids.dtype}"
         )
     if segment_ids.size and not 0 <= segment_ids.min() <= segment_ids.max() < num_segments:
         raise ValueError(
-            f"Segment ids must lie in [0, num_segments) = [0, {num_segments}). "
-            f"Received ids from {segment_ids.min()} to {segment_ids.max()}."
+            f"`segment_ids` must be in [0, num_segments) = [0, {num_segments}). "
+            f"Received: ids from {segment_ids.min()} to {segment_ids.max()}"
         )
     return segment_ids

@@ -1,10 +1,14 @@
 """Pretraining data as in appendix A of the DIET paper: text files to masked-LM batches.
 
-Text is read with `read_documents`, a vocabulary made with `train_wordpiece_vocabulary`, full
-sentences are packed with `pack_text_files` (that is `pack_sentences` and `write_packed`), and
-`masked_lm_dataset` masks them anew in each epoch, with no next-sentence task;
-`WarmupLinearDecay` is the learning rate. Everything streams, is reproducible from a seed, and runs
-on each backend; only `as_tf_dataset` needs TensorFlow.
+- `read_documents` reads text files.
+- `train_wordpiece_vocabulary` trains a vocabulary.
+- `pack_text_files` packs full sentences into sequences of token ids. It combines `pack_sentences`
+  and `write_packed`.
+- `masked_lm_dataset` makes batches with new masks in each epoch, without a next-sentence task.
+- `WarmupLinearDecay` is the learning rate schedule.
+
+Every step streams its input, is reproducible from a seed, and runs on every backend. Only
+`as_tf_dataset` needs TensorFlow.
 """
 
 from keras_diet.pretraining.dataset import as_tf_dataset, masked_lm_dataset

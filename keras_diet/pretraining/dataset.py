@@ -1,8 +1,9 @@
-"""Packed token ids to batches of a masked language model, shuffled and masked on the fly."""
+"""Batches for a masked language model from packed token ids, shuffled and masked on the fly."""
 
 import functools
 import numbers
 import sys
+from typing import Any
 
 import grain
 import keras
@@ -12,80 +13,80 @@ from keras_diet import validation
 from keras_diet.pretraining.masking import check_rates, checked_token_ids, mask_tokens
 from keras_diet.pretraining.segments import number_segments
 
-# Reading all of a file that is larger than memory would take long; these are read at once, the
-# rest is checked batch by batch.
+# A file may be larger than memory, so only its first rows are checked at once. The other rows are
+# checked when they are read.
 _ROWS_TO_CHECK = 1024
 
-# Grain's defaults are 16 threads, which only fight for Python's lock here (one reads twice as
-# fast), and 500 batches ahead, which is gigabytes of large ones.
+# By default, Grain uses 16 threads, which compete for Python's lock: one thread is twice as fast.
+# It also reads 500 batches ahead, which takes gigabytes if batches are large.
 _READ_OPTIONS = grain.ReadOptions(num_threads=1, prefetch_buffer_size=8)
 
 
 def masked_lm_dataset(
-    token_ids,
-    tokenizer,
-    batch_size,
+    token_ids: np.ndarray,
+    tokenizer: Any,
+    batch_size: int,
     *,
-    shuffle=True,
-    repeat=False,
-    seed=0,
-    mask_selection_rate=0.15,
-    mask_selection_length=None,
-    mask_token_rate=0.8,
-    random_token_rate=0.1,
-    drop_remainder=True,
-    num_segments=1,
-):
-    """Batches for training a masked language model, with new masks in each epoch.
+    shuffle: bool = True,
+    repeat: bool = False,
+    seed: int = 0,
+    mask_selection_rate: float = 0.15,
+    mask_selection_length: int | None = None,
+    mask_token_rate: float = 0.8,
+    random_token_rate: float = 0.1,
+    drop_remainder: bool = True,
+    num_segments: int = 1,
+) -> grain.MapDataset:
+    """Return batches for training a masked language model, with new masks in each epoch.
 
-    Batch `i` depends on `i`, `seed` and the arguments alone: on every backend and with any number
-    of threads it is the same. In an epoch every sequence comes once, in an order drawn for this
-    epoch, and masks are drawn for each batch, so that epochs mask differently (dynamic masking).
+    Batch `i` depends only on `i`, `seed` and the other arguments. It is the same on every backend
+    and with any number of threads. Each epoch contains every sequence once, in a new random order.
+    Masks are drawn for each batch, so they differ between epochs (dynamic masking).
 
-    - Train with `repeat=True`, which goes from epoch to epoch without end, and take as many steps
-      as are wanted: `fit(dataset[:total_steps], steps_per_epoch=..., epochs=...)`. To go on after
-      `n` steps pass `dataset[n:total_steps]`, which begins with exactly the next batch.
-    - Validate with `shuffle=False`: one pass, with the same masks whenever it is read.
-    - With `repeat=False` and `shuffle=True` the dataset is one epoch, and iterating again gives
-      the same one. `fit(epochs=...)` of a KerasHub task goes on to new epochs, that of a plain
-      `keras.Model` repeats the first.
+    - For training, use `repeat=True`, which is an endless series of epochs. Choose the number of
+      steps with `fit(dataset[:total_steps], steps_per_epoch=..., epochs=...)`. To resume after `n`
+      steps, pass `dataset[n:total_steps]`, which starts with exactly the next batch.
+    - For validation, use `shuffle=False`: one pass, with the same masks each time it is read.
+    - With `repeat=False` and `shuffle=True`, the dataset is one epoch. Iterating again gives the
+      same epoch. `fit(epochs=...)` of a KerasHub task continues with new epochs, while `fit` of a
+      plain `keras.Model` repeats the first one.
 
-    Iterating over the dataset itself, as a plain `keras.Model` does and a KerasHub task if there is
-    no end, Grain reads 500 batches ahead in 16 threads. With large batches
-    `dataset.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=8))` saves
-    memory and is faster; an endless rest is `dataset[n:].repeat()`.
+    A plain `keras.Model` iterates over the dataset itself. A KerasHub task also does so if the
+    dataset is endless. Grain then reads 500 batches ahead in 16 threads. If batches are large, pass
+    `dataset.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=8))`, which takes
+    less memory and is faster. To resume an endless dataset, use `dataset[n:].repeat()`.
 
     Args:
-        token_ids: Integer array of shape `(N, L)`: packed sequences, e.g. the memory map that
-            `pack_text_files` returns. It is read row by row, when needed.
-        tokenizer: A `keras_hub.models.BertTokenizer` or one like it: `vocabulary_size()`,
-            `mask_token_id`, `pad_token_id` and `special_token_ids` are read, and `sep_token_id`
-            with several segments.
-        batch_size: int. Sequences in a batch. The paper uses 4096.
-        shuffle: bool. Whether to shuffle all sequences, anew in each epoch. Defaults to `True`.
-        repeat: bool. Whether to go on without end. Defaults to `False`.
-        seed: int in [0, 2**32). Seed of order and masks. Defaults to `0`.
+        token_ids: Integer array of shape `(N, L)`: packed sequences, such as the memory map that
+            `pack_text_files` returns. Rows are read when they are needed.
+        tokenizer: A `keras_hub.models.BertTokenizer`, or another tokenizer with
+            `vocabulary_size()`, `mask_token_id`, `pad_token_id` and `special_token_ids`. With
+            several segments it also needs `sep_token_id`.
+        batch_size: int. Number of sequences in a batch. The paper uses 4096.
+        shuffle: bool. Whether to shuffle all sequences in each epoch. Defaults to `True`.
+        repeat: bool. Whether to repeat without end. Defaults to `False`.
+        seed: int in [0, 2**32). Seed of the order and the masks. Defaults to `0`.
         mask_selection_rate: float. As in `mask_tokens`. Defaults to `0.15`.
         mask_selection_length: int or `None`. As in `mask_tokens`. Defaults to `None`.
         mask_token_rate: float. As in `mask_tokens`. Defaults to `0.8`.
         random_token_rate: float. As in `mask_tokens`. Defaults to `0.1`.
-        drop_remainder: bool. Whether to leave out the sequences of an epoch that fill no batch
-            (with `shuffle` others in each epoch). If `False`, the last batch is smaller, which
-            compiles a second time, and with `repeat=True` it is filled up from the next epoch.
-            Defaults to `True`.
-        num_segments: int. With more than one, the documents in a sequence are numbered as its
-            segments by `number_segments`. Defaults to `1`: all tokens belong to segment 0, as in
-            the paper's pretraining.
+        drop_remainder: bool. Whether to drop the last sequences of an epoch if they do not fill a
+            batch. With `shuffle`, each epoch drops other sequences. If `False`, the last batch is
+            smaller, and the model is compiled a second time for it. With `repeat=True`, sequences
+            of the next epoch fill it instead. Defaults to `True`.
+        num_segments: int. If greater than 1, `number_segments` numbers the documents in a sequence
+            as its segments. Defaults to `1`: all tokens belong to segment 0, as in the paper's
+            pretraining.
 
     Returns:
-        `grain.MapDataset` of `(features, labels, sample_weight)`, as `mask_tokens` returns them,
-        for `fit` and `evaluate` of a masked language model without preprocessor.
+        `grain.MapDataset` of `(features, labels, sample_weight)`, as returned by `mask_tokens`.
+        Pass it to `fit` and `evaluate` of a masked language model without a preprocessor.
 
     Raises:
-        ValueError: If `token_ids` is no integer array of rank 2, there are fewer sequences than
-            `batch_size` with `drop_remainder`, a token id does not fit the vocabulary (the first
-            1024 rows are checked here, the others when they are read), or an argument is out of
-            range.
+        ValueError: If `token_ids` is not an integer array of rank 2, if a token id does not fit
+            the vocabulary, or if an argument is out of range. `batch_size` must not exceed the
+            number of sequences with `drop_remainder`. Token ids of the first 1024 rows are
+            checked immediately, and all others when they are read.
 
     Example:
 
@@ -132,28 +133,29 @@ def masked_lm_dataset(
 
     rows = grain.MapDataset.range(len(token_ids)).seed(seed)
     rows = rows.shuffle() if shuffle else rows
-    # Batches of row numbers, since reading and masking a batch at once is many times faster.
+    # Row numbers are batched first, because reading and masking whole batches is much faster.
     batches = _batch_rows(rows, batch_size, drop_remainder, repeat)
     batches = batches.random_map(make_batch)
     if repeat:
         return batches.repeat()
-    # `fit` of a KerasHub task repeats validation data, which would move on to other masks.
+    # `fit` of a KerasHub task repeats validation data. Without this, each repetition would have
+    # other masks.
     return batches if shuffle else batches.repeat(1, reseed_each_epoch=False)
 
 
-def as_tf_dataset(dataset):
-    """The same batches as a `tf.data.Dataset`, for code that wants one.
+def as_tf_dataset(dataset: grain.MapDataset) -> Any:
+    """Return the same batches as a `tf.data.Dataset`, for code that needs one.
 
-    Each iteration over the result starts at the first batch again. For training pass a repeated
-    dataset (`masked_lm_dataset(..., repeat=True)`), and `steps_per_epoch` to `fit`; otherwise every
-    epoch has the same order and masks.
+    Each iteration over the result starts again with the first batch. For training, pass a repeated
+    dataset (`masked_lm_dataset(..., repeat=True)`), and pass `steps_per_epoch` to `fit`. Otherwise
+    every epoch has the same order and masks.
 
     Args:
-        dataset: A `grain.MapDataset` from `masked_lm_dataset`, or a slice of one.
+        dataset: A `grain.MapDataset` from `masked_lm_dataset`, or a slice of it.
 
     Returns:
-        `tf.data.Dataset` with static shapes (the batch size is unknown only where the last batch
-        is smaller), known cardinality and prefetching.
+        `tf.data.Dataset` with static shapes, known cardinality and prefetching. Its batch size is
+        unknown only if the last batch is smaller.
 
     Raises:
         ImportError: If TensorFlow is not installed.
@@ -173,15 +175,15 @@ def as_tf_dataset(dataset):
     """
     if not isinstance(dataset, grain.MapDataset) or len(dataset) == 0:
         raise ValueError(
-            "`dataset` must be a non-empty `grain.MapDataset`, as `masked_lm_dataset` returns it. "
-            f"Received: {dataset!r}"
+            "`dataset` must be a non-empty `grain.MapDataset`, such as the result of "
+            f"`masked_lm_dataset`. Received: {dataset!r}"
         )
     try:
         import tensorflow as tf
     except ImportError as error:
         raise ImportError(
-            "`as_tf_dataset` needs TensorFlow (`pip install tensorflow`). Without it pass the "
-            "Grain dataset itself to `fit`, which works on every backend."
+            "`as_tf_dataset` needs TensorFlow (`pip install tensorflow`). Without TensorFlow, pass "
+            "the Grain dataset itself to `fit`. This works on every backend."
         ) from error
 
     def spec(first, last):
@@ -218,14 +220,14 @@ def _check_seed(seed):
 
 
 def _batch_rows(rows, batch_size, drop_remainder, repeat):
-    """Batch row numbers; without end there is no remainder, a batch crosses to the next epoch."""
+    """Batch row numbers. If the rows repeat, a batch may continue with the next epoch."""
     batch_size = validation.positive_int("batch_size", batch_size)
     if repeat and not drop_remainder:
         return rows.repeat().batch(batch_size)
     if drop_remainder and batch_size > len(rows):
         raise ValueError(
-            "`batch_size` must not exceed the number of sequences, or no batch is left. Received: "
-            f"batch_size={batch_size}, {len(rows)} sequences. Lower it or pass "
+            "`batch_size` must not exceed the number of sequences, otherwise no batch is left. "
+            f"Received: batch_size={batch_size} with {len(rows)} sequences. Reduce it or pass "
             "`drop_remainder=False`."
         )
     return rows.batch(batch_size, drop_remainder=drop_remainder)

@@ -2,6 +2,8 @@
 
 import math
 import numbers
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -9,33 +11,33 @@ from keras_diet import validation
 
 
 def mask_tokens(
-    token_ids,
-    random_generator,
+    token_ids: Any,
+    random_generator: np.random.Generator,
     *,
-    vocabulary_size,
-    mask_token_id,
-    unselectable_token_ids,
-    pad_token_id=0,
-    mask_selection_rate=0.15,
-    mask_selection_length=None,
-    mask_token_rate=0.8,
-    random_token_rate=0.1,
-):
+    vocabulary_size: int,
+    mask_token_id: int,
+    unselectable_token_ids: Iterable[int],
+    pad_token_id: int = 0,
+    mask_selection_rate: float = 0.15,
+    mask_selection_length: int | None = None,
+    mask_token_rate: float = 0.8,
+    random_token_rate: float = 0.1,
+) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
     """Mask tokens for a masked language model, as BERT does.
 
-    Of the `n` selectable tokens in a sequence exactly
+    A sequence with `n` selectable tokens has exactly
 
         m = min(max(1, round(mask_selection_rate * n)), mask_selection_length)
 
-    are selected (none if `n` is 0), uniformly and without replacement. Each of them becomes
-    `mask_token_id` with probability `mask_token_rate`, a random token with probability
-    `random_token_rate`, and otherwise stays. Random tokens are uniform over the vocabulary
-    without the unselectable ids. The original tokens are the labels.
+    selected tokens (none if `n` is 0). They are chosen uniformly and without replacement. Each
+    selected token becomes `mask_token_id` with probability `mask_token_rate`, becomes a random
+    token with probability `random_token_rate`, and otherwise stays. Random tokens are uniform over
+    the vocabulary without the unselectable ids. The original tokens are the labels.
 
-    Unlike `keras_hub.layers.MaskedLMMaskGenerator`, whose Python path draws from the global state
-    of `random` (not reproducible in a threaded loader), may select nothing and differs in
-    distribution from its TensorFlow path, the result depends only on the arguments and is the
-    same on every backend.
+    The result depends only on the arguments and is the same on every backend. This differs from
+    `keras_hub.layers.MaskedLMMaskGenerator`. Its Python path draws from the global state of
+    `random`, so a threaded loader is not reproducible, and it may select no token. Its TensorFlow
+    path has another distribution.
 
     Args:
         token_ids: Integer array of shape `(..., L)`: sequences of `L` token ids.
@@ -43,22 +45,24 @@ def mask_tokens(
         vocabulary_size: int. Number of tokens in the vocabulary.
         mask_token_id: int. Id of `[MASK]`.
         unselectable_token_ids: Iterable of int. Ids that are never selected and never drawn as
-            random tokens: the tokenizer's `special_token_ids`.
-        pad_token_id: int. Id of `[PAD]`, always unselectable. Defaults to `0`.
-        mask_selection_rate: float in (0, 1]. Part of the selectable tokens to select.
+            random tokens, such as the tokenizer's `special_token_ids`.
+        pad_token_id: int. Id of `[PAD]`, which is always unselectable. Defaults to `0`.
+        mask_selection_rate: float in (0, 1]. Fraction of the selectable tokens to select.
             Defaults to `0.15`.
-        mask_selection_length: int or `None`. Length `M` of the outputs over selected tokens, and
-            the most that are selected. Defaults to `None`, which means
-            `ceil(mask_selection_rate * L)`, enough for every sequence.
-        mask_token_rate: float in [0, 1]. Defaults to `0.8`.
-        random_token_rate: float in [0, 1]. Defaults to `0.1`.
+        mask_selection_length: int or `None`. Length `M` of the outputs for selected tokens, and
+            the largest number of selected tokens. Defaults to `None`, which means
+            `ceil(mask_selection_rate * L)`. This is enough for every sequence.
+        mask_token_rate: float in [0, 1]. Probability that a selected token becomes
+            `mask_token_id`. Defaults to `0.8`.
+        random_token_rate: float in [0, 1]. Probability that a selected token becomes a random
+            token. Defaults to `0.1`.
 
     Returns:
-        `(features, labels, sample_weight)`, as `keras_hub.models.BertMaskedLMPreprocessor` gives
-        it. `features` holds the masked `"token_ids"`, `"segment_ids"` (zeros) and
-        `"padding_mask"` (bool), all `(..., L)`, and `"mask_positions"` `(..., M)`, ascending.
-        `labels` and `sample_weight` are `(..., M)`. Unused places at the end have position,
-        label and weight 0. Integers are int32, weights float32.
+        `(features, labels, sample_weight)`, as from `keras_hub.models.BertMaskedLMPreprocessor`.
+        `features` contains the masked `"token_ids"`, `"segment_ids"` (zeros) and `"padding_mask"`
+        (bool) of shape `(..., L)`, and the ascending `"mask_positions"` of shape `(..., M)`.
+        `labels` and `sample_weight` have the shape `(..., M)`. Unused entries at the end have
+        position, label and weight 0. Integers are int32 and weights are float32.
 
     Raises:
         ValueError: If a rate or an id is out of range, the two token rates sum to more than 1,
@@ -75,12 +79,12 @@ def mask_tokens(
         unselectable_token_ids=[0, 1, 2, 3, 4],
         mask_selection_rate=0.4,
     )
-    labels.shape  # (4,), of which two are in use
+    labels.shape  # (4,), of which two are used
     ```
 
     References:
      - [Devlin et al., 2019](https://aclanthology.org/N19-1423/), section 3.1 and appendix A.1
-     - [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.1: masks anew in each epoch
+     - [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.1: new masks in each epoch
     """
     check_rates(mask_selection_rate, mask_token_rate, random_token_rate)
     token_ids = checked_token_ids(token_ids, vocabulary_size)
@@ -112,7 +116,9 @@ def mask_tokens(
     return features, _like(labels, token_ids, "int32"), _like(used, token_ids, "float32")
 
 
-def check_rates(mask_selection_rate, mask_token_rate, random_token_rate):
+def check_rates(
+    mask_selection_rate: float, mask_token_rate: float, random_token_rate: float
+) -> None:
     """Raise a `ValueError` unless the three rates of `mask_tokens` are possible."""
     rates = {
         "mask_selection_rate": mask_selection_rate,
@@ -121,9 +127,12 @@ def check_rates(mask_selection_rate, mask_token_rate, random_token_rate):
     }
     for name, rate in rates.items():
         if not isinstance(rate, numbers.Real) or not 0 <= rate <= 1:
-            raise ValueError(f"`{name}` must lie in [0, 1]. Received: {name}={rate!r}")
+            raise ValueError(f"`{name}` must be a number in [0, 1]. Received: {name}={rate!r}")
     if mask_selection_rate == 0:
-        raise ValueError("`mask_selection_rate` must be above 0, or nothing is left to predict.")
+        raise ValueError(
+            "`mask_selection_rate` must be above 0, otherwise there is nothing to predict. "
+            "Received: mask_selection_rate=0"
+        )
     if mask_token_rate + random_token_rate > 1:
         raise ValueError(
             "`mask_token_rate` and `random_token_rate` must sum to at most 1. Received: "
@@ -131,8 +140,8 @@ def check_rates(mask_selection_rate, mask_token_rate, random_token_rate):
         )
 
 
-def checked_token_ids(token_ids, vocabulary_size):
-    """Return `token_ids` as an int32 array, or raise a `ValueError` if they are none."""
+def checked_token_ids(token_ids: Any, vocabulary_size: int) -> np.ndarray:
+    """Return `token_ids` as int32, or raise a `ValueError` if they do not fit the vocabulary."""
     vocabulary_size = validation.positive_int("vocabulary_size", vocabulary_size)
     token_ids = np.asarray(token_ids)
     if token_ids.dtype.kind not in "iu" or token_ids.ndim == 0 or token_ids.size == 0:
@@ -143,8 +152,8 @@ def checked_token_ids(token_ids, vocabulary_size):
     low, high = token_ids.min(), token_ids.max()
     if low < 0 or high >= vocabulary_size:
         raise ValueError(
-            f"`token_ids` must lie in [0, vocabulary_size) = [0, {vocabulary_size}). "
-            f"Received ids from {low} to {high}: were they made with another vocabulary?"
+            f"`token_ids` must be in [0, vocabulary_size) = [0, {vocabulary_size}). "
+            f"Received: ids from {low} to {high}. Use the vocabulary that made them."
         )
     return token_ids.astype("int32", copy=False)
 
@@ -160,20 +169,20 @@ def _selectable_table(vocabulary_size, mask_token_id, unselectable_token_ids):
     selectable[unselectable_token_ids] = False
     if not selectable.any():
         raise ValueError(
-            "`unselectable_token_ids` must leave tokens to select. Received: all "
-            f"{vocabulary_size} ids of the vocabulary."
+            "`unselectable_token_ids` must leave at least one id to select. "
+            f"Received: all {vocabulary_size} ids of the vocabulary."
         )
     return selectable
 
 
 def _select(can_select, rate, length, random_generator):
-    """Return positions `(B, length)`, ascending, and a mask of the places that are in use."""
+    """Return ascending positions `(B, length)`, and a mask of the entries that are used."""
     available = can_select.sum(axis=1)
     wanted = np.clip(np.rint(rate * available), 1, length)
     wanted = np.minimum(wanted, available)
 
     num_sequences, sequence_length = can_select.shape
-    # The tokens with the smallest random numbers are a uniform choice without replacement.
+    # Taking the tokens with the smallest random numbers is uniform and without replacement.
     order = np.where(can_select, random_generator.random(can_select.shape), 2.0)
     most = min(length, sequence_length)
     nearest = np.argpartition(order, most - 1, axis=1)[:, :most]

@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -14,31 +16,36 @@ from keras_diet.pretraining.text import read_documents, split_sentences
 _SENTENCES_PER_CALL = 1024
 
 
-def pack_sentences(documents, tokenizer, sequence_length):
+def pack_sentences(
+    documents: Iterable[Iterable[str]], tokenizer: Any, sequence_length: int
+) -> Iterator[np.ndarray]:
     """Pack full sentences up to the maximum length (RoBERTa's FULL-SENTENCES).
 
-    Each sequence is `[CLS] s_1 s_2 ... s_k [SEP]` with as many whole sentences, in order, as fit;
-    the sentence that does not fit starts the next one. Where a sequence crosses from one document
-    to the next an extra `[SEP]` stands between them. A sentence longer than
-    `sequence_length - 2` tokens starts a sequence and is cut into full ones, its rest being
-    packed like any sentence. What remains free at the end of a sequence is `[PAD]`.
+    Each sequence is `[CLS] s_1 s_2 ... s_k [SEP]` with as many whole sentences, in order, as fit.
+    The next sentence starts the next sequence. If a sequence continues with another document, an
+    extra `[SEP]` separates the two documents. `[PAD]` fills the end of a sequence.
 
-    No token is lost: the sequences without special tokens, one after the other, are the tokens of
-    all sentences. Memory holds one document and a thousand sentences, whatever the text's size.
+    A sentence of more than `sequence_length - 2` tokens starts a new sequence. It is cut into full
+    sequences, and the rest is packed like any other sentence.
+
+    No token is lost: without the special tokens, the sequences contain the tokens of all sentences
+    in order. Only one document and about a thousand sentences are in memory, for a text of any
+    size.
 
     Args:
-        documents: Iterable of documents, each an iterable of lines of text, e.g. what
-            `read_documents` returns. Lines are split with `split_sentences`.
+        documents: Iterable of documents, such as the result of `read_documents`. Each document is
+            an iterable of lines of text. Lines are split with `split_sentences`.
         tokenizer: A `keras_hub.models.BertTokenizer`, or any KerasHub tokenizer with
             `cls_token_id`, `sep_token_id` and `pad_token_id`.
-        sequence_length: int. Tokens in a sequence, at least 3. The paper uses 128.
+        sequence_length: int. Number of tokens in a sequence, at least 3. The paper uses 128.
 
     Returns:
         An iterator of int32 arrays of shape `(sequence_length,)`.
 
     Raises:
-        ValueError: If `sequence_length` is less than 3, if `tokenizer` lacks a special token,
-            pads or truncates, or returns strings, or if a document is not an iterable of strings.
+        ValueError: If `sequence_length` is less than 3, if `tokenizer` does not have a special
+            token, pads, truncates or returns strings, or if a document is not an iterable of
+            strings.
 
     Example:
 
@@ -59,7 +66,7 @@ def pack_sentences(documents, tokenizer, sequence_length):
     sequence_length = validation.positive_int("sequence_length", sequence_length)
     if sequence_length < 3:
         raise ValueError(
-            "`sequence_length` must be at least 3, for [CLS], a token and [SEP]. "
+            "`sequence_length` must be at least 3: [CLS], one token and [SEP]. "
             f"Received: sequence_length={sequence_length}"
         )
     _check_tokenizer(tokenizer)
@@ -67,28 +74,36 @@ def pack_sentences(documents, tokenizer, sequence_length):
     return _packed(sentences, tokenizer, sequence_length)
 
 
-def write_packed(sequences, path, sequence_length, vocabulary_size=None, show_progress=True):
+def write_packed(
+    sequences: Iterable[Any],
+    path: str | os.PathLike[str],
+    sequence_length: int,
+    vocabulary_size: int | None = None,
+    show_progress: bool = True,
+) -> int:
     """Write sequences of one length to a `.npy` file, one at a time.
 
-    The file is written under a temporary name beside `path` and renamed when it is complete, so
-    that an interrupted run leaves no file that looks finished. `np.load(path, mmap_mode="r")`
-    reads it back without loading it.
+    The file has a temporary name beside `path` until it is complete. An interrupted run therefore
+    leaves no file that looks finished. `np.load(path, mmap_mode="r")` opens the file without
+    loading it into memory.
 
     Args:
-        sequences: Iterable of integer arrays of shape `(sequence_length,)`, e.g. what
-            `pack_sentences` returns. Their number need not be known.
-        path: str or path. The file to write; an existing one is replaced.
-        sequence_length: int. Tokens in a sequence.
-        vocabulary_size: int or `None`. If given, larger token ids are refused, and up to 65,536
-            the file is uint16, half the size of int32. Defaults to `None`, which means int32.
+        sequences: Iterable of integer arrays of shape `(sequence_length,)`, such as the result of
+            `pack_sentences`. It may be a generator.
+        path: str or path. The file to write. An existing file is replaced.
+        sequence_length: int. Number of tokens in a sequence.
+        vocabulary_size: int or `None`. If given, token ids must be smaller. For a vocabulary of
+            up to 65,536 tokens the file is uint16, which takes half the space of int32. Defaults
+            to `None`, which means int32.
         show_progress: bool. Whether to show a progress bar. Defaults to `True`.
 
     Returns:
-        The number of sequences written.
+        The number of sequences in the file.
 
     Raises:
-        ValueError: If there are no sequences, if one has another shape, is not of integers or has
-            a token id out of range, or if the folder of `path` does not exist.
+        ValueError: If there is not a single sequence, if a sequence has another shape, is not an
+            integer array or has a token id out of range, or if the folder of `path` does not
+            exist.
 
     Example:
 
@@ -108,8 +123,8 @@ def write_packed(sequences, path, sequence_length, vocabulary_size=None, show_pr
             file.write(_row(sequence, sequence_length, dtype, limit))
             count += 1
         if count == 0:
-            raise ValueError("`sequences` must hold at least one sequence. Received: none")
-        # NumPy pads the header so that the number of rows can grow in place.
+            raise ValueError("`sequences` must contain at least one sequence. Received: none")
+        # NumPy pads the header, so the final number of rows fits into the same space.
         file.seek(0)
         _write_header(file, dtype, count, sequence_length)
         if file.tell() != start:
@@ -117,24 +132,32 @@ def write_packed(sequences, path, sequence_length, vocabulary_size=None, show_pr
     return count
 
 
-def pack_text_files(paths, tokenizer, sequence_length, output_path, show_progress=True):
+def pack_text_files(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    tokenizer: Any,
+    sequence_length: int,
+    output_path: str | os.PathLike[str],
+    show_progress: bool = True,
+) -> np.memmap:
     """Tokenize and pack text files into one `.npy` file of token ids, ready for training.
 
-    It is `read_documents`, `pack_sentences` and `write_packed` in a row, and streams throughout.
+    The function combines `read_documents`, `pack_sentences` and `write_packed`. It streams the
+    text, so the files may be larger than memory.
 
     Args:
         paths: str, path or iterable of them. UTF-8 text files.
-        tokenizer: A `keras_hub.models.BertTokenizer` or one like it.
-        sequence_length: int. Tokens in a sequence, at least 3.
-        output_path: str or path. The file to write; an existing one is replaced.
+        tokenizer: A `keras_hub.models.BertTokenizer`, or another tokenizer that `pack_sentences`
+            accepts.
+        sequence_length: int. Number of tokens in a sequence, at least 3.
+        output_path: str or path. The file to write. An existing file is replaced.
         show_progress: bool. Whether to show a progress bar. Defaults to `True`.
 
     Returns:
-        Read-only `np.memmap` of shape `(number of sequences, sequence_length)`; uint16 up to
-        65,536 tokens in the vocabulary, else int32.
+        Read-only `np.memmap` of shape `(number of sequences, sequence_length)`. It is uint16 if
+        the vocabulary has up to 65,536 tokens, otherwise int32.
 
     Raises:
-        ValueError: As the three functions do.
+        ValueError: If one of the three functions raises it.
 
     Example:
 
@@ -157,16 +180,17 @@ def pack_text_files(paths, tokenizer, sequence_length, output_path, show_progres
 def _check_tokenizer(tokenizer):
     for name in ("cls_token_id", "sep_token_id", "pad_token_id"):
         if getattr(tokenizer, name, None) is None:
-            raise ValueError(f"`tokenizer` must have a `{name}`. Received: tokenizer={tokenizer!r}")
+            raise ValueError(f"`tokenizer` must have `{name}`. Received: tokenizer={tokenizer!r}")
     if getattr(tokenizer, "sequence_length", None) is not None:
         raise ValueError(
-            "`tokenizer` must not pad or truncate. Received: a tokenizer with sequence_length="
-            f"{tokenizer.sequence_length}. Build it without `sequence_length`."
+            "`tokenizer` must not pad or truncate. Received: a tokenizer with "
+            f"sequence_length={tokenizer.sequence_length}. Create it without `sequence_length`."
         )
     dtype = keras.backend.standardize_dtype(getattr(tokenizer, "compute_dtype", "int32"))
     if not keras.backend.is_int_dtype(dtype):
         raise ValueError(
-            f"`tokenizer` must return integers. Received: a tokenizer with dtype={dtype!r}"
+            f"`tokenizer` must return integers. Received: a tokenizer with dtype={dtype!r}. "
+            "Create it with `dtype='int32'`."
         )
 
 
@@ -174,8 +198,8 @@ def _numbered_sentences(documents):
     for number, lines in enumerate(documents):
         if isinstance(lines, str):
             raise ValueError(
-                "`documents` must hold documents, which are lists of lines. "
-                f"Received: the string {lines[:50]!r}"
+                "`documents` must contain lists of lines. "
+                f"Received: the string {lines[:50]!r}. Pass a list of lines for each document."
             )
         for line in lines:
             for sentence in split_sentences(line):
@@ -237,7 +261,7 @@ def _replacing(path):
     path = Path(path)
     if path.is_dir() or not path.parent.is_dir():
         raise ValueError(
-            f"The file to write must have a name in an existing folder. Received: {str(path)!r}"
+            f"The path of the output must be a file in an existing folder. Received: {str(path)!r}"
         )
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -261,12 +285,12 @@ def _row(sequence, length, dtype, limit):
     row = np.asarray(sequence)
     if row.shape != (length,) or row.dtype.kind not in "iu":
         raise ValueError(
-            f"`sequences` must hold integer arrays of shape ({length},). "
+            f"`sequences` must contain integer arrays of shape ({length},). "
             f"Received: shape={row.shape}, dtype={row.dtype}"
         )
     if row.min() < 0 or row.max() >= limit:
         raise ValueError(
-            f"`sequences` must hold token ids in [0, {limit}). "
-            f"Received ids from {row.min()} to {row.max()}."
+            f"`sequences` must contain token ids in [0, {limit}). "
+            f"Received: ids from {row.min()} to {row.max()}"
         )
     return row.astype(dtype).tobytes()

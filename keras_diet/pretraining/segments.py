@@ -1,18 +1,23 @@
 """Segments of packed sequences."""
 
+from typing import Any
+
 import numpy as np
 
 from keras_diet import validation
 
 
-def number_segments(token_ids, sep_token_id, pad_token_id=0, num_segments=2):
-    """Number the parts of sequences that separators end, as BERT numbers its two sentences.
+def number_segments(
+    token_ids: Any, sep_token_id: int, pad_token_id: int = 0, num_segments: int = 2
+) -> np.ndarray:
+    """Number the parts of a sequence that end with a separator, as BERT numbers two sentences.
 
     `[CLS] a a [SEP] b [SEP]` becomes `0 0 0 0 1 1`.
 
-    The segment of a token is the number of separators before it, at most `num_segments - 1`, and 0
-    for padding. `pack_sentences` puts a separator between documents, so that these become the
-    segments of its sequences; `[CLS] premise [SEP] hypothesis [SEP]` comes out as in BERT.
+    The segment of a token is the number of separators before it, at most `num_segments - 1`.
+    Padding belongs to segment 0. `pack_sentences` puts a separator between documents, so each
+    document in its sequences is a segment. `[CLS] premise [SEP] hypothesis [SEP]` has the same
+    segments as in BERT.
 
     Args:
         token_ids: Integer array of shape `(..., L)`.

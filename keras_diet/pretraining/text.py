@@ -2,14 +2,16 @@
 
 import os
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-# A file without a blank line is one document. Beyond this many lines it is handed on in parts, so
-# that memory stays bounded whatever the file; an article or a chapter never gets there.
+# A file without a blank line is one document. A longer document is split into parts, so that
+# memory stays bounded for every file. Articles and chapters are much shorter.
 _MAX_DOCUMENT_LINES = 100_000
 
-# An end mark, with the quotes and brackets that close after it. A full stop after a lone letter
-# ("J. Smith", "U.S.") or after a title ends nothing; Chinese and Japanese put no space after one.
+# An end mark, with the quotes and brackets that close after it. A full stop after a single letter
+# ("J. Smith", "U.S.") or after a title does not end a sentence. Chinese and Japanese do not put a
+# space after a full stop.
 _SENTENCE_END = re.compile(
     r"""
     (?<!\b[^\W\d_]) (?<!\bDr) (?<!\bMr) (?<!\bMs) (?<!\bSt) (?<!\bMrs) (?<!\bProf)
@@ -22,28 +24,30 @@ _SENTENCE_END = re.compile(
 _NEXT_CHARACTER = re.compile(r"\s*(.?)", re.DOTALL)
 
 
-def read_documents(paths):
+def read_documents(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+) -> Iterator[list[str]]:
     """Stream the documents of UTF-8 text files, in the order of the files.
 
-    A file whose first non-blank line starts with `<doc ` is read as WikiExtractor writes it:
-    `<doc ...>` and `</doc>` lines separate documents and are dropped, blank lines mean nothing.
-    In any other file blank lines separate documents. A document never spans two files.
+    If the first non-blank line of a file starts with `<doc `, the file is read in WikiExtractor's
+    format: `<doc ...>` and `</doc>` lines separate documents and are dropped, and blank lines are
+    ignored. In any other file, blank lines separate documents. A document never spans two files.
 
-    One line is one paragraph. Each run of white space in it becomes one space: KerasHub's
-    WordPiece splits at ASCII white space only and turns `"10\\u00a0km"` (a no-break space) into
-    one `[UNK]`. Nothing else is changed.
+    One line is one paragraph. Each run of white space in a line becomes one space, because
+    KerasHub's WordPiece splits only at ASCII white space. It would turn `"10\\u00a0km"` (a no-break
+    space) into one `[UNK]`. Nothing else is changed.
 
-    One document at a time is in memory. A document of more than 100,000 lines is handed on in
-    parts of that many lines.
+    Only one document at a time is in memory. A document of more than 100,000 lines is returned in
+    parts of 100,000 lines.
 
     Args:
         paths: str, path or iterable of them. The files, read in this order.
 
     Returns:
-        An iterator of documents, each a list of non-empty lines (`str`).
+        An iterator of documents. Each document is a list of non-empty lines (`str`).
 
     Raises:
-        ValueError: If no path is given or one is not a file, immediately; while reading, if a
+        ValueError: Immediately, if no path is given or a path is not a file. While reading, if a
             line is not UTF-8, or if all files end without a document.
 
     Example:
@@ -62,20 +66,20 @@ def read_documents(paths):
     return _documents(_checked_paths(paths))
 
 
-def split_sentences(text):
+def split_sentences(text: str) -> list[str]:
     """Split a paragraph into sentences, approximately.
 
-    A sentence ends at `.`, `!`, `?` or `…`, with closing quotes and brackets, before white space;
-    or at `。`, `！` or `？` anywhere. It does not end before a lower-case letter, after a single
-    letter (`J. Smith`) or after one of a few titles (`Dr. No`). Sentences are only the unit of
-    packing, so a wrong split costs nothing but a place where a sequence may end.
+    A sentence ends at `.`, `!`, `?` or `…`, including closing quotes and brackets, if white space
+    follows. It ends at `。`, `！` or `？` anywhere. It does not end before a lower-case letter,
+    after a single letter (`J. Smith`) or after a title such as `Dr.`. Sentences are only the unit
+    of packing, so a wrong split only changes where a sequence may end.
 
     Args:
         text: str. A paragraph.
 
     Returns:
-        List of non-empty sentences. They hold every character of `text` in order, except the
-        white space between them.
+        List of non-empty sentences. Together they contain every character of `text` in order,
+        except the white space between sentences.
 
     Raises:
         ValueError: If `text` is not a string.
@@ -88,7 +92,7 @@ def split_sentences(text):
     ```
     """
     if not isinstance(text, str):
-        raise ValueError(f"`text` must be a string. Received: {text!r} of type {type(text)}")
+        raise ValueError(f"`text` must be a string. Received: text={text!r} of {type(text)}")
     ends = [end.end() for end in _SENTENCE_END.finditer(text)]
     ends = [end for end in ends if not _NEXT_CHARACTER.match(text, end)[1].islower()]
     starts = [0, *ends]
@@ -103,7 +107,9 @@ def _checked_paths(paths):
     for path in paths:
         if not Path(path).is_file():
             kind = "is a directory" if Path(path).is_dir() else "does not exist"
-            raise ValueError(f"`paths` must name text files. Received: {str(path)!r}, which {kind}")
+            raise ValueError(
+                f"`paths` must name text files. Received: {str(path)!r}, which {kind}."
+            )
     return paths
 
 
@@ -115,7 +121,10 @@ def _documents(paths):
             yield document
     if empty:
         names = ", ".join(map(str, paths))
-        raise ValueError(f"Empty training text: `paths` hold no line of text. Received: {names}")
+        raise ValueError(
+            "Empty training text: the files in `paths` must contain at least one line of text. "
+            f"Received: {names}"
+        )
 
 
 def _file_documents(path):
@@ -143,6 +152,6 @@ def _lines(path):
             except UnicodeDecodeError as error:
                 raise ValueError(
                     f"`paths` must name UTF-8 files. Received: {str(path)!r}, where line {number} "
-                    f"is not UTF-8 at its byte {error.start} ({error.reason})"
+                    f"is not UTF-8 at byte {error.start} ({error.reason}). Convert it to UTF-8."
                 ) from error
             yield " ".join(text.split())

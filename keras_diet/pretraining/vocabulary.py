@@ -1,6 +1,7 @@
 """A WordPiece vocabulary for KerasHub's tokenizer, trained with the `tokenizers` package."""
 
 import collections
+from collections.abc import Iterable, Sequence
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from tqdm import tqdm
@@ -11,52 +12,55 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def train_wordpiece_vocabulary(
-    texts,
-    vocabulary_size,
-    lowercase=True,
-    special_tokens=SPECIAL_TOKENS,
-    min_frequency=2,
-    show_progress=True,
+    texts: Iterable[str],
+    vocabulary_size: int,
+    lowercase: bool = True,
+    special_tokens: Sequence[str] = SPECIAL_TOKENS,
+    min_frequency: int = 2,
+    show_progress: bool = True,
     *,
-    strip_accents=False,
-    limit_alphabet=1000,
-):
+    strip_accents: bool = False,
+    limit_alphabet: int = 1000,
+) -> list[str]:
     """Train a WordPiece vocabulary for `keras_hub.tokenizers.WordPieceTokenizer`.
 
-    Words are split as that tokenizer does it (white space, punctuation, each ideograph apart) and
-    folded with `lowercase=True` (NFKC and lower case), so that what is trained is what will be
-    looked up, but for rare characters such as the German sharp s. Starting from single characters,
-    the two adjacent pieces that occur together most often become a new piece until the vocabulary
-    is full. Pieces inside a word start with `##`.
+    Words are split as by the tokenizer: at white space and punctuation, and around each ideograph.
+    With `lowercase=True` they are folded in the same way (NFKC and lower case). The tokenizer
+    therefore looks up the words that were trained, except for rare characters such as the German
+    sharp s.
 
-    The result depends on nothing but the arguments. Only the distinct words and their counts are
-    held in memory.
+    Training starts from single characters. In each step, the two adjacent pieces that occur
+    together most often become a new piece, until the vocabulary is full. Pieces inside a word
+    start with `##`.
+
+    The result depends only on the arguments. Only the distinct words and their counts are kept in
+    memory.
 
     Args:
         texts: Iterable of str. Text of any length, e.g. the lines of documents.
-        vocabulary_size: int. Largest number of tokens, special tokens included. Small texts give
-            fewer. The paper uses 30,000.
-        lowercase: bool. Whether words are case-folded. Give the tokenizer the same value.
+        vocabulary_size: int. Largest number of tokens, including the special tokens. A small text
+            gives fewer tokens. The paper uses 30,000.
+        lowercase: bool. Whether to fold the case of words. Give the tokenizer the same value.
             Defaults to `True`.
-        special_tokens: Sequence of str. Tokens with the first ids, in this order. It must hold
-            `[UNK]` and start with `[PAD]`, since KerasHub pads with id 0 in places.
+        special_tokens: Sequence of str. Tokens with the first ids, in this order. It must start
+            with `[PAD]`, because parts of KerasHub pad with id 0, and contain `[UNK]`.
             Defaults to `("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")`.
         min_frequency: int. How often a pair of pieces must occur to become a piece.
             Defaults to `2`.
         show_progress: bool. Whether to print progress. Defaults to `True`.
-        strip_accents: bool. Whether accents are removed. Give the tokenizer the same value
-            (`BertTokenizer` keeps them). Defaults to `False`.
-        limit_alphabet: int. Number of characters to keep, the most frequent ones; a word with
-            another one is left out here and becomes `[UNK]` there. Chinese needs some 20,000.
-            Defaults to `1000`.
+        strip_accents: bool. Whether to remove accents. Give the tokenizer the same value
+            (`BertTokenizer` keeps accents). Defaults to `False`.
+        limit_alphabet: int. Number of characters to keep. The most frequent characters are kept.
+            A word with another character is not trained, and the tokenizer turns it into `[UNK]`.
+            Chinese needs about 20,000. Defaults to `1000`.
 
     Returns:
-        List of tokens; the position of a token is its id.
+        List of tokens. The position of a token is its id.
 
     Raises:
-        ValueError: If `vocabulary_size` has no room for special tokens and alphabet, if
-            `special_tokens` do not fit KerasHub, if an argument has the wrong type, or if `texts`
-            holds no word.
+        ValueError: If `vocabulary_size` is too small for the special tokens and the alphabet, if
+            KerasHub cannot use `special_tokens`, if an argument has the wrong type, or if `texts`
+            does not contain a word.
 
     Example:
 
@@ -77,22 +81,22 @@ def train_wordpiece_vocabulary(
     special_tokens = _checked_special_tokens(special_tokens)
     words = _count_words(_checked_texts(texts, show_progress), lowercase, strip_accents)
     if not words:
-        raise ValueError("Empty training text: `texts` must hold at least one word.")
+        raise ValueError("Empty training text: `texts` must contain at least one word.")
     alphabet = _alphabet(words, limit_alphabet)
     pieces = _single_characters(words, alphabet)
     if len(special_tokens) + len(pieces) > vocabulary_size:
         raise ValueError(
-            "`vocabulary_size` must have room for the special tokens and for each character at "
-            f"the start of and inside words, here {len(special_tokens)} + {len(pieces)}. "
-            f"Received: vocabulary_size={vocabulary_size}. Raise it or lower "
+            f"`vocabulary_size` must have room for {len(special_tokens)} special tokens and "
+            f"{len(pieces)} single characters (at the start of words and inside words). "
+            f"Received: vocabulary_size={vocabulary_size}. Increase it or decrease "
             f"`limit_alphabet={limit_alphabet}`."
         )
     words = {word: count for word, count in words.items() if alphabet.issuperset(word)}
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocabulary_size,
         min_frequency=min_frequency,
-        # The trainer numbers pieces in the order of a hash map, which differs between runs and
-        # decides ties. Pieces listed here keep their order.
+        # The trainer numbers pieces in the order of a hash map. This order decides ties and
+        # differs between runs. Pieces that are listed here keep their order.
         special_tokens=special_tokens + pieces,
         show_progress=show_progress,
     )
@@ -103,7 +107,7 @@ def _checked_special_tokens(special_tokens):
     tokens = [special_tokens] if isinstance(special_tokens, str) else list(special_tokens)
     if tokens[:1] != ["[PAD]"] or "[UNK]" not in tokens or len(set(tokens)) < len(tokens):
         raise ValueError(
-            "`special_tokens` must start with '[PAD]', hold '[UNK]' and have no duplicates. "
+            "`special_tokens` must start with '[PAD]', contain '[UNK]' and have no duplicates. "
             f"Received: special_tokens={special_tokens!r}"
         )
     return tokens
@@ -111,10 +115,13 @@ def _checked_special_tokens(special_tokens):
 
 def _checked_texts(texts, show_progress):
     if isinstance(texts, str):
-        raise ValueError(f"`texts` must be an iterable of strings. Received: {texts[:50]!r}")
+        raise ValueError(
+            "`texts` must be an iterable of strings, not one string. "
+            f"Received: {texts[:50]!r}. Pass a list, such as [text]."
+        )
     for text in tqdm(texts, "Counting words", unit=" texts", disable=not show_progress):
         if not isinstance(text, str):
-            raise ValueError(f"`texts` must hold strings. Received: {text!r} of type {type(text)}")
+            raise ValueError(f"`texts` must contain strings. Received: {text!r} of {type(text)}")
         yield text
 
 

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_diet import validation
+from keras_diet.types import Config, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -18,22 +19,23 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
         peak_learning_rate * min((s + 1) / W, (T - s) / (T - W))
 
-    so the first step is `peak / W` and not a step of size zero, the peak is reached at the end
-    of the warm-up, and the rate is 0 from step `T` on. Without warm-up (`W = 0`) it only falls.
+    The first step has the rate `peak / W` instead of 0, which would waste the step. The rate
+    reaches its peak at the end of the warm-up, and is 0 for `s >= T`. Without warm-up (`W = 0`) it
+    only falls.
 
     Args:
         peak_learning_rate: float. Largest learning rate. The paper pretrains with 0.0018 at
             batch size 4096.
         total_steps: int. Number of optimizer steps in the whole training.
-        warmup_proportion: float in [0, 1). Part of `total_steps` to warm up. Defaults to
-            `0.025`, the paper's for pretraining; it fine-tunes with 0.1.
-        name: str. Defaults to `"WarmupLinearDecay"`.
+        warmup_proportion: float in [0, 1). Fraction of `total_steps` for the warm-up. The paper
+            uses 0.025 for pretraining and 0.1 for fine-tuning. Defaults to `0.025`.
+        name: str. Name of the schedule. Defaults to `"WarmupLinearDecay"`.
 
     Call arguments:
-        step: int or scalar tensor. Number of optimizer steps made before this one.
+        step: int or scalar tensor. Number of optimizer steps before this step.
 
     Returns:
-        Scalar float32 tensor, the learning rate.
+        Scalar float32 tensor with the learning rate.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -53,11 +55,11 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(
         self,
-        peak_learning_rate,
-        total_steps,
-        warmup_proportion=0.025,
-        name="WarmupLinearDecay",
-    ):
+        peak_learning_rate: float,
+        total_steps: int,
+        warmup_proportion: float = 0.025,
+        name: str = "WarmupLinearDecay",
+    ) -> None:
         super().__init__()
         if not _is_number(peak_learning_rate) or not 0 < peak_learning_rate < math.inf:
             raise ValueError(
@@ -66,7 +68,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
             )
         if not _is_number(warmup_proportion) or not 0 <= warmup_proportion < 1:
             raise ValueError(
-                "`warmup_proportion` must lie in [0, 1). "
+                "`warmup_proportion` must be a number in [0, 1). "
                 f"Received: warmup_proportion={warmup_proportion!r}"
             )
         self.peak_learning_rate = float(peak_learning_rate)
@@ -75,7 +77,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.name = name
         self.warmup_steps = min(round(warmup_proportion * total_steps), total_steps - 1)
 
-    def __call__(self, step):
+    def __call__(self, step: int | Tensor) -> Tensor:
         """Return the learning rate of a step."""
         step = ops.cast(step, "float32")
         rate = (self.total_steps - step) / (self.total_steps - self.warmup_steps)
@@ -83,8 +85,8 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
             rate = ops.minimum((step + 1) / self.warmup_steps, rate)
         return self.peak_learning_rate * ops.maximum(rate, 0.0)
 
-    def get_config(self):
-        """Return the constructor's arguments."""
+    def get_config(self) -> Config:
+        """Return the arguments of the constructor."""
         return {
             "peak_learning_rate": self.peak_learning_rate,
             "total_steps": self.total_steps,

@@ -1,4 +1,4 @@
-"""Settings of the backends that suit tiny models."""
+"""Fixtures for the tests of the analyses."""
 
 from tests.fixtures import numpy_initializers
 

@@ -8,7 +8,7 @@ from tests.models.tiny import randomize_weights, tiny_backbone
 
 
 def least_squares(scores):
-    """The share by the definition: a column for each distance and for each query."""
+    """The share by its definition, with a column for each distance and for each query."""
     length = len(scores)
     rows, columns = np.indices(scores.shape).reshape(2, -1)
     by_distance = np.eye(2 * length - 1)[rows - columns + length - 1]
@@ -20,8 +20,9 @@ def least_squares(scores):
     return 1 - np.sum(residual**2) / np.sum(centred**2)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("length", [2, 3, 7, 13])
-def test_share_is_that_of_the_best_approximation(rng, length):
+def test_share_of_the_best_approximation(rng, length):
     scores = rng.normal(size=(2, 3, length, length))
     shares = analysis.distance_variance(scores)
     assert shares.shape == (2, 3)
@@ -35,7 +36,7 @@ def test_relative_scores_are_explained(name):
     np.testing.assert_allclose(analysis.distance_variance(scores), np.ones((2, 3)), atol=1e-6)
 
 
-def test_random_and_absolute_scores_are_not(rng):
+def test_random_and_absolute_scores_are_not_explained(rng):
     assert analysis.distance_variance(rng.normal(size=(64, 64))) == pytest.approx(2 / 64, abs=0.02)
     # Every query prefers the same key.
     to_cls = np.zeros((32, 32))
@@ -45,15 +46,17 @@ def test_random_and_absolute_scores_are_not(rng):
     assert np.all(analysis.distance_variance(scores) < 0.7)
 
 
-def test_what_softmax_removes_does_not_count(rng):
+@pytest.mark.any_backend
+def test_constants_of_a_query_do_not_count(rng):
     scores = rng.normal(size=(11, 11))
     constants = 100 * rng.normal(size=(11, 1))
     share = analysis.distance_variance(scores)
     assert analysis.distance_variance(scores + constants) == pytest.approx(share)
-    # Not so a constant for each key.
+    # A constant for each key does count.
     assert analysis.distance_variance(scores + constants.T) != pytest.approx(share, rel=0.01)
 
 
+@pytest.mark.any_backend
 def test_share_is_undefined_without_variance(rng):
     constant = np.broadcast_to(rng.normal(size=(1, 7, 1)).astype("float32"), (1, 7, 7))
     assert np.isnan(analysis.distance_variance(constant)).all()
@@ -61,28 +64,32 @@ def test_share_is_undefined_without_variance(rng):
     assert np.isnan(analysis.distance_variance(np.ones((1, 1))))
 
 
+@pytest.mark.any_backend
 def test_distance_of_a_head_that_looks_at_one_key():
     scores = np.zeros((2, 5, 5))
-    scores[0, :, 0] = 100  # at the first token
-    scores[1, np.arange(4), np.arange(1, 5)] = 100  # at the next one
+    scores[0, :, 0] = 100  # the first token
+    scores[1, np.arange(4), np.arange(1, 5)] = 100  # the next token
     scores[1, 4, 4] = 100
     np.testing.assert_allclose(analysis.attended_distance(scores), [2, 0.8])
     np.testing.assert_allclose(analysis.attended_distance(scores, signed=True), [-2, 0.8])
 
 
+@pytest.mark.any_backend
 def test_distance_of_a_mixture():
-    # From query 0 half and half at keys 0 and 1, from query 1 three quarters at key 0.
+    # Query 0 attends to both keys alike, and query 1 attends to key 0 by three quarters.
     scores = np.array([[5.0, 5.0], [np.log(3), 0.0]])
     assert analysis.attended_distance(scores) == pytest.approx((0.5 + 0.75) / 2)
     assert analysis.attended_distance(scores, signed=True) == pytest.approx((0.5 - 0.75) / 2)
 
 
+@pytest.mark.any_backend
 def test_distance_of_equal_scores():
     scores = np.full((3, 7, 7), 1e4)
     np.testing.assert_allclose(analysis.attended_distance(scores), np.full(3, 48 / 21))
     np.testing.assert_allclose(analysis.attended_distance(scores, signed=True), 0, atol=1e-12)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("function", [analysis.distance_variance, analysis.attended_distance])
 @pytest.mark.parametrize("shape", [(3,), (2, 3, 4), (0, 0)])
 def test_projected_keys_are_refused(function, shape):

@@ -1,4 +1,4 @@
-"""What is read from a `DietBertBackbone` can be read from a `DietEncoder` as well."""
+"""The analyses accept a `DietEncoder` instead of a `DietBertBackbone`."""
 
 import numpy as np
 import pytest

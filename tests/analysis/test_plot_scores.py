@@ -3,6 +3,8 @@ import pytest
 
 from keras_diet import analysis
 
+pytestmark = pytest.mark.any_backend
+
 
 def maps(figure):
     return [axis for axis in figure.axes if axis.images]
@@ -47,7 +49,7 @@ def test_models_are_compared_row_by_row(rng):
     np.testing.assert_array_equal(maps(figure)[4].images[0].get_array(), scores["b"][1, 1])
 
 
-def test_each_model_can_have_heads_of_its_own(rng):
+def test_each_model_can_have_different_heads(rng):
     scores = {"a": rng.normal(size=(1, 3, 5, 5)), "b": rng.normal(size=(1, 4, 5, 5))}
     figure = analysis.plot_scores(scores, heads={"a": [2, 0], "b": [1, 3]})
     assert [title[-1] for title in titles(figure)] == ["2", "0", "1", "3"]
@@ -57,12 +59,12 @@ def test_each_model_can_have_heads_of_its_own(rng):
 @pytest.mark.parametrize(
     ("scores", "arguments", "message"),
     [
-        (np.ones((2, 3, 3)), {"heads": [0]}, r"Received: \(2, 3, 3\)"),
+        (np.ones((2, 3, 3)), {"heads": [0]}, r"Received: shape=\(2, 3, 3\)$"),
         ({}, {}, "at least one model"),
-        (np.ones((2, 3, 5, 5)), {"layers": [2]}, r"`layers` must lie in \[0, 2\)"),
+        (np.ones((2, 3, 5, 5)), {"layers": [2]}, r"`layers` must .* \[0, 2\)"),
         (np.ones((2, 3, 5, 5)), {"layers": []}, "`layers`"),
-        (np.ones((2, 3, 5, 5)), {"heads": [3]}, r"`heads` must lie in \[0, 3\)"),
-        (np.ones((2, 3, 5, 5)), {"heads": [-1]}, r"`heads` must lie in \[0, 3\)"),
+        (np.ones((2, 3, 5, 5)), {"heads": [3]}, r"`heads` must .* \[0, 3\)"),
+        (np.ones((2, 3, 5, 5)), {"heads": [-1]}, r"`heads` must .* \[0, 3\)"),
     ],
 )
 def test_bad_arguments_are_refused(scores, arguments, message):

@@ -58,10 +58,11 @@ def test_model_without_positions_at_the_input_is_refused(name, segment_encoding)
 # === The picture ===
 
 
-def test_histogram_has_the_pairs_off_the_diagonal_once():
+@pytest.mark.any_backend
+def test_histogram_shows_each_pair_once():
     similarities = np.eye(4)
     similarities[np.triu_indices(4, 1)] = [0.51, 0.51, 0.51, -0.99, 0.01, 1.0000001]
-    # The other half is not looked at.
+    # The other half is not used.
     similarities[np.tril_indices(4, -1)] = -0.3
     figure = analysis.plot_position_similarity({"one": similarities, "two": -np.ones((3, 3))})
     (axis,) = figure.axes
@@ -69,23 +70,25 @@ def test_histogram_has_the_pairs_off_the_diagonal_once():
     assert "cosine similarity" in axis.get_xlabel()
     assert axis.get_ylabel() == "share of all pairs"
     one, two = (patch.get_xy() for patch in axis.patches)
-    # Half of the pairs of the first are in the bar from 0.5 on, all of the second in the first bar.
+    # Half of the first model's pairs are in the bar that starts at 0.5.
+    # All of the second model's pairs are in the first bar.
     assert one[:, 1].max() == pytest.approx(0.5)
     assert one[np.argmax(one[:, 1]), 0] == pytest.approx(0.5)
     assert two[:, 1].max() == pytest.approx(1.0)
     assert two[np.argmax(two[:, 1]), 0] == pytest.approx(-1.0)
     for x, y in (one.T, two.T):
-        # The area of the outline, of bars 1 / 40 wide: no pair is missing.
+        # Bars have a width of 1 / 40. The area of the outline shows that no pair is missing.
         area = abs(np.dot(x, np.roll(y, 1)) - np.dot(y, np.roll(x, 1))) / 2
         assert area * 40 == pytest.approx(1.0)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("similarities", "message"),
     [
         ({}, "at least one model"),
-        ({"model": np.ones((2, 3))}, r"Received: \(2, 3\) of 'model'"),
-        ({"model": np.ones((1, 1))}, r"Received: \(1, 1\) of 'model'"),
+        ({"model": np.ones((2, 3))}, r"Received: shape=\(2, 3\) for 'model'"),
+        ({"model": np.ones((1, 1))}, r"Received: shape=\(1, 1\) for 'model'"),
     ],
 )
 def test_bad_arguments_of_the_plot_are_refused(similarities, message):

@@ -8,7 +8,7 @@ from tests.models.tiny import SIZES, randomize_weights, tiny_backbone
 
 
 def with_segments(rng, **arguments):
-    """A model whose segment scores are known, and these."""
+    """A model, and the segment scores that it was given."""
     backbone = randomize_weights(tiny_backbone(num_segments=5, **arguments))
     expected = rng.normal(size=(2, 3, 5, 5)).astype("float32")
     for bias, values in zip(backbone.encoder.segment_biases, expected, strict=True):
@@ -16,7 +16,7 @@ def with_segments(rng, **arguments):
     return backbone, expected
 
 
-def test_segment_scores_are_those_set_by_hand(rng):
+def test_segment_scores_of_each_layer(rng):
     backbone, expected = with_segments(rng)
     np.testing.assert_array_equal(analysis.segment_scores(backbone), expected)
     task = DietBertMaskedLM(backbone, compile=False)

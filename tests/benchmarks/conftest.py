@@ -1,4 +1,4 @@
-"""Fixtures of the tests of benchmarks."""
+"""Fixtures for the tests of the benchmarks."""
 
 from tests.fixtures import numpy_initializers
 

@@ -20,7 +20,7 @@ def without_processes(monkeypatch):
     if keras.config.backend() == "torch":
         from torch.nn.attention.flex_attention import flex_attention as attend
 
-        # Compiling takes long, and a compiler.
+        # Compiling takes long and needs a compiler.
         monkeypatch.setattr(flex_attention, "compiled_flex_attention", lambda: attend)
     monkeypatch.setattr(
         position_encodings, "POSITION_ENCODINGS", dict(position_encodings.POSITION_ENCODINGS)
@@ -42,11 +42,11 @@ def test_every_implementation_is_compared_with_full(tmp_path, capsys):
     assert page.count("| blockwise |") == 2
 
 
-def test_which_implementations_there_are():
+def test_implementations_of_each_backend():
     on_torch = keras.config.backend() == "torch"
     names = benchmark.implementations("diet_rel", "inference", 0.1)
     assert names == ["full", "blockwise", *(["flex_attention"] if on_torch else [])]
-    # It drops no probabilities.
+    # FlexAttention does not support dropout.
     assert benchmark.implementations("diet_rel", "training", 0.1) == ["full", "blockwise"]
     assert benchmark.implementations("diet_rel", "training", 0.0) == names
 
@@ -74,7 +74,7 @@ def test_flex_attention_is_diet_rel(rng):
     np.testing.assert_allclose(first[valid], second[valid], atol=1e-5)
 
 
-def test_resumed_where_it_ended(tmp_path, monkeypatch):
+def test_resumed_run_measures_missing_cells(tmp_path, monkeypatch):
     output = tmp_path / "lengths.json"
     benchmark.main([*TINY, "--encodings", "diet_rel", "--output", str(output)])
     before = json.loads(output.read_text())["cells"]
@@ -90,13 +90,14 @@ def test_resumed_where_it_ended(tmp_path, monkeypatch):
     assert after["diet_rel, 16 tokens, inference"] == before["diet_rel, 16 tokens, inference"]
 
 
-def test_results_of_another_kind_are_not_resumed(tmp_path):
+def test_results_with_other_settings_do_not_resume(tmp_path):
     output = tmp_path / "lengths.json"
     benchmark.main([*TINY, "--encodings", "diet_rel", "--output", str(output)])
     with pytest.raises(SystemExit, match="other values of: dropout"):
         benchmark.main([*TINY, "--dropout", "0.2", "--output", str(output), "--resume"])
 
 
+@pytest.mark.any_backend
 def test_resume_needs_a_file():
     with pytest.raises(SystemExit):
         benchmark.parse_arguments(["--resume"])

@@ -1,40 +1,59 @@
-"""The benchmark of long sequences measures what it says."""
+"""The benchmark of long sequences, with tiny layers."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from benchmarks import long_sequences
 
-ROOT = Path(__file__).parents[2]
 SMALL = ["--num-heads", "2", "--hidden-dim", "16", "--projection-dim", "8"]
 
 
-def run(*options):
-    command = [sys.executable, "-m", "benchmarks.long_sequences", *SMALL, *options]
-    # Compiled as users compile it, not as quickly as the other tests.
-    settings = {"XLA_FLAGS": "", "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"}
-    settings |= {"JAX_ENABLE_COMPILATION_CACHE": "false"}
-    environment = {**os.environ, **settings}
-    return subprocess.run(
-        command, check=True, capture_output=True, text=True, cwd=ROOT, env=environment
-    ).stdout
+@pytest.mark.parametrize("kind", long_sequences.LAYERS)
+def test_layers_have_their_positions_and_keys(kind, rng):
+    options = long_sequences.parse_arguments(SMALL)
+    layer = long_sequences.Attention(kind, 11, options)
+    outputs = layer(rng.normal(size=(1, 11, 16)).astype("float32"))
+    assert outputs.shape == (1, 11, 16)
+    shapes = {weight.name: tuple(weight.shape) for weight in layer.weights}
+    # Two heads of size 8, and Linformer's 8 keys instead of 11.
+    keys = {"DIET-ABS": 11, "DIET-ABS-LIN": 8}
+    assert shapes.get("query_embedding") == ((11, 2, 8) if kind in keys else None)
+    assert shapes.get("key_embedding") == ((keys[kind], 2, 8) if kind in keys else None)
+    assert ("key_projection" in shapes) == (kind != "DIET-ABS")
 
 
-def test_memory_of_full_attention_is_that_of_its_scores():
-    # Two heads of 2048 x 2048 float32 scores are 32 MiB, and there are several of them.
-    full = float(run("--cell", "DIET-ABS", "2048", "inference").splitlines()[-1])
-    linformer = float(run("--cell", "DIET-ABS-LIN", "2048", "inference").splitlines()[-1])
-    assert 32 < full < 400
-    assert linformer < full / 3
+@pytest.mark.any_backend
+def test_memory_is_measured_after_a_short_sequence(monkeypatch, capsys):
+    calls = []
+
+    def make_steps(kind, length, options, names):
+        sizes = (options.num_heads, options.hidden_dim, options.projection_dim)
+        (name,) = names
+        return {name: lambda: calls.append((kind, length, name, *sizes))}
+
+    def in_own_process(module, *arguments):
+        assert module == long_sequences.MODULE
+        long_sequences.main([*map(str, arguments)])
+        return capsys.readouterr().out.splitlines()[-1]
+
+    def memory_of(step):
+        calls.append("measured")
+        step()
+        return 7.5
+
+    monkeypatch.setattr(long_sequences, "make_steps", make_steps)
+    monkeypatch.setattr(long_sequences, "in_own_process", in_own_process)
+    monkeypatch.setattr(long_sequences, "memory_of", memory_of)
+    sizes = ["--num-heads", "3", "--hidden-dim", "15", "--projection-dim", "7"]
+    options = long_sequences.parse_arguments(sizes)
+    assert long_sequences.measure_memory("Linformer", 96, "inference", options) == 7.5
+    short, long = (("Linformer", length, "inference", 3, 15, 7) for length in (64, 96))
+    assert calls == [short, "measured", long]
 
 
 def test_results_and_their_page(monkeypatch, tmp_path, capsys):
-    # One layer of three and one step of two: memory takes a process for each.
+    monkeypatch.setattr(long_sequences, "measure_memory", lambda *cell: 7.5)
     monkeypatch.setattr(long_sequences, "LAYERS", ("Linformer",))
     monkeypatch.setattr(long_sequences, "STEPS", ("inference",))
     path = tmp_path / "results.json"
@@ -45,8 +64,9 @@ def test_results_and_their_page(monkeypatch, tmp_path, capsys):
     assert page.count("| 16 |") == 2
     assert "| milliseconds | Linformer, inference |" in page
     assert "num_heads 2" in page
+    assert "| 16 | 7.5 |" in page
 
-    # Gone on with: a length that is there is not measured again.
+    # `--resume` does not measure a length again.
     measured = json.loads(path.read_text())["cells"]
     monkeypatch.setattr(long_sequences, "measure_length", lambda length, options: measured["16"])
     long_sequences.main([*options, "--resume", "--lengths", "16", "32"])
@@ -55,6 +75,7 @@ def test_results_and_their_page(monkeypatch, tmp_path, capsys):
         long_sequences.main([*options, "--resume", "--num-heads", "4"])
 
 
+@pytest.mark.any_backend
 def test_resume_needs_a_file():
     with pytest.raises(SystemExit):
         long_sequences.main(["--resume"])

@@ -1,4 +1,4 @@
-"""Results of benchmarks are begun, gone on with, written and shown."""
+"""How the results of a benchmark start, resume, and become files and pages."""
 
 import argparse
 import json
@@ -9,6 +9,7 @@ import pytest
 from benchmarks import measure, results
 
 MODULE = "benchmarks.some"
+pytestmark = pytest.mark.any_backend
 
 
 def start(output, *argv, size="small", resume=True, seed=0):
@@ -23,7 +24,7 @@ def output(tmp_path):
     return path
 
 
-def test_results_are_gone_on_with(output):
+def test_results_resume(output):
     resumed = start(output, "--second")
     assert resumed["cells"] == {"a": 1}
     commands = [command.split(" # ")[0] for command in resumed["commands"]]
@@ -44,21 +45,21 @@ def test_each_command_has_its_date_and_commit(output, monkeypatch):
     assert [line.strip() for line in head[2:4]] == [first, second]
 
 
-def test_a_checkout_without_git_has_a_date_alone(tmp_path, monkeypatch):
+def test_a_checkout_without_git_has_only_a_date(tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "commit", lambda: "")
     begun = start(tmp_path / "results.json", "--first")
     date = begun["machine"]["date"]
     assert begun["commands"][0].endswith(f"--first # {date}")
-    assert f"- Begun: {date}" in results.head_of_page("Title", begun)
+    assert f"- Started: {date}" in results.head_of_page("Title", begun)
 
 
 @pytest.mark.parametrize("changed", [{"size": "base"}, {"seed": 1}])
-def test_results_of_another_kind_are_not_gone_on_with(output, changed):
+def test_results_with_other_settings_do_not_resume(output, changed):
     with pytest.raises(SystemExit, match="".join(changed)):
         start(output, **changed)
 
 
-def test_results_of_another_machine_are_not_gone_on_with(output):
+def test_results_of_another_machine_do_not_resume(output):
     saved = json.loads(output.read_text())
     saved["machine"]["cores"] += 1
     output.write_text(json.dumps(saved))

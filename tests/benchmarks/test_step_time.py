@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import types
 
 import keras
 import numpy as np
@@ -57,7 +58,7 @@ def test_every_encoding_and_the_other_libraries_are_timed(output, capsys):
 
 
 def test_each_step_has_its_table(output):
-    # Training drops what is cached.
+    # Training drops cached positions.
     cells = run(output, "--rows", "diet_abs_cached")
     assert list(cells) == ["tiny, 2 x 8 tokens, training", "tiny, 2 x 8 tokens, inference"]
     assert [list(rows) for rows in cells.values()] == [["input"], ["input", "diet_abs_cached"]]
@@ -83,7 +84,7 @@ def test_resumed_run_measures_what_is_missing(output, monkeypatch):
     assert third == second
 
 
-def test_interrupted_run_has_saved_the_groups_before(output, monkeypatch):
+def test_interrupted_run_has_saved_earlier_groups(output, monkeypatch):
     calls = []
     time_group = step_time.time_group
 
@@ -100,14 +101,14 @@ def test_interrupted_run_has_saved_the_groups_before(output, monkeypatch):
     assert list(cell["rows"]) == ["input", "t5"]
 
 
-def test_results_of_another_kind_are_not_mixed_up(output):
+def test_results_with_other_settings_do_not_resume(output):
     options = ("--steps", "inference", "--rows", "input", "--resume")
     run(output, *options)
     with pytest.raises(SystemExit, match="other values of: rounds"):
         run(output, *options, "--rounds", "2")
 
 
-def test_memory_is_asked_of_a_process_for_each_row(output, monkeypatch):
+def test_memory_of_each_row_is_measured_in_its_own_process(output, monkeypatch):
     asked = []
 
     def in_own_process(module, *arguments):
@@ -122,18 +123,44 @@ def test_memory_is_asked_of_a_process_for_each_row(output, monkeypatch):
     assert "| weights, MiB | step, MiB |" in output.with_suffix(".md").read_text()
 
 
-def test_memory_of_a_step(capsys, monkeypatch):
-    wide = {"num_layers": 1, "hidden_dim": 1024, "num_heads": 1, "intermediate_dim": 2048}
-    monkeypatch.setitem(bert_models.SIZES, "small", wide)
-    options = argparse.Namespace(dtype="float32", xla=False)
+@pytest.mark.any_backend
+def test_memory_of_a_step_is_measured_after_a_small_model(capsys, monkeypatch):
+    calls = []
+
+    def make_model(row, size, length, dtype):
+        calls.append((row, size, length, dtype))
+        return types.SimpleNamespace(size=size, count_params=lambda: 3 * 2**18)
+
+    def make_step(row, model, step, *arguments):
+        return lambda: calls.append((step, model.size))
+
+    def memory_of(step):
+        calls.append("measured")
+        step()
+        return 9.5
+
+    monkeypatch.setattr(bert_models, "make_model", make_model)
+    monkeypatch.setattr(bert_models, "make_step", make_step)
+    monkeypatch.setattr(measure, "memory_of", memory_of)
+    options = argparse.Namespace(dtype="mixed_bfloat16", xla=False)
     step_time.print_memory(Cell("small", 8, "training", 2), "none", options)
+    tiny, small = (("none", size, 8, "mixed_bfloat16") for size in ("tiny", "small"))
+    assert calls == [tiny, ("training", "tiny"), small, "measured", ("training", "small")]
+    # Weights have four bytes.
     memory = json.loads(capsys.readouterr().out.splitlines()[-1])
-    # 9 * 1024^2 weights of 4 bytes; gradients and two moments of AdamW besides.
-    assert 36 < memory["weights_mib"] < 38
-    assert 2 < memory["step_mib"] / memory["weights_mib"] < 8
+    assert memory == {"weights_mib": 3.0, "step_mib": 9.5}
 
 
-def test_operations_are_those_of_the_matrix_products():
+@pytest.mark.parametrize("row", ["none", *HUGGING_FACE])
+def test_weights_are_counted(row):
+    model = bert_models.make_model(row, "tiny", 8)
+    weights = model.parameters() if row == "hugging_face" else model.weights
+    expected = sum(np.prod(weight.shape) for weight in weights)
+    assert bert_models.count_weights(row, model) == expected
+
+
+@pytest.mark.any_backend
+def test_operations_of_the_matrix_products():
     tokens, hidden_dim, intermediate_dim, length = 24, 16, 32, 12
     projections = 4 * 2 * tokens * hidden_dim * hidden_dim
     feed_forward = 2 * 2 * tokens * hidden_dim * intermediate_dim
@@ -143,6 +170,7 @@ def test_operations_are_those_of_the_matrix_products():
     assert Cell("tiny", length, "training", 2).matmul_flops() == 3 * expected
 
 
+@pytest.mark.any_backend
 def test_inputs():
     inputs = bert_models.make_inputs(batch_size=4, length=8)
     np.testing.assert_array_equal(inputs["padding_mask"].sum(axis=1), [8, 6, 8, 6])
@@ -153,7 +181,7 @@ def test_inputs():
 
 
 @pytest.mark.parametrize("row", ["input", "kerashub", *HUGGING_FACE])
-def test_no_model_reads_padding(row):
+def test_models_ignore_padding(row):
     inputs, targets = bert_models.make_inputs(2, 8), bert_models.make_targets("tiny", 2, 8)
     model = bert_models.make_model(row, "tiny", 8)
     before = bert_models.make_step(row, model, "inference", inputs, targets)()
@@ -194,12 +222,13 @@ def test_ours_takes_the_same_step_in_a_torch_loop(monkeypatch):
         model = bert_models.make_model(row, "tiny", 8)
         train = bert_models.make_step(row, model, "training", inputs, targets)
         losses[row] = [np.ravel(train())[0] for _ in range(3)]
-    # The optimizers decay weights at different rates.
+    # The optimizers have different weight decay.
     np.testing.assert_allclose(*losses.values(), rtol=1e-3)
     assert losses["diet_abs_in_torch_loop"][-1] < losses["diet_abs_in_torch_loop"][0]
     assert not bert_models.has_row("diet_abs_in_torch_loop", "inference")
 
 
+@pytest.mark.any_backend
 def test_bad_command_lines_are_explained(capsys):
     with pytest.raises(SystemExit):
         step_time.main(["--resume"])

@@ -1,11 +1,19 @@
-"""The summary of step times holds what was measured against what we aim at."""
+"""The summary compares the results with their targets."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from benchmarks import summary
+from benchmarks import (
+    attention_implementations,
+    long_sequences,
+    step_time_results,
+    summary,
+    tpu_compile_results,
+)
+
+pytestmark = pytest.mark.any_backend
 
 
 def save(folder, name, backend, xla=None, device="cpu", dtype="float32", **ratios):
@@ -46,8 +54,8 @@ def test_misses_are_bold(tmp_path, capsys):
     assert rows[3] == [cell, "torch", "1.000", "**1.100**", "**0.909**", "**1.000**", "90.0%"]
 
 
-def test_figures_are_judged_before_they_are_rounded(tmp_path, capsys):
-    # The aims are 1.01 of `input` and 85 % of the rate.
+def test_figures_are_compared_before_rounding(tmp_path, capsys):
+    # The targets are 1.01 times `input` and 85 % of the rate.
     save(tmp_path, "torch", "torch", diet_abs=1.0102, diet_rel=1.0098)
     assert table_of(tmp_path, capsys)[2][2:4] == ["**1.010**", "1.010"]
     save(tmp_path, "torch", "torch", diet_abs=0.9 / 0.8497)
@@ -85,7 +93,7 @@ def test_long_sequences_have_a_table(tmp_path, capsys):
     save_lengths(tmp_path, 4096, "training", full=full, blockwise=(3.0, 201.0))
     save_lengths(tmp_path, 2048, "inference", full=full, blockwise=(3.0, 900.0))
     rows = table_of(tmp_path, capsys)[4:]
-    assert rows[0][3:] == ["way", "time / full", "memory / full"]
+    assert rows[0][3:] == ["implementation", "time / full", "memory / full"]
     assert rows[2:] == [
         ["small, 1 x 2048, inference", "diet_abs", "jax", "blockwise", "3.00", "1.125"],
         ["small, 1 x 4096, training", "diet_abs", "jax", "blockwise", "3.00", "**0.251**"],
@@ -94,7 +102,7 @@ def test_long_sequences_have_a_table(tmp_path, capsys):
     ]
 
 
-def test_cached_positions_are_judged_with_one_sequence(tmp_path, capsys):
+def test_cached_positions_have_a_target_for_one_sequence(tmp_path, capsys):
     save(tmp_path, "torch", "torch", diet_abs_cached=1.004)
     assert table_of(tmp_path, capsys)[2][2] == "1.004"
     path = tmp_path / "step_time_torch.json"
@@ -110,9 +118,27 @@ def test_folder_without_results(tmp_path, capsys):
     assert "step_time_*.json" in capsys.readouterr().err
 
 
+FOLDER = Path(__file__).parents[2] / "docs" / "benchmarks"
+
+
 def test_the_page_has_the_summary_of_its_files():
-    folder = Path(__file__).parents[2] / "docs" / "benchmarks"
-    page = (folder / "README.md").read_text()
-    assert "\n".join(summary.make_table(summary.read_cells(folder))) in page
-    lengths = summary.read_cells(folder, "attention_implementations")
+    page = (FOLDER / "README.md").read_text()
+    assert "\n".join(summary.make_table(summary.read_cells(FOLDER))) in page
+    lengths = summary.read_cells(FOLDER, "attention_implementations")
     assert "\n".join(summary.make_table_of_lengths(lengths)) in page
+
+
+MAKERS = {
+    "attention_implementations": attention_implementations.make_page,
+    "long_sequences": long_sequences.make_page,
+    "other_encodings": step_time_results.make_page,
+    "step_time": step_time_results.make_page,
+    "tpu_compile": tpu_compile_results.make_page,
+}
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)
+def test_pages_are_made_from_their_files(path):
+    (make_page,) = (make for name, make in MAKERS.items() if path.name.startswith(name))
+    page = make_page(json.loads(path.read_text(encoding="utf-8")))
+    assert path.with_suffix(".md").read_text(encoding="utf-8") == page.rstrip() + "\n"

@@ -15,6 +15,13 @@ def tokenizer():
 
 
 @pytest.fixture
+def shifted_tokenizer():
+    """A tokenizer whose special tokens have unusual ids: 0 is a word and `[PAD]` is 7."""
+    vocabulary = ["aa", "bb", "[SEP]", "cc", "[MASK]", "dd", "[CLS]", "[PAD]", "[UNK]", "ee"]
+    return keras_hub.models.BertTokenizer(vocabulary, lowercase=True)
+
+
+@pytest.fixture
 def wikipedia():
     folder = os.environ.get("KERAS_DIET_DATA")
     if not folder or not (Path(folder) / "enwiki_2015").is_dir():

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from keras_diet.pretraining import as_tf_dataset, masked_lm_dataset
+from keras_diet.pretraining import dataset as dataset_module
 
 LENGTH = 11
+any_backend = pytest.mark.any_backend
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def sequences():
 
 
 def restored(batches):
-    """The sequences of batches as they were before masking, and where they were masked."""
+    """The sequences of batches before masking, and the positions of their masks."""
     tokens, positions = [], []
     for features, labels, weight in batches:
         for row in range(len(labels)):
@@ -52,7 +54,7 @@ def compiled_masked_lm():
 
 @pytest.fixture
 def masked_lm(compiled_masked_lm):
-    """A small task with its first weights; compiled once, which is what takes time."""
+    """A small task with its initial weights. It is compiled once, because that takes time."""
     model, weights = compiled_masked_lm
     model.set_weights(weights)
     return model
@@ -67,7 +69,8 @@ class CountSteps(keras.callbacks.Callback):
         self.steps += 1
 
 
-def test_one_epoch_holds_every_sequence_once(sequences, tokenizer):
+@any_backend
+def test_one_epoch_contains_every_sequence_once(sequences, tokenizer):
     dataset = masked_lm_dataset(sequences, tokenizer, 5, drop_remainder=False)
     assert isinstance(dataset, grain.MapDataset)
     assert len(dataset) == 5
@@ -77,6 +80,7 @@ def test_one_epoch_holds_every_sequence_once(sequences, tokenizer):
     assert [len(labels) for _, labels, _ in dataset] == [5, 5, 5, 5, 3]
 
 
+@any_backend
 def test_remainder_is_dropped_and_differs_between_epochs(sequences, tokenizer):
     dataset = masked_lm_dataset(sequences, tokenizer, 5, repeat=True)
     epochs = [restored(dataset[i] for i in range(4 * e, 4 * e + 4))[0] for e in range(6)]
@@ -85,7 +89,8 @@ def test_remainder_is_dropped_and_differs_between_epochs(sequences, tokenizer):
     assert len(seen) == 23
 
 
-def test_without_end_and_remainder_batches_cross_epochs(sequences, tokenizer):
+@any_backend
+def test_batches_continue_with_the_next_epoch_without_a_remainder(sequences, tokenizer):
     dataset = masked_lm_dataset(sequences, tokenizer, 5, repeat=True, drop_remainder=False)
     tokens, _ = restored(dataset[i] for i in range(23))
     assert len(tokens) == 5 * 23
@@ -93,12 +98,14 @@ def test_without_end_and_remainder_batches_cross_epochs(sequences, tokenizer):
         assert sorted(tokens[23 * epoch : 23 * (epoch + 1)]) == sorted(sequences.tolist())
 
 
-def test_without_end_a_batch_may_be_larger_than_the_data(sequences, tokenizer):
+@any_backend
+def test_repeated_batches_may_be_larger_than_the_data(sequences, tokenizer):
     dataset = masked_lm_dataset(sequences, tokenizer, 50, repeat=True, drop_remainder=False)
     assert dataset[0][1].shape[0] == 50
 
 
-def test_same_seed_same_batches_other_seed_others(sequences, tokenizer):
+@any_backend
+def test_batches_depend_on_the_seed(sequences, tokenizer):
     def batches(seed):
         return [*itertools.islice(masked_lm_dataset(sequences, tokenizer, 5, seed=seed), 4)]
 
@@ -111,6 +118,7 @@ def test_same_seed_same_batches_other_seed_others(sequences, tokenizer):
     assert masks(3) != masks(4)
 
 
+@any_backend
 def test_second_epoch_has_another_order_and_other_masks(sequences, tokenizer):
     dataset = masked_lm_dataset(sequences, tokenizer, 23, repeat=True)
     assert len(dataset) == sys.maxsize
@@ -125,22 +133,25 @@ def test_second_epoch_has_another_order_and_other_masks(sequences, tokenizer):
     assert sum(same) < 8
 
 
+@any_backend
 def test_validation_has_the_same_masks_in_each_pass(sequences, tokenizer):
     dataset = masked_lm_dataset(sequences, tokenizer, 4, shuffle=False, drop_remainder=False)
     assert restored(dataset)[0] == sequences.tolist()
     assert equal(list(dataset), list(dataset))
-    # This is what `fit` of a KerasHub task makes of `validation_data`.
+    # `fit` of a KerasHub task repeats `validation_data` in this way.
     repeated = list(dataset.repeat(2))
     assert equal(repeated[:6], repeated[6:])
     assert not equal(dataset[0], dataset[1])
 
 
-def test_repeating_a_shuffled_epoch_goes_on_to_new_epochs(sequences, tokenizer):
+@any_backend
+def test_repeating_a_shuffled_epoch_gives_new_epochs(sequences, tokenizer):
     dataset = masked_lm_dataset(sequences, tokenizer, 5)
     endless = masked_lm_dataset(sequences, tokenizer, 5, repeat=True)
     assert equal(list(dataset.repeat(2)), [endless[i] for i in range(8)])
 
 
+@any_backend
 @pytest.mark.parametrize("drop_remainder", [True, False])
 def test_training_resumes_exactly(sequences, tokenizer, drop_remainder):
     dataset = masked_lm_dataset(sequences, tokenizer, 5, repeat=True, drop_remainder=drop_remainder)
@@ -150,6 +161,7 @@ def test_training_resumes_exactly(sequences, tokenizer, drop_remainder):
     assert equal(list(dataset[7:11]), [dataset[i] for i in range(7, 11)])
 
 
+@any_backend
 def test_threads_change_nothing(sequences, tokenizer):
     dataset = masked_lm_dataset(sequences, tokenizer, 5, repeat=True)
     options = grain.ReadOptions(num_threads=4, prefetch_buffer_size=16)
@@ -157,6 +169,7 @@ def test_threads_change_nothing(sequences, tokenizer):
     assert equal(threaded, [dataset[i] for i in range(40)])
 
 
+@any_backend
 def test_masks_follow_the_arguments(sequences, tokenizer):
     dataset = masked_lm_dataset(
         sequences,
@@ -175,6 +188,55 @@ def test_masks_follow_the_arguments(sequences, tokenizer):
     assert default[1].shape == (23, 2)
 
 
+@any_backend
+def test_random_tokens_are_all_tokens_but_the_special_ones(sequences, tokenizer):
+    dataset = masked_lm_dataset(
+        np.repeat(sequences, 20, axis=0),
+        tokenizer,
+        460,
+        mask_selection_rate=1.0,
+        mask_token_rate=0.0,
+        random_token_rate=1.0,
+    )
+    features, labels, weight = dataset[0]
+    drawn = np.take_along_axis(features["token_ids"], features["mask_positions"], axis=1)
+    assert set(drawn[weight == 1]) == {1, *range(5, 29)} - set(tokenizer.special_token_ids)
+    assert (weight.sum(axis=1) == LENGTH - 2).all()
+    assert not np.isin(labels[weight == 1], tokenizer.special_token_ids).any()
+
+
+@any_backend
+def test_special_tokens_may_have_any_id(shifted_tokenizer):
+    tokenizer = shifted_tokenizer
+    cls, sep, pad = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]", "[PAD]"))
+    tokens = np.array([[cls, 0, 1, sep, 0, 3, sep, pad], [cls, 5, 0, 9, sep, pad, pad, pad]])
+    dataset = masked_lm_dataset(
+        tokens,
+        tokenizer,
+        2,
+        shuffle=False,
+        mask_selection_rate=1.0,
+        mask_selection_length=5,
+        mask_token_rate=1.0,
+        random_token_rate=0.0,
+        num_segments=3,
+    )
+    features, labels, weight = dataset[0]
+    np.testing.assert_array_equal(features["padding_mask"], [[1] * 7 + [0], [1] * 5 + [0] * 3])
+    np.testing.assert_array_equal(
+        features["segment_ids"], [[0, 0, 0, 0, 1, 1, 1, 0], [0, 0, 0, 0, 0, 0, 0, 0]]
+    )
+    np.testing.assert_array_equal(features["mask_positions"], [[1, 2, 4, 5, 0], [1, 2, 3, 0, 0]])
+    np.testing.assert_array_equal(labels, [[0, 1, 0, 3, 0], [5, 0, 9, 0, 0]])
+    np.testing.assert_array_equal(weight, [[1, 1, 1, 1, 0], [1, 1, 1, 0, 0]])
+    mask = tokenizer.mask_token_id
+    np.testing.assert_array_equal(
+        features["token_ids"],
+        [[cls, mask, mask, sep, mask, mask, sep, pad], [cls, mask, mask, mask, sep, pad, pad, pad]],
+    )
+
+
+@any_backend
 def test_memory_maps_are_read_when_needed(sequences, tokenizer, tmp_path):
     np.save(tmp_path / "tokens.npy", sequences.astype("uint16"))
     mapped = np.load(tmp_path / "tokens.npy", mmap_mode="r")
@@ -201,7 +263,7 @@ def test_keras_hub_task_trains(sequences, tokenizer, masked_lm, kind):
     ).history
     assert counter.steps == 6
     assert history["val_loss"][-1] < history["val_loss"][0]
-    # The masks are the same in each epoch: evaluating again gives the last epoch's loss.
+    # Validation has the same masks in each epoch, so `evaluate` gives the last epoch's loss.
     loss = masked_lm.evaluate(valid, verbose=0)
     np.testing.assert_allclose(loss, history["val_loss"][-1], rtol=1e-4)
 
@@ -220,6 +282,7 @@ def test_resumed_training_fits(sequences, tokenizer, masked_lm):
     assert counter.steps == 4
 
 
+@any_backend
 @pytest.mark.parametrize("drop_remainder, batch_size", [(True, 5), (False, None)])
 def test_tf_dataset_is_the_same_with_static_shapes(
     sequences, tokenizer, drop_remainder, batch_size
@@ -236,8 +299,9 @@ def test_tf_dataset_is_the_same_with_static_shapes(
         assert equal(list(tf_dataset.as_numpy_iterator()), list(dataset))
 
 
+@any_backend
 @pytest.mark.parametrize("drop_remainder", [True, False])
-def test_tf_dataset_without_end(sequences, tokenizer, drop_remainder):
+def test_tf_dataset_may_be_endless(sequences, tokenizer, drop_remainder):
     tf = pytest.importorskip("tensorflow")
     dataset = masked_lm_dataset(sequences, tokenizer, 5, repeat=True, drop_remainder=drop_remainder)
     for start, part in [(0, dataset), (3, dataset[3:].repeat())]:
@@ -248,12 +312,14 @@ def test_tf_dataset_without_end(sequences, tokenizer, drop_remainder):
         assert equal(batches, [dataset[start + i] for i in range(9)])
 
 
+@any_backend
 def test_tf_dataset_needs_tensorflow(sequences, tokenizer, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     with pytest.raises(ImportError, match="`as_tf_dataset` needs TensorFlow"):
         as_tf_dataset(masked_lm_dataset(sequences, tokenizer, 5))
 
 
+@any_backend
 def test_tf_dataset_takes_grain_datasets_only(sequences):
     with pytest.raises(ValueError, match=r"`dataset` must be a non-empty `grain.MapDataset`"):
         as_tf_dataset(sequences)
@@ -261,44 +327,58 @@ def test_tf_dataset_takes_grain_datasets_only(sequences):
         as_tf_dataset(grain.MapDataset.source([]))
 
 
+@any_backend
 @pytest.mark.parametrize("shape", [(), (23,), (23, LENGTH, 1)])
 def test_token_ids_of_wrong_rank(tokenizer, shape):
     with pytest.raises(ValueError, match=r"`token_ids` must be .* shape \(N, L\)"):
         masked_lm_dataset(np.full(shape, 5), tokenizer, 2)
 
 
+@any_backend
 @pytest.mark.parametrize("tokens", [np.ones((4, 5)), [[5, 5]], None])
 def test_token_ids_of_wrong_type(tokenizer, tokens):
     with pytest.raises(ValueError, match="`token_ids` must be a NumPy array of integers"):
         masked_lm_dataset(tokens, tokenizer, 2)
 
 
+@any_backend
 def test_token_ids_of_another_vocabulary(sequences, tokenizer):
     sequences[3, 4] = 29
-    with pytest.raises(ValueError, match=r"`token_ids` must lie in .*\[0, 29\)"):
+    with pytest.raises(ValueError, match=r"`token_ids` must be in .*\[0, 29\)"):
         masked_lm_dataset(sequences, tokenizer, 5)
 
 
-def test_token_ids_of_another_vocabulary_beyond_the_first_rows(tokenizer):
-    tokens = np.full((2000, 5), 5)
-    tokens[1999] = 29
-    dataset = masked_lm_dataset(tokens, tokenizer, 1000, shuffle=False)
-    assert dataset[0][1].shape == (1000, 1)
-    with pytest.raises(ValueError, match=r"`token_ids` must lie in .*\[0, 29\)"):
-        dataset[1]
+@any_backend
+def test_token_ids_beyond_the_first_rows_are_checked_when_read(tokenizer, monkeypatch):
+    monkeypatch.setattr(dataset_module, "_ROWS_TO_CHECK", 3)
+    tokens = np.full((4, 5), 5)
+    tokens[3] = 29
+    batches = masked_lm_dataset(tokens, tokenizer, 2, shuffle=False)
+    assert batches[0][1].shape == (2, 1)
+    with pytest.raises(ValueError, match=r"`token_ids` must be in .*\[0, 29\)"):
+        batches[1]
+    monkeypatch.setattr(dataset_module, "_ROWS_TO_CHECK", 4)
+    with pytest.raises(ValueError, match=r"`token_ids` must be in .*\[0, 29\)"):
+        masked_lm_dataset(tokens, tokenizer, 2, shuffle=False)
 
 
+@any_backend
+def test_largest_seed(sequences, tokenizer):
+    assert len(masked_lm_dataset(sequences, tokenizer, 23, seed=2**32 - 1)) == 1
+
+
+@any_backend
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"batch_size": 24}, "`batch_size` must not exceed .*batch_size=24, 23 sequences"),
+        ({"batch_size": 24}, "`batch_size` must not exceed .*batch_size=24 with 23 sequences"),
         ({"batch_size": 0}, "`batch_size` must be a positive integer"),
         ({"batch_size": 0, "repeat": True, "drop_remainder": False}, "`batch_size` must be a pos"),
         ({"seed": -1}, "`seed` must be an integer"),
         ({"seed": 2**32}, "`seed` must be an integer"),
         ({"seed": None}, "`seed` must be an integer"),
-        ({"mask_selection_rate": 2}, "`mask_selection_rate` must lie in"),
-        ({"mask_token_rate": 1.5}, "`mask_token_rate` must lie in"),
+        ({"mask_selection_rate": 2}, "`mask_selection_rate` must be a number in"),
+        ({"mask_token_rate": 1.5}, "`mask_token_rate` must be a number in"),
         ({"mask_token_rate": 0.95}, "must sum to at most 1"),
         ({"mask_selection_length": 0}, "`mask_selection_length` must be a positive"),
     ],
@@ -308,6 +388,7 @@ def test_bad_arguments(sequences, tokenizer, arguments, message):
         masked_lm_dataset(sequences, tokenizer, **{"batch_size": 5, **arguments})
 
 
+@any_backend
 def test_tokenizers_without_a_mask_are_refused(sequences):
     plain = keras_hub.tokenizers.WordPieceTokenizer(["[UNK]", "a"])
     with pytest.raises(ValueError, match="`tokenizer` must have `mask_token_id`"):

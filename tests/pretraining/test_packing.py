@@ -1,6 +1,5 @@
-import inspect
 import os
-import tracemalloc
+import weakref
 
 import keras_hub
 import numpy as np
@@ -9,12 +8,12 @@ import pytest
 from keras_diet.pretraining import (
     pack_sentences,
     pack_text_files,
-    packing,
     read_documents,
     split_sentences,
-    text,
     write_packed,
 )
+
+pytestmark = pytest.mark.any_backend
 
 PAD, CLS, SEP = 0, 2, 3
 WORDS = [2 * chr(code) for code in range(ord("a"), ord("x"))]
@@ -54,14 +53,14 @@ def test_sentences_fill_sequences_in_order(tokenizer):
     ]
 
 
-def test_no_separator_where_a_document_starts_a_sequence(tokenizer):
+def test_a_document_that_starts_a_sequence_has_no_separator(tokenizer):
     assert words(pack([["aa bb cc"], ["dd ee ff"]], tokenizer, 5), tokenizer) == [
         "[CLS] aa bb cc [SEP]",
         "[CLS] dd ee ff [SEP]",
     ]
 
 
-def test_the_separator_needs_a_place_too(tokenizer):
+def test_the_separator_takes_a_place(tokenizer):
     assert len(pack([["aa bb", "cc"]], tokenizer, 5)) == 1
     assert len(pack([["aa bb"], ["cc"]], tokenizer, 5)) == 2
     assert len(pack([["aa bb"], ["cc"]], tokenizer, 6)) == 1
@@ -84,7 +83,7 @@ def test_a_long_sentence_that_fills_its_pieces_leaves_no_empty_sequence(tokenize
     ]
 
 
-def test_sentences_without_tokens_change_nothing_but_documents_still_end(tokenizer):
+def test_sentences_without_tokens_are_skipped(tokenizer):
     documents = [["aa", "\u200b"], ["\u200b", "bb"], ["\u200b"], []]
     assert words(pack(documents, tokenizer, 7), tokenizer) == [
         "[CLS] aa [SEP] bb [SEP] [PAD] [PAD]"
@@ -107,59 +106,66 @@ def test_no_token_is_lost(tokenizer, length):
         assert (sequence != CLS)[1:].all()
 
 
-def test_sequences_are_as_full_as_can_be(tokenizer):
+def test_sequences_are_full(tokenizer):
     documents = random_documents(0)
     sequences = pack(documents, tokenizer, 64)
-    # A sentence has at most 29 tokens, so at most 29 places and a separator's stay free.
+    # A sentence has at most 29 tokens, so at most 29 places and the place of a separator are free.
     assert min((sequence != PAD).sum() for sequence in sequences[:-1]) >= 64 - 30
     assert sum(SEP in sequence[1:-1].tolist() for sequence in sequences) > len(sequences) / 2
 
 
-def test_batches_of_sentences_join_without_a_seam(tokenizer, monkeypatch):
+def test_calls_of_the_tokenizer_do_not_change_the_sequences(tokenizer, monkeypatch):
     documents = random_documents(1)
     whole = pack(documents, tokenizer, 20)
     monkeypatch.setattr("keras_diet.pretraining.packing._SENTENCES_PER_CALL", 3)
     np.testing.assert_array_equal(pack(documents, tokenizer, 20), whole)
 
 
-def test_packing_a_stream_takes_bounded_memory(tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_diet.pretraining.packing._SENTENCES_PER_CALL", 64)
-    # Threads of other tests allocate as well, so only what the stream passes through is counted.
-    files = [
-        packing.__file__,
-        text.__file__,
-        inspect.getfile(keras_hub.tokenizers.WordPieceTokenizer),
-    ]
-    filters = [tracemalloc.Filter(True, file, all_frames=True) for file in files]
-    path = tmp_path / "tokens.npy"
-
-    def live_bytes():
-        snapshot = tracemalloc.take_snapshot().filter_traces(filters)
-        return sum(statistic.size for statistic in snapshot.statistics("filename"))
-
-    def memory(num_documents):
-        """Most bytes that are live while every tenth document is handed over."""
-        sizes = []
-
-        def documents():
-            for number in range(num_documents):
-                if number % 10 == 9:
-                    sizes.append(live_bytes())
-                yield ["Aa bb cc dd ee ff gg hh. " * 30]
-
-        tracemalloc.start(4)
-        sequences = pack_sentences(documents(), tokenizer, 128)
-        write_packed(sequences, path, 128, 29, show_progress=False)
-        tracemalloc.stop()
-        return max(sizes)
-
-    few, many = memory(20), memory(160)
-    assert path.stat().st_size > 80_000
-    assert few > 1_000
-    assert many < few + 20_000
+class Document(list):
+    """A document that tells whether it is still in memory."""
 
 
-def test_written_file_is_what_numpy_reads(tmp_path):
+def test_packing_keeps_one_document_and_one_call_of_sentences(tokenizer, monkeypatch):
+    monkeypatch.setattr("keras_diet.pretraining.packing._SENTENCES_PER_CALL", 6)
+    references = []
+
+    def documents():
+        for _ in range(50):
+            document = Document(["aa bb cc."] * 3)
+            references.append(weakref.ref(document))
+            yield document
+
+    # A sequence holds one sentence, so each call of the tokenizer gives six sequences.
+    for number, _ in enumerate(pack_sentences(documents(), tokenizer, 6)):
+        assert len(references) <= 2 * (number // 6 + 1) + 3
+        alive = sum(reference() is not None for reference in references)
+        assert alive <= 2
+    assert number == 149
+
+
+def test_writing_keeps_one_sequence(tmp_path):
+    references = []
+
+    def sequences():
+        for number in range(20):
+            assert sum(reference() is not None for reference in references) <= 1
+            sequence = np.array([number, 1])
+            references.append(weakref.ref(sequence))
+            yield sequence
+
+    assert write_packed(sequences(), tmp_path / "tokens.npy", 2, show_progress=False) == 20
+
+
+def test_special_tokens_may_have_any_id(shifted_tokenizer):
+    documents = [["aa bb. Cc"], ["ee"]]
+    (sequence,) = pack(documents, shifted_tokenizer, 11)
+    cls, sep, pad = (shifted_tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]", "[PAD]"))
+    unknown = shifted_tokenizer.token_to_id("[UNK]")
+    assert pad == 7
+    assert sequence.tolist() == [cls, 0, 1, unknown, 3, sep, 9, sep, pad, pad, pad]
+
+
+def test_numpy_reads_the_written_file(tmp_path):
     rows = np.arange(35).reshape(7, 5)
     path = tmp_path / "tokens.npy"
     assert write_packed(iter(rows), path, 5, show_progress=False) == 7
@@ -189,7 +195,7 @@ def test_header_has_room_for_any_number_of_rows(tmp_path):
     assert (np.load(path) == 7).all()
 
 
-def test_interrupted_run_leaves_the_old_file_and_no_other(tmp_path):
+def test_interrupted_run_leaves_only_the_old_file(tmp_path):
     path = tmp_path / "tokens.npy"
     write_packed([np.array([1, 2])], path, 2, show_progress=False)
 
@@ -228,7 +234,7 @@ def test_wikipedia_loses_no_token(wikipedia, tokenizer):
     sequences = np.stack(pack(documents, tokenizer, 128))
     flat = sequences[(sequences != PAD) & (sequences != CLS) & (sequences != SEP)]
     assert flat.tolist() == tokens_of_sentences(documents, tokenizer)
-    # Ten documents: nine ends inside or between sequences.
+    # Ten documents end at most nine times within a sequence.
     assert (sequences == SEP).sum() <= len(sequences) + 9
     assert (sequences == PAD).mean() < 0.15
 
@@ -243,7 +249,7 @@ def test_short_sequences_are_refused(tokenizer):
 def test_tokenizers_that_do_not_fit_are_refused():
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "aa"]
     plain = keras_hub.tokenizers.WordPieceTokenizer(vocabulary)
-    with pytest.raises(ValueError, match="`tokenizer` must have a `cls_token_id`"):
+    with pytest.raises(ValueError, match="`tokenizer` must have `cls_token_id`"):
         pack_sentences([], plain, 8)
     truncating = keras_hub.models.BertTokenizer(vocabulary, sequence_length=4)
     with pytest.raises(ValueError, match=r"must not pad or truncate.*sequence_length=4"):
@@ -254,12 +260,12 @@ def test_tokenizers_that_do_not_fit_are_refused():
 
 
 def test_documents_must_be_lists_of_lines(tokenizer):
-    with pytest.raises(ValueError, match="`documents` must hold documents"):
+    with pytest.raises(ValueError, match="`documents` must contain lists of lines"):
         pack(["a document"], tokenizer, 8)
 
 
 def test_nothing_to_write(tmp_path):
-    with pytest.raises(ValueError, match="`sequences` must hold at least one sequence"):
+    with pytest.raises(ValueError, match="`sequences` must contain at least one sequence"):
         write_packed([], tmp_path / "tokens.npy", 5, show_progress=False)
     assert os.listdir(tmp_path) == []
 
@@ -282,5 +288,5 @@ def test_bad_sequences(tmp_path, row, message):
 def test_bad_output_paths(tmp_path):
     rows = [np.array([1])]
     for path in (tmp_path, tmp_path / "absent" / "tokens.npy"):
-        with pytest.raises(ValueError, match="a name in an existing folder"):
+        with pytest.raises(ValueError, match="a file in an existing folder"):
             write_packed(rows, path, 1, show_progress=False)

@@ -4,14 +4,15 @@ import pytest
 from keras_diet.pretraining import masked_lm_dataset, number_segments
 
 SEP, PAD = 3, 0
+pytestmark = pytest.mark.any_backend
 
 
-def expected_segments(token_ids, num_segments):
+def expected_segments(token_ids, num_segments, pad=PAD):
     segments = np.zeros(token_ids.shape, "int32")
     for row, tokens in enumerate(token_ids):
         segment = 0
         for i, token in enumerate(tokens):
-            segments[row, i] = 0 if token == PAD else segment
+            segments[row, i] = 0 if token == pad else segment
             if token == SEP:
                 segment = min(segment + 1, num_segments - 1)
     return segments
@@ -26,12 +27,13 @@ def test_as_bert_numbers_two_sentences():
     assert number_segments(tokens[0], SEP).tolist() == expected[0]
 
 
+@pytest.mark.parametrize("pad", [0, 5])
 @pytest.mark.parametrize("num_segments", [1, 2, 3, 11])
-def test_equals_a_loop(rng, num_segments):
-    tokens = rng.integers(2, 6, size=(7, 13))
-    tokens[rng.random(tokens.shape) < 0.1] = PAD
-    actual = number_segments(tokens, SEP, PAD, num_segments)
-    np.testing.assert_array_equal(actual, expected_segments(tokens, num_segments))
+def test_equals_a_loop(rng, num_segments, pad):
+    tokens = rng.integers(0, 5, size=(7, 13))
+    tokens[rng.random(tokens.shape) < 0.1] = pad
+    actual = number_segments(tokens, SEP, pad, num_segments)
+    np.testing.assert_array_equal(actual, expected_segments(tokens, num_segments, pad))
 
 
 @pytest.mark.parametrize("num_segments", [0, -1, 2.0, None])

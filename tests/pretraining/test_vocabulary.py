@@ -1,8 +1,12 @@
+import collections
+
 import keras_hub
 import pytest
 
 from keras_diet.pretraining import read_documents, split_sentences, train_wordpiece_vocabulary
-from keras_diet.pretraining.vocabulary import SPECIAL_TOKENS, _count_words
+from keras_diet.pretraining.vocabulary import SPECIAL_TOKENS, _count_words, _repeated
+
+pytestmark = pytest.mark.any_backend
 
 TEXTS = ["The lowest of the low is lower than the newest.", "New words widen the widest view."] * 3
 
@@ -22,7 +26,7 @@ def train(texts, size=200, **kwargs):
 
 
 def hub_words(strings, words, **kwargs):
-    """The tokenizer's words: with all of them in the vocabulary, its tokens are words."""
+    """The words of the tokenizer: its tokens, if the vocabulary contains all words."""
     vocabulary = ["[UNK]", *sorted(words)]
     tokenizer = keras_hub.tokenizers.WordPieceTokenizer(vocabulary, dtype="string", **kwargs)
     return [word for tokens in tokenizer(list(strings)) for word in tokens]
@@ -30,19 +34,19 @@ def hub_words(strings, words, **kwargs):
 
 @pytest.mark.parametrize("lowercase", [True, False])
 @pytest.mark.parametrize("string", STRINGS)
-def test_words_are_those_of_the_tokenizer(string, lowercase):
+def test_words_match_the_tokenizer(string, lowercase):
     counts = _count_words([string], lowercase, strip_accents=False)
     found = hub_words([string], counts, lowercase=lowercase)
     assert "[UNK]" not in found
     assert dict(counts) == {word: found.count(word) for word in found}
 
 
-def test_words_of_wikipedia_are_those_of_the_tokenizer(wikipedia):
+def test_words_of_wikipedia_match_the_tokenizer(wikipedia):
     documents = read_documents(wikipedia / "valid" / "AB_wiki_95.txt")
     lines = [line for document in documents for line in document][:1500]
     counts = _count_words(lines, lowercase=True, strip_accents=False)
     found = hub_words(lines, counts, lowercase=True)
-    # All but a handful: KerasHub folds characters after it has split, and some folding adds spaces.
+    # KerasHub folds characters after splitting, and some folding adds spaces: a few words differ.
     assert found.count("[UNK]") <= 5
     assert abs(counts.total() - len(found)) <= 5
 
@@ -99,13 +103,36 @@ def test_limit_alphabet_keeps_the_most_frequent_characters():
     assert not any("c" in token for token in tokens[5:])
 
 
+@pytest.mark.parametrize(
+    "text, limit, alphabet",
+    [
+        # Each word counts as often as it occurs: c is in more words, but a and b occur more often.
+        ("ab ab ab cx cy", 2, "ab"),
+        # Each character counts as often as it occurs in a word.
+        ("zzz a b", 1, "z"),
+        # Characters with the same count are kept in their order.
+        ("dcba", 2, "ab"),
+    ],
+)
+def test_limit_alphabet_counts_every_occurrence(text, limit, alphabet):
+    tokens = train([text], limit_alphabet=limit, min_frequency=1)
+    assert "".join(token for token in tokens[5:] if len(token) == 1) == alphabet
+
+
+@pytest.mark.parametrize("count", [1, 6, 7, 8, 14, 17])
+def test_words_are_trained_as_often_as_they_occur(count):
+    texts = list(_repeated({"bb": count, "a": 3}, most=7))
+    assert max(len(text.split()) for text in texts) <= 7
+    assert collections.Counter(" ".join(texts).split()) == {"a": 3, "bb": count}
+
+
 def test_strip_accents():
     assert "ete" in train(["été été"], strip_accents=True)
     assert "été" in train(["été été"])
 
 
 def test_vocabulary_survives_a_file(tmp_path):
-    # An acute accent is folded to a space and a combining accent.
+    # Folding turns an acute accent into a space and a combining accent.
     tokens = train([*STRINGS, "x\u00b4y \u00b4"] * 2, 1000)
     assert not any(character.isspace() for token in tokens for character in token)
     tokenizer = keras_hub.models.BertTokenizer(tokens)
@@ -119,7 +146,7 @@ def test_texts_are_streamed():
 
 
 def test_result_is_the_same_each_time():
-    # The trainer alone orders pieces by a hash map that differs from one run to the next.
+    # The order of pieces in the trainer alone depends on a hash map and differs between runs.
     texts = [f"w{i * i} {i:b}x{i % 7} {STRINGS[i % len(STRINGS)]}" for i in range(300)]
     assert len({tuple(train(texts, 500)) for _ in range(4)}) == 1
 
@@ -133,6 +160,14 @@ def test_no_progress_is_printed_when_not_wanted(capfd):
 def test_empty_training_text(texts):
     with pytest.raises(ValueError, match="Empty training text"):
         train(texts)
+
+
+def test_vocabulary_may_have_just_the_alphabet():
+    alphabet = [*SPECIAL_TOKENS, "a", "b", "##a", "##b"]
+    assert train(["ab"] * 3, 9) == alphabet
+    assert train(["ab"] * 3, 10) == [*alphabet, "ab"]
+    with pytest.raises(ValueError, match="5 special tokens and 4 single characters"):
+        train(["ab"] * 3, 8)
 
 
 @pytest.mark.parametrize("size", [4, 20])
@@ -159,5 +194,5 @@ def test_sizes_are_positive(name):
 def test_texts_must_be_strings():
     with pytest.raises(ValueError, match="`texts` must be an iterable of strings"):
         train("one string")
-    with pytest.raises(ValueError, match="`texts` must hold strings"):
+    with pytest.raises(ValueError, match="`texts` must contain strings"):
         train([["tokens"]])

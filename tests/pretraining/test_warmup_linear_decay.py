@@ -28,7 +28,26 @@ def test_table_7_of_the_paper():
     np.testing.assert_allclose(rates(schedule, steps), expected, rtol=1e-5)
 
 
-def test_one_step_is_made_at_the_peak():
+@pytest.mark.parametrize(
+    "total_steps, proportion, warmup_steps",
+    # The nearest integer, and an even one in the middle of two, as Python rounds.
+    [(26, 0.1, 3), (24, 0.1, 2), (10, 0.25, 2), (10, 0.35, 4), (10, 0.04, 0), (10, 0.06, 1)],
+)
+def test_warmup_steps_are_rounded(total_steps, proportion, warmup_steps):
+    schedule = WarmupLinearDecay(3.0, total_steps, warmup_proportion=proportion)
+    assert schedule.warmup_steps == warmup_steps
+    last = max(warmup_steps - 1, 0)
+    expected = [3.0, 3.0 * (total_steps - last - 1) / (total_steps - warmup_steps)]
+    np.testing.assert_allclose(rates(schedule, [last, last + 1]), expected, rtol=1e-6)
+
+
+def test_last_step_is_never_part_of_the_warmup():
+    schedule = WarmupLinearDecay(6.0, 7, warmup_proportion=0.99)
+    expected = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 6.0, 0.0]
+    np.testing.assert_allclose(rates(schedule, range(8)), expected, rtol=1e-6)
+
+
+def test_a_single_step_has_the_peak_rate():
     assert rates(WarmupLinearDecay(3.0, 1, warmup_proportion=0.99), [0, 1]) == [3.0, 0.0]
 
 
@@ -46,11 +65,12 @@ def test_optimizer_follows_it():
     model.layers[0].kernel.assign([[0.0]])
     schedule = WarmupLinearDecay(4.0, total_steps=4, warmup_proportion=0.5)
     model.compile(keras.optimizers.SGD(schedule), loss=lambda y, prediction: -prediction)
-    # A gradient of -1 a step: the weight is the sum of the rates 2, 4, 4, 2.
+    # The gradient is -1 in each step, so the weight is the sum of the rates 2, 4, 4, 2.
     model.fit(np.ones((4, 1)), np.ones((4, 1)), batch_size=1, verbose=0)
     np.testing.assert_allclose(model.layers[0].kernel, [[12.0]], rtol=1e-5)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "name, value",
     [
