@@ -181,7 +181,7 @@ def compile_with_adamw(model, learning_rate, steps, arguments):
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
     # With XLA a step on TensorFlow takes less than half the time, but Keras does not use XLA there
     # by default. PyTorch's compiler takes longer than a short run takes to train. With a strategy
-    # Keras cannot compile the step of all devices as one program.
+    # Keras cannot compile the step of all devices as one program. TPUs always compile.
     jit_compile = keras.config.backend() != "torch" and arguments.strategy == "none"
     model.compile(optimizer=optimizer, jit_compile=jit_compile)
 

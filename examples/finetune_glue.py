@@ -14,7 +14,7 @@ Without options, three small random models learn whether the words of a sentence
 Their sentences are made by rule. `--data` is a folder with GLUE's files, `tfds` or `datasets`.
 Each finished run adds a line to `runs.csv` in the output folder. To resume after an interruption,
 give the same command again: finished runs are not repeated. `results.csv`, `results.md` and
-`results.png` summarize the runs with the same options.
+`results.png` summarize the runs with the same options. The script needs `keras-diet[examples]`.
 """
 
 import itertools

@@ -71,7 +71,7 @@ def folder(tmp_path):
         ("stsb", "validation", (["A fox."], ["The tree."]), [0.25]),
     ],
 )
-def test_files(data, folder, task, split, texts, labels):
+def test_files_of_the_authors_are_read(data, folder, task, split, texts, labels):
     found, found_labels = data.load(task, split, folder)
     assert found == texts
     np.testing.assert_array_equal(found_labels, labels)
@@ -85,7 +85,7 @@ def test_missing_files_are_named(data, tmp_path):
 
 
 @any_backend
-def test_other_sources(data, monkeypatch):
+def test_tfds_and_datasets_are_read(data, monkeypatch):
     """Stand-ins for TFDS and `datasets`, which load from the network."""
     example = {"sentence1": b"A fox.", "sentence2": b"A cat.", "label": 1}
     tfds = types.SimpleNamespace(
@@ -115,9 +115,9 @@ def test_embedded_sentences_have_the_same_words_in_and_out_of_order(data):
 
 
 @any_backend
-def test_metrics(results, data):
+def test_metrics_have_the_values_of_their_formulas(results, data):
     logits = np.array([[2.0, 1.0], [0.0, 1.0], [0.0, 3.0], [5.0, 1.0]])
-    # One of two wrong in each class but one: counts 2, 1, 0, 1.
+    # 2 true positives, 1 true negative, no false positive, 1 false negative.
     labels = np.array([0, 1, 1, 1])
     found = results.evaluate(logits, labels, data.TASKS["embedded"])
     assert found["accuracy"] == 0.75
@@ -187,7 +187,7 @@ def test_presets_are_fine_tuned_and_runs_resumed(
     train = script.train_and_evaluate
     monkeypatch.setattr(script, "train_and_evaluate", lambda *a: trained.append(a[4]) or train(*a))
     script.main([*arguments, "--seeds", "0", "1"])
-    # Seed 0 is there.
+    # The runs with seed 0 are finished.
     assert trained == [1, 1]
     assert len(results.read_runs(output / "runs.csv")) == 4
     with (output / "results.csv").open(newline="") as file:
@@ -268,7 +268,7 @@ GLUE = {
         ("stsb", ((["A fox."], ["A red fox."]), 4.5), ((["A fox."], ["The tree."]), 0.25)),
     ],
 )
-def test_files_as_glue_distributes_them(data, tmp_path, task, train, validation):
+def test_files_as_glue_distributes_them_are_read(data, tmp_path, task, train, validation):
     for name, text in GLUE.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -424,8 +424,9 @@ def test_a_strategy_gives_the_results_of_one_device(results, folder, preset, tmp
     assert all(abs(value) > 0.01 for value in one.values())
 
 
-@pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="TensorFlow has strategies")
-def test_strategies_need_tensorflow(script, capsys):
+@any_backend
+def test_strategies_need_tensorflow(script, capsys, monkeypatch):
+    monkeypatch.setattr(keras.config, "backend", lambda: "jax")
     with pytest.raises(SystemExit):
         script.parse_arguments(["--strategy", "mirrored"])
     assert "needs KERAS_BACKEND=tensorflow" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The main job on a small scale: `examples/pretrain_masked_lm.py`."""
+"""Pretraining on a small scale: `examples/pretrain_masked_lm.py` and `examples/common.py`."""
 
 import contextlib
 import csv
@@ -38,7 +38,7 @@ def script():
 
 
 def run(script, folder, *options, text=True, corpus=None):
-    """Run the script as `folder`'s job and return what it prints."""
+    """Run the script with output in `folder`, and return what it prints."""
     if corpus is None:
         corpus = folder / "corpus.txt"
         corpus.write_text(TEXT, encoding="utf-8")
@@ -96,7 +96,7 @@ def test_prints_predictions_for_masked_words(finished):
     assert len(re.findall(r"\? \S+, \S+, \S+", output)) == 6
 
 
-def test_interrupted_run_goes_on_to_the_same_result(script, finished, tmp_path, monkeypatch):
+def test_interrupted_run_resumes_to_the_same_result(script, finished, tmp_path, monkeypatch):
     _, output = finished
 
     class Crash(script.Checkpoint):
@@ -124,7 +124,7 @@ def test_finished_run_is_not_trained_again(script, finished, tmp_path):
     assert losses(again)["input"] == losses(output)["input"]
 
 
-def test_folder_of_another_backend_is_not_mixed_up(script, finished, monkeypatch):
+def test_folder_of_another_backend_is_refused(script, finished, monkeypatch):
     folder, _ = finished
     monkeypatch.setattr(script.keras.config, "backend", lambda: "another")
     with pytest.raises(SystemExit, match="other values of: backend"):
@@ -139,10 +139,35 @@ def test_pooler_is_not_trained(script, finished, tmp_path):
     assert not any("pooled" in path for path in paths)
 
 
-def test_folder_of_another_run_is_not_mixed_up(script, finished):
+def test_folder_of_another_run_is_refused(script, finished):
     folder, _ = finished
     with pytest.raises(SystemExit, match="other values of: seed"):
         run(script, folder, "--seed", "1", "--position-encoding", "input")
+
+
+@pytest.mark.any_backend
+def test_overwrite_deletes_the_earlier_run(script, tmp_path):
+    folder = tmp_path / "out"
+    script.common.claim_output_dir(folder, {"seed": 0}, overwrite=False)
+    (folder / "vocabulary.txt").write_text("of the earlier run")
+    script.common.claim_output_dir(folder, {"seed": 0}, overwrite=False)
+    assert (folder / "vocabulary.txt").exists()
+    script.common.claim_output_dir(folder, {"seed": 1}, overwrite=True)
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {
+        "options.json": '{\n  "seed": 1\n}\n'
+    }
+
+
+@pytest.mark.any_backend
+def test_checkpoint_without_steps_is_refused(script, finished, tmp_path):
+    folder, _ = finished
+    tokenizer = keras_diet.models.DietBertTokenizer(str(folder / "out" / "vocabulary.txt"))
+    masked_lm = script.build_model(script.parse_arguments(SMALL), "diet_abs", tokenizer)
+    path = tmp_path / "checkpoint.weights.h5"
+    assert script.common.load_checkpoint(masked_lm, path) == 0
+    masked_lm.save_weights(path)
+    with pytest.raises(ValueError, match="does not fit the optimizer"):
+        script.common.load_checkpoint(masked_lm, path)
 
 
 def test_embedded_text_is_the_default(script, tmp_path):
@@ -220,7 +245,7 @@ def test_help_explains_every_option(script):
         script.main(["--help"])
     usage, _, details = output.getvalue().partition("\n\n")
     options = set(re.findall(r"--[a-z-]+", usage))
-    assert len(options) == 27
+    assert len(options) == 28
     for option in options:
         # The explanation is on the same line or indented on the next line.
         assert re.search(rf"^  {option}\b[^\n]*(?:  |\n {{10,}})\w", details, re.M), option
