@@ -1,15 +1,16 @@
-# Everything runs in .venv, which the first target installs from pinned versions.
+# Everything runs in .venv. The first target installs what it needs there, from pinned versions.
 PYTHON ?= python3
 BIN := .venv/bin
 BACKENDS := tensorflow jax torch
-INSTALLED := .venv/installed
+BACKEND := $(or $(KERAS_BACKEND),tensorflow)
+PIP_INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --editable
 
 .PHONY: example test lint format clean
 
-example: $(INSTALLED)
-	$(BIN)/python examples/pretrain_masked_lm.py
+example: .venv/installed-$(BACKEND)
+	KERAS_BACKEND=$(BACKEND) $(BIN)/python examples/pretrain_masked_lm.py
 
-test: $(INSTALLED) lint
+test: .venv/installed-dev lint
 	@for backend in $(BACKENDS); do \
 		echo "== $$backend =="; \
 		KERAS_BACKEND=$$backend $(BIN)/python -m pytest -n auto --ignore tests/cross_backend || exit 1; \
@@ -17,18 +18,28 @@ test: $(INSTALLED) lint
 	@echo "== the backends against each other =="
 	$(BIN)/python -m pytest tests/cross_backend
 
-lint: $(INSTALLED)
+lint: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy keras_diet
 
-format: $(INSTALLED)
+format: .venv/installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(INSTALLED): pyproject.toml constraints.txt
+# One backend and what the examples import. TensorFlow comes with every backend, because keras-nlp
+# requires tensorflow-text (except on Windows), and tensorflow-text requires tensorflow.
+.venv/installed-%: pyproject.toml constraints.txt
+	$(if $(filter $*,$(BACKENDS)),,$(error KERAS_BACKEND must be one of: $(BACKENDS). Received: $*))
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[dev]"
+	$(PIP_INSTALL) ".[$*,examples]"
 	touch $@
 
+# All backends and the tools. The examples need nothing else.
+.venv/installed-dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP_INSTALL) ".[dev]"
+	touch $@ $(BACKENDS:%=.venv/installed-%)
+
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache

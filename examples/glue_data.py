@@ -1,15 +1,16 @@
-"""Four tasks of GLUE, from a folder, TFDS, or Hugging Face `datasets`.
+"""Four tasks of GLUE, from a folder, TFDS, or Hugging Face `datasets`, and a task without data.
 
-A folder has the files as GLUE distributes them (`CoLA/train.tsv`, `SST-2/train.tsv`, ...), or as
-those who made the tasks do (`cola/in_domain_train.tsv`, `stsb/sts-train.tsv`, ...).
+A folder holds the files as GLUE distributes them (`CoLA/train.tsv`, `SST-2/train.tsv`, ...) or as
+the authors of the tasks do (`cola/in_domain_train.tsv`, `stsb/sts-train.tsv`, ...).
 
-Each split is `(texts, labels)`: `texts` a list of strings, or a pair of lists for tasks of two
-sentences; `labels` an array of class numbers, or of scores. `"embedded"` is a small task of our
-own, made by rule, which needs no data.
+A split is a pair `(texts, labels)`. `texts` is a list of strings, or a pair of lists for tasks with
+two sentences. `labels` is an array of class numbers or scores. The task `"embedded"` is small and
+needs no data: a rule makes its sentences.
 """
 
 import csv
 import dataclasses
+import itertools
 import random
 from pathlib import Path
 
@@ -18,12 +19,12 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Files:
-    """Where a task is in a folder.
+    """Where to find a task in a folder.
 
     Attributes:
-        train: Its training files, below the folder of the data.
-        validation: Those of the validation split.
-        fields: The columns of the texts and of the label.
+        train: The training files, relative to the folder.
+        validation: The validation files, relative to the folder.
+        fields: The columns of the texts, then the column of the label.
         has_header: Whether the first line names the columns.
     """
 
@@ -35,13 +36,13 @@ class Files:
 
 @dataclasses.dataclass(frozen=True)
 class GlueTask:
-    """How to read a task and what it predicts.
+    """How to read a task, and what a model predicts.
 
     Attributes:
-        num_classes: Number of classes; 1 for scores.
-        metrics: Names of the official metrics, the first to choose a learning rate by.
-        columns: The names of the texts and of the label, in TFDS and `datasets`.
-        files: `Files` of each distribution, in the order in which they are looked for.
+        num_classes: Number of classes, or 1 for scores.
+        metrics: Names of the official metrics. The first one chooses the learning rate.
+        columns: The columns of the texts, then the column of the label, in TFDS and `datasets`.
+        files: `Files` of each distribution. The first one that exists is read.
         classes: The labels in the files, in the order of the classes, or `None` for numbers.
     """
 
@@ -73,7 +74,7 @@ TASKS = {
         columns=("sentence", "label"),
         files=(
             Files(("SST-2/train.tsv",), ("SST-2/dev.tsv",), fields=(0, 1)),
-            # A copy that has the 872 sentences of GLUE's validation split in `test`.
+            # In this copy the 872 sentences of GLUE's validation split are in `test`.
             Files(("sst2_glue/train.tsv",), ("sst2_glue/test.tsv",), fields=(0, 1)),
         ),
     ),
@@ -105,25 +106,26 @@ TASKS = {
 }
 
 
-def load(name, split, source):
+def load(name, split, source, most=None):
     """Return the texts and labels of a split.
 
     Args:
         name: One of `TASKS`.
         split: `"train"` or `"validation"`.
         source: A folder, `"tfds"` (needs `tensorflow-datasets`) or `"datasets"` (needs Hugging
-            Face's `datasets`). The embedded task needs none.
+            Face's `datasets`). The task `"embedded"` ignores it.
+        most: The largest number of examples, or `None` for all.
     """
     task = TASKS[name]
     if name == "embedded":
-        return embedded_examples(split)
-    if source == "tfds":
+        rows = _from_rule(split)
+    elif source == "tfds":
         rows = _from_tfds(name, split, task)
     elif source == "datasets":
         rows = _from_datasets(name, split, task)
     else:
         rows = _from_files(Path(source), split, task)
-    rows = list(rows)
+    rows = list(itertools.islice(rows, most))
     if not rows:
         raise ValueError(f"The {split} split of {name} in {source} has no examples.")
     *texts, labels = (list(column) for column in zip(*rows, strict=True))
@@ -138,8 +140,8 @@ def _from_files(folder, split, task):
     else:
         names = " and ".join(str(folder / getattr(files, split)[0]) for files in task.files)
         raise ValueError(
-            f"{names} are missing. Pass the folder that holds one of them, or `tfds` or `datasets` "
-            "to load the task from there."
+            f"{names} are missing. Pass a folder with one of these files, or pass `tfds` or "
+            "`datasets` to load the task from there."
         )
     for name in getattr(files, split):
         with (folder / name).open(encoding="utf-8", newline="") as file:
@@ -154,7 +156,7 @@ def _example(line, files, task, place):
         *texts, label = (line[field] for field in files.fields)
         return *texts, float(label) if task.classes is None else task.classes.index(label)
     except (IndexError, ValueError) as error:
-        raise ValueError(f"{place} is no example of the task. Received: {line}") from error
+        raise ValueError(f"{place} is not an example of the task. Received: {line}") from error
 
 
 def _from_tfds(name, split, task):
@@ -172,10 +174,10 @@ def _from_datasets(name, split, task):
         yield tuple(example[column] for column in task.columns)
 
 
-def embedded_examples(split):
-    """Return sentences of a toy language, and whether their words are in order: 1 or 0.
+def _from_rule(split):
+    """Yield sentences of a toy language, with label 1 if their words are in order, else 0.
 
-    A model without positions cannot tell, since both kinds have the same words.
+    Both kinds of sentences have the same words, so a model without positions cannot learn the task.
     """
     rng = random.Random({"train": 1, "validation": 2}[split])
     words = {
@@ -185,13 +187,10 @@ def embedded_examples(split):
         "verb": ("sees", "likes", "follows", "hears"),
     }
     order = ("the", "adjective", "noun", "verb", "the", "noun")
-    texts, labels = [], []
     for _ in range({"train": 2000, "validation": 400}[split]):
         sentence = [rng.choice(words[kind]) for kind in order]
         label = rng.randrange(2)
         if not label:
             first = rng.randrange(len(sentence) - 1)
             sentence[first : first + 2] = reversed(sentence[first : first + 2])
-        texts.append(" ".join(sentence))
-        labels.append(label)
-    return texts, np.array(labels, dtype="int32")
+        yield " ".join(sentence), label

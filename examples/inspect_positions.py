@@ -1,334 +1,213 @@
 """Draw what trained models have learned about positions: Figures 2 and 4 to 8 of the DIET paper.
 
-For presets of masked language models, as `examples/pretrain_masked_lm.py` writes them (KerasHub's
-BERT will do as well), several of them in one picture: ranks of attention scores and of positional
-scores, maps of positions with and without segments, heads that look ahead and back, and how alike
-positions at the input are. What a model does not have is left out and said. The numbers behind the
-pictures go to `figures.json`.
+Pass presets of masked language models, such as `examples/pretrain_masked_lm.py` writes. Presets of
+KerasHub's BERT work too. Each picture shows all models side by side: ranks of attention scores and
+of positional scores, maps of positional scores with and without segments, heads that look ahead and
+back, and the similarity of input positions. The script prints what a model does not have and leaves
+it out. At the end you see a table. `figures.json` holds the numbers behind the pictures.
 
     python examples/inspect_positions.py runs/input/preset runs/diet_abs/preset --output-dir figures
     python examples/inspect_positions.py BERT=a/preset DIET=b/preset --text wiki.txt --heads 0 3
 """
 
-import argparse
+import functools
 import json
 import sys
 from pathlib import Path
 
+import common
 import keras_hub
 import numpy as np
+from common import positive_int
 
-from keras_diet import analysis, pretraining
+from keras_diet import analysis
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-FIGURES = {
-    2: "figure_2_rank_of_scores.png",
-    4: "figure_4_position_scores.png",
-    5: "figure_5_position_similarity.png",
-    6: "figure_6_position_and_segment_scores.png",
-    7: "figure_7_shifting_patterns.png",
-    8: "figure_8_rank_of_position_scores.png",
-}
 
 
-def positive_int(text):
-    value = int(text)
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"must be positive, not {value}")
-    return value
-
-
-def parse_arguments(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument(
-        "presets",
-        nargs="+",
-        metavar="PRESET",
-        help="folder of a preset, or NAME=FOLDER; a folder called preset has its parent's name",
-    )
-    parser.add_argument(
-        "--output-dir",
-        type=Path,
-        default=Path("runs", "inspect_positions"),
-        help="where pictures and figures.json go",
-    )
-    parser.add_argument(
-        "--text",
-        nargs="+",
-        metavar="FILE",
-        help="UTF-8 text files that the batch of figure 2 is drawn from. Without them the embedded "
-        "Python language reference is used",
-    )
-    parser.add_argument(
-        "--length",
-        type=positive_int,
-        help="positions on the maps and tokens in the sequences of figure 2, as many for each "
-        "model, because ranks depend on it; default: all that the shortest model has",
-    )
-    parser.add_argument(
-        "--batch-size", type=positive_int, default=8, help="sequences in the batch of figure 2"
-    )
-    parser.add_argument("--layer", type=int, default=0, help="layer of figures 2, 4, 6 and 7")
-    parser.add_argument(
-        "--heads", type=int, nargs="+", help="heads of figures 4 and 6; default: the first four"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the sequences drawn")
-    arguments = parser.parse_args(argv)
-    try:
-        arguments.presets = labelled(arguments.presets)
-    except ValueError as error:
-        parser.error(str(error))
-    return arguments
-
-
-def labelled(presets):
-    """Return a dictionary of labels and preset folders."""
-    folders = {}
-    for text in presets:
-        label, separator, path = text.partition("=")
-        # A folder may have the sign in its name.
-        if Path(text).exists() or not separator:
-            path = Path(text).resolve()
-            label = path.parent.name if path.name == "preset" else path.name
-        if not Path(path).is_dir():
-            raise ValueError(f"there is no preset folder {path}")
-        if not label or label in folders:
-            raise ValueError(f"several presets, or none, are called {label!r}: use NAME=FOLDER")
-        folders[label] = Path(path)
-    return folders
-
-
-def load_model(path):
-    # Scores of half precision are rounded so much that every rank is full.
-    return keras_hub.models.MaskedLM.from_preset(str(path), dtype="float32")
-
-
-def embedded_documents():
-    """Yield the topics of Python's language reference, each a list of paragraphs."""
-    from pydoc_data.topics import topics
-
-    for name in sorted(topics):
-        paragraphs = (" ".join(text.split()) for text in topics[name].split("\n\n"))
-        yield [paragraph for paragraph in paragraphs if paragraph]
-
-
-def draw_batch(tokenizer, arguments):
-    """Cut the text into full sequences `[CLS] ... [SEP]`, without padding, and draw some."""
-    content = arguments.length - 2
-    # Enough to choose from, not the whole of a large text.
-    wanted = 32 * arguments.batch_size * content
-    texts = pretraining.read_documents(arguments.text) if arguments.text else embedded_documents()
-    tokens = []
-    for document in texts:
-        for paragraph in document:
-            tokens.extend(tokenizer(paragraph))
-        if len(tokens) >= wanted:
-            break
-    count = len(tokens) // content
-    if count < arguments.batch_size:
-        sys.exit(
-            f"The text has {count} sequences of {arguments.length} tokens, too few for a batch of "
-            f"{arguments.batch_size}. Choose other --text, --length or --batch-size."
-        )
-    rows = np.random.default_rng(arguments.seed).permutation(count)[: arguments.batch_size]
-    token_ids = np.array(tokens[: count * content]).reshape(count, content)[rows]
-    token_ids = np.pad(token_ids, ((0, 0), (1, 1)))
-    token_ids[:, 0], token_ids[:, -1] = tokenizer.cls_token_id, tokenizer.sep_token_id
-    return {
-        "token_ids": token_ids,
-        "segment_ids": np.zeros_like(token_ids),
-        "padding_mask": np.ones_like(token_ids),
+def main(argv=None):
+    arguments = parse_arguments(argv)
+    # In half precision rounding errors would make the rank of all scores full.
+    models = {
+        label: keras_hub.models.MaskedLM.from_preset(str(path), dtype="float32")
+        for label, path in arguments.presets.items()
     }
+    check_sizes(models, arguments)
+    arguments.output_dir.mkdir(parents=True, exist_ok=True)
+
+    # Each figure returns its numbers, in a dictionary with an entry for each model.
+    rank_of_scores = figure_2(models, arguments)
+    position_scores = figure_4(models, arguments)
+    position_similarity = figure_5(models, arguments)
+    segment_scores = figure_6(models, arguments)
+    distances = figure_7(position_scores, arguments)
+    rank_of_position_scores = figure_8(position_scores, arguments)
+    numbers = {
+        # The mean over the batch, for each layer and head.
+        "rank_of_scores": {label: ranks.mean(axis=1) for label, ranks in rank_of_scores.items()},
+        "rank_of_position_scores": rank_of_position_scores,
+        **distances,
+        "position_similarity": position_similarity,
+        "segment_scores": segment_scores,
+    }
+    summary = {
+        label: {
+            "preset": str(arguments.presets[label]),
+            "position_encoding": position_encoding(model),
+            **{name: as_json(arrays.get(label)) for name, arrays in numbers.items()},
+        }
+        for label, model in models.items()
+    }
+    options = {name: getattr(arguments, name) for name in ("length", "batch_size", "layer", "seed")}
+    text = json.dumps({**options, "text": arguments.text, "models": summary}, indent=1)
+    (arguments.output_dir / "figures.json").write_text(text + "\n")
+    print_table(summary, arguments.layer)
+    print(f"Pictures and figures.json are in {arguments.output_dir}.")
 
 
 def check_sizes(models, arguments):
-    """Choose the length, and make sure that every model has it and what else is asked for."""
+    """Choose the length, and check that every model has it and the layer and heads."""
     longest = {label: model.backbone.max_sequence_length for label, model in models.items()}
     arguments.length = arguments.length or min(longest.values())
     for label, model in models.items():
+        num_layers, num_heads = model.backbone.num_layers, model.backbone.num_heads
         if not 3 <= arguments.length <= longest[label]:
             sys.exit(f"--length must be from 3 to {longest[label]} for {label}.")
-        if not 0 <= arguments.layer < model.backbone.num_layers:
-            sys.exit(f"--layer must be from 0 to {model.backbone.num_layers - 1} for {label}.")
-        num_heads = model.backbone.num_heads
+        if not 0 <= arguments.layer < num_layers:
+            sys.exit(f"--layer must be from 0 to {num_layers - 1} for {label}.")
         if not all(0 <= head < num_heads for head in arguments.heads or ()):
             sys.exit(f"--heads must be from 0 to {num_heads - 1} for {label}.")
 
 
-def collect(what, compute, labels):
-    """Return `compute(label)` for the labels that have it, and say why the others do not."""
+# === The figures ===
+
+
+def for_each(what, compute, values):
+    """Return `compute(value)` for each label. Print why a model is left out."""
     results = {}
-    for label in labels:
+    for label, value in values.items():
         try:
-            results[label] = compute(label)
+            results[label] = compute(value)
         except ValueError as error:
             print(f"{what} without {label}: {error}")
     return results
 
 
-def save_figure(number, plot, results, title, folder):
-    """Draw one figure, or say that there is nothing on it."""
-    path = folder / FIGURES[number]
-    # That of an earlier run would be taken for one of this.
+def save_figure(name, plot, results, title, arguments):
+    path = arguments.output_dir / name
+    # A picture of an earlier run would look like a result of this run.
     path.unlink(missing_ok=True)
     if not results:
-        print(f"No {path.name}: no model has what it shows.")
+        print(f"No {name}: no model has what it shows.")
         return
     figure = plot(results)
     figure.suptitle(title)
     figure.savefig(path, dpi=120)
 
 
-def looking_ahead_and_back(signed_distances, layer):
-    """Return, for each model, the head of a layer that looks ahead most and the one that does back.
-
-    The two are the same head in a model that has only one.
-    """
-    return {
-        label: [int(np.argmax(array[layer])), int(np.argmin(array[layer]))]
-        for label, array in signed_distances.items()
-    }
-
-
-def save_figures(results, arguments):
-    layer, heads, folder = arguments.layer, arguments.heads, arguments.output_dir
-
-    def maps(scores):
-        return analysis.plot_scores(scores, layers=[layer], heads=heads)
-
-    def patterns(scores):
-        pairs = looking_ahead_and_back(results["signed_attended_distance"], layer)
-        return analysis.plot_scores(scores, layers=[layer], heads=pairs)
-
-    def layer_ranks(ranks):
-        return analysis.plot_ranks(ranks, layers=[layer])
-
-    position_scores = results["position_scores"]
-    with_distance = {label: position_scores[label] for label in results["attended_distance"]}
-    save_figure(
-        2,
-        layer_ranks,
-        results["rank_of_scores"],
-        f"Rank of the attention scores of {arguments.batch_size} sequences of "
-        f"{arguments.length} tokens",
-        folder,
+def save_maps(name, scores, title, arguments, heads=None):
+    plot = functools.partial(
+        analysis.plot_scores, layers=[arguments.layer], heads=heads or arguments.heads
     )
-    save_figure(4, maps, position_scores, "Positional scores", folder)
-    save_figure(
-        5,
-        analysis.plot_position_similarity,
-        results["position_similarity"],
-        "How alike positions at the input are",
-        folder,
-    )
-    save_figure(
-        6,
-        maps,
-        results["position_and_segment_scores"],
-        "Positional and segment scores, the second half in segment 1",
-        folder,
-    )
-    save_figure(7, patterns, with_distance, "Looking ahead (left) and back (right)", folder)
-    save_figure(
-        8,
-        analysis.plot_ranks,
-        results["rank_of_position_scores"],
-        f"Rank of the positional scores of {arguments.length} positions",
-        folder,
-    )
+    save_figure(name, plot, scores, title, arguments)
 
 
-def analyse(models, arguments):
-    """Return what the figures show: a dictionary for each, of arrays by the models' labels."""
+def figure_2(models, arguments):
+    """Draw the rank of the attention scores of each sequence in a batch."""
 
-    def ranks(label):
-        batch = draw_batch(models[label].preprocessor.tokenizer, arguments)
-        return analysis.numerical_rank(analysis.attention_scores(models[label], batch))
+    def ranks(model):
+        batch = common.draw_batch(model.preprocessor.tokenizer, arguments)
+        return analysis.numerical_rank(analysis.attention_scores(model, batch))
 
-    def positions(label):
-        return analysis.position_scores(models[label], arguments.length)
-
-    def similarity(label):
-        return analysis.position_similarity(models[label])
-
-    def segments(label):
-        return analysis.segment_scores(models[label])
-
-    def positions_and_segments(label):
-        length = min(32, arguments.length)
-        segment_ids = (np.arange(length) >= length // 2).astype(int)
-        return analysis.position_and_segment_scores(models[label], segment_ids)
-
-    def variance(label):
-        return analysis.distance_variance(position_scores[label])
-
-    position_scores = collect("Figures 4, 7 and 8", positions, models)
-    distance_variance = collect("Figure 7", variance, position_scores)
-    segment_scores = collect("Figure 6", segments, models)
-    # Distances have a meaning for both or for none.
-    distances = {
-        signed: {
-            label: analysis.attended_distance(position_scores[label], signed=signed)
-            for label in distance_variance
-        }
-        for signed in (False, True)
-    }
-    return {
-        "rank_of_scores": collect("Figure 2", ranks, models),
-        "position_scores": position_scores,
-        "rank_of_position_scores": {
-            label: analysis.numerical_rank(scores) for label, scores in position_scores.items()
-        },
-        "distance_variance": distance_variance,
-        "attended_distance": distances[False],
-        "signed_attended_distance": distances[True],
-        "position_similarity": collect("Figure 5", similarity, models),
-        "segment_scores": segment_scores,
-        "position_and_segment_scores": collect("Figure 6", positions_and_segments, segment_scores),
-    }
+    results = for_each("Figure 2", ranks, models)
+    size = f"{arguments.batch_size} sequences of {arguments.length} tokens"
+    plot = functools.partial(analysis.plot_ranks, layers=[arguments.layer])
+    title = f"Rank of the attention scores of {size}"
+    save_figure("figure_2_rank_of_scores.png", plot, results, title, arguments)
+    return results
 
 
-def numbers(results, label):
-    """Return the numbers behind the figures of one model, `None` for what it does not have."""
+def figure_4(models, arguments):
+    """Draw the positional scores of some heads."""
+    compute = functools.partial(analysis.position_scores, length=arguments.length)
+    scores = for_each("Figures 4, 7 and 8", compute, models)
+    save_maps("figure_4_position_scores.png", scores, "Positional scores", arguments)
+    return scores
 
-    def nested_list(name, reduce=np.asarray):
-        if label not in results[name]:
-            return None
-        array = reduce(results[name][label])
-        # Undefined numbers are no JSON.
-        return np.where(np.isnan(array), None, array).tolist()
 
-    similarities = None
-    if label in results["position_similarity"]:
-        array = results["position_similarity"][label]
+def figure_5(models, arguments):
+    """Draw how similar positions at the input are. Return the mean and quantiles of all pairs."""
+    similarities = for_each("Figure 5", analysis.position_similarity, models)
+    plot, title = analysis.plot_position_similarity, "Similarity of the positions at the input"
+    save_figure("figure_5_position_similarity.png", plot, similarities, title, arguments)
+    results = {}
+    for label, array in similarities.items():
         pairs = array[np.triu_indices(len(array), k=1)]
-        similarities = {
-            "mean": float(pairs.mean()),
-            "quantiles": {str(q): float(np.quantile(pairs, q)) for q in QUANTILES},
-        }
+        quantiles = {str(q): float(np.quantile(pairs, q)) for q in QUANTILES}
+        results[label] = {"mean": float(pairs.mean()), "quantiles": quantiles}
+    return results
+
+
+def figure_6(models, arguments):
+    """Draw the sum of positional and segment scores. Return the segment scores."""
+    length = min(32, arguments.length)
+    segment_ids = (np.arange(length) >= length // 2).astype(int)
+    segment_scores = for_each("Figure 6", analysis.segment_scores, models)
+    compute = functools.partial(analysis.position_and_segment_scores, segment_ids=segment_ids)
+    sums = for_each("Figure 6", compute, {label: models[label] for label in segment_scores})
+    title = "Positional and segment scores, the second half in segment 1"
+    save_maps("figure_6_position_and_segment_scores.png", sums, title, arguments)
+    return segment_scores
+
+
+def figure_7(position_scores, arguments):
+    """Draw the head that looks ahead most and the head that looks back most."""
+    variance = for_each("Figure 7", analysis.distance_variance, position_scores)
+    # Scores of projected keys have no distances. `for_each` leaves them out.
+    scores = {label: position_scores[label] for label in variance}
+    distance, signed = (
+        {label: analysis.attended_distance(scores[label], signed=signed) for label in scores}
+        for signed in (False, True)
+    )
+    of_layer = {label: array[arguments.layer] for label, array in signed.items()}
+    heads = {label: [int(x.argmax()), int(x.argmin())] for label, x in of_layer.items()}
+    title = "Looking ahead (left) and back (right)"
+    save_maps("figure_7_shifting_patterns.png", scores, title, arguments, heads)
     return {
-        # Of a layer and head, the mean of the batch.
-        "rank_of_scores": nested_list("rank_of_scores", lambda ranks: ranks.mean(axis=1)),
-        "rank_of_position_scores": nested_list("rank_of_position_scores"),
-        "distance_variance": nested_list("distance_variance"),
-        "attended_distance": nested_list("attended_distance"),
-        "signed_attended_distance": nested_list("signed_attended_distance"),
-        "position_similarity": similarities,
-        "segment_scores": nested_list("segment_scores"),
+        "distance_variance": variance,
+        "attended_distance": distance,
+        "signed_attended_distance": signed,
     }
+
+
+def figure_8(position_scores, arguments):
+    """Draw the rank of the positional scores."""
+    ranks = {label: analysis.numerical_rank(array) for label, array in position_scores.items()}
+    title = f"Rank of the positional scores of {arguments.length} positions"
+    save_figure(
+        "figure_8_rank_of_position_scores.png", analysis.plot_ranks, ranks, title, arguments
+    )
+    return ranks
+
+
+# === The numbers ===
+
+
+def as_json(value):
+    """Return an array as a list, with `None` for numbers that are not defined."""
+    if not isinstance(value, np.ndarray):
+        return value
+    return np.where(np.isnan(value), None, value).tolist()
 
 
 def position_encoding(model):
-    """Return the name of a model's encoding; KerasHub's BERT has one of its own."""
+    """Return the name of the encoding. KerasHub's BERT has a layer under this attribute."""
     encoding = getattr(model.backbone, "position_encoding", "input")
     return encoding if isinstance(encoding, str) else type(encoding).__name__
 
 
 def print_table(summary, layer):
-    """Print means over the heads of one layer, and of the similarities over all positions."""
+    """Print means over the heads of one layer, and over all pairs of input positions."""
     columns = {
         "rank of scores": "rank_of_scores",
         "of positions": "rank_of_position_scores",
@@ -349,26 +228,56 @@ def print_table(summary, layer):
         print(label.ljust(width) + "".join(f"{cell:>16}" for cell in cells))
 
 
-def main(argv=None):
-    arguments = parse_arguments(argv)
-    models = {label: load_model(path) for label, path in arguments.presets.items()}
-    check_sizes(models, arguments)
-    arguments.output_dir.mkdir(parents=True, exist_ok=True)
-    results = analyse(models, arguments)
-    save_figures(results, arguments)
-    summary = {
-        label: {
-            "preset": str(arguments.presets[label]),
-            "position_encoding": position_encoding(model),
-            **numbers(results, label),
-        }
-        for label, model in models.items()
-    }
-    options = {name: getattr(arguments, name) for name in ("length", "batch_size", "layer", "seed")}
-    text = json.dumps({**options, "text": arguments.text, "models": summary}, indent=1)
-    (arguments.output_dir / "figures.json").write_text(text + "\n")
-    print_table(summary, arguments.layer)
-    print(f"Pictures and figures.json are in {arguments.output_dir}.")
+# === Options ===
+
+
+def parse_arguments(argv=None):
+    parser = common.make_parser(__doc__.split("\n\n")[0])
+    add = parser.add_argument
+    add(
+        "presets",
+        nargs="+",
+        metavar="PRESET",
+        help="folder of a preset, or NAME=FOLDER. A folder called preset gets its parent's name",
+    )
+    folder = Path("runs", "inspect_positions")
+    add("--output-dir", type=Path, default=folder, help="folder for pictures and figures.json")
+    add("--text", nargs="+", metavar="FILE", help=common.TEXT_HELP)
+    add(
+        "--length",
+        type=positive_int,
+        help="positions on the maps and tokens in the sequences of figure 2. All models get the "
+        "same length, because ranks depend on it; default: all positions of the shortest model",
+    )
+    add("--batch-size", type=positive_int, default=8, help="sequences in the batch of figure 2")
+    add("--layer", type=int, default=0, help="layer of figures 2, 4, 6 and 7")
+    add("--heads", type=int, nargs="+", help="heads of figures 4 and 6; default: the first four")
+    add("--seed", type=int, default=0, help="seed that selects the sequences")
+    arguments = parser.parse_args(argv)
+    try:
+        arguments.presets = labelled(arguments.presets)
+    except ValueError as error:
+        parser.error(str(error))
+    return arguments
+
+
+def labelled(presets):
+    """Return a dictionary of labels and preset folders."""
+    folders = {}
+    for text in presets:
+        label, separator, path = text.partition("=")
+        # The name of a folder can contain "=".
+        if Path(text).exists() or not separator:
+            path = Path(text).resolve()
+            label = path.parent.name if path.name == "preset" else path.name
+        if not Path(path).is_dir():
+            raise ValueError(f"{path} is not a preset folder")
+        if not label or label in folders:
+            raise ValueError(
+                f"each preset needs its own name. Received: {label!r} for {path}. Use NAME=FOLDER"
+            )
+        folders[label] = Path(path)
+    return folders
 
 
 if __name__ == "__main__":

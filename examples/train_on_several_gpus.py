@@ -1,7 +1,8 @@
 """Pretrain a DIET BERT on PyTorch with one process for each device.
 
 Each process trains on its part of every batch, and `DistributedDataParallel` averages the
-gradients. The loss is the mean over the masked tokens of the whole batch, wherever they are.
+gradients. The loss is the mean over all masked tokens of the batch, in all processes. You see it
+after each step. The sentences are random, so the script needs no data.
 
     KERAS_BACKEND=torch torchrun --nproc-per-node 8 examples/train_on_several_gpus.py
     KERAS_BACKEND=torch torchrun --nproc-per-node 2 examples/train_on_several_gpus.py --steps 5
@@ -25,11 +26,11 @@ def wrap(masked_lm):
     """Return the model as `DistributedDataParallel`, with the weights of the first process."""
     import torch
 
-    # A functional Keras model registers its weights with PyTorch when it is built once more.
+    # Building a functional Keras model again registers its weights with PyTorch.
     masked_lm.build(masked_lm.input_shape)
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else None
     parallel_model = torch.nn.parallel.DistributedDataParallel(masked_lm, device_ids=devices)
-    # The seeds of dropout are the first process's as well: let each drop something else.
+    # The dropout seeds are now equal too. Each process gets its own, to drop different values.
     for variable in masked_lm.non_trainable_variables:
         if variable.path.endswith("seed_generator_state"):
             variable.assign_add([torch.distributed.get_rank(), 0])
@@ -43,14 +44,14 @@ def part_of_process(array):
     count, rank = processes.get_world_size(), processes.get_rank()
     if len(array) % count:
         raise ValueError(
-            f"The batch must divide among the processes. Received: {len(array)} sequences for "
-            f"{count} processes"
+            "--batch-size must be a multiple of the number of processes. Received: "
+            f"{len(array)} sequences for {count} processes."
         )
     return np.split(np.asarray(array), count)[rank]
 
 
 def train_step(parallel_model, optimizer, batch):
-    """Take a step on a batch, the whole of it in each process; return its loss."""
+    """Take a step on a batch and return its loss. Each process passes the whole batch."""
     import torch.distributed as processes
 
     inputs, labels, weights = keras.tree.map_structure(part_of_process, batch)
@@ -61,7 +62,7 @@ def train_step(parallel_model, optimizer, batch):
     processes.all_reduce(num_masked)
     loss = keras.ops.sum(losses * weights) / num_masked
     optimizer.zero_grad()
-    # Gradients are averaged over the processes, and this is a sum.
+    # DistributedDataParallel averages gradients, but the loss is a sum over the processes.
     (loss * processes.get_world_size()).backward()
     optimizer.step()
     loss = loss.detach()
@@ -78,13 +79,13 @@ def make_masked_lm():
         intermediate_dim=64,
         max_sequence_length=LENGTH,
     )
-    # DistributedDataParallel waits for gradients of all weights; the pooler has none here.
+    # DistributedDataParallel waits for the gradients of all weights. The pooler gets none here.
     backbone.pooled_dense.trainable = False
     return models.DietBertMaskedLM(backbone)
 
 
 def make_batches(batch_size):
-    """Return batches of random sentences, the same in each process, without end."""
+    """Return endless batches of random sentences, which are the same in each process."""
     words = np.random.default_rng(0).integers(5, len(VOCABULARY), (512, LENGTH - 2))
     token_ids = np.pad(words, ((0, 0), (1, 1)), constant_values=((0, 0), (2, 3)))
     tokenizer = models.DietBertTokenizer(VOCABULARY)
@@ -92,10 +93,10 @@ def make_batches(batch_size):
 
 
 def train(arguments):
-    """Train a model, and let go of it before the processes part.
+    """Train a model, and delete it by returning, before the process group is destroyed.
 
-    It holds on to their group. Were it the last to do so, it would wait for the threads of gloo
-    while it keeps Python's lock, which they may need to end.
+    The model holds a reference to the group. If this reference were the last one, deleting it would
+    wait for gloo's threads and hold Python's lock, which these threads may need to end.
     """
     import torch
 
@@ -114,8 +115,8 @@ def parse_arguments(argv=None):
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--steps", type=int, default=100, help="optimizer steps")
-    parser.add_argument("--batch-size", type=int, default=32, help="sequences, of all processes")
-    parser.add_argument("--learning-rate", type=float, default=0.001, help="of AdamW")
+    parser.add_argument("--batch-size", type=int, default=32, help="sequences, for all processes")
+    parser.add_argument("--learning-rate", type=float, default=0.001, help="learning rate of AdamW")
     return parser.parse_args(argv)
 
 
@@ -123,15 +124,18 @@ def main(argv=None):
     arguments = parse_arguments(argv)
     if keras.config.backend() != "torch":
         sys.exit(
-            "This example is PyTorch's. Set KERAS_BACKEND=torch; for TensorFlow and JAX see "
-            "docs/distribution.md."
+            f"This example needs KERAS_BACKEND=torch. Received: {keras.config.backend()}. For "
+            "TensorFlow and JAX see docs/distribution.md."
         )
     if "LOCAL_RANK" not in os.environ:
-        sys.exit("Start it by torchrun, one process for each device: see the head of the script.")
+        sys.exit(
+            "Start it by torchrun, with one process for each device: "
+            "torchrun --nproc-per-node 2 examples/train_on_several_gpus.py"
+        )
     import torch
 
     if torch.cuda.is_available():
-        # Before the model is built, which puts it on this device.
+        # Keras builds the model on this device.
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     torch.distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     train(arguments)

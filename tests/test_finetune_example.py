@@ -1,6 +1,7 @@
-"""Fine-tuning on GLUE: `examples/finetune_glue.py` and `examples/glue_data.py`."""
+"""Fine-tuning on GLUE: `finetune_glue.py`, `glue_data.py` and `glue_results.py` in `examples/`."""
 
 import csv
+import importlib
 import sys
 import types
 from pathlib import Path
@@ -18,17 +19,22 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 @pytest.fixture(scope="module")
 def script():
-    sys.path.insert(0, str(EXAMPLES))
-    import finetune_glue
-
-    yield finetune_glue
-    sys.path.remove(str(EXAMPLES))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXAMPLES)
+        yield importlib.import_module("finetune_glue")
 
 
 @pytest.fixture(scope="module")
 def data(script):
     return sys.modules["glue_data"]
 
+
+@pytest.fixture(scope="module")
+def results(script):
+    return sys.modules["glue_results"]
+
+
+any_backend = pytest.mark.any_backend
 
 FILES = {
     "cola/in_domain_train.tsv": 'gj04\t1\t\tThe "fox sleeps.\ngj04\t0\t*\tFox the sleeps.\n',
@@ -51,6 +57,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@any_backend
 @pytest.mark.parametrize(
     "task, split, texts, labels",
     [
@@ -64,19 +71,21 @@ def folder(tmp_path):
         ("stsb", "validation", (["A fox."], ["The tree."]), [0.25]),
     ],
 )
-def test_files(data, folder, task, split, texts, labels):
+def test_files_of_the_authors_are_read(data, folder, task, split, texts, labels):
     found, found_labels = data.load(task, split, folder)
     assert found == texts
     np.testing.assert_array_equal(found_labels, labels)
     assert found_labels.dtype == ("float32" if task == "stsb" else "int32")
 
 
+@any_backend
 def test_missing_files_are_named(data, tmp_path):
     with pytest.raises(ValueError, match=r"CoLA/train.tsv and .*in_domain_train.tsv are missing"):
         data.load("cola", "train", tmp_path)
 
 
-def test_other_sources(data, monkeypatch):
+@any_backend
+def test_tfds_and_datasets_are_read(data, monkeypatch):
     """Stand-ins for TFDS and `datasets`, which load from the network."""
     example = {"sentence1": b"A fox.", "sentence2": b"A cat.", "label": 1}
     tfds = types.SimpleNamespace(
@@ -94,6 +103,7 @@ def test_other_sources(data, monkeypatch):
     assert calls == [("nyu-mll/glue", "rte")]
 
 
+@any_backend
 def test_embedded_sentences_have_the_same_words_in_and_out_of_order(data):
     texts, labels = data.load("embedded", "train", None)
     assert len(texts) == len(labels) == 2000
@@ -104,15 +114,16 @@ def test_embedded_sentences_have_the_same_words_in_and_out_of_order(data):
     assert set(texts) != set(data.load("embedded", "validation", None)[0])
 
 
-def test_metrics(script, data):
+@any_backend
+def test_metrics_have_the_values_of_their_formulas(results, data):
     logits = np.array([[2.0, 1.0], [0.0, 1.0], [0.0, 3.0], [5.0, 1.0]])
-    # One of two wrong in each class but one: counts 2, 1, 0, 1.
+    # 2 true positives, 1 true negative, no false positive, 1 false negative.
     labels = np.array([0, 1, 1, 1])
-    found = script.evaluate(logits, labels, data.TASKS["embedded"])
+    found = results.evaluate(logits, labels, data.TASKS["embedded"])
     assert found["accuracy"] == 0.75
     assert found["matthews"] == pytest.approx((2 * 1 - 1 * 0) / np.sqrt(2 * 3 * 1 * 2))
     scores = np.array([[1.0], [2.0], [4.0], [3.0]])
-    found = script.evaluate(scores, np.array([1.0, 2.0, 3.0, 4.0]), data.TASKS["stsb"])
+    found = results.evaluate(scores, np.array([1.0, 2.0, 3.0, 4.0]), data.TASKS["stsb"])
     assert found["pearson"] == pytest.approx(0.8)
     assert found["spearman"] == pytest.approx(0.8)
 
@@ -122,7 +133,8 @@ def run_of(model, task, rate, seed, **metrics):
     return {"model": model, "task": task, "learning_rate": rate, "seed": seed, "metrics": text}
 
 
-def test_the_rate_with_the_best_median_is_reported(script):
+@any_backend
+def test_the_rate_with_the_best_median_is_reported(results):
     runs = [
         run_of("a", "stsb", "1e-4", "0", pearson=0.1, spearman=0.3),
         run_of("a", "stsb", "1e-4", "1", pearson=0.9, spearman=0.2),
@@ -132,7 +144,7 @@ def test_the_rate_with_the_best_median_is_reported(script):
         run_of("a", "stsb", "3e-4", "2", pearson=0.6, spearman=0.6),
         run_of("b", "stsb", "1e-4", "0", pearson=0.7, spearman=0.8),
     ]
-    rows = script.summarize(runs)
+    rows = results.summarize(runs)
     assert [(row["model"], row["metric"], row["median"]) for row in rows] == [
         ("a", "pearson", "50.0"),
         ("b", "pearson", "70.0"),
@@ -140,14 +152,15 @@ def test_the_rate_with_the_best_median_is_reported(script):
         ("b", "spearman", "80.0"),
     ]
     assert rows[0]["learning_rate"] == "3e-4"
-    (pearson, _) = script.summarize(runs[:3])
+    (pearson, _) = results.summarize(runs[:3])
     assert (pearson["median"], pearson["lowest"], pearson["highest"]) == ("20.0", "10.0", "90.0")
 
 
-def test_rates_with_fewer_seeds_are_not_compared(script):
+@any_backend
+def test_rates_with_fewer_seeds_are_not_compared(results):
     runs = [run_of("a", "stsb", "1e-4", seed, pearson=0.2, spearman=0.2) for seed in "01"]
     lucky = run_of("a", "stsb", "3e-4", "0", pearson=0.9, spearman=0.9)
-    for rows in (script.summarize([*runs, lucky]), script.summarize([lucky, *runs])):
+    for rows in (results.summarize([*runs, lucky]), results.summarize([lucky, *runs])):
         assert {(row["learning_rate"], row["seeds"]) for row in rows} == {("1e-4", 2)}
 
 
@@ -162,19 +175,21 @@ def preset(tmp_path):
 QUICK = ["--epochs", "1", "--sequence-length", "9", "--batch-size", "2"]
 
 
-def test_presets_are_fine_tuned_and_runs_resumed(script, folder, preset, tmp_path, monkeypatch):
+def test_presets_are_fine_tuned_and_runs_resumed(
+    script, results, folder, preset, tmp_path, monkeypatch
+):
     output = tmp_path / "output"
     arguments = [*QUICK, "--presets", preset, "--add-segments", "--data", str(folder)]
     arguments += ["--tasks", "cola", "rte", "--output-dir", str(output)]
     script.main([*arguments, "--seeds", "0"])
-    assert len(script.read_runs(output / "runs.csv")) == 2
+    assert len(results.read_runs(output / "runs.csv")) == 2
     trained = []
     train = script.train_and_evaluate
     monkeypatch.setattr(script, "train_and_evaluate", lambda *a: trained.append(a[4]) or train(*a))
     script.main([*arguments, "--seeds", "0", "1"])
-    # Seed 0 is there.
+    # The runs with seed 0 are finished.
     assert trained == [1, 1]
-    assert len(script.read_runs(output / "runs.csv")) == 4
+    assert len(results.read_runs(output / "runs.csv")) == 4
     with (output / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["task"], row["seeds"]) for row in rows] == [("cola", "2"), ("rte", "2")]
@@ -183,7 +198,7 @@ def test_presets_are_fine_tuned_and_runs_resumed(script, folder, preset, tmp_pat
 
 
 def test_scores_are_regressed_from_at_most_the_examples_asked_for(
-    script, folder, preset, tmp_path, monkeypatch
+    script, results, folder, preset, tmp_path, monkeypatch
 ):
     for name in ("sts-train", "sts-dev"):
         path = folder / "stsb" / f"{name}.tsv"
@@ -199,25 +214,27 @@ def test_scores_are_regressed_from_at_most_the_examples_asked_for(
     output = ["--output-dir", str(tmp_path / "output")]
     script.main([*QUICK, *arguments, *output, "--examples", "3", "--add-segments"])
     assert sizes == [3]
-    (run,) = script.read_runs(tmp_path / "output" / "runs.csv")
-    assert set(script.metrics_of(run)) == {"pearson", "spearman"}
+    (run,) = results.read_runs(tmp_path / "output" / "runs.csv")
+    assert set(results.metrics_of(run)) == {"pearson", "spearman"}
 
 
-def test_random_models_of_the_embedded_task(script, tmp_path):
+def test_random_models_of_the_embedded_task(script, results, tmp_path):
     arguments = [*QUICK, "--position-encoding", "diet_rel", "--seeds", "0", "--examples", "6"]
     script.main([*arguments, "--output-dir", str(tmp_path)])
-    (run,) = script.read_runs(tmp_path / "runs.csv")
+    (run,) = results.read_runs(tmp_path / "runs.csv")
     assert run["task"] == "embedded"
-    assert 0 <= script.metrics_of(run)["accuracy"] <= 1
+    assert 0 <= results.metrics_of(run)["accuracy"] <= 1
 
 
+@any_backend
 @pytest.mark.parametrize(
     "arguments, message",
     [
         (["--tasks", "cola"], "need --data"),
-        (["--epochs", "0"], "--epochs must be positive"),
-        (["--examples", "0"], "--examples must be positive"),
-        (["--examples", "-3"], "--examples must be positive"),
+        (["--epochs", "0"], "--epochs: must be positive, not 0"),
+        (["--batch-size", "0"], "--batch-size: must be positive, not 0"),
+        (["--sequence-length", "0"], "--sequence-length: must be positive, not 0"),
+        (["--examples", "-3"], "--examples: must be positive, not -3"),
         (["--tasks", "mnli"], "invalid choice: 'mnli'"),
     ],
 )
@@ -241,6 +258,7 @@ GLUE = {
 }
 
 
+@any_backend
 @pytest.mark.parametrize(
     "task, train, validation",
     [
@@ -250,7 +268,7 @@ GLUE = {
         ("stsb", ((["A fox."], ["A red fox."]), 4.5), ((["A fox."], ["The tree."]), 0.25)),
     ],
 )
-def test_files_as_glue_distributes_them(data, tmp_path, task, train, validation):
+def test_files_as_glue_distributes_them_are_read(data, tmp_path, task, train, validation):
     for name, text in GLUE.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -260,11 +278,12 @@ def test_files_as_glue_distributes_them(data, tmp_path, task, train, validation)
         assert labels.tolist() == [label]
 
 
+@any_backend
 @pytest.mark.parametrize(
     "task, text, message",
     [
-        ("cola", "gj04\t1\t\tA cat.\n\n", r"in_domain_train.tsv, line 2 is no example"),
-        ("rte", "header\n0\tA.\tB.\tmaybe\n", r"train.tsv, line 2 is no example.*'maybe'"),
+        ("cola", "gj04\t1\t\tA cat.\n\n", r"in_domain_train.tsv, line 2 is not an example"),
+        ("rte", "header\n0\tA.\tB.\tmaybe\n", r"train.tsv, line 2 is not an example.*'maybe'"),
         ("rte", "header\n", "train split of rte in .* has no examples"),
     ],
 )
@@ -277,65 +296,89 @@ def test_damaged_files_are_named(data, folder, task, text, message):
 # === What could make results wrong ===
 
 
-def test_runs_with_other_options_are_neither_taken_nor_summed_up(
-    script, folder, preset, tmp_path, monkeypatch
-):
-    """A short trial in the same folder is no run of the study."""
-    monkeypatch.setattr(script, "train_and_evaluate", lambda *arguments: {"matthews": 0.5})
-    # Strategies as if every backend had them.
-    monkeypatch.setattr(script, "check_strategy", lambda *arguments: None)
-    monkeypatch.setattr(script, "make_strategy", lambda arguments: None)
-    arguments = [*QUICK, "--presets", preset, "--data", str(folder), "--tasks", "cola"]
-    arguments += ["--seeds", "0", "--output-dir", str(tmp_path / "output")]
-    script.main([*arguments, "--examples", "1"])
-    script.main(arguments)
-    script.main(arguments)
-    script.main([*arguments, "--strategy", "mirrored"])
-    script.main([*arguments, "--epochs", "2", "--warmup-proportion", "0.2"])
-    runs = script.read_runs(tmp_path / "output" / "runs.csv")
-    assert [(run["examples"], run["strategy"], run["epochs"]) for run in runs] == [
-        ("1", "none", "1"),
-        ("None", "none", "1"),
-        ("None", "mirrored", "1"),
-        ("None", "none", "2"),
-    ]
-    assert {run["backend"] for run in runs} == {keras.config.backend()}
-    with (tmp_path / "output" / "results.csv").open(newline="") as file:
-        (row,) = csv.DictReader(file)
-    assert row["seeds"] == "1"
+CHANGED_OPTIONS = {
+    "epochs": ["--epochs", "2"],
+    "batch_size": ["--batch-size", "3"],
+    "sequence_length": ["--sequence-length", "7"],
+    "warmup_proportion": ["--warmup-proportion", "0.2"],
+    "weight_decay": ["--weight-decay", "0.1"],
+    "examples": ["--examples", "1"],
+    "add_segments": ["--add-segments"],
+    "strategy": ["--strategy", "mirrored"],
+    "backend": [],
+}
 
 
+@pytest.fixture
+def quick_runs(script, monkeypatch):
+    """Make runs that read and train nothing, on a backend that accepts strategies."""
+    found = {"matthews": 0.5, "accuracy": 0.7}
+    monkeypatch.setattr(script, "train_and_evaluate", lambda *arguments: found)
+    for function in ("check_lengths", "load_splits", "make_strategy"):
+        monkeypatch.setattr(script, function, lambda *arguments: None)
+    monkeypatch.setattr(script.common, "check_strategy", lambda *arguments: None)
+
+
+@any_backend
+@pytest.mark.usefixtures("quick_runs")
+@pytest.mark.parametrize("name", CHANGED_OPTIONS)
+def test_a_run_with_another_option_is_another_run(script, results, tmp_path, monkeypatch, name):
+    """The script repeats it and does not compare it with the first run."""
+    arguments = [*QUICK, "--presets", "a", "--seeds", "0", "--output-dir", str(tmp_path)]
+    script.main(arguments)
+    script.main(arguments)
+    if name == "backend":
+        monkeypatch.setattr(keras.config, "backend", lambda: "another")
+    script.main([*arguments, *CHANGED_OPTIONS[name]])
+    first, second = results.read_runs(tmp_path / "runs.csv")
+    assert {column for column in first if first[column] != second[column]} == {name}
+    with (tmp_path / "results.csv").open(newline="") as file:
+        assert [row["seeds"] for row in csv.DictReader(file)] == ["1", "1"]
+
+
+@any_backend
+def test_every_option_is_shared_by_runs_or_chooses_them(script):
+    choices = {"presets", "position_encoding", "tasks", "data", "learning_rates", "seeds"}
+    options = set(vars(script.parse_arguments([])))
+    assert options == {*CHANGED_OPTIONS, *choices, "output_dir"}
+
+
+@any_backend
 @pytest.mark.parametrize("kept, finished", [(None, 2), (-1, 1), (-30, 1), (10, 0)])
-def test_lines_that_an_interruption_cut_are_dropped(script, tmp_path, kept, finished):
+def test_lines_that_an_interruption_cut_are_dropped(results, tmp_path, kept, finished):
     path = tmp_path / "runs.csv"
-    run = dict.fromkeys(script.FIELDS, "a")
+    run = dict.fromkeys(results.KEYS, "a")
     for seed in ("0", "1"):
-        script.append_run(path, {**run, "seed": seed, "metrics": "matthews=0.5"})
+        results.append_run(path, {**run, "seed": seed}, {"matthews": 0.5})
     path.write_bytes(path.read_bytes()[:kept])
-    assert [found["seed"] for found in script.read_runs(path)] == ["0", "1"][:finished]
-    script.append_run(path, {**run, "seed": "2", "metrics": "matthews=0.5"})
-    assert len(script.read_runs(path)) == finished + 1
+    assert [found["seed"] for found in results.read_runs(path)] == ["0", "1"][:finished]
+    results.append_run(path, {**run, "seed": "2"}, {"matthews": 0.5})
+    assert len(results.read_runs(path)) == finished + 1
 
 
+@any_backend
 def test_results_of_other_columns_are_not_added_to(script, tmp_path):
     (tmp_path / "runs.csv").write_text("model,task,metrics\na,cola,matthews=0.5\n")
-    with pytest.raises(SystemExit, match="other columns"):
+    with pytest.raises(SystemExit, match=r"must have the columns .* Received: model, task, m"):
         script.main([*QUICK, "--output-dir", str(tmp_path)])
 
 
+@any_backend
 @pytest.mark.parametrize("outputs", [[[2.0], [2.0]], [[np.nan], [np.nan]]])
-def test_correlations_that_are_not_defined_are_zero(script, data, outputs):
-    """Not the best of all, as `nan` would be to `max`."""
-    found = script.evaluate(np.array(outputs), np.array([1.0, 2.0]), data.TASKS["stsb"])
+def test_correlations_that_are_not_defined_are_zero(results, data, outputs):
+    """`max` would take `nan` for the best result."""
+    found = results.evaluate(np.array(outputs), np.array([1.0, 2.0]), data.TASKS["stsb"])
     assert found == {"pearson": 0, "spearman": 0}
 
 
+@any_backend
 def test_presets_of_shorter_sequences_are_refused_at_once(script, folder, preset, tmp_path):
     arguments = ["--presets", preset, "--data", str(folder), "--tasks", "cola"]
     with pytest.raises(SystemExit, match=r"--sequence-length must be at most 13 for .*preset"):
         script.main([*arguments, "--output-dir", str(tmp_path / "output")])
 
 
+@any_backend
 def test_a_tokenizer_that_does_not_fit_is_refused(script, folder, preset, tmp_path):
     models.DietBertTokenizer([*VOCABULARY, "more"]).save_to_preset(preset)
     arguments = [*QUICK, "--presets", preset, "--data", str(folder), "--tasks", "cola"]
@@ -343,6 +386,7 @@ def test_a_tokenizer_that_does_not_fit_is_refused(script, folder, preset, tmp_pa
         script.main([*arguments, "--output-dir", str(tmp_path / "output")])
 
 
+@any_backend
 def test_random_models_have_the_length_asked_for(script, tmp_path):
     for length in (9, 11, 9):
         options = ["--sequence-length", str(length), "--output-dir", str(tmp_path)]
@@ -356,8 +400,8 @@ def test_random_models_have_the_length_asked_for(script, tmp_path):
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
-def test_a_strategy_gives_the_results_of_one_device(script, folder, preset, tmp_path):
-    """All training examples are one batch, and the second of validation has two of its own."""
+def test_a_strategy_gives_the_results_of_one_device(results, folder, preset, tmp_path):
+    """The training examples are one batch. The second validation batch has two examples."""
     for name, count in (("sts-train", 4), ("sts-dev", 6)):
         lines = [
             f"main\tMSR\t2012\t{i}\t{i % 5}.5\t{VOCABULARY[5 + i]} fox\tthe cat {i}\n"
@@ -366,22 +410,23 @@ def test_a_strategy_gives_the_results_of_one_device(script, folder, preset, tmp_
         (folder / "stsb" / f"{name}.tsv").write_text("".join(lines))
     arguments = ["--presets", preset, "--tasks", "stsb", "--data", str(folder), "--seeds", "0"]
     arguments += ["--epochs", "3", "--batch-size", "4", "--sequence-length", "9"]
-    # Large enough a rate for predictions that differ.
+    # At this rate the predictions differ from each other.
     arguments += ["--learning-rates", "0.03"]
     output = finish(start_worker("finetune_worker", tmp_path, *arguments, "--add-segments"))
-    assert "2 devices, 2 examples on each" in output
+    assert "2 devices, 2 sequences on each" in output
     folders = tmp_path / "mirrored", tmp_path / "none"
     mirrored, one = (np.load(folder / "predictions.npy") for folder in folders)
     np.testing.assert_allclose(mirrored, one, atol=1e-5)
     assert np.ptp(one) > 1e-4
-    mirrored, one = (script.metrics_of(script.read_runs(f / "runs.csv")[0]) for f in folders)
+    mirrored, one = (results.metrics_of(results.read_runs(f / "runs.csv")[0]) for f in folders)
     assert mirrored == pytest.approx(one, abs=1e-4)
-    # Zero would stand for a correlation that is not defined.
+    # A correlation that is not defined is reported as zero.
     assert all(abs(value) > 0.01 for value in one.values())
 
 
-@pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="TensorFlow has strategies")
-def test_strategies_need_tensorflow(script, capsys):
+@any_backend
+def test_strategies_need_tensorflow(script, capsys, monkeypatch):
+    monkeypatch.setattr(keras.config, "backend", lambda: "jax")
     with pytest.raises(SystemExit):
         script.parse_arguments(["--strategy", "mirrored"])
     assert "needs KERAS_BACKEND=tensorflow" in capsys.readouterr().err
