@@ -70,7 +70,7 @@ def make_model(
         return keras_hub.models.BertBackbone(**arguments, dtype=dtype)
     model = DietBertBackbone(**arguments, **ENCODINGS[row], dtype=dtype)
     if row == "diet_abs_cached":
-        cache_positions(model)
+        return cache_positions(model)
     return model
 
 

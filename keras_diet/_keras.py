@@ -120,10 +120,3 @@ class OpenMultiHeadAttention(keras.layers.MultiHeadAttention):
     def compute_attention(self, query, key, value, mask, training, return_attention_scores):
         """Call `_compute_attention` as Keras's layer calls the method of a subclass."""
         return self._compute_attention(query, key, value, mask, training, return_attention_scores)
-
-
-INFERENCE = ()
-
-
-def forget_compiled(layer, functions=()):  # TEMPORARY, until models are merged
-    """Do nothing."""

@@ -1,25 +1,39 @@
-"""Weights of an encoder in its copy with cached positions."""
+"""Weights of a model in its copy with cached positions."""
 
 from typing import Any
 
 from keras import ops
 
+from keras_diet.layers.position.cached_position_bias import CachedPositionBias
+from keras_diet.layers.position.position_bias import PositionBias
 
-def copy_weights(source: Any, target: Any) -> None:
-    """Copy all weights of an encoder, and compute the positional scores of its biases.
+
+def copy_weights(
+    source: Any,
+    target: Any,
+    source_biases: list[PositionBias],
+    target_biases: list[CachedPositionBias],
+) -> None:
+    """Copy the weights of a layer or model, and compute its positional scores.
 
     Args:
-        source: A built `DietEncoder`.
-        target: An equal encoder with `cached_positions`.
+        source: A built layer or model.
+        target: An equal one with cached positions.
+        source_biases: The position biases of `source`.
+        target_biases: The cached biases of `target`.
     """
-    for cached, bias in zip(target.position_biases, source.position_biases, strict=True):
+    for cached, bias in zip(target_biases, source_biases, strict=True):
         cached.assign_scores_of(bias)
-    pairs = zip(_other_weights(target), _other_weights(source), strict=True)
-    for new, old in pairs:
+    others = zip(
+        _weights_without(target_biases, target),
+        _weights_without(source_biases, source),
+        strict=True,
+    )
+    for new, old in others:
         # JAX gives up arrays in training, and this one belongs to two models.
         new.assign(ops.copy(old))
 
 
-def _other_weights(encoder):
-    positions = {id(weight) for bias in encoder.position_biases for weight in bias.weights}
-    return [weight for weight in encoder.weights if id(weight) not in positions]
+def _weights_without(biases, model):
+    positions = {id(weight) for bias in biases for weight in bias.weights}
+    return [weight for weight in model.weights if id(weight) not in positions]

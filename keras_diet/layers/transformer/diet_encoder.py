@@ -380,7 +380,7 @@ class DietEncoder(keras.layers.Layer):
             )
         copy = type(self).from_config({**self.get_config(), "cached_positions": True})
         copy.build_from_config(self.get_build_config())
-        copy_weights(self, copy)
+        copy_weights(self, copy, self.position_biases, copy.position_biases)
         return copy
 
     def get_config(self) -> Config:

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_diet import validation
+from keras_diet._keras import flatten_layers
 from keras_diet.layers.position.segment_bias import SegmentBias
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.hub.rebuild import backbone_of, rebuild
@@ -58,7 +59,7 @@ def add_segments(model: keras.Model, num_segments: int = 2) -> keras.Model:
     extended = rebuild(
         model,
         {"segment_encoding": "per-head", "num_segments": num_segments},
-        is_added=lambda layer: isinstance(layer, SegmentBias),
+        common_layers=_layers_without_segments,
     )
     encoder = backbone_of(extended, DietBertBackbone).encoder
     added = [layer.segment_embedding for layer in encoder.segment_biases]
@@ -70,3 +71,7 @@ def add_segments(model: keras.Model, num_segments: int = 2) -> keras.Model:
         # JAX reuses the memory of weights when it trains them, so each model needs its own.
         new.assign(ops.copy(old))
     return extended
+
+
+def _layers_without_segments(model: keras.Model) -> list[keras.layers.Layer]:
+    return [layer for layer in flatten_layers(model) if not isinstance(layer, SegmentBias)]

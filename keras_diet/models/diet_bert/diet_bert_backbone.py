@@ -14,6 +14,7 @@ from keras_diet.layers.position.position_encoding import (
 )
 from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
+from keras_diet.models.diet_bert.cached_positions import rebuild_with_cached_positions
 from keras_diet.models.diet_bert.from_bert.convert import convert_bert
 from keras_diet.models.diet_bert.layout_map import diet_bert_layout_map
 from keras_diet.models.hub.backbone import HubBackbone
@@ -75,6 +76,8 @@ class DietBertBackbone(HubBackbone):
             that are asked for are always computed in full. Defaults to `"auto"`.
         activation: Activation of the feed-forward networks, by name or as a function. Defaults to
             `"gelu_approximate"`, as in KerasHub's BERT. Hugging Face's BERT uses `"gelu"`.
+        cached_positions: bool. Whether the model holds positional scores instead of position
+            parameters, as `keras_diet.layers.cache_positions` makes it. Defaults to `False`.
         name: str or `None`. Name of the model.
         trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
             leaves frozen layers frozen.
@@ -115,6 +118,7 @@ class DietBertBackbone(HubBackbone):
 
     from_bert = classmethod(convert_bert)
     get_layout_map = staticmethod(diet_bert_layout_map)
+    with_cached_positions = rebuild_with_cached_positions
 
     def __init__(
         self,
@@ -134,6 +138,7 @@ class DietBertBackbone(HubBackbone):
         dtype: DType = None,
         attention_implementation: str = "auto",
         activation: Activation = "gelu_approximate",
+        cached_positions: bool = False,
         name: str | None = None,
         trainable: bool | None = None,
     ) -> None:
@@ -153,6 +158,7 @@ class DietBertBackbone(HubBackbone):
         self.segment_encoding = segment_encoding
         self.projection_dim = projection_dim
         self.attention_implementation = attention_implementation
+        self.cached_positions = cached_positions
         self.activation = (
             activation if isinstance(activation, str) else keras.activations.get(activation)
         )
@@ -195,17 +201,18 @@ class DietBertBackbone(HubBackbone):
             dtype=dtype,
             name="token_embedding",
         )
+        sizes = EncoderSizes(
+            self.num_layers,
+            self.num_heads,
+            self.hidden_dim,
+            self.max_sequence_length,
+            self.rank,
+            self.projection_dim,
+        )
         # BERT adds positions and segments before the layer normalization, not in the encoder.
         self.input_encoding = make_input_encoding(
             find_position_encoding(position_encoding, self.rank, self.sharing, self.projection_dim),
-            EncoderSizes(
-                self.num_layers,
-                self.num_heads,
-                self.hidden_dim,
-                self.max_sequence_length,
-                self.rank,
-                self.projection_dim,
-            ),
+            sizes,
             self.num_segments if self.segment_encoding == "input" else None,
             dtype=dtype,
         )
@@ -237,15 +244,13 @@ class DietBertBackbone(HubBackbone):
             projection_dim=self.projection_dim,
             attention_implementation=self.attention_implementation,
             encode_inputs=False,
+            cached_positions=self.cached_positions,
             dtype=dtype,
             name="encoder",
         )
 
     def embed(self, token_ids: Tensor, segment_ids: Tensor | None = None) -> Tensor:
-        """Return the input of the encoder.
-
-        The token embeddings, the positions and segments at the input if there are any, layer
-        normalization, and dropout.
+        """Return the input of the encoder: embeddings, layer normalization and dropout.
 
         Args:
             token_ids: Integers of shape `(B, T)`.
@@ -280,6 +285,7 @@ class DietBertBackbone(HubBackbone):
                 "segment_encoding": self.segment_encoding,
                 "projection_dim": self.projection_dim,
                 "attention_implementation": self.attention_implementation,
+                "cached_positions": self.cached_positions,
                 "activation": self.activation
                 if isinstance(self.activation, str)
                 else keras.activations.serialize(self.activation),

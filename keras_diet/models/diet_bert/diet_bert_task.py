@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from keras_diet.models.diet_bert.cached_positions import rebuild_with_cached_positions
 from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.task import HubTask
 from keras_diet.models.hub.texts import is_pair
@@ -9,6 +10,9 @@ from keras_diet.models.hub.texts import is_pair
 
 class DietBertTask(HubTask):
     """A task that takes at most as many texts in each input as the backbone has segments."""
+
+    # `keras_diet.layers.cache_positions` calls it.
+    with_cached_positions = rebuild_with_cached_positions
 
     def check_inputs(self, x: Any) -> None:
         """Raise a `ValueError` if `x` cannot be a batch of inputs."""

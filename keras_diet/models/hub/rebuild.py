@@ -24,7 +24,7 @@ def backbone_of(model: Any, backbone_cls: type[keras.Model]) -> keras.Model:
 def rebuild(
     model: keras.Model,
     changes: dict[str, Any],
-    is_added: Callable[[keras.layers.Layer], bool] = lambda layer: False,
+    common_layers: Callable[[keras.Model], list[keras.layers.Layer]] = flatten_layers,
 ) -> keras.Model:
     """Return a new model with the configuration of another, except for `changes`.
 
@@ -34,7 +34,8 @@ def rebuild(
     Args:
         model: A backbone, or a task.
         changes: Arguments of the backbone and their new values.
-        is_added: `is_added(layer)` says whether a layer is part of the new model only.
+        common_layers: `common_layers(model)` returns the layers that both models have, in order.
+            Defaults to all layers.
 
     Raises:
         ValueError: If the model is quantized or has LoRA, or is compiled with functions that are
@@ -45,8 +46,7 @@ def rebuild(
     rebuilt = type(backbone).from_config({**backbone.get_config(), **changes})
     if model is not backbone:
         rebuilt = _task_like(model, rebuilt)
-    new = [layer for layer in flatten_layers(rebuilt) if not is_added(layer)]
-    for layer, old in zip(new, flatten_layers(model), strict=True):
+    for layer, old in zip(common_layers(rebuilt), common_layers(model), strict=True):
         layer.trainable = old.trainable
     return rebuilt
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from keras_diet.layers.attention.attention_implementation import has_features
 
 from keras_diet import _backend
 from keras_diet.layers import (
@@ -14,7 +15,6 @@ from keras_diet.layers import (
     cache_positions,
 )
 from keras_diet.layers.attention import attention_implementation, biased_multi_head_attention
-from keras_diet.layers.attention.attention_implementation import has_features
 from keras_diet.layers.transformer import diet_encoder
 from tests.helpers import assert_close, compiled, gradients, to_numpy, weighted_sum
 from tests.layers.diet_encoders import (

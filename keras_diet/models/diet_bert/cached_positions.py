@@ -1,0 +1,34 @@
+"""Copies of DietBert models for inference, in which positional scores are computed already."""
+
+from typing import Any
+
+import keras
+
+from keras_diet._keras import flatten_layers
+from keras_diet.layers.transformer.cached_weights import copy_weights
+from keras_diet.models.hub.rebuild import rebuild
+
+
+def rebuild_with_cached_positions(model: Any) -> Any:
+    """Return a copy of a backbone or a task that holds positional scores.
+
+    Raises:
+        ValueError: If the model has no position bias, or its positions are cached already.
+    """
+    backbone = getattr(model, "backbone", model)
+    if backbone.cached_positions or not backbone.encoder.position_biases:
+        raise ValueError(
+            "Positions can be cached once, in a model with a position bias. Received: "
+            f"position_encoding={backbone.position_encoding!r}, "
+            f"cached_positions={backbone.cached_positions}"
+        )
+    copy = rebuild(model, {"cached_positions": True}, common_layers=_layers_without_biases)
+    biases = getattr(copy, "backbone", copy).encoder.position_biases
+    copy_weights(model, copy, backbone.encoder.position_biases, biases)
+    return copy
+
+
+def _layers_without_biases(model: Any) -> list[keras.layers.Layer]:
+    biases = getattr(model, "backbone", model).encoder.position_biases
+    parts = {id(part) for bias in biases for part in flatten_layers(bias)}
+    return [layer for layer in flatten_layers(model) if id(layer) not in parts]
