@@ -67,8 +67,8 @@ def register_position_encoding(name: str, encoding: PositionEncoding) -> None:
         )
     if name in _BUILT_IN:
         raise ValueError(
-            f"An encoding of keras_diet has this name. Received: name={name!r}. Choose another "
-            "`name`."
+            f"`name` is taken by an encoding of keras_diet. Received: name={name!r}. Choose "
+            "another `name`."
         )
     if not isinstance(encoding, PositionEncoding):
         raise ValueError(
