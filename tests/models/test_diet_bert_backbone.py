@@ -751,15 +751,15 @@ def test_sizes_must_be_positive_integers(argument):
         ({"sharing": True}, "`sharing` must be.*True"),
         ({"dropout": 1.5}, "1.5"),
         ({"dropout": -0.1}, "-0.1"),
-        ({"position_encoding": "input", "rank": 8}, "`rank` has no meaning.*'input'.*rank=8"),
-        ({"position_encoding": "none", "rank": 8}, "`rank` has no meaning.*'none'.*rank=8"),
-        ({"position_encoding": "diet_rel", "rank": 8}, "`rank` has no meaning.*'diet_rel'.*rank=8"),
-        ({"position_encoding": "input", "sharing": "none"}, "`sharing` has no meaning.*'input'"),
-        ({"position_encoding": "none", "sharing": "layer-wise"}, "`sharing` has no.*'none'"),
+        ({"position_encoding": "input", "rank": 8}, "`rank` is not supported.*'input'.*rank=8"),
+        ({"position_encoding": "none", "rank": 8}, "`rank` is not supported.*'none'.*rank=8"),
+        ({"position_encoding": "diet_rel", "rank": 8}, "`rank` is not sup.*'diet_rel'.*rank=8"),
+        ({"position_encoding": "input", "sharing": "none"}, "`sharing` is not supported.*'input'"),
+        ({"position_encoding": "none", "sharing": "layer-wise"}, "`sharing` is not.*'none'"),
         ({"position_encoding": "shaw", "sharing": "none"}, "`sharing` must be.*'head-wise'"),
         ({"projection_dim": 5}, "`segment_encoding` must be.*projection_dim=5"),
         ({**PROJECTION, "projection_dim": 0}, "`projection_dim` must be a positive.*=0"),
-        ({**PROJECTION, "position_encoding": "t5"}, "`projection_dim` has no meaning.*'t5'"),
+        ({**PROJECTION, "position_encoding": "t5"}, "`projection_dim` is not supported.*'t5'"),
     ],
 )
 def test_other_bad_arguments_are_refused(arguments, message):
@@ -770,7 +770,7 @@ def test_other_bad_arguments_are_refused(arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rank": 8}, "`rank` has no meaning.*a bias layer"),
+        ({"rank": 8}, "`rank` is not supported.*a bias layer"),
         ({"sharing": "head-wise"}, "`sharing` must be one of 'layer-wise', 'none'"),
     ],
 )

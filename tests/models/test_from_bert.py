@@ -297,8 +297,8 @@ def test_it_trains_and_is_saved(rng, bert, tmp_path):
     ("arguments", "message"),
     [
         ({"position_encoding": "t5"}, "`position_encoding` must be one of 'diet_abs'"),
-        ({"position_encoding": "diet_rel", "rank": 3}, "`rank` has no meaning"),
-        ({"position_encoding": "input", "sharing": "none"}, "`sharing` has no meaning"),
+        ({"position_encoding": "diet_rel", "rank": 3}, "`rank` is not supported"),
+        ({"position_encoding": "input", "sharing": "none"}, "`sharing` is not supported"),
         ({"segment_encoding": "head"}, "`segment_encoding` must be one of"),
         ({"max_sequence_length": 14}, "max_sequence_length=14, where the BERT has 13"),
         ({"max_sequence_length": 0}, "`max_sequence_length` must be a positive integer"),

@@ -1,4 +1,4 @@
-"""Linformer: keys and values projected along the sequence, so that cost grows linearly."""
+"""Linformer: attention over keys and values that are projected along the sequence."""
 
 import dataclasses
 from typing import Any
@@ -18,26 +18,26 @@ from keras_diet.types import Config, Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
-    """Multi-head attention over `projection_dim` projected keys, whatever the length (Linformer).
+    """Multi-head attention over `projection_dim` projected keys and values (Linformer).
 
     For each head, with query `i` and projected key `j < projection_dim` (equation 4 of the paper):
 
         A_ij = scale (x_i W_Q) . ((E Y)_j W_K) + attention_bias_ij
         output_i = softmax_j(A_ij) ((F Z)_j W_V), heads concatenated, times W_O
 
-    with `E = key_projection` and `F = value_projection`, both of shape
-    `(projection_dim, sequence_length)` and shared by the heads. A sequence of `S` tokens uses the
+    where `E = key_projection` and `F = value_projection` have the shape
+    `(projection_dim, sequence_length)`. All heads share them. A sequence of `S` tokens uses the
     first `S` columns. Time and memory are linear in the length. With a bias
     `AbsolutePositionBias(..., key_length=projection_dim)` this is DIET-ABS-LIN.
 
-    Padding is set to zero before the projection, so that padded tokens change nothing. A mask of
-    single query-key pairs has no meaning after it and is refused.
+    The layer sets padding to zero before the projection, so padded tokens do not change the output.
+    A projected key mixes all tokens, so masks of query-key pairs raise a `ValueError`.
 
     Args:
         num_heads: int. Number of attention heads `H`.
         key_dim: int. Size of each head for query and key.
         sequence_length: int. Longest sequence of keys and values `n`, in tokens.
-        projection_dim: int. Number of projected keys and values; the paper uses 32 and 256.
+        projection_dim: int. Number of projected keys and values. The paper uses 32 and 256.
         **kwargs: Keyword arguments of `BiasedMultiHeadAttention`, without `attention_axes` and
             `sliding_window`. `kernel_initializer` also initializes the projections.
 
@@ -50,7 +50,7 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         query_mask: Keras mask of the query, `(B, T)`. Set by Keras.
         value_mask: Boolean mask `(B, S)`, `False` for padding. Set by Keras.
         key_mask: Boolean mask `(B, S)`, `False` for padding. Set by Keras.
-        return_attention_scores: bool. Whether to return the probabilities as well.
+        return_attention_scores: bool. Whether to return the probabilities too.
         training: bool. Whether dropout is active.
         use_causal_mask: Must be `False`.
 
@@ -59,9 +59,9 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         `(B, num_heads, T, projection_dim)` if `return_attention_scores`.
 
     Raises:
-        ValueError: If a size is not a positive integer, `attention_axes`, `sliding_window`,
-            `attention_mask` or `use_causal_mask` is given, the inputs do not have one sequence
-            axis, or there are more than `sequence_length` keys.
+        ValueError: If a size is not a positive integer; if `attention_axes`, `sliding_window`,
+            `attention_mask` or `use_causal_mask` is given; if the inputs do not have one sequence
+            axis; or if there are more than `sequence_length` keys.
 
     Example:
 
@@ -79,7 +79,7 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 3.4, equation 4
     """
 
-    # Padding is set to zero before the projection, so it is not a term of the scores.
+    # Projected keys make long sequences cheap, so the layer does not need other implementations.
     implementations = ("auto", "full")
 
     def __init__(
@@ -185,7 +185,7 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         use_causal_mask: bool = False,
         **kwargs: Any,
     ) -> Any:
-        """Return the symbolic output, and the symbolic scores if they are asked for."""
+        """Return the symbolic output, and the symbolic scores if the caller asks for them."""
         _check_masks(attention_mask, use_causal_mask)
         shape = (value.shape[0], self.projection_dim, value.shape[2])
         projected = keras.KerasTensor(shape, dtype=value.dtype)
@@ -209,6 +209,6 @@ def _check_masks(attention_mask, use_causal_mask):
 
 def _after_projection(argument, value):
     return (
-        f"`{argument}` has no meaning for Linformer, whose keys are projected along the sequence. "
-        f"Exclude padding by `value_mask`. Received: {argument}={value}"
+        f"`{argument}` is not supported by Linformer, because it projects keys along the sequence. "
+        f"Received: {argument}={value}. Remove it, and exclude padding with `value_mask`."
     )

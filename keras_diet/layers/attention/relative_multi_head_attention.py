@@ -1,4 +1,4 @@
-"""Shaw's attention: a learned vector for each distance, added to keys and values."""
+"""Shaw's attention, which adds a learned vector for each distance to keys and values."""
 
 from typing import Any
 
@@ -23,18 +23,19 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         A_ij = scale (x_i W_Q) . (y_j W_K + a^K_{c(j-i)}) + attention_bias_ij
         output_i = softmax_j(A_ij) (z_j W_V + a^V_{c(j-i)}), heads concatenated, times W_O
 
-    Row `c(k) + max_distance` of `key_embedding` holds `a^K_k`, that of `value_embedding` `a^V_k`.
-    Without `use_value_embedding` there is no `a^V`, as in the simplification of Yang et al.
+    Row `k + max_distance` of `key_embedding` holds `a^K_k`, and the same row of `value_embedding`
+    holds `a^V_k`. Without `use_value_embedding` there is no `a^V`, as in the paper of Yang et al.
 
-    No tensor of shape `(T, S, key_dim)` exists: the product of a query with the vectors of all
-    `T + S - 1` distances is laid out by keys, so the distances cost about twice the product of
-    queries and keys again, and as much for the values. With value embeddings attention cannot be
-    fused.
+    The layer does not need a tensor of shape `(T, S, key_dim)`. It multiplies each query with the
+    vectors of all `T + S - 1` distances and moves the products to their keys. This costs about
+    twice as much as the product of queries and keys. The vectors of the values cost as much again.
+    Fused kernels cannot compute attention with vectors of the values.
 
     Args:
         num_heads: int. Number of attention heads `H`.
         key_dim: int. Size of each head for query and key.
-        max_distance: int. Distance in tokens from which on all keys share a vector.
+        max_distance: int. Keys at this distance in tokens, and all keys further away, share a
+            vector.
         use_value_embedding: bool. Whether values get vectors too. Defaults to `True`.
         embedding_initializer: Initializer of the vectors. Defaults to `None`, which means
             `keras.initializers.TruncatedNormal(stddev=0.02)`.
@@ -44,15 +45,18 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         query: Tensor of shape `(B, T, dim)`.
         value: Tensor of shape `(B, S, dim)`.
         key: Tensor of shape `(B, S, dim)`, or `None` for `value`.
-        attention_bias: As in `BiasedMultiHeadAttention`, and so are the masks and flags.
+        attention_bias: As in `BiasedMultiHeadAttention`, like the masks and flags.
+        start_index: int or scalar tensor. Position of the first query, for decoding with a cache
+            of keys and values. The first key is at position 0, so a query at position `i` adds
+            the vector of the distance `j - i` to key `j`. Defaults to `0`.
 
     Returns:
         As `BiasedMultiHeadAttention`.
 
     Raises:
-        ValueError: If `max_distance` is not a positive integer, `attention_axes` is given,
-            `flash_attention` is asked for with value embeddings, or the inputs do not have one
-            sequence axis; otherwise as `BiasedMultiHeadAttention`.
+        ValueError: If `max_distance` is not a positive integer; if `attention_axes` or `block_size`
+            is given; if `flash_attention=True` is given with value embeddings; or if the inputs do
+            not have one sequence axis. Otherwise as `BiasedMultiHeadAttention`.
 
     Example:
 
@@ -68,7 +72,8 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 2.2.2
     """
 
-    # TensorFlow loses the gradients of variables that a hook reads in recomputed blocks.
+    # Blocks are computed again for the gradient. TensorFlow would lose the gradients of the
+    # variables that the hook reads.
     implementations = ("auto", "full")
     attends_in_blocks = False
 
@@ -86,10 +91,11 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         if use_value_embedding:
             if kwargs.get("flash_attention"):
                 raise ValueError(
-                    "Flash attention knows no value embeddings: leave `flash_attention` out, or "
-                    "pass `use_value_embedding=False`. Received: flash_attention=True"
+                    "Flash attention does not support value embeddings. Received: "
+                    "flash_attention=True with use_value_embedding=True. Leave `flash_attention` "
+                    "out or pass `use_value_embedding=False`."
                 )
-            # Nor does Keras's global setting mean this layer.
+            # Keras's global setting does not apply to this layer either.
             self.flash_attention = False
         self.max_distance = validation.positive_int("max_distance", max_distance)
         self.use_value_embedding = bool(use_value_embedding)
@@ -117,7 +123,7 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         return AttentionHook(bias=self.distance_scores, output=output)
 
     def distance_scores(self, query: Tensor, key: Tensor, start_index: int | Tensor = 0) -> Tensor:
-        """Return what distances add to the scores, `scale q_i . a^K_{c(j-i)}`.
+        """Return the term that distances add to the scores, `scale q_i . a^K_{c(j-i)}`.
 
         Args:
             query: Projected queries `(B, T, num_heads, key_dim)`.
@@ -144,7 +150,7 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         return output + ops.einsum("hbtc,ck->bthk", by_distance, rows)
 
     def _rows(self, embedding, query_length, key_length, start_index, dtype):
-        """Return the vectors of all distances of a key from its query, the smallest first."""
+        """Return the vectors of all distances `j - i`, the smallest distance first."""
         smallest = -(start_index + query_length - 1)
         distances = _backend.arange(query_length + key_length - 1) + smallest
         indices = ops.clip(distances, -self.max_distance, self.max_distance) + self.max_distance
@@ -163,7 +169,8 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         return config
 
 
-# The paper's parameter counts (Table 6) come out with it, although its sequences are shorter.
+# With this number the parameter counts are equal to Table 6, although the paper's sequences are
+# shorter.
 _MAX_DISTANCE = 1024
 
 SHAW = PositionEncoding(

@@ -1,1 +1,1 @@
-"""Position encodings: what each adds to the scores or to the inputs. Knows nothing of attention."""
+"""Position encodings: layers that add terms to attention scores or to inputs."""

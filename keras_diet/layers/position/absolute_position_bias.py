@@ -1,5 +1,7 @@
 """DIET-ABS: absolute positions in the attention scores."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -7,6 +9,7 @@ from keras_diet import validation
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
+from keras_diet.types import Config, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -17,17 +20,17 @@ class AbsolutePositionBias(PositionBias):
 
         B_ij = (P_Q P_K^T)_ij = sum_r P_Q[i, r] P_K[j, r]
 
-    with `P_Q = query_embedding` of shape `(n, d_p)` and `P_K = key_embedding`. The term is not
-    scaled. Positions at the input limit the rank of the scores to the head size `d_h`; this
-    term raises it to `d_h + d_p` (Theorem 1), and `rank` sets `d_p` freely.
+    where `P_Q = query_embedding` and `P_K = key_embedding` have the shape `(n, d_p)` for each head.
+    The layer does not scale the term. With positions at the input, the rank of the scores is at
+    most the head size `d_h`. With this term it can reach `d_h + d_p` (Theorem 1).
 
     Args:
         num_heads: int. Number of attention heads `H`.
         max_length: int. Number of positions `n`, in tokens.
-        rank: int. Rank `d_p` of the scores. The paper's default is the head size, its best
-            model uses 128.
+        rank: int. Rank `d_p` of the scores. The paper uses the head size by default, and 128 in
+            its best model.
         share_heads: bool. Whether all heads use the same embeddings. Defaults to `False`.
-        key_length: int or `None`. Number of key positions, e.g. of keys projected by Linformer.
+        key_length: int or `None`. Number of key positions. With Linformer it is `projection_dim`.
             Defaults to `None`, which means `max_length`.
         initializer: Initializer of both embeddings. Defaults to `None`, which means
             `keras.initializers.TruncatedNormal(stddev=0.02)`.
@@ -59,14 +62,14 @@ class AbsolutePositionBias(PositionBias):
 
     def __init__(
         self,
-        num_heads,
-        max_length,
-        rank,
-        share_heads=False,
-        key_length=None,
-        initializer=None,
-        **kwargs,
-    ):
+        num_heads: int,
+        max_length: int,
+        rank: int,
+        share_heads: bool = False,
+        key_length: int | None = None,
+        initializer: Initializer = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
             num_heads,
             max_length,
@@ -77,7 +80,7 @@ class AbsolutePositionBias(PositionBias):
         )
         self.rank = validation.positive_int("rank", rank)
 
-    def build(self, query_shape=None, key_shape=None):
+    def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
         """Create `query_embedding` and `key_embedding`."""
         self.query_embedding = self._add_embedding("query_embedding", self.max_length)
         self.key_embedding = self._add_embedding("key_embedding", self.key_length)
@@ -90,14 +93,20 @@ class AbsolutePositionBias(PositionBias):
             initializer=fresh(self.initializer),
         )
 
-    def compute_scores(self, query_length, key_length, start_index):
-        """Return `P_Q P_K^T` of the given positions."""
+    def compute_scores(
+        self, query_length: int, key_length: int, start_index: int | Tensor
+    ) -> Tensor:
+        """Return `P_Q P_K^T` for the given positions."""
         query, key = self._embeddings(query_length, key_length, start_index)
         # t, s: query and key positions; h: heads; r: rank
         return ops.einsum("bthr,bshr->bhts", query, key)
 
-    def features(self, query, key=None, start_index=0):
-        """Return features whose inner products are the scores, without a (T, S) matrix.
+    def features(
+        self, query: Tensor, key: Tensor | None = None, start_index: int | Tensor = 0
+    ) -> tuple[Tensor, Tensor]:
+        """Return features whose inner products are the scores.
+
+        Features take less memory than the `(T, S)` matrix of the scores.
 
         Args:
             query: As in the call.
@@ -122,7 +131,7 @@ class AbsolutePositionBias(PositionBias):
             positions(self.key_embedding, 0, key_length),
         )
 
-    def get_config(self):
+    def get_config(self) -> Config:
         """Return the constructor's arguments."""
         return {**super().get_config(), "rank": self.rank}
 

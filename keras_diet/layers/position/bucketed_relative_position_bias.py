@@ -1,5 +1,7 @@
 """T5: relative positions in logarithmic bins, in the attention scores."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
@@ -9,6 +11,7 @@ from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import scores_of_distances
+from keras_diet.types import Config, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -19,29 +22,32 @@ class BucketedRelativePositionBias(PositionBias):
 
         B_ij = b[bucket(j - i)]
 
-    Half of the bins of a direction hold one distance each; the others grow logarithmically up to
-    `max_distance`, and the last one holds everything beyond. With `m = num_buckets / 2` bins for a
-    direction and `e = m / 2` of them exact, a key at distance `k` falls into bin
+    The first half of the bins of a direction hold one distance each. These bins are exact. The
+    other bins grow logarithmically up to `max_distance`, and the last bin holds all larger
+    distances. A direction has `m = num_buckets / 2` bins, of which `e = m / 2` are exact. A key
+    before the query, at distance `k`, falls into bin
 
         k                                                             if k < e
         min(e + floor((m - e) log(k / e) / log(max_distance / e)), m - 1)  otherwise
 
-    and keys after the query into the same bin plus `m`. If not `bidirectional`, all `num_buckets`
-    bins are for keys before the query, and keys after it fall into bin 0. The term is not scaled.
+    A key after the query falls into the same bin plus `m`. With `bidirectional=False` all
+    `num_buckets` bins are for keys before the query, and keys after the query fall into bin 0. The
+    layer does not scale the term.
 
-    T5 shares the scalars between all layers, and does not scale the products of queries and keys;
-    here they are scaled as in every other encoder.
+    T5 shares the scalars between all layers and does not scale the products of queries and keys.
+    `DietEncoder` scales these products in every encoding.
 
     Args:
         num_heads: int. Number of attention heads `H`.
-        num_buckets: int. Number of bins, at least 2; with `bidirectional` even and at least 4.
-            Defaults to `32`.
-        max_distance: int. Distance in tokens from which on all keys share a bin. Defaults to `128`.
-        bidirectional: bool. Whether keys before and after the query have bins of their own.
-            Defaults to `True`; decoders use `False`.
+        num_buckets: int. Number of bins, at least 2. With `bidirectional` it must be even and at
+            least 4. Defaults to `32`.
+        max_distance: int. Keys at this distance in tokens, and all keys further away, share a bin.
+            Defaults to `128`.
+        bidirectional: bool. Whether keys before and after the query have separate bins. Decoders
+            use `False`. Defaults to `True`.
         share_heads: bool. Whether all heads use the same scalars. Defaults to `False`.
-        max_length: int or `None`. Longest sequence, in tokens. Defaults to `None`, which means any;
-            `cache_positions` needs a number.
+        max_length: int or `None`. Longest sequence, in tokens. `cache_positions` needs a number.
+            Defaults to `None`, which allows any length.
         initializer: Initializer of the scalars. Defaults to `None`, which means
             `keras.initializers.TruncatedNormal(stddev=0.02)`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
@@ -55,8 +61,8 @@ class BucketedRelativePositionBias(PositionBias):
         Scores of shape `(1, num_heads, T, S)`.
 
     Raises:
-        ValueError: If a size is not a positive integer, there are too few or an odd number of bins,
-            `max_distance` is not above the exact bins, or a sequence is too long.
+        ValueError: If a size is not a positive integer, `num_buckets` is too small or odd,
+            `max_distance` is not above the number of exact bins, or a sequence is too long.
 
     Example:
 
@@ -76,15 +82,15 @@ class BucketedRelativePositionBias(PositionBias):
 
     def __init__(
         self,
-        num_heads,
-        num_buckets=32,
-        max_distance=128,
-        bidirectional=True,
-        share_heads=False,
-        max_length=None,
-        initializer=None,
-        **kwargs,
-    ):
+        num_heads: int,
+        num_buckets: int = 32,
+        max_distance: int = 128,
+        bidirectional: bool = True,
+        share_heads: bool = False,
+        max_length: int | None = None,
+        initializer: Initializer = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
             num_heads,
             max_length,
@@ -98,7 +104,7 @@ class BucketedRelativePositionBias(PositionBias):
         self.bidirectional = bool(bidirectional)
         self._buckets = _buckets(self.num_buckets, self.max_distance, self.bidirectional)
 
-    def build(self, query_shape=None, key_shape=None):
+    def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
         """Create `bucket_embedding`."""
         self.bucket_embedding = self.add_weight(
             name="bucket_embedding",
@@ -107,8 +113,10 @@ class BucketedRelativePositionBias(PositionBias):
         )
         self.built = True
 
-    def compute_scores(self, query_length, key_length, start_index):
-        """Return `b[bucket(j - i)]` of the given positions."""
+    def compute_scores(
+        self, query_length: int, key_length: int, start_index: int | Tensor
+    ) -> Tensor:
+        """Return `b[bucket(j - i)]` for the given positions."""
         first_distance = -(start_index + query_length - 1)
         distances = _backend.arange(query_length + key_length - 1) + first_distance
         distances = ops.clip(distances, -self.max_distance, self.max_distance)
@@ -116,7 +124,7 @@ class BucketedRelativePositionBias(PositionBias):
         by_distance = ops.cast(ops.take(self.bucket_embedding, buckets, axis=0), self.compute_dtype)
         return scores_of_distances(by_distance, query_length, key_length)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
         del config["key_length"]
@@ -131,21 +139,22 @@ class BucketedRelativePositionBias(PositionBias):
 
 
 def _buckets(num_buckets, max_distance, bidirectional):
-    """Return the bins of keys at distances `-max_distance, ..., max_distance` from the query."""
+    """Return the bin of each distance `-max_distance, ..., max_distance` of a key."""
     if num_buckets < (4 if bidirectional else 2) or (bidirectional and num_buckets % 2):
         raise ValueError(
-            "`num_buckets` must be at least 2, and with `bidirectional` even and at least 4. "
-            f"Received: num_buckets={num_buckets}, bidirectional={bidirectional}"
+            "`num_buckets` must be at least 2. With `bidirectional` it must be even and at least "
+            f"4. Received: num_buckets={num_buckets}, bidirectional={bidirectional}"
         )
     one_way = num_buckets // 2 if bidirectional else num_buckets
     num_exact = one_way // 2
     if max_distance <= num_exact:
         raise ValueError(
-            f"`max_distance` must be above {num_exact}, the number of bins of one distance in a "
-            f"direction. Received: max_distance={max_distance}, num_buckets={num_buckets}"
+            f"`max_distance` must be above {num_exact}, the number of exact bins in a direction. "
+            f"Received: max_distance={max_distance}, num_buckets={num_buckets}. Increase "
+            "`max_distance` or decrease `num_buckets`."
         )
     distance = np.arange(max_distance + 1)
-    # In float32, as T5 computes it: a power of two on the border of two bins stays on its side.
+    # T5 computes in float32. Some distances on a border have another bin in float64.
     position = np.log(np.maximum(distance, 1).astype("float32") / num_exact)
     position = position / np.float32(np.log(max_distance / num_exact)) * (one_way - num_exact)
     logarithmic = np.minimum(num_exact + position.astype("int32"), one_way - 1)

@@ -1,47 +1,51 @@
 """Positions and segments added to the inputs, as in BERT."""
 
+from typing import Any
+
 import keras
 from keras import ops
 from keras_hub.layers import PositionEmbedding, SinePositionEncoding
 
 from keras_diet import validation
 from keras_diet.layers.initializers import bert_initializer, embedding_initializer, fresh
-from keras_diet.layers.position.position_encoding import PositionEncoding
+from keras_diet.layers.position.position_encoding import EncoderSizes, PositionEncoding
+from keras_diet.types import Config, DType, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class InputEncoding(keras.layers.Layer):
     """Absolute positions and segments, added to the token embeddings (BERT).
 
-    This is what DIET replaces, kept for comparison:
+    DIET replaces this encoding. The library has it for comparison:
 
         y_i = x_i + P_i + G_{S(i)}
 
-    with `P` of shape `(max_sequence_length, hidden_dim)`, `G` of shape `(num_segments,
-    hidden_dim)` and `S(i)` the segment of token `i`. Either term can be left out.
+    where `P` has the shape `(max_sequence_length, hidden_dim)`, `G` has the shape `(num_segments,
+    hidden_dim)`, and `S(i)` is the segment of token `i`. Either term can be left out.
 
     Args:
-        max_sequence_length: int or `None`. Number of learned positions, in tokens; `None` adds
-            none.
-        num_segments: int or `None`. Number of segments; `None` adds none.
+        max_sequence_length: int or `None`. Number of learned positions, in tokens. Defaults to
+            `None`, which adds no learned positions.
+        num_segments: int or `None`. Number of segments. Defaults to `None`, which adds no segments.
         initializer: Initializer of both embeddings. Defaults to `None`, which means
             `keras.initializers.TruncatedNormal(stddev=0.02)`.
-        position_embedding: Layer or `None`. What adds other positions than learned ones: called
-            with the inputs, it returns `P`, e.g. `keras_hub.layers.SinePositionEncoding()`.
+        position_embedding: Layer or `None`. Replaces the learned positions: it is called with the
+            inputs and returns `P`. An example is `keras_hub.layers.SinePositionEncoding()`.
             Defaults to `None`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: Tensor of shape `(B, T, hidden_dim)`.
-        segment_ids: Integer tensor of shape `(B, T)`, in `[0, num_segments)`; `None` puts all
-            tokens into segment 0.
+        segment_ids: Integer tensor of shape `(B, T)`, in `[0, num_segments)`. Defaults to `None`,
+            which puts all tokens into segment 0.
 
     Returns:
         Tensor of shape `(B, T, hidden_dim)`.
 
     Raises:
-        ValueError: If the sequence is longer than `max_sequence_length`, or a segment id that
-            can be read for free (eagerly, in host memory) lies outside the range.
+        ValueError: If there is nothing to add, the sequence is longer than `max_sequence_length`,
+            or a segment id is outside the range. The layer only checks ids of eager calls in host
+            memory, where reading them is free.
 
     Example:
 
@@ -58,17 +62,17 @@ class InputEncoding(keras.layers.Layer):
 
     def __init__(
         self,
-        max_sequence_length=None,
-        num_segments=None,
-        initializer=None,
-        position_embedding=None,
-        **kwargs,
-    ):
+        max_sequence_length: int | None = None,
+        num_segments: int | None = None,
+        initializer: Initializer = None,
+        position_embedding: keras.layers.Layer | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if (max_sequence_length, num_segments, position_embedding) == (None, None, None):
             raise ValueError(
-                "One of `max_sequence_length`, `num_segments` and `position_embedding` must be "
-                "given: without positions and segments there is nothing to add."
+                "The layer has nothing to add. Received: None for all of `max_sequence_length`, "
+                "`num_segments` and `position_embedding`. Pass at least one of them."
             )
         self.max_sequence_length = validation.optional_positive_int(
             "max_sequence_length", max_sequence_length
@@ -86,7 +90,7 @@ class InputEncoding(keras.layers.Layer):
             )
         self.supports_masking = True
 
-    def build(self, inputs_shape, segment_ids_shape=None):
+    def build(self, inputs_shape: Shape, segment_ids_shape: Shape | None = None) -> None:
         """Create and build the embeddings."""
         if self.position_embedding is not None:
             self.position_embedding.build(inputs_shape)
@@ -101,7 +105,7 @@ class InputEncoding(keras.layers.Layer):
             self.segment_embedding.build(inputs_shape[:-1])
         self.built = True
 
-    def call(self, inputs, segment_ids=None):
+    def call(self, inputs: Tensor, segment_ids: Tensor | None = None) -> Tensor:
         x = inputs
         if self.max_sequence_length is not None:
             validation.length_within(
@@ -116,11 +120,13 @@ class InputEncoding(keras.layers.Layer):
             x = x + self.segment_embedding(segment_ids)
         return x
 
-    def compute_output_spec(self, inputs, segment_ids=None):
-        """Return the symbolic output, shaped as the inputs."""
+    def compute_output_spec(
+        self, inputs: Tensor, segment_ids: Tensor | None = None
+    ) -> keras.KerasTensor:
+        """Return the symbolic output, which has the shape of the inputs."""
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
         config.update(
@@ -136,22 +142,27 @@ class InputEncoding(keras.layers.Layer):
         return config
 
     @classmethod
-    def from_config(cls, config):
-        """Build the layer from its configuration, a layer of other positions included."""
+    def from_config(cls, config: Config) -> "InputEncoding":
+        """Make the layer from its configuration, which may hold a `position_embedding`."""
         positions = config.get("position_embedding")
         if isinstance(positions, dict):
             config = {**config, "position_embedding": keras.layers.deserialize(positions)}
         return super().from_config(config)
 
 
-def make_input_encoding(encoding, sizes, num_segments, dtype):
-    """Return the layer that adds an encoder's positions and segments at its input, if it has any.
+def make_input_encoding(
+    encoding: PositionEncoding, sizes: EncoderSizes, num_segments: int | None, dtype: DType
+) -> InputEncoding | None:
+    """Return the layer that adds positions and segments to the inputs of an encoder.
 
     Args:
         encoding: `PositionEncoding` of the encoder.
         sizes: `EncoderSizes` of the encoder.
         num_segments: int, or `None` if segments are not at the input.
         dtype: The dtype policy.
+
+    Returns:
+        The layer, or `None` if the encoder adds nothing to its inputs.
     """
     if encoding.embedding is None and num_segments is None:
         return None
@@ -168,7 +179,7 @@ def make_input_encoding(encoding, sizes, num_segments, dtype):
 
 
 def _sinusoidal(sizes, dtype, name):
-    # In bfloat16 neighbouring positions beyond 256 would be the same.
+    # In bfloat16, neighboring positions above 256 would be equal.
     return SinePositionEncoding(dtype="float32", name=name)
 
 

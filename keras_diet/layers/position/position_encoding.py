@@ -1,4 +1,4 @@
-"""What an encoder has to know of a position encoding, and how it makes layers of it."""
+"""Describes a position encoding to an encoder, and makes its layers."""
 
 import dataclasses
 import itertools
@@ -7,13 +7,14 @@ from collections.abc import Callable
 import keras
 
 from keras_diet import validation
+from keras_diet.types import Config
 
 SHARING_MODES = ("none", "head-wise", "layer-wise")
 
 
 @dataclasses.dataclass(frozen=True)
 class EncoderSizes:
-    """The sizes of an encoder, as the functions of a `PositionEncoding` get them.
+    """The sizes of an encoder. The functions of a `PositionEncoding` get them.
 
     Attributes:
         num_layers: Number of blocks.
@@ -41,18 +42,18 @@ class EncoderSizes:
     projection_dim: int | None = None
 
     @property
-    def head_dim(self):
+    def head_dim(self) -> int:
         """Size of a head, `hidden_dim / num_heads`."""
         return validation.divisible_heads(self.hidden_dim, self.num_heads)
 
 
 @dataclasses.dataclass(frozen=True)
 class PositionEncoding:
-    """How an encoder learns positions: at its input, by a score bias, or by its attention layers.
+    """Where an encoder adds positions: to its inputs, in a score bias, or in its attention layers.
 
-    Each function gets the `EncoderSizes` of the encoder, and most get keyword arguments for the
-    layer that they return. Any function may be left out. `register_position_encoding` gives the
-    encoding a name.
+    Each function gets the `EncoderSizes` of the encoder. Functions that return a layer also get its
+    keyword arguments. Any function may be left out. `register_position_encoding` gives the encoding
+    a name.
 
     Attributes:
         bias: `bias(sizes, share_heads, dtype, name)` returns a bias layer. The encoder calls it
@@ -60,16 +61,17 @@ class PositionEncoding:
             `(B, num_heads, T, T)`. With Linformer the encoder also passes `key`, a tensor with
             `projection_dim` rows, and the layer returns scores for these keys.
         embedding: `embedding(sizes, dtype, name)` returns a layer. The encoder calls it with its
-            inputs and adds what it returns to them.
+            inputs and adds its output to them.
         attention: `attention(sizes, dropout, kernel_initializer, bias_initializer, dtype, name)`
             returns the attention layer of a block. Defaults to `None`, which means
             `BiasedMultiHeadAttention`, or `LinformerMultiHeadAttention` with a `projection_dim`.
         scale: `scale(sizes)` returns the factor of the products of queries and keys. Defaults to
             `None`, which means `1 / sqrt(head_dim)`. Only used without `attention`.
         sharing_modes: tuple. The values of `sharing` that the encoding supports, the default
-            first: some of `"none"`, `"head-wise"` and `"layer-wise"`. With `"layer-wise"` the
-            encoder makes one bias for all layers, with `"head-wise"` it passes
-            `share_heads=True`. Without a `bias` at most one: how the attention layers share.
+            first. Possible values are `"none"`, `"head-wise"` and `"layer-wise"`. With
+            `"layer-wise"` the encoder makes one bias for all layers. With `"head-wise"` it passes
+            `share_heads=True`. An encoding without a `bias` has at most one value, which says how
+            its attention layers share parameters.
         has_rank: bool. Whether the encoding uses `rank`.
         allows_projection: bool. Whether the encoding works with Linformer's `projection_dim`.
 
@@ -80,7 +82,7 @@ class PositionEncoding:
     Example:
 
     ```python
-    # Learned vectors for the distances of keys, none of values, as in XLNet.
+    # Learned vectors for the distances of keys but not of values, as in XLNet.
     keras_diet.layers.register_position_encoding(
         "xlnet",
         keras_diet.layers.PositionEncoding(
@@ -99,11 +101,11 @@ class PositionEncoding:
     embedding: Callable[..., keras.layers.Layer] | None = None
     attention: Callable[..., keras.layers.Layer] | None = None
     scale: Callable[[EncoderSizes], float] | None = None
-    sharing_modes: tuple = ()
+    sharing_modes: tuple[str, ...] = ()
     has_rank: bool = False
     allows_projection: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         """Check that the fields fit together."""
         if self.scale is not None and self.attention is not None:
             raise ValueError(
@@ -114,44 +116,51 @@ class PositionEncoding:
         known = isinstance(modes, tuple) and all(mode in SHARING_MODES for mode in modes)
         if not known or not (modes if self.bias is not None else len(modes) <= 1):
             raise ValueError(
-                f"`sharing_modes` must be a tuple of names from {SHARING_MODES}: at least one with "
-                f"a `bias`, at most one without. Received: sharing_modes={modes!r}"
+                f"`sharing_modes` must be a tuple of names from {SHARING_MODES}. It needs at least "
+                "one name with a `bias`, and at most one name without a `bias`. Received: "
+                f"sharing_modes={modes!r}"
             )
 
 
-def check_arguments(encoding, name, rank, sharing, projection_dim):
-    """Raise a `ValueError` for arguments of an encoder that have no meaning with its encoding.
+def check_arguments(
+    encoding: PositionEncoding,
+    name: str,
+    rank: int | None,
+    sharing: str | None,
+    projection_dim: int | None,
+) -> None:
+    """Raise a `ValueError` for arguments of an encoder that its encoding does not support.
 
     Args:
         encoding: `PositionEncoding`.
-        name: How messages call the encoding.
-        rank: The encoder's argument, and so are the others.
+        name: Name of the encoding in messages.
+        rank: `None`, or the rank of positional scores.
         sharing: `None`, or one of `sharing_modes`.
         projection_dim: `None`, or a number of projected keys.
     """
 
-    def check_meaning(has_meaning, argument, value):
-        if not has_meaning:
+    def check_support(is_supported, argument, value):
+        if not is_supported:
             raise ValueError(
-                f"`{argument}` has no meaning with position_encoding={name} and must be left at "
-                f"`None`. Received: {argument}={value!r}"
+                f"`{argument}` is not supported with position_encoding={name}. Received: "
+                f"{argument}={value!r}. Leave it at `None` or choose another encoding."
             )
 
     if sharing is not None:
-        check_meaning(encoding.sharing_modes, "sharing", sharing)
+        check_support(encoding.sharing_modes, "sharing", sharing)
         validation.choice("sharing", sharing, encoding.sharing_modes)
     if rank is not None:
-        check_meaning(encoding.has_rank, "rank", rank)
+        check_support(encoding.has_rank, "rank", rank)
         validation.positive_int("rank", rank)
     if projection_dim is not None:
-        check_meaning(encoding.allows_projection, "projection_dim", projection_dim)
+        check_support(encoding.allows_projection, "projection_dim", projection_dim)
         validation.positive_int("projection_dim", projection_dim)
 
 
-def encoding_of_layer(layer):
-    """Return the `PositionEncoding` of a bias layer of the user's own, which keeps its dtype.
+def encoding_of_layer(layer: keras.layers.Layer) -> PositionEncoding:
+    """Return the `PositionEncoding` of a custom bias layer. The layer keeps its dtype.
 
-    The first layer of an encoder gets the user's object itself, the others copies of it.
+    The first layer of an encoder uses this bias layer. The other layers use copies of it.
     """
     numbers = itertools.count()
 
@@ -164,15 +173,15 @@ def encoding_of_layer(layer):
     return PositionEncoding(bias, sharing_modes=("layer-wise", "none"))
 
 
-def serialize_position_encoding(position_encoding):
-    """Return a name as it is and a bias layer as its configuration."""
+def serialize_position_encoding(position_encoding: str | keras.layers.Layer) -> str | Config:
+    """Return a name unchanged, and a bias layer as its configuration."""
     if isinstance(position_encoding, keras.layers.Layer):
         return keras.layers.serialize(position_encoding)
     return position_encoding
 
 
-def deserialize_position_encoding(config):
-    """Return a copy of a layer's `config` in which a bias layer is a layer again."""
+def deserialize_position_encoding(config: Config) -> Config:
+    """Return the configuration of an encoder, in which a serialized bias layer is a layer again."""
     position_encoding = config.get("position_encoding")
     if not isinstance(position_encoding, dict):
         return config

@@ -1,5 +1,7 @@
 """DIET-REL: relative positions in the attention scores."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -7,6 +9,7 @@ from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import scores_of_distances
+from keras_diet.types import Config, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -17,9 +20,9 @@ class RelativePositionBias(PositionBias):
 
         B_ij = R_{i-j}
 
-    for query `i` and key `j`. Every distance from `-(n - 1)` to `n - 1` has a scalar of its
-    own: no logarithmic bins as in T5. Row `i - j + n - 1` of `relative_embedding` holds
-    `R_{i-j}`. The term is not scaled, and moving query and key together does not change it.
+    for query `i` and key `j`. Every distance from `-(n - 1)` to `n - 1` has its own scalar, while
+    T5 has logarithmic bins. Row `i - j + n - 1` of `relative_embedding` holds `R_{i-j}`. The layer
+    does not scale the term. Moving query and key by the same distance does not change it.
 
     Args:
         num_heads: int. Number of attention heads `H`.
@@ -53,7 +56,14 @@ class RelativePositionBias(PositionBias):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), equation 3
     """
 
-    def __init__(self, num_heads, max_length, share_heads=False, initializer=None, **kwargs):
+    def __init__(
+        self,
+        num_heads: int,
+        max_length: int,
+        share_heads: bool = False,
+        initializer: Initializer = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
             num_heads,
             max_length,
@@ -63,7 +73,7 @@ class RelativePositionBias(PositionBias):
             **kwargs,
         )
 
-    def build(self, query_shape=None, key_shape=None):
+    def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
         """Create `relative_embedding`."""
         self.relative_embedding = self.add_weight(
             name="relative_embedding",
@@ -72,17 +82,19 @@ class RelativePositionBias(PositionBias):
         )
         self.built = True
 
-    def compute_scores(self, query_length, key_length, start_index):
-        """Return `R_{i-j}` of the given positions."""
-        # The smallest `i - j` is that of the first query to the last key.
+    def compute_scores(
+        self, query_length: int, key_length: int, start_index: int | Tensor
+    ) -> Tensor:
+        """Return `R_{i-j}` for the given positions."""
+        # The first query and the last key have the smallest `i - j`.
         first_row = start_index - key_length + self.max_length
         size = (query_length + key_length - 1, self.num_score_heads)
         rows = ops.slice(ops.convert_to_tensor(self.relative_embedding), (first_row, 0), size)
-        # Distances run from query to key below, so the other way round.
+        # Rows are ordered by `i - j`, and `scores_of_distances` takes an order by `j - i`.
         by_distance = ops.cast(ops.flip(rows, axis=0), self.compute_dtype)
         return scores_of_distances(by_distance, query_length, key_length)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
         del config["key_length"]

@@ -1,26 +1,29 @@
-"""Scores by distance laid out by key position, and back, without a gather."""
+"""Converts scores by distance to scores by key position, and back, without a gather."""
 
 from keras import ops
 
 from keras_diet import _backend
+from keras_diet.types import Tensor
 
 _NUM_BLOCKS = 16
 
 
-def distances_to_keys(scores, query_length, key_length):
+def distances_to_keys(
+    scores: Tensor, query_length: int | Tensor, key_length: int | Tensor
+) -> Tensor:
     """Turn scores by distance into scores by key.
 
-    Row `i` of the result is row `i` of `scores`, read from the distance of its first key on:
+    Row `i` of the result is a part of row `i` of `scores`. It begins at the distance of key 0:
 
         out[..., i, j] = scores[..., i, (j - i) + (T - 1)]
 
-    Pad each row by one entry, cut the flat result into rows that are one entry shorter, and each
-    row has moved by one against the row above. That compiles to copies, and its gradient too,
-    where a gather would become a scatter.
+    The function pads each row by one entry, flattens the result, and cuts it into rows that are one
+    entry shorter. Each row has then moved by one entry relative to the row above. These steps and
+    their gradients compile to copies. The gradient of a gather would be a scatter.
 
     Args:
-        scores: Tensor `(..., T, T + S - 1)`; column `c` belongs to the distance `c - (T - 1)` of
-            a key from its query, from `-(T - 1)` (last query, first key) to `S - 1`.
+        scores: Tensor `(..., T, T + S - 1)`. Column `c` belongs to the distance `c - (T - 1)` of
+            a key from its query. Distances go from `-(T - 1)` (last query, first key) to `S - 1`.
         query_length: int or scalar tensor, `T`.
         key_length: int or scalar tensor, `S`.
 
@@ -36,10 +39,14 @@ def distances_to_keys(scores, query_length, key_length):
     return ops.reshape(flat, (*outer, query_length, num_distances))[..., :key_length]
 
 
-def keys_to_distances(scores, query_length, key_length):
-    """Turn scores by key into scores by distance; distances without a key get zero.
+def keys_to_distances(
+    scores: Tensor, query_length: int | Tensor, key_length: int | Tensor
+) -> Tensor:
+    """Turn scores by key into scores by distance. Distances without a key get zero.
 
-    The transpose of `distances_to_keys`: `out[..., i, c] = scores[..., i, c + i - (T - 1)]`.
+    This is the transpose of `distances_to_keys`:
+
+        out[..., i, c] = scores[..., i, c + i - (T - 1)]
 
     Args:
         scores: Tensor `(..., T, S)`.
@@ -59,11 +66,13 @@ def keys_to_distances(scores, query_length, key_length):
     return rows[..., :num_distances]
 
 
-def scores_of_distances(by_distance, query_length, key_length):
-    """Lay one scalar for each distance out as scores, the same in every row but shifted.
+def scores_of_distances(
+    by_distance: Tensor, query_length: int | Tensor, key_length: int | Tensor
+) -> Tensor:
+    """Return the scores that have one scalar for each distance (a Toeplitz matrix).
 
     Args:
-        by_distance: Tensor `(T + S - 1, H)`, the distances as in `distances_to_keys`.
+        by_distance: Tensor `(T + S - 1, H)`. The order of distances is as in `distances_to_keys`.
         query_length: int or scalar tensor, `T`.
         key_length: int or scalar tensor, `S`.
 
@@ -74,10 +83,11 @@ def scores_of_distances(by_distance, query_length, key_length):
     by_head = ops.transpose(by_distance)
     windows = _backend.sliding_windows(by_head, key_length)
     if windows is not None:
-        # The last query has the window that begins with the first distance.
+        # The window of the last query begins with the first distance.
         return ops.expand_dims(ops.flip(windows, axis=1), 0)
     if _is_cut_into_blocks(query_length, key_length):
-        # The rows of a block are those of the block below, moved: one is made, the others read it.
+        # All blocks have the same rows, moved by the block size. So one block is computed, and the
+        # other blocks are slices of it.
         size = query_length // _NUM_BLOCKS
         rows = scores_of_distances(by_distance, size, num_distances + 1 - size)
         starts = range(query_length - size, -1, -size)
@@ -88,7 +98,7 @@ def scores_of_distances(by_distance, query_length, key_length):
 
 
 def _is_cut_into_blocks(query_length, key_length):
-    # Lengths that a graph does not know are tensors.
+    # A length is a tensor if the graph does not know it.
     if not (isinstance(query_length, int) and isinstance(key_length, int)):
         return False
     return query_length > _NUM_BLOCKS and query_length % _NUM_BLOCKS == 0

@@ -1,11 +1,14 @@
 """Segments in the attention scores."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from keras_diet import validation
 from keras_diet.layers.initializers import embedding_initializer, fresh
+from keras_diet.types import Config, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -16,8 +19,9 @@ class SegmentBias(keras.layers.Layer):
 
         B_ij = E_S[S(i), S(j)]
 
-    where `S(i)` is the segment of query `i` and `S(j)` that of key `j`. The term is not scaled.
-    Where all keys belong to one segment it is constant along the keys and softmax removes it.
+    where `S(i)` is the segment of query `i`, and `S(j)` is the segment of key `j`. The layer does
+    not scale the term. If all keys belong to one segment, the term is constant along the keys, and
+    softmax removes it.
 
     Args:
         num_heads: int. Number of attention heads `H`.
@@ -29,15 +33,16 @@ class SegmentBias(keras.layers.Layer):
 
     Call arguments:
         query_segment_ids: Integer tensor of shape `(B, T)`, in `[0, num_segments)`.
-        key_segment_ids: Integer tensor of shape `(B, S)`, or `None` for `query_segment_ids`.
+        key_segment_ids: Integer tensor of shape `(B, S)`. Defaults to `None`, which means
+            `query_segment_ids`.
 
     Returns:
         Scores of shape `(B, num_heads, T, S)`.
 
     Raises:
-        ValueError: If a size is not a positive integer, or an id lies outside the range. Ids
-            are checked where reading them is free: in eager calls in host memory. In compiled
-            functions and on accelerators they are not; an id out of range then adds nothing.
+        ValueError: If a size is not a positive integer, or an id is outside the range. The layer
+            only checks ids of eager calls in host memory, where reading them is free. In compiled
+            functions and on accelerators, an id outside the range adds nothing.
 
     Example:
 
@@ -53,15 +58,26 @@ class SegmentBias(keras.layers.Layer):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), equation 2
     """
 
-    def __init__(self, num_heads, num_segments=2, share_heads=False, initializer=None, **kwargs):
+    def __init__(
+        self,
+        num_heads: int,
+        num_segments: int = 2,
+        share_heads: bool = False,
+        initializer: Initializer = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_heads = validation.positive_int("num_heads", num_heads)
         self.num_segments = validation.positive_int("num_segments", num_segments)
         self.share_heads = bool(share_heads)
         self.initializer = embedding_initializer(initializer)
 
-    def build(self, query_segment_ids_shape=None, key_segment_ids_shape=None):
-        """Create `segment_embedding`; the shapes of the inputs do not matter."""
+    def build(
+        self,
+        query_segment_ids_shape: Shape | None = None,
+        key_segment_ids_shape: Shape | None = None,
+    ) -> None:
+        """Create `segment_embedding`. The shapes of the inputs do not matter."""
         num_score_heads = 1 if self.share_heads else self.num_heads
         self.segment_embedding = self.add_weight(
             name="segment_embedding",
@@ -70,10 +86,10 @@ class SegmentBias(keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, query_segment_ids, key_segment_ids=None):
+    def call(self, query_segment_ids: Tensor, key_segment_ids: Tensor | None = None) -> Tensor:
         query, key = self.features(query_segment_ids, key_segment_ids)
-        # t, s: query and key positions; r: segments. The queries' features are those of all
-        # heads (b t r), the keys' have heads (b s h r).
+        # b: batch; t, s: query and key positions; h: heads; r: segments. All heads have the same
+        # features of the queries.
         scores = ops.einsum("btr,bshr->bhts", query[:, :, 0], key)
         if self.share_heads and self.num_heads > 1:
             batch_size, _, query_length, key_length = ops.shape(scores)
@@ -82,19 +98,27 @@ class SegmentBias(keras.layers.Layer):
             )
         return scores
 
-    def features(self, query_segment_ids, key_segment_ids=None, up_to_softmax=False):
-        """Return features whose inner products are the scores, without a (T, S) matrix.
+    def features(
+        self,
+        query_segment_ids: Tensor,
+        key_segment_ids: Tensor | None = None,
+        up_to_softmax: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """Return features whose inner products are the scores.
+
+        Features take less memory than the `(T, S)` matrix of the scores.
 
         Args:
             query_segment_ids: As in the call.
             key_segment_ids: As in the call.
-            up_to_softmax: bool. Whether to leave out `E_S[S(i), 0]`, which is the same for all keys
-                of a query, so that softmax removes it. It saves one feature. Defaults to `False`.
+            up_to_softmax: bool. Whether to subtract `E_S[S(i), 0]` from the scores, which saves one
+                feature. This value is the same for all keys of a query, so softmax removes it.
+                Defaults to `False`.
 
         Returns:
-            Query features `(B, T, H or 1, r)` and key features `(B, S, H or 1, r)`. One side is
-            the segments, one-hot, and the other is their scores. `r` is `num_segments`, or one
-            less with `up_to_softmax`.
+            Query features `(B, T, H or 1, r)` and key features `(B, S, H or 1, r)`. One side holds
+            one-hot segments, and the other side holds scores of segments. `r` is `num_segments`, or
+            `num_segments - 1` with `up_to_softmax`.
         """
         if not self.built:
             self.build()
@@ -110,18 +134,20 @@ class SegmentBias(keras.layers.Layer):
 
     def _one_hot(self, segment_ids):
         validation.segment_ids_within(segment_ids, self.num_segments)
-        # Not `ops.one_hot`: PyTorch's checks the ids on the device, which LiteRT cannot.
+        # PyTorch's `one_hot` checks the ids on the device, and LiteRT has no such operation.
         segments = np.arange(self.num_segments, dtype="int32")
         return ops.cast(ops.equal(ops.expand_dims(segment_ids, -1), segments), self.compute_dtype)
 
-    def compute_output_spec(self, query_segment_ids, key_segment_ids=None):
+    def compute_output_spec(
+        self, query_segment_ids: Tensor, key_segment_ids: Tensor | None = None
+    ) -> keras.KerasTensor:
         """Return the symbolic scores, `(B, num_heads, T, S)`."""
         key = query_segment_ids if key_segment_ids is None else key_segment_ids
         batch_size, query_length = query_segment_ids.shape
         shape = (batch_size, self.num_heads, query_length, key.shape[1])
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
         config.update(

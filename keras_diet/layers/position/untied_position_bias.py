@@ -1,4 +1,6 @@
-"""TUPE: absolute positions with projections of their own, in the attention scores."""
+"""TUPE: absolute positions with separate projections, in the attention scores."""
+
+from typing import Any
 
 import keras
 from keras import ops
@@ -8,43 +10,46 @@ from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position.bucketed_relative_position_bias import BucketedRelativePositionBias
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
+from keras_diet.types import Config, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class UntiedPositionBias(PositionBias):
-    """Positions with projections of their own, added to the attention scores (TUPE).
+    """Absolute positions with separate projections, added to the attention scores (TUPE).
 
     For each head, with query `i` and key `j`:
 
         B_ij = (p_i U_Q) . (p_j U_K) / sqrt(2 key_dim)                 TUPE-A
         B_ij = (p_i U_Q) . (p_j U_K) / sqrt(2 key_dim) + b_{j-i}       TUPE-R, `relative=True`
 
-    where `p = LayerNorm(P)` are layer-normalised position embeddings and `b` the binned distances
-    of T5. With `untie_cls` the scores of the first token, `[CLS]`, are reset, because it stands for
-    the whole sequence and not for a position:
+    where `p = LayerNorm(P)` are normalized position embeddings, and `b` are T5's scalars for bins
+    of distances. The first token, `[CLS]`, represents the whole sequence. With `untie_cls` its
+    scores therefore do not depend on positions:
 
         B_0j = theta_1,    B_i0 = theta_2 (i > 0)
 
-    Softmax removes `theta_1`, which is constant along the keys: it has no gradient.
+    `theta_1` is constant along the keys. Softmax removes it, so its gradient is zero.
 
-    Token scores are meant to have the same scale, so that sums of both have the variance of one:
-    `BiasedMultiHeadAttention(..., scale=1 / sqrt(2 key_dim))`. `DietEncoder` sets it.
+    TUPE scales token scores by `1 / sqrt(2 key_dim)` too, so that the sum of both keeps the
+    variance of one term. `DietEncoder` sets this scale. For a single layer, pass
+    `BiasedMultiHeadAttention(..., scale=(2 * key_dim) ** -0.5)`.
 
     Args:
         num_heads: int. Number of attention heads `H`.
         key_dim: int. Size of each head for position queries and keys.
         max_length: int. Number of positions `n`, in tokens.
-        position_dim: int. Size of the position embeddings; TUPE uses the hidden size.
+        position_dim: int. Size of the position embeddings. TUPE uses the hidden size.
         relative: bool. Whether to add the scalars of `BucketedRelativePositionBias`. Defaults to
             `False`.
         untie_cls: bool. Whether to reset the scores of the first token. Defaults to `True`.
-        num_buckets: int or `None`. Bins of the distances, with `relative` only. Defaults to `None`,
-            which means 32.
-        max_distance: int or `None`. Distance in tokens from which on all keys share a bin, with
-            `relative` only. Defaults to `None`, which means 128.
+        num_buckets: int or `None`. Number of bins of distances. Needs `relative`. Defaults to
+            `None`, which means 32.
+        max_distance: int or `None`. Keys at this distance in tokens, and all keys further away,
+            share a bin. Needs `relative`. Defaults to `None`, which means 128.
         share_heads: bool. Whether all heads use the same projections and scalars. Defaults to
             `False`.
-        layer_norm_epsilon: float. Defaults to `1e-12`, as in BERT.
+        layer_norm_epsilon: float. Epsilon of the layer normalization. Defaults to `1e-12`, as in
+            BERT.
         initializer: Initializer of embeddings, projections and scalars. Defaults to `None`, which
             means `keras.initializers.TruncatedNormal(stddev=0.02)`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
@@ -58,8 +63,8 @@ class UntiedPositionBias(PositionBias):
         Scores of shape `(1, num_heads, T, S)`.
 
     Raises:
-        ValueError: If a size is not a positive integer, bins are given without `relative`, or a
-            sequence is too long.
+        ValueError: If a size is not a positive integer, `num_buckets` or `max_distance` is given
+            without `relative`, or a sequence is too long.
 
     Example:
 
@@ -79,19 +84,19 @@ class UntiedPositionBias(PositionBias):
 
     def __init__(
         self,
-        num_heads,
-        key_dim,
-        max_length,
-        position_dim,
-        relative=False,
-        untie_cls=True,
-        num_buckets=None,
-        max_distance=None,
-        share_heads=False,
-        layer_norm_epsilon=1e-12,
-        initializer=None,
-        **kwargs,
-    ):
+        num_heads: int,
+        key_dim: int,
+        max_length: int,
+        position_dim: int,
+        relative: bool = False,
+        untie_cls: bool = True,
+        num_buckets: int | None = None,
+        max_distance: int | None = None,
+        share_heads: bool = False,
+        layer_norm_epsilon: float = 1e-12,
+        initializer: Initializer = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
             num_heads,
             max_length,
@@ -111,8 +116,9 @@ class UntiedPositionBias(PositionBias):
         )
         if not self.relative and (num_buckets, max_distance) != (None, None):
             raise ValueError(
-                "`num_buckets` and `max_distance` have no meaning without `relative=True`. "
-                f"Received: num_buckets={num_buckets}, max_distance={max_distance}"
+                "`num_buckets` and `max_distance` are only used with `relative=True`. Received: "
+                f"num_buckets={num_buckets}, max_distance={max_distance}. Remove them or pass "
+                "`relative=True`."
             )
         self.position_layer_norm = keras.layers.LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="position_layer_norm"
@@ -130,7 +136,7 @@ class UntiedPositionBias(PositionBias):
                 name="relative_bias",
             )
 
-    def build(self, query_shape=None, key_shape=None):
+    def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
         """Create the position embeddings, their projections, and the scalars of `[CLS]`."""
         embedding_shape = (self.max_length, self.position_dim)
         kernel_shape = (self.position_dim, self.num_score_heads, self.key_dim)
@@ -147,8 +153,10 @@ class UntiedPositionBias(PositionBias):
     def _add(self, name, shape):
         return self.add_weight(name=name, shape=shape, initializer=fresh(self.initializer))
 
-    def compute_scores(self, query_length, key_length, start_index):
-        """Return the scores of the given positions."""
+    def compute_scores(
+        self, query_length: int, key_length: int, start_index: int | Tensor
+    ) -> Tensor:
+        """Return the scores for the given positions."""
         query = self._project(self.query_kernel, start_index, query_length)
         key = self._project(self.key_kernel, 0, key_length)
         # t, s: query and key positions; h: heads; k: head size
@@ -177,7 +185,7 @@ class UntiedPositionBias(PositionBias):
         is_key = ops.equal(_backend.arange(key_length), 0)
         return ops.where(is_query, from_cls, ops.where(is_key, to_cls, scores))
 
-    def get_config(self):
+    def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
         del config["key_length"]

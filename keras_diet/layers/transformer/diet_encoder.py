@@ -1,4 +1,4 @@
-"""A stack of Transformer encoder blocks with positions and segments in the attention scores."""
+"""A stack of Transformer encoder blocks."""
 
 from typing import Any
 
@@ -34,48 +34,45 @@ SEGMENT_ENCODINGS = ("per-head", "input", "none")
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class DietEncoder(keras.layers.Layer):
-    """A stack of Transformer encoder blocks; where positions and segments go is an argument.
+    """A stack of Transformer encoder blocks with a choice of position and segment encodings.
 
-    In layer `l` and head `h`, the score of query `i` and key `j` is
+    In each layer and head, the score of query `i` and key `j` is
 
         A_ij = (x_i W_Q) . (x_j W_K) / sqrt(d_h) + B_ij + E_S[S(i), S(j)]
 
-    with `B` the positional scores and `E_S` the segment scores (equation 2 of the paper), which
-    every layer and head has of its own. TUPE scales by `1 / sqrt(2 d_h)`; Shaw adds vectors to keys
-    and values instead of `B`. `sharing` says which layers and heads have the same position
-    parameters. A bias that all layers share is computed once in a forward pass.
+    with positional scores `B` and segment scores `E_S` (equation 2 of the paper). TUPE scales by
+    `1 / sqrt(2 d_h)`. Shaw adds vectors to keys and values instead of `B`. `sharing` says which
+    layers and heads share position parameters. A bias shared by all layers is computed once.
 
-    | `position_encoding` | what it does | `sharing`, default first |
+    | `position_encoding` | positions | `sharing`, default first |
     |---|---|---|
     | `"diet_abs"` | `B = P_Q P_K^T` (equation 1), of any `rank` | layer-wise, none, head-wise |
     | `"diet_rel"` | `B_ij = R_{i-j}` (equation 3) | none, head-wise, layer-wise |
     | `"t5"` | `B_ij = b[bucket(j-i)]` (Raffel et al.) | layer-wise, none, head-wise |
     | `"tupe_abs"` | untied absolute positions (Ke et al., TUPE-A) | layer-wise, none, head-wise |
-    | `"tupe_rel"` | the same with T5's bins (TUPE-R) | layer-wise, none, head-wise |
+    | `"tupe_rel"` | `"tupe_abs"` and T5's bins (TUPE-R) | layer-wise, none, head-wise |
     | `"shaw"` | vectors of distances up to 1024 in keys and values (Shaw et al.) | head-wise |
     | `"input"` | learned positions added to the inputs (Devlin et al., BERT) | |
     | `"diet_abs_input"` | `"diet_abs"` and `"input"`, for Figure 5 | layer-wise, none, head-wise |
     | `"sinusoidal"` | sines and cosines added to the inputs (Vaswani et al.) | |
     | `"none"` | no positions | |
 
-    With `projection_dim` the attention is Linformer's, linear in the length; `"diet_abs"` is then
-    DIET-ABS-LIN (equation 4).
-
     Args:
         num_layers: int. Number of blocks.
-        num_heads: int. Number of attention heads; must divide the hidden size.
+        num_heads: int. Number of attention heads. It must divide the hidden size.
         intermediate_dim: int. Width of the feed-forward networks.
-        position_encoding: A name from the table, one of your own (`register_position_encoding`), or
-            a bias layer: any `keras.layers.Layer` that is called with the hidden states
-            `(B, T, hidden_dim)` and returns scores broadcastable to `(B, num_heads, T, T)`. One
-            that takes `(query, key, start_index)` may read nothing but their lengths: long
-            sequences are attended to in blocks. Defaults to `"diet_abs"`.
+        position_encoding: A name from the table, a name from `register_position_encoding`, or a
+            bias layer. A bias layer is a `keras.layers.Layer`. `layer(query)` or
+            `layer(query, key)` returns scores broadcastable to `(B, num_heads, T, T)`. It may have
+            the methods `features(query, key, start_index)`, for low-rank scores, and
+            `rows(query, key, start_index)`, for the scores of a block of queries. Without these
+            methods the scores of a long sequence are computed at once. Defaults to `"diet_abs"`.
         rank: int or `None`. Rank `d_p` of `P_Q P_K^T`, with `"diet_abs"` and `"diet_abs_input"`.
             Defaults to `None`, which means the head size.
-        sharing: `"none"` (every layer and head has its own parameters), `"head-wise"` (one set
-            for all heads of a layer), `"layer-wise"` (one set per head, shared by all layers),
-            or `None` for the default in the table. A bias layer is shared by all layers, or copied
-            by its configuration for each with `"none"`.
+        sharing: `"none"` (each layer and head has its own parameters), `"head-wise"` (the heads of
+            a layer share them), `"layer-wise"` (all layers share them, but not the heads), or
+            `None` (the default in the table). With `"none"` a bias layer is copied for each layer.
+            Defaults to `None`.
         segment_encoding: `"per-head"` (scores), `"input"` (added to the inputs), or `"none"`.
             Defaults to `"per-head"`.
         num_segments: int. Number of segments. Defaults to `2`.
@@ -85,45 +82,44 @@ class DietEncoder(keras.layers.Layer):
         layer_norm_epsilon: float. Defaults to `1e-12`, as in BERT.
         kernel_initializer: Defaults to `"glorot_uniform"`.
         bias_initializer: Defaults to `"zeros"`.
-        normalize_first: bool. Pre-norm blocks and a final layer normalization, instead of
-            post-norm blocks. Defaults to `False`.
-        projection_dim: int or `None`. Number of keys and values after Linformer's projection, with
-            `"diet_abs"`, `"diet_abs_input"`, `"input"`, `"sinusoidal"` and `"none"`; segments are
-            then at the input or left out. Defaults to `None`: no projection.
-        attention_implementation: `"full"`, all scores of a layer at once and positional scores
-            shared between layers; `"features"`, positions of low rank, segments and padding as
-            features of one dot-product attention, for fused kernels; `"blockwise"`, the scores of
-            256 queries at a time, in memory linear in the length; or `"auto"`, which chooses by
-            length and backend (docs/performance.md). Outputs are the same; scores that are asked
-            for are always computed in full. Defaults to `"auto"`.
-        encode_inputs: bool. Whether positions and segments that belong to the inputs are added
-            here. `False` where the model has added them before, as BERT does. Defaults to `True`.
+        normalize_first: bool. Whether to use pre-norm blocks and a final layer normalization,
+            instead of post-norm blocks. Defaults to `False`.
+        projection_dim: int or `None`. Number of keys and values after Linformer's projection,
+            which makes attention linear in the length. With `"diet_abs"` this is DIET-ABS-LIN
+            (equation 4). Needs `"diet_abs"`, `"diet_abs_input"`, `"input"`, `"sinusoidal"` or
+            `"none"`, and no segments per head. Defaults to `None`, which means no projection.
+        attention_implementation: `"full"` (all scores of a layer at once), `"features"` (low-rank
+            positions as columns of queries and keys), `"blockwise"` (scores of 256 queries at a
+            time), or `"auto"` (by length and backend). docs/performance.md compares them. Outputs
+            are equal. Defaults to `"auto"`.
+        encode_inputs: bool. Whether the encoder adds positions and segments to its inputs, if they
+            belong there. Pass `False` if the model adds them before. Defaults to `True`.
+        cached_positions: bool. Whether the encoder holds positional scores instead of position
+            parameters, as in the copies that `cache_positions` makes. Defaults to `False`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: Tensor of shape `(B, T, hidden_dim)`, e.g. token embeddings.
-        segment_ids: Integer tensor of shape `(B, T)`, in `[0, num_segments)`; `None` puts all
-            tokens into segment 0.
-        padding_mask: Boolean or 0/1 tensor of shape `(B, T)`, `True` for tokens and `False` for
-            padding. Defaults to the Keras mask of the inputs, if they carry one.
-        attention_mask: Boolean or 0/1 tensor of shape `(B, T, T)`; `True` lets a query attend. Not
-            with `projection_dim`.
+        segment_ids: Integer tensor of shape `(B, T)`, in `[0, num_segments)`. Defaults to `None`,
+            which puts all tokens into segment 0.
+        padding_mask: Boolean or 0/1 tensor of shape `(B, T)`, `False` for padding. Defaults to the
+            Keras mask of the inputs, if they carry one.
+        attention_mask: Boolean or 0/1 tensor of shape `(B, T, T)`. `True` lets a query attend to a
+            key. Not with `projection_dim`.
         training: bool. Whether dropout is active.
-        use_causal_mask: bool. Whether a token attends to no later one. Defaults to `False`. Not
-            with `projection_dim`.
-        return_attention_scores: bool. Whether to return the attention probabilities as well.
+        use_causal_mask: bool. Whether a token attends only to itself and earlier tokens. Not with
+            `projection_dim`. Defaults to `False`.
+        return_attention_scores: bool. Whether to return the probabilities too.
+        attention_hook: `AttentionHook` or `None`. Runs in every layer after the layer's own hook.
 
     Returns:
-        Tensor of shape `(B, T, hidden_dim)`; with `return_attention_scores` a tuple of it and a
-        list with the probabilities of each layer, `(B, num_heads, T, T)` or, with Linformer,
-        `(B, num_heads, T, projection_dim)`.
+        Tensor of shape `(B, T, hidden_dim)`. With `return_attention_scores`, a tuple of the tensor
+        and a list with the probabilities of each layer, `(B, num_heads, T, T or projection_dim)`.
 
     Raises:
-        ValueError: For unknown names, sizes that are not positive, heads that do not divide the
-            hidden size, `rank`, `sharing` or `projection_dim` where they have no meaning, an
-            `attention_implementation` that the encoding does not have, segments
-            per head or masks of query-key pairs with `projection_dim`, segment ids with
-            `segment_encoding="none"`, and sequences longer than `max_sequence_length`.
+        ValueError: If a name is unknown; a size is not positive; the heads do not divide the hidden
+            size; the encoding does not support an argument; `segment_ids` would be ignored; or a
+            sequence is longer than `max_sequence_length`.
 
     Example:
 
@@ -175,8 +171,8 @@ class DietEncoder(keras.layers.Layer):
         )
         if projection_dim is not None and segment_encoding == "per-head":
             raise ValueError(
-                "With `projection_dim`, `segment_encoding` must be 'input' or 'none': projected "
-                f"keys do not belong to a segment. Received: projection_dim={projection_dim}, "
+                "With `projection_dim`, `segment_encoding` must be 'input' or 'none', because a "
+                f"projected key has no segment. Received: projection_dim={projection_dim}, "
                 f"segment_encoding={segment_encoding!r}"
             )
         self.num_segments = validation.positive_int("num_segments", num_segments)
@@ -272,7 +268,7 @@ class DietEncoder(keras.layers.Layer):
         self._check_call(inputs, segment_ids, attention_mask, use_causal_mask)
         keras_mask = get_keras_mask(inputs)
         padding_mask = keras_mask if padding_mask is None else padding_mask
-        # It is in `padding_mask` now. Attention would also take it from the inputs.
+        # `padding_mask` replaces the Keras mask, which attention would apply too.
         set_keras_mask(inputs, None)
         x = inputs
         if self.input_encoding is not None:
@@ -313,7 +309,7 @@ class DietEncoder(keras.layers.Layer):
         return [block.self_attention for block in self.transformer_layers]
 
     def _check_implementation(self, inputs_shape):
-        """Refuse an implementation that the layers do not have, before the first call."""
+        """Raise a `ValueError` before the first call if the layers lack the implementation."""
         bias = self.position_biases[0] if self.position_biases else None
         for attention in self._attentions():
             check_implementation(self.attention_implementation, attention, bias)
@@ -322,19 +318,19 @@ class DietEncoder(keras.layers.Layer):
         if self.projection_dim is not None and (attention_mask is not None or use_causal_mask):
             name = "use_causal_mask" if attention_mask is None else "attention_mask"
             raise ValueError(
-                f"`{name}` cannot be used with `projection_dim`: projected keys do not correspond "
-                f"to tokens. Received: {name} with projection_dim={self.projection_dim}. Use "
+                f"`{name}` is not supported with `projection_dim`, because a projected key mixes "
+                f"all tokens. Received: {name} with projection_dim={self.projection_dim}. Use "
                 "`padding_mask` to exclude padding."
             )
         if segment_ids is not None and self.segment_encoding == "none":
             raise ValueError(
-                "`segment_ids` would be ignored with segment_encoding='none'. Leave them out, or "
-                "build the encoder with segment_encoding='per-head' or 'input'."
+                "`segment_ids` would be ignored. Received: segment_ids with segment_encoding="
+                "'none'. Leave them out, or use segment_encoding='per-head' or 'input'."
             )
         if segment_ids is not None and self.segment_encoding == "input" and not self.encode_inputs:
             raise ValueError(
-                "`segment_ids` would be ignored with segment_encoding='input' and "
-                "encode_inputs=False: they are in the inputs already. Leave them out."
+                "`segment_ids` would be ignored. Received: segment_ids with segment_encoding="
+                "'input' and encode_inputs=False. Leave them out: the inputs hold the segments."
             )
         if segment_ids is not None and any(
             None not in sizes and len(set(sizes)) > 1
@@ -357,26 +353,26 @@ class DietEncoder(keras.layers.Layer):
         return_attention_scores: bool = False,
         **kwargs: Any,
     ) -> Any:
-        """Return the symbolic output, and the symbolic scores if they are asked for."""
+        """Return the symbolic output, and the symbolic scores if the caller asks for them."""
         self._check_call(inputs, segment_ids, attention_mask, use_causal_mask)
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output
         batch_size, length = inputs.shape[:2]
         shape = (batch_size, self.num_heads, length, self.projection_dim or length)
-        # A tensor for each layer: a functional model tells its outputs apart by identity.
+        # Each layer needs a separate tensor, because functional models identify outputs by object.
         scores = [
             keras.KerasTensor(shape, dtype=self.compute_dtype) for _ in range(self.num_layers)
         ]
         return output, scores
 
     def with_cached_positions(self) -> "DietEncoder":
-        """Return a copy for inference that holds positional scores, see `cache_positions`."""
+        """Return a copy for inference that holds positional scores. See `cache_positions`."""
         if not self.built or not self.position_biases or self.cached_positions:
             raise ValueError(
-                "Positions can be cached in a built encoder with a position bias, once. Received: "
-                f"built={self.built}, position_encoding={self.position_encoding!r}, "
-                f"cached_positions={self.cached_positions}"
+                "Only a built encoder with a position bias and without cached positions can cache "
+                f"them. Received: built={self.built}, cached_positions={self.cached_positions}, "
+                f"position_encoding={self.position_encoding!r}. Build the encoder first."
             )
         copy = type(self).from_config({**self.get_config(), "cached_positions": True})
         copy.build_from_config(self.get_build_config())
@@ -413,5 +409,5 @@ class DietEncoder(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: Config) -> "DietEncoder":
-        """Build the layer from its configuration, with a custom bias layer in it."""
+        """Make the layer from its configuration, which may hold a custom bias layer."""
         return super().from_config(deserialize_position_encoding(config))

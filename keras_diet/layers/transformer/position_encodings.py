@@ -1,4 +1,4 @@
-"""The position encodings that an encoder knows by name, a line each."""
+"""The position encodings that have a name."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ from keras_diet.layers.position.position_encoding import (
 from keras_diet.layers.position.relative_position_bias import DIET_REL
 from keras_diet.layers.position.untied_position_bias import TUPE_ABS, TUPE_REL
 
-POSITION_ENCODINGS = {
+POSITION_ENCODINGS: dict[str, PositionEncoding] = {
     "diet_abs": DIET_ABS,
     "diet_rel": DIET_REL,
     "input": INPUT,
@@ -31,19 +31,19 @@ POSITION_ENCODINGS = {
 _BUILT_IN = frozenset(POSITION_ENCODINGS)
 
 
-def register_position_encoding(name, encoding):
-    """Make an encoding of your own known by name to `DietEncoder` and `DietBertBackbone`.
+def register_position_encoding(name: str, encoding: PositionEncoding) -> None:
+    """Register a custom encoding by name for `DietEncoder` and `DietBertBackbone`.
 
-    A model that uses the name can be saved and loaded; whoever loads it must have registered the
-    same encoding before. Registering a name of yours again replaces it for models made later.
+    A model that uses the name can be saved. Register the same encoding before you load the model.
+    Registering a custom name again replaces the encoding in models that are made later.
 
     Args:
-        name: str. A name that is none of the library's own.
+        name: str. A name that the library does not use.
         encoding: `PositionEncoding`.
 
     Raises:
-        ValueError: If the name is empty, no string or one of the library's own, or `encoding` is no
-            `PositionEncoding`.
+        ValueError: If `name` is empty, not a string, or used by the library; or if `encoding` is
+            not a `PositionEncoding`.
 
     Example:
 
@@ -61,20 +61,39 @@ def register_position_encoding(name, encoding):
     ```
     """
     if not isinstance(name, str) or not name:
-        raise ValueError(f"`name` must be a string that is not empty. Received: name={name!r}")
+        raise ValueError(
+            f"`name` must be a string that is not empty. Received: name={name!r}. Pass a name such "
+            "as 'my_encoding'."
+        )
     if name in _BUILT_IN:
         raise ValueError(
-            f"`name` is taken by an encoding of keras_diet: choose another. Received: name={name!r}"
+            f"`name` is taken by an encoding of keras_diet. Received: name={name!r}. Choose "
+            "another `name`."
         )
     if not isinstance(encoding, PositionEncoding):
-        raise ValueError(f"`encoding` must be a `PositionEncoding`. Received: {encoding!r}")
+        raise ValueError(
+            "`encoding` must be a `PositionEncoding`. Received: "
+            f"encoding={encoding!r}. Pass `keras_diet.layers.PositionEncoding(...)`."
+        )
     POSITION_ENCODINGS[name] = encoding
 
 
-def find_position_encoding(position_encoding, rank=None, sharing=None, projection_dim=None):
-    """Return the `PositionEncoding` of a name or of a bias layer of the user's own.
+def find_position_encoding(
+    position_encoding: str | keras.layers.Layer,
+    rank: int | None = None,
+    sharing: str | None = None,
+    projection_dim: int | None = None,
+) -> PositionEncoding:
+    """Return the `PositionEncoding` of a name or of a custom bias layer.
 
-    Raises a `ValueError` for an unknown name, and for arguments without meaning.
+    Args:
+        position_encoding: A name, or a bias layer.
+        rank: `None`, or the rank of positional scores.
+        sharing: `None`, or one of the encoding's `sharing_modes`.
+        projection_dim: `None`, or a number of projected keys.
+
+    Raises:
+        ValueError: If the name is unknown, or the encoding does not support an argument.
     """
     if isinstance(position_encoding, keras.layers.Layer):
         encoding, name = encoding_of_layer(position_encoding), "a bias layer"
@@ -82,9 +101,9 @@ def find_position_encoding(position_encoding, rank=None, sharing=None, projectio
         encoding, name = POSITION_ENCODINGS[position_encoding], repr(position_encoding)
     else:
         raise ValueError(
-            f"`position_encoding` must be one of {', '.join(map(repr, POSITION_ENCODINGS))}, a "
-            "name given to `keras_diet.layers.register_position_encoding` before, or a bias layer. "
-            f"Received: position_encoding={position_encoding!r}"
+            f"`position_encoding` must be one of {', '.join(map(repr, POSITION_ENCODINGS))}, or a "
+            f"bias layer. Received: position_encoding={position_encoding!r}. Register other names "
+            "with `keras_diet.layers.register_position_encoding` first."
         )
     check_arguments(encoding, name, rank, sharing, projection_dim)
     return encoding

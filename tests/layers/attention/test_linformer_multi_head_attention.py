@@ -276,7 +276,7 @@ def test_sizes_must_be_positive_integers(argument, value):
     "arguments, message",
     [
         ({"attention_axes": 2}, "`attention_axes` must be left at `None`"),
-        ({"sliding_window": 3}, "`sliding_window` has no meaning for Linformer.*=3"),
+        ({"sliding_window": 3}, "`sliding_window` is not supported by Linformer.*=3"),
     ],
 )
 def test_arguments_without_meaning_are_refused(arguments, message):
@@ -295,7 +295,7 @@ def test_arguments_without_meaning_are_refused(arguments, message):
 def test_masks_of_pairs_are_refused(rng, arguments, name, symbolic):
     attention = make(rng)
     call = attention.compute_output_spec if symbolic else attention
-    with pytest.raises(ValueError, match=f"`{name}` has no meaning for Linformer.*`value_mask`"):
+    with pytest.raises(ValueError, match=f"`{name}` is not supported by Linformer.*`value_mask`"):
         call(*make_inputs(rng), **arguments)
 
 
