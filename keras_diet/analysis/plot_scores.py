@@ -56,16 +56,15 @@ def plot_scores(
     layers = [0] if layers is None else list(layers)
     if heads is None:
         heads = range(min(4, *(array.shape[1] for array in by_label.values())))
-    if not isinstance(heads, dict):
-        heads = {label: list(heads) for label in by_label}
+    chosen = heads if isinstance(heads, dict) else {label: list(heads) for label in by_label}
     for label, array in by_label.items():
-        _check(label, array, layers, heads[label])
+        _check(label, array, layers, chosen[label])
     rows = [(label, layer) for label in by_label for layer in layers]
-    columns = len(heads[rows[0][0]])
+    columns = len(chosen[rows[0][0]])
     figure = Figure(figsize=(3.4 * columns, 2.9 * len(rows)), layout="constrained")
     axes = figure.subplots(len(rows), columns, squeeze=False)
     for row_axes, (label, layer) in zip(axes, rows, strict=True):
-        for axis, head in zip(row_axes, heads[label], strict=True):
+        for axis, head in zip(row_axes, chosen[label], strict=True):
             title = f"layer {layer}, head {head}"
             draw_map(axis, by_label[label][layer, head], f"{label}\n{title}" if label else title)
     return figure

@@ -94,7 +94,7 @@ def split_sentences(text: str) -> list[str]:
     if not isinstance(text, str):
         raise ValueError(f"`text` must be a string. Received: text={text!r} of {type(text)}")
     ends = [end.end() for end in _SENTENCE_END.finditer(text)]
-    ends = [end for end in ends if not _NEXT_CHARACTER.match(text, end)[1].islower()]
+    ends = [end for end in ends if not _next_character(text, end).islower()]
     starts = [0, *ends]
     sentences = [text[start:end].strip() for start, end in zip(starts, [*ends, None], strict=True)]
     return [sentence for sentence in sentences if sentence]

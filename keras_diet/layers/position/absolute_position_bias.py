@@ -118,7 +118,8 @@ class AbsolutePositionBias(PositionBias):
         """
         if not self.built:
             self.build()
-        return self._embeddings(*self._checked_lengths(query, key, start_index), start_index)
+        query_length, key_length = self._checked_lengths(query, key, start_index)
+        return self._embeddings(query_length, key_length, start_index)
 
     def _embeddings(self, query_length, key_length, start_index):
         def positions(embedding, start, length):

@@ -27,6 +27,7 @@ class CachedPositionBias(PositionBias):
         key_length: int or `None`. Number of key positions. Defaults to `None`, which means
             `max_length`.
         share_heads: bool. Whether all heads have the same scores. Defaults to `False`.
+        initializer: Initializer of the scores before they are assigned. Not used.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -44,6 +45,7 @@ class CachedPositionBias(PositionBias):
 
     ```python
     position_bias = keras_diet.layers.RelativePositionBias(num_heads=4, max_length=16)
+    position_bias.build()
     cached = keras_diet.layers.cache_positions(position_bias)
     scores = cached(np.zeros((1, 10)))
     ```

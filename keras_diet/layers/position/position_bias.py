@@ -114,13 +114,13 @@ class PositionBias(keras.layers.Layer):
     def call(
         self, query: Tensor, key: Tensor | None = None, start_index: int | Tensor = 0
     ) -> Tensor:
-        lengths = self._checked_lengths(query, key, start_index)
+        query_length, key_length = self._checked_lengths(query, key, start_index)
         if not isinstance(start_index, numbers.Integral):
             # Keras turns an integer of NumPy into int64, which TensorFlow does not add to int32.
             start_index = ops.cast(start_index, "int32")
-        scores = self.compute_scores(*lengths, start_index)
+        scores = self.compute_scores(query_length, key_length, start_index)
         if self.num_score_heads != self.num_heads:
-            scores = ops.broadcast_to(scores, (1, self.num_heads, *lengths))
+            scores = ops.broadcast_to(scores, (1, self.num_heads, query_length, key_length))
         return scores
 
     def _checked_lengths(self, query, key, start_index):

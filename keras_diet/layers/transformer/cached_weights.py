@@ -8,6 +8,17 @@ from keras_diet.layers.position.cached_position_bias import CachedPositionBias
 from keras_diet.layers.position.position_bias import PositionBias
 
 
+def changes_for_cached_positions(attention_implementation: str) -> dict[str, Any]:
+    """Return the arguments that differ in a copy with cached positions.
+
+    Cached scores have no features, so `"features"` becomes `"auto"`.
+    """
+    changes: dict[str, Any] = {"cached_positions": True}
+    if attention_implementation == "features":
+        changes["attention_implementation"] = "auto"
+    return changes
+
+
 def copy_weights(
     source: Any,
     target: Any,

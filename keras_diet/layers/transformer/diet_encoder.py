@@ -19,7 +19,7 @@ from keras_diet.layers.position.position_encoding import (
     serialize_position_encoding,
 )
 from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder
-from keras_diet.layers.transformer.cached_weights import copy_weights
+from keras_diet.layers.transformer.cached_weights import changes_for_cached_positions, copy_weights
 from keras_diet.layers.transformer.encoder_layers import (
     make_attention,
     make_position_biases,
@@ -374,7 +374,8 @@ class DietEncoder(keras.layers.Layer):
                 f"them. Received: built={self.built}, cached_positions={self.cached_positions}, "
                 f"position_encoding={self.position_encoding!r}. Build the encoder first."
             )
-        copy = type(self).from_config({**self.get_config(), "cached_positions": True})
+        changes = changes_for_cached_positions(self.attention_implementation)
+        copy = type(self).from_config({**self.get_config(), **changes})
         copy.build_from_config(self.get_build_config())
         copy_weights(self, copy, self.position_biases, copy.position_biases)
         return copy

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from keras_diet._keras import flatten_layers
-from keras_diet.layers.transformer.cached_weights import copy_weights
+from keras_diet.layers.transformer.cached_weights import changes_for_cached_positions, copy_weights
 from keras_diet.models.hub.rebuild import rebuild
 
 
@@ -22,7 +22,8 @@ def rebuild_with_cached_positions(model: Any) -> Any:
             f"position_encoding={backbone.position_encoding!r}, "
             f"cached_positions={backbone.cached_positions}"
         )
-    copy = rebuild(model, {"cached_positions": True}, common_layers=_layers_without_biases)
+    changes = changes_for_cached_positions(backbone.attention_implementation)
+    copy = rebuild(model, changes, common_layers=_layers_without_biases)
     biases = getattr(copy, "backbone", copy).encoder.position_biases
     copy_weights(model, copy, backbone.encoder.position_biases, biases)
     return copy

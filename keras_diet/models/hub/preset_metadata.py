@@ -24,7 +24,7 @@ def write_library_metadata(preset_dir: str | os.PathLike[str], backbone_cls: typ
         for registered in set(keras.saving.get_custom_objects().values())
         if inspect.isclass(registered)
         and issubclass(registered, Task)
-        and registered.backbone_cls is backbone_cls
+        and getattr(registered, "backbone_cls", None) is backbone_cls
     }
     metadata.update(keras_diet_version=__version__, tasks=sorted(tasks))
     file.write_text(json.dumps(metadata, indent=4), encoding="utf-8")

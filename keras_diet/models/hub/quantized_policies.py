@@ -96,7 +96,8 @@ def _policy_of_preset(preset: str) -> keras.DTypePolicy | None:
 
 def _is_quantized(policy: keras.DTypePolicy | None) -> bool:
     """Return whether a policy, or any policy in a map, is quantized."""
-    policies = policy.values() if _is_map(policy) else [policy]
+    is_map = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
+    policies = list(policy.values()) if is_map else [policy]
     return any(getattr(each, "quantization_mode", None) is not None for each in policies)
 
 

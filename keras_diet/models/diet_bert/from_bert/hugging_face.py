@@ -78,7 +78,7 @@ def read_arguments(folder: Folder) -> Config:
     activation = config.get("hidden_act", "gelu")
     validation.choice("hidden_act", activation, tuple(_ACTIVATIONS))
     dropout = config.get("hidden_dropout_prob", 0.1)
-    if not isinstance(dropout, numbers.Real) or not 0 <= dropout <= 1:
+    if not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
         raise ValueError(
             "`hidden_dropout_prob` must be a number in [0, 1]. Received: "
             f"hidden_dropout_prob={dropout!r} in `{folder}`"

@@ -102,8 +102,10 @@ def read_tokenizer(bert: Any) -> Config:
             f"a folder with Hugging Face's BERT. Received: bert={bert!r}"
         )
     config = bert.get_config()
-    names = ("lowercase", "strip_accents", "split", "suffix_indicator", "oov_token")
-    names += ("special_tokens_in_strings", "sequence_length")
+    names = [
+        *("lowercase", "strip_accents", "split", "suffix_indicator", "oov_token"),
+        *("special_tokens_in_strings", "sequence_length"),
+    ]
     return {
         "vocabulary": bert.get_vocabulary(),
         "split_on_cjk": bert.split_on_cjk,
@@ -111,7 +113,7 @@ def read_tokenizer(bert: Any) -> Config:
     }
 
 
-def _load_preset(preset_class: type, address: str | os.PathLike[str]) -> Any:
+def _load_preset(preset_class: Any, address: str | os.PathLike[str]) -> Any:
     """Return the backbone or the tokenizer in a preset of KerasHub's BERT."""
     try:
         return preset_class.from_preset(str(address))

@@ -91,8 +91,8 @@ def scores_of_parts(parts: np.ndarray, backbone: keras.Model) -> np.ndarray:
         query = np.einsum("nd,dhk->hnk", parts, float32_array(attention.query_dense.kernel))
         key = np.einsum("nd,dhk->hkn", parts, float32_array(attention.key_dense.kernel))
         scores.append(query @ key / np.sqrt(attention.key_dim))
-    scores = np.stack(scores)
-    return scores - scores.mean(axis=-1, keepdims=True)
+    stacked = np.stack(scores)
+    return stacked - stacked.mean(axis=-1, keepdims=True)
 
 
 # === Parameters ===
