@@ -21,8 +21,6 @@ _SENTENCE_END = re.compile(
     re.VERBOSE,
 )
 
-_NEXT_CHARACTER = re.compile(r"\s*(.?)", re.DOTALL)
-
 
 def read_documents(
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
@@ -98,6 +96,11 @@ def split_sentences(text: str) -> list[str]:
     starts = [0, *ends]
     sentences = [text[start:end].strip() for start, end in zip(starts, [*ends, None], strict=True)]
     return [sentence for sentence in sentences if sentence]
+
+
+def _next_character(text: str, start: int) -> str:
+    """Return the first character that is not white space, or `""` at the end."""
+    return text[start:].lstrip()[:1]
 
 
 def _checked_paths(paths):

@@ -27,7 +27,6 @@ class CachedPositionBias(PositionBias):
         key_length: int or `None`. Number of key positions. Defaults to `None`, which means
             `max_length`.
         share_heads: bool. Whether all heads have the same scores. Defaults to `False`.
-        initializer: Initializer of the scores before they are assigned. Not used.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -53,6 +52,18 @@ class CachedPositionBias(PositionBias):
     References:
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 3.1
     """
+
+    def __init__(
+        self,
+        num_heads: int,
+        max_length: int,
+        key_length: int | None = None,
+        share_heads: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            num_heads, max_length, key_length=key_length, share_heads=share_heads, **kwargs
+        )
 
     @classmethod
     def like(cls, bias: PositionBias) -> "CachedPositionBias":

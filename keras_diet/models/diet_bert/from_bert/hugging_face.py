@@ -1,7 +1,6 @@
 """A checkpoint folder of Hugging Face's BERT: its configuration, weights and vocabulary."""
 
 import math
-import numbers
 import os
 import warnings
 from pathlib import Path
