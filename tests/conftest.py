@@ -26,20 +26,31 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 import numpy as np  # noqa: E402
 
 
+def pytest_collection_modifyitems(config, items):
+    """Run the `any_backend` cases once, in the TensorFlow pass, or where `-m` names the marker."""
+    if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
+        return
+    if "any_backend" in config.option.markexpr:
+        return
+    elsewhere = [item for item in items if item.get_closest_marker("any_backend")]
+    config.hook.pytest_deselected(items=elsewhere)
+    items[:] = [item for item in items if not item.get_closest_marker("any_backend")]
+
+
 def pytest_collection_finish():
-    """What is imported stays: the garbage collector need not search it again and again."""
+    """Keep imported objects out of the garbage collector, so that it need not search them."""
     gc.freeze()
 
 
 def pytest_sessionfinish():
-    """The process ends: pytest need not collect all that tests left, one graph after the other."""
+    """Skip the last garbage collection of pytest. The process ends anyway."""
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def _seed():
-    """Make initializers and dropout repeat themselves in every test."""
-    # Not above: the process of pytest-xdist that only hands out tests starts faster without.
+    """Give initializers and dropout the same seed in every test."""
+    # The main process of pytest-xdist starts faster without this import.
     import keras
 
     keras.utils.set_random_seed(13)
