@@ -43,7 +43,7 @@ def test_other_values_are_not_positive_integers(check, value):
 @any_backend
 def test_only_an_optional_integer_may_be_none():
     assert validation.optional_positive_int("size", None) is None
-    with pytest.raises(ValueError, match="`size` must be a positive integer.*size=None"):
+    with pytest.raises(ValueError, match=r"`size` must be a positive integer.*size=None"):
         validation.positive_int("size", None)
 
 
@@ -123,7 +123,7 @@ def test_query_and_value_have_one_sequence_axis():
     "query_shape, value_shape", [((2, 5), (2, 7, 5)), ((2, 3, 5), (2, 7, 1, 5))]
 )
 def test_other_numbers_of_axes_are_refused(query_shape, value_shape):
-    with pytest.raises(ValueError, match=r"must have the shape \(batch_size, length, feat") as error:
+    with pytest.raises(ValueError, match=r"must have the shape \(batch_size, len") as error:
         validation.one_sequence_axis(query_shape, list(value_shape))
     assert f"query_shape={query_shape}, value_shape={value_shape}" in str(error.value)
 
