@@ -1,4 +1,4 @@
-"""Each check accepts what it should, and explains what it refuses."""
+"""The checks of arguments: values they accept, values they refuse, and the messages."""
 
 import math
 import types

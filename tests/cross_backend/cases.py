@@ -1,4 +1,4 @@
-"""What is compared between backends."""
+"""The cases that are compared between backends."""
 
 import itertools
 
@@ -11,7 +11,7 @@ def _cases(*rows):
     return tuple(dict(zip(NAMES, values, strict=False)) for values in rows)
 
 
-# Each sharing with each encoding of the paper; where segments are varies with them.
+# Each encoding of the paper with each sharing. The place of the segments varies with them.
 ENCODINGS = _cases(
     ("diet_abs", "none", "per-head"),
     ("diet_abs", "head-wise", "input"),
@@ -41,7 +41,7 @@ GRADIENT_ENCODINGS = _cases(
     ("shaw", "head-wise", "per-head"),
     ("diet_abs", "none", "input", 5),
 )
-# Below the maximum length and at it.
+# Below the maximum length, and equal to it.
 LENGTHS = (7, 13)
 
 

@@ -1,4 +1,4 @@
-"""A model saved under one backend is the same model under every other."""
+"""A model that one backend saved gives the same outputs on every backend."""
 
 import pytest
 
@@ -21,6 +21,6 @@ def test_models_move_between_backends(task_outputs, loaded_outputs, task, source
 @pytest.mark.parametrize("pair", BACKEND_PAIRS, ids="-".join)
 @pytest.mark.parametrize("task", SHAPES)
 def test_the_saved_models_differ(task_outputs, task, pair):
-    """Each backend saved a model with weights of its own, so nothing else can have been loaded."""
+    """Each backend saved other weights, so equal outputs show that the right file was loaded."""
     first, second = (task_outputs[backend][task] for backend in pair)
     assert abs(first - second).max() > 0.1

@@ -33,8 +33,8 @@ def test_same_outputs(outputs, case, pair):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_every_encoding_has_outputs_of_its_own(outputs, backend):
-    """So that the comparison above compares."""
+def test_every_encoding_has_other_outputs(outputs, backend):
+    """Otherwise the comparison of backends could miss an encoding."""
     for first, second in itertools.combinations(CASES, 2):
         arrays = (outputs[backend][f"{case}/13/sequence_output"] for case in (first, second))
         assert not np.allclose(*arrays, atol=1e-3), (first, second)
@@ -56,7 +56,7 @@ def test_same_gradients(gradients, case, pair):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("case", GRADIENT_CASES)
 def test_every_weight_has_a_gradient(gradients, case, backend):
-    """But the pooler, which has no part in the loss, and key biases, which softmax removes."""
+    """Except the pooler, which the loss does not use, and key biases, which softmax removes."""
     for key, gradient in gradients[backend].items():
         if key.startswith(f"{case}/"):
             unused = "/pooled_dense/" in key or key.endswith("self_attention/key/bias")

@@ -33,8 +33,8 @@ def results(request, all_results):
 @pytest.mark.parametrize(
     ("encoding", "kind"), [("diet_abs", "data"), *((name, "model") for name in ENCODINGS)]
 )
-def test_losses_are_those_of_one_device(all_results, encoding, kind):
-    """Also where the parts of a batch have different numbers of masked tokens."""
+def test_losses_equal_the_losses_of_one_device(all_results, encoding, kind):
+    """Although the parts of a batch have different numbers of masked tokens."""
     results = all_results[encoding]
     assert (results["one"]["devices"], results[kind]["devices"]) == (1, 8)
     assert len(np.unique(results["one"]["losses"])) == 3
@@ -69,7 +69,7 @@ def test_model_parallel_splits_weights_over_the_mesh(results):
 
 
 def test_optimizer_is_split_as_the_weights(results):
-    """After training, too: a step keeps weights and momenta where they are."""
+    """The split was read after training, so a step keeps weights and momenta where they are."""
     moments = {
         path: shape
         for path, shape in results["model"]["optimizer"].items()
@@ -87,13 +87,13 @@ def test_optimizer_is_split_as_the_weights(results):
     [("model", [1, 150, 1, 4]), ("three", [1, 150, 1, 4]), ("data", [1, 150, 4, 4])],
 )
 def test_kernel_for_tpus_gets_the_part_of_each_device(all_results, name, part):
-    """Of the batch and of the heads. Here it is interpreted."""
+    """Each device has a part of the batch and of the heads. The kernel is interpreted here."""
     found = all_results["kernel"][name]
     assert found["difference"] < 1e-5
     assert (found["devices"], found["part"], found["asks"]) == (8, part, False)
 
 
-def test_kernel_for_tpus_of_what_cannot_be_divided(all_results):
+def test_kernel_for_tpus_with_heads_that_cannot_be_divided(all_results):
     found = all_results["kernel"]["undivided"]
     assert found["difference"] < 1e-5
     assert found["part"] == [3, 150, 3, 4]
