@@ -1,4 +1,4 @@
-"""Fixtures of all tests, and settings of the backends that suit programs that run once."""
+"""Fixtures of all tests, and settings of the backends for many small programs."""
 
 import gc
 import os
@@ -7,14 +7,18 @@ import tempfile
 import pytest
 
 SETTINGS = {
-    # Tests compute with few numbers in several processes, where more threads only wait.
+    # `-n auto` starts one process for each core, and the tensors are tiny: a process with more
+    # than one thread would only wait for them.
     "OMP_NUM_THREADS": "1",
     "TF_NUM_INTRAOP_THREADS": "1",
     "TF_NUM_INTEROP_THREADS": "1",
-    # Compiling takes longer than computing: JAX compiles every operation for every shape.
-    "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false",
+    # Each program runs a few times, so XLA takes longer to optimize it than the program takes.
+    "XLA_FLAGS": (
+        "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
+        "--xla_llvm_disable_expensive_passes=true"
+    ),
     "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-    # The processes of pytest-xdist inherit the folder and compile nothing twice.
+    # The processes of pytest-xdist share the folder, so a program is compiled once for all.
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
 }
 for variable, value in SETTINGS.items():

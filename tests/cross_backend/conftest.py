@@ -17,16 +17,8 @@ ROOT = Path(__file__).parents[2]
 
 def run_workers(folder):
     """Run the worker on all backends at once. If one fails, fail with its output."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        # One thread for each process: the models are tiny, and the processes share the cores.
-        "OMP_NUM_THREADS": "1",
-        "TF_NUM_INTRAOP_THREADS": "1",
-        "TF_NUM_INTEROP_THREADS": "1",
-        # Compiling takes nearly all of the time.
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-    }
+    # `tests/conftest.py` has set the threads and the compilers in `os.environ`.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.cross_backend.worker", str(folder)]
     processes = {}
     for backend in BACKENDS:

@@ -1,4 +1,7 @@
-"""The same weights give the same outputs and gradients on TensorFlow, JAX and PyTorch."""
+"""TensorFlow, JAX and PyTorch give the same outputs and gradients, and load each other's models.
+
+All cases are in one file, so that pytest-xdist runs the workers once.
+"""
 
 import itertools
 
@@ -10,11 +13,12 @@ from tests.cross_backend.cases import (
     BACKENDS,
     ENCODINGS,
     GRADIENT_ENCODINGS,
-    LENGTHS,
+    LENGTH,
     case_name,
 )
 from tests.helpers import assert_close
 
+pytestmark = pytest.mark.any_backend
 CASES = [case_name(encoding) for encoding in ENCODINGS]
 GRADIENT_CASES = [case_name(encoding) for encoding in GRADIENT_ENCODINGS]
 PAIRS = pytest.mark.parametrize("pair", BACKEND_PAIRS, ids="-".join)
@@ -25,18 +29,17 @@ PAIRS = pytest.mark.parametrize("pair", BACKEND_PAIRS, ids="-".join)
 def test_same_outputs(outputs, case, pair):
     first, second = (outputs[backend] for backend in pair)
     assert first[f"{case}/paths"].tolist() == second[f"{case}/paths"].tolist()
-    for length in LENGTHS:
-        for name, shape in (("sequence_output", (2, length, 15)), ("pooled_output", (2, 15))):
-            key = f"{case}/{length}/{name}"
-            assert first[key].shape == shape
-            assert_close(first[key], second[key], 1e-5)
+    for name, shape in (("sequence_output", (2, LENGTH, 15)), ("pooled_output", (2, 15))):
+        key = f"{case}/{name}"
+        assert first[key].shape == shape
+        assert_close(first[key], second[key], 1e-5)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_every_encoding_has_other_outputs(outputs, backend):
     """Otherwise the comparison of backends could miss an encoding."""
     for first, second in itertools.combinations(CASES, 2):
-        arrays = (outputs[backend][f"{case}/13/sequence_output"] for case in (first, second))
+        arrays = (outputs[backend][f"{case}/sequence_output"] for case in (first, second))
         assert not np.allclose(*arrays, atol=1e-3), (first, second)
 
 
@@ -61,3 +64,24 @@ def test_every_weight_has_a_gradient(gradients, case, backend):
         if key.startswith(f"{case}/"):
             unused = "/pooled_dense/" in key or key.endswith("self_attention/key/bias")
             assert (np.abs(gradient).max() > 1e-4) != unused, key
+
+
+SHAPES = {"masked_lm": (2, 5, 31), "classifier": (2, 7), "embedder": (2, 15)}
+
+
+@pytest.mark.parametrize("file", ["preset", "weights"])
+@pytest.mark.parametrize("target", BACKENDS)
+@pytest.mark.parametrize("source", BACKENDS)
+@pytest.mark.parametrize("task", SHAPES)
+def test_models_move_between_backends(task_outputs, loaded_outputs, task, source, target, file):
+    expected = task_outputs[source][task]
+    assert expected.shape == SHAPES[task]
+    assert_close(loaded_outputs[target][f"{task}/{source}/{file}"], expected, 1e-5)
+
+
+@pytest.mark.parametrize("pair", BACKEND_PAIRS, ids="-".join)
+@pytest.mark.parametrize("task", SHAPES)
+def test_the_saved_models_differ(task_outputs, task, pair):
+    """Each backend saved other weights, so equal outputs show that the right file was loaded."""
+    first, second = (task_outputs[backend][task] for backend in pair)
+    assert abs(first - second).max() > 0.1
