@@ -1,6 +1,7 @@
 """Helpers for the tests of all layers: comparison, gradients on any backend, the layer check."""
 
 import inspect
+import itertools
 import json
 import os
 import tempfile
@@ -100,6 +101,24 @@ def random_loss(function, rng):
         )
 
     return loss
+
+
+def assert_weights_start_differently(layer):
+    """Assert that no two random weights of one shape are equal in a new layer or model.
+
+    The test needs the fixture `keras_initializers`. Keras's own initializers return the same values
+    in every call, and the NumPy initializers of the other tests do not.
+    """
+    values = {weight.path: to_numpy(weight) for weight in layer.weights}
+    random = {path: array for path, array in values.items() if np.ptp(array) > 0}
+    pairs = [
+        (first, second)
+        for first, second in itertools.combinations(random, 2)
+        if random[first].shape == random[second].shape
+    ]
+    assert pairs, "no two weights have the same shape"
+    equal = [pair for pair in pairs if np.array_equal(random[pair[0]], random[pair[1]])]
+    assert not equal, f"these weights start equal: {equal}"
 
 
 def check_layer(layer, *inputs, zero_gradient=(), policies=HALF_POLICIES, **call_kwargs):

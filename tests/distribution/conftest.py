@@ -9,6 +9,8 @@ import keras
 import pytest
 
 ROOT = Path(__file__).parents[2]
+# Seconds. It ends a deadlock, and is long enough for a busy machine.
+DEADLOCK = 3600
 
 
 def start_worker(module, *arguments, launcher=(), **environment):
@@ -40,7 +42,7 @@ def start_worker(module, *arguments, launcher=(), **environment):
 def finish(*processes):
     """Wait for all workers and return what they print. If one fails, fail with its output."""
     try:
-        outputs = [process.communicate(timeout=300)[0] for process in processes]
+        outputs = [process.communicate(timeout=DEADLOCK)[0] for process in processes]
     except subprocess.TimeoutExpired as error:
         printed = (error.output or b"").decode(errors="replace")
         pytest.fail(f"A worker did not end within {error.timeout} seconds: {printed[-3000:]}")

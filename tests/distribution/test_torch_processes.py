@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.distribution.conftest import ROOT, finish, start_worker
+from tests.distribution.conftest import DEADLOCK, ROOT, finish, start_worker
 from tests.distribution.training import ENCODINGS, UNEQUAL, fit, make_batches, make_masked_lm
 from tests.helpers import assert_close, to_numpy
 
@@ -72,7 +72,7 @@ def test_example_asks_for_torchrun():
         env={**environment, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=DEADLOCK,
     )
     assert finished.returncode == 1
     assert "Start it by torchrun" in finished.stderr
