@@ -152,6 +152,25 @@ def test_ids_out_of_range_are_refused(rng, method, side, bad_id):
         getattr(bias, method)(*map(ops.convert_to_tensor, ids))
 
 
+@pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch compiles nothing here")
+def test_ids_out_of_range_add_nothing_in_a_compiled_function(rng):
+    """Their values are not known when the function is compiled, so they are not refused."""
+    bias = make(rng, 3)
+    query_ids, key_ids = random_ids(rng, (2, 5), 3), random_ids(rng, (2, 7), 3)
+    expected = to_numpy(bias(query_ids, key_ids)).copy()
+    query_ids[0, 3], key_ids[1, 2] = -1, 3
+    expected[0, :, 3], expected[1, :, :, 2] = 0, 0
+    if keras.backend.backend() == "jax":
+        import jax
+
+        scores = jax.jit(bias)(query_ids, key_ids)
+    else:
+        import tensorflow as tf
+
+        scores = tf.function(bias)(tf.constant(query_ids), tf.constant(key_ids))
+    assert_close(scores, expected, 1e-6)
+
+
 def test_as_a_layer(rng):
     bias = SegmentBias(
         NUM_HEADS,
