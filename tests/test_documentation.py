@@ -15,9 +15,9 @@ from tests.fixtures import quick_quantization  # noqa: F401
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# Pages whose code is the first that a reader runs, or takes another way on each backend. The other
-# pages only combine calls whose own tests run on every backend, so they run once.
-PAGES_FOR_EVERY_BACKEND = ("README.md", "docs/guide.md", "docs/deployment.md")
+# The first code that a reader runs, and the page where each backend needs other code. The other
+# pages combine calls that have tests on every backend, so their code runs once.
+PAGES_FOR_EVERY_BACKEND = ("README.md", "docs/deployment.md")
 # Examples of these modules run once as well: they compute with NumPy, or read trained models.
 MODULES_FOR_ANY_BACKEND = (pretraining, analysis)
 MODULES = (layers, models, *MODULES_FOR_ANY_BACKEND)
