@@ -41,6 +41,8 @@ def train(masked_lm, inputs):
     length = inputs["token_ids"].shape[1]
     positions = np.broadcast_to(np.arange(length, dtype="int32"), (BATCH, length))
     before = masked_lm.get_weights()
+    # Compiling takes longer than five steps.
+    masked_lm.run_eagerly = True
     masked_lm.fit(
         {**inputs, "mask_positions": positions},
         inputs["token_ids"],
