@@ -1,41 +1,45 @@
-"""Checks of arguments, so that every layer refuses bad input in the same words."""
+"""Checks of arguments. All layers use them, so the same mistake has the same message everywhere."""
 
 import math
 import numbers
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 
+from keras_diet.types import Shape, Tensor
 
-def positive_int(name, value):
-    """Return `value` as an `int`, or raise a `ValueError` that names the argument."""
+
+def positive_int(name: str, value: Any) -> int:
+    """Return `value` as an `int`, or raise a `ValueError` unless it is a positive integer."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value <= 0:
         raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
     return int(value)
 
 
-def optional_positive_int(name, value):
-    """Return `None` or `value` as an `int`, or raise a `ValueError` that names the argument."""
+def optional_positive_int(name: str, value: Any) -> int | None:
+    """Return `None` for `None`, and `positive_int(name, value)` for everything else."""
     return None if value is None else positive_int(name, value)
 
 
-def positive_number(name, value):
-    """Return `value` as a `float`, or raise a `ValueError` that names the argument."""
+def positive_number(name: str, value: Any) -> float:
+    """Return `value` as a `float`, or raise a `ValueError` unless it is positive and finite."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < math.inf:
         raise ValueError(f"`{name}` must be a positive number. Received: {name}={value!r}")
     return float(value)
 
 
-def choice(name, value, choices):
-    """Return `value` if it is one of `choices`, or raise a `ValueError` that lists them."""
+def choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
+    """Return `value`, or raise a `ValueError` that lists `choices` unless it is one of them."""
     if value not in choices:
         options = ", ".join(repr(option) for option in choices)
         raise ValueError(f"`{name}` must be one of {options}. Received: {name}={value!r}")
     return value
 
 
-def divisible_heads(hidden_dim, num_heads):
-    """Return the head size, or raise a `ValueError` if the heads do not divide `hidden_dim`."""
+def divisible_heads(hidden_dim: int, num_heads: int) -> int:
+    """Return the head size, or raise a `ValueError` unless `num_heads` divides `hidden_dim`."""
     if hidden_dim % num_heads:
         raise ValueError(
             "`hidden_dim` must be divisible by `num_heads`. "
@@ -44,9 +48,9 @@ def divisible_heads(hidden_dim, num_heads):
     return hidden_dim // num_heads
 
 
-def without_attention_axes(attention):
-    """Raise a `ValueError` if an attention layer that has one sequence axis was given others."""
-    # Once a layer is built, Keras puts the axis of sequences into its configuration.
+def without_attention_axes(attention: keras.layers.Layer) -> None:
+    """Raise a `ValueError` if `attention_axes` is set on a layer that supports only axis 1."""
+    # Keras replaces `None` by the sequence axis when it builds the layer.
     if attention.attention_axes is not None and tuple(attention.attention_axes) != (1,):
         raise ValueError(
             f"`attention_axes` must be left at `None` in `{type(attention).__name__}`. "
@@ -54,7 +58,7 @@ def without_attention_axes(attention):
         )
 
 
-def one_sequence_axis(query_shape, value_shape):
+def one_sequence_axis(query_shape: Shape, value_shape: Shape) -> None:
     """Raise a `ValueError` unless both shapes are `(batch_size, length, features)`."""
     if len(query_shape) != 3 or len(value_shape) != 3:
         raise ValueError(
@@ -63,15 +67,21 @@ def one_sequence_axis(query_shape, value_shape):
         )
 
 
-def length_within(length, max_length, argument, what="sequence"):
+def length_within(length: Any, max_length: int, argument: str, what: str = "sequence") -> Any:
     """Return `length`, or raise a `ValueError` if it exceeds `max_length`.
 
-    While TensorFlow traces a graph for any length, the graph is given the check; it then raises
-    `tf.errors.InvalidArgumentError` with the same words.
+    A TensorFlow graph for any length does not know `length` while it is traced. The check then
+    becomes part of the graph and raises `tf.errors.InvalidArgumentError` with the same message.
+
+    Args:
+        length: int, or a scalar tensor in a TensorFlow graph.
+        max_length: int. The largest length that is allowed.
+        argument: Name of the argument that sets `max_length`.
+        what: Name of the input that is checked. Defaults to `"sequence"`.
     """
     message = (
         f"The {what} is longer than `{argument}` allows. {{}}{argument}={max_length}. "
-        f"Shorten the {what} or build with a larger `{argument}`."
+        f"Shorten the {what}, or build the layer with a larger `{argument}`."
     )
     if isinstance(length, int):
         if length > max_length:
@@ -81,19 +91,26 @@ def length_within(length, max_length, argument, what="sequence"):
         import tensorflow as tf
 
         check = tf.debugging.assert_less_equal(length, max_length, message=message.format(""))
-        # What uses the returned length waits for the check, or would fail first in other words.
+        # Operations that use the returned length wait for the check. Otherwise they could fail
+        # before it, with another message.
         with tf.control_dependencies([check]):
             return tf.identity(length)
     return length
 
 
-def score_bias(name, bias, shape):
-    """Raise a `ValueError` unless `bias` can be added to scores of `shape`, as far as known."""
+def score_bias(name: str, bias: Tensor, shape: Shape) -> None:
+    """Raise a `ValueError` unless `bias` has a floating point dtype and broadcasts to the scores.
+
+    Args:
+        name: Name of the argument.
+        bias: The tensor to check.
+        shape: Shape of the scores, `(B, H, T, S)`. Unknown sizes are `None` and are not checked.
+    """
     if not keras.backend.is_float_dtype(bias.dtype):
         raise ValueError(
-            f"`{name}` must be a floating point bias that is added to the scores; pass a boolean "
-            "or integer mask as `attention_mask`. "
-            f"Received: dtype={keras.backend.standardize_dtype(bias.dtype)}"
+            f"`{name}` must be a floating point tensor that is added to the scores. "
+            f"Received: dtype={keras.backend.standardize_dtype(bias.dtype)}. "
+            "Pass a boolean or integer mask as `attention_mask`."
         )
     sizes = zip(reversed(bias.shape), reversed(shape), strict=False)
     if len(bias.shape) > len(shape) or any(
@@ -105,27 +122,27 @@ def score_bias(name, bias, shape):
         )
 
 
-def tensor_in_functional_model(name, bias):
-    """Raise a `ValueError` for a layer among the arguments of a symbolic call.
+def tensor_in_functional_model(name: str, bias: Any) -> None:
+    """Raise a `ValueError` if `bias` is a layer. Call this for symbolic inputs only.
 
-    Its weights would be neither trained nor saved.
+    A functional model would neither train nor save the weights of such a layer.
     """
     if isinstance(bias, keras.layers.Layer):
         raise ValueError(
-            f"In a functional model `{name}` must be a tensor: call the layer and pass what it "
-            "returns, or call both in a layer of your own, which may also take `block_size`. "
-            f"Received: {name}={bias}"
+            f"In a functional model `{name}` must be a tensor. Received: {name}={bias}. "
+            "Call the layer and pass its output. Or call both layers inside a custom layer, which "
+            "may also use `block_size`."
         )
 
 
-def score_features(name, features, shape):
-    """Raise a `ValueError` unless `features` are those of queries and keys with scores of `shape`.
+def score_features(name: str, features: Any, shape: Shape) -> None:
+    """Raise a `ValueError` unless `features` are query and key features for scores of `shape`.
 
     Args:
-        name: The argument.
-        features: What should be a pair of tensors, `(B or 1, T, H or 1, r)` and
+        name: Name of the argument.
+        features: The value to check. It should be a pair of tensors, `(B or 1, T, H or 1, r)` and
             `(B or 1, S, H or 1, r)`.
-        shape: `(B, H, T, S)`, `None` where a size is not known.
+        shape: Shape of the scores, `(B, H, T, S)`. Unknown sizes are `None` and are not checked.
     """
     batch_size, num_heads, query_length, key_length = shape
     expected = [
@@ -133,32 +150,36 @@ def score_features(name, features, shape):
         (batch_size, key_length, num_heads, None),
     ]
     is_pair = isinstance(features, (tuple, list)) and len(features) == 2
-    if is_pair and all(
+    if is_pair and all(map(_is_feature, features, expected)):
+        rank, key_rank = (tensor.shape[-1] for tensor in features)
+        if rank == key_rank:
+            return
+    received = [tuple(tensor.shape) for tensor in features] if is_pair else features
+    raise ValueError(
+        f"`{name}` must be a pair of floating point tensors: query features (batch_size or 1, "
+        "query_length, num_heads or 1, rank) and key features (batch_size or 1, key_length, "
+        "num_heads or 1, rank). The scores have the shape (batch_size, num_heads, query_length, "
+        f"key_length) = {tuple(shape)}. Received: {name}={received}"
+    )
+
+
+def _is_feature(tensor: Tensor, sizes: Shape) -> bool:
+    """Return whether the dtype is floating point and the shape fits `sizes`."""
+    return (
         keras.backend.is_float_dtype(tensor.dtype)
         and len(tensor.shape) == 4
         and all(
             size in (None, full) or full is None or (size == 1 and axis in (0, 2))
             for axis, (size, full) in enumerate(zip(tensor.shape, sizes, strict=True))
         )
-        for tensor, sizes in zip(features, expected, strict=True)
-    ):
-        rank, key_rank = (tensor.shape[-1] for tensor in features)
-        if rank == key_rank:
-            return
-    received = [tuple(tensor.shape) for tensor in features] if is_pair else features
-    raise ValueError(
-        f"`{name}` must be a pair of floating point tensors, of queries (batch_size or 1, "
-        "query_length, num_heads or 1, rank) and keys (batch_size or 1, key_length, num_heads or "
-        f"1, rank), for scores of shape (batch_size, num_heads, query_length, key_length) = "
-        f"{tuple(shape)}. Received: {received}"
     )
 
 
-def segment_ids_within(segment_ids, num_segments):
+def segment_ids_within(segment_ids: Tensor, num_segments: int) -> None:
     """Raise a `ValueError` if a segment id lies outside `[0, num_segments)`.
 
-    Only values that can be read for free are checked: eager tensors in host memory. Inside a
-    compiled function (`fit`, `predict` on TensorFlow and JAX) and on accelerators they are not.
+    This checks eager tensors in host memory only. It does not check ids inside a compiled function
+    (`fit` and `predict` on TensorFlow and JAX) or on an accelerator.
     """
     values = host_value(segment_ids)
     if values is None or values.size == 0:
@@ -167,25 +188,24 @@ def segment_ids_within(segment_ids, num_segments):
     if low < 0 or high >= num_segments:
         raise ValueError(
             f"Segment ids must lie in [0, num_segments) = [0, {num_segments}). "
-            f"Received ids from {low} to {high}."
+            f"Received: ids from {low} to {high}. Change the ids or `num_segments`."
         )
 
 
-def host_value(tensor):
-    """Return `tensor` as a NumPy array where that is free, or `None`.
+def host_value(tensor: Tensor) -> np.ndarray | None:
+    """Return `tensor` as a NumPy array if it is in host memory, and `None` if it is not.
 
-    It is free for values in host memory; symbolic tensors have none, and reading from an
-    accelerator would wait for it.
+    Symbolic tensors have no value. Reading from an accelerator would wait for it.
     """
     if isinstance(tensor, keras.KerasTensor) or _on_accelerator(tensor):
         return None
     try:
         return np.asarray(tensor)
     except (TypeError, ValueError, NotImplementedError, RuntimeError):
-        # How the backends say that a tensor is symbolic and has no value yet.
+        # The backends raise one of these for a symbolic tensor.
         return None
 
 
-def _on_accelerator(tensor):
+def _on_accelerator(tensor: Tensor) -> bool:
     device = getattr(tensor, "device", "cpu")
     return "cpu" not in str(device).lower()

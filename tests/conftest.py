@@ -1,4 +1,4 @@
-"""Fixtures of all tests, and settings of the backends that suit programs that run once."""
+"""Fixtures of all tests, and settings of the backends for many small programs."""
 
 import gc
 import os
@@ -7,14 +7,18 @@ import tempfile
 import pytest
 
 SETTINGS = {
-    # Tests compute with few numbers in several processes, where more threads only wait.
+    # `-n auto` starts one process for each core, and the tensors are tiny: a process with more
+    # than one thread would only wait for them.
     "OMP_NUM_THREADS": "1",
     "TF_NUM_INTRAOP_THREADS": "1",
     "TF_NUM_INTEROP_THREADS": "1",
-    # Compiling takes longer than computing: JAX compiles every operation for every shape.
-    "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false",
+    # Each program runs a few times, so XLA takes longer to optimize it than the program takes.
+    "XLA_FLAGS": (
+        "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
+        "--xla_llvm_disable_expensive_passes=true"
+    ),
     "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-    # The processes of pytest-xdist inherit the folder and compile nothing twice.
+    # The processes of pytest-xdist share the folder, so a program is compiled once for all.
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
 }
 for variable, value in SETTINGS.items():
@@ -26,20 +30,31 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 import numpy as np  # noqa: E402
 
 
+def pytest_collection_modifyitems(config, items):
+    """Run the `any_backend` cases once, in the TensorFlow pass, or where `-m` names the marker."""
+    if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
+        return
+    if "any_backend" in config.option.markexpr:
+        return
+    elsewhere = [item for item in items if item.get_closest_marker("any_backend")]
+    config.hook.pytest_deselected(items=elsewhere)
+    items[:] = [item for item in items if not item.get_closest_marker("any_backend")]
+
+
 def pytest_collection_finish():
-    """What is imported stays: the garbage collector need not search it again and again."""
+    """Keep imported objects out of the garbage collector, so that it need not search them."""
     gc.freeze()
 
 
 def pytest_sessionfinish():
-    """The process ends: pytest need not collect all that tests left, one graph after the other."""
+    """Skip the last garbage collection of pytest. The process ends anyway."""
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def _seed():
-    """Make initializers and dropout repeat themselves in every test."""
-    # Not above: the process of pytest-xdist that only hands out tests starts faster without.
+    """Give initializers and dropout the same seed in every test."""
+    # The main process of pytest-xdist starts faster without this import.
     import keras
 
     keras.utils.set_random_seed(13)

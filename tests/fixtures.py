@@ -1,4 +1,4 @@
-"""Fixtures that several folders of tests use; their `conftest.py` imports them."""
+"""Fixtures that several folders of tests use. Their `conftest.py` imports them."""
 
 import gc
 
@@ -7,7 +7,10 @@ import pytest
 
 from tests.models.tiny import draw_with_numpy
 
-DRAW_WITH_KERAS = keras.initializers.TruncatedNormal.__call__
+KERAS_DRAWS = {
+    initializer: initializer.__call__
+    for initializer in (keras.initializers.TruncatedNormal, keras.initializers.VarianceScaling)
+}
 
 
 @pytest.fixture
@@ -17,19 +20,27 @@ def unpatched():
 
 @pytest.fixture(autouse=True)
 def numpy_initializers(request, monkeypatch):
-    """Draw initial weights with NumPy, which is faster. Most tests overwrite them."""
+    """Draw initial weights with NumPy, which is faster. Most tests overwrite them.
+
+    They differ in every call. Keras's own initializers repeat their values: a test that two weights
+    start differently needs `keras_initializers`.
+    """
     if "unpatched" not in request.fixturenames:
         monkeypatch.setattr(keras.initializers.TruncatedNormal, "__call__", draw_with_numpy)
 
 
 @pytest.fixture
 def quick_quantization():
-    """Keras collects garbage on PyTorch for each quantized layer: what exists now is left out."""
-    # It stays out: `gc.unfreeze` would bring back what is imported, too.
+    """Keep existing objects out of the garbage collections that Keras runs for each layer.
+
+    Keras runs them on PyTorch when it quantizes a layer.
+    """
+    # There is no `gc.unfreeze` at the end: it would bring back the imported modules as well.
     gc.freeze()
 
 
 @pytest.fixture
 def keras_initializers(numpy_initializers, monkeypatch):
     """Keras's own initializers, for tests of the initial weights."""
-    monkeypatch.setattr(keras.initializers.TruncatedNormal, "__call__", DRAW_WITH_KERAS)
+    for initializer, draw in KERAS_DRAWS.items():
+        monkeypatch.setattr(initializer, "__call__", draw)

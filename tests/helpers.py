@@ -1,6 +1,7 @@
-"""What the tests of all layers need: comparison, gradients on any backend, the layer check."""
+"""Helpers for the tests of all layers: comparison, gradients on any backend, the layer check."""
 
 import inspect
+import itertools
 import json
 import os
 import tempfile
@@ -15,7 +16,7 @@ HALF_POLICIES = ("mixed_float16", "bfloat16", "mixed_bfloat16")
 
 
 def to_numpy(x):
-    """The array in `x`; floating point comes in float32, whatever its dtype was."""
+    """The array in `x`. Every floating point dtype becomes float32."""
     if isinstance(x, np.ndarray | np.generic):
         x = np.asarray(x)
         return x.astype("float32") if np.issubdtype(x.dtype, np.floating) else x
@@ -68,7 +69,7 @@ def gradients(function, variables):
 
 
 def compiled(function):
-    """On JAX `function` compiled at once: one operation after the other takes longer there."""
+    """`function`, on JAX compiled as a whole: compiling each operation takes longer."""
     if keras.backend.backend() != "jax":
         return function
     import jax
@@ -84,12 +85,12 @@ def randomize(layer, rng, scale=0.3):
 
 
 def weighted_sum(x, weights):
-    """`sum(x * weights)`, in float32: a scalar whose gradients are hardly ever zero."""
+    """`sum(x * weights)` in float32. With random `weights`, gradients are rarely zero."""
     return ops.sum(ops.multiply(ops.cast(x, "float32"), ops.convert_to_tensor(weights)))
 
 
 def random_loss(function, rng):
-    """The `weighted_sum` of all outputs of a function, with random weights, as a function."""
+    """A function that returns the sum of all outputs of `function`, with random weights."""
     outputs = [output for output in tree.flatten(function()) if output is not None]
     weights = [rng.normal(size=tuple(output.shape)).astype("float32") for output in outputs]
 
@@ -102,14 +103,32 @@ def random_loss(function, rng):
     return loss
 
 
-def check_layer(layer, *inputs, zero_gradient=(), policies=HALF_POLICIES, **call_kwargs):
-    """Check what every layer must do; `layer` should have no argument left at its default.
+def assert_weights_start_differently(layer):
+    """Assert that no two random weights of one shape are equal in a new layer or model.
 
-    1. Its configuration is JSON and makes an equal layer; no constructor argument is lost.
+    The test needs the fixture `keras_initializers`. Keras's own initializers return the same values
+    in every call, and the NumPy initializers of the other tests do not.
+    """
+    values = {weight.path: to_numpy(weight) for weight in layer.weights}
+    random = {path: array for path, array in values.items() if np.ptp(array) > 0}
+    pairs = [
+        (first, second)
+        for first, second in itertools.combinations(random, 2)
+        if random[first].shape == random[second].shape
+    ]
+    assert pairs, "no two weights have the same shape"
+    equal = [pair for pair in pairs if np.array_equal(random[pair[0]], random[pair[1]])]
+    assert not equal, f"these weights start equal: {equal}"
+
+
+def check_layer(layer, *inputs, zero_gradient=(), policies=HALF_POLICIES, **call_kwargs):
+    """Check what every layer must do. No argument of `layer` should have its default value.
+
+    1. Its configuration is JSON, holds every constructor argument, and makes an equal layer.
     2. In a functional model, saved to `.keras` and loaded, it returns the same outputs.
-    3. Every trainable weight has a gradient that is not zero, except those named (by the end of
-       their path) in `zero_gradient`, which must have none.
-    4. Its symbolic outputs have the shape and dtype of the real ones.
+    3. Every trainable weight has a gradient that is not zero. `zero_gradient` lists exceptions, by
+       the end of their path. Their gradient must be zero.
+    4. Its symbolic outputs have the shape and dtype of its outputs.
     5. Under each of `policies` its outputs are finite and of the compute dtype.
     """
     rng = np.random.default_rng(17)
@@ -140,13 +159,13 @@ def check_config(layer):
         assert _plain(copy.get_config()) == _plain(config)
         for name in names:
             if isinstance(getattr(layer, name, None), keras.layers.Layer):
-                # What the layer made of its argument; the configuration has the argument.
+                # The attribute is a layer that was built from the argument.
                 continue
             assert _argument(copy, name) == _argument(layer, name), f"`{name}` is lost"
 
 
 def _constructor_arguments(layer_class):
-    """Names of the constructor's arguments, those passed on by `**kwargs` included."""
+    """Names of the constructor's arguments, including the arguments of base classes."""
     names = []
     for base in layer_class.__mro__:
         if base is keras.layers.Layer:
@@ -163,7 +182,7 @@ def _constructor_arguments(layer_class):
 
 
 def _refuses(layer, argument):
-    """Whether the constructor does not take an argument that one of its base classes takes."""
+    """Whether the constructor refuses an argument that one of its base classes accepts."""
     try:
         type(layer).from_config({**layer.get_config(), argument: None})
     except TypeError:
@@ -172,13 +191,13 @@ def _refuses(layer, argument):
 
 
 def _argument(layer, name):
-    """The attribute that holds a constructor's argument, comparable."""
+    """The attribute that holds a constructor's argument, as text that can be compared."""
     value = getattr(layer, name) if hasattr(layer, name) else getattr(layer, f"_{name}")
     return _plain(keras.saving.serialize_keras_object(value))
 
 
 def _plain(config):
-    """A configuration as JSON text: tuples are lists, and layers inside built or not."""
+    """A configuration as JSON text: lists for tuples, and no shapes of built layers."""
     text = json.dumps(config, default=keras.saving.serialize_keras_object)
 
     def without_shapes(values):
@@ -253,7 +272,7 @@ def _check_policy(layer, inputs, call_kwargs, policy):
     def call():
         return half(*inputs, **call_kwargs)
 
-    # JAX compiles no attention in float16 on CPUs, that of Keras neither.
+    # JAX cannot compile attention in float16 on CPUs, not even the attention of Keras.
     for output in tree.flatten(call() if "float16" in policy.split("_") else compiled(call)()):
         assert keras.backend.standardize_dtype(output.dtype) == half.compute_dtype
         assert np.all(np.isfinite(to_numpy(output))), f"not finite under {policy}"
@@ -284,7 +303,7 @@ def attention_weights(attention):
 def untied_weights(bias):
     """The weights of an `UntiedPositionBias` as `reference.untied_position_bias` takes them.
 
-    With `relative` the embedding of the bins comes with them.
+    With `relative` they include the embedding of the bins.
     """
     weights = {
         "position_embedding": bias.position_embedding,

@@ -1,10 +1,12 @@
 """The equations of the DIET paper and of BERT as slow NumPy loops, to test the library against.
 
-Everything is float64 and independent of `keras_diet`. Symbols: `B` batch size, `T` query length,
-`S` key length, `H` heads, `d` hidden size, `d_h` head size of queries and keys, `d_v` of values,
-`r` position rank (the paper's `d_p`), `n` maximum length, `m` the one of the keys, `s` segments.
-Indices: `b` example, `h` head, `i` query, `j` key. Equations are those of Chen et al. 2021,
-"A Simple and Effective Positional Encoding for Transformers", where no other paper is named.
+Everything is float64 and independent of `keras_diet`. Equation numbers refer to Chen et al. 2021,
+"A Simple and Effective Positional Encoding for Transformers", unless another paper is named.
+
+Sizes: `B` batch, `T` queries, `S` keys, `H` heads, `d` hidden size, `n` positions, `s` segments.
+`d_h` is the head size of queries and keys, and `d_v` the head size of values. `r` is the rank of
+positions, `d_p` in the paper. `m` is the number of key positions.
+Indices: `b` example, `h` head, `i` query, `j` key.
 """
 
 import math
@@ -100,9 +102,10 @@ def untied_position_bias(
 ):
     """`(p_i U_Q)·(p_j U_K)/sqrt(2 d_h) + b_{j-i}`, [CLS] reset (Ke et al. 2021) -> (1, H, T, S).
 
-    `weights`: position_embedding (n, d), position_norm_gamma and _beta (d,) of the layer norm of
-    them, query_kernel and key_kernel (d, H or 1, d_h), and cls_scores (2, H or 1), the scores from
-    and to the first token; without these nothing is reset. `relative_bias`: TUPE-R's `b`.
+    `weights`: position_embedding (n, d), query_kernel and key_kernel (d, H or 1, d_h). The layer
+    norm of the embedding has position_norm_gamma and position_norm_beta (d,). cls_scores
+    (2, H or 1) are the scores from and to the first token. Nothing is reset without cls_scores.
+    `relative_bias`: TUPE-R's `b`.
     """
     gamma, beta = weights["position_norm_gamma"], weights["position_norm_beta"]
     positions = layer_norm(weights["position_embedding"], gamma, beta, epsilon)
@@ -155,12 +158,12 @@ def multi_head_attention(
     query (B, T, d), value and key (B, S, d); `weights`: query_kernel and key_kernel (d, H, d_h),
     query_bias and key_bias (H, d_h), value_kernel (d, H, d_v), value_bias (H, d_v),
     output_kernel (H, d_v, d_out), output_bias (d_out,). `bias` and `mask` broadcast to
-    (B, H, T, S). A key whose mask is False takes no part in the softmax; a query without any
-    permitted key gets zero probabilities. Returns (B, T, d_out), and with `return_scores` also
-    the probabilities (B, H, T, S).
+    (B, H, T, S). The softmax leaves out keys whose mask is False. A query without any permitted
+    key gets zero probabilities. Returns (B, T, d_out), and with `return_scores` also the
+    probabilities (B, H, T, S).
 
-    `weights` may also have "scale" in place of `1/sqrt(d_h)`, and vectors of the distances `j - i`
-    from `-c` to `c` that are added to each head's keys and values (Shaw et al. 2018):
+    `weights` may also have "scale", which replaces `1/sqrt(d_h)`. Shaw et al. 2018 add a vector
+    for the distance `j - i`, from `-c` to `c`, to each head's keys and values. They are
     distance_key_embedding (2c+1, d_h) and distance_value_embedding (2c+1, d_v).
     """
     projected = {}
@@ -210,9 +213,9 @@ def multi_head_attention(
 def linformer_attention(query, value, weights, key=None, bias=None, valid=None, **kwargs):
     """Eq. 4: `multi_head_attention` to the rows of `E Y` and `F Z` in place of keys and values.
 
-    query (B, T, d), value and key (B, S, d); `weights` as there, and key_projection `E` and
-    value_projection `F` (k, n), of which the first S columns are used. `bias` broadcasts to
-    (B, H, T, k); tokens that are not `valid` (B, S) have no part in the projections.
+    query (B, T, d), value and key (B, S, d). `weights` as in `multi_head_attention`, and
+    key_projection `E` and value_projection `F` (k, n), whose first S columns are used. `bias`
+    broadcasts to (B, H, T, k). The projections leave out tokens that are not `valid` (B, S).
     """
     key = value if key is None else key
     valid = np.ones(value.shape[:2], "bool") if valid is None else valid
@@ -272,8 +275,8 @@ def encoder_block(
     Pre-norm: `y = x + attention(N_1(x))`, `z = y + feed_forward(N_2(y))`.
     `weights`: "attention" (as in `multi_head_attention`), "attention_norm_gamma" and "_beta" (d,)
     for N_1, "intermediate_kernel" (d, d_ff), "intermediate_bias" (d_ff,), "output_kernel"
-    (d_ff, d), "output_bias" (d,), "output_norm_gamma" and "_beta" (d,) for N_2. If "attention" has
-    a "key_projection" it is Linformer's, and `mask` must depend on the keys alone.
+    (d_ff, d), "output_bias" (d,), "output_norm_gamma" and "_beta" (d,) for N_2. An "attention" with
+    a "key_projection" is Linformer's. Its `mask` must depend on the keys only.
     """
     if weights["attention"]["query_kernel"].shape[1] != num_heads:
         raise ValueError(f"The attention weights do not have num_heads={num_heads} heads.")
@@ -338,7 +341,7 @@ def bert_inputs(
     """Input of BERT: `norm(token[id_i] + position[i] + segment[S(i)])`, ids (B, T) -> (B, T, d).
 
     token_embedding (vocabulary, d), position_embedding (n, d), segment_embedding (s, d);
-    `norm`: (gamma, beta) of the layer norm, or None. DIET leaves position and segment out here.
+    `norm`: (gamma, beta) of the layer norm, or None. DIET omits position and segment here.
     """
     if (segment_embedding is None) != (segment_ids is None):
         raise ValueError("`segment_embedding` and `segment_ids` need each other.")
@@ -353,9 +356,10 @@ def bert_inputs(
 
 
 def masked_lm_loss(logits, labels, weights):
-    """`sum(w ce) / sum(w)`, `ce = -log softmax(logits)[label]`; logits (..., V), the others (...).
+    """`sum(w ce) / sum(w)`, `ce = -log softmax(logits)[label]`.
 
-    A slot of weight 0 is a filler: its label is not read.
+    logits (..., V), labels and weights (...).
+    A slot of weight 0 is a filler, and its label is not read.
     """
     logits = _float64(logits)
     total_loss, total_weight = 0.0, 0.0
@@ -370,7 +374,7 @@ def masked_lm_loss(logits, labels, weights):
 
 
 def finite_difference(function, array, index, step=1e-4):
-    """`(f(a + step e) - f(a - step e)) / (2 step)`, e one at `index` and zero elsewhere."""
+    """`(f(a + step e) - f(a - step e)) / (2 step)`, where `e` is 1 at `index` and 0 elsewhere."""
     above = np.array(array, dtype="float64")
     below = np.array(array, dtype="float64")
     above[index] += step
@@ -383,7 +387,7 @@ def _float64(array):
 
 
 def _per_head(embedding, num_heads, axis):
-    """The embedding in float64 with `num_heads` heads on `axis`; a single head is repeated."""
+    """The embedding in float64 with `num_heads` heads on `axis`. A single head is repeated."""
     available = embedding.shape[axis]
     if num_heads not in (None, available) and available != 1:
         raise ValueError(f"The embedding has {available} heads, but num_heads={num_heads}.")
@@ -392,7 +396,7 @@ def _per_head(embedding, num_heads, axis):
 
 
 def _row(table, index):
-    """`table[index]`, refused where NumPy would count from the end."""
+    """`table[index]`, but a negative index raises an error."""
     if not 0 <= index < len(table):
         raise IndexError(f"Index {index} is outside of [0, {len(table)}).")
     return table[index]

@@ -1,4 +1,4 @@
-"""Calls with a faster way on some backend return what Keras's own return."""
+"""The faster calls for single backends return the same as the calls of Keras."""
 
 import keras
 import numpy as np
@@ -25,7 +25,7 @@ def from_heads(**kwargs):
     return keras.layers.EinsumDense("abcd,cde->abe", (None, HIDDEN), bias_axes="e", **kwargs)
 
 
-# How to make the layer, the shape of an input and over how many of its axes the layer goes.
+# A function that makes the layer, the shape of its input, and the number of axes it sums over.
 HEADS_SHAPE, SQUARE_SHAPE = (BATCH, LENGTH, NUM_HEADS, KEY_DIM), (BATCH, LENGTH, 3, 3)
 LAYERS = {
     "dense": (lambda **kwargs: keras.layers.Dense(KEY_DIM, **kwargs), (BATCH, LENGTH, HIDDEN), 1),
@@ -80,7 +80,7 @@ def test_dense_equals_the_layer(rng, name, policy):
 
 
 @every_layer
-def test_gradients_of_dense_equal_those_of_the_layer(rng, name):
+def test_gradients_of_dense_equal_the_gradients_of_the_layer(rng, name):
     layer, inputs, num_axes = make_layer(rng, name)
     random = normal(rng, *layer(inputs).shape)
     variables = [inputs, *layer.trainable_weights]
@@ -97,7 +97,7 @@ def test_gradients_of_dense_equal_those_of_the_layer(rng, name):
 
 @pytest.mark.parametrize("name", ["dense", "to_heads", "from_heads"])
 @pytest.mark.parametrize("change", ["lora", "int8", "lora_of_int8"])
-def test_dense_with_other_weights_goes_the_way_of_the_layer(rng, name, change):
+def test_dense_calls_layers_with_lora_or_quantized_weights(rng, name, change):
     layer, inputs, num_axes = make_layer(rng, name)
     inputs = ops.convert_to_tensor(to_numpy(inputs))
     before = to_numpy(layer(inputs))
@@ -112,7 +112,7 @@ def test_dense_with_other_weights_goes_the_way_of_the_layer(rng, name, change):
     assert_close(_backend.dense(layer, inputs, num_axes), expected, 1e-6)
 
 
-def test_dense_of_a_subclass_goes_the_way_of_the_subclass(rng):
+def test_dense_calls_subclasses(rng):
     class Doubled(keras.layers.Dense):
         def call(self, inputs):
             return 2 * super().call(inputs)
@@ -123,7 +123,7 @@ def test_dense_of_a_subclass_goes_the_way_of_the_subclass(rng):
     assert_close(_backend.dense(layer, ops.convert_to_tensor(inputs)), expected)
 
 
-def test_dense_of_another_dtype_is_that_of_the_layer(rng):
+def test_dense_has_the_dtype_of_the_layer(rng):
     layer = keras.layers.Dense(KEY_DIM, dtype="mixed_bfloat16")
     x = ops.convert_to_tensor(normal(rng, BATCH, HIDDEN))
     actual, expected = _backend.dense(layer, x), layer(x)
@@ -132,7 +132,7 @@ def test_dense_of_another_dtype_is_that_of_the_layer(rng):
 
 
 def test_dense_calls_layers_that_are_watched(rng):
-    """Calibration of quantized weights replaces `call`; PyTorch has hooks."""
+    """Calibration of quantized weights replaces `call`. PyTorch has hooks."""
     x = ops.convert_to_tensor(normal(rng, BATCH, HIDDEN))
     layer, calls = keras.layers.Dense(KEY_DIM), []
     layer(x)
@@ -170,7 +170,7 @@ def test_sum_and_its_gradients(rng, shape):
     random = normal(rng, *SCORES_SHAPE)
 
     def add():
-        # Not the variable itself: PyTorch adds into the memory of the scores.
+        # A product and not the variable: PyTorch writes the sum into the first operand.
         return _backend.add(ops.multiply(factor, 2.0), ops.convert_to_tensor(bias))
 
     expected = 2 * to_numpy(factor) + to_numpy(bias)
@@ -194,7 +194,7 @@ def test_sum_of_two_dtypes(rng, dtype, bias_dtype):
 
 
 @pytest.mark.parametrize("shape", [SCORES_SHAPE, (3, 1, *SCORES_SHAPE[1:])], ids=["batch", "axes"])
-def test_sum_with_scores_that_are_smaller(rng, shape):
+def test_sum_broadcasts_the_scores(rng, shape):
     scores, bias = normal(rng, 1, *SCORES_SHAPE[1:]), normal(rng, *shape)
     actual = _backend.add(ops.convert_to_tensor(scores) + 0.0, ops.convert_to_tensor(bias))
     assert_close(actual, scores + bias, 1e-6)
@@ -220,7 +220,7 @@ def attention_of_loops(query, key, value, scale, bias=0.0, mask=True, is_causal=
     for b, h, i in np.ndindex(shape[:3]):
         scores = np.array([scale * query[b, i, h] @ key[b, j, h] for j in range(KEYS)])
         allowed = mask[b, h, i] & (np.arange(KEYS) <= i if is_causal else True)
-        # Without any key all count the same.
+        # A query that may attend to no key attends to all keys equally.
         scores = np.where(allowed, scores + bias[b, h, i], -np.inf) if allowed.any() else 0 * scores
         probabilities = np.exp(scores - scores.max())
         output[b, i, h] = probabilities / probabilities.sum() @ value[b, :, h]
@@ -246,7 +246,7 @@ def test_fused_attention_equals_loops(rng, name, value_dim):
 
 @pytest.fixture
 def platform(request, monkeypatch):
-    """What JAX seems to compute on."""
+    """Let JAX report this platform."""
     if keras.backend.backend() == "jax":
         import jax
 
@@ -260,7 +260,7 @@ def test_which_backends_have_fused_attention(platform):
     on_jax_gpu = keras.backend.backend() == "jax" and platform == "gpu"
     assert _backend.has_fused_attention("bfloat16", 128) == (on_torch or on_jax_gpu)
     assert not _backend.has_fused_attention("float16", 64)
-    # cuDNN's has limits.
+    # The fused attention of cuDNN is limited to these dtypes and head sizes.
     assert _backend.has_fused_attention("float32", 64) == on_torch
     assert _backend.has_fused_attention("bfloat16", 136) == on_torch
 
@@ -287,13 +287,13 @@ def test_dropout(rng, rate):
     kept = output != 0
     assert abs(kept.mean() - (1 - rate)) < 0.02
     assert_close(output[kept], x[kept] / (1 - rate))
-    # In every row of every axis.
+    # The rate holds in every row of every axis.
     for axis in range(3):
         shares = np.moveaxis(kept, axis, 0).reshape(kept.shape[axis], -1).mean(axis=1)
         assert np.abs(shares - (1 - rate)).max() < 0.1
 
 
-def test_dropout_is_that_of_the_seed_and_of_the_block():
+def test_dropout_depends_on_the_seed_and_the_block():
     x = ops.ones((17, 19, 23))
     seeds = keras.random.SeedGenerator(5)
     first, second = seeds.next(), seeds.next()

@@ -1,4 +1,4 @@
-"""Files that were saved before the redesign of the library still load, and give what they gave."""
+"""Files from before the redesign of the library load, and their outputs have not changed."""
 
 from pathlib import Path
 

@@ -1,21 +1,26 @@
-"""Initializers, handled alike by all layers."""
+"""Initializers of weights. All layers handle them in the same way."""
+
+from typing import Any
 
 import keras
 
+from keras_diet.types import Initializer
 
-def bert_initializer():
-    """Return the initializer of all of BERT's kernels and embeddings (Devlin et al., 2018)."""
+
+def bert_initializer() -> keras.initializers.Initializer:
+    """Return BERT's initializer for kernels and embeddings (Devlin et al., 2018)."""
     return keras.initializers.TruncatedNormal(stddev=0.02)
 
 
-def embedding_initializer(initializer):
-    """Return the initializer that a layer's argument names; `None` stands for BERT's."""
+def embedding_initializer(initializer: Initializer) -> Any:
+    """Return the initializer for a layer's argument: BERT's initializer for `None`."""
     return bert_initializer() if initializer is None else keras.initializers.get(initializer)
 
 
-def fresh(initializer):
-    """Return a copy of `initializer` that draws anew.
+def fresh(initializer: Any) -> Any:
+    """Return a copy of `initializer` with a new random seed, unless its seed was chosen.
 
-    Keras's random initializers repeat their draw, so two weights of one shape would be equal.
+    A random initializer of Keras returns the same values in every call. Two weights of one shape
+    would start equal.
     """
     return initializer.clone() if hasattr(initializer, "clone") else initializer

@@ -20,6 +20,7 @@ _SENTENCE_END = re.compile(
     """,  # noqa: RUF001
     re.VERBOSE,
 )
+_NEXT_CHARACTER = re.compile(r"\s*(.?)", re.DOTALL)
 
 
 def read_documents(
@@ -100,7 +101,8 @@ def split_sentences(text: str) -> list[str]:
 
 def _next_character(text: str, start: int) -> str:
     """Return the first character that is not white space, or `""` at the end."""
-    return text[start:].lstrip()[:1]
+    match = _NEXT_CHARACTER.match(text, start)
+    return match[1] if match else ""
 
 
 def _checked_paths(paths):

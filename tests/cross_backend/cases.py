@@ -1,4 +1,4 @@
-"""What is compared between backends."""
+"""The cases that are compared between backends."""
 
 import itertools
 
@@ -11,7 +11,7 @@ def _cases(*rows):
     return tuple(dict(zip(NAMES, values, strict=False)) for values in rows)
 
 
-# Each sharing with each encoding of the paper; where segments are varies with them.
+# Each encoding of the paper with each sharing. The place of the segments varies with them.
 ENCODINGS = _cases(
     ("diet_abs", "none", "per-head"),
     ("diet_abs", "head-wise", "input"),
@@ -41,8 +41,8 @@ GRADIENT_ENCODINGS = _cases(
     ("shaw", "head-wise", "per-head"),
     ("diet_abs", "none", "input", 5),
 )
-# Below the maximum length and at it.
-LENGTHS = (7, 13)
+# Below the maximum length, so that each encoding uses a part of its positions.
+LENGTH = 7
 
 
 def case_name(encoding):

@@ -1,4 +1,4 @@
-"""Runs the worker once for each backend, side by side."""
+"""Runs the worker once for each backend, all at the same time."""
 
 import importlib.util
 import os
@@ -16,17 +16,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def run_workers(folder):
-    """Run the worker on all backends at once; raise with the output of one that failed."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        # One thread each: the models are tiny, and the processes share the cores.
-        "OMP_NUM_THREADS": "1",
-        "TF_NUM_INTRAOP_THREADS": "1",
-        "TF_NUM_INTEROP_THREADS": "1",
-        # Compiling takes nearly all of the time.
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-    }
+    """Run the worker on all backends at once. If one fails, fail with its output."""
+    # `tests/conftest.py` has set the threads and the compilers in `os.environ`.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.cross_backend.worker", str(folder)]
     processes = {}
     for backend in BACKENDS:
@@ -38,7 +30,7 @@ def run_workers(folder):
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-    # They wait for each other's models, so all end with the first that fails.
+    # The workers wait for each other's models, so end all of them when one fails.
     while None in (codes := [process.poll() for process in processes.values()]) and not any(codes):
         time.sleep(0.2)
     for process in processes.values():
@@ -56,7 +48,7 @@ def read(folder, file):
 
 @pytest.fixture(scope="session")
 def saved(tmp_path_factory):
-    """The folder that all backends have written their results and models to."""
+    """The folder with the results and models of all backends."""
     missing = [backend for backend in BACKENDS if importlib.util.find_spec(backend) is None]
     if missing:
         pytest.skip(f"needs all backends, but {missing} are not installed")
@@ -79,11 +71,11 @@ def gradients(saved):
 
 @pytest.fixture(scope="session")
 def task_outputs(saved):
-    """Outputs of the tasks that each backend saved, computed there."""
+    """Outputs of each task on the backend that saved it."""
     return read(saved, "tasks.npz")
 
 
 @pytest.fixture(scope="session")
 def loaded_outputs(saved):
-    """Outputs of the tasks that all backends saved, by the backend that loaded them."""
+    """Outputs of all saved tasks, by the backend that loaded them."""
     return read(saved, "loaded.npz")

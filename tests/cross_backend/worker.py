@@ -1,11 +1,13 @@
-"""What one backend computes for the comparison of backends; run as a process of its own.
+"""Computes on one backend what the tests compare between backends. Run it as a process:
 
     KERAS_BACKEND=jax python -m tests.cross_backend.worker FOLDER
 
-It writes to `FOLDER/<backend>/`: a model of each task as `<task>/`, a preset, and
-`<task>.weights.h5`, with their outputs in `tasks.npz`; `outputs.npz` (of each encoding) and
-`gradients.npz`. Then it waits for the workers of the other backends, reads the models that all have
-saved, and writes their outputs to `loaded.npz`.
+It writes to `FOLDER/<backend>/`:
+
+- a model of each task, as a preset in `<task>/` and as `<task>.weights.h5`
+- `tasks.npz`: the outputs of these models
+- `outputs.npz` and `gradients.npz`: outputs and gradients with each encoding
+- `loaded.npz`: the outputs of the models that all backends have saved. It waits for them.
 """
 
 import sys
@@ -17,7 +19,7 @@ import keras_hub
 import numpy as np
 
 from keras_diet.models import DietBertMaskedLM
-from tests.cross_backend.cases import BACKENDS, ENCODINGS, GRADIENT_ENCODINGS, LENGTHS, case_name
+from tests.cross_backend.cases import BACKENDS, ENCODINGS, GRADIENT_ENCODINGS, LENGTH, case_name
 from tests.helpers import gradients, to_numpy
 from tests.models.tasks import TASKS, tiny_task
 from tests.models.tiny import (
@@ -30,24 +32,23 @@ from tests.models.tiny import (
 
 
 def outputs():
-    """Outputs of a backbone with each encoding, with padding, and the paths of its weights."""
+    """Outputs of a backbone with each encoding, for inputs with padding, and paths of weights."""
     results = {}
     for encoding in ENCODINGS:
         backbone = randomize_weights(tiny_backbone(**encoding))
         name = case_name(encoding)
         results[f"{name}/paths"] = np.array([weight.path for weight in backbone.weights])
-        for length in LENGTHS:
-            inputs = random_inputs(np.random.default_rng(length), length=length)
-            for output_name, output in backbone(inputs).items():
-                results[f"{name}/{length}/{output_name}"] = to_numpy(output)
+        inputs = random_inputs(np.random.default_rng(11), length=LENGTH)
+        for output_name, output in backbone(inputs).items():
+            results[f"{name}/{output_name}"] = to_numpy(output)
     return results
 
 
 def all_gradients():
-    """Gradients of the default loss of a masked LM by all of its weights."""
+    """Gradients of the default loss of a masked LM with respect to all weights."""
     results = {}
     for encoding in GRADIENT_ENCODINGS:
-        # One layer is quicker to compile; this sharing is between two.
+        # One layer compiles faster. Layer-wise sharing needs two.
         num_layers = 2 if encoding["sharing"] == "layer-wise" else 1
         backbone = tiny_backbone(num_layers=num_layers, **encoding)
         masked_lm = randomize_weights(DietBertMaskedLM(backbone))
@@ -71,7 +72,7 @@ BASES = {
 
 
 def task_outputs(model):
-    """Outputs of a task, for inputs that are always the same."""
+    """Outputs of a task for inputs that are the same in every call."""
     inputs, _, _ = random_masked_inputs(np.random.default_rng(11))
     return to_numpy(model({name: inputs[name] for name in model.input}))
 
@@ -84,7 +85,7 @@ def save_models(folder, backend):
     (folder / backend).mkdir()
     results = {}
     for task in TASKS:
-        # Weights that no other backend has: a model is only loaded if these come with it.
+        # Each backend has other weights, so that a test sees which file was loaded.
         model = randomize_weights(new_task(task), seed=BACKENDS.index(backend))
         model.save_to_preset(str(folder / backend / task))
         model.save_weights(folder / backend / f"{task}.weights.h5")

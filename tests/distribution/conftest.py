@@ -1,4 +1,4 @@
-"""Runs the workers, which choose their devices when their process begins."""
+"""Runs the workers. Each is a process, because a process chooses its devices when it starts."""
 
 import os
 import subprocess
@@ -9,15 +9,17 @@ import keras
 import pytest
 
 ROOT = Path(__file__).parents[2]
+# Seconds. It ends a deadlock, and is long enough for a busy machine.
+DEADLOCK = 3600
 
 
 def start_worker(module, *arguments, launcher=(), **environment):
-    """Start `python -m tests.distribution.<module> ...` on the backend that the tests run on.
+    """Start `python -m tests.distribution.<module> ...` with the backend of the tests.
 
     Args:
         module: Name of the worker.
         *arguments: Its arguments.
-        launcher: Arguments of Python that go before the worker, which start it.
+        launcher: Arguments of Python before the worker, for a program that starts it.
         **environment: Environment variables of the process.
     """
     command = [sys.executable, *launcher, "-m", f"tests.distribution.{module}"]
@@ -38,9 +40,9 @@ def start_worker(module, *arguments, launcher=(), **environment):
 
 
 def finish(*processes):
-    """Wait for all workers and return what they print; fail with the words of one that failed."""
+    """Wait for all workers and return what they print. If one fails, fail with its output."""
     try:
-        outputs = [process.communicate(timeout=300)[0] for process in processes]
+        outputs = [process.communicate(timeout=DEADLOCK)[0] for process in processes]
     except subprocess.TimeoutExpired as error:
         printed = (error.output or b"").decode(errors="replace")
         pytest.fail(f"A worker did not end within {error.timeout} seconds: {printed[-3000:]}")
@@ -53,7 +55,7 @@ def finish(*processes):
 
 
 def end(process):
-    """End a worker that still runs; `torchrun` ends its own processes when it is told to."""
+    """End a worker that still runs. `torchrun` then ends its processes."""
     process.terminate()
     try:
         process.wait(timeout=60)

@@ -1,6 +1,6 @@
-"""`examples/finetune_glue.py` on two (logical) devices and on one, without dropout in the head.
+"""Runs `examples/finetune_glue.py` on two logical devices and on one, without dropout.
 
-What the trained models predict is saved beside their runs, as `predictions.npy`.
+It saves the predictions of each trained model in the folder of the run, as `predictions.npy`.
 
 KERAS_BACKEND=tensorflow python -m tests.distribution.finetune_worker OUTPUT_DIR OPTIONS ...
 """

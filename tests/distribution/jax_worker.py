@@ -1,4 +1,4 @@
-"""Losses with `keras.distribution` on eight simulated devices and on one; a process of its own.
+"""Losses with `keras.distribution` on eight simulated devices and on one. Run it as a process:
 
     KERAS_BACKEND=jax XLA_FLAGS=--xla_force_host_platform_device_count=8 \
         python -m tests.distribution.jax_worker RESULTS.json
@@ -23,7 +23,7 @@ from tests.distribution.training import ENCODINGS, UNEQUAL, fit, make_batches, m
 
 
 def model_parallel():
-    """Two groups of four devices: half of the batch each, and a quarter of the weights."""
+    """Two groups of four devices. A group has half of the batch, a device a quarter of weights."""
     mesh = keras.distribution.DeviceMesh(
         (2, 4), ("batch", "model"), keras.distribution.list_devices()
     )
@@ -33,7 +33,7 @@ def model_parallel():
 
 
 def shards(variables):
-    """Shape of the part that one device holds, by the path of a variable."""
+    """Shape of the part of each variable that one device holds, by the path of the variable."""
     return {
         variable.path: variable.value.sharding.shard_shape(variable.value.shape)
         for variable in variables
@@ -57,10 +57,10 @@ COLLECTIVES = ("all-gather", "all-to-all", "all-reduce", "collective-permute")
 
 
 def attend_as_on_tpus(distribution, batch_size=2, num_heads=4, parts=("batch", None, "model")):
-    """What the kernel for TPUs makes of heads that lie in parts on the devices.
+    """Call the kernel for TPUs with heads that are split over the devices.
 
-    The largest difference of its outputs and gradients from one device's, what part of the outputs
-    a device has, and whether devices asked others for theirs.
+    Returns the largest difference between its outputs and gradients and the results of one device,
+    the shape of the outputs on one device, and whether devices exchanged data.
     """
     # 150 queries and keys are padded.
     heads = np.random.default_rng(0).normal(size=(3, batch_size, 150, num_heads, 4))
@@ -98,7 +98,7 @@ def attend_as_on_tpus(distribution, batch_size=2, num_heads=4, parts=("batch", N
 
 
 def three_axes():
-    """A mesh with an axis that divides nothing, before the one of the heads."""
+    """A mesh with an axis of size 1 before the axis of the heads."""
     mesh = keras.distribution.DeviceMesh(
         (2, 1, 4), ("rows", "stage", "heads"), keras.distribution.list_devices()
     )
@@ -116,7 +116,7 @@ def main(path):
         }
         for position_encoding in ENCODINGS
     }
-    # It knows nothing of weights, so one encoding is like the others.
+    # Data parallelism does not look at weights, so one encoding is enough.
     results["diet_abs"]["data"] = train(keras.distribution.DataParallel(), "diet_abs")
     results["kernel"] = {
         "model": attend_as_on_tpus(distribution),

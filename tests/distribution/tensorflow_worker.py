@@ -1,12 +1,13 @@
-"""Losses with `tf.distribute` on two logical CPU devices and on one; a process of its own.
+"""Losses with `tf.distribute` on two logical CPU devices and on one. Run it as a process:
 
     KERAS_BACKEND=tensorflow python -m tests.distribution.tensorflow_worker (losses|example) FOLDER
 
-A process has one `MirroredStrategy`: a second one would number its sums over replicas as the first.
+A process has one `MirroredStrategy`. A second one would number its sums over replicas from zero
+again, and they would be mixed up.
 
-TPUs compile what a replica does with XLA, for static shapes. On CPUs Keras's `jit_compile=True`
-cannot: it compiles all replicas as one program, which may not hold variables of two devices. So
-here each replica compiles its own step.
+On TPUs XLA compiles the step of each replica for static shapes. On CPUs Keras's `jit_compile=True`
+cannot do this: it compiles all replicas as one program, which may not have variables on two
+devices. Here each replica compiles its own step.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "pretrain_masked_lm.py"
 
 
 def compile_replicas(masked_lm, shapes):
-    """Let each replica compute loss and gradients in a program of XLA; collect its shapes."""
+    """Let each replica compute loss and gradients with XLA. Add the input shapes to `shapes`."""
 
     @tf.function(jit_compile=True)
     def loss_and_gradients(inputs, labels, weights):
@@ -39,7 +40,7 @@ def compile_replicas(masked_lm, shapes):
     def step(batch):
         loss, gradients = loss_and_gradients(*batch)
         masked_lm.optimizer.apply(gradients, masked_lm.trainable_weights)
-        # Keras has divided it by the number of replicas.
+        # Keras has divided the loss by the number of replicas.
         return loss
 
     @tf.function
@@ -51,7 +52,7 @@ def compile_replicas(masked_lm, shapes):
 
 
 def compiled_losses(strategy, position_encoding):
-    """Losses of all steps with each replica compiled, and the shapes that a replica has seen."""
+    """Losses of all steps with compiled replicas, and the input shapes of a replica."""
     shapes = set()
     with strategy.scope():
         masked_lm = make_masked_lm(position_encoding)
@@ -65,19 +66,26 @@ def compiled_losses(strategy, position_encoding):
     return losses, sorted(shapes)
 
 
+def eager_losses(position_encoding):
+    """Losses of one device. Nothing is compiled, which is faster for three steps."""
+    masked_lm = make_masked_lm(position_encoding)
+    masked_lm.run_eagerly = True
+    return fit(masked_lm, make_batches())
+
+
 def train(strategy, position_encoding):
-    """What two replicas compute, and one device."""
+    """Losses of two replicas and of one device."""
     losses, shapes = compiled_losses(strategy, position_encoding)
     return {
         "replicas": strategy.num_replicas_in_sync,
-        "one": fit(make_masked_lm(position_encoding), make_batches()),
+        "one": eager_losses(position_encoding),
         "compiled": losses,
         "shapes": shapes,
     }
 
 
 def write_full_sentences(path):
-    """50 documents of sentences that fill a sequence of 16 tokens each: 2 of them are masked."""
+    """50 documents. Each sentence fills a sequence of 16 tokens, of which 2 are masked."""
     words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
     rng = np.random.default_rng(0)
     documents = [
@@ -88,7 +96,7 @@ def write_full_sentences(path):
 
 
 def run_example(strategy, folder):
-    """What the example prints, and its losses."""
+    """The output of the example, and its losses."""
     options = ["--steps", "4", "--validation-interval", "2", "--validation-batches", "2"]
     options += ["--batch-size", "8", "--vocabulary-size", "90", "--sequence-length", "16"]
     options += ["--num-layers", "1", "--num-heads", "2", "--hidden-dim", "16"]
@@ -96,6 +104,7 @@ def run_example(strategy, folder):
     options += ["--text", str(folder / "text.txt"), "--output-dir", str(folder / strategy)]
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
+        sys.path.insert(0, str(EXAMPLE.parent))
         runpy.run_path(str(EXAMPLE))["main"]([*options, "--strategy", strategy])
     with open(folder / strategy / "diet_abs" / "history.csv", newline="") as file:
         losses = [[float(row["loss"]), float(row["val_loss"])] for row in csv.DictReader(file)]

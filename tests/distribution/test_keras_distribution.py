@@ -1,6 +1,7 @@
 """JAX: data and model parallel training by `keras.distribution`, on eight simulated devices."""
 
 import json
+import os
 import re
 
 import keras
@@ -9,7 +10,7 @@ import pytest
 
 from keras_diet.models import DietBertBackbone
 from tests.distribution.conftest import finish, start_worker
-from tests.distribution.training import ENCODINGS, SIZES
+from tests.distribution.training import ENCODINGS, NUM_LAYERS, SIZES
 from tests.helpers import assert_close
 
 pytestmark = pytest.mark.skipif(
@@ -21,21 +22,27 @@ DEVICES = "--xla_force_host_platform_device_count=8"
 @pytest.fixture(scope="module")
 def all_results(tmp_path_factory):
     path = tmp_path_factory.mktemp("distribution") / "results.json"
-    finish(start_worker("jax_worker", path, XLA_FLAGS=DEVICES, JAX_PLATFORMS="cpu"))
+    flags = f"{os.environ['XLA_FLAGS']} {DEVICES}"
+    finish(start_worker("jax_worker", path, XLA_FLAGS=flags, JAX_PLATFORMS="cpu"))
     return json.loads(path.read_text())
 
 
 @pytest.fixture(params=ENCODINGS)
-def results(request, all_results):
-    return all_results[request.param]
+def encoding(request):
+    return request.param
 
 
-@pytest.mark.parametrize(
-    ("encoding", "kind"), [("diet_abs", "data"), *((name, "model") for name in ENCODINGS)]
-)
-def test_losses_are_those_of_one_device(all_results, encoding, kind):
-    """Also where the parts of a batch have different numbers of masked tokens."""
-    results = all_results[encoding]
+@pytest.fixture
+def results(encoding, all_results):
+    return all_results[encoding]
+
+
+CASES = [("diet_abs", "data"), *((name, "model") for name in ENCODINGS)]
+
+
+@pytest.mark.parametrize("encoding, kind", CASES, indirect=["encoding"])
+def test_losses_equal_the_losses_of_one_device(results, kind):
+    """Although the parts of a batch have different numbers of masked tokens."""
     assert (results["one"]["devices"], results[kind]["devices"]) == (1, 8)
     assert len(np.unique(results["one"]["losses"])) == 3
     assert_close(results[kind]["losses"], results["one"]["losses"], 1e-4)
@@ -46,7 +53,7 @@ def test_data_parallel_replicates_weights(all_results):
     assert results["data"]["weights"] == results["one"]["weights"]
 
 
-def test_model_parallel_splits_weights_over_the_mesh(results):
+def test_model_parallel_splits_weights_over_the_mesh(results, encoding):
     full, part = results["one"]["weights"], results["model"]["weights"]
     head_dim = SIZES["hidden_dim"] // SIZES["num_heads"]
     half, quarter = SIZES["hidden_dim"] // 2, SIZES["hidden_dim"] // 4
@@ -56,7 +63,7 @@ def test_model_parallel_splits_weights_over_the_mesh(results):
         "pooled_dense/kernel": [half, quarter],
         "pooled_dense/bias": [quarter],
     }
-    for i in range(SIZES["num_layers"]):
+    for i in range(NUM_LAYERS[encoding]):
         block = f"encoder/transformer_layer_{i}"
         for name in ("query", "key", "value"):
             expected[f"{block}/self_attention/{name}/kernel"] = [half, 1, head_dim]
@@ -69,13 +76,13 @@ def test_model_parallel_splits_weights_over_the_mesh(results):
 
 
 def test_optimizer_is_split_as_the_weights(results):
-    """After training, too: a step keeps weights and momenta where they are."""
+    """The split was read after training, so a step keeps weights and momenta where they are."""
     moments = {
         path: shape
         for path, shape in results["model"]["optimizer"].items()
         if path.endswith("_momentum")
     }
-    assert len(moments) > 30
+    assert len(moments) > 20
     weights = {path.replace("/", "_"): shape for path, shape in results["model"]["weights"].items()}
     for path, shape in moments.items():
         name = re.fullmatch(r"\w+/(.*)_momentum", path)[1]
@@ -87,13 +94,13 @@ def test_optimizer_is_split_as_the_weights(results):
     [("model", [1, 150, 1, 4]), ("three", [1, 150, 1, 4]), ("data", [1, 150, 4, 4])],
 )
 def test_kernel_for_tpus_gets_the_part_of_each_device(all_results, name, part):
-    """Of the batch and of the heads. Here it is interpreted."""
+    """Each device has a part of the batch and of the heads. The kernel is interpreted here."""
     found = all_results["kernel"][name]
     assert found["difference"] < 1e-5
     assert (found["devices"], found["part"], found["asks"]) == (8, part, False)
 
 
-def test_kernel_for_tpus_of_what_cannot_be_divided(all_results):
+def test_kernel_for_tpus_with_heads_that_cannot_be_divided(all_results):
     found = all_results["kernel"]["undivided"]
     assert found["difference"] < 1e-5
     assert found["part"] == [3, 150, 3, 4]

@@ -1,4 +1,4 @@
-"""TensorFlow: two replicas of `tf.distribute` train as one device does."""
+"""TensorFlow: two replicas of `tf.distribute` train like one device."""
 
 import argparse
 import importlib
@@ -14,7 +14,7 @@ from tests.distribution.training import BATCH_SIZE, ENCODINGS, LENGTH
 from tests.helpers import assert_close
 
 pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="tf.distribute is TensorFlow's"
+    keras.backend.backend() != "tensorflow", reason="tf.distribute needs TensorFlow"
 )
 
 
@@ -30,22 +30,22 @@ def results(request, all_results):
     return all_results["losses"][request.param]
 
 
-def test_losses_are_those_of_one_device(results):
+def test_losses_equal_the_losses_of_one_device(results):
     assert results["replicas"] == 2
     assert len(np.unique(results["one"])) == 3
     assert_close(results["compiled"], results["one"], 1e-4)
 
 
 def test_replicas_are_compiled_for_static_shapes(results):
-    """Each shape is known, and half of the batch: XLA compiled one program for a replica."""
+    """XLA compiled one program for a replica. It knows all shapes, and half of the batch."""
     half = BATCH_SIZE // 2
     assert results["shapes"] == [[half, 3], [half, LENGTH]]
 
 
 def test_example_trains_with_a_strategy(all_results):
-    """Its losses are those of one device, since each replica has as many masked tokens.
+    """Its losses equal the losses of one device, because all replicas have equally long sequences.
 
-    Where sequences differ in length they are not: Keras averages the means of the replicas.
+    With other sequences they would differ: Keras averages the means of the replicas.
     """
     mirrored, none = (all_results["example"][strategy] for strategy in ("mirrored", "none"))
     devices = "2 devices, 4 sequences on each"
@@ -55,8 +55,8 @@ def test_example_trains_with_a_strategy(all_results):
 
 
 @pytest.mark.parametrize("example", ["pretrain_masked_lm", "finetune_glue"])
-def test_examples_connect_to_the_tpu_of_that_name(monkeypatch, example):
-    """There is none here: what TensorFlow offers for it is replaced by stand-ins."""
+def test_examples_connect_to_a_named_tpu(monkeypatch, example):
+    """Stand-ins replace TensorFlow's functions, because no TPU is here."""
     import tensorflow as tf
 
     begun = []

@@ -1,9 +1,9 @@
-"""Losses with `DistributedDataParallel`, as one of the processes of `torchrun`.
+"""Losses with `DistributedDataParallel`. `torchrun` starts two of these processes:
 
     KERAS_BACKEND=torch torchrun --nproc-per-node 2 -m tests.distribution.torch_worker FOLDER
 
 Each process writes its losses and weights to `FOLDER/<rank>-<encoding>.npz`. Then it runs the
-example itself, which prints its losses.
+example, which prints its losses.
 """
 
 import gc
@@ -42,7 +42,7 @@ def dropout_seeds(example):
 def train(example, position_encoding, path, rank):
     masked_lm = make_masked_lm(position_encoding)
     if rank:
-        # What the first process has, must win.
+        # The weights of the first process must replace these.
         randomize_weights(masked_lm, seed=rank)
     parallel_model = example.wrap(masked_lm)
     optimizer = torch.optim.SGD(masked_lm.parameters(), lr=0.05, momentum=0.9)
@@ -54,7 +54,7 @@ def train(example, position_encoding, path, rank):
 
 
 def destroy_without_models(destroy=torch.distributed.destroy_process_group):
-    """The last model to hold the group would wait for gloo's threads, now and then forever."""
+    """Destroy the group. No model may hold it then: it could wait for gloo's threads forever."""
     parallel = torch.nn.parallel.DistributedDataParallel
     assert not any(isinstance(thing, parallel) for thing in gc.get_objects())
     destroy()
@@ -62,7 +62,7 @@ def destroy_without_models(destroy=torch.distributed.destroy_process_group):
 
 def main(folder):
     folder, rank = Path(folder), int(os.environ["RANK"])
-    # They meet in the folder: one group only, the example's, can meet through `torchrun`.
+    # The processes meet in the folder. Only one group, the example's, can meet by `torchrun`.
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{folder / 'meeting'}", rank=rank, world_size=2
     )

@@ -12,7 +12,7 @@ __all__ = ["keras_initializers", "numpy_initializers"]
 
 @pytest.fixture(autouse=True)
 def numpy_kernels(numpy_initializers, monkeypatch):
-    """Draw the kernels with NumPy too; most tests overwrite them."""
+    """Draw kernels with NumPy as well. Most tests overwrite them."""
 
     def draw(initializer, shape, dtype=None, **kwargs):
         limit = np.sqrt(6 / (shape[0] + shape[-1]))

@@ -1,4 +1,4 @@
-"""What all position biases have in common: lengths, `start_index`, dynamic shapes, errors."""
+"""All position biases: lengths, `start_index`, dynamic shapes, initial weights, errors."""
 
 import keras
 import numpy as np
@@ -12,7 +12,15 @@ from keras_diet.layers import (
     RelativePositionBias,
     UntiedPositionBias,
 )
-from tests.helpers import assert_close, check_layer, gradients, randomize, to_numpy, weighted_sum
+from tests.helpers import (
+    assert_close,
+    assert_weights_start_differently,
+    check_layer,
+    gradients,
+    randomize,
+    to_numpy,
+    weighted_sum,
+)
 
 NUM_HEADS, MAX_LENGTH = 3, 11
 BIASES = {
@@ -25,8 +33,8 @@ BIASES = {
         NUM_HEADS, 2, MAX_LENGTH, 5, relative=True, num_buckets=6, max_distance=7, **kwargs
     ),
 }
-# T5 has a bin for keys after the query at distance 0, where none are; TUPE's first position is
-# that of `[CLS]`, which has scores of its own.
+# Rows without a gradient. T5 has a bin for a key that comes after the query at distance 0, which
+# no key does. TUPE gives the first position, `[CLS]`, other scores than its embedding's.
 UNUSED = {"bucket_embedding": [3], "position_embedding": [0]}
 on_tensorflow = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="only TensorFlow has dynamic shapes"
@@ -104,6 +112,28 @@ def test_negative_start_index_is_refused(make):
         make()(sequence(2), start_index=-1)
 
 
+@pytest.mark.usefixtures("keras_initializers")
+@pytest.mark.parametrize("name", ["absolute", "tupe"])
+def test_weights_of_one_shape_start_differently(name):
+    """DIET-ABS has two embeddings of one shape, and TUPE two kernels."""
+    bias = BIASES[name]()
+    bias.build()
+    assert_weights_start_differently(bias)
+
+
+@pytest.mark.usefixtures("keras_initializers")
+@pytest.mark.parametrize("name", BIASES)
+def test_initial_weights_are_those_of_bert(name):
+    bias = BIASES[name]()
+    bias.build()
+    random = [weight for weight in bias.weights if np.ptp(to_numpy(weight))]
+    assert len(random) == {"absolute": 2, "relative": 1, "t5": 1, "tupe": 5}[name]
+    # A normal distribution of deviation 0.02, cut at two deviations.
+    values = np.concatenate([to_numpy(weight).ravel() for weight in random])
+    assert 0.01 < values.std() < 0.025
+    assert np.abs(values).max() <= 0.04
+
+
 @pytest.mark.parametrize("share_heads", [False, True])
 def test_gradients_reach_every_weight(make, rng, share_heads):
     bias = make(share_heads=share_heads)
@@ -142,7 +172,7 @@ def test_predict_with_two_lengths(make, share_heads, start_index):
 @on_tensorflow
 @pytest.mark.parametrize("share_heads", [False, True])
 @pytest.mark.parametrize("cached", [False, True])
-def test_one_graph_for_all_lengths(make, share_heads, cached):
+def test_one_graph_serves_all_lengths(make, share_heads, cached):
     import tensorflow as tf
 
     bias = make(share_heads=share_heads)
@@ -166,7 +196,7 @@ def test_too_long_sequences_are_refused_in_graphs(make, query_length, key_length
         function(sequence(query_length), sequence(key_length))
 
 
-def test_one_program_for_all_start_indices(make):
+def test_one_program_serves_all_start_indices(make):
     if keras.backend.backend() != "jax":
         pytest.skip("traces `start_index` with JAX")
     import jax
@@ -179,7 +209,7 @@ def test_one_program_for_all_start_indices(make):
 
 
 class Distance(PositionBias):
-    """A position bias without parameters, as a user would write it."""
+    """A position bias without weights, as a user would write it."""
 
     def compute_scores(self, query_length, key_length, start_index):
         query = ops.arange(query_length) + start_index
@@ -191,25 +221,27 @@ class Distance(PositionBias):
 
 
 @pytest.mark.parametrize("share_heads", [False, True])
-def test_a_subclass_needs_no_more_than_its_scores(share_heads):
+def test_a_subclass_needs_only_compute_scores(share_heads):
     bias = Distance(2, 7, share_heads=share_heads)
     expected = np.broadcast_to(np.arange(2, 5)[:, None] - np.arange(5), (1, 2, 3, 5))
     assert_close(bias(sequence(3), sequence(5), start_index=2), expected.astype("float32"))
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("bias_class", [RelativePositionBias, BucketedRelativePositionBias])
-def test_keys_of_a_length_of_their_own_are_refused(bias_class):
+def test_biases_by_distance_have_no_key_length(bias_class):
     with pytest.raises(TypeError, match="key_length"):
         bias_class(NUM_HEADS, max_length=7, key_length=5)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("bias_class", [PositionBias, RelativePositionBias, Distance])
-def test_max_length_is_needed(bias_class):
+def test_max_length_is_required(bias_class):
     with pytest.raises(ValueError, match=r"`max_length` must be a positive integer.*None"):
         bias_class(NUM_HEADS, max_length=None)
 
 
-def test_subclasses_for_any_length():
+def test_a_subclass_may_support_any_length():
     class AnyDistance(Distance):
         any_length = True
 
@@ -226,6 +258,6 @@ def test_the_base_class_has_no_scores():
         PositionBias(2, 7)(sequence(3))
 
 
-def test_own_subclass_as_a_layer():
+def test_a_subclass_as_a_layer():
     keras.saving.register_keras_serializable("keras_diet_tests")(Distance)
     check_layer(Distance(2, 7, share_heads=True, initializer="ones"), sequence(5))

@@ -55,15 +55,6 @@ def test_weights(rng, share_heads, heads):
     ]
 
 
-@pytest.mark.usefixtures("keras_initializers")
-def test_default_initializer_is_that_of_bert():
-    bias = RelativePositionBias(7, 101)
-    bias.build()
-    values = to_numpy(bias.relative_embedding)
-    assert 0.015 < values.std() < 0.02
-    assert np.abs(values).max() <= 0.04
-
-
 def test_initializer():
     bias = RelativePositionBias(NUM_HEADS, MAX_LENGTH, initializer="ones")
     assert_close(bias(sequence(3)), np.ones((1, NUM_HEADS, 3, 3)))
@@ -110,7 +101,7 @@ def test_shared_heads_are_one_variable_with_the_summed_gradient(rng):
 def test_is_translation_invariant(rng):
     scores = to_numpy(make(rng)(sequence(7)))
     assert_close(scores[:, :, 1:, 1:], scores[:, :, :-1, :-1], 1e-7)
-    # It is not trivially so: neither symmetric nor the same for all distances.
+    # Equal scores would be invariant as well. These differ between distances `d` and `-d`.
     assert np.abs(scores - scores.swapaxes(2, 3)).max() > 0.1
 
 
@@ -119,8 +110,8 @@ def test_distances_do_not_depend_on_the_lengths(rng):
     assert_close(bias(sequence(3), sequence(5)), to_numpy(bias(sequence(7)))[:, :, :3, :5], 1e-7)
 
 
-@pytest.mark.parametrize("value", [0, -1, 2.0, "2", None, True])
-@pytest.mark.parametrize("argument", ["num_heads", "max_length"])
+@pytest.mark.any_backend
+@pytest.mark.parametrize("argument, value", [("num_heads", 0), ("max_length", 2.0)])
 def test_sizes_must_be_positive_integers(argument, value):
     arguments = {"num_heads": NUM_HEADS, "max_length": MAX_LENGTH, argument: value}
     with pytest.raises(ValueError, match=f"`{argument}` must be a positive integer.*{value!r}"):

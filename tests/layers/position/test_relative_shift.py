@@ -8,11 +8,12 @@ from keras_diet.layers.position.relative_shift import (
     keys_to_distances,
     scores_of_distances,
 )
-from tests.helpers import assert_close, gradients, to_numpy, weighted_sum
+from tests.helpers import assert_close, compiled, gradients, to_numpy, weighted_sum
 
 LENGTHS = [(5, 5), (3, 7), (7, 3), (1, 5), (5, 1), (1, 1)]
-# Cut into blocks of two and three queries, and into blocks of blocks.
-LONG = [(32, 32), (32, 5), (48, 50), (512, 3)]
+# JAX and TensorFlow cut query lengths from 32 into blocks if 16 divides them: here into blocks of
+# 2 and 3 queries, and into blocks of blocks. They do not cut 17, 31 and 33.
+LONG = [(17, 31), (31, 7), (32, 32), (32, 5), (33, 5), (48, 50), (512, 3)]
 lengths = pytest.mark.parametrize("query_length, key_length", LENGTHS)
 with_outer_axes = pytest.mark.parametrize(
     "outer, query_length, key_length",
@@ -25,7 +26,7 @@ def normal(rng, *shape):
 
 
 def by_key(scores, query_length, key_length):
-    """Distances are counted from `-(T - 1)`, that of the first key from the last query."""
+    """Column 0 holds the distance `-(T - 1)`, from the last query to the first key."""
     expected = np.zeros((*scores.shape[:-1], key_length), scores.dtype)
     for i, j in np.ndindex(query_length, key_length):
         expected[..., i, j] = scores[..., i, j - i + query_length - 1]
@@ -78,8 +79,30 @@ def test_scores_of_distances(rng, query_length, key_length):
         assert scores[0, h, i, j] == values[j - i + query_length - 1, h]
 
 
+@pytest.mark.parametrize("query_length, key_length", [(33, 5), (48, 50)])
+def test_gradients_of_scores_of_distances(rng, query_length, key_length):
+    values = keras.Variable(normal(rng, query_length + key_length - 1, 3))
+    random = normal(rng, 1, 3, query_length, key_length)
+
+    def loss():
+        scores = scores_of_distances(ops.convert_to_tensor(values), query_length, key_length)
+        return weighted_sum(scores, random)
+
+    (gradient,) = gradients(loss, [values])
+    expected = by_distance(random, query_length, key_length).sum(axis=(0, 2)).T
+    assert_close(gradient, expected)
+
+
+def test_lengths_above_the_blocks_in_a_compiled_function(rng):
+    """`fit` and `predict` trace with JAX, where the lengths are integers and the values are not."""
+    function = compiled(lambda: scores_of_distances(ops.convert_to_tensor(values), 80, 37))
+    values = normal(rng, 116, 3)
+    rows = np.broadcast_to(values.T[None, :, None], (1, 3, 80, 116))
+    assert_close(function(), by_key(rows, 80, 37), 0)
+
+
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a graph for any length")
-def test_one_graph_for_all_lengths(rng):
+def test_one_graph_serves_all_lengths(rng):
     import tensorflow as tf
 
     def both(distances, keys):

@@ -35,7 +35,7 @@ def test_equals_reference(rng, share_heads, num_segments):
 
 @pytest.mark.parametrize("num_segments", [2, 3])
 @pytest.mark.parametrize("share_heads", [False, True])
-def test_keys_with_segments_of_their_own(rng, share_heads, num_segments):
+def test_keys_may_have_other_segments_than_queries(rng, share_heads, num_segments):
     bias = make(rng, num_segments, share_heads=share_heads)
     query_ids = random_ids(rng, (3, 2), num_segments)
     key_ids = random_ids(rng, (3, 7), num_segments)
@@ -132,8 +132,8 @@ def test_functional_model_of_any_length(rng, share_heads):
         assert_close(model.predict(ids, verbose=0), expected)
 
 
-@pytest.mark.parametrize("value", [0, -1, 2.0, "2", None, True])
-@pytest.mark.parametrize("argument", ["num_heads", "num_segments"])
+@pytest.mark.any_backend
+@pytest.mark.parametrize("argument, value", [("num_heads", "2"), ("num_segments", None)])
 def test_sizes_must_be_positive_integers(argument, value):
     arguments = {"num_heads": NUM_HEADS, "num_segments": 2, argument: value}
     with pytest.raises(ValueError, match=f"`{argument}` must be a positive integer.*{value!r}"):
@@ -152,6 +152,25 @@ def test_ids_out_of_range_are_refused(rng, method, side, bad_id):
         getattr(bias, method)(*map(ops.convert_to_tensor, ids))
 
 
+@pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch compiles nothing here")
+def test_ids_out_of_range_add_nothing_in_a_compiled_function(rng):
+    """Their values are not known when the function is compiled, so they are not refused."""
+    bias = make(rng, 3)
+    query_ids, key_ids = random_ids(rng, (2, 5), 3), random_ids(rng, (2, 7), 3)
+    expected = to_numpy(bias(query_ids, key_ids)).copy()
+    query_ids[0, 3], key_ids[1, 2] = -1, 3
+    expected[0, :, 3], expected[1, :, :, 2] = 0, 0
+    if keras.backend.backend() == "jax":
+        import jax
+
+        scores = jax.jit(bias)(query_ids, key_ids)
+    else:
+        import tensorflow as tf
+
+        scores = tf.function(bias)(tf.constant(query_ids), tf.constant(key_ids))
+    assert_close(scores, expected, 1e-6)
+
+
 def test_as_a_layer(rng):
     bias = SegmentBias(
         NUM_HEADS,
@@ -160,6 +179,6 @@ def test_as_a_layer(rng):
         initializer=keras.initializers.RandomNormal(stddev=0.5, seed=3),
         name="segments",
     )
-    # Every pair of segments must occur, or its scalar has no gradient.
+    # A pair of segments that does not occur would have no gradient.
     ids = np.array([[0, 1, 2, 0, 1], [2, 1, 0, 0, 2]], "int32")
     check_layer(bias, ids, random_ids(rng, (2, 7), 3))

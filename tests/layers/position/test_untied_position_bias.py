@@ -48,7 +48,7 @@ def sequence(length, batch_size=2):
 
 
 def expected_bias(weights, query_length, key_length, start_index=0):
-    """The scores of `untied_weights`."""
+    """The scores of the reference with `untied_weights`."""
     relative = None
     if "bucket_embedding" in weights:
         relative = reference.bucketed_relative_position_bias(
@@ -84,7 +84,7 @@ def test_scores_from_and_to_the_first_token(rng):
     for h in range(NUM_HEADS):
         assert_close(scores[h, 0], np.full(5, from_cls[h]), 1e-7)
         assert_close(scores[h, 1:, 0], np.full(4, to_cls[h]), 1e-7)
-    # Decoding goes on behind the first token.
+    # Queries after the first token are not `[CLS]`.
     later = to_numpy(bias(sequence(2), sequence(5), start_index=3))[0]
     assert_close(later, scores[:, 3:], 1e-6)
 
@@ -164,27 +164,39 @@ def test_tokens_and_positions_have_the_same_scale(rng):
     assert_close(attention(x, x, attention_bias=bias(x)), expected)
 
 
-@pytest.mark.parametrize("value", [0, -1, 2.0, "2", None, True])
-@pytest.mark.parametrize("argument", ["num_heads", "key_dim", "max_length", "position_dim"])
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "argument, value", [("num_heads", 0), ("key_dim", -1), ("max_length", 2.0), ("position_dim", 0)]
+)
 def test_sizes_must_be_positive_integers(argument, value):
     sizes = {"num_heads": 3, "key_dim": 2, "max_length": 7, "position_dim": 5, argument: value}
     with pytest.raises(ValueError, match=f"`{argument}` must be a positive integer.*{value!r}"):
         UntiedPositionBias(**sizes)
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize("value", [0, -1e-12, float("nan")])
+def test_layer_norm_epsilon_must_be_a_positive_number(value):
+    with pytest.raises(ValueError, match="`layer_norm_epsilon` must be a positive number"):
+        UntiedPositionBias(3, 2, 7, 5, layer_norm_epsilon=value)
+
+
+@pytest.mark.any_backend
 @pytest.mark.parametrize("argument, value", [("num_buckets", 7), ("max_distance", 2)])
 def test_bad_bins_name_the_argument(argument, value):
     with pytest.raises(ValueError, match=f"`{argument}` must be.*{argument}={value}"):
         UntiedPositionBias(3, 2, 7, 5, relative=True, **{argument: value})
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("argument", ["num_buckets", "max_distance"])
-def test_bins_without_relative_are_refused(argument):
+def test_bins_need_relative(argument):
     with pytest.raises(ValueError, match=f"`relative=True`.*{argument}=16"):
         UntiedPositionBias(3, 2, 7, 5, **{argument: 16})
 
 
-def test_bins_default_to_those_of_t5():
+@pytest.mark.any_backend
+def test_default_bins_are_the_bins_of_t5():
     bias = UntiedPositionBias(3, 2, 7, 5, relative=True).relative_bias
     assert (bias.num_buckets, bias.max_distance) == (32, 128)
 
@@ -206,6 +218,6 @@ def test_as_a_layer():
     check_layer(bias, sequence(11), sequence(7), policies=("mixed_float16", "bfloat16"))
 
 
-def test_with_its_first_token_tied_as_a_layer():
+def test_as_a_layer_without_untie_cls():
     bias = UntiedPositionBias(NUM_HEADS, KEY_DIM, MAX_LENGTH, POSITION_DIM, untie_cls=False)
     check_layer(bias, sequence(11), sequence(11), policies=())

@@ -1,0 +1,87 @@
+"""TensorFlow, JAX and PyTorch give the same outputs and gradients, and load each other's models.
+
+All cases are in one file, so that pytest-xdist runs the workers once.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tests.cross_backend.cases import (
+    BACKEND_PAIRS,
+    BACKENDS,
+    ENCODINGS,
+    GRADIENT_ENCODINGS,
+    LENGTH,
+    case_name,
+)
+from tests.helpers import assert_close
+
+pytestmark = pytest.mark.any_backend
+CASES = [case_name(encoding) for encoding in ENCODINGS]
+GRADIENT_CASES = [case_name(encoding) for encoding in GRADIENT_ENCODINGS]
+PAIRS = pytest.mark.parametrize("pair", BACKEND_PAIRS, ids="-".join)
+
+
+@PAIRS
+@pytest.mark.parametrize("case", CASES)
+def test_same_outputs(outputs, case, pair):
+    first, second = (outputs[backend] for backend in pair)
+    assert first[f"{case}/paths"].tolist() == second[f"{case}/paths"].tolist()
+    for name, shape in (("sequence_output", (2, LENGTH, 15)), ("pooled_output", (2, 15))):
+        key = f"{case}/{name}"
+        assert first[key].shape == shape
+        assert_close(first[key], second[key], 1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_encoding_has_other_outputs(outputs, backend):
+    """Otherwise the comparison of backends could miss an encoding."""
+    for first, second in itertools.combinations(CASES, 2):
+        arrays = (outputs[backend][f"{case}/sequence_output"] for case in (first, second))
+        assert not np.allclose(*arrays, atol=1e-3), (first, second)
+
+
+@PAIRS
+@pytest.mark.parametrize("case", GRADIENT_CASES)
+def test_same_gradients(gradients, case, pair):
+    first, second = (
+        {key: value for key, value in gradients[backend].items() if key.startswith(f"{case}/")}
+        for backend in pair
+    )
+    assert list(first) == list(second)
+    assert len(first) > 20
+    for key in first:
+        assert_close(first[key], second[key], 1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("case", GRADIENT_CASES)
+def test_every_weight_has_a_gradient(gradients, case, backend):
+    """Except the pooler, which the loss does not use, and key biases, which softmax removes."""
+    for key, gradient in gradients[backend].items():
+        if key.startswith(f"{case}/"):
+            unused = "/pooled_dense/" in key or key.endswith("self_attention/key/bias")
+            assert (np.abs(gradient).max() > 1e-4) != unused, key
+
+
+SHAPES = {"masked_lm": (2, 5, 31), "classifier": (2, 7), "embedder": (2, 15)}
+
+
+@pytest.mark.parametrize("file", ["preset", "weights"])
+@pytest.mark.parametrize("target", BACKENDS)
+@pytest.mark.parametrize("source", BACKENDS)
+@pytest.mark.parametrize("task", SHAPES)
+def test_models_move_between_backends(task_outputs, loaded_outputs, task, source, target, file):
+    expected = task_outputs[source][task]
+    assert expected.shape == SHAPES[task]
+    assert_close(loaded_outputs[target][f"{task}/{source}/{file}"], expected, 1e-5)
+
+
+@pytest.mark.parametrize("pair", BACKEND_PAIRS, ids="-".join)
+@pytest.mark.parametrize("task", SHAPES)
+def test_the_saved_models_differ(task_outputs, task, pair):
+    """Each backend saved other weights, so equal outputs show that the right file was loaded."""
+    first, second = (task_outputs[backend][task] for backend in pair)
+    assert abs(first - second).max() > 0.1
