@@ -6,6 +6,7 @@ import keras
 
 from keras_diet.layers.attention.relative_multi_head_attention import SHAW
 from keras_diet.layers.position.absolute_position_bias import DIET_ABS
+from keras_diet.layers.position.alibi_position_bias import ALIBI
 from keras_diet.layers.position.bucketed_relative_position_bias import T5
 from keras_diet.layers.position.input_encoding import INPUT, SINUSOIDAL
 from keras_diet.layers.position.position_encoding import (
@@ -26,6 +27,7 @@ POSITION_ENCODINGS: dict[str, PositionEncoding] = {
     "t5": T5,
     "tupe_abs": TUPE_ABS,
     "tupe_rel": TUPE_REL,
+    "alibi": ALIBI,
     "none": PositionEncoding(allows_projection=True),
 }
 _BUILT_IN = frozenset(POSITION_ENCODINGS)
