@@ -13,10 +13,8 @@ example: .venv/installed-$(BACKEND)
 test: .venv/installed-dev lint
 	@for backend in $(BACKENDS); do \
 		echo "== $$backend =="; \
-		KERAS_BACKEND=$$backend $(BIN)/python -m pytest -n auto --ignore tests/cross_backend || exit 1; \
+		KERAS_BACKEND=$$backend $(BIN)/python -m pytest -n auto || exit 1; \
 	done
-	@echo "== the backends against each other =="
-	$(BIN)/python -m pytest tests/cross_backend
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

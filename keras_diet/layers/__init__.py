@@ -7,6 +7,7 @@ from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.relative_multi_head_attention import RelativeMultiHeadAttention
 from keras_diet.layers.attention.score_terms import ScoreTerms
 from keras_diet.layers.position.absolute_position_bias import AbsolutePositionBias
+from keras_diet.layers.position.alibi_position_bias import AlibiPositionBias
 from keras_diet.layers.position.bucketed_relative_position_bias import BucketedRelativePositionBias
 from keras_diet.layers.position.cached_position_bias import CachedPositionBias
 from keras_diet.layers.position.input_encoding import InputEncoding
@@ -26,6 +27,7 @@ from keras_diet.layers.transformer.position_encodings import (
 __all__ = [
     "POSITION_ENCODINGS",
     "AbsolutePositionBias",
+    "AlibiPositionBias",
     "AttentionHook",
     "AttentionPlan",
     "BiasedMultiHeadAttention",

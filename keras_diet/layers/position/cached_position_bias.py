@@ -62,7 +62,12 @@ class CachedPositionBias(PositionBias):
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            num_heads, max_length, key_length=key_length, share_heads=share_heads, **kwargs
+            num_heads,
+            max_length,
+            key_length=key_length,
+            share_heads=share_heads,
+            initializer=None,
+            **kwargs,
         )
 
     @classmethod
