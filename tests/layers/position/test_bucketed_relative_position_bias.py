@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet.layers import BucketedRelativePositionBias
+from keras_diet.layers import BucketedRelativePositionBias, cache_positions
 from tests import reference
 from tests.helpers import (
     assert_close,
@@ -176,7 +176,7 @@ def test_too_long_sequences_name_the_argument(rng):
 
 def test_caching_needs_max_length(rng):
     with pytest.raises(ValueError, match=r"cannot be cached.*`max_length`.*max_length=None"):
-        make(rng).cache_scores()
+        cache_positions(make(rng))
 
 
 @pytest.mark.any_backend

@@ -11,6 +11,7 @@ from keras_diet.layers import (
     PositionBias,
     RelativePositionBias,
     UntiedPositionBias,
+    cache_positions,
 )
 from tests.helpers import (
     assert_close,
@@ -80,7 +81,7 @@ def test_start_index_shifts_the_queries(make, share_heads, cached, kind):
     start_index = ops.convert_to_tensor(4, dtype="int32") if kind == "tensor" else kind(4)
     full = to_numpy(bias(sequence(11)))
     if cached:
-        bias.cache_scores()
+        bias = cache_positions(bias)
     scores = bias(sequence(3), sequence(7), start_index=start_index)
     assert_close(scores, full[:, :, 4:7, :7], 1e-6)
 
@@ -178,7 +179,7 @@ def test_one_graph_serves_all_lengths(make, share_heads, cached):
     bias = make(share_heads=share_heads)
     expected = {(q, k): to_numpy(bias(sequence(q), sequence(k))) for q, k in [(3, 5), (11, 2)]}
     if cached:
-        bias.cache_scores()
+        bias = cache_positions(bias)
     spec = tf.TensorSpec((None, None, 7))
     function = tf.function(lambda query, key: bias(query, key), input_signature=(spec, spec))
     for (query_length, key_length), scores in expected.items():
@@ -250,7 +251,7 @@ def test_a_subclass_may_support_any_length():
     with pytest.raises(ValueError, match=r"`start_index` must not be negative"):
         bias(sequence(3), start_index=-1)
     with pytest.raises(ValueError, match=r"cannot be cached.*max_length=None"):
-        bias.cache_scores()
+        cache_positions(bias)
 
 
 def test_the_base_class_has_no_scores():
