@@ -4,22 +4,19 @@ import functools
 from typing import Any
 
 import keras
-from keras import ops
 
 from keras_diet import _backend, validation
 from keras_diet._keras import OpenMultiHeadAttention, get_keras_mask, set_keras_mask
-from keras_diet.layers.attention.attention_hook import AttentionHook
+from keras_diet.layers.attention.attention_hook import AttentionHook, checked_hooks
 from keras_diet.layers.attention.cases import case_of
+from keras_diet.layers.attention.compute_attention import call_override
 from keras_diet.layers.attention.dot_product import AttentionOptions, attend
-from keras_diet.layers.attention.lowering import lower_shared_terms, with_score_axes
-from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan, make_plan
-from keras_diet.layers.attention.score_terms import (
-    FeaturePair,
-    ScoreTerms,
-    all_of,
-    mask_of_positions,
-    merge_masks,
-)
+from keras_diet.layers.attention.lowering import lower_shared_terms
+from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan
+from keras_diet.layers.attention.plan_checks import checked_plan
+from keras_diet.layers.attention.query_blocks import BlockDropout
+from keras_diet.layers.attention.score_shapes import check_terms, scores_shape
+from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, merge_masks
 from keras_diet.types import Config, Shape, Tensor
 
 
@@ -177,7 +174,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         hooks = self._hooks(attention_hook)
         arguments = {"training": bool(training), "returns_scores": return_attention_scores}
         arguments |= {"implementation": implementation, "block_size": block_size}
-        return make_plan(case_of(self, terms, query_shape, key_shape, hooks, **arguments))
+        return checked_plan(case_of(self, terms, query_shape, key_shape, hooks, **arguments))
 
     def call(
         self,
@@ -214,7 +211,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
                 sliding_window=self.sliding_window,
                 start_index=start_index,
             )
-            self._check_terms(query, value, score_terms)
+            check_terms(self, score_terms, query.shape, value.shape)
         if attention_plan is None:
             attention_plan = self.plan(
                 score_terms,
@@ -222,6 +219,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
                 key.shape,
                 training,
                 return_attention_scores,
+                implementation="full",
                 block_size=block_size,
                 attention_hook=attention_hook,
             )
@@ -236,9 +234,9 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             _backend.dense(self.value_dense, value),
         )
         if self.overrides_compute_attention:
-            output, scores = self._compute_as_subclass(
-                heads, score_terms, training, return_attention_scores
-            )
+            arguments = (attention_plan, self._hooks(attention_hook))
+            arguments += (training, return_attention_scores)
+            output, scores = call_override(self, heads, score_terms, *arguments)
         else:
             options = self._options(training, attention_plan, attention_hook)
             output, scores = attend(*heads, score_terms, attention_plan, options)
@@ -253,26 +251,12 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
     ):
         """Compute attention as the method of Keras's layer that subclasses may call."""
         terms = ScoreTerms(attention_mask=attention_mask, is_causal=bool(use_causal_mask))
-        plan = self.plan(terms, query.shape[:-1], key.shape[:-1], training, return_attention_scores)
+        shapes = (query.shape[:-1], key.shape[:-1])
+        plan = self.plan(terms, *shapes, training, return_attention_scores, "full")
         return attend(query, key, value, terms, plan, self._options(training, plan))
 
-    def _compute_as_subclass(self, heads, terms, training, return_attention_scores):
-        """Call the `_compute_attention` of a subclass, which takes masks only."""
-        if terms.bias is not None or terms.features or not terms.starts_at_zero:
-            raise ValueError(
-                "`_compute_attention` of a subclass takes no bias, features or `start_index`. "
-                f"Received: {type(self).__name__} with such terms. Override `attention_hook` "
-                "instead."
-            )
-        query, key, _ = heads
-        masks = [terms.attention_mask, mask_of_positions(terms, query.shape[1], key.shape[1])]
-        if terms.padding_mask is not None:
-            masks.append(ops.expand_dims(terms.padding_mask, 1))
-        mask = all_of([with_score_axes(mask, 3) for mask in masks if mask is not None])
-        return self.compute_attention(*heads, mask, training, return_attention_scores)
-
     def _hooks(self, attention_hook=None):
-        return tuple(hook for hook in (self.attention_hook(), attention_hook) if hook is not None)
+        return checked_hooks(self.attention_hook(), attention_hook)
 
     def _options(self, training, plan, attention_hook=None):
         dropout, block_dropout = None, None
@@ -280,7 +264,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             if plan.block_size is None:
                 dropout = functools.partial(self.dropout_layer, training=True)
             else:
-                block_dropout = _BlockDropout(self.dropout, self.dropout_layer.seed_generator)
+                block_dropout = BlockDropout(self.dropout, self.dropout_layer.seed_generator)
         return AttentionOptions(
             scale=self.score_scale,
             hooks=self._hooks(attention_hook),
@@ -289,27 +273,6 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             flash_attention=self.flash_attention,
             equations=self.equations,
         )
-
-    def _check_terms(self, query, value, terms):
-        shape = self._scores_shape(query.shape[:-1], value.shape[:-1])
-        if terms.bias is not None and not terms.has_bias_layer:
-            validation.score_bias("attention_bias", terms.bias, shape)
-        for features in terms.features:
-            if len(shape) != 4:
-                raise ValueError(
-                    "`attention_features` need one sequence axis. Received: "
-                    f"attention_axes={self.attention_axes}, query.shape={tuple(query.shape)}. Use "
-                    "`attention_bias`."
-                )
-            validation.score_features("attention_features", features, shape)
-
-    def _scores_shape(self, query_shape, key_shape):
-        """Return the shape of the scores. Both arguments are shapes without features."""
-        attended = self.attention_axes
-        free = [size for axis, size in enumerate(query_shape) if axis and axis not in attended]
-        query_sizes = [query_shape[axis] for axis in attended]
-        key_sizes = [key_shape[axis] for axis in attended]
-        return (query_shape[0], *free, self.num_heads, *query_sizes, *key_sizes)
 
     def compute_output_spec(
         self,
@@ -326,21 +289,10 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         if not return_attention_scores:
             return output
         # Keras's own spec has the length of the query twice.
-        shape = self._scores_shape(query.shape[:-1], value.shape[:-1])
+        shape = scores_shape(self, query.shape, value.shape)
         return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments. Without `scale`, Keras's layer takes them too."""
         config = {**super().get_config(), "flash_attention": self.flash_attention}
         return config if self.scale is None else {**config, "scale": self.scale}
-
-
-class _BlockDropout:
-    """Dropout that gives the same result each time a block is computed."""
-
-    def __init__(self, rate, seed_generator):
-        self.rate = rate
-        self.seed = seed_generator.next()
-
-    def __call__(self, probabilities, start):
-        return _backend.dropout(probabilities, self.rate, self.seed, start)

@@ -93,10 +93,11 @@ def lower_columns(
 
 
 def _has_columns(terms, plan):
-    # Padding alone is a bias of one row, which is cheaper than a column.
+    if terms.features:
+        return True
     pads_scores = terms.padding_mask is not None and not plan.masks_padding
-    has_no_bias = terms.bias is None and plan.program != "hook"
-    return bool(terms.features) or (pads_scores and not has_no_bias)
+    # Padding alone is a bias of one row, which is cheaper than a column. Hooks take no bias.
+    return pads_scores and (terms.bias is not None or plan.program == "hook")
 
 
 def lower_scores(

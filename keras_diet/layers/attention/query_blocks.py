@@ -139,3 +139,15 @@ def _join(blocks):
     blocks = ops.moveaxis(blocks, 0, 1)
     batch_size, num_blocks, block_size, *rest = ops.shape(blocks)
     return ops.reshape(blocks, (batch_size, num_blocks * block_size, *rest))
+
+
+class BlockDropout:
+    """Dropout that gives the same result each time a block is computed."""
+
+    def __init__(self, rate: float, seed_generator: keras.random.SeedGenerator) -> None:
+        self.rate = rate
+        self.seed = seed_generator.next()
+
+    def __call__(self, probabilities: Tensor, start: int | Tensor) -> Tensor:
+        """Return the probabilities of a block that begins at `start`, after dropout."""
+        return _backend.dropout(probabilities, self.rate, self.seed, start)
