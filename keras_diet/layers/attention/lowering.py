@@ -148,7 +148,8 @@ def padding_features(padding_mask: Tensor, dtype: DType) -> FeaturePair:
     key = ops.where(padding_mask, ops.cast(0.0, dtype), ops.cast(masked_score(dtype), dtype))
     # LiteRT has no operation for `key[:, :, None, None]`.
     key = ops.expand_dims(ops.expand_dims(key, -1), -1)
-    return ops.ones((1, ops.shape(key)[1], 1, 1), dtype), key
+    # The same for all queries, however many they are.
+    return ops.ones((1, 1, 1, 1), dtype), key
 
 
 def concatenate_features(*pairs: FeaturePair) -> FeaturePair:
