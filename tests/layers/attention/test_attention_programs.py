@@ -9,6 +9,7 @@ import pytest
 
 from keras_diet.layers import DietEncoder, cache_positions
 from keras_diet.layers.attention import plan
+from keras_diet.layers.position.bias_layer import has_features
 
 BACKEND = keras.backend.backend()
 # Sizes that no other axis has. Without the column of padding aligned heads would be smaller.
@@ -183,9 +184,9 @@ def test_transformations_of_jax(rng, position_encoding):
 
 
 def features_of(encoder):
-    """How many features positions have."""
+    """The number of features of the position bias."""
     (bias, *_) = encoder.position_biases
-    return bias.rank if hasattr(bias, "features") else 0
+    return bias.rank if has_features(bias) else 0
 
 
 @on_jax

@@ -24,6 +24,8 @@ from tests.helpers import (
 )
 from tests.layers.attention.test_relative_multi_head_attention import shapes_of
 
+# Fixtures replace it in every test.
+DRAW_WITH_KERAS = keras.initializers.VarianceScaling.__call__
 BATCH, QUERIES, KEYS, HIDDEN, NUM_HEADS, HEAD_DIM = 2, 5, 7, 6, 3, 2
 MAX_LENGTH, PROJECTED = 11, 4
 VALID = np.array([[True] * 5 + [False] * 2, [True] * 7])
@@ -97,8 +99,9 @@ def test_weights(rng):
     assert own == {"key_projection": shape, "value_projection": shape}
 
 
-@pytest.mark.usefixtures("keras_initializers")
-def test_projections_start_differently():
+def test_projections_start_differently(monkeypatch):
+    """With Keras's own initializer, which repeats its draw."""
+    monkeypatch.setattr(keras.initializers.VarianceScaling, "__call__", DRAW_WITH_KERAS)
     attention = LinformerMultiHeadAttention(NUM_HEADS, HEAD_DIM, 101, 53)
     attention.build((BATCH, QUERIES, HIDDEN), (BATCH, KEYS, HIDDEN))
     first, second = to_numpy(attention.key_projection), to_numpy(attention.value_projection)

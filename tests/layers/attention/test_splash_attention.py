@@ -58,11 +58,8 @@ def attention_of_heads(query, key, value, is_causal):
 @pytest.mark.parametrize(
     "length, key_length, is_causal",
     [
-        (128, 128, False),
         (5, 130, False),
         (130, 130, True),
-        (300, 1100, False),
-        (1100, 300, False),
         (1100, 300, True),
         # Some blocks of keys have no query.
         (600, 1100, True),
@@ -77,7 +74,7 @@ def test_outputs_and_gradients_are_those_of_scores(rng, calls, length, key_lengt
     random = normal(rng, BATCH, length, NUM_HEADS, 3)
 
     def attend(*heads):
-        return splash_attention(*heads, None, None, 0.3, is_causal)
+        return splash_attention(*heads, None, 0.3, is_causal)
 
     def attend_by_scores(query, *heads):
         return attention_of_heads(0.3 * query, *heads, is_causal)
