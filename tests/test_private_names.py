@@ -80,7 +80,7 @@ def private_uses(source):
 def uses_of_statement(statement):
     """The same for one statement of a module, such as a class.
 
-    Classes that are no attention layers may have attributes with names of the attention layer.
+    A class that is not an attention layer may use the names of Keras's attention layer.
     """
     bases = [ast.unparse(base) for base in getattr(statement, "bases", [])]
     is_attention = any(base.endswith("MultiHeadAttention") for base in bases)

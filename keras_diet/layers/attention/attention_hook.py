@@ -13,9 +13,9 @@ class AttentionHook:
 
     A layer that derives from `BiasedMultiHeadAttention` returns a hook from `attention_hook`. A
     stack of blocks also takes one in its call, for all its layers. Each field is a function or
-    `None`. Attention calls the functions in this order:
+    `None`. Attention calls the functions in this order.
 
-        query, key = heads(query, key, start_index)
+        query, key = hook.heads(query, key, start_index)
         bias = bias + hook.bias(query, key, start_index)
         scores = scale query . key + bias + other terms
         scores = hook.scores(scores)

@@ -29,19 +29,18 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         A_ij = scale (x_i W_Q) . (y_j W_K) + attention_bias_ij
         output_i = softmax_j(A_ij) (z_j W_V), heads concatenated, times W_O
 
-    The bias may hold positions, segments, a graph distance or ALiBi: the layer does not know where
-    it comes from. Without `attention_bias` the layer equals `keras.layers.MultiHeadAttention`:
-    constructor, weights and their names, masks, errors and results. A configuration or checkpoint
-    of one loads into the other.
+    The bias may hold positions, segments, distances in a graph or ALiBi. Without `attention_bias`
+    the layer equals `keras.layers.MultiHeadAttention`: constructor, weights and their names, masks,
+    errors and results. A configuration or checkpoint of one loads into the other.
 
     A bias of low rank is cheaper as features: `attention_features = (F, G)` adds `F_i . G_j`
     without a `(T, S)` tensor in memory. With `block_size`, scores exist for that many queries at a
     time, and are computed a second time for the gradient. The outputs are the same, and memory
     grows linearly with the length.
 
-    Softmax is computed in float32 under float16 and bfloat16 as well, and scores under float16, so
-    that neither large scores nor masks overflow. The layer uses a fused kernel of the backend
-    where it can; docs/performance.md has the table of decisions.
+    Large scores and masks do not overflow: softmax is always in float32, and so are the scores
+    under float16. The layer uses a fused kernel of the backend where it can. docs/performance.md
+    has the tables of decisions.
 
     A subclass changes queries, keys, scores or outputs with `attention_hook`.
 
@@ -107,11 +106,12 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         `(B, num_heads, T, S)` if `return_attention_scores`.
 
     Raises:
-        ValueError: If `scale` is not positive; if `attention_bias` is boolean or integer, as a mask
-            is, or does not broadcast to the scores; if `attention_features` do not have their
-            shapes; if `block_size` is given together with `return_attention_scores`, several
-            sequence axes or a bias layer without `rows`; or if `flash_attention=True` requires a
-            kernel for TPUs that cannot take the terms. Otherwise as Keras's layer.
+        ValueError: If `scale` is not positive. If `attention_bias` is not floating point or does
+            not broadcast to the scores. If `attention_features` have other shapes. If `block_size`
+            is given with `return_attention_scores`, several sequence axes or a bias layer without
+            `rows`. If `flash_attention=True` asks for a TPU kernel that cannot take the terms. If a
+            kernel of a hook, or an overridden `_compute_attention`, would ignore a term. The layer
+            also raises the errors of Keras's layer.
 
     Example:
 
@@ -165,11 +165,11 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             terms: The terms.
             query_shape: Shape of the query, `(B, T, dim)`.
             key_shape: Shape of the key, `(B, S, dim)`.
-            training: As in the call, and so are the remaining arguments.
-            return_attention_scores: Whether the caller asks for the probabilities.
+            training: As in the call.
+            return_attention_scores: As in the call.
             implementation: The `attention_implementation` of the stack of blocks.
-            block_size: Number of queries in a block, or `None`.
-            attention_hook: A hook beside the hook of this layer, or `None`.
+            block_size: As in the call.
+            attention_hook: As in the call.
         """
         hooks = self._hooks(attention_hook)
         arguments = {"training": bool(training), "returns_scores": return_attention_scores}
@@ -198,7 +198,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
     ) -> Any:
         self.check_flash_attention(query, return_attention_scores)
         key = value if key is None else key
-        # As in Keras: masks are consumed here, and only the mask of the query goes on.
+        # As in Keras, masks are consumed here. The output gets the mask of the query.
         query_mask = get_keras_mask(query)
         for tensor in (query, value, key):
             set_keras_mask(tensor, None)

@@ -18,7 +18,7 @@ from keras_diet.types import Config, Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
-    """Multi-head attention over `projection_dim` projected keys, whatever the length (Linformer).
+    """Multi-head attention over `projection_dim` projected keys, for any length (Linformer).
 
     For each head, with query `i` and projected key `j < projection_dim` (equation 4 of the paper):
 
@@ -30,8 +30,8 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
     first `S` columns. Time and memory are linear in the length. With a bias
     `AbsolutePositionBias(..., key_length=projection_dim)` this is DIET-ABS-LIN.
 
-    Padding is set to zero before the projection, so that padded tokens change nothing. A mask of
-    single query-key pairs has no meaning after it and is refused.
+    Padding is set to zero before the projection, so that padded tokens change nothing. Projected
+    keys do not correspond to tokens, so the layer refuses masks of query-key pairs.
 
     Args:
         num_heads: int. Number of attention heads `H`.
@@ -50,7 +50,7 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         query_mask: Keras mask of the query, `(B, T)`. Set by Keras.
         value_mask: Boolean mask `(B, S)`, `False` for padding. Set by Keras.
         key_mask: Boolean mask `(B, S)`, `False` for padding. Set by Keras.
-        return_attention_scores: bool. Whether to return the probabilities as well.
+        return_attention_scores: bool. Whether to return the probabilities too.
         training: bool. Whether dropout is active.
         use_causal_mask: Must be `False`.
 
@@ -79,7 +79,7 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 3.4, equation 4
     """
 
-    # Padding is set to zero before the projection, so it is not a term of the scores.
+    # The projection removes padding, and keys in blocks or columns are not worth it.
     implementations = ("auto", "full")
 
     def __init__(
@@ -209,6 +209,6 @@ def _check_masks(attention_mask, use_causal_mask):
 
 def _after_projection(argument, value):
     return (
-        f"`{argument}` has no meaning for Linformer, whose keys are projected along the sequence. "
-        f"Exclude padding by `value_mask`. Received: {argument}={value}"
+        f"`{argument}` is not supported: Linformer projects keys along the sequence. "
+        f"Received: {argument}={value}. Use `value_mask` to exclude padding."
     )

@@ -23,18 +23,19 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         A_ij = scale (x_i W_Q) . (y_j W_K + a^K_{c(j-i)}) + attention_bias_ij
         output_i = softmax_j(A_ij) (z_j W_V + a^V_{c(j-i)}), heads concatenated, times W_O
 
-    Row `c(k) + max_distance` of `key_embedding` holds `a^K_k`, that of `value_embedding` `a^V_k`.
+    Row `c(k) + max_distance` of `key_embedding` holds `a^K_k`. The same row of `value_embedding`
+    holds `a^V_k`.
     Without `use_value_embedding` there is no `a^V`, as in the simplification of Yang et al.
 
-    No tensor of shape `(T, S, key_dim)` exists: the product of a query with the vectors of all
-    `T + S - 1` distances is laid out by keys, so the distances cost about twice the product of
-    queries and keys again, and as much for the values. With value embeddings attention cannot be
-    fused.
+    No tensor of shape `(T, S, key_dim)` exists. Queries are multiplied with the vectors of all
+    `T + S - 1` distances, and the products are laid out by keys. This costs about twice the product
+    of queries and keys, and the values cost as much again. With value embeddings attention cannot
+    be fused.
 
     Args:
         num_heads: int. Number of attention heads `H`.
         key_dim: int. Size of each head for query and key.
-        max_distance: int. Distance in tokens from which on all keys share a vector.
+        max_distance: int. Distance in tokens. Keys at this distance and beyond share a vector.
         use_value_embedding: bool. Whether values get vectors too. Defaults to `True`.
         embedding_initializer: Initializer of the vectors. Defaults to `None`, which means
             `keras.initializers.TruncatedNormal(stddev=0.02)`.
@@ -44,15 +45,16 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         query: Tensor of shape `(B, T, dim)`.
         value: Tensor of shape `(B, S, dim)`.
         key: Tensor of shape `(B, S, dim)`, or `None` for `value`.
-        attention_bias: As in `BiasedMultiHeadAttention`, and so are the masks and flags.
+        attention_bias: As in `BiasedMultiHeadAttention`. It has the other arguments too, without
+            `block_size`.
 
     Returns:
         As `BiasedMultiHeadAttention`.
 
     Raises:
-        ValueError: If `max_distance` is not a positive integer, `attention_axes` is given,
-            `flash_attention` is asked for with value embeddings, or the inputs do not have one
-            sequence axis; otherwise as `BiasedMultiHeadAttention`.
+        ValueError: If `max_distance` is not a positive integer. If `attention_axes` or `block_size`
+            is given. If `flash_attention` is asked for with value embeddings. If the inputs do not
+            have one sequence axis. The layer also raises the errors of `BiasedMultiHeadAttention`.
 
     Example:
 
@@ -86,10 +88,11 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         if use_value_embedding:
             if kwargs.get("flash_attention"):
                 raise ValueError(
-                    "Flash attention knows no value embeddings: leave `flash_attention` out, or "
-                    "pass `use_value_embedding=False`. Received: flash_attention=True"
+                    "Flash attention does not support value embeddings. Received: "
+                    "flash_attention=True. Leave `flash_attention` out, or pass "
+                    "`use_value_embedding=False`."
                 )
-            # Nor does Keras's global setting mean this layer.
+            # Keras's global setting is not for this layer either.
             self.flash_attention = False
         self.max_distance = validation.positive_int("max_distance", max_distance)
         self.use_value_embedding = bool(use_value_embedding)
@@ -163,7 +166,7 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         return config
 
 
-# The paper's parameter counts (Table 6) come out with it, although its sequences are shorter.
+# The parameter counts of the paper (Table 6) need it, although its sequences are shorter.
 _MAX_DISTANCE = 1024
 
 SHAW = PositionEncoding(

@@ -200,7 +200,7 @@ def test_blocks_of_training_with_dropout_and_causal_masks(rng):
 
 @on_jax
 def test_features_are_one_product(rng):
-    """With a fused kernel it is no tensor either; without one these are the only scores."""
+    """These are the only scores. With a fused kernel no tensor holds them."""
     encoder = make_encoder("features", **DIET_ABS)
     equations = jax_equations(encoder, make_inputs(rng))
     features = aligned(HEAD_DIM + NUM_SEGMENT_FEATURES + 1 + RANK)

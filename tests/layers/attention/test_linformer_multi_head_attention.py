@@ -68,7 +68,7 @@ def test_equals_reference(rng, query_length, key_length, padded, biased):
     assert_close(scores, expected_scores)
 
 
-def test_keys_of_their_own_equal_reference(rng):
+def test_separate_keys_equal_reference(rng):
     attention = make(rng, value_dim=5, scale=0.9)
     (query, value), key = make_inputs(rng), normal(rng, BATCH, KEYS, HIDDEN)
     weights = {**attention_weights(attention), "scale": 0.9}
@@ -148,7 +148,7 @@ def test_padding_equals_a_shorter_sequence(rng):
 
 
 @pytest.mark.parametrize("return_attention_scores", [False, True])
-def test_keras_mask_is_obeyed_and_goes_on(rng, return_attention_scores):
+def test_keras_mask_is_applied_and_passed_on(rng, return_attention_scores):
     attention = make(rng)
     _, x = make_inputs(rng)
     # A mask of tokens that are not zero.
@@ -279,10 +279,10 @@ def test_sizes_must_be_positive_integers(argument, value):
     "arguments, message",
     [
         ({"attention_axes": 2}, "`attention_axes` must be left at `None`"),
-        ({"sliding_window": 3}, "`sliding_window` has no meaning for Linformer.*=3"),
+        ({"sliding_window": 3}, "`sliding_window` is not supported.*=3"),
     ],
 )
-def test_arguments_without_meaning_are_refused(arguments, message):
+def test_unsupported_arguments_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         LinformerMultiHeadAttention(NUM_HEADS, HEAD_DIM, 7, 3, **arguments)
 
@@ -298,7 +298,7 @@ def test_arguments_without_meaning_are_refused(arguments, message):
 def test_masks_of_pairs_are_refused(rng, arguments, name, symbolic):
     attention = make(rng)
     call = attention.compute_output_spec if symbolic else attention
-    with pytest.raises(ValueError, match=f"`{name}` has no meaning for Linformer.*`value_mask`"):
+    with pytest.raises(ValueError, match=f"`{name}` is not supported.*Linformer.*`value_mask`"):
         call(*make_inputs(rng), **arguments)
 
 
