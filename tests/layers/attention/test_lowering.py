@@ -185,7 +185,8 @@ def test_padding_is_added_to_a_shared_bias_once(rng):
     folded = lower_shared_terms(terms, plan, query, key, "float32")
     assert folded.padding_mask is None
     assert_close(folded.bias, to_numpy(total) + np.where(VALID, 0, -1e9)[:, None, None])
-    for other in (AttentionPlan("scores", low_rank="tensor"), AttentionPlan("kernel")):
+    masked = AttentionPlan("kernel", low_rank="tensor", masks_padding=True)
+    for other in (AttentionPlan("scores", low_rank="tensor"), AttentionPlan("kernel"), masked):
         assert lower_shared_terms(terms, other, query, key, "float32") == terms
 
 

@@ -102,6 +102,17 @@ def test_every_plan_has_the_same_output(rng, plan):
     assert_close(found, expected)
 
 
+def test_a_long_call_without_block_size_is_at_once(rng, monkeypatch):
+    """Only a stack of blocks chooses blocks."""
+    for name in ("LONG", "LONG_WITH_KERNEL"):
+        monkeypatch.setattr(f"keras_diet.layers.attention.plan.{name}", LENGTH)
+    attention, x, sizes = make(rng), normal(rng, BATCH, LENGTH, HIDDEN), []
+    hook = AttentionHook(scores=lambda scores: sizes.append(scores.shape[2]) or scores)
+    monkeypatch.setattr("keras_diet.layers.attention.plan.BLOCK_SIZE", 2)
+    attention(x, x, attention_hook=hook)
+    assert sizes == [LENGTH]
+
+
 def test_linformer_takes_padding_from_the_terms(rng):
     attention = make(rng, LinformerMultiHeadAttention, 7, 2)
     x = normal(rng, BATCH, LENGTH, HIDDEN)
