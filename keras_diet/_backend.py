@@ -137,7 +137,8 @@ def fused_attention(query, key, value, bias, mask, scale, is_causal, flash_atten
     if padding > 0 and keras.backend.backend() != "tensorflow":
         value = ops.pad(value, ((0, 0), (0, 0), (0, 0), (0, padding)))
     if _on_torch() and not flash_attention:
-        output = _torch_attention(query, key, value, bias, scale, is_causal)
+        mask = bias if mask is None else mask
+        output = _torch_attention(query, key, value, mask, scale, is_causal)
     else:
         output = ops.dot_product_attention(
             query,
@@ -152,14 +153,14 @@ def fused_attention(query, key, value, bias, mask, scale, is_causal, flash_atten
     return output[..., :size]
 
 
-def _torch_attention(query, key, value, bias, scale, is_causal):
+def _torch_attention(query, key, value, mask, scale, is_causal):
     from torch.nn import functional
 
     output = functional.scaled_dot_product_attention(
         query.transpose(1, 2),
         key.transpose(1, 2),
         value.transpose(1, 2),
-        attn_mask=bias,
+        attn_mask=mask,
         scale=scale,
         is_causal=is_causal,
     )

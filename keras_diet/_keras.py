@@ -24,7 +24,6 @@ PRIVATE_NAMES = {
     "Layer._layers": "Without it a model on PyTorch is not constructed yet and has no layers.",
     "Layer._dtype_policy": "The public setter would change a map of policies that layers share.",
     "MultiHeadAttention._compute_attention": "Keras documents it as the method to override.",
-    "MultiHeadAttention._build_attention": "It makes the equations for several attention axes.",
     "MultiHeadAttention._dot_product_equation": "The products of queries and keys on several axes.",
     "MultiHeadAttention._combine_equation": "The sums of values on several axes.",
     "MultiHeadAttention._dropout_layer": "Our dropout draws the same numbers as the stock layer.",

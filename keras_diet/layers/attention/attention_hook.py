@@ -13,9 +13,9 @@ class AttentionHook:
 
     A layer that derives from `BiasedMultiHeadAttention` returns a hook from `attention_hook`. A
     stack of blocks also takes one in its call, for all its layers. Each field is a function or
-    `None`. Attention calls the functions in this order:
+    `None`. Attention calls the functions in this order.
 
-        query, key = heads(query, key, start_index)
+        query, key = hook.heads(query, key, start_index)
         bias = bias + hook.bias(query, key, start_index)
         scores = scale query . key + bias + other terms
         scores = hook.scores(scores)
@@ -36,6 +36,9 @@ class AttentionHook:
         kernel: Computes the output itself: `kernel(query, key, value, scale)`, where features of
             segments and padding are columns of the queries and keys already. It replaces the
             scores and the softmax, so it goes with `heads` only.
+
+    With a block size, `scores` and `output` get a block of queries, and are computed a second time
+    for the gradient. The `start_index` of `output` is the position of the first query of the block.
 
     Example:
 
@@ -63,15 +66,26 @@ class AttentionHook:
 
     def __post_init__(self) -> None:
         """Check that no function would be ignored."""
-        others = {"bias": self.bias, "scores": self.scores, "output": self.output}
-        given = [name for name, function in others.items() if function is not None]
-        if self.kernel is not None and given:
-            raise ValueError(
-                "A hook with a `kernel` computes no scores, so only `heads` can go with it. "
-                f"Received: kernel and {', '.join(given)}. Do this work in the kernel."
-            )
+        checked_hooks(self)
 
     @property
     def reads_scores(self) -> bool:
         """Whether a function needs the scores or the probabilities in memory."""
         return self.scores is not None or self.output is not None
+
+
+def checked_hooks(*hooks: AttentionHook | None) -> tuple[AttentionHook, ...]:
+    """Return the hooks that are not `None`.
+
+    Raises:
+        ValueError: If a kernel would ignore another function.
+    """
+    hooks = tuple(hook for hook in hooks if hook is not None)
+    names = ("kernel", "bias", "scores", "output")
+    given = [name for name in names for hook in hooks if getattr(hook, name) is not None]
+    if "kernel" in given and len(given) > 1:
+        raise ValueError(
+            "A kernel computes no scores, so only `heads` can go with it, in this hook and in "
+            f"others. Received: {', '.join(given)}. Do this work in the kernel."
+        )
+    return hooks

@@ -4,22 +4,19 @@ import functools
 from typing import Any
 
 import keras
-from keras import ops
 
 from keras_diet import _backend, validation
 from keras_diet._keras import OpenMultiHeadAttention, get_keras_mask, set_keras_mask
-from keras_diet.layers.attention.attention_hook import AttentionHook
+from keras_diet.layers.attention.attention_hook import AttentionHook, checked_hooks
 from keras_diet.layers.attention.cases import case_of
+from keras_diet.layers.attention.compute_attention import call_override
 from keras_diet.layers.attention.dot_product import AttentionOptions, attend
-from keras_diet.layers.attention.lowering import lower_shared_terms, with_score_axes
-from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan, make_plan
-from keras_diet.layers.attention.score_terms import (
-    FeaturePair,
-    ScoreTerms,
-    all_of,
-    mask_of_positions,
-    merge_masks,
-)
+from keras_diet.layers.attention.lowering import lower_shared_terms
+from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan
+from keras_diet.layers.attention.plan_checks import checked_plan
+from keras_diet.layers.attention.query_blocks import BlockDropout
+from keras_diet.layers.attention.score_shapes import check_terms, scores_shape
+from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, merge_masks
 from keras_diet.types import Config, Shape, Tensor
 
 
@@ -32,19 +29,18 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         A_ij = scale (x_i W_Q) . (y_j W_K) + attention_bias_ij
         output_i = softmax_j(A_ij) (z_j W_V), heads concatenated, times W_O
 
-    The bias may hold positions, segments, a graph distance or ALiBi: the layer does not know where
-    it comes from. Without `attention_bias` the layer equals `keras.layers.MultiHeadAttention`:
-    constructor, weights and their names, masks, errors and results. A configuration or checkpoint
-    of one loads into the other.
+    The bias may hold positions, segments, distances in a graph or ALiBi. Without `attention_bias`
+    the layer equals `keras.layers.MultiHeadAttention`: constructor, weights and their names, masks,
+    errors and results. A configuration or checkpoint of one loads into the other.
 
     A bias of low rank is cheaper as features: `attention_features = (F, G)` adds `F_i . G_j`
     without a `(T, S)` tensor in memory. With `block_size`, scores exist for that many queries at a
     time, and are computed a second time for the gradient. The outputs are the same, and memory
     grows linearly with the length.
 
-    Softmax is computed in float32 under float16 and bfloat16 as well, and scores under float16, so
-    that neither large scores nor masks overflow. The layer uses a fused kernel of the backend
-    where it can; docs/performance.md has the table of decisions.
+    Large scores and masks do not overflow: softmax is always in float32, and so are the scores
+    under float16. The layer uses a fused kernel of the backend where it can. docs/performance.md
+    has the tables of decisions.
 
     A subclass changes queries, keys, scores or outputs with `attention_hook`.
 
@@ -110,11 +106,12 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         `(B, num_heads, T, S)` if `return_attention_scores`.
 
     Raises:
-        ValueError: If `scale` is not positive; if `attention_bias` is boolean or integer, as a mask
-            is, or does not broadcast to the scores; if `attention_features` do not have their
-            shapes; if `block_size` is given together with `return_attention_scores`, several
-            sequence axes or a bias layer without `rows`; or if `flash_attention=True` requires a
-            kernel for TPUs that cannot take the terms. Otherwise as Keras's layer.
+        ValueError: If `scale` is not positive. If `attention_bias` is not floating point or does
+            not broadcast to the scores. If `attention_features` have other shapes. If `block_size`
+            is given with `return_attention_scores`, several sequence axes or a bias layer without
+            `rows`. If `flash_attention=True` asks for a TPU kernel that cannot take the terms. If a
+            kernel of a hook, or an overridden `_compute_attention`, would ignore a term. The layer
+            also raises the errors of Keras's layer.
 
     Example:
 
@@ -168,16 +165,16 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             terms: The terms.
             query_shape: Shape of the query, `(B, T, dim)`.
             key_shape: Shape of the key, `(B, S, dim)`.
-            training: As in the call, and so are the remaining arguments.
-            return_attention_scores: Whether the caller asks for the probabilities.
+            training: As in the call.
+            return_attention_scores: As in the call.
             implementation: The `attention_implementation` of the stack of blocks.
-            block_size: Number of queries in a block, or `None`.
-            attention_hook: A hook beside the hook of this layer, or `None`.
+            block_size: As in the call.
+            attention_hook: As in the call.
         """
         hooks = self._hooks(attention_hook)
         arguments = {"training": bool(training), "returns_scores": return_attention_scores}
         arguments |= {"implementation": implementation, "block_size": block_size}
-        return make_plan(case_of(self, terms, query_shape, key_shape, hooks, **arguments))
+        return checked_plan(case_of(self, terms, query_shape, key_shape, hooks, **arguments))
 
     def call(
         self,
@@ -201,7 +198,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
     ) -> Any:
         self.check_flash_attention(query, return_attention_scores)
         key = value if key is None else key
-        # As in Keras: masks are consumed here, and only the mask of the query goes on.
+        # As in Keras, masks are consumed here. The output gets the mask of the query.
         query_mask = get_keras_mask(query)
         for tensor in (query, value, key):
             set_keras_mask(tensor, None)
@@ -214,7 +211,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
                 sliding_window=self.sliding_window,
                 start_index=start_index,
             )
-            self._check_terms(query, value, score_terms)
+            check_terms(self, score_terms, query.shape, value.shape)
         if attention_plan is None:
             attention_plan = self.plan(
                 score_terms,
@@ -222,6 +219,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
                 key.shape,
                 training,
                 return_attention_scores,
+                implementation="full",
                 block_size=block_size,
                 attention_hook=attention_hook,
             )
@@ -236,9 +234,9 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             _backend.dense(self.value_dense, value),
         )
         if self.overrides_compute_attention:
-            output, scores = self._compute_as_subclass(
-                heads, score_terms, training, return_attention_scores
-            )
+            arguments = (attention_plan, self._hooks(attention_hook))
+            arguments += (training, return_attention_scores)
+            output, scores = call_override(self, heads, score_terms, *arguments)
         else:
             options = self._options(training, attention_plan, attention_hook)
             output, scores = attend(*heads, score_terms, attention_plan, options)
@@ -253,26 +251,12 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
     ):
         """Compute attention as the method of Keras's layer that subclasses may call."""
         terms = ScoreTerms(attention_mask=attention_mask, is_causal=bool(use_causal_mask))
-        plan = self.plan(terms, query.shape[:-1], key.shape[:-1], training, return_attention_scores)
+        shapes = (query.shape[:-1], key.shape[:-1])
+        plan = self.plan(terms, *shapes, training, return_attention_scores, "full")
         return attend(query, key, value, terms, plan, self._options(training, plan))
 
-    def _compute_as_subclass(self, heads, terms, training, return_attention_scores):
-        """Call the `_compute_attention` of a subclass, which takes masks only."""
-        if terms.bias is not None or terms.features or not terms.starts_at_zero:
-            raise ValueError(
-                "`_compute_attention` of a subclass takes no bias, features or `start_index`. "
-                f"Received: {type(self).__name__} with such terms. Override `attention_hook` "
-                "instead."
-            )
-        query, key, _ = heads
-        masks = [terms.attention_mask, mask_of_positions(terms, query.shape[1], key.shape[1])]
-        if terms.padding_mask is not None:
-            masks.append(ops.expand_dims(terms.padding_mask, 1))
-        mask = all_of([with_score_axes(mask, 3) for mask in masks if mask is not None])
-        return self.compute_attention(*heads, mask, training, return_attention_scores)
-
     def _hooks(self, attention_hook=None):
-        return tuple(hook for hook in (self.attention_hook(), attention_hook) if hook is not None)
+        return checked_hooks(self.attention_hook(), attention_hook)
 
     def _options(self, training, plan, attention_hook=None):
         dropout, block_dropout = None, None
@@ -280,7 +264,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             if plan.block_size is None:
                 dropout = functools.partial(self.dropout_layer, training=True)
             else:
-                block_dropout = _BlockDropout(self.dropout, self.dropout_layer.seed_generator)
+                block_dropout = BlockDropout(self.dropout, self.dropout_layer.seed_generator)
         return AttentionOptions(
             scale=self.score_scale,
             hooks=self._hooks(attention_hook),
@@ -289,27 +273,6 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             flash_attention=self.flash_attention,
             equations=self.equations,
         )
-
-    def _check_terms(self, query, value, terms):
-        shape = self._scores_shape(query.shape[:-1], value.shape[:-1])
-        if terms.bias is not None and not terms.has_bias_layer:
-            validation.score_bias("attention_bias", terms.bias, shape)
-        for features in terms.features:
-            if len(shape) != 4:
-                raise ValueError(
-                    "`attention_features` need one sequence axis. Received: "
-                    f"attention_axes={self.attention_axes}, query.shape={tuple(query.shape)}. Use "
-                    "`attention_bias`."
-                )
-            validation.score_features("attention_features", features, shape)
-
-    def _scores_shape(self, query_shape, key_shape):
-        """Return the shape of the scores. Both arguments are shapes without features."""
-        attended = self.attention_axes
-        free = [size for axis, size in enumerate(query_shape) if axis and axis not in attended]
-        query_sizes = [query_shape[axis] for axis in attended]
-        key_sizes = [key_shape[axis] for axis in attended]
-        return (query_shape[0], *free, self.num_heads, *query_sizes, *key_sizes)
 
     def compute_output_spec(
         self,
@@ -326,21 +289,10 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         if not return_attention_scores:
             return output
         # Keras's own spec has the length of the query twice.
-        shape = self._scores_shape(query.shape[:-1], value.shape[:-1])
+        shape = scores_shape(self, query.shape, value.shape)
         return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments. Without `scale`, Keras's layer takes them too."""
         config = {**super().get_config(), "flash_attention": self.flash_attention}
         return config if self.scale is None else {**config, "scale": self.scale}
-
-
-class _BlockDropout:
-    """Dropout that gives the same result each time a block is computed."""
-
-    def __init__(self, rate, seed_generator):
-        self.rate = rate
-        self.seed = seed_generator.next()
-
-    def __call__(self, probabilities, start):
-        return _backend.dropout(probabilities, self.rate, self.seed, start)

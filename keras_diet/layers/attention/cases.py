@@ -6,7 +6,8 @@ import keras
 
 from keras_diet import _backend
 from keras_diet.layers.attention.attention_hook import AttentionHook
-from keras_diet.layers.attention.plan import AttentionCase, check_case
+from keras_diet.layers.attention.plan import AttentionCase
+from keras_diet.layers.attention.plan_checks import check_case
 from keras_diet.layers.attention.score_terms import ScoreTerms
 from keras_diet.layers.position.bias_layer import has_features, has_rows
 from keras_diet.types import Shape

@@ -74,7 +74,8 @@ def attend(
     for bias in options.functions("bias"):
         scores = bias(query, key, terms.start_index)
         if terms.bias is not None:
-            scores = _backend.add(scores, ops.cast(terms.bias, scores.dtype))
+            # Not in place: a hook may keep the tensor that it returns.
+            scores = ops.add(scores, terms.bias)
         terms = terms.replace(bias=scores)
     query, key, scale, terms = lower_columns(query, key, options.scale, terms, plan)
     program = PROGRAMS[plan.program]
@@ -161,12 +162,6 @@ def attend_by_hook(
     lowered: LoweredScores, value: Tensor, terms: ScoreTerms, options: AttentionOptions
 ) -> tuple[Tensor, None]:
     """Call the kernel of a hook."""
-    if lowered.bias is not None or lowered.mask is not None or options.dropout is not None:
-        raise ValueError(
-            "The kernel of a hook takes features and padding, but no bias, mask or dropout. "
-            f"Received: bias={lowered.bias is not None}, mask={lowered.mask is not None}, "
-            f"dropout={options.dropout is not None}. Leave them out."
-        )
     (kernel,) = options.functions("kernel")
     return kernel(lowered.query, lowered.key, value, lowered.scale), None
 
@@ -194,7 +189,10 @@ def attend_over_axes(
     probabilities = ops.reshape(masked_softmax(ops.reshape(scores, flat), mask), shape)
     probabilities = ops.cast(probabilities, value.dtype)
     dropped = probabilities if options.dropout is None else options.dropout(probabilities)
-    return ops.einsum(sums, dropped, value), probabilities
+    output = ops.einsum(sums, dropped, value)
+    for change in options.functions("output"):
+        output = change(output, dropped, terms.start_index)
+    return output, probabilities
 
 
 PROGRAMS = {

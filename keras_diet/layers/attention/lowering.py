@@ -93,10 +93,11 @@ def lower_columns(
 
 
 def _has_columns(terms, plan):
-    # Padding alone is a bias of one row, which is cheaper than a column.
+    if terms.features:
+        return True
     pads_scores = terms.padding_mask is not None and not plan.masks_padding
-    has_no_bias = terms.bias is None and plan.program != "hook"
-    return bool(terms.features) or (pads_scores and not has_no_bias)
+    # Padding alone is a bias of one row, which is cheaper than a column. Hooks take no bias.
+    return pads_scores and (terms.bias is not None or plan.program == "hook")
 
 
 def lower_scores(
@@ -147,7 +148,8 @@ def padding_features(padding_mask: Tensor, dtype: DType) -> FeaturePair:
     key = ops.where(padding_mask, ops.cast(0.0, dtype), ops.cast(masked_score(dtype), dtype))
     # LiteRT has no operation for `key[:, :, None, None]`.
     key = ops.expand_dims(ops.expand_dims(key, -1), -1)
-    return ops.ones((1, ops.shape(key)[1], 1, 1), dtype), key
+    # The same for all queries, however many they are.
+    return ops.ones((1, 1, 1, 1), dtype), key
 
 
 def concatenate_features(*pairs: FeaturePair) -> FeaturePair:

@@ -1,13 +1,12 @@
 """Which program computes attention, and in which form it gets each term.
 
 `make_plan` is a pure function of an `AttentionCase`. The tables that it reads are in
-`plan_rules.py`.
+`plan_rules.py`. `plan_checks.py` refuses what cannot be computed.
 """
 
 import dataclasses
 from typing import Any
 
-from keras_diet import validation
 from keras_diet.layers.attention.plan_rules import (
     IMPLEMENTATION_RULES,
     LOW_RANK_RULES,
@@ -98,6 +97,31 @@ class AttentionCase:
     flash_attention: bool | None = None
     names: str = "attention"
 
+    @property
+    def has_one_axis(self) -> bool:
+        """Whether attention is over one sequence axis, without other axes."""
+        return self.num_axes == 1 and not self.has_free_axes
+
+    @property
+    def drops(self) -> bool:
+        """Whether dropout changes the probabilities."""
+        return self.training and self.dropout > 0
+
+    @property
+    def bias_can_be_features(self) -> bool:
+        """Whether no scores of the bias need to exist."""
+        return self.bias == "none" or self.bias_has_features
+
+    @property
+    def bias_can_be_blocks(self) -> bool:
+        """Whether the scores of the bias exist for blocks of queries."""
+        return self.bias != "layer" or self.bias_has_features or self.bias_has_rows
+
+    @property
+    def is_on_jax_tpu(self) -> bool:
+        """Whether JAX computes on TPUs."""
+        return (self.backend, self.platform) == ("jax", "tpu")
+
 
 @dataclasses.dataclass(frozen=True)
 class AttentionPlan:
@@ -124,34 +148,18 @@ class AttentionPlan:
 
 
 def make_plan(case: AttentionCase) -> AttentionPlan:
-    """Return the plan for a case.
-
-    Raises:
-        ValueError: If attention cannot be computed as the caller asks.
-    """
-    check_case(case)
+    """Return the plan for a case. `checked_plan` also refuses what cannot be computed."""
     facts = facts_of(case)
     implementation = first_choice(IMPLEMENTATION_RULES, facts)
     facts |= {
-        "is_full": implementation == "full",
         "in_blocks": implementation == "blockwise",
         "uses_splash": _uses_splash(case, implementation),
-        "has_full_bias": case.bias in ("tensor", "layer") and implementation == "full",
+        "has_full_bias": _has_full_bias(case, implementation),
     }
     facts["program"] = first_choice(PROGRAM_RULES, facts)
-    if case.flash_attention and _is_jax_tpu(case) and facts["program"] == "scores":
-        raise ValueError(
-            "On TPUs flash attention takes one sequence axis, features, and a bias or mask that is "
-            "the same for all queries. It takes neither float16 nor blocks. Received: "
-            f"flash_attention=True, {case}. Leave `flash_attention` at `None`."
-        )
-    bias = "tensor"
-    if implementation != "full":
-        wants_rows = case.block_size is not None and case.bias_has_rows
-        bias = "features" if case.bias_has_features and not wants_rows else "rows"
     return AttentionPlan(
         program=facts["program"],
-        bias=bias,
+        bias=_form_of_bias(case, implementation),
         low_rank=first_choice(LOW_RANK_RULES, facts),
         masks_padding=case.reads_scores or facts["program"] == "axes",
         block_size=(case.block_size or BLOCK_SIZE) if facts["in_blocks"] else None,
@@ -159,9 +167,19 @@ def make_plan(case: AttentionCase) -> AttentionPlan:
     )
 
 
+def _form_of_bias(case, implementation):
+    if implementation == "full" or case.bias != "layer":
+        return "tensor"
+    wants_rows = case.block_size is not None and case.bias_has_rows
+    return "features" if case.bias_has_features and not wants_rows else "rows"
+
+
+def _has_full_bias(case, implementation):
+    return case.bias in ("tensor", "layer") and implementation == "full"
+
+
 def facts_of(case: AttentionCase) -> dict[str, Any]:
-    """Return what the conditions of the tables are about, but for what the tables decide."""
-    drops = case.training and case.dropout > 0
+    """Return the facts of the conditions. `make_plan` adds facts that the tables decide."""
     adds_terms = case.bias != "none" or case.num_features > 0 or case.has_padding
     # Keras's layer computes scores whenever `dropout > 0`. A kernel gives another result for a
     # query that may attend to no key.
@@ -169,7 +187,7 @@ def facts_of(case: AttentionCase) -> dict[str, Any]:
     num_columns = case.num_features + case.has_padding
     takes_bias = kernel_takes_bias(case, num_columns)
     has_gradient = kernel_has_gradient_of_bias(case) or not case.bias_is_learned
-    long = LONG_WITH_KERNEL if takes_bias and has_gradient and not drops else LONG
+    long = LONG_WITH_KERNEL if takes_bias and has_gradient and not case.drops else LONG
     length = case.query_length
     return {
         **vars(case),
@@ -177,36 +195,20 @@ def facts_of(case: AttentionCase) -> dict[str, Any]:
         "needs_all_scores": case.returns_scores or set(case.allowed) <= {"auto", "full"},
         "is_short": length is not None and length < SHORT,
         "is_long": length is not None and length >= long,
-        "bias_can_be_features": _can_be_features(case),
-        "bias_can_be_blocks": _can_be_blocks(case),
-        "kernel_takes_features": not drops
+        "bias_can_be_features": case.bias_can_be_features,
+        "bias_can_be_blocks": case.bias_can_be_blocks,
+        "kernel_takes_features": not case.drops
         and kernel_takes_bias(case, num_columns + case.bias_rank),
         "kernel_takes_bias": takes_bias,
-        "has_one_axis": _has_one_axis(case),
-        "needs_scores": case.returns_scores or case.reads_scores or drops or as_keras,
-        "is_jax_tpu": _is_jax_tpu(case),
+        "has_one_axis": case.has_one_axis,
+        "needs_scores": case.returns_scores or case.reads_scores or case.drops or as_keras,
+        "is_on_jax_tpu": case.is_on_jax_tpu,
         "values_fit": case.backend != "jax"
         or case.value_dim <= size_with_columns(case.key_dim, num_columns),
         "adds_terms": adds_terms,
         "adds_inside_softmax": case.platform == "tpu",
         "has_few_features": num_columns <= FEW_FEATURES,
     }
-
-
-def _can_be_features(case):
-    return case.bias == "none" or case.bias_has_features
-
-
-def _can_be_blocks(case):
-    return case.bias != "layer" or case.bias_has_features or case.bias_has_rows
-
-
-def _has_one_axis(case):
-    return case.num_axes == 1 and not case.has_free_axes
-
-
-def _is_jax_tpu(case):
-    return (case.backend, case.platform) == ("jax", "tpu")
 
 
 def kernel_takes_bias(case: AttentionCase, num_columns: int) -> bool:
@@ -229,68 +231,16 @@ def size_with_columns(key_dim: int, num_columns: int) -> int:
     return -(-(key_dim + num_columns) // ALIGNMENT) * ALIGNMENT if num_columns else key_dim
 
 
-def splash_fits(case: AttentionCase, implementation: str) -> bool:
-    """Whether JAX's kernel for TPUs takes these terms."""
-    has_full_bias = case.bias == "tensor" or (case.bias == "layer" and implementation == "full")
-    return (
-        implementation != "blockwise"
-        and _has_one_axis(case)
-        and case.dtype != "float16"
-        and case.mask != "pairs"
-        and not has_full_bias
-    )
-
-
 def _uses_splash(case, implementation):
     lengths = (case.query_length, case.key_length)
     is_long = all(length is not None and length >= LONG_ON_TPU for length in lengths)
     # `False` means that `keras.config.disable_flash_attention` was called.
     wanted = case.flash_attention or (is_long and case.flash_attention is not False)
-    return _is_jax_tpu(case) and bool(wanted) and splash_fits(case, implementation)
-
-
-def check_case(case: AttentionCase) -> None:
-    """Raise a `ValueError` if attention cannot be computed as the caller asks."""
-    received = f"Received: {case.names}, {_describe_bias(case)}."
-    is_allowed = case.implementation in case.allowed
-    if case.implementation == "features" and not (is_allowed and _can_be_features(case)):
-        raise ValueError(
-            "attention_implementation='features' needs a bias layer with `features` or none, and "
-            "attention layers that take features. Pass 'auto', 'full' or 'blockwise'. "
-            f"{received}"
-        )
-    if case.implementation == "blockwise" and not (is_allowed and _can_be_blocks(case)):
-        raise ValueError(
-            "attention_implementation='blockwise' needs a bias layer with `features` or `rows`, "
-            f"and attention layers that attend in blocks. Pass 'auto' or 'full'. {received}"
-        )
-    if case.block_size is not None:
-        _check_blocks(case, received)
-
-
-def _check_blocks(case, received):
-    validation.positive_int("block_size", case.block_size)
-    if not case.allows_blocks:
-        raise ValueError(
-            "This layer computes attention for all queries at once. Leave `block_size` at `None`. "
-            f"Received: block_size={case.block_size}, {case.names}"
-        )
-    if case.returns_scores or not _has_one_axis(case):
-        raise ValueError(
-            "`block_size` needs one sequence axis and returns no scores. Leave `block_size` at "
-            f"`None`. Received: block_size={case.block_size}, num_axes={case.num_axes}, "
-            f"has_free_axes={case.has_free_axes}, return_attention_scores={case.returns_scores}"
-        )
-    if not _can_be_blocks(case):
-        raise ValueError(
-            "With `block_size`, a bias layer needs a method `rows(query, key, start_index)` and no "
-            f"state such as dropout. {received}"
-        )
-
-
-def _describe_bias(case):
-    if case.bias != "layer":
-        return "no bias layer"
-    has = {"features": case.bias_has_features, "rows": case.bias_has_rows}
-    names = [name for name, present in has.items() if present]
-    return f"a bias layer with {' and '.join(names)}" if names else "a bias layer without either"
+    takes_terms = (
+        implementation != "blockwise"
+        and case.has_one_axis
+        and case.dtype != "float16"
+        and case.mask != "pairs"
+        and not _has_full_bias(case, implementation)
+    )
+    return case.is_on_jax_tpu and bool(wanted) and takes_terms

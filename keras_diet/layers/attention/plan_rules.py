@@ -28,6 +28,11 @@ class Rule:
 IMPLEMENTATION_RULES = (
     Rule("blockwise", "The caller asks for blocks.", {"asks_for_blocks": True}),
     Rule("full", "All scores are needed at once.", {"needs_all_scores": True}),
+    Rule(
+        "features",
+        "The kernel of a hook takes features.",
+        {"has_hook_kernel": True, "bias_can_be_features": True},
+    ),
     Rule("full", "The caller asks for it.", {"implementation": "full"}),
     Rule("features", "The caller asks for it.", {"implementation": "features"}),
     Rule("blockwise", "The caller asks for it.", {"implementation": "blockwise"}),
@@ -47,7 +52,7 @@ PROGRAM_RULES = (
     Rule("scores", "Kernels return no probabilities and drop none.", {"needs_scores": True}),
     Rule("scores", "Kernels overflow in float16, or do not have it.", {"dtype": "float16"}),
     Rule("splash", "The only kernel for TPUs that takes these terms.", {"uses_splash": True}),
-    Rule("scores", "Keras calls a kernel for TPUs that ignores a bias.", {"is_jax_tpu": True}),
+    Rule("scores", "Keras calls a kernel for TPUs that ignores a bias.", {"is_on_jax_tpu": True}),
     Rule("scores", "The kernel takes no values larger than the keys.", {"values_fit": False}),
     Rule("kernel", "Nothing is added, as in Keras's layer.", {"adds_terms": False}),
     Rule("kernel", "The caller requires flash attention.", {"flash_attention": True}),

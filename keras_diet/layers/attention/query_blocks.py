@@ -40,13 +40,12 @@ def attend_in_blocks(
     rows = [(query, 1)]
     rows += [(bias, len(bias.shape) - 2)] if has_bias_rows else []
     rows += [(mask, len(mask.shape) - 2)] if has_mask_rows else []
-    shared = []
-    if terms.has_bias_layer:
-        # TensorFlow loses the gradients of variables that are read in recomputed code, and counts
-        # them twice if the same tensors are also arguments.
-        shared = [ops.copy(weight) for weight in bias.trainable_variables]
-    elif bias is not None and not has_bias_rows:
+    shared = bias.trainable_variables if terms.has_bias_layer else []
+    if bias is not None and not terms.has_bias_layer and not has_bias_rows:
         shared = [bias]
+    # TensorFlow loses the gradients of variables that are read in recomputed code. It counts them
+    # twice if the same tensors are also arguments.
+    shared = [ops.copy(tensor) for tensor in shared]
 
     def attend_block(blocks, start):
         query, *blocks = blocks
@@ -139,3 +138,15 @@ def _join(blocks):
     blocks = ops.moveaxis(blocks, 0, 1)
     batch_size, num_blocks, block_size, *rest = ops.shape(blocks)
     return ops.reshape(blocks, (batch_size, num_blocks * block_size, *rest))
+
+
+class BlockDropout:
+    """Dropout that gives the same result each time a block is computed."""
+
+    def __init__(self, rate: float, seed_generator: keras.random.SeedGenerator) -> None:
+        self.rate = rate
+        self.seed = seed_generator.next()
+
+    def __call__(self, probabilities: Tensor, start: int | Tensor) -> Tensor:
+        """Return the probabilities of a block that begins at `start`, after dropout."""
+        return _backend.dropout(probabilities, self.rate, self.seed, start)

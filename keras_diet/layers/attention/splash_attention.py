@@ -23,10 +23,10 @@ def splash_attention(query, key, value, bias, scale, is_causal):
         query: Tensor `(B, T, H, key_dim)`.
         key: Tensor `(B, S, H, key_dim)`.
         value: Tensor `(B, S, H, value_dim)`.
-        bias: Tensor `(B or 1, H or 1, 1, S or 1)`, or `None`. The kernel takes none: it becomes a
-            feature of the keys.
+        bias: Tensor `(B or 1, H or 1, 1, S or 1)`, or `None`. The kernel has no argument for it: it
+            becomes a feature of the keys.
         scale: float. Factor of the products of queries and keys.
-        is_causal: bool. Whether a query attends to no later key.
+        is_causal: bool. Whether a query attends only to its position and earlier ones.
 
     Returns:
         Tensor `(B, T, H, value_dim)`, of the dtype of the query.
@@ -71,7 +71,7 @@ def _attend_on_chip(query, key, value, is_causal):
     query_block, key_block = _block_size(length), _block_size(key_length)
     query = _padded(query, query_block)
     key = _padded(key, key_block)
-    # Smaller values some versions refuse; in the memory of a TPU they are as large.
+    # Some versions refuse smaller values. They are as large in the memory of a TPU.
     value = _padded(value, key_block, size_multiple=_LANES)
     shape = query.shape[2], key.shape[2]
     mask = splash.CausalMask(shape) if is_causal else splash.FullMask(shape)

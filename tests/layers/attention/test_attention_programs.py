@@ -1,22 +1,21 @@
-"""What the forward pass and its gradient compute, which keeps them fast, and what they keep."""
+"""The programs of the forward pass and the gradient: the products, calls and tensors in them."""
 
 import collections
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
 from keras_diet.layers import DietEncoder, cache_positions
-from keras_diet.layers.transformer import diet_encoder
+from keras_diet.layers.attention import plan
+from keras_diet.layers.position.bias_layer import has_features
 
 BACKEND = keras.backend.backend()
 # Sizes that no other axis has. Without the column of padding aligned heads would be smaller.
-BATCH, LENGTH, NUM_HEADS, HEAD_DIM, RANK, NUM_LAYERS, NUM_SEGMENTS = 2, 18, 7, 14, 13, 2, 2
+BATCH, LENGTH, NUM_HEADS, HEAD_DIM, RANK, NUM_LAYERS, NUM_SEGMENTS = 2, 19, 7, 14, 13, 2, 3
+# Softmax removes a score that is the same for all keys.
+NUM_SEGMENT_FEATURES = NUM_SEGMENTS - 1
 HIDDEN, BLOCK_SIZE = NUM_HEADS * HEAD_DIM, 5
 NUM_BLOCKS = LENGTH // BLOCK_SIZE
 on_jax = pytest.mark.skipif(BACKEND != "jax", reason="reads programs of JAX")
@@ -27,13 +26,13 @@ DIET_ABS = {"position_encoding": "diet_abs", "rank": RANK}
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(diet_encoder, "BLOCK_SIZE", BLOCK_SIZE)
+    monkeypatch.setattr(plan, "BLOCK_SIZE", BLOCK_SIZE)
 
 
 def make_encoder(name, **kwargs):
     arguments = {
         "num_segments": NUM_SEGMENTS,
-        "max_sequence_length": 19,
+        "max_sequence_length": 20,
         "attention_implementation": name,
         **kwargs,
     }
@@ -111,7 +110,7 @@ def test_segments_and_padding_make_no_scores(rng, position_encoding):
     """They lengthen the sum of the product of queries and keys."""
     encoder, inputs = make_encoder("full", position_encoding=position_encoding), make_inputs(rng)
     scores = (BATCH, NUM_HEADS, LENGTH, LENGTH)
-    features = aligned(HEAD_DIM + NUM_SEGMENTS + 1)
+    features = aligned(HEAD_DIM + NUM_SEGMENT_FEATURES + 1)
     forward = products_of(jax_equations(encoder, inputs), scores)
     assert forward == {features: NUM_LAYERS}
     # The gradient of the probabilities is a product with the values.
@@ -128,8 +127,8 @@ def test_positional_scores_are_computed_once(rng, sharing, number):
     assert positional_products(jax_equations(encoder, inputs)) == number
     # Its gradients sum over positions.
     assert positional_products(jax_equations(encoder, inputs, gradient=True)) == number
-    cache_positions(encoder)
-    assert positional_products(jax_equations(encoder, inputs)) == 0
+    cached = cache_positions(encoder)
+    assert positional_products(jax_equations(cached, inputs)) == 0
 
 
 def assert_linear(shapes):
@@ -151,7 +150,7 @@ def test_blocks_are_all_there_is(rng, position_encoding, gradient):
     block = (NUM_HEADS, BATCH, BLOCK_SIZE, LENGTH)
     assert block in shapes_of(equations)
     # The full blocks are one program, which is called for each.
-    features = aligned(HEAD_DIM + NUM_SEGMENTS + 1 + features_of(encoder))
+    features = aligned(HEAD_DIM + NUM_SEGMENT_FEATURES + 1 + features_of(encoder))
     assert products_of(equations, block)[features] == (2 * NUM_LAYERS if gradient else NUM_LAYERS)
 
 
@@ -185,9 +184,9 @@ def test_transformations_of_jax(rng, position_encoding):
 
 
 def features_of(encoder):
-    """How many features positions have."""
+    """The number of features of the position bias."""
     (bias, *_) = encoder.position_biases
-    return bias.rank if hasattr(bias, "features") else 0
+    return bias.rank if has_features(bias) else 0
 
 
 @on_jax
@@ -201,10 +200,10 @@ def test_blocks_of_training_with_dropout_and_causal_masks(rng):
 
 @on_jax
 def test_features_are_one_product(rng):
-    """With a fused kernel it is no tensor either; without one these are the only scores."""
+    """These are the only scores. With a fused kernel no tensor holds them."""
     encoder = make_encoder("features", **DIET_ABS)
     equations = jax_equations(encoder, make_inputs(rng))
-    features = aligned(HEAD_DIM + NUM_SEGMENTS + 1 + RANK)
+    features = aligned(HEAD_DIM + NUM_SEGMENT_FEATURES + 1 + RANK)
     assert positional_products(equations) == 0
     heads = [shape for shape in shapes_of(equations) if features in shape]
     assert heads
@@ -275,9 +274,22 @@ def test_the_fused_kernel_is_used_unless_probabilities_are_dropped(rng, name, tr
     encoder = make_encoder(name, **DIET_ABS, dropout=0.1)
     counts, shapes = torch_operations(encoder, make_inputs(rng), training=training)
     assert fused_calls(counts) == (0 if training else NUM_LAYERS)
-    # Segments and padding of a batch are columns, never added to the positional scores.
+    # Features add nothing to the scores. Short full scores get segments and padding.
     scores = {(BATCH, NUM_HEADS, LENGTH, LENGTH), (NUM_HEADS, BATCH, LENGTH, LENGTH)}
-    assert bool(scores & set(shapes)) == training
+    assert bool(scores & set(shapes)) == (training or name == "full")
+
+
+@on_torch
+@pytest.mark.parametrize("is_short", [True, False])
+def test_short_sequences_have_segments_and_padding_in_the_bias(rng, monkeypatch, is_short):
+    monkeypatch.setattr(plan, "SHORT", LENGTH + is_short)
+    encoder = make_encoder("full", **DIET_ABS)
+    counts, shapes = torch_operations(encoder, make_inputs(rng))
+    # One outer product for each feature. Padding is added once for all layers.
+    assert counts["addcmul"] == (NUM_LAYERS * NUM_SEGMENT_FEATURES if is_short else 0)
+    columns = (BATCH, LENGTH, NUM_HEADS, aligned(HEAD_DIM + NUM_SEGMENT_FEATURES + 1))
+    assert (columns in shapes) == (not is_short)
+    assert ((BATCH, NUM_HEADS, LENGTH, LENGTH) in shapes) == is_short
 
 
 @on_torch
@@ -329,10 +341,10 @@ def test_graphs_have_the_same_products(rng, sharing, number):
     scores = (BATCH, NUM_HEADS, LENGTH, LENGTH)
     operations = graph_operations(encoder, inputs)
     assert graph_products(operations, positions, RANK) == number
-    features = aligned(HEAD_DIM + NUM_SEGMENTS + 1)
+    features = aligned(HEAD_DIM + NUM_SEGMENT_FEATURES + 1)
     assert graph_products(operations, scores, features) == NUM_LAYERS
-    cache_positions(encoder)
-    assert graph_products(graph_operations(encoder, inputs), positions, RANK) == 0
+    cached = cache_positions(encoder)
+    assert graph_products(graph_operations(cached, inputs), positions, RANK) == 0
 
 
 @on_tensorflow
@@ -347,91 +359,3 @@ def test_graphs_of_blocks_have_no_scores_for_all_queries(rng, position_encoding)
         if tensor.shape.rank is not None
     )
     assert sum("While" in operation.type for operation in operations) == NUM_LAYERS
-
-
-PEAKS = """
-import re
-import sys
-from pathlib import Path
-
-import keras
-import numpy as np
-
-from keras_diet.layers import DietEncoder
-
-
-def forward(encoder):
-    if keras.backend.backend() == "jax":
-        import jax
-
-        return jax.jit(lambda x: encoder(x))
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        return tf.function(lambda x: encoder(x))
-    import torch
-
-    return torch.no_grad()(lambda x: encoder(x))
-
-
-def gradient(encoder):
-    weights = [variable.value for variable in encoder.trainable_variables]
-    if keras.backend.backend() == "jax":
-        import jax
-
-        others = [variable.value for variable in encoder.non_trainable_variables]
-        loss = lambda weights, x: encoder.stateless_call(weights, others, x)[0].sum()
-        function = jax.jit(jax.grad(loss))
-        return lambda x: function(weights, x)[0]
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        @tf.function
-        def function(x):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(encoder(x))
-            return tape.gradient(loss, weights)[0]
-
-        return function
-    import torch
-
-    return lambda x: torch.autograd.grad(encoder(x).sum(), weights)[0]
-
-
-def memory(name):
-    status = Path("/proc/self/status").read_text()
-    return int(re.search(name + r":\\s*(\\d+)", status).group(1)) / 2**10
-
-
-length = int(sys.argv[1])
-x = np.random.default_rng(1).normal(size=(1, length, 64)).astype("float32")
-for make in (forward, gradient):
-    for name in ("blockwise", "full"):
-        encoder = DietEncoder(1, 4, 64, max_sequence_length=length, attention_implementation=name)
-        encoder.build(x.shape)
-        function = make(encoder)
-        # A short sequence first, so that libraries and compilers are in memory.
-        keras.ops.convert_to_numpy(function(x[:, :300]))
-        Path("/proc/self/clear_refs").write_text("5")
-        before = memory("VmRSS")
-        keras.ops.convert_to_numpy(function(x))
-        print(memory("VmHWM") - before)
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
-def test_peak_memory():
-    # Compiled as users compile it, not as quickly as the other tests.
-    settings = {"XLA_FLAGS": "", "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"}
-    settings |= {"JAX_ENABLE_COMPILATION_CACHE": "false"}
-    settings |= {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
-    length = 2048
-    command = [sys.executable, "-c", PEAKS, str(length)]
-    result = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, **settings}, check=True
-    )
-    peaks = np.reshape([float(peak) for peak in result.stdout.split()[-4:]], (2, 2))
-    for blockwise, full in peaks:
-        # What the positional scores alone take, in MiB.
-        assert full > 0.8 * 4 * length**2 * 4 / 2**20
-        assert blockwise < full / 2

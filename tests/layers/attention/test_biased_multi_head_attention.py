@@ -82,7 +82,7 @@ def test_equals_reference(rng, bias_shape, masks):
 
 @pytest.mark.parametrize("return_attention_scores", [False, True])
 @pytest.mark.parametrize("kwargs", [{}, {"value_dim": 5}, {"output_shape": 11}], ids=str)
-def test_keys_of_their_own_equal_reference(rng, kwargs, return_attention_scores):
+def test_separate_keys_equal_reference(rng, kwargs, return_attention_scores):
     attention = make(rng, **kwargs)
     (query, value), key = make_inputs(rng), normal(rng, BATCH, KEYS, HIDDEN)
     bias = normal(rng, *FULL_SHAPE)

@@ -24,6 +24,8 @@ from tests.helpers import (
 )
 from tests.layers.attention.test_relative_multi_head_attention import shapes_of
 
+# Fixtures replace it in every test.
+DRAW_WITH_KERAS = keras.initializers.VarianceScaling.__call__
 BATCH, QUERIES, KEYS, HIDDEN, NUM_HEADS, HEAD_DIM = 2, 5, 7, 6, 3, 2
 MAX_LENGTH, PROJECTED = 11, 4
 VALID = np.array([[True] * 5 + [False] * 2, [True] * 7])
@@ -66,7 +68,7 @@ def test_equals_reference(rng, query_length, key_length, padded, biased):
     assert_close(scores, expected_scores)
 
 
-def test_keys_of_their_own_equal_reference(rng):
+def test_separate_keys_equal_reference(rng):
     attention = make(rng, value_dim=5, scale=0.9)
     (query, value), key = make_inputs(rng), normal(rng, BATCH, KEYS, HIDDEN)
     weights = {**attention_weights(attention), "scale": 0.9}
@@ -97,8 +99,9 @@ def test_weights(rng):
     assert own == {"key_projection": shape, "value_projection": shape}
 
 
-@pytest.mark.usefixtures("keras_initializers")
-def test_projections_start_differently():
+def test_projections_start_differently(monkeypatch):
+    """With Keras's own initializer, which repeats its draw."""
+    monkeypatch.setattr(keras.initializers.VarianceScaling, "__call__", DRAW_WITH_KERAS)
     attention = LinformerMultiHeadAttention(NUM_HEADS, HEAD_DIM, 101, 53)
     attention.build((BATCH, QUERIES, HIDDEN), (BATCH, KEYS, HIDDEN))
     first, second = to_numpy(attention.key_projection), to_numpy(attention.value_projection)
@@ -145,7 +148,7 @@ def test_padding_equals_a_shorter_sequence(rng):
 
 
 @pytest.mark.parametrize("return_attention_scores", [False, True])
-def test_keras_mask_is_obeyed_and_goes_on(rng, return_attention_scores):
+def test_keras_mask_is_applied_and_passed_on(rng, return_attention_scores):
     attention = make(rng)
     _, x = make_inputs(rng)
     # A mask of tokens that are not zero.
@@ -279,7 +282,7 @@ def test_sizes_must_be_positive_integers(argument, value):
         ({"sliding_window": 3}, "`sliding_window` is not supported by Linformer.*=3"),
     ],
 )
-def test_arguments_without_meaning_are_refused(arguments, message):
+def test_unsupported_arguments_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         LinformerMultiHeadAttention(NUM_HEADS, HEAD_DIM, 7, 3, **arguments)
 

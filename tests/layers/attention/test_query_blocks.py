@@ -298,7 +298,7 @@ def test_one_graph_for_all_lengths(rng, name, length):
     query, value = normal(rng, BATCH, length, HIDDEN), normal(rng, BATCH, KEYS, HIDDEN)
     actual, expected = blockwise(query, value), attend(query, value, None)
     keras.tree.map_structure(lambda x, y: assert_close(x, y, 1e-3), actual, expected)
-    # Blocks in turn, and their gradients.
+    # One loop over the blocks, and one over their gradients.
     operations = [
         operation.type for operation in blockwise.get_concrete_function().graph.get_operations()
     ]

@@ -85,7 +85,7 @@ def test_lengths_equal_reference(rng, use_value_embedding, query_length, key_len
     assert_close(output, reference.multi_head_attention(query, value, weights))
 
 
-def test_keys_of_their_own_equal_reference(rng):
+def test_separate_keys_equal_reference(rng):
     attention = make(rng)
     (query, value), key = make_inputs(rng), normal(rng, BATCH, KEYS, HIDDEN)
     weights = attention_weights(attention)

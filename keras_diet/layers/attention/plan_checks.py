@@ -1,0 +1,86 @@
+"""Refuses attention that cannot be computed as the caller asks."""
+
+from keras_diet import validation
+from keras_diet.layers.attention.plan import AttentionCase, AttentionPlan, make_plan
+
+
+def checked_plan(case: AttentionCase) -> AttentionPlan:
+    """Return the plan for a case.
+
+    Raises:
+        ValueError: If attention cannot be computed as the caller asks.
+    """
+    check_case(case)
+    plan = make_plan(case)
+    if case.flash_attention and case.is_on_jax_tpu and plan.program == "scores":
+        raise ValueError(
+            "On TPUs flash attention takes one sequence axis, features, and a bias or mask that is "
+            "the same for all queries. It takes neither float16 nor blocks. Received: "
+            f"flash_attention=True, {case}. Leave `flash_attention` at `None`."
+        )
+    if case.has_hook_kernel:
+        _check_hook_kernel(case, plan)
+    return plan
+
+
+def check_case(case: AttentionCase) -> None:
+    """Raise a `ValueError` if attention cannot be computed as the caller asks."""
+    received = f"Received: {case.names}, {_describe_bias(case)}."
+    is_allowed = case.implementation in case.allowed
+    if case.implementation == "features" and not (is_allowed and case.bias_can_be_features):
+        raise ValueError(
+            "attention_implementation='features' needs a bias layer with `features` or none, and "
+            "attention layers that take features. Pass 'auto', 'full' or 'blockwise'. "
+            f"{received}"
+        )
+    if case.implementation == "blockwise" and not (is_allowed and case.bias_can_be_blocks):
+        raise ValueError(
+            "attention_implementation='blockwise' needs a bias layer with `features` or `rows`, "
+            f"and attention layers that attend in blocks. Pass 'auto' or 'full'. {received}"
+        )
+    if case.block_size is not None:
+        _check_blocks(case, received)
+
+
+def _check_blocks(case, received):
+    validation.positive_int("block_size", case.block_size)
+    if not case.allows_blocks:
+        raise ValueError(
+            "This layer computes attention for all queries at once. Leave `block_size` at `None`. "
+            f"Received: block_size={case.block_size}, {case.names}"
+        )
+    if case.returns_scores or not case.has_one_axis:
+        raise ValueError(
+            "`block_size` needs one sequence axis and returns no scores. Leave `block_size` at "
+            f"`None`. Received: block_size={case.block_size}, num_axes={case.num_axes}, "
+            f"has_free_axes={case.has_free_axes}, return_attention_scores={case.returns_scores}"
+        )
+    if not case.bias_can_be_blocks:
+        raise ValueError(
+            "With `block_size`, a bias layer needs a method `rows(query, key, start_index)` and no "
+            f"state such as dropout. {received}"
+        )
+
+
+def _check_hook_kernel(case, plan):
+    refused = {
+        "a bias": case.bias != "none" and plan.bias != "features",
+        "a mask": case.mask != "none",
+        "dropout": case.drops,
+        "return_attention_scores=True": case.returns_scores,
+        "several sequence axes": not case.has_one_axis,
+    }
+    received = [name for name, is_refused in refused.items() if is_refused]
+    if received:
+        raise ValueError(
+            "The kernel of a hook takes one sequence axis, features and padding. Received: "
+            f"{', '.join(received)}. Leave this out, or use a hook without a kernel."
+        )
+
+
+def _describe_bias(case):
+    if case.bias != "layer":
+        return "no bias layer"
+    has = {"features": case.bias_has_features, "rows": case.bias_has_rows}
+    names = [name for name, present in has.items() if present]
+    return f"a bias layer with {' and '.join(names)}" if names else "a bias layer without either"

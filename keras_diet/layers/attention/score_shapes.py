@@ -1,0 +1,37 @@
+"""The shape of attention scores, and a check that the terms of a call fit it."""
+
+from typing import Any
+
+from keras_diet import validation
+from keras_diet.layers.attention.score_terms import ScoreTerms
+from keras_diet.types import Shape
+
+
+def scores_shape(attention: Any, query_shape: Shape, key_shape: Shape) -> Shape:
+    """Return the shape of the scores, `(B, H, T, S)` with one sequence axis.
+
+    Args:
+        attention: A `BiasedMultiHeadAttention`.
+        query_shape: Shape of the query, `(B, T, dim)`.
+        key_shape: Shape of the key, `(B, S, dim)`.
+    """
+    attended = attention.attention_axes
+    free = [query_shape[i] for i in range(1, len(query_shape) - 1) if i not in attended]
+    query_sizes = [query_shape[axis] for axis in attended]
+    key_sizes = [key_shape[axis] for axis in attended]
+    return (query_shape[0], *free, attention.num_heads, *query_sizes, *key_sizes)
+
+
+def check_terms(attention: Any, terms: ScoreTerms, query_shape: Shape, key_shape: Shape) -> None:
+    """Raise a `ValueError` if the bias or the features do not fit the scores."""
+    shape = scores_shape(attention, query_shape, key_shape)
+    if terms.bias is not None and not terms.has_bias_layer:
+        validation.score_bias("attention_bias", terms.bias, shape)
+    for features in terms.features:
+        if len(shape) != 4:
+            raise ValueError(
+                "`attention_features` need one sequence axis. Received: "
+                f"attention_axes={attention.attention_axes}, query.shape={tuple(query_shape)}. Use "
+                "`attention_bias`."
+            )
+        validation.score_features("attention_features", features, shape)
