@@ -12,6 +12,10 @@ from keras_diet.layers.attention.cases import check_implementation
 from keras_diet.layers.attention.plan import IMPLEMENTATIONS
 from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
 from keras_diet.layers.initializers import fresh
+from keras_diet.layers.position.cached_position_bias import (
+    CachedPositionBias,
+    check_can_be_cached,
+)
 from keras_diet.layers.position.input_encoding import make_input_encoding
 from keras_diet.layers.position.position_encoding import (
     EncoderSizes,
@@ -163,6 +167,9 @@ class DietEncoder(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if cached_positions and isinstance(position_encoding, keras.layers.Layer):
+            # Keras would track the weights of the layer, although its scores are cached.
+            position_encoding = CachedPositionBias.like(position_encoding)
         self._encoding = find_position_encoding(position_encoding, rank, sharing, projection_dim)
         self.num_layers = validation.positive_int("num_layers", num_layers)
         self.num_heads = validation.positive_int("num_heads", num_heads)
@@ -376,8 +383,10 @@ class DietEncoder(keras.layers.Layer):
             raise ValueError(
                 "Positions can be cached in a built encoder with a position bias, once. Received: "
                 f"built={self.built}, position_encoding={self.position_encoding!r}, "
-                f"cached_positions={self.cached_positions}"
+                f"cached_positions={self.cached_positions}. Build the encoder first."
             )
+        for bias in self.position_biases:
+            check_can_be_cached(bias)
         copy = type(self).from_config({**self.get_config(), "cached_positions": True})
         copy.build_from_config(self.get_build_config())
         copy_weights(self, copy)

@@ -17,12 +17,12 @@ from keras_diet.layers import (
     UntiedPositionBias,
     register_position_encoding,
 )
-from keras_diet.layers.position import position_encoding as position_encoding_module
 from keras_diet.layers.position.position_encoding import (
     SHARING_MODES,
     deserialize_position_encoding,
     serialize_position_encoding,
 )
+from keras_diet.layers.transformer.encoder_layers import make_attention, make_position_biases
 from keras_diet.layers.transformer.position_encodings import (
     POSITION_ENCODINGS,
     find_position_encoding,
@@ -58,7 +58,7 @@ def sizes(**kwargs):
 
 def make_biases(position_encoding, sharing=None, dtype="float32", **kwargs):
     encoding = find_position_encoding(position_encoding)
-    return position_encoding_module.make_biases(encoding, sizes(**kwargs), sharing, dtype)
+    return make_position_biases(encoding, sizes(**kwargs), sharing, False, dtype)
 
 
 def test_names():
@@ -114,7 +114,7 @@ def test_sizes_of_biases():
 
 def test_attention_layers():
     def attention(name, **kwargs):
-        layer = POSITION_ENCODINGS[name].attention(sizes(**kwargs), dropout=0.5, name="own")
+        layer = make_attention(POSITION_ENCODINGS[name], sizes(**kwargs), dropout=0.5, name="own")
         assert (layer.num_heads, layer.key_dim, layer.dropout, layer.name) == (3, 5, 0.5, "own")
         return layer
 
