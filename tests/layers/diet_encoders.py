@@ -4,7 +4,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_diet.layers import BucketedRelativePositionBias, DietEncoder, UntiedPositionBias
+from keras_diet.layers import (
+    BucketedRelativePositionBias,
+    DietEncoder,
+    PositionBias,
+    UntiedPositionBias,
+)
 from tests import reference
 from tests.helpers import block_weights, randomize, to_numpy, untied_weights
 
@@ -68,6 +73,20 @@ class Slopes(keras.layers.Layer):
         return {**super().get_config(), "num_heads": self.num_heads}
 
 
+@keras.saving.register_keras_serializable("keras_diet_tests")
+class Distances(PositionBias):
+    """A custom position bias: a learned slope per head."""
+
+    def build(self, query_shape=None, key_shape=None):
+        self.slopes = self.add_weight(name="slopes", shape=(self.num_score_heads, 1, 1))
+        self.built = True
+
+    def compute_scores(self, query_length, key_length, start_index):
+        query = ops.arange(query_length) + start_index
+        distance = ops.expand_dims(query, 1) - ops.expand_dims(ops.arange(key_length), 0)
+        return ops.expand_dims(self.slopes * ops.cast(distance, self.compute_dtype), 0)
+
+
 def make_encoder(rng, **kwargs):
     """A built encoder with random weights."""
     defaults = {"max_sequence_length": MAX_LENGTH, "layer_norm_epsilon": EPSILON}
@@ -75,6 +94,15 @@ def make_encoder(rng, **kwargs):
     encoder = DietEncoder(num_heads=NUM_HEADS, intermediate_dim=11, **arguments)
     encoder.build((BATCH, LENGTH, HIDDEN))
     return randomize(encoder, rng, scale=0.6)
+
+
+def make_model(rng, **kwargs):
+    """A functional model of inputs and a padding mask, with one block."""
+    arguments = {"max_sequence_length": MAX_LENGTH, "segment_encoding": "none", **kwargs}
+    encoder = DietEncoder(1, NUM_HEADS, 11, name="encoder", **arguments)
+    x, padding_mask = keras.Input((None, HIDDEN)), keras.Input((None,), dtype="bool")
+    output = keras.layers.Dense(2, name="head")(encoder(x, padding_mask=padding_mask))
+    return randomize(keras.Model([x, padding_mask], output), rng, scale=0.6)
 
 
 def make_inputs(rng, length=LENGTH):

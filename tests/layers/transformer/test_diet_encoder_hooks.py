@@ -7,10 +7,7 @@ from keras import ops
 from keras_diet.layers import (
     AttentionHook,
     BiasedMultiHeadAttention,
-    PositionEncoding,
-    register_position_encoding,
 )
-from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
 from tests.helpers import assert_close, attention_weights, to_numpy
 from tests.layers.diet_encoders import (
     BATCH,
@@ -77,20 +74,7 @@ class SoftCappedAttention(BiasedMultiHeadAttention):
         return AttentionHook(scores=soft_cap)
 
 
-@pytest.fixture
-def soft_capped(monkeypatch):
-    """The name of an encoding with this attention layer, known in one test."""
-    registry = "keras_diet.layers.transformer.position_encodings.POSITION_ENCODINGS"
-    monkeypatch.setattr(registry, dict(POSITION_ENCODINGS))
-
-    def attention(sizes, **kwargs):
-        return SoftCappedAttention(sizes.num_heads, sizes.head_dim, **kwargs)
-
-    register_position_encoding("soft_capped", PositionEncoding(attention=attention))
-    return "soft_capped"
-
-
-def test_soft_cap(rng, soft_capped):
+def test_soft_cap(rng, register):
     """As the hook of a call and as the hook of the attention layer."""
     encoder = make_encoder(rng, position_encoding="none")
     x, segment_ids = make_inputs(rng)
@@ -100,7 +84,12 @@ def test_soft_cap(rng, soft_capped):
     capped = CAP * np.tanh(expected_scores(encoder, x, segment_ids) / CAP)
     assert_close(probabilities[0], softmax(capped))
 
-    own = make_encoder(rng, position_encoding=soft_capped)
+    name = register(
+        attention=lambda sizes, **kwargs: SoftCappedAttention(
+            sizes.num_heads, sizes.head_dim, **kwargs
+        )
+    )
+    own = make_encoder(rng, position_encoding=name)
     own.set_weights(encoder.get_weights())
     own_output, own_probabilities = own(x, **arguments)
     assert_close(own_output, output)
