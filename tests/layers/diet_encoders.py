@@ -1,4 +1,4 @@
-"""What the tests of `DietEncoder` share: small encoders and what the reference makes of them."""
+"""What the tests of `DietEncoder` share: small encoders, and their outputs by the reference."""
 
 import keras
 import numpy as np
@@ -51,7 +51,7 @@ def name_of(positions):
 
 @keras.saving.register_keras_serializable("keras_diet_tests")
 class Slopes(keras.layers.Layer):
-    """A user's own bias: `ALiBi` with a learned slope per head; it counts its calls."""
+    """A custom bias layer: ALiBi with a learned slope per head. It counts its calls."""
 
     def __init__(self, num_heads, **kwargs):
         super().__init__(**kwargs)
@@ -191,7 +191,7 @@ def expected_blocks(encoder):
 
 
 def expected_inputs(encoder, x, segment_ids):
-    """The inputs of the first block; every token of `x` is a word of its own."""
+    """The inputs of the first block; every token of `x` is another word."""
     positions = None
     if encoder.position_encoding in ("input", "diet_abs_input"):
         positions = to_numpy(encoder.input_encoding.position_embedding.position_embeddings)

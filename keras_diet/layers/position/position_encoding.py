@@ -1,12 +1,14 @@
-"""What an encoder has to know of a position encoding, and how it makes layers of it."""
+"""What a position encoding is: functions that make its layers, and the arguments it uses."""
 
 import dataclasses
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import keras
 
 from keras_diet import validation
+from keras_diet.types import Config
 
 SHARING_MODES = ("none", "head-wise", "layer-wise")
 
@@ -41,7 +43,7 @@ class EncoderSizes:
     projection_dim: int | None = None
 
     @property
-    def head_dim(self):
+    def head_dim(self) -> int:
         """Size of a head, `hidden_dim / num_heads`."""
         return validation.divisible_heads(self.hidden_dim, self.num_heads)
 
@@ -103,7 +105,7 @@ class PositionEncoding:
     has_rank: bool = False
     allows_projection: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         """Check that the fields fit together."""
         if self.scale is not None and self.attention is not None:
             raise ValueError(
@@ -119,39 +121,45 @@ class PositionEncoding:
             )
 
 
-def check_arguments(encoding, name, rank, sharing, projection_dim):
-    """Raise a `ValueError` for arguments of an encoder that have no meaning with its encoding.
+def check_arguments(
+    encoding: PositionEncoding,
+    name: str,
+    rank: int | None,
+    sharing: str | None,
+    projection_dim: int | None,
+) -> None:
+    """Raise a `ValueError` for arguments of an encoder that its encoding does not use.
 
     Args:
         encoding: `PositionEncoding`.
-        name: How messages call the encoding.
-        rank: The encoder's argument, and so are the others.
-        sharing: `None`, or one of `sharing_modes`.
-        projection_dim: `None`, or a number of projected keys.
+        name: The name of the encoding in messages.
+        rank: The argument of the encoder.
+        sharing: The argument of the encoder: `None`, or one of `sharing_modes`.
+        projection_dim: The argument of the encoder: `None`, or a number of projected keys.
     """
 
-    def check_meaning(has_meaning, argument, value):
-        if not has_meaning:
+    def check_is_used(is_used, argument, value):
+        if not is_used:
             raise ValueError(
-                f"`{argument}` has no meaning with position_encoding={name} and must be left at "
-                f"`None`. Received: {argument}={value!r}"
+                f"`{argument}` is not used with position_encoding={name}. "
+                f"Received: {argument}={value!r}. Leave `{argument}` at `None`."
             )
 
     if sharing is not None:
-        check_meaning(encoding.sharing_modes, "sharing", sharing)
+        check_is_used(encoding.sharing_modes, "sharing", sharing)
         validation.choice("sharing", sharing, encoding.sharing_modes)
     if rank is not None:
-        check_meaning(encoding.has_rank, "rank", rank)
+        check_is_used(encoding.has_rank, "rank", rank)
         validation.positive_int("rank", rank)
     if projection_dim is not None:
-        check_meaning(encoding.allows_projection, "projection_dim", projection_dim)
+        check_is_used(encoding.allows_projection, "projection_dim", projection_dim)
         validation.positive_int("projection_dim", projection_dim)
 
 
-def encoding_of_layer(layer):
-    """Return the `PositionEncoding` of a bias layer of the user's own, which keeps its dtype.
+def encoding_of_layer(layer: keras.layers.Layer) -> PositionEncoding:
+    """Return the `PositionEncoding` of a custom bias layer, which keeps its dtype.
 
-    The first layer of an encoder gets the user's object itself, the others copies of it.
+    The first layer of an encoder gets the bias layer itself. The other layers get copies.
     """
     numbers = itertools.count()
 
@@ -164,15 +172,15 @@ def encoding_of_layer(layer):
     return PositionEncoding(bias, sharing_modes=("layer-wise", "none"))
 
 
-def serialize_position_encoding(position_encoding):
-    """Return a name as it is and a bias layer as its configuration."""
+def serialize_position_encoding(position_encoding: Any) -> Any:
+    """Return a name as it is, and a bias layer as its configuration."""
     if isinstance(position_encoding, keras.layers.Layer):
         return keras.layers.serialize(position_encoding)
     return position_encoding
 
 
-def deserialize_position_encoding(config):
-    """Return a copy of a layer's `config` in which a bias layer is a layer again."""
+def deserialize_position_encoding(config: Config) -> Config:
+    """Return a copy of an encoder's configuration in which a bias layer is a layer again."""
     position_encoding = config.get("position_encoding")
     if not isinstance(position_encoding, dict):
         return config

@@ -38,16 +38,18 @@ SEGMENT_ENCODINGS = ("per-head", "input", "none")
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class DietEncoder(keras.layers.Layer):
-    """A stack of Transformer encoder blocks; where positions and segments go is an argument.
+    """A stack of Transformer encoder blocks with a choice of position and segment encodings.
 
     In layer `l` and head `h`, the score of query `i` and key `j` is
 
         A_ij = (x_i W_Q) . (x_j W_K) / sqrt(d_h) + B_ij + E_S[S(i), S(j)]
 
-    with `B` the positional scores and `E_S` the segment scores (equation 2 of the paper), which
-    every layer and head has of its own. TUPE scales by `1 / sqrt(2 d_h)`; Shaw adds vectors to keys
-    and values instead of `B`. `sharing` says which layers and heads have the same position
-    parameters. A bias that all layers share is computed once in a forward pass.
+    with `B` the positional scores and `E_S` the segment scores (equation 2 of the paper). Every
+    layer and head has its own segment scores. TUPE scales the products by `1 / sqrt(2 d_h)`. Shaw
+    et al. add vectors to keys and values instead of `B`.
+
+    `sharing` says which layers and heads have the same position parameters. A bias that all layers
+    share is computed once in a forward pass.
 
     | `position_encoding` | what it does | `sharing`, default first |
     |---|---|---|
@@ -62,29 +64,29 @@ class DietEncoder(keras.layers.Layer):
     | `"sinusoidal"` | sines and cosines added to the inputs (Vaswani et al.) | |
     | `"none"` | no positions | |
 
-    With `projection_dim` the attention is Linformer's, linear in the length; `"diet_abs"` is then
+    With `projection_dim` the attention is Linformer's, linear in the length. `"diet_abs"` is then
     DIET-ABS-LIN (equation 4).
 
     Args:
         num_layers: int. Number of blocks.
         num_heads: int. Number of attention heads; must divide the hidden size.
         intermediate_dim: int. Width of the feed-forward networks.
-        position_encoding: A name from the table, one of your own (`register_position_encoding`), or
-            a bias layer: any `keras.layers.Layer` that is called with the hidden states
-            `(B, T, hidden_dim)` and returns scores broadcastable to `(B, num_heads, T, T)`. One
-            that takes `(query, key, start_index)` may read nothing but their lengths: long
-            sequences are attended to in blocks. Defaults to `"diet_abs"`.
+        position_encoding: A name from the table, a name given to `register_position_encoding`, or
+            a bias layer. A bias layer is any `keras.layers.Layer` that takes the hidden states
+            `(B, T, hidden_dim)` and returns scores broadcastable to `(B, num_heads, T, T)`.
+            `PositionBias` is a base class for such layers. Defaults to `"diet_abs"`.
         rank: int or `None`. Rank `d_p` of `P_Q P_K^T`, with `"diet_abs"` and `"diet_abs_input"`.
             Defaults to `None`, which means the head size.
         sharing: `"none"` (every layer and head has its own parameters), `"head-wise"` (one set
             for all heads of a layer), `"layer-wise"` (one set per head, shared by all layers),
-            or `None` for the default in the table. A bias layer is shared by all layers, or copied
-            by its configuration for each with `"none"`.
+            or `None` for the default in the table. All layers share a bias layer; with `"none"`
+            each layer gets a copy made from its configuration. Defaults to `None`.
         segment_encoding: `"per-head"` (scores), `"input"` (added to the inputs), or `"none"`.
             Defaults to `"per-head"`.
         num_segments: int. Number of segments. Defaults to `2`.
         max_sequence_length: int. Number of positions, in tokens. Defaults to `512`.
-        dropout: float. Dropout rate. Defaults to `0.0`.
+        dropout: float. Dropout rate of attention probabilities and of the outputs of sublayers.
+            Defaults to `0.0`.
         activation: Activation of the feed-forward networks. Defaults to `"gelu"`.
         layer_norm_epsilon: float. Defaults to `1e-12`, as in BERT.
         kernel_initializer: Defaults to `"glorot_uniform"`.
@@ -92,16 +94,17 @@ class DietEncoder(keras.layers.Layer):
         normalize_first: bool. Pre-norm blocks and a final layer normalization, instead of
             post-norm blocks. Defaults to `False`.
         projection_dim: int or `None`. Number of keys and values after Linformer's projection, with
-            `"diet_abs"`, `"diet_abs_input"`, `"input"`, `"sinusoidal"` and `"none"`; segments are
-            then at the input or left out. Defaults to `None`: no projection.
-        attention_implementation: `"full"`, all scores of a layer at once and positional scores
-            shared between layers; `"features"`, positions of low rank, segments and padding as
-            features of one dot-product attention, for fused kernels; `"blockwise"`, the scores of
-            256 queries at a time, in memory linear in the length; or `"auto"`, which chooses by
-            length and backend (docs/performance.md). Outputs are the same; scores that are asked
-            for are always computed in full. Defaults to `"auto"`.
-        encode_inputs: bool. Whether positions and segments that belong to the inputs are added
-            here. `False` where the model has added them before, as BERT does. Defaults to `True`.
+            `"diet_abs"`, `"diet_abs_input"`, `"input"`, `"sinusoidal"` and `"none"`. Segments
+            cannot be `"per-head"` then. Defaults to `None`: no projection.
+        attention_implementation: `"full"` computes all scores of a layer at once. `"features"`
+            computes positions of low rank, segments and padding as columns of queries and keys,
+            for fused kernels. `"blockwise"` computes the scores of 256 queries at a time, in memory
+            linear in the length. `"auto"` chooses by length and backend (docs/performance.md). The
+            outputs are the same. Defaults to `"auto"`.
+        encode_inputs: bool. Whether this layer adds the positions and segments that belong to the
+            inputs. `False` if the model has added them before, as BERT does. Defaults to `True`.
+        cached_positions: bool. Whether the layer holds positional scores instead of position
+            parameters. `cache_positions` makes such an encoder. Defaults to `False`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -109,25 +112,27 @@ class DietEncoder(keras.layers.Layer):
         segment_ids: Integer tensor of shape `(B, T)`, in `[0, num_segments)`; `None` puts all
             tokens into segment 0.
         padding_mask: Boolean or 0/1 tensor of shape `(B, T)`, `True` for tokens and `False` for
-            padding. Defaults to the Keras mask of the inputs, if they carry one.
+            padding. Defaults to the Keras mask of the inputs, if they have one.
         attention_mask: Boolean or 0/1 tensor of shape `(B, T, T)`; `True` lets a query attend. Not
             with `projection_dim`.
         training: bool. Whether dropout is active.
-        use_causal_mask: bool. Whether a token attends to no later one. Defaults to `False`. Not
-            with `projection_dim`.
-        return_attention_scores: bool. Whether to return the attention probabilities as well.
+        use_causal_mask: bool. Whether a token attends only to itself and earlier tokens. Not with
+            `projection_dim`. Defaults to `False`.
+        return_attention_scores: bool. Whether to return the attention probabilities too.
+        attention_hook: `AttentionHook` or `None`. Changes steps of attention in all layers. It
+            needs attention layers that derive from `BiasedMultiHeadAttention`.
 
     Returns:
-        Tensor of shape `(B, T, hidden_dim)`; with `return_attention_scores` a tuple of it and a
+        Tensor of shape `(B, T, hidden_dim)`. With `return_attention_scores`, a tuple of it and a
         list with the probabilities of each layer, `(B, num_heads, T, T)` or, with Linformer,
         `(B, num_heads, T, projection_dim)`.
 
     Raises:
-        ValueError: For unknown names, sizes that are not positive, heads that do not divide the
-            hidden size, `rank`, `sharing` or `projection_dim` where they have no meaning, an
-            `attention_implementation` that the encoding does not have, segments
-            per head or masks of query-key pairs with `projection_dim`, segment ids with
-            `segment_encoding="none"`, and sequences longer than `max_sequence_length`.
+        ValueError: If a name is unknown, a size is not a positive integer, or `num_heads` does not
+            divide the hidden size; if the encoding does not use `rank`, `sharing` or
+            `projection_dim`, or does not have the `attention_implementation`; if `projection_dim`
+            is combined with segments per head or a mask of query-key pairs; if segment ids would be
+            ignored; or if a sequence is longer than `max_sequence_length`.
 
     Example:
 

@@ -1,6 +1,7 @@
-"""The position encodings that an encoder knows by name, a line each."""
+"""The position encodings that an encoder knows by name."""
 
 import dataclasses
+from typing import Any
 
 import keras
 
@@ -31,19 +32,19 @@ POSITION_ENCODINGS = {
 _BUILT_IN = frozenset(POSITION_ENCODINGS)
 
 
-def register_position_encoding(name, encoding):
-    """Make an encoding of your own known by name to `DietEncoder` and `DietBertBackbone`.
+def register_position_encoding(name: str, encoding: PositionEncoding) -> None:
+    """Register a custom encoding under a name for `DietEncoder` and `DietBertBackbone`.
 
-    A model that uses the name can be saved and loaded; whoever loads it must have registered the
-    same encoding before. Registering a name of yours again replaces it for models made later.
+    A model that uses the name can be saved. Register the same encoding before you load the model.
+    If you register a name again, models that are made later use the new encoding.
 
     Args:
-        name: str. A name that is none of the library's own.
+        name: str. A name that keras_diet does not use itself.
         encoding: `PositionEncoding`.
 
     Raises:
-        ValueError: If the name is empty, no string or one of the library's own, or `encoding` is no
-            `PositionEncoding`.
+        ValueError: If the name is not a string, is empty or belongs to keras_diet, or if `encoding`
+            is not a `PositionEncoding`.
 
     Example:
 
@@ -64,17 +65,30 @@ def register_position_encoding(name, encoding):
         raise ValueError(f"`name` must be a string that is not empty. Received: name={name!r}")
     if name in _BUILT_IN:
         raise ValueError(
-            f"`name` is taken by an encoding of keras_diet: choose another. Received: name={name!r}"
+            "`name` is taken by an encoding of keras_diet. "
+            f"Received: name={name!r}. Choose another name."
         )
     if not isinstance(encoding, PositionEncoding):
         raise ValueError(f"`encoding` must be a `PositionEncoding`. Received: {encoding!r}")
     POSITION_ENCODINGS[name] = encoding
 
 
-def find_position_encoding(position_encoding, rank=None, sharing=None, projection_dim=None):
-    """Return the `PositionEncoding` of a name or of a bias layer of the user's own.
+def find_position_encoding(
+    position_encoding: Any,
+    rank: int | None = None,
+    sharing: str | None = None,
+    projection_dim: int | None = None,
+) -> PositionEncoding:
+    """Return the `PositionEncoding` of a name or of a custom bias layer.
 
-    Raises a `ValueError` for an unknown name, and for arguments without meaning.
+    Args:
+        position_encoding: The argument of the encoder.
+        rank: Another argument of the encoder.
+        sharing: Another argument of the encoder.
+        projection_dim: Another argument of the encoder.
+
+    Raises:
+        ValueError: If the name is unknown, or the encoding does not use an argument that is given.
     """
     if isinstance(position_encoding, keras.layers.Layer):
         encoding, name = encoding_of_layer(position_encoding), "a bias layer"
@@ -83,7 +97,7 @@ def find_position_encoding(position_encoding, rank=None, sharing=None, projectio
     else:
         raise ValueError(
             f"`position_encoding` must be one of {', '.join(map(repr, POSITION_ENCODINGS))}, a "
-            "name given to `keras_diet.layers.register_position_encoding` before, or a bias layer. "
+            "name given to `keras_diet.layers.register_position_encoding`, or a bias layer. "
             f"Received: position_encoding={position_encoding!r}"
         )
     check_arguments(encoding, name, rank, sharing, projection_dim)

@@ -217,7 +217,7 @@ def test_heads_must_divide_the_hidden_size():
 
 
 def own_attention(kind, **kwargs):
-    """An attention layer of the user's own that fits into `make`."""
+    """A custom attention layer that fits into `make`."""
     arguments = {"kernel_initializer": keras.initializers.RandomNormal(stddev=0.3, seed=1)}
     if kind == "shaw":
         return RelativeMultiHeadAttention(NUM_HEADS, 2, 3, **arguments, **kwargs)

@@ -174,7 +174,7 @@ def test_custom_encoding_in_an_encoder(rng, slopes, sharing, count):
     assert_close(copy(x, segment_ids=segment_ids), encoder(x, segment_ids=segment_ids), 1e-6)
     with pytest.raises(ValueError, match=r"`sharing` must be one of 'none', 'layer-wise'"):
         DietEncoder(2, 3, 11, position_encoding=slopes, sharing="head-wise")
-    with pytest.raises(ValueError, match=r"`rank` has no meaning.*'slopes'"):
+    with pytest.raises(ValueError, match=r"`rank` is not used.*'slopes'"):
         DietEncoder(2, 3, 11, position_encoding=slopes, rank=5)
 
 
