@@ -1,14 +1,21 @@
-"""What the tests of `DietEncoder` share: small encoders and what the reference makes of them."""
+"""What the tests of `DietEncoder` share: small encoders, and their outputs by the reference."""
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_diet.layers import BucketedRelativePositionBias, DietEncoder, UntiedPositionBias
+from keras_diet.layers import (
+    BucketedRelativePositionBias,
+    DietEncoder,
+    PositionBias,
+    UntiedPositionBias,
+)
 from tests import reference
 from tests.helpers import block_weights, randomize, to_numpy, untied_weights
 
-BATCH, LENGTH, HIDDEN, NUM_LAYERS, NUM_HEADS, MAX_LENGTH, EPSILON = 2, 5, 6, 2, 3, 7, 1e-3
+BATCH, LENGTH, HIDDEN, NUM_LAYERS, NUM_HEADS, MAX_LENGTH = 2, 5, 6, 2, 3, 7
+# Far from the default, so that a layer normalization that ignores it returns something else.
+EPSILON = 0.3
 # Every position encoding with every way of sharing its parameters.
 POSITIONS = [
     {"position_encoding": "diet_abs", "rank": 5, "sharing": "none"},
@@ -44,7 +51,7 @@ def name_of(positions):
 
 @keras.saving.register_keras_serializable("keras_diet_tests")
 class Slopes(keras.layers.Layer):
-    """A user's own bias: `ALiBi` with a learned slope per head; it counts its calls."""
+    """A custom bias layer: ALiBi with a learned slope per head. It counts its calls."""
 
     def __init__(self, num_heads, **kwargs):
         super().__init__(**kwargs)
@@ -66,6 +73,20 @@ class Slopes(keras.layers.Layer):
         return {**super().get_config(), "num_heads": self.num_heads}
 
 
+@keras.saving.register_keras_serializable("keras_diet_tests")
+class Distances(PositionBias):
+    """A custom position bias: a learned slope per head."""
+
+    def build(self, query_shape=None, key_shape=None):
+        self.slopes = self.add_weight(name="slopes", shape=(self.num_score_heads, 1, 1))
+        self.built = True
+
+    def compute_scores(self, query_length, key_length, start_index):
+        query = ops.arange(query_length) + start_index
+        distance = ops.expand_dims(query, 1) - ops.expand_dims(ops.arange(key_length), 0)
+        return ops.expand_dims(self.slopes * ops.cast(distance, self.compute_dtype), 0)
+
+
 def make_encoder(rng, **kwargs):
     """A built encoder with random weights."""
     defaults = {"max_sequence_length": MAX_LENGTH, "layer_norm_epsilon": EPSILON}
@@ -73,6 +94,15 @@ def make_encoder(rng, **kwargs):
     encoder = DietEncoder(num_heads=NUM_HEADS, intermediate_dim=11, **arguments)
     encoder.build((BATCH, LENGTH, HIDDEN))
     return randomize(encoder, rng, scale=0.6)
+
+
+def make_model(rng, **kwargs):
+    """A functional model of inputs and a padding mask, with one block."""
+    arguments = {"max_sequence_length": MAX_LENGTH, "segment_encoding": "none", **kwargs}
+    encoder = DietEncoder(1, NUM_HEADS, 11, name="encoder", **arguments)
+    x, padding_mask = keras.Input((None, HIDDEN)), keras.Input((None,), dtype="bool")
+    output = keras.layers.Dense(2, name="head")(encoder(x, padding_mask=padding_mask))
+    return randomize(keras.Model([x, padding_mask], output), rng, scale=0.6)
 
 
 def make_inputs(rng, length=LENGTH):
@@ -161,7 +191,7 @@ def expected_blocks(encoder):
 
 
 def expected_inputs(encoder, x, segment_ids):
-    """The inputs of the first block; every token of `x` is a word of its own."""
+    """The inputs of the first block; every token of `x` is another word."""
     positions = None
     if encoder.position_encoding in ("input", "diet_abs_input"):
         positions = to_numpy(encoder.input_encoding.position_embedding.position_embeddings)

@@ -6,7 +6,21 @@ import keras
 from keras import ops
 
 from keras_diet.layers.position.position_bias import PositionBias
-from keras_diet.types import Shape, Tensor
+from keras_diet.types import Config, Shape, Tensor
+
+
+def check_can_be_cached(bias: Any) -> None:
+    """Raise a `ValueError` if the scores of a bias layer cannot be cached."""
+    if not isinstance(bias, PositionBias):
+        raise ValueError(
+            "Only the scores of a `keras_diet.layers.PositionBias` can be cached. "
+            f"Received: {bias}. Derive the layer from this class."
+        )
+    if bias.max_length is None:
+        raise ValueError(
+            f"The scores of layer '{bias.name}' cannot be cached without a `max_length`. "
+            "Received: max_length=None. Pass a number to its constructor."
+        )
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -18,7 +32,7 @@ class CachedPositionBias(PositionBias):
         B_ij = scores[i, j]
 
     Positional scores do not depend on the input, so they can be computed before inference
-    (section 3.1 of the paper). `cache_positions` puts this layer in the place of a position bias.
+    (section 3.1 of the paper). `cache_positions` replaces each position bias by this layer.
     It holds `num_heads * max_length * key_length` numbers.
 
     Args:
@@ -71,18 +85,11 @@ class CachedPositionBias(PositionBias):
         )
 
     @classmethod
-    def like(cls, bias: PositionBias) -> "CachedPositionBias":
+    def like(cls, bias: Any) -> "CachedPositionBias":
         """Return a layer for the scores of `bias`, without the scores."""
-        if not isinstance(bias, PositionBias):
-            raise ValueError(
-                "Only the scores of a `keras_diet.layers.PositionBias` can be cached. "
-                f"Received: {bias}. Derive the layer from that class."
-            )
-        if bias.max_length is None:
-            raise ValueError(
-                f"The scores of layer '{bias.name}' cannot be cached without a `max_length`. "
-                "Received: max_length=None. Pass a number to its constructor."
-            )
+        if isinstance(bias, cls):
+            return bias
+        check_can_be_cached(bias)
         return cls(
             bias.num_heads,
             bias.max_length,
@@ -106,7 +113,10 @@ class CachedPositionBias(PositionBias):
     def assign_scores_of(self, bias: PositionBias) -> None:
         """Compute the scores of a built bias layer for all positions and keep them."""
         if not bias.built:
-            raise ValueError(f"Layer '{bias.name}' must be built before its scores are cached.")
+            raise ValueError(
+                f"The layer '{bias.name}' must be built before its scores are cached. "
+                "Received: built=False. Call the layer or its `build` first."
+            )
         scores = bias.compute_scores(self.max_length, self.key_length, 0)
         self.scores.assign(ops.cast(scores[0], self.scores.dtype))
 
@@ -119,7 +129,7 @@ class CachedPositionBias(PositionBias):
         rows = ops.slice(scores, (0, start_index, 0), size)
         return ops.cast(ops.expand_dims(rows, 0), self.compute_dtype)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
         del config["initializer"]

@@ -51,7 +51,10 @@ def cache_positions(model: Any) -> Any:
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 3.1
     """
     if isinstance(model, CachedPositionBias):
-        raise ValueError(f"The positions are cached already. Received: {model}")
+        raise ValueError(
+            f"The positions are cached already. Received: {model}. Call `cache_positions` on the "
+            "layer that this one is a copy of."
+        )
     if isinstance(model, PositionBias):
         return _cached_bias(model)
     if hasattr(model, "with_cached_positions"):
@@ -77,6 +80,13 @@ def _cached_bias(bias):
 
 def _copy_model(model):
     """Return a copy of a functional or sequential model, with cached positions in its layers."""
+    is_functional = isinstance(model, keras.Model) and hasattr(model, "operations")
+    if not is_functional and not isinstance(model, keras.Sequential):
+        raise ValueError(
+            "Positions can be cached in functional and sequential models, and in the models and "
+            f"layers of keras_diet. Received: {model}. Call `cache_positions` on the layers with "
+            "positions, and build the model from them."
+        )
     pairs = []
 
     def copy(layer):
@@ -87,14 +97,7 @@ def _copy_model(model):
         pairs.append((layer, type(layer).from_config(layer.get_config())))
         return pairs[-1][1]
 
-    try:
-        copied = keras.models.clone_model(model, clone_function=copy)
-    except (AttributeError, ValueError) as error:
-        raise ValueError(
-            "Positions can be cached in functional and sequential models, and in the models and "
-            f"layers of keras_diet. Received: {model}, {error}. Call `cache_positions` on the "
-            "layers with positions, and build the model from them."
-        ) from error
+    copied = keras.models.clone_model(model, clone_function=copy)
     for layer, new in pairs:
         new.set_weights([ops.copy(weight) for weight in layer.weights])
     return copied

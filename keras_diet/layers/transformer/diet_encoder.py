@@ -12,6 +12,9 @@ from keras_diet.layers.attention.cases import check_implementation
 from keras_diet.layers.attention.plan import IMPLEMENTATIONS
 from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
 from keras_diet.layers.initializers import fresh
+from keras_diet.layers.position.cached_position_bias import (
+    CachedPositionBias,
+)
 from keras_diet.layers.position.input_encoding import make_input_encoding
 from keras_diet.layers.position.position_encoding import (
     EncoderSizes,
@@ -77,7 +80,8 @@ class DietEncoder(keras.layers.Layer):
             Defaults to `"per-head"`.
         num_segments: int. Number of segments. Defaults to `2`.
         max_sequence_length: int. Number of positions, in tokens. Defaults to `512`.
-        dropout: float. Dropout rate. Defaults to `0.0`.
+        dropout: float. Dropout rate of attention probabilities and of the outputs of sublayers.
+            Defaults to `0.0`.
         activation: Activation of the feed-forward networks. Defaults to `"gelu"`.
         layer_norm_epsilon: float. Defaults to `1e-12`, as in BERT.
         kernel_initializer: Defaults to `"glorot_uniform"`.
@@ -159,6 +163,9 @@ class DietEncoder(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if cached_positions and isinstance(position_encoding, keras.layers.Layer):
+            # Keras would track the weights of the layer, although its scores are cached.
+            position_encoding = CachedPositionBias.like(position_encoding)
         self._encoding = find_position_encoding(position_encoding, rank, sharing, projection_dim)
         self.num_layers = validation.positive_int("num_layers", num_layers)
         self.num_heads = validation.positive_int("num_heads", num_heads)

@@ -50,8 +50,7 @@ def terms_of_layers(
     # Only the length of this key is read.
     key = None if projection_dim is None else ops.zeros((1, projection_dim))
     arguments["attention_hook"] = attention_hook
-    # A hook that reads scores gets the segments in full.
-    up_to_softmax = attention_hook is None or not attention_hook.reads_scores
+    up_to_softmax = not any(_reads_scores(attention, attention_hook) for attention in attentions)
     is_shared = len(position_biases) == 1
     plan, lowered = None, None
     for i, attention in enumerate(attentions):
@@ -66,6 +65,14 @@ def terms_of_layers(
             lowered = lower_shared_terms(layer_terms, plan, inputs, key, inputs.dtype)
             _check_scores(lowered.bias, inputs, attention, projection_dim)
         yield lowered.replace(features=(*segments, *lowered.features)), plan
+
+
+def _reads_scores(attention, attention_hook):
+    """Whether anybody but softmax sees the scores, so that they must be complete."""
+    if not takes_score_terms(attention):
+        return True
+    hooks = (attention.attention_hook(), attention_hook)
+    return any(hook is not None and hook.scores is not None for hook in hooks)
 
 
 def _plan(attention, terms, inputs, **arguments):

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet.layers import AbsolutePositionBias, DietEncoder
+from keras_diet.layers import DietEncoder
 from tests import reference
 from tests.helpers import HALF_POLICIES, assert_close, block_weights, check_layer, to_numpy
 from tests.layers.diet_encoders import (
@@ -53,20 +53,24 @@ def test_equals_reference(rng, positions):
 
 
 # Positions in the scores with features and without, at the input, in the keys, and both.
-@pytest.mark.parametrize("positions", [POSITIONS[i] for i in (2, 4, 6, 16, 17, 19)], ids=name_of)
-@pytest.mark.parametrize("segment_encoding, normalize_first", [("input", False), ("none", True)])
-def test_segments_and_norms_equal_reference(rng, positions, segment_encoding, normalize_first):
-    encoder = make_encoder(
-        rng, **positions, segment_encoding=segment_encoding, normalize_first=normalize_first
-    )
+@pytest.mark.parametrize(
+    "index, segment_encoding, normalize_first",
+    [(2, "input", True), (4, "none", True), (6, "input", False), (17, "none", False)],
+)
+def test_segments_and_norms_equal_reference(rng, index, segment_encoding, normalize_first):
+    arguments = {"segment_encoding": segment_encoding, "normalize_first": normalize_first}
+    encoder = make_encoder(rng, **POSITIONS[index], **arguments)
     x, segment_ids = make_inputs(rng)
     segment_ids = None if segment_encoding == "none" else segment_ids
     output = encoder(x, segment_ids=segment_ids, padding_mask=VALID)
     assert_close(output, expected_output(encoder, x, segment_ids, VALID[:, None, None]))
 
 
-@pytest.mark.parametrize("positions", PROJECTED_POSITIONS, ids=name_of)
-@pytest.mark.parametrize("segment_encoding", ["input", "none"])
+@pytest.mark.parametrize(
+    "positions, segment_encoding",
+    zip(PROJECTED_POSITIONS, ["input", "none"] * 4, strict=False),
+    ids=str,
+)
 def test_projected_keys_equal_reference(rng, positions, segment_encoding):
     encoder = make_encoder(
         rng, **positions, segment_encoding=segment_encoding, projection_dim=PROJECTED
@@ -131,9 +135,7 @@ def test_number_of_segments(rng, segment_encoding):
 
 
 @pytest.mark.parametrize("length", [1, MAX_LENGTH])
-@pytest.mark.parametrize(
-    "position_encoding", ["diet_abs", "diet_rel", "input", "t5", "tupe_rel", "shaw", "sinusoidal"]
-)
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "input", "shaw"])
 def test_lengths_equal_reference(rng, position_encoding, length):
     encoder = make_encoder(rng, position_encoding=position_encoding)
     x, segment_ids = make_inputs(rng, length)
@@ -196,17 +198,14 @@ COMMON = {
     [
         ({"rank": 5, "sharing": "none"}, HALF_POLICIES),
         ({"position_encoding": "diet_rel", "sharing": "layer-wise"}, ()),
-        ({"position_encoding": "input", "segment_encoding": "input"}, HALF_POLICIES),
-        ({"position_encoding": Slopes(NUM_HEADS, name="slopes"), "sharing": "none"}, HALF_POLICIES),
-        ({"position_encoding": AbsolutePositionBias(NUM_HEADS, LENGTH, 2, name="own")}, ()),
+        ({"position_encoding": "input", "segment_encoding": "input"}, ("mixed_float16",)),
+        ({"position_encoding": Slopes(NUM_HEADS, name="slopes"), "sharing": "none"}, ("bfloat16",)),
         ({"position_encoding": "tupe_rel", "sharing": "head-wise"}, ("mixed_bfloat16",)),
         ({"position_encoding": "shaw", "sharing": "head-wise"}, ("mixed_bfloat16",)),
         ({**PROJECTION, "rank": 5, "sharing": "none"}, ("mixed_bfloat16",)),
-        ({**PROJECTION, "position_encoding": "sinusoidal"}, ("mixed_bfloat16",)),
     ],
     ids=[
-        *("diet_abs", "diet_rel", "input", "own_layer", "our_layer"),
-        *("tupe_rel", "shaw", "diet_abs_lin", "sinusoidal"),
+        *("diet_abs", "diet_rel", "input", "custom_layer", "tupe_rel", "shaw", "diet_abs_lin"),
     ],
 )
 def test_as_a_layer(rng, arguments, policies):

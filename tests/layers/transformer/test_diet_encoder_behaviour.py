@@ -27,7 +27,7 @@ TOKENS = np.array([[3, 1, 2, 2, 4], [2, 2, 1, 0, 0]])
 norms = pytest.mark.parametrize("normalize_first", [False, True], ids=["post_norm", "pre_norm"])
 every_position = pytest.mark.parametrize(
     "positions",
-    [*POSITIONS[:8], *(POSITIONS[i] for i in (10, 13, 15, 17, 18, 19))],
+    [POSITIONS[i] for i in (2, 3, 6, 7, 15, 17)],
     ids=name_of,
 )
 
@@ -55,7 +55,7 @@ def test_padding_equals_a_shorter_sequence(rng, positions):
     assert_close(to_numpy(padded)[1, :3], short[1])
 
 
-@pytest.mark.parametrize("positions", PROJECTED_POSITIONS[2:], ids=name_of)
+@pytest.mark.parametrize("positions", PROJECTED_POSITIONS[2:4], ids=name_of)
 def test_padded_tokens_change_no_projected_key(rng, positions):
     encoder = make_encoder(rng, **positions, segment_encoding="input", projection_dim=PROJECTED)
     x, segment_ids = make_inputs(rng)
@@ -130,7 +130,7 @@ def make_embedding():
 
 
 @norms
-@pytest.mark.parametrize("position_encoding", ["diet_abs", "input", "none"])
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "input"])
 def test_keras_mask_is_the_padding_mask(rng, position_encoding, normalize_first):
     encoder = make_encoder(
         rng, position_encoding=position_encoding, normalize_first=normalize_first
@@ -193,9 +193,9 @@ def make_model(encoder, pooled=False):
     return keras.Model([x, segment_ids], output)
 
 
-# One of each kind; how parameters are shared has nothing to do with lengths, but for the heads.
+# One of each kind.
 some_positions = pytest.mark.parametrize(
-    "positions", [POSITIONS[i] for i in (1, 2, 3, 6, 7, 10, 15, 17, 18)], ids=name_of
+    "positions", [POSITIONS[i] for i in (1, 3, 6, 15, 17)], ids=name_of
 )
 
 
@@ -222,7 +222,7 @@ class Batches(keras.utils.PyDataset):
         return (self.batches[index],)
 
 
-@pytest.mark.parametrize("positions", [POSITIONS[i] for i in (1, 3, 17)], ids=name_of)
+@pytest.mark.parametrize("positions", [POSITIONS[i] for i in (1, 17)], ids=name_of)
 def test_predict_with_batches_of_different_lengths(rng, positions):
     encoder = make_encoder(rng, num_layers=1, **positions)
     model = make_model(encoder, pooled=True)
@@ -232,7 +232,7 @@ def test_predict_with_batches_of_different_lengths(rng, positions):
 
 
 @pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch has no XLA")
-@pytest.mark.parametrize("positions", [POSITIONS[i] for i in (1, 3, 15, 17)], ids=name_of)
+@pytest.mark.parametrize("positions", [POSITIONS[i] for i in (1, 3)], ids=name_of)
 def test_xla(rng, positions):
     """Static shapes compile under XLA, in inference and in training."""
     encoder = make_encoder(rng, num_layers=1, **positions)

@@ -1,4 +1,4 @@
-"""What the encoder's arguments may be, and what each refusal says."""
+"""The position encodings that an encoder knows, and custom encodings."""
 
 import keras
 import numpy as np
@@ -17,12 +17,12 @@ from keras_diet.layers import (
     UntiedPositionBias,
     register_position_encoding,
 )
-from keras_diet.layers.position import position_encoding as position_encoding_module
 from keras_diet.layers.position.position_encoding import (
     SHARING_MODES,
     deserialize_position_encoding,
     serialize_position_encoding,
 )
+from keras_diet.layers.transformer.encoder_layers import make_attention, make_position_biases
 from keras_diet.layers.transformer.position_encodings import (
     POSITION_ENCODINGS,
     find_position_encoding,
@@ -31,9 +31,7 @@ from keras_diet.models import DietBertBackbone
 from tests.helpers import assert_close, to_numpy
 from tests.layers.diet_encoders import (
     BATCH,
-    HIDDEN,
     LENGTH,
-    NUM_HEADS,
     Slopes,
     make_encoder,
     make_inputs,
@@ -58,7 +56,7 @@ def sizes(**kwargs):
 
 def make_biases(position_encoding, sharing=None, dtype="float32", **kwargs):
     encoding = find_position_encoding(position_encoding)
-    return position_encoding_module.make_biases(encoding, sizes(**kwargs), sharing, dtype)
+    return make_position_biases(encoding, sizes(**kwargs), sharing, False, dtype)
 
 
 def test_names():
@@ -81,7 +79,7 @@ def test_default_sharing_is_what_the_papers_found_best(name):
 
 
 @pytest.mark.parametrize("sharing", [None, *SHARING_MODES])
-@pytest.mark.parametrize("name", BIASES)
+@pytest.mark.parametrize("name", ["diet_abs", "diet_rel", "t5", "tupe_rel"])
 def test_biases(name, sharing):
     biases = make_biases(name, sharing)
     sharing = sharing or ("none" if name == "diet_rel" else "layer-wise")
@@ -114,7 +112,7 @@ def test_sizes_of_biases():
 
 def test_attention_layers():
     def attention(name, **kwargs):
-        layer = POSITION_ENCODINGS[name].attention(sizes(**kwargs), dropout=0.5, name="own")
+        layer = make_attention(POSITION_ENCODINGS[name], sizes(**kwargs), dropout=0.5, name="own")
         assert (layer.num_heads, layer.key_dim, layer.dropout, layer.name) == (3, 5, 0.5, "own")
         return layer
 
@@ -131,7 +129,7 @@ def test_attention_layers():
         assert (layer.sequence_length, layer.projection_dim) == (7, 2)
 
 
-@pytest.mark.parametrize("name", BIASES)
+@pytest.mark.parametrize("name", ["diet_abs", "tupe_rel"])
 def test_biases_have_the_dtype_policy_of_the_encoder(name):
     (bias, *_) = make_biases(name, dtype="mixed_bfloat16")
     assert bias.compute_dtype == "bfloat16"
@@ -144,16 +142,7 @@ def test_which_encodings_score_positions():
     assert find_position_encoding(Slopes(3)).embedding is None
 
 
-# === Encodings of one's own ===
-
-
-@pytest.fixture
-def registry(monkeypatch):
-    """What a test registers is gone after it."""
-    monkeypatch.setattr(
-        "keras_diet.layers.transformer.position_encodings.POSITION_ENCODINGS",
-        dict(POSITION_ENCODINGS),
-    )
+# === Custom encodings ===
 
 
 @pytest.fixture
@@ -173,7 +162,7 @@ def slopes(registry):
 
 
 @pytest.mark.parametrize("sharing, count", [(None, 2), ("layer-wise", 1)])
-def test_an_encoding_of_one_s_own_in_an_encoder(rng, slopes, sharing, count):
+def test_custom_encoding_in_an_encoder(rng, slopes, sharing, count):
     encoder = make_encoder(rng, position_encoding=slopes, sharing=sharing)
     assert [type(bias) for bias in encoder.position_biases] == [Slopes] * count
     assert {block.self_attention.scale for block in encoder.transformer_layers} == {0.7}
@@ -189,7 +178,7 @@ def test_an_encoding_of_one_s_own_in_an_encoder(rng, slopes, sharing, count):
         DietEncoder(2, 3, 11, position_encoding=slopes, rank=5)
 
 
-def test_an_encoding_of_one_s_own_in_a_backbone(tmp_path, slopes):
+def test_custom_encoding_in_a_backbone(tmp_path, slopes):
     backbone = DietBertBackbone(31, 2, 3, 15, 23, position_encoding=slopes)
     assert [type(bias) for bias in backbone.encoder.position_biases] == [Slopes, Slopes]
     inputs = {name: np.ones((2, 5), "int32") for name in backbone.input}
@@ -201,7 +190,7 @@ def test_an_encoding_of_one_s_own_in_a_backbone(tmp_path, slopes):
 
 
 @pytest.mark.usefixtures("slopes")
-def test_positions_of_one_s_own_at_the_input(rng):
+def test_custom_positions_at_the_input(rng):
     def ones(sizes, dtype, name):
         return keras.layers.Lambda(keras.ops.ones_like, dtype=dtype, name=name)
 
@@ -266,9 +255,6 @@ def test_embeddings_of_encoder_and_backbone_get_the_same_sizes(registry):
     assert (seen[0].rank, seen[0].projection_dim) == (3, 4)
 
 
-# === Arguments ===
-
-
 @pytest.mark.parametrize("position_encoding", ["diet_abs", Slopes(3, name="slopes")], ids=str)
 def test_serialization(position_encoding):
     config = {"position_encoding": serialize_position_encoding(position_encoding), "rank": 2}
@@ -279,164 +265,3 @@ def test_serialization(position_encoding):
     else:
         assert isinstance(config["position_encoding"], dict)
         assert restored["position_encoding"].get_config() == position_encoding.get_config()
-
-
-BAD_ARGUMENTS = [
-    ({"position_encoding": "xlnet"}, "`position_encoding`.*'diet_abs'.*'t5'.*'xlnet'"),
-    ({"position_encoding": None}, "`position_encoding`.*'diet_abs'.*None"),
-    ({"position_encoding": AbsolutePositionBias}, "`position_encoding`.*or a bias layer"),
-    ({"sharing": "heads"}, "`sharing`.*'head-wise'.*'heads'"),
-    ({"position_encoding": "diet_rel", "sharing": "all"}, "`sharing`.*'all'"),
-    ({"position_encoding": Slopes(3), "sharing": "head-wise"}, "`sharing`.*'head-wise'"),
-    ({"position_encoding": "input", "sharing": "none"}, "`sharing` is not supported.*'input'"),
-    ({"position_encoding": "none", "sharing": "layer-wise"}, "`sharing` is not supported.*'none'"),
-    ({"position_encoding": "sinusoidal", "sharing": "none"}, "`sharing` is not supported.*'sinus"),
-    ({"position_encoding": "shaw", "sharing": "none"}, "`sharing` must be one of 'head-wise'"),
-    ({"position_encoding": "t5", "rank": 5}, "`rank` is not supported.*'t5'.*rank=5"),
-    ({"position_encoding": "tupe_abs", "rank": 5}, "`rank` is not supported.*'tupe_abs'.*rank=5"),
-    ({"position_encoding": "shaw", "rank": 5}, "`rank` is not supported.*'shaw'.*rank=5"),
-    *(
-        (
-            {"position_encoding": name, "projection_dim": 5, "segment_encoding": "none"},
-            f"`projection_dim` is not supported.*'{name}'.*projection_dim=5",
-        )
-        for name in POSITION_ENCODINGS
-        if name not in PROJECTABLE
-    ),
-    (
-        {"position_encoding": Slopes(3), "projection_dim": 5, "segment_encoding": "none"},
-        "`projection_dim` is not supported.*bias layer.*projection_dim=5",
-    ),
-    ({"projection_dim": 5}, "`segment_encoding` must be.*projection_dim=5.*'per-head'"),
-    ({"projection_dim": 0}, "`projection_dim` must be a positive integer.*projection_dim=0"),
-    ({"projection_dim": 2.5}, "`projection_dim` must be a positive integer.*=2.5"),
-    ({"position_encoding": "diet_rel", "rank": 5}, "`rank` is not supported.*'diet_rel'.*rank=5"),
-    ({"position_encoding": "input", "rank": 5}, "`rank` is not supported.*'input'.*rank=5"),
-    ({"position_encoding": "none", "rank": 5}, "`rank` is not supported.*'none'.*rank=5"),
-    ({"position_encoding": Slopes(3), "rank": 5}, "`rank` is not supported.*bias layer.*rank=5"),
-    ({"position_encoding": "diet_rel", "rank": 0}, "`rank`.*rank=0"),
-    ({"rank": 0}, "`rank` must be a positive integer.*rank=0"),
-    ({"rank": -1}, "`rank` must be a positive integer.*rank=-1"),
-    ({"rank": 2.5}, "`rank` must be a positive integer.*rank=2.5"),
-    ({"rank": True}, "`rank` must be a positive integer.*rank=True"),
-    ({"segment_encoding": "both"}, "`segment_encoding`.*'per-head', 'input', 'none'.*'both'"),
-    ({"segment_encoding": None}, "`segment_encoding`.*None"),
-    ({"num_segments": 0}, "`num_segments` must be a positive integer.*=0"),
-    ({"max_sequence_length": -1}, "`max_sequence_length` must be a positive integer.*=-1"),
-    ({"num_layers": 0}, "`num_layers` must be a positive integer.*=0"),
-    ({"num_heads": 1.5}, "`num_heads` must be a positive integer.*=1.5"),
-    ({"intermediate_dim": None}, "`intermediate_dim` must be a positive integer.*=None"),
-]
-
-
-@pytest.mark.parametrize("kwargs, message", BAD_ARGUMENTS, ids=lambda value: str(value)[:50])
-def test_bad_arguments_are_named(kwargs, message):
-    arguments = {"num_layers": 2, "num_heads": NUM_HEADS, "intermediate_dim": 11, **kwargs}
-    with pytest.raises(ValueError, match=message):
-        DietEncoder(**arguments)
-
-
-def test_heads_must_divide_the_hidden_size():
-    with pytest.raises(ValueError, match=r"`num_heads`.*hidden_dim=6, num_heads=5"):
-        DietEncoder(2, 5, 11)(np.ones((BATCH, LENGTH, HIDDEN), "float32"))
-
-
-@pytest.mark.parametrize("position_encoding", [*POSITION_ENCODINGS, Slopes(NUM_HEADS)], ids=str)
-@pytest.mark.parametrize("symbolic", [False, True])
-def test_too_long_sequences_are_refused(position_encoding, symbolic):
-    encoder = DietEncoder(
-        1, NUM_HEADS, 11, position_encoding=position_encoding, max_sequence_length=LENGTH
-    )
-    x = np.ones((BATCH, LENGTH + 2, HIDDEN), "float32")
-    call = encoder.compute_output_spec if symbolic else encoder
-    with pytest.raises(ValueError, match=r"longer than `max_sequence_length`.*length=7"):
-        call(x)
-
-
-@pytest.mark.parametrize("symbolic", [False, True])
-def test_segment_ids_without_segments_are_refused(symbolic):
-    encoder = DietEncoder(1, NUM_HEADS, 11, segment_encoding="none")
-    x = np.ones((BATCH, LENGTH, HIDDEN), "float32")
-    call = encoder.compute_output_spec if symbolic else encoder
-    with pytest.raises(ValueError, match=r"`segment_ids` would be ignored"):
-        call(x, segment_ids=np.zeros((BATCH, LENGTH), "int32"))
-
-
-@pytest.mark.parametrize("segment_encoding", ["per-head", "input"])
-@pytest.mark.parametrize("shape", [(BATCH, LENGTH + 2), (BATCH + 1, LENGTH)])
-@pytest.mark.parametrize("symbolic", [False, True])
-def test_segment_ids_of_another_shape_are_refused(segment_encoding, shape, symbolic):
-    encoder = DietEncoder(1, NUM_HEADS, 11, segment_encoding=segment_encoding)
-    x = np.ones((BATCH, LENGTH, HIDDEN), "float32")
-    call = encoder.compute_output_spec if symbolic else encoder
-    with pytest.raises(ValueError, match=r"`segment_ids` must have the shape"):
-        call(x, segment_ids=np.zeros(shape, "int32"))
-
-
-def test_segment_ids_of_encoded_inputs_are_refused():
-    encoder = DietEncoder(1, NUM_HEADS, 11, segment_encoding="input", encode_inputs=False)
-    with pytest.raises(ValueError, match=r"`segment_ids` would be ignored.*encode_inputs=False"):
-        encoder(np.ones((BATCH, LENGTH, HIDDEN), "float32"), np.zeros((BATCH, LENGTH), "int32"))
-
-
-@pytest.mark.parametrize(
-    "arguments, name",
-    [
-        ({"attention_mask": np.ones((BATCH, LENGTH, LENGTH), "bool")}, "attention_mask"),
-        ({"use_causal_mask": True}, "use_causal_mask"),
-    ],
-)
-def test_masks_of_pairs_are_refused_with_projected_keys(arguments, name):
-    encoder = DietEncoder(1, NUM_HEADS, 11, segment_encoding="none", projection_dim=2)
-    with pytest.raises(ValueError, match=f"`{name}` is not supported with `projection_dim`"):
-        encoder(np.ones((BATCH, LENGTH, HIDDEN), "float32"), **arguments)
-
-
-class WrongScores(keras.layers.Layer):
-    """A bias layer that returns what cannot be added to the scores."""
-
-    def __init__(self, shape, scores_dtype, **kwargs):
-        super().__init__(**kwargs)
-        self.scores = np.zeros(shape, scores_dtype)
-
-    def call(self, inputs):
-        return keras.ops.convert_to_tensor(self.scores)
-
-
-@pytest.mark.parametrize(
-    "shape, dtype",
-    [
-        ((1, NUM_HEADS, LENGTH, LENGTH + 2), "float32"),
-        ((1, NUM_HEADS + 1, LENGTH, LENGTH), "float32"),
-        ((1, NUM_HEADS, LENGTH, LENGTH), "bool"),
-    ],
-)
-def test_scores_of_own_layers_are_checked(shape, dtype):
-    encoder = DietEncoder(1, NUM_HEADS, 11, position_encoding=WrongScores(shape, dtype))
-    with pytest.raises(ValueError, match="`position_encoding` must be"):
-        encoder(np.ones((BATCH, LENGTH, HIDDEN), "float32"))
-
-
-@pytest.mark.parametrize("segment_encoding", ["per-head", "input"])
-@pytest.mark.parametrize("bad_id", [-1, 2])
-def test_segment_ids_out_of_range_are_refused(segment_encoding, bad_id):
-    encoder = DietEncoder(1, NUM_HEADS, 11, segment_encoding=segment_encoding)
-    segment_ids = np.zeros((BATCH, LENGTH), "int32")
-    segment_ids[1, 3] = bad_id
-    with pytest.raises(ValueError, match=r"Segment ids.*num_segments.*2\)"):
-        encoder(np.ones((BATCH, LENGTH, HIDDEN), "float32"), segment_ids=segment_ids)
-
-
-@pytest.mark.parametrize("symbolic", [False, True])
-@pytest.mark.parametrize(
-    "name, value",
-    [("attention_mask", np.ones((BATCH, LENGTH, LENGTH), bool)), ("use_causal_mask", True)],
-)
-def test_masks_of_pairs_with_projected_keys_are_refused(name, value, symbolic):
-    encoder = DietEncoder(1, NUM_HEADS, 11, segment_encoding="none", projection_dim=3)
-    x = np.ones((BATCH, LENGTH, HIDDEN), "float32")
-    call = encoder.compute_output_spec if symbolic else encoder
-    with pytest.raises(
-        ValueError, match=f"`{name}` is not supported with `projection_dim`.*=3.*`padding"
-    ):
-        call(x, **{name: value})

@@ -1,0 +1,176 @@
+"""`cache_positions` of functional, sequential and nested models, and what it refuses."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_diet.layers import (
+    BiasedMultiHeadAttention,
+    BucketedRelativePositionBias,
+    DietEncoder,
+    RelativePositionBias,
+    cache_positions,
+)
+from tests.helpers import assert_close, randomize, to_numpy
+from tests.layers.diet_encoders import (
+    BATCH,
+    HIDDEN,
+    LENGTH,
+    MAX_LENGTH,
+    NUM_HEADS,
+    Distances,
+    Slopes,
+    make_inputs,
+    make_model,
+)
+
+VALID = np.array([[True] * 5, [True] * 3 + [False] * 2])
+
+
+def functional(rng):
+    return make_model(rng, position_encoding="tupe_rel")
+
+
+def sequential(rng):
+    layers = [keras.layers.BatchNormalization(), DietEncoder(1, NUM_HEADS, 11), pooled_head()]
+    model = keras.Sequential(layers, name="sequential")
+    model.build((None, None, HIDDEN))
+    return model
+
+
+def nested(rng):
+    x = keras.Input((None, HIDDEN))
+    inner = sequential(rng)
+    return keras.Model(x, keras.layers.Dense(5)(inner(keras.layers.Dense(HIDDEN)(x))))
+
+
+def shared_layers(rng):
+    """A bias layer and an encoder that are called twice."""
+    x = keras.Input((None, HIDDEN))
+    bias, encoder = RelativePositionBias(NUM_HEADS, MAX_LENGTH), DietEncoder(1, NUM_HEADS, 11)
+    y = x
+    for _ in range(2):
+        attention = BiasedMultiHeadAttention(NUM_HEADS, 2)
+        y = attention(encoder(y), x, attention_bias=bias(y))
+    return keras.Model(x, y)
+
+
+def pooled_head():
+    return keras.Sequential([keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(3)])
+
+
+@pytest.mark.parametrize("make", [functional, sequential, nested, shared_layers])
+def test_models(rng, tmp_path, make):
+    model = randomize(make(rng), rng)
+    for weight in model.non_trainable_weights:
+        weight.assign(np.abs(to_numpy(weight)))
+    cached = cache_positions(model)
+    assert type(cached) is type(model)
+    assert not {id(weight) for weight in cached.weights} & {id(weight) for weight in model.weights}
+    x, _ = make_inputs(rng)
+    inputs = [x, VALID] if make is functional else x
+    expected = to_numpy(model(inputs))
+    assert_close(cached(inputs), expected, 1e-5)
+    names = {weight.name for weight in cached.weights}
+    assert "scores" in names
+    assert not names & {"query_embedding", "relative_embedding", "position_embedding"}
+    cached.save(tmp_path / "cached.keras")
+    assert_close(keras.saving.load_model(tmp_path / "cached.keras")(inputs), expected, 1e-5)
+
+
+def test_saved_encoder_with_a_custom_bias(rng, tmp_path):
+    bias = Distances(NUM_HEADS, MAX_LENGTH, name="distances")
+    cached = cache_positions(make_model(rng, position_encoding=bias))
+    cached.save(tmp_path / "cached.keras")
+    loaded = keras.saving.load_model(tmp_path / "cached.keras")
+    inputs = [make_inputs(rng)[0], VALID]
+    assert_close(loaded(inputs), cached(inputs), 1e-6)
+
+
+# === What cannot be cached ===
+
+
+class Holder(keras.layers.Layer):
+    """A custom layer with an encoder."""
+
+    def __init__(self, encoder, **kwargs):
+        super().__init__(**kwargs)
+        self.encoder = encoder
+
+    def call(self, inputs):
+        return self.encoder(inputs)
+
+
+class HolderModel(keras.Model):
+    """A custom model with an encoder."""
+
+    def __init__(self, encoder, **kwargs):
+        super().__init__(**kwargs)
+        self.encoder = encoder
+
+    def call(self, inputs):
+        return self.encoder(inputs)
+
+
+def in_model(layer):
+    x = keras.Input((LENGTH, HIDDEN))
+    return keras.Model(x, layer(x))
+
+
+def built(layer):
+    layer.build((BATCH, LENGTH, HIDDEN))
+    return layer
+
+
+def small_encoder(**kwargs):
+    return DietEncoder(1, NUM_HEADS, 11, **kwargs)
+
+
+REFUSED = {
+    "bias that is not built": (lambda: RelativePositionBias(3, 7), "must be built"),
+    "encoder that is not built": (small_encoder, "built=False"),
+    "dense layer": (lambda: built(keras.layers.Dense(2)), "no positional scores to cache"),
+    "model without positions": (
+        lambda: in_model(keras.layers.Dense(2)),
+        "no positional scores to cache",
+    ),
+    "positions at the input": (
+        lambda: built(small_encoder(position_encoding="input")),
+        "with a position bias.*'input'",
+    ),
+    "bias of any length": (lambda: built(BucketedRelativePositionBias(3)), "max_length=None"),
+    "encoder of any length": (
+        lambda: built(small_encoder(position_encoding=BucketedRelativePositionBias(NUM_HEADS))),
+        "max_length=None",
+    ),
+    "bias layer that reads inputs": (
+        lambda: built(small_encoder(position_encoding=Slopes(NUM_HEADS))),
+        "Only the scores of a `keras_diet.layers.PositionBias`.*Slopes",
+    ),
+    "cached bias": (
+        lambda: cache_positions(built(RelativePositionBias(3, 7))),
+        "cached already",
+    ),
+    "cached encoder": (lambda: cache_positions(built(small_encoder())), "cached_positions=True"),
+    "model of a cached encoder": (
+        lambda: in_model(cache_positions(built(small_encoder()))),
+        "cached_positions=True",
+    ),
+    "custom layer": (lambda: Holder(built(small_encoder())), "functional and sequential.*Holder"),
+    "custom layer in a model": (
+        lambda: in_model(Holder(small_encoder())),
+        "functional and sequential.*Holder",
+    ),
+    "custom model": (
+        lambda: HolderModel(built(small_encoder())),
+        "functional and sequential.*HolderModel",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name):
+    make, message = REFUSED[name]
+    model = make()
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        cache_positions(model)
