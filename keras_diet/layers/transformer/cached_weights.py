@@ -4,7 +4,10 @@ from typing import Any
 
 from keras import ops
 
-from keras_diet.layers.position.cached_position_bias import CachedPositionBias
+from keras_diet.layers.position.cached_position_bias import (
+    CachedPositionBias,
+    check_can_be_cached,
+)
 from keras_diet.layers.position.position_bias import PositionBias
 
 
@@ -17,6 +20,28 @@ def changes_for_cached_positions(attention_implementation: str) -> dict[str, Any
     if attention_implementation == "features":
         changes["attention_implementation"] = "auto"
     return changes
+
+
+def copy_with_cached_positions(encoder: Any) -> Any:
+    """Return a copy of a `DietEncoder` for inference. See `cache_positions`."""
+    if not encoder.built or not encoder.position_biases or encoder.cached_positions:
+        raise ValueError(
+            "Only a built encoder with a position bias and without cached positions can cache "
+            f"them. Received: built={encoder.built}, cached_positions={encoder.cached_positions}, "
+            f"position_encoding={encoder.position_encoding!r}. Build the encoder first."
+        )
+    check_biases(encoder.position_biases)
+    changes = changes_for_cached_positions(encoder.attention_implementation)
+    copy = type(encoder).from_config({**encoder.get_config(), **changes})
+    copy.build_from_config(encoder.get_build_config())
+    copy_weights(encoder, copy, encoder.position_biases, copy.position_biases)
+    return copy
+
+
+def check_biases(biases: list[Any]) -> None:
+    """Raise a `ValueError` if the scores of a bias layer cannot be cached."""
+    for bias in biases:
+        check_can_be_cached(bias)
 
 
 def copy_weights(

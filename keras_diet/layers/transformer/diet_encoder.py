@@ -3,7 +3,6 @@
 from typing import Any
 
 import keras
-from keras import ops
 
 from keras_diet import validation
 from keras_diet._keras import get_keras_mask, set_keras_mask
@@ -22,7 +21,8 @@ from keras_diet.layers.position.position_encoding import (
     serialize_position_encoding,
 )
 from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder
-from keras_diet.layers.transformer.cached_weights import changes_for_cached_positions, copy_weights
+from keras_diet.layers.transformer.cached_weights import copy_with_cached_positions
+from keras_diet.layers.transformer.encoder_checks import check_call, check_segment_encoding
 from keras_diet.layers.transformer.encoder_layers import (
     make_attention,
     make_position_biases,
@@ -33,6 +33,12 @@ from keras_diet.layers.transformer.stack_terms import terms_of_layers
 from keras_diet.types import Activation, Config, Initializer, Shape, Tensor
 
 SEGMENT_ENCODINGS = ("per-head", "input", "none")
+# Constructor arguments that a configuration holds as they are.
+_PLAIN_ARGUMENTS = (
+    *("num_layers", "num_heads", "intermediate_dim", "rank", "sharing", "segment_encoding"),
+    *("num_segments", "max_sequence_length", "dropout", "layer_norm_epsilon", "normalize_first"),
+    *("projection_dim", "attention_implementation", "encode_inputs", "cached_positions"),
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -139,6 +145,9 @@ class DietEncoder(keras.layers.Layer):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/)
     """
 
+    # `keras_diet.layers.cache_positions` calls it.
+    with_cached_positions = copy_with_cached_positions
+
     def __init__(
         self,
         num_layers: int,
@@ -176,12 +185,7 @@ class DietEncoder(keras.layers.Layer):
         self.segment_encoding = validation.choice(
             "segment_encoding", segment_encoding, SEGMENT_ENCODINGS
         )
-        if projection_dim is not None and segment_encoding == "per-head":
-            raise ValueError(
-                "With `projection_dim`, `segment_encoding` must be 'input' or 'none', because a "
-                f"projected key has no segment. Received: projection_dim={projection_dim}, "
-                f"segment_encoding={segment_encoding!r}"
-            )
+        check_segment_encoding(segment_encoding, projection_dim)
         self.num_segments = validation.positive_int("num_segments", num_segments)
         self.max_sequence_length = validation.positive_int(
             "max_sequence_length", max_sequence_length
@@ -225,7 +229,9 @@ class DietEncoder(keras.layers.Layer):
                 self.num_layers, self.num_heads, self.num_segments, self.dtype_policy
             )
         self.transformer_layers = [self._make_block(i, sizes) for i in range(self.num_layers)]
-        self._check_implementation(inputs_shape)
+        for attention in self._attentions():
+            bias = self.position_biases[0] if self.position_biases else None
+            check_implementation(self.attention_implementation, attention, bias)
         for layer in (*self.position_biases, *self.transformer_layers):
             if not layer.built:
                 layer.build(inputs_shape)
@@ -272,7 +278,7 @@ class DietEncoder(keras.layers.Layer):
         return_attention_scores: bool = False,
         attention_hook: AttentionHook | None = None,
     ) -> Any:
-        self._check_call(inputs, segment_ids, attention_mask, use_causal_mask)
+        check_call(self, inputs, segment_ids, attention_mask, use_causal_mask)
         keras_mask = get_keras_mask(inputs)
         padding_mask = keras_mask if padding_mask is None else padding_mask
         # `padding_mask` replaces the Keras mask, which attention would apply too.
@@ -315,42 +321,6 @@ class DietEncoder(keras.layers.Layer):
     def _attentions(self):
         return [block.self_attention for block in self.transformer_layers]
 
-    def _check_implementation(self, inputs_shape):
-        """Raise a `ValueError` before the first call if the layers lack the implementation."""
-        bias = self.position_biases[0] if self.position_biases else None
-        for attention in self._attentions():
-            check_implementation(self.attention_implementation, attention, bias)
-
-    def _check_call(self, inputs, segment_ids, attention_mask, use_causal_mask):
-        if self.projection_dim is not None and (attention_mask is not None or use_causal_mask):
-            name = "use_causal_mask" if attention_mask is None else "attention_mask"
-            raise ValueError(
-                f"`{name}` is not supported with `projection_dim`, because a projected key mixes "
-                f"all tokens. Received: {name} with projection_dim={self.projection_dim}. Use "
-                "`padding_mask` to exclude padding."
-            )
-        if segment_ids is not None and self.segment_encoding == "none":
-            raise ValueError(
-                "`segment_ids` would be ignored. Received: segment_ids with segment_encoding="
-                "'none'. Leave them out, or use segment_encoding='per-head' or 'input'."
-            )
-        if segment_ids is not None and self.segment_encoding == "input" and not self.encode_inputs:
-            raise ValueError(
-                "`segment_ids` would be ignored. Received: segment_ids with segment_encoding="
-                "'input' and encode_inputs=False. Leave them out: the inputs hold the segments."
-            )
-        if segment_ids is not None and any(
-            None not in sizes and len(set(sizes)) > 1
-            for sizes in zip(segment_ids.shape, inputs.shape[:2], strict=False)
-        ):
-            raise ValueError(
-                "`segment_ids` must have the shape (batch_size, length) of the inputs. Received: "
-                f"segment_ids.shape={tuple(segment_ids.shape)}, inputs.shape={tuple(inputs.shape)}"
-            )
-        validation.length_within(
-            ops.shape(inputs)[1], self.max_sequence_length, "max_sequence_length"
-        )
-
     def compute_output_spec(
         self,
         inputs: Tensor,
@@ -361,7 +331,7 @@ class DietEncoder(keras.layers.Layer):
         **kwargs: Any,
     ) -> Any:
         """Return the symbolic output, and the symbolic scores if the caller asks for them."""
-        self._check_call(inputs, segment_ids, attention_mask, use_causal_mask)
+        check_call(self, inputs, segment_ids, attention_mask, use_causal_mask)
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output
@@ -373,45 +343,15 @@ class DietEncoder(keras.layers.Layer):
         ]
         return output, scores
 
-    def with_cached_positions(self) -> "DietEncoder":
-        """Return a copy for inference that holds positional scores. See `cache_positions`."""
-        if not self.built or not self.position_biases or self.cached_positions:
-            raise ValueError(
-                "Only a built encoder with a position bias and without cached positions can cache "
-                f"them. Received: built={self.built}, cached_positions={self.cached_positions}, "
-                f"position_encoding={self.position_encoding!r}. Build the encoder first."
-            )
-        changes = changes_for_cached_positions(self.attention_implementation)
-        copy = type(self).from_config({**self.get_config(), **changes})
-        copy.build_from_config(self.get_build_config())
-        copy_weights(self, copy, self.position_biases, copy.position_biases)
-        return copy
-
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
+        config.update({name: getattr(self, name) for name in _PLAIN_ARGUMENTS})
         config.update(
-            {
-                "num_layers": self.num_layers,
-                "num_heads": self.num_heads,
-                "intermediate_dim": self.intermediate_dim,
-                "position_encoding": serialize_position_encoding(self.position_encoding),
-                "rank": self.rank,
-                "sharing": self.sharing,
-                "segment_encoding": self.segment_encoding,
-                "num_segments": self.num_segments,
-                "max_sequence_length": self.max_sequence_length,
-                "dropout": self.dropout,
-                "activation": keras.activations.serialize(self.activation),
-                "layer_norm_epsilon": self.layer_norm_epsilon,
-                "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-                "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-                "normalize_first": self.normalize_first,
-                "projection_dim": self.projection_dim,
-                "attention_implementation": self.attention_implementation,
-                "encode_inputs": self.encode_inputs,
-                "cached_positions": self.cached_positions,
-            }
+            position_encoding=serialize_position_encoding(self.position_encoding),
+            activation=keras.activations.serialize(self.activation),
+            kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
+            bias_initializer=keras.initializers.serialize(self.bias_initializer),
         )
         return config
 

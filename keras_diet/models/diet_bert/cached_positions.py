@@ -5,7 +5,11 @@ from typing import Any
 import keras
 
 from keras_diet._keras import flatten_layers
-from keras_diet.layers.transformer.cached_weights import changes_for_cached_positions, copy_weights
+from keras_diet.layers.transformer.cached_weights import (
+    changes_for_cached_positions,
+    check_biases,
+    copy_weights,
+)
 from keras_diet.models.hub.rebuild import rebuild
 
 
@@ -22,6 +26,7 @@ def rebuild_with_cached_positions(model: Any) -> Any:
             f"position_encoding={backbone.position_encoding!r}, "
             f"cached_positions={backbone.cached_positions}"
         )
+    check_biases(backbone.encoder.position_biases)
     changes = changes_for_cached_positions(backbone.attention_implementation)
     copy = rebuild(model, changes, common_layers=_layers_without_biases)
     biases = getattr(copy, "backbone", copy).encoder.position_biases
