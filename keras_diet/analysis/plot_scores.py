@@ -74,13 +74,13 @@ def draw_map(axis: "Axes", scores: np.ndarray, title: str) -> None:
     """Draw one matrix `(T, S)` of scores on an axis of a figure, with its colour bar."""
     limit = np.max(np.abs(scores)) or 1.0
     # Linformer has few projected keys, so its map would be a narrow strip.
-    aspect = "equal" if scores.shape[0] == scores.shape[1] else "auto"
+    aspect: Any = "equal" if scores.shape[0] == scores.shape[1] else "auto"
     image = axis.imshow(
         scores, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect=aspect, interpolation="nearest"
     )
     axis.set(title=title, xlabel="key", ylabel="query")
     colours = axis.figure.colorbar(image, ax=axis, shrink=0.8)
-    colours.formatter.set_powerlimits((-3, 3))
+    colours.ax.ticklabel_format(axis="y", scilimits=(-3, 3))
 
 
 def _check(label, scores, layers, heads):

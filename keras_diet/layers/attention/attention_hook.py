@@ -80,12 +80,12 @@ def checked_hooks(*hooks: AttentionHook | None) -> tuple[AttentionHook, ...]:
     Raises:
         ValueError: If a kernel would ignore another function.
     """
-    hooks = tuple(hook for hook in hooks if hook is not None)
+    given_hooks = tuple(hook for hook in hooks if hook is not None)
     names = ("kernel", "bias", "scores", "output")
-    given = [name for name in names for hook in hooks if getattr(hook, name) is not None]
+    given = [name for name in names for hook in given_hooks if getattr(hook, name) is not None]
     if "kernel" in given and len(given) > 1:
         raise ValueError(
             "A kernel computes no scores, so only `heads` can go with it, in this hook and in "
             f"others. Received: {', '.join(given)}. Do this work in the kernel."
         )
-    return hooks
+    return given_hooks

@@ -4,12 +4,13 @@ import functools
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_diet import _backend, validation
 from keras_diet._keras import OpenMultiHeadAttention, get_keras_mask, set_keras_mask
 from keras_diet.layers.attention.attention_hook import AttentionHook, checked_hooks
 from keras_diet.layers.attention.cases import case_of
-from keras_diet.layers.attention.compute_attention import call_override
+from keras_diet.layers.attention.compute_attention import check_override, mask_of_override
 from keras_diet.layers.attention.dot_product import AttentionOptions, attend
 from keras_diet.layers.attention.lowering import lower_shared_terms
 from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan
@@ -172,9 +173,18 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             attention_hook: As in the call.
         """
         hooks = self._hooks(attention_hook)
-        arguments = {"training": bool(training), "returns_scores": return_attention_scores}
-        arguments |= {"implementation": implementation, "block_size": block_size}
-        return checked_plan(case_of(self, terms, query_shape, key_shape, hooks, **arguments))
+        case = case_of(
+            self,
+            terms,
+            query_shape,
+            key_shape,
+            hooks,
+            training=bool(training),
+            returns_scores=return_attention_scores,
+            implementation=implementation,
+            block_size=block_size,
+        )
+        return checked_plan(case)
 
     def call(
         self,
@@ -234,9 +244,9 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             _backend.dense(self.value_dense, value),
         )
         if self.overrides_compute_attention:
-            arguments = (attention_plan, self._hooks(attention_hook))
-            arguments += (training, return_attention_scores)
-            output, scores = call_override(self, heads, score_terms, *arguments)
+            check_override(self, score_terms, attention_plan, self._hooks(attention_hook))
+            mask = mask_of_override(heads, score_terms)
+            output, scores = self.compute_attention(*heads, mask, training, return_attention_scores)
         else:
             options = self._options(training, attention_plan, attention_hook)
             output, scores = attend(*heads, score_terms, attention_plan, options)
@@ -253,6 +263,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         terms = ScoreTerms(attention_mask=attention_mask, is_causal=bool(use_causal_mask))
         shapes = (query.shape[:-1], key.shape[:-1])
         plan = self.plan(terms, *shapes, training, return_attention_scores, "full")
+        query, key, value = map(ops.convert_to_tensor, (query, key, value))
         return attend(query, key, value, terms, plan, self._options(training, plan))
 
     def _hooks(self, attention_hook=None):

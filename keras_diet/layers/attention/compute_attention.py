@@ -11,16 +11,10 @@ from keras_diet.layers.attention.score_terms import ScoreTerms, all_of, mask_of_
 from keras_diet.types import Tensor
 
 
-def call_override(
-    attention: Any,
-    heads: tuple[Tensor, Tensor, Tensor],
-    terms: ScoreTerms,
-    plan: AttentionPlan,
-    hooks: tuple[AttentionHook, ...],
-    training: bool | None,
-    return_attention_scores: bool,
-) -> tuple[Tensor, Tensor | None]:
-    """Call the `_compute_attention` of a subclass, which takes masks only."""
+def check_override(
+    attention: Any, terms: ScoreTerms, plan: AttentionPlan, hooks: tuple[AttentionHook, ...]
+) -> None:
+    """Raise a `ValueError` for terms that the method of a subclass would ignore."""
     received = {
         "attention_bias": terms.bias is not None,
         "attention_features": bool(terms.features),
@@ -34,9 +28,12 @@ def call_override(
             "`_compute_attention` of a subclass takes queries, keys, values and a mask. Received: "
             f"{', '.join(names)} for {type(attention).__name__}. Override `attention_hook` instead."
         )
+
+
+def mask_of_override(heads: tuple[Tensor, Tensor, Tensor], terms: ScoreTerms) -> Tensor | None:
+    """Return all masks as the one mask that the method of a subclass takes."""
     query, key, _ = heads
     masks = [terms.attention_mask, mask_of_positions(terms, query.shape[1], key.shape[1])]
     if terms.padding_mask is not None:
         masks.append(ops.expand_dims(terms.padding_mask, 1))
-    mask = all_of([with_score_axes(mask, 3) for mask in masks if mask is not None])
-    return attention.compute_attention(*heads, mask, training, return_attention_scores)
+    return all_of([with_score_axes(mask, 3) for mask in masks if mask is not None])

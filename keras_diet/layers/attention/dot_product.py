@@ -1,6 +1,7 @@
 """Attention as pure functions of queries, keys, values, terms and a plan."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -170,7 +171,7 @@ def attend_over_axes(
     lowered: LoweredScores, value: Tensor, terms: ScoreTerms, options: AttentionOptions
 ) -> tuple[Tensor, Tensor]:
     """Compute scores, softmax and output over several sequence axes."""
-    products, sums = options.equations
+    products, sums = options.equations or ("", "")
     query = _at_least_float32(lowered.query)
     query = ops.multiply(query, ops.cast(lowered.scale, query.dtype))
     scores = ops.einsum(products, ops.cast(lowered.key, query.dtype), query)
@@ -182,7 +183,8 @@ def attend_over_axes(
     # The axes of the keys are the last ones. Softmax is over all of them together.
     num_axes = len(scores.shape) - len(value.shape) + 1
     shape = ops.shape(scores)
-    flat = (*shape[: len(shape) - num_axes], -1)
+    # TensorFlow's softmax takes at most five axes.
+    flat = (-1, math.prod(shape[-num_axes:]))
     mask = lowered.mask
     if mask is not None:
         mask = ops.reshape(ops.broadcast_to(mask, shape), flat)

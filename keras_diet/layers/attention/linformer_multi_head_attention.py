@@ -181,6 +181,8 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         query: Tensor,
         value: Tensor,
         key: Tensor | None = None,
+        attention_bias: Any = None,
+        return_attention_scores: bool = False,
         attention_mask: Tensor | None = None,
         use_causal_mask: bool = False,
         **kwargs: Any,
@@ -189,7 +191,9 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         _check_masks(attention_mask, use_causal_mask)
         shape = (value.shape[0], self.projection_dim, value.shape[2])
         projected = keras.KerasTensor(shape, dtype=value.dtype)
-        return super().compute_output_spec(query, projected, **kwargs)
+        return super().compute_output_spec(
+            query, projected, None, attention_bias, return_attention_scores
+        )
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""

@@ -89,8 +89,9 @@ class PositionBias(keras.layers.Layer):
         self.num_heads = validation.positive_int("num_heads", num_heads)
         if max_length is not None or not self.any_length:
             validation.positive_int("max_length", max_length)
-        self.max_length = max_length
-        self.key_length = validation.optional_positive_int("key_length", key_length)
+        # `None` only in subclasses for any length.
+        self.max_length: Any = max_length
+        self.key_length: Any = validation.optional_positive_int("key_length", key_length)
         if key_length is None:
             self.key_length = self.max_length
         self.share_heads = bool(share_heads)

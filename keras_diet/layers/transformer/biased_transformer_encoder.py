@@ -120,7 +120,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
 
     def build(self, inputs_shape: Shape) -> None:
         """Create and build the sublayers."""
-        hidden_dim = inputs_shape[-1]
+        hidden_dim: Any = inputs_shape[-1]
         if self._makes_attention:
             self.self_attention = BiasedMultiHeadAttention(
                 num_heads=self.num_heads,

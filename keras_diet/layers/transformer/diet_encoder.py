@@ -4,45 +4,25 @@ from typing import Any
 
 import keras
 
-from keras_diet import validation
 from keras_diet._keras import get_keras_mask, set_keras_mask
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.cases import check_implementation
-from keras_diet.layers.attention.plan import IMPLEMENTATIONS
 from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
-from keras_diet.layers.initializers import fresh
-from keras_diet.layers.position.cached_position_bias import (
-    CachedPositionBias,
-)
 from keras_diet.layers.position.input_encoding import make_input_encoding
-from keras_diet.layers.position.position_encoding import (
-    EncoderSizes,
-    deserialize_position_encoding,
-    serialize_position_encoding,
-)
-from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder
 from keras_diet.layers.transformer.cached_weights import copy_with_cached_positions
-from keras_diet.layers.transformer.encoder_checks import check_call, check_segment_encoding
+from keras_diet.layers.transformer.diet_stack import DietStack
+from keras_diet.layers.transformer.encoder_checks import check_call
 from keras_diet.layers.transformer.encoder_layers import (
-    make_attention,
+    make_block,
     make_position_biases,
     make_segment_biases,
 )
-from keras_diet.layers.transformer.position_encodings import find_position_encoding
 from keras_diet.layers.transformer.stack_terms import terms_of_layers
-from keras_diet.types import Activation, Config, Initializer, Shape, Tensor
-
-SEGMENT_ENCODINGS = ("per-head", "input", "none")
-# Constructor arguments that a configuration holds as they are.
-_PLAIN_ARGUMENTS = (
-    *("num_layers", "num_heads", "intermediate_dim", "rank", "sharing", "segment_encoding"),
-    *("num_segments", "max_sequence_length", "dropout", "layer_norm_epsilon", "normalize_first"),
-    *("projection_dim", "attention_implementation", "encode_inputs", "cached_positions"),
-)
+from keras_diet.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietEncoder(keras.layers.Layer):
+class DietEncoder(DietStack):
     """A stack of Transformer encoder blocks with a choice of position and segment encodings.
 
     In each layer and head, the score of query `i` and key `j` is
@@ -148,87 +128,25 @@ class DietEncoder(keras.layers.Layer):
     # `keras_diet.layers.cache_positions` calls it.
     with_cached_positions = copy_with_cached_positions
 
-    def __init__(
-        self,
-        num_layers: int,
-        num_heads: int,
-        intermediate_dim: int,
-        position_encoding: str | keras.layers.Layer = "diet_abs",
-        rank: int | None = None,
-        sharing: str | None = None,
-        segment_encoding: str = "per-head",
-        num_segments: int = 2,
-        max_sequence_length: int = 512,
-        dropout: float = 0.0,
-        activation: Activation = "gelu",
-        layer_norm_epsilon: float = 1e-12,
-        kernel_initializer: Initializer = "glorot_uniform",
-        bias_initializer: Initializer = "zeros",
-        normalize_first: bool = False,
-        projection_dim: int | None = None,
-        attention_implementation: str = "auto",
-        encode_inputs: bool = True,
-        cached_positions: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        if cached_positions and isinstance(position_encoding, keras.layers.Layer):
-            # Keras would track the weights of the layer, although its scores are cached.
-            position_encoding = CachedPositionBias.like(position_encoding)
-        self._encoding = find_position_encoding(position_encoding, rank, sharing, projection_dim)
-        self.num_layers = validation.positive_int("num_layers", num_layers)
-        self.num_heads = validation.positive_int("num_heads", num_heads)
-        self.intermediate_dim = validation.positive_int("intermediate_dim", intermediate_dim)
-        self.position_encoding = position_encoding
-        self.rank = rank
-        self.sharing = sharing
-        self.segment_encoding = validation.choice(
-            "segment_encoding", segment_encoding, SEGMENT_ENCODINGS
-        )
-        check_segment_encoding(segment_encoding, projection_dim)
-        self.num_segments = validation.positive_int("num_segments", num_segments)
-        self.max_sequence_length = validation.positive_int(
-            "max_sequence_length", max_sequence_length
-        )
-        self.dropout = dropout
-        self.activation = keras.activations.get(activation)
-        self.layer_norm_epsilon = layer_norm_epsilon
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.normalize_first = normalize_first
-        self.projection_dim = projection_dim
-        self.attention_implementation = validation.choice(
-            "attention_implementation", attention_implementation, IMPLEMENTATIONS
-        )
-        self.encode_inputs = encode_inputs
-        self.cached_positions = cached_positions
-        self.supports_masking = True
-
     def build(self, inputs_shape: Shape) -> None:
         """Create and build the sublayers."""
-        sizes = EncoderSizes(
-            num_layers=self.num_layers,
-            num_heads=self.num_heads,
-            hidden_dim=inputs_shape[-1],
-            max_length=self.max_sequence_length,
-            rank=self.rank,
-            projection_dim=self.projection_dim,
-        )
+        hidden_dim: Any = inputs_shape[-1]
+        sizes = self.sizes(hidden_dim)
         self.input_encoding = None
         if self.encode_inputs:
             num_segments = self.num_segments if self.segment_encoding == "input" else None
             self.input_encoding = make_input_encoding(
-                self._encoding, sizes, num_segments, dtype=self.dtype_policy
+                self.encoding, sizes, num_segments, dtype=self.dtype_policy
             )
         self.position_biases = make_position_biases(
-            self._encoding, sizes, self.sharing, self.cached_positions, self.dtype_policy
+            self.encoding, sizes, self.sharing, self.cached_positions, self.dtype_policy
         )
         self.segment_biases = []
         if self.segment_encoding == "per-head":
             self.segment_biases = make_segment_biases(
                 self.num_layers, self.num_heads, self.num_segments, self.dtype_policy
             )
-        self.transformer_layers = [self._make_block(i, sizes) for i in range(self.num_layers)]
+        self.transformer_layers = [make_block(self, i, sizes) for i in range(self.num_layers)]
         for attention in self._attentions():
             bias = self.position_biases[0] if self.position_biases else None
             check_implementation(self.attention_implementation, attention, bias)
@@ -246,26 +164,6 @@ class DietEncoder(keras.layers.Layer):
             )
             self.output_layer_norm.build(inputs_shape)
         self.built = True
-
-    def _make_block(self, index, sizes):
-        arguments = {
-            "dropout": self.dropout,
-            "kernel_initializer": fresh(self.kernel_initializer),
-            "bias_initializer": fresh(self.bias_initializer),
-            "dtype": self.dtype_policy,
-        }
-        return BiasedTransformerEncoder(
-            self.intermediate_dim,
-            self.num_heads,
-            activation=self.activation,
-            layer_norm_epsilon=self.layer_norm_epsilon,
-            normalize_first=self.normalize_first,
-            self_attention=make_attention(
-                self._encoding, sizes, name="self_attention", **arguments
-            ),
-            name=f"transformer_layer_{index}",
-            **arguments,
-        )
 
     def call(
         self,
@@ -291,12 +189,12 @@ class DietEncoder(keras.layers.Layer):
             attention_mask=as_bool(attention_mask),
             is_causal=bool(use_causal_mask),
         )
-        options = {
+        options: dict[str, Any] = {
             "training": training,
             "return_attention_scores": return_attention_scores,
             "attention_hook": attention_hook,
         }
-        terms = terms_of_layers(
+        terms_and_plans = terms_of_layers(
             x,
             terms,
             self._attentions(),
@@ -308,7 +206,9 @@ class DietEncoder(keras.layers.Layer):
             **options,
         )
         scores = []
-        for block, (layer_terms, plan) in zip(self.transformer_layers, terms, strict=True):
+        for block, (layer_terms, plan) in zip(
+            self.transformer_layers, terms_and_plans, strict=True
+        ):
             x = block(x, score_terms=layer_terms, attention_plan=plan, **options)
             if return_attention_scores:
                 x, layer_scores = x
@@ -342,20 +242,3 @@ class DietEncoder(keras.layers.Layer):
             keras.KerasTensor(shape, dtype=self.compute_dtype) for _ in range(self.num_layers)
         ]
         return output, scores
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        config = super().get_config()
-        config.update({name: getattr(self, name) for name in _PLAIN_ARGUMENTS})
-        config.update(
-            position_encoding=serialize_position_encoding(self.position_encoding),
-            activation=keras.activations.serialize(self.activation),
-            kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
-            bias_initializer=keras.initializers.serialize(self.bias_initializer),
-        )
-        return config
-
-    @classmethod
-    def from_config(cls, config: Config) -> "DietEncoder":
-        """Make the layer from its configuration, which may hold a custom bias layer."""
-        return super().from_config(deserialize_position_encoding(config))

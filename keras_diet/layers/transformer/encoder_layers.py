@@ -6,9 +6,11 @@ import keras
 
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.linformer_multi_head_attention import LinformerMultiHeadAttention
+from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position.cached_position_bias import CachedPositionBias
 from keras_diet.layers.position.position_encoding import EncoderSizes, PositionEncoding
 from keras_diet.layers.position.segment_bias import SegmentBias
+from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder
 from keras_diet.types import DType
 
 
@@ -54,3 +56,23 @@ def make_segment_biases(
         SegmentBias(num_heads, num_segments, dtype=dtype, name=f"segment_bias_{i}")
         for i in range(num_layers)
     ]
+
+
+def make_block(stack: Any, index: int, sizes: EncoderSizes) -> BiasedTransformerEncoder:
+    """Return block number `index` of a `DietStack`."""
+    arguments = {
+        "dropout": stack.dropout,
+        "kernel_initializer": fresh(stack.kernel_initializer),
+        "bias_initializer": fresh(stack.bias_initializer),
+        "dtype": stack.dtype_policy,
+    }
+    return BiasedTransformerEncoder(
+        stack.intermediate_dim,
+        stack.num_heads,
+        activation=stack.activation,
+        layer_norm_epsilon=stack.layer_norm_epsilon,
+        normalize_first=stack.normalize_first,
+        self_attention=make_attention(stack.encoding, sizes, name="self_attention", **arguments),
+        name=f"transformer_layer_{index}",
+        **arguments,
+    )

@@ -10,7 +10,7 @@ from keras_diet import validation
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.lowering import lower_shared_terms
 from keras_diet.layers.attention.plan import AttentionPlan
-from keras_diet.layers.attention.score_terms import ScoreTerms
+from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms
 from keras_diet.layers.transformer.attention_arguments import (
     CUSTOM_ATTENTION_PLAN,
     takes_score_terms,
@@ -56,7 +56,7 @@ def terms_of_layers(
     for i, attention in enumerate(attentions):
         bias = position_biases[0 if is_shared else i] if position_biases else None
         layer_terms = terms.replace(bias=bias)
-        segments = ()
+        segments: tuple[FeaturePair, ...] = ()
         if segment_biases:
             segments = (segment_biases[i].features(segment_ids, up_to_softmax=up_to_softmax),)
         if plan is None:

@@ -154,6 +154,6 @@ def test_masks_of_pairs_with_projected_keys_are_refused(name, value, symbolic):
     x = np.ones((BATCH, LENGTH, HIDDEN), "float32")
     call = encoder.compute_output_spec if symbolic else encoder
     with pytest.raises(
-        ValueError, match=f"`{name}` cannot be used with.*projection_dim=3.*`padding_mask`"
+        ValueError, match=f"`{name}` is not supported with.*projection_dim=3.*`padding_mask`"
     ):
         call(x, **{name: value})

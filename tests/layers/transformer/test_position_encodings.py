@@ -46,6 +46,7 @@ BIASES = {
     "tupe_rel": UntiedPositionBias,
 }
 WITHOUT_BIAS = ("input", "sinusoidal", "shaw", "none")
+ONE_SHARING = {"shaw": "head-wise", "alibi": "layer-wise"}
 PROJECTABLE = ("diet_abs", "diet_abs_input", "input", "sinusoidal", "none")
 
 
@@ -60,7 +61,7 @@ def make_biases(position_encoding, sharing=None, dtype="float32", **kwargs):
 
 
 def test_names():
-    assert set(POSITION_ENCODINGS) == {*BIASES, *WITHOUT_BIAS}
+    assert set(POSITION_ENCODINGS) == {*BIASES, "alibi", *WITHOUT_BIAS}
 
 
 def test_sizes():
@@ -71,11 +72,12 @@ def test_sizes():
 
 @pytest.mark.parametrize("name", POSITION_ENCODINGS)
 def test_default_sharing_is_what_the_papers_found_best(name):
-    default = {"diet_rel": "none", "shaw": "head-wise"}.get(name, "layer-wise")
     modes = POSITION_ENCODINGS[name].sharing_modes
-    expected = SHARING_MODES if name in BIASES else ("head-wise",) if name == "shaw" else ()
-    assert set(modes) == set(expected)
-    assert modes[:1] == ((default,) if expected else ())
+    if name in BIASES:
+        assert modes[0] == ("none" if name == "diet_rel" else "layer-wise")
+        assert set(modes) == set(SHARING_MODES)
+    else:
+        assert modes == tuple(mode for other, mode in ONE_SHARING.items() if other == name)
 
 
 @pytest.mark.parametrize("sharing", [None, *SHARING_MODES])
