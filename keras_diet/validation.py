@@ -25,11 +25,8 @@ def optional_positive_int(name: str, value: Any) -> int | None:
 
 def positive_number(name: str, value: Any) -> float:
     """Return `value` as a `float`, or raise a `ValueError` unless it is positive and finite."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, numbers.Real)
-        or not 0 < float(value) < math.inf
-    ):
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not 0 < float(value) < math.inf:
         raise ValueError(f"`{name}` must be a positive number. Received: {name}={value!r}")
     return float(value)
 

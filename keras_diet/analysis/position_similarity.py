@@ -99,7 +99,7 @@ def plot_position_similarity(similarities: Mapping[str, Any]) -> "Figure":
         # Rounded similarities can be greater than 1, outside of all bars.
         axis.hist(
             np.clip(pairs, -1, 1),
-            bins=np.linspace(-1, 1, 81),
+            bins=np.linspace(-1, 1, 81).tolist(),
             weights=np.full(len(pairs), 1 / len(pairs)),
             label=label,
             histtype="stepfilled",

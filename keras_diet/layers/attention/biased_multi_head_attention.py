@@ -173,18 +173,9 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             attention_hook: As in the call.
         """
         hooks = self._hooks(attention_hook)
-        case = case_of(
-            self,
-            terms,
-            query_shape,
-            key_shape,
-            hooks,
-            training=bool(training),
-            returns_scores=return_attention_scores,
-            implementation=implementation,
-            block_size=block_size,
-        )
-        return checked_plan(case)
+        options: Config = {"training": bool(training), "returns_scores": return_attention_scores}
+        options |= {"implementation": implementation, "block_size": block_size}
+        return checked_plan(case_of(self, terms, query_shape, key_shape, hooks, **options))
 
     def call(
         self,

@@ -137,6 +137,14 @@ class AttentionPlan:
         masks_padding: bool. Whether padding is a mask, so that it is not in the scores.
         block_size: int or `None`. Number of queries whose scores exist at a time.
         num_axes: int. Number of sequence axes.
+
+    Example:
+
+    ```python
+    attention = keras_diet.layers.BiasedMultiHeadAttention(num_heads=4, key_dim=8)
+    plan = attention.plan(keras_diet.layers.ScoreTerms(), (2, 10, 32), (2, 10, 32))
+    plan.program  # "kernel"
+    ```
     """
 
     program: str

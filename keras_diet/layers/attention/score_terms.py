@@ -36,6 +36,16 @@ class ScoreTerms:
         is_causal: bool. Whether a query attends only to keys at its position and before it.
         sliding_window: int or `None`. A query attends to keys at smaller distances than this.
         start_index: int or scalar tensor. Position of the first query. Keys begin at position 0.
+
+    Example:
+
+    ```python
+    position_bias = keras_diet.layers.RelativePositionBias(num_heads=4, max_length=16)
+    terms = keras_diet.layers.ScoreTerms(bias=position_bias, is_causal=True)
+    attention = keras_diet.layers.BiasedMultiHeadAttention(num_heads=4, key_dim=8)
+    x = np.random.normal(size=(2, 10, 32)).astype("float32")
+    y = attention(x, x, score_terms=terms)
+    ```
     """
 
     bias: Any = None

@@ -82,11 +82,13 @@ class InputEncoding(keras.layers.Layer):
         self._learns_positions = position_embedding is None and max_sequence_length is not None
         self.position_embedding = position_embedding
         if self._learns_positions:
-            self.position_embedding = PositionEmbedding(
-                self.max_sequence_length,
-                initializer=fresh(self.initializer),
-                dtype=self.dtype_policy,
-                name="position_embedding",
+            self.position_embedding = _with_masking(
+                PositionEmbedding(
+                    self.max_sequence_length,
+                    initializer=fresh(self.initializer),
+                    dtype=self.dtype_policy,
+                    name="position_embedding",
+                )
             )
         self.supports_masking = True
 
@@ -180,13 +182,19 @@ def make_input_encoding(
 
 def _sinusoidal(sizes, dtype, name):
     # In bfloat16, neighboring positions above 256 would be equal.
-    return SinePositionEncoding(dtype="float32", name=name)
+    return _with_masking(SinePositionEncoding(dtype="float32", name=name))
 
 
-INPUT = PositionEncoding(
-    embedding=lambda sizes, **kwargs: PositionEmbedding(
-        sizes.max_length, initializer=bert_initializer(), **kwargs
-    ),
-    allows_projection=True,
-)
+def _learned(sizes, **kwargs):
+    layer = PositionEmbedding(sizes.max_length, initializer=bert_initializer(), **kwargs)
+    return _with_masking(layer)
+
+
+def _with_masking(layer):
+    # KerasHub's layers read only the length of a masked input, and Keras warns of its mask.
+    layer.supports_masking = True
+    return layer
+
+
+INPUT = PositionEncoding(embedding=_learned, allows_projection=True)
 SINUSOIDAL = PositionEncoding(embedding=_sinusoidal, allows_projection=True)

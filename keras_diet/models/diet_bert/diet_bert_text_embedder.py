@@ -106,7 +106,7 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         name: str | None = None,
         trainable: bool | None = None,
     ) -> None:
-        validation.choice("pooling_mode", pooling_mode, POOLING)
+        validation.choice("pooling_mode", pooling_mode, tuple(POOLING))
 
         # === Layers ===
         self.backbone = backbone
