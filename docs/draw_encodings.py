@@ -101,6 +101,14 @@ def main():
         ("P_Q P_K$^T$, 6 projected keys", scores(linformer, key=np.zeros((1, 6))), SCORES),
     )
 
+    alibi = scores(layers.AlibiPositionBias(8))
+    one_scale = {**SCORES, "vmin": -LENGTH / 2, "vmax": LENGTH / 2}
+    draw(
+        "alibi",
+        ("-m$_h$ |i - j|, head 1 of 8, slope 1/2", alibi[0, 0], one_scale),
+        ("head 3 of 8, slope 1/8", alibi[0, 2], one_scale),
+    )
+
 
 if __name__ == "__main__":
     main()
