@@ -27,6 +27,7 @@ ENCODINGS = _cases(
     ("tupe_rel", "none", "per-head"),
     ("shaw", "head-wise", "per-head"),
     ("sinusoidal", None, "per-head"),
+    ("alibi", "layer-wise", "per-head"),
     ("diet_abs_input", "none", "per-head"),
     ("diet_abs", "none", "input", 5),
     ("sinusoidal", None, "none", 5),

@@ -104,7 +104,7 @@ def facts_of_bias(bias: Any, hooks: tuple[AttentionHook, ...] = ()) -> dict[str,
 def _names(attention, bias):
     name = type(attention).__name__
     is_layer = isinstance(bias, keras.layers.Layer)
-    return f"{name} with a {type(bias).__name__}" if is_layer else name
+    return f"{name} with the bias layer {type(bias).__name__}" if is_layer else name
 
 
 def _kind_of_mask(terms):

@@ -370,6 +370,6 @@ def test_case_has_what_the_bias_layer_can_do():
 def test_implementation_of_a_stack_is_checked_before_the_call():
     attention, layer = BiasedMultiHeadAttention(3, 5), RelativePositionBias(3, 19)
     check_implementation("blockwise", attention, layer)
-    match = "'features' needs.*BiasedMultiHeadAttention with a RelativePositionBias"
+    match = "'features' needs.*BiasedMultiHeadAttention with the bias layer RelativePositionBias"
     with pytest.raises(ValueError, match=match):
         check_implementation("features", attention, layer)
