@@ -78,6 +78,7 @@ INPUTS = {
 }
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("cls", INPUTS)
 def test_preprocessor(harness, cls):
     arguments = DETERMINISTIC if cls is DietBertMaskedLMPreprocessor else {}
@@ -89,6 +90,7 @@ def test_preprocessor(harness, cls):
     without_autograph(harness.run_preprocessor_test)(cls, harness.init_kwargs, INPUTS[cls])
 
 
+@pytest.mark.any_backend
 def test_tokenizer(harness):
     harness.run_preprocessing_layer_test(
         DietBertTokenizer,
@@ -171,6 +173,7 @@ LAYERS = [
 ]
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("cls", "arguments", "shape", "num_weights"),
     LAYERS,
@@ -193,6 +196,7 @@ ATTENTION = [
 ]
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(("cls", "arguments", "num_weights"), ATTENTION)
 def test_attention(harness, cls, arguments, num_weights):
     x = keras.ops.convert_to_tensor(HIDDEN)
@@ -205,6 +209,7 @@ def test_attention(harness, cls, arguments, num_weights):
     )
 
 
+@pytest.mark.any_backend
 def test_segment_bias(harness):
     harness.run_layer_test(
         cls=layers.SegmentBias,
