@@ -577,6 +577,7 @@ NOT_DEFAULT = {
     "projection_dim": 5,
     "attention_implementation": "full",
     "activation": "relu",
+    "cached_positions": False,
     "dtype": "mixed_bfloat16",
     "name": "reader",
     "trainable": False,
@@ -608,6 +609,7 @@ def test_an_activation_may_be_a_function(rng, activation):
             "rank": None,
             "projection_dim": None,
             "attention_implementation": "blockwise",
+            "cached_positions": True,
         },
     ],
 )

@@ -16,10 +16,6 @@ from tests.helpers import assert_close, to_numpy
 from tests.models.tasks import CLASSES, TASKS, random_data, tiny_preprocessor, tiny_task
 from tests.models.tiny import SIZES, TEXTS, VOCABULARY, randomize_weights, tiny_backbone
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Gradients do not exist for variables:UserWarning",
-    "ignore:.*shuffle=True. was passed:UserWarning",
-)
 every_task = pytest.mark.parametrize("task", TASKS)
 with_head = pytest.mark.parametrize("task", ["masked_lm", "classifier"])
 A, B = TEXTS[:2], TEXTS[2:4]

@@ -24,11 +24,7 @@ from tests.models.tiny import SIZES, TEXTS, VOCABULARY, random_inputs, tiny_back
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text", reason="KerasHub's harness runs tf.data on any backend")
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Gradients do not exist for variables:UserWarning",
-    "ignore:.*shuffle=True. was passed:UserWarning",
-    "ignore::DeprecationWarning",
-)
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ MILLIONS = {
 }
 
 
-pytestmark = pytest.mark.usefixtures("zero_initializers")
+pytestmark = [pytest.mark.any_backend, pytest.mark.usefixtures("zero_initializers")]
 
 
 @pytest.fixture(autouse=True, scope="module")

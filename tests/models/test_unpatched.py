@@ -18,13 +18,7 @@ from tests.fixtures import KERAS_DRAWS
 from tests.helpers import to_numpy
 from tests.models.tiny import SIZES, TEXTS, VOCABULARY, tiny_backbone
 
-pytestmark = [
-    pytest.mark.usefixtures("unpatched"),
-    pytest.mark.filterwarnings(
-        "ignore:Gradients do not exist for variables:UserWarning",
-        "ignore:.*shuffle=True. was passed:UserWarning",
-    ),
-]
+pytestmark = pytest.mark.usefixtures("unpatched")
 # Whether a text is about a fox is easy to learn.
 FOXES = ["the quick fox", "a red fox jumped", "foxes sleep .", "the fox and the tree"]
 OTHERS = ["the quick dog", "a red cat jumped", "birds sing .", "the mat and the tree"]
