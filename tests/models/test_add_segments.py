@@ -70,7 +70,7 @@ def test_models_that_cannot_get_segments():
         add_segments(keras.layers.Dense(3))
     with pytest.raises(ValueError, match="`num_segments` must be a positive int"):
         add_segments(without_segments(), num_segments=0)
-    with pytest.raises(ValueError, match="Projected keys have no segments"):
+    with pytest.raises(ValueError, match="a projected key has no segment"):
         add_segments(without_segments(projection_dim=5))
 
 

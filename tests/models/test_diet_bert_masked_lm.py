@@ -177,11 +177,13 @@ def test_a_loss_and_metrics_of_the_user_are_kept(rng):
 # === Training and inference ===
 
 
-def test_fit_learns_from_raw_text():
+def test_fit_learns_from_raw_pairs():
     masked_lm = tiny_masked_lm(with_preprocessor=True, num_layers=1)
     masked_lm.compile(optimizer=keras.optimizers.Adam(0.02))
     before = {weight.path: to_numpy(weight) for weight in masked_lm.weights}
-    history = masked_lm.fit(TEXTS * 4, batch_size=10, epochs=5, verbose=0).history
+    # With two segments, no segment scores are without a gradient.
+    pairs = (TEXTS * 4, TEXTS[::-1] * 4)
+    history = masked_lm.fit(pairs, batch_size=10, epochs=6, verbose=0).history
     # Before training all 31 tokens are alike.
     assert history["loss"][0] == pytest.approx(np.log(31), abs=0.2)
     assert history["loss"][-1] < history["loss"][0] - 0.1

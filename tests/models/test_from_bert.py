@@ -18,12 +18,12 @@ LAYERS, HEADS, HEAD_DIM, LENGTH = 2, 3, 5, SIZES["max_sequence_length"]
 CLS = VOCABULARY.index("[CLS]")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def bert():
     return randomize_weights(keras_hub.models.BertBackbone(**SIZES))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def weights(bert):
     return {weight.path: to_numpy(weight) for weight in bert.weights}
 
@@ -55,7 +55,7 @@ def expected_scores(parts, weights):
     return scores
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def scores(weights):
     positions = weights["position_embedding/embeddings"]
     parts = expected_parts(positions, positions[1:].mean(axis=0), weights, first_is_cls=True)
@@ -351,7 +351,8 @@ def test_other_models_are_refused(bert, tmp_path):
 
 
 @pytest.mark.any_backend
-def test_a_bert_with_more_weights_is_refused(bert):
+def test_a_bert_with_more_weights_is_refused():
+    bert = keras_hub.models.BertBackbone(**SIZES)
     bert.enable_lora(2)
     with pytest.raises(ValueError, match="must not be quantized or have LoRA"):
         DietBertBackbone.from_bert(bert)

@@ -40,7 +40,7 @@ def adam():
 
 def test_text_classifier_learns():
     classifier = DietBertTextClassifier(
-        tiny_backbone(dropout=0.1),
+        tiny_backbone(num_layers=1, dropout=0.1),
         num_classes=2,
         preprocessor=DietBertTextClassifierPreprocessor(
             DietBertTokenizer(VOCABULARY), sequence_length=9
@@ -56,9 +56,10 @@ def test_text_classifier_learns():
     assert predicted.argmax(axis=-1).tolist() == labels
 
 
+@pytest.mark.any_backend
 def test_masked_lm_learns():
     masked_lm = DietBertMaskedLM(
-        tiny_backbone(),
+        tiny_backbone(num_layers=1),
         DietBertMaskedLMPreprocessor(
             DietBertTokenizer(VOCABULARY), sequence_length=13, mask_selection_length=5
         ),
@@ -71,9 +72,10 @@ def test_masked_lm_learns():
     assert masked_lm.predict(texts, batch_size=4, verbose=0).shape == (8, 5, 31)
 
 
+@pytest.mark.any_backend
 def test_text_embedder_learns():
     embedder = DietBertTextEmbedder(
-        tiny_backbone(),
+        tiny_backbone(num_layers=1),
         DietBertTextEmbedderPreprocessor(DietBertTokenizer(VOCABULARY), sequence_length=9),
     )
     embedder.compile(adam(), loss="mse")
