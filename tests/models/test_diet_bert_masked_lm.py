@@ -177,6 +177,7 @@ def test_a_loss_and_metrics_of_the_user_are_kept(rng):
 # === Training and inference ===
 
 
+@pytest.mark.any_backend
 def test_fit_learns_from_raw_pairs():
     masked_lm = tiny_masked_lm(with_preprocessor=True, num_layers=1)
     masked_lm.compile(optimizer=keras.optimizers.Adam(0.02))

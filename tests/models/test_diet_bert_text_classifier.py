@@ -132,6 +132,7 @@ def test_a_loss_and_metrics_of_the_user_are_kept(rng):
 # === Training ===
 
 
+@pytest.mark.any_backend
 def test_fit_learns_from_raw_pairs():
     classifier = randomize_weights(tiny_classifier(4, with_preprocessor=True, dropout=0.0))
     classifier.compile(keras.optimizers.Adam(0.01))

@@ -72,6 +72,7 @@ def test_padding_changes_nothing(pooling_mode):
     assert_close(embedder.encode_text("the fox sleep", verbose=0), long)
 
 
+@pytest.mark.any_backend
 def test_texts_documents_and_similarities():
     embedder = tiny_embedder(with_preprocessor=True)
     query = embedder.encode_text("the fox sleep", verbose=0)
