@@ -52,7 +52,7 @@ def run(script, bert, output_dir, *options):
 @pytest.fixture(scope="module")
 def finished(script, bert, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    options = ("--steps", "12", "--learning-rate", "0.01", "--position-encoding")
+    options = ("--steps", "6", "--learning-rate", "0.02", "--position-encoding")
     return folder, *run(script, bert, folder, *options, "diet_abs", "input", "none")
 
 

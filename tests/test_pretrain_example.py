@@ -179,6 +179,7 @@ def test_checkpoint_without_steps_is_refused(script, finished, tmp_path):
 @pytest.mark.any_backend
 def test_embedded_text_is_the_default(script, tmp_path):
     options = ("--position-encoding", "diet_rel", "--sharing", "layer-wise")
+    options += ("--steps", "1", "--validation-interval", "1")
     assert losses(run(script, tmp_path, *options, text=False)).keys() == {"diet_rel"}
     assert json.loads((tmp_path / "out" / "options.json").read_text())["text"] is None
 

@@ -1,7 +1,8 @@
 """KerasHub's own tests of backbones, tasks, preprocessors and layers, on all our classes.
 
-They are private and need TensorFlow on every backend. They would pass a model that ignores its
-padding mask, or a layer with a weight that nothing reads. Other files test this.
+They are private and need TensorFlow on every backend, so only the TensorFlow pass runs them. They
+would pass a model that ignores its padding mask, or a layer with a weight that nothing reads. Other
+files test this.
 """
 
 import keras
@@ -22,7 +23,10 @@ from tests.models.tiny import SIZES, TEXTS, VOCABULARY, random_inputs, tiny_back
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text", reason="KerasHub's harness runs tf.data on any backend")
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [
+    pytest.mark.any_backend,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
 
 
 @pytest.fixture
@@ -70,7 +74,6 @@ INPUTS = {
 }
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("cls", INPUTS)
 def test_preprocessor(harness, cls):
     arguments = DETERMINISTIC if cls is DietBertMaskedLMPreprocessor else {}
@@ -82,7 +85,6 @@ def test_preprocessor(harness, cls):
     without_autograph(harness.run_preprocessor_test)(cls, harness.init_kwargs, INPUTS[cls])
 
 
-@pytest.mark.any_backend
 def test_tokenizer(harness):
     harness.run_preprocessing_layer_test(
         DietBertTokenizer,
@@ -112,9 +114,7 @@ TASKS = {
 }
 
 
-@pytest.mark.parametrize(
-    "task", [pytest.param("masked_lm", marks=pytest.mark.any_backend), "classifier"]
-)
+@pytest.mark.parametrize("task", TASKS)
 def test_task(harness, task):
     cls, preprocessor_cls, arguments, train_data, shape = TASKS[task]
     masking = DETERMINISTIC if cls is DietBertMaskedLM else {}
@@ -156,7 +156,6 @@ LAYERS = [
 ]
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("cls", "arguments", "shape", "num_weights"),
     LAYERS,
@@ -179,7 +178,6 @@ ATTENTION = [
 ]
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(("cls", "arguments", "num_weights"), ATTENTION)
 def test_attention(harness, cls, arguments, num_weights):
     x = keras.ops.convert_to_tensor(HIDDEN)
@@ -192,7 +190,6 @@ def test_attention(harness, cls, arguments, num_weights):
     )
 
 
-@pytest.mark.any_backend
 def test_segment_bias(harness):
     harness.run_layer_test(
         cls=layers.SegmentBias,
