@@ -387,7 +387,7 @@ def test_presets_of_shorter_sequences_are_refused_at_once(script, folder, preset
 def test_a_tokenizer_that_does_not_fit_is_refused(script, folder, preset, tmp_path):
     models.DietBertTokenizer([*VOCABULARY, "more"]).save_to_preset(preset)
     arguments = [*QUICK, "--presets", preset, "--data", str(folder), "--tasks", "cola"]
-    with pytest.raises(ValueError, match="an embedding for every token"):
+    with pytest.raises(ValueError, match="tokens without an embedding"):
         script.main([*arguments, "--output-dir", str(tmp_path / "output")])
 
 
@@ -424,7 +424,7 @@ def test_a_strategy_gives_the_results_of_one_device(results, folder, preset, tmp
     np.testing.assert_allclose(mirrored, one, atol=1e-5)
     assert np.ptp(one) > 1e-4
     mirrored, one = (results.metrics_of(results.read_runs(f / "runs.csv")[0]) for f in folders)
-    assert mirrored == pytest.approx(one, abs=1e-4)
+    assert mirrored == pytest.approx(one, abs=1e-3)
     # A correlation that is not defined is reported as zero.
     assert all(abs(value) > 0.01 for value in one.values())
 

@@ -123,8 +123,8 @@ def test_ranks_of_the_batch_are_those_of_theorem_1(two_models):
 
 def test_says_what_is_left_out_and_why(two_models):
     printed = two_models[1]
-    assert "Figure 5 without diet_abs: The model has no position embeddings" in printed
-    assert "Figure 6 without input: Only a model with segment_encoding='per-head'" in printed
+    assert "Figure 5 without diet_abs: `backbone` must have position embeddings" in printed
+    assert "Figure 6 without input: `backbone` must have segment_encoding='per-head'" in printed
     numbers = two_models[2]["models"]
     assert numbers["diet_abs"]["position_similarity"] is None
     assert numbers["input"]["segment_scores"] is None

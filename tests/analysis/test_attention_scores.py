@@ -189,10 +189,11 @@ def test_missing_inputs_are_named(rng):
 
 
 @pytest.mark.any_backend
-def test_other_attention_layers_are_refused(rng, monkeypatch):
+def test_other_attention_layers_are_refused(rng):
     backbone = tiny_backbone()
-    attention = keras.layers.MultiHeadAttention(2, 3)
-    monkeypatch.setattr(backbone.encoder.transformer_layers[1], "self_attention", attention)
+    block = backbone.encoder.transformer_layers[1]
+    block._tracker.unlock()
+    block.self_attention = keras.layers.MultiHeadAttention(2, 3)
     with pytest.raises(ValueError, match="Received: MultiHeadAttention"):
         analysis.attention_scores(backbone, random_inputs(rng))
 
