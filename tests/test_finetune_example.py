@@ -20,6 +20,9 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 @pytest.fixture(scope="module")
 def script():
     with pytest.MonkeyPatch.context() as patch:
+        # Compiling takes longer than the few steps.
+        eager = property(lambda trainer: True, lambda trainer, value: None)
+        patch.setattr(keras.Model, "run_eagerly", eager)
         patch.syspath_prepend(EXAMPLES)
         yield importlib.import_module("finetune_glue")
 
@@ -197,6 +200,7 @@ def test_presets_are_fine_tuned_and_runs_resumed(
     assert (output / "results.png").stat().st_size > 1000
 
 
+@pytest.mark.any_backend
 def test_scores_are_regressed_from_at_most_the_examples_asked_for(
     script, results, folder, preset, tmp_path, monkeypatch
 ):
@@ -218,6 +222,7 @@ def test_scores_are_regressed_from_at_most_the_examples_asked_for(
     assert set(results.metrics_of(run)) == {"pearson", "spearman"}
 
 
+@pytest.mark.any_backend
 def test_random_models_of_the_embedded_task(script, results, tmp_path):
     arguments = [*QUICK, "--position-encoding", "diet_rel", "--seeds", "0", "--examples", "6"]
     script.main([*arguments, "--output-dir", str(tmp_path)])
@@ -382,7 +387,7 @@ def test_presets_of_shorter_sequences_are_refused_at_once(script, folder, preset
 def test_a_tokenizer_that_does_not_fit_is_refused(script, folder, preset, tmp_path):
     models.DietBertTokenizer([*VOCABULARY, "more"]).save_to_preset(preset)
     arguments = [*QUICK, "--presets", preset, "--data", str(folder), "--tasks", "cola"]
-    with pytest.raises(ValueError, match="an embedding for every token"):
+    with pytest.raises(ValueError, match="tokens without an embedding"):
         script.main([*arguments, "--output-dir", str(tmp_path / "output")])
 
 
@@ -419,7 +424,7 @@ def test_a_strategy_gives_the_results_of_one_device(results, folder, preset, tmp
     np.testing.assert_allclose(mirrored, one, atol=1e-5)
     assert np.ptp(one) > 1e-4
     mirrored, one = (results.metrics_of(results.read_runs(f / "runs.csv")[0]) for f in folders)
-    assert mirrored == pytest.approx(one, abs=1e-4)
+    assert mirrored == pytest.approx(one, abs=1e-3)
     # A correlation that is not defined is reported as zero.
     assert all(abs(value) > 0.01 for value in one.values())
 

@@ -82,6 +82,7 @@ def test_writes_a_preset_and_a_picture_for_each_encoding(finished):
         assert masked_lm.preprocessor.sequence_length == 16
 
 
+@pytest.mark.any_backend
 def test_preset_holds_no_optimizer_state(finished):
     folder, _ = finished
     with h5py.File(folder / "out" / "input" / "preset" / "task.weights.h5") as file:
@@ -96,6 +97,7 @@ def test_prints_predictions_for_masked_words(finished):
     assert len(re.findall(r"\? \S+, \S+, \S+", output)) == 6
 
 
+@pytest.mark.any_backend
 def test_interrupted_run_resumes_to_the_same_result(script, finished, tmp_path, monkeypatch):
     _, output = finished
 
@@ -116,6 +118,7 @@ def test_interrupted_run_resumes_to_the_same_result(script, finished, tmp_path, 
     )
 
 
+@pytest.mark.any_backend
 def test_finished_run_is_not_trained_again(script, finished, tmp_path):
     folder, output = finished
     shutil.copytree(folder / "out", tmp_path / "out")
@@ -124,6 +127,7 @@ def test_finished_run_is_not_trained_again(script, finished, tmp_path):
     assert losses(again)["input"] == losses(output)["input"]
 
 
+@pytest.mark.any_backend
 def test_folder_of_another_backend_is_refused(script, finished, monkeypatch):
     folder, _ = finished
     monkeypatch.setattr(script.keras.config, "backend", lambda: "another")
@@ -131,6 +135,7 @@ def test_folder_of_another_backend_is_refused(script, finished, monkeypatch):
         run(script, folder)
 
 
+@pytest.mark.any_backend
 def test_pooler_is_not_trained(script, finished, tmp_path):
     folder, _ = finished
     tokenizer = keras_diet.models.DietBertTokenizer(str(folder / "out" / "vocabulary.txt"))
@@ -139,6 +144,7 @@ def test_pooler_is_not_trained(script, finished, tmp_path):
     assert not any("pooled" in path for path in paths)
 
 
+@pytest.mark.any_backend
 def test_folder_of_another_run_is_refused(script, finished):
     folder, _ = finished
     with pytest.raises(SystemExit, match="other values of: seed"):
@@ -170,8 +176,10 @@ def test_checkpoint_without_steps_is_refused(script, finished, tmp_path):
         script.common.load_checkpoint(masked_lm, path)
 
 
+@pytest.mark.any_backend
 def test_embedded_text_is_the_default(script, tmp_path):
     options = ("--position-encoding", "diet_rel", "--sharing", "layer-wise")
+    options += ("--steps", "1", "--validation-interval", "1")
     assert losses(run(script, tmp_path, *options, text=False)).keys() == {"diet_rel"}
     assert json.loads((tmp_path / "out" / "options.json").read_text())["text"] is None
 

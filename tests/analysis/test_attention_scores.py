@@ -5,13 +5,14 @@ import keras_hub
 import numpy as np
 import pytest
 
-from keras_diet import analysis, layers
+from keras_diet import analysis
 from keras_diet.models import DietBertBackbone, DietBertMaskedLM
 from tests.helpers import assert_close, to_numpy
 from tests.models.tiny import SIZES, random_inputs, randomize_weights, tiny_backbone
 
 ENCODINGS = {
-    **{name: {"position_encoding": name} for name in layers.POSITION_ENCODINGS},
+    **{name: {"position_encoding": name} for name in ("diet_abs", "diet_rel", "tupe_rel", "shaw")},
+    "sinusoidal": {"position_encoding": "sinusoidal"},
     "diet_abs_linformer": {"projection_dim": 7, "segment_encoding": "input"},
     "bert": {"position_encoding": "input", "segment_encoding": "input"},
     "dropout": {"dropout": 0.5},
@@ -80,6 +81,7 @@ def test_one_layer_by_hand(rng):
             assert_close(scores[0, b, head], expected)
 
 
+@pytest.mark.any_backend
 def test_theorem_1(rng):
     """Rank at most `d_h` with positions at the input, `d_h + d_p` with DIET-ABS."""
     inputs = random_inputs(rng, batch_size=1, length=13)
@@ -115,6 +117,7 @@ def test_bert_of_kerashub_by_hand_and_as_its_copy(rng):
     assert_close(scores, analysis.attention_scores(copy, inputs), 1e-6)
 
 
+@pytest.mark.any_backend
 def test_bert_of_kerashub_is_not_changed(rng):
     bert = keras_hub.models.BertBackbone(**SIZES)
     before = [to_numpy(weight) for weight in bert.weights]
@@ -123,6 +126,7 @@ def test_bert_of_kerashub_is_not_changed(rng):
         np.testing.assert_array_equal(to_numpy(weight), value)
 
 
+@pytest.mark.any_backend
 def test_tasks_have_the_scores_of_their_backbones(rng):
     inputs = random_inputs(rng)
     inputs["mask_positions"] = np.zeros((2, 3), dtype="int32")
@@ -138,6 +142,7 @@ def test_tasks_have_the_scores_of_their_backbones(rng):
         )
 
 
+@pytest.mark.any_backend
 def test_the_model_is_not_changed(rng):
     backbone = randomize_weights(tiny_backbone())
     inputs = random_inputs(rng)
@@ -159,6 +164,7 @@ def test_long_sequences_are_not_computed_in_blocks(rng):
     )
 
 
+@pytest.mark.any_backend
 def test_too_long_inputs_are_refused(rng):
     with pytest.raises(ValueError, match="max_sequence_length"):
         analysis.attention_scores(tiny_backbone(), random_inputs(rng, length=14))
@@ -174,6 +180,7 @@ def test_half_precision(rng):
     assert_close(scores, analysis.attention_scores(backbone, inputs), 0.1)
 
 
+@pytest.mark.any_backend
 def test_missing_inputs_are_named(rng):
     inputs = random_inputs(rng)
     del inputs["segment_ids"]
@@ -181,7 +188,8 @@ def test_missing_inputs_are_named(rng):
         analysis.attention_scores(tiny_backbone(), inputs)
 
 
-def test_other_attention_layers_are_refused(rng, monkeypatch):
+@pytest.mark.any_backend
+def test_other_attention_layers_are_refused(rng):
     backbone = tiny_backbone()
     attention = keras.layers.MultiHeadAttention(2, 3)
     # Keras refuses new layers in a layer that is built.
@@ -190,6 +198,7 @@ def test_other_attention_layers_are_refused(rng, monkeypatch):
         analysis.attention_scores(backbone, random_inputs(rng))
 
 
+@pytest.mark.any_backend
 def test_other_models_are_refused(rng):
     model = keras.Sequential([keras.layers.Dense(2)])
     with pytest.raises(ValueError, match="Received: Sequential"):

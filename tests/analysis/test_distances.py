@@ -6,6 +6,8 @@ import pytest
 from keras_diet import analysis
 from tests.models.tiny import randomize_weights, tiny_backbone
 
+pytestmark = pytest.mark.any_backend
+
 
 def least_squares(scores):
     """The share by its definition, with a column for each distance and for each query."""
@@ -20,7 +22,6 @@ def least_squares(scores):
     return 1 - np.sum(residual**2) / np.sum(centred**2)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("length", [2, 3, 7, 13])
 def test_share_of_the_best_approximation(rng, length):
     scores = rng.normal(size=(2, 3, length, length))
@@ -46,7 +47,6 @@ def test_random_and_absolute_scores_are_not_explained(rng):
     assert np.all(analysis.distance_variance(scores) < 0.7)
 
 
-@pytest.mark.any_backend
 def test_constants_of_a_query_do_not_count(rng):
     scores = rng.normal(size=(11, 11))
     constants = 100 * rng.normal(size=(11, 1))
@@ -56,7 +56,6 @@ def test_constants_of_a_query_do_not_count(rng):
     assert analysis.distance_variance(scores + constants.T) != pytest.approx(share, rel=0.01)
 
 
-@pytest.mark.any_backend
 def test_share_is_undefined_without_variance(rng):
     constant = np.broadcast_to(rng.normal(size=(1, 7, 1)).astype("float32"), (1, 7, 7))
     assert np.isnan(analysis.distance_variance(constant)).all()
@@ -64,7 +63,6 @@ def test_share_is_undefined_without_variance(rng):
     assert np.isnan(analysis.distance_variance(np.ones((1, 1))))
 
 
-@pytest.mark.any_backend
 def test_distance_of_a_head_that_looks_at_one_key():
     scores = np.zeros((2, 5, 5))
     scores[0, :, 0] = 100  # the first token
@@ -74,7 +72,6 @@ def test_distance_of_a_head_that_looks_at_one_key():
     np.testing.assert_allclose(analysis.attended_distance(scores, signed=True), [-2, 0.8])
 
 
-@pytest.mark.any_backend
 def test_distance_of_a_mixture():
     # Query 0 attends to both keys alike, and query 1 attends to key 0 by three quarters.
     scores = np.array([[5.0, 5.0], [np.log(3), 0.0]])
@@ -82,14 +79,12 @@ def test_distance_of_a_mixture():
     assert analysis.attended_distance(scores, signed=True) == pytest.approx((0.5 - 0.75) / 2)
 
 
-@pytest.mark.any_backend
 def test_distance_of_equal_scores():
     scores = np.full((3, 7, 7), 1e4)
     np.testing.assert_allclose(analysis.attended_distance(scores), np.full(3, 48 / 21))
     np.testing.assert_allclose(analysis.attended_distance(scores, signed=True), 0, atol=1e-12)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("function", [analysis.distance_variance, analysis.attended_distance])
 @pytest.mark.parametrize("shape", [(3,), (2, 3, 4), (0, 0)])
 def test_projected_keys_are_refused(function, shape):

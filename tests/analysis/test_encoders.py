@@ -7,6 +7,8 @@ from keras_diet import analysis
 from keras_diet.layers import DietEncoder
 from tests.helpers import to_numpy
 
+pytestmark = pytest.mark.any_backend
+
 NUM_LAYERS, NUM_HEADS, HIDDEN, LENGTH = 2, 3, 6, 5
 
 

@@ -4,6 +4,8 @@ import pytest
 from keras_diet import analysis
 from tests.models.tiny import randomize_weights, tiny_backbone
 
+pytestmark = pytest.mark.any_backend
+
 
 def product(rng, rank, rows=29, columns=23, dtype="float32"):
     """A product of two factors, computed in `dtype`, of the given rank."""
@@ -11,7 +13,6 @@ def product(rng, rank, rows=29, columns=23, dtype="float32"):
     return left @ rng.normal(size=(rank, columns)).astype(dtype)
 
 
-@pytest.mark.any_backend
 def test_rank_of_products_of_float32(rng):
     matrices = np.stack([product(rng, rank) for rank in (1, 2, 5, 11, 19, 23)])
     ranks = analysis.numerical_rank(matrices.reshape(2, 3, 29, 23))
@@ -19,21 +20,18 @@ def test_rank_of_products_of_float32(rng):
     assert np.issubdtype(ranks.dtype, np.integer)
 
 
-@pytest.mark.any_backend
 def test_scale_of_a_matrix_does_not_matter(rng):
     matrix = product(rng, 7)
     scales = np.array([1e-30, 1e-3, 1e30], dtype="float32")[:, None, None]
     np.testing.assert_array_equal(analysis.numerical_rank(matrix * scales), [7, 7, 7])
 
 
-@pytest.mark.any_backend
 def test_rank_of_hand_made_matrices():
     matrices = np.stack([np.zeros((4, 4)), np.ones((4, 4)), np.eye(4), np.diag([1, 0, 2, 0])])
     np.testing.assert_array_equal(analysis.numerical_rank(matrices), [0, 1, 4, 2])
     assert analysis.numerical_rank(np.eye(3)).shape == ()
 
 
-@pytest.mark.any_backend
 def test_default_tolerance_of_float32():
     # 8 x 8: singular values count if they are above 8 times the machine epsilon 2 ** -23.
     above, below = 8.1 * 2.0**-23, 7.9 * 2.0**-23
@@ -44,7 +42,6 @@ def test_default_tolerance_of_float32():
     assert analysis.numerical_rank(np.eye(2) * [1.0, below]) == 2
 
 
-@pytest.mark.any_backend
 def test_tolerance_is_relative_to_the_largest_singular_value():
     matrix = np.diag([10.0, 2.0, 0.9, 0.0])
     assert analysis.numerical_rank(matrix, tolerance=0.1) == 2
@@ -59,7 +56,6 @@ def test_rank_of_diet_abs_is_its_argument(rank):
     np.testing.assert_array_equal(ranks, np.full((2, 3), rank))
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("scores", "arguments", "message"),
     [
@@ -90,7 +86,6 @@ def bars(axis):
     }
 
 
-@pytest.mark.any_backend
 def test_plot_has_a_panel_for_each_layer_and_bars_for_each_head():
     ranks = {"one": np.arange(10).reshape(2, 5), "two": 20 + np.arange(6).reshape(3, 2)}
     figure = analysis.plot_ranks(ranks)
@@ -113,7 +108,6 @@ def test_plot_has_a_panel_for_each_layer_and_bars_for_each_head():
     assert colours[1] == colours[2]
 
 
-@pytest.mark.any_backend
 def test_plot_of_a_batch_has_means_and_extremes():
     ranks = np.array([[[1, 2], [3, 2], [8, 5]]])
     figure = analysis.plot_ranks({"model": ranks})
@@ -123,20 +117,17 @@ def test_plot_of_a_batch_has_means_and_extremes():
     assert [list(segment[:, 1]) for segment in lines.get_segments()] == [[1, 8], [2, 5]]
 
 
-@pytest.mark.any_backend
 def test_plot_of_chosen_layers():
     figure = analysis.plot_ranks({"model": np.arange(8).reshape(4, 2)}, layers=[3, 1])
     assert [axis.get_title() for axis in figure.axes] == ["layer 3", "layer 1"]
     assert [height for _, height in bars(figure.axes[0])["model"]] == [6, 7]
 
 
-@pytest.mark.any_backend
 def test_plot_of_bert_base():
     ranks = {name: np.full((12, 12), 64) for name in ("input", "diet_abs", "diet_rel")}
     assert len(analysis.plot_ranks(ranks).axes) == 12
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("ranks", "layers", "message"),
     [

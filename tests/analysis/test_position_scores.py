@@ -64,12 +64,14 @@ def test_scores_of_other_biases(name):
         assert_close(scores[layer], bias(np.zeros((1, 11, 1), dtype="float32"))[0])
 
 
+@pytest.mark.any_backend
 def test_scores_can_be_written_to():
     scores = analysis.position_scores(backbone("diet_abs"))
     scores[0] = 0
     assert np.any(scores[1])
 
 
+@pytest.mark.any_backend
 def test_diet_abs_lin_scores_are_of_projected_keys():
     model = backbone("diet_abs", projection_dim=5, segment_encoding="none", rank=7)
     scores = analysis.position_scores(model, length=11)
@@ -101,6 +103,7 @@ class OfContent(Sloped):
         return super().call(inputs) + ops.sum(inputs, axis=-1)[:, None, None]
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("sharing", ["layer-wise", "none"])
 def test_a_custom_bias_layer(sharing):
     model = tiny_backbone(position_encoding=Sloped(), sharing=sharing)
@@ -111,6 +114,7 @@ def test_a_custom_bias_layer(sharing):
     assert scores[0, 0, 3, 1] == (-1 if sharing == "layer-wise" else -2)
 
 
+@pytest.mark.any_backend
 def test_a_bias_layer_that_reads_its_inputs_is_refused():
     model = tiny_backbone(position_encoding=OfContent(name="content"))
     with pytest.raises(ValueError, match=r"reads its inputs.*'content'"):
@@ -130,6 +134,7 @@ def test_input_scores_of_the_position_embeddings_alone():
     assert np.all(analysis.numerical_rank(scores) == 5)
 
 
+@pytest.mark.any_backend
 def test_sinusoidal_scores():
     model = backbone("sinusoidal")
     positions = to_numpy(keras_hub.layers.SinePositionEncoding()(np.zeros((1, 7, 15), "float32")))
@@ -138,6 +143,7 @@ def test_sinusoidal_scores():
         assert_close(scores[layer], scores_by_hand(positions[0], attention))
 
 
+@pytest.mark.any_backend
 def test_keys_of_linformer_are_projected():
     model = backbone("input", projection_dim=4, segment_encoding="none")
     positions = to_numpy(model.input_encoding.position_embedding.position_embeddings)[:11]
@@ -148,6 +154,7 @@ def test_keys_of_linformer_are_projected():
         assert_close(scores[layer], scores_by_hand(positions, attention, keys))
 
 
+@pytest.mark.any_backend
 def test_bert_of_kerashub_and_its_task():
     bert = randomize_weights(keras_hub.models.BertBackbone(**SIZES))
     scores = analysis.position_scores(bert)
@@ -167,6 +174,7 @@ def test_bert_of_kerashub_and_its_task():
     np.testing.assert_array_equal(analysis.position_scores(task), scores)
 
 
+@pytest.mark.any_backend
 def test_tasks_have_the_scores_of_their_backbones():
     model = backbone("diet_rel")
     task = DietBertMaskedLM(model, compile=False)
@@ -185,6 +193,7 @@ def register(monkeypatch):
     return layers.register_position_encoding
 
 
+@pytest.mark.any_backend
 def test_a_registered_bias(register):
     register(
         "wide",
@@ -209,6 +218,7 @@ class Ramp(keras.layers.Layer):
         return ops.cast(ops.arange(ops.shape(inputs)[1]), "float32")[:, None]
 
 
+@pytest.mark.any_backend
 def test_a_registered_embedding_and_attention(register):
     register(
         "ramp",
@@ -229,16 +239,19 @@ def test_a_registered_embedding_and_attention(register):
 # === Models without positional scores ===
 
 
+@pytest.mark.any_backend
 def test_model_without_positions_is_refused():
     with pytest.raises(ValueError, match=r"without positions.*position_encoding='none'"):
         analysis.position_scores(tiny_backbone(position_encoding="none"))
 
 
+@pytest.mark.any_backend
 def test_scores_that_depend_on_the_query_are_refused():
     with pytest.raises(ValueError, match=r"multiplies its position vectors.*'shaw'"):
         analysis.position_scores(tiny_backbone(position_encoding="shaw"))
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("name", ["diet_abs", "input", "sinusoidal", "t5"])
 @pytest.mark.parametrize(
     ("length", "message"),
@@ -249,6 +262,7 @@ def test_bad_lengths_are_refused(name, length, message):
         analysis.position_scores(tiny_backbone(position_encoding=name), length=length)
 
 
+@pytest.mark.any_backend
 def test_other_models_are_refused():
     with pytest.raises(ValueError, match="Received: str"):
         analysis.position_scores("preset")

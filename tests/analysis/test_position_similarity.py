@@ -6,6 +6,8 @@ from keras_diet import analysis
 from tests.helpers import assert_close, to_numpy
 from tests.models.tiny import SIZES, randomize_weights, tiny_backbone
 
+pytestmark = pytest.mark.any_backend
+
 
 def test_similarities_of_embeddings_set_by_hand():
     backbone = tiny_backbone(position_encoding="input", max_sequence_length=5)
@@ -58,7 +60,6 @@ def test_model_without_positions_at_the_input_is_refused(name, segment_encoding)
 # === The picture ===
 
 
-@pytest.mark.any_backend
 def test_histogram_shows_each_pair_once():
     similarities = np.eye(4)
     similarities[np.triu_indices(4, 1)] = [0.51, 0.51, 0.51, -0.99, 0.01, 1.0000001]
@@ -82,7 +83,6 @@ def test_histogram_shows_each_pair_once():
         assert area * 40 == pytest.approx(1.0)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("similarities", "message"),
     [

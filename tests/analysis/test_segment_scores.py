@@ -23,6 +23,7 @@ def test_segment_scores_of_each_layer(rng):
     np.testing.assert_array_equal(analysis.segment_scores(task), expected)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("name", ["diet_abs", "diet_rel", "input"])
 def test_positions_and_segments_add_up(rng, name):
     backbone, segments = with_segments(rng, position_encoding=name)
@@ -36,6 +37,7 @@ def test_positions_and_segments_add_up(rng, name):
             np.testing.assert_allclose(scores[:, :, i, j], expected, rtol=1e-6)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("segment_encoding", ["input", "none"])
 def test_model_without_segment_scores_is_refused(segment_encoding):
     backbone = tiny_backbone(segment_encoding=segment_encoding)
@@ -46,12 +48,14 @@ def test_model_without_segment_scores_is_refused(segment_encoding):
         analysis.position_and_segment_scores(backbone, [0, 1])
 
 
+@pytest.mark.any_backend
 def test_bert_of_kerashub_is_refused():
     bert = keras_hub.models.BertBackbone(**SIZES)
     with pytest.raises(ValueError, match="segment_encoding='input'"):
         analysis.segment_scores(bert)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("segment_ids", "message"),
     [
@@ -68,6 +72,7 @@ def test_bad_segment_ids_are_refused(segment_ids, message):
         analysis.position_and_segment_scores(tiny_backbone(), segment_ids)
 
 
+@pytest.mark.any_backend
 def test_model_without_positions_is_refused():
     with pytest.raises(ValueError, match="position_encoding='none'"):
         analysis.position_and_segment_scores(tiny_backbone(position_encoding="none"), [0, 1])

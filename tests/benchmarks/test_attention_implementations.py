@@ -74,6 +74,7 @@ def test_flex_attention_is_diet_rel(rng):
     np.testing.assert_allclose(first[valid], second[valid], atol=1e-5)
 
 
+@pytest.mark.any_backend
 def test_resumed_run_measures_missing_cells(tmp_path, monkeypatch):
     output = tmp_path / "lengths.json"
     benchmark.main([*TINY, "--encodings", "diet_rel", "--output", str(output)])
@@ -90,6 +91,7 @@ def test_resumed_run_measures_missing_cells(tmp_path, monkeypatch):
     assert after["diet_rel, 16 tokens, inference"] == before["diet_rel, 16 tokens, inference"]
 
 
+@pytest.mark.any_backend
 def test_results_with_other_settings_do_not_resume(tmp_path):
     output = tmp_path / "lengths.json"
     benchmark.main([*TINY, "--encodings", "diet_rel", "--output", str(output)])

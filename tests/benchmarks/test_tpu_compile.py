@@ -29,6 +29,7 @@ def compiler(monkeypatch):
     return programs
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -5,6 +5,9 @@ import pytest
 from keras import ops
 
 from tests.fixtures import (
+    compiled_on_jax,
+    compiled_steps,
+    eager_steps,
     keras_initializers,
     numpy_initializers,
     quick_quantization,
@@ -12,6 +15,9 @@ from tests.fixtures import (
 )
 
 __all__ = [
+    "compiled_on_jax",
+    "compiled_steps",
+    "eager_steps",
     "keras_initializers",
     "numpy_initializers",
     "quick_quantization",
@@ -24,22 +30,6 @@ if keras.backend.backend() == "torch":
 
     # Threads would wait for each other.
     torch.set_num_threads(1)
-
-
-@pytest.fixture
-def compiled_steps():
-    """For tests of compiled steps: `eager_steps` does not change them."""
-
-
-@pytest.fixture(autouse=True)
-def eager_steps(request, monkeypatch):
-    """Run the steps of `fit`, `evaluate` and `predict` without compiling them for each model.
-
-    Compiling takes 1 to 6 seconds a model on JAX; operations are compiled once for all models.
-    """
-    if not {"compiled_steps", "unpatched"} & set(request.fixturenames):
-        eager = property(lambda trainer: True, lambda trainer, value: None)
-        monkeypatch.setattr(keras.Model, "run_eagerly", eager)
 
 
 @pytest.fixture

@@ -23,8 +23,6 @@ from tests.models.tiny import (
 )
 
 BACKEND = keras.backend.backend()
-POSITION_ENCODINGS = ("diet_abs", "diet_rel", "input", "none")
-MORE_ENCODINGS = ("t5", "tupe_abs", "tupe_rel", "shaw", "sinusoidal", "diet_abs_input")
 # Linformer's attention, with segments that projected keys can have.
 PROJECTION = {"projection_dim": 5, "segment_encoding": "input"}
 SEGMENT_ENCODINGS = ("per-head", "input", "none")
@@ -162,21 +160,13 @@ def assert_same_outputs(actual, expected, tolerance=1e-5):
 @pytest.mark.parametrize(
     ("position_encoding", "sharing", "segment_encoding"),
     [
-        *(
-            (position_encoding, sharing, segment_encoding)
-            for position_encoding in ("diet_abs", "diet_rel")
-            for sharing, segment_encoding in (
-                (None, "per-head"),
-                ("none", "input"),
-                ("head-wise", "none"),
-                ("layer-wise", "per-head"),
-            )
-        ),
-        *(
-            (position_encoding, None, segment_encoding)
-            for position_encoding in ("input", "none")
-            for segment_encoding in SEGMENT_ENCODINGS
-        ),
+        ("diet_abs", None, "per-head"),
+        ("diet_abs", "none", "input"),
+        ("diet_rel", None, "none"),
+        ("diet_rel", "layer-wise", "per-head"),
+        ("diet_rel", "head-wise", "per-head"),
+        ("input", None, "input"),
+        ("none", None, "per-head"),
     ],
 )
 def test_outputs_are_those_of_the_equations(rng, position_encoding, sharing, segment_encoding):
@@ -219,12 +209,12 @@ def expected_outputs_of_layers(backbone, inputs):
 @pytest.mark.parametrize(
     "arguments",
     [
-        *({"position_encoding": name} for name in MORE_ENCODINGS),
+        {"position_encoding": "t5"},
+        {"position_encoding": "tupe_abs"},
         {"position_encoding": "tupe_rel", "segment_encoding": "input"},
+        {"position_encoding": "shaw"},
         {"position_encoding": "sinusoidal", "segment_encoding": "input"},
-        {"position_encoding": "diet_abs", **PROJECTION},
         {"position_encoding": "diet_abs_input", "sharing": "none", **PROJECTION},
-        {"position_encoding": "input", **PROJECTION},
         {"position_encoding": "none", **PROJECTION},
     ],
     ids=lambda arguments: "-".join(map(str, arguments.values())),
@@ -240,9 +230,9 @@ def test_outputs_are_those_of_the_layers(rng, arguments):
 @pytest.mark.parametrize(
     ("position_encoding", "length"),
     [
-        *((name, SIZES["max_sequence_length"]) for name in ("diet_abs", "diet_rel", "input")),
+        ("diet_rel", SIZES["max_sequence_length"]),
+        ("input", SIZES["max_sequence_length"]),
         ("diet_abs", 1),
-        ("diet_rel", 1),
     ],
 )
 def test_lengths_up_to_the_maximum(rng, position_encoding, length):
@@ -288,7 +278,7 @@ def bert_and_diet_bert(**arguments):
     return bert, diet_bert
 
 
-@pytest.mark.parametrize(("length", "num_segments"), [(1, 2), (11, 2), (13, 5)])
+@pytest.mark.parametrize(("length", "num_segments"), [(1, 2), (13, 5)])
 def test_with_input_encodings_it_is_bert(rng, length, num_segments):
     bert, diet_bert = bert_and_diet_bert(num_segments=num_segments)
     assert [w.shape for w in diet_bert.weights] == [w.shape for w in bert.weights]
@@ -297,6 +287,7 @@ def test_with_input_encodings_it_is_bert(rng, length, num_segments):
     assert_same_outputs(diet_bert.predict(inputs, verbose=0), bert.predict(inputs, verbose=0))
 
 
+@pytest.mark.any_backend
 def test_conventions_are_those_of_bert():
     bert, diet_bert = bert_and_diet_bert(dropout=0.2)
     for ours, theirs in ((diet_bert.input, bert.input), (diet_bert.output, bert.output)):
@@ -319,6 +310,7 @@ def test_conventions_are_those_of_bert():
     assert set(rates(bert)) == {0.2}
 
 
+@pytest.mark.any_backend
 def test_layer_normalizations_use_berts_epsilon():
     layers = tiny_backbone()._flatten_layers()
     norms = [layer for layer in layers if isinstance(layer, keras.layers.LayerNormalization)]
@@ -326,6 +318,7 @@ def test_layer_normalizations_use_berts_epsilon():
     assert {norm.epsilon for norm in norms} == {1e-12}
 
 
+@pytest.mark.any_backend
 @pytest.mark.usefixtures("keras_initializers")
 @pytest.mark.parametrize("position_encoding", ["diet_abs", "input"])
 def test_initial_weights_are_berts(position_encoding):
@@ -350,6 +343,7 @@ def test_initial_weights_are_berts(position_encoding):
     assert len(np.unique([values[:3] for values in drawn], axis=0)) == len(drawn)
 
 
+@pytest.mark.any_backend
 @pytest.mark.usefixtures("keras_initializers")
 def test_initial_weights_follow_the_seed():
     keras.utils.set_random_seed(7)
@@ -387,8 +381,10 @@ def test_attention_has_dropout_too(rng):
     assert np.abs(outputs[0] - outputs[1]).max() > 1e-2
 
 
-@pytest.mark.parametrize("encoding", ["diet_abs", "input", "sinusoidal"])
-@pytest.mark.parametrize("segment_encoding", ["per-head", "input"])
+@pytest.mark.parametrize(
+    ("encoding", "segment_encoding"),
+    [("diet_abs", "per-head"), ("diet_abs", "input"), ("sinusoidal", "per-head")],
+)
 def test_embed_returns_the_input_of_the_encoder(rng, encoding, segment_encoding):
     backbone = tiny_backbone(position_encoding=encoding, segment_encoding=segment_encoding)
     randomize_weights(backbone)
@@ -417,9 +413,11 @@ def test_embed_has_dropout_in_training_only(rng):
 @pytest.mark.parametrize(
     "arguments",
     [
-        *({"position_encoding": name} for name in (*POSITION_ENCODINGS, *MORE_ENCODINGS)),
-        *({"segment_encoding": segments} for segments in ("input", "none")),
-        *({"position_encoding": name, **PROJECTION} for name in ("diet_abs", "sinusoidal")),
+        {"position_encoding": "diet_abs"},
+        {"position_encoding": "tupe_rel", "segment_encoding": "none"},
+        {"position_encoding": "shaw"},
+        {"position_encoding": "input", "segment_encoding": "input"},
+        {"position_encoding": "diet_abs", **PROJECTION},
     ],
     ids=lambda arguments: "-".join(map(str, arguments.values())),
 )
@@ -440,7 +438,7 @@ def test_padded_tokens_change_no_valid_output(rng, arguments):
     assert np.abs(changed_sequence[~valid] - sequence[~valid]).max() > 0.1
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int64", "float32"])
+@pytest.mark.parametrize("dtype", ["bool", "float32"])
 def test_padding_masks_of_any_dtype(rng, dtype):
     backbone = randomize_weights(tiny_backbone())
     inputs = random_inputs(rng)
@@ -448,6 +446,7 @@ def test_padding_masks_of_any_dtype(rng, dtype):
     assert_same_outputs(backbone(typed), backbone(inputs), 1e-6)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("segment_encoding", SEGMENT_ENCODINGS)
 def test_when_segments_matter(rng, segment_encoding):
     backbone = randomize_weights(tiny_backbone(segment_encoding=segment_encoding))
@@ -471,7 +470,9 @@ def test_when_segments_matter(rng, segment_encoding):
         assert changed == 0.0 if segment_encoding == "none" else changed > 0.1
 
 
-@pytest.mark.parametrize("position_encoding", [*POSITION_ENCODINGS, *MORE_ENCODINGS])
+@pytest.mark.parametrize(
+    "position_encoding", ["diet_abs", "diet_rel", "input", "none", "tupe_rel", "shaw"]
+)
 def test_only_positions_tell_the_order_of_tokens(rng, position_encoding):
     backbone = randomize_weights(
         tiny_backbone(position_encoding=position_encoding, segment_encoding="none")
@@ -487,6 +488,7 @@ def test_only_positions_tell_the_order_of_tokens(rng, position_encoding):
     assert change < 1e-5 if position_encoding == "none" else change > 0.1
 
 
+@pytest.mark.any_backend
 def test_projected_keys_have_an_order(rng):
     """Without any encoding Linformer knows the positions of keys, by its projections."""
     backbone = tiny_backbone(position_encoding="none", segment_encoding="none", projection_dim=5)
@@ -519,8 +521,6 @@ def test_relative_positions_do_not_see_where_a_text_begins(rng):
     ("encoding", "dtype"),
     [
         ("diet_abs", "bfloat16"),
-        ("diet_abs", "mixed_float16"),
-        ("diet_rel", "bfloat16"),
         ("input", "mixed_float16"),
         ("tupe_rel", "mixed_float16"),
         ("shaw", "bfloat16"),
@@ -553,6 +553,7 @@ def test_dtype_reaches_every_sublayer(rng, encoding, dtype):
         assert np.abs(to_numpy(output) - to_numpy(exact_outputs[name])).max() < 0.2
 
 
+@pytest.mark.any_backend
 def test_dtype_follows_the_global_policy():
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
@@ -576,12 +577,14 @@ NOT_DEFAULT = {
     "projection_dim": 5,
     "attention_implementation": "full",
     "activation": "relu",
+    "cached_positions": False,
     "dtype": "mixed_bfloat16",
     "name": "reader",
     "trainable": False,
 }
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("activation", [keras.activations.silu, gelu_approximate])
 def test_an_activation_may_be_a_function(rng, activation):
     backbone = randomize_weights(tiny_backbone(activation=activation))
@@ -595,6 +598,7 @@ def test_an_activation_may_be_a_function(rng, activation):
     assert (np.abs(to_numpy(difference)).max() > 0.01) == (activation is not gelu_approximate)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -605,6 +609,7 @@ def test_an_activation_may_be_a_function(rng, activation):
             "rank": None,
             "projection_dim": None,
             "attention_implementation": "blockwise",
+            "cached_positions": True,
         },
     ],
 )
@@ -623,6 +628,7 @@ def test_every_argument_survives_the_configuration(arguments):
     assert [w.path for w in copy.weights] == [w.path for w in backbone.weights]
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("sharing", [None, "none"])
 def test_custom_bias_layer_survives_the_configuration(rng, sharing):
     backbone = tiny_backbone(position_encoding=SlopedDistance(3, 0.7), sharing=sharing)
@@ -642,10 +648,8 @@ def test_custom_bias_layer_survives_the_configuration(rng, sharing):
     [
         {"position_encoding": "diet_abs", "rank": 7, "sharing": "head-wise"},
         {"position_encoding": "input", "segment_encoding": "input"},
-        {"position_encoding": "tupe_rel"},
         {"position_encoding": "shaw"},
         {"position_encoding": "sinusoidal", **PROJECTION},
-        {"position_encoding": SlopedDistance},
         {"position_encoding": SlopedDistance, "sharing": "none"},
     ],
     ids=lambda arguments: "-".join(str(getattr(a, "__name__", a)) for a in arguments.values()),
@@ -667,6 +671,7 @@ def test_keras_files(rng, tmp_path, arguments):
     assert_same_outputs(other(inputs), expected, 1e-6)
 
 
+@pytest.mark.any_backend
 def test_presets_resolve_from_the_base_class(rng, tmp_path):
     backbone = randomize_weights(tiny_backbone(position_encoding="diet_rel", sharing="layer-wise"))
     backbone.save_to_preset(str(tmp_path))
@@ -686,8 +691,16 @@ def masked_lm_with_too_long_data(rng, position_encoding):
 
 
 @pytest.mark.usefixtures("compiled_steps")
-@pytest.mark.parametrize("call", ["eager", "predict", "fit"])
-@pytest.mark.parametrize("position_encoding", [*POSITION_ENCODINGS, "shaw"])
+@pytest.mark.parametrize(
+    ("position_encoding", "call"),
+    [
+        ("diet_abs", "eager"),
+        ("input", "eager"),
+        ("shaw", "eager"),
+        ("diet_rel", "predict"),
+        ("none", "fit"),
+    ],
+)
 def test_sequences_that_are_too_long_are_refused(rng, position_encoding, call):
     masked_lm, (inputs, labels, weights) = masked_lm_with_too_long_data(rng, position_encoding)
     calls = {
@@ -700,7 +713,7 @@ def test_sequences_that_are_too_long_are_refused(rng, position_encoding, call):
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="lengths are always known elsewhere")
-@pytest.mark.parametrize("position_encoding", [*POSITION_ENCODINGS, *MORE_ENCODINGS])
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "input", "none", "shaw"])
 def test_sequences_that_are_too_long_are_refused_in_a_dynamic_graph(rng, position_encoding):
     """Where the length is unknown while tracing, the graph checks it."""
     import tensorflow as tf
@@ -711,7 +724,7 @@ def test_sequences_that_are_too_long_are_refused_in_a_dynamic_graph(rng, positio
     inputs = random_inputs(rng, length=13)
     assert_same_outputs(forward(inputs), backbone(inputs))
     # Repeatedly, since the check and the slice of positions that fails too run side by side.
-    for _ in range(20):
+    for _ in range(10):
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"max_(sequence_)?length"):
             forward(random_inputs(rng, length=17))
 
@@ -726,36 +739,33 @@ def test_segment_ids_out_of_range_are_refused(rng, segment_encoding):
             backbone({**inputs, "segment_ids": segment_ids})
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("argument", ["vocab_size", "max_length", "share_heads"])
 def test_unknown_arguments_are_refused(argument):
     with pytest.raises(TypeError, match=argument):
         tiny_backbone(**{argument: 3})
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("argument", [*SIZES, "num_segments", "rank"])
 def test_sizes_must_be_positive_integers(argument):
     with pytest.raises(ValueError, match=f"`{argument}` must.*{argument}=0"):
         tiny_backbone(**{argument: 0})
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"hidden_dim": 16}, "`hidden_dim`.*`num_heads`.*hidden_dim=16, num_heads=3"),
         ({"position_encoding": "sinusoids"}, "`position_encoding` must be.*'diet_abs'.*sinusoids"),
-        ({"position_encoding": None}, "`position_encoding` must be.*None"),
         ({"position_encoding": AbsolutePositionBias}, "`position_encoding` must be"),
         ({"segment_encoding": "per_head"}, "`segment_encoding` must be.*'per-head'.*'per_head'"),
-        ({"segment_encoding": None}, "`segment_encoding` must be.*None"),
         ({"sharing": "layerwise"}, "`sharing` must be.*'layer-wise'.*'layerwise'"),
-        ({"sharing": True}, "`sharing` must be.*True"),
         ({"dropout": 1.5}, "1.5"),
-        ({"dropout": -0.1}, "-0.1"),
         ({"position_encoding": "input", "rank": 8}, "`rank` is not supported.*'input'.*rank=8"),
-        ({"position_encoding": "none", "rank": 8}, "`rank` is not supported.*'none'.*rank=8"),
         ({"position_encoding": "diet_rel", "rank": 8}, "`rank` is not sup.*'diet_rel'.*rank=8"),
         ({"position_encoding": "input", "sharing": "none"}, "`sharing` is not supported.*'input'"),
-        ({"position_encoding": "none", "sharing": "layer-wise"}, "`sharing` is not.*'none'"),
         ({"position_encoding": "shaw", "sharing": "none"}, "`sharing` must be.*'head-wise'"),
         ({"projection_dim": 5}, "`segment_encoding` must be.*projection_dim=5"),
         ({**PROJECTION, "projection_dim": 0}, "`projection_dim` must be a positive.*=0"),
@@ -767,6 +777,7 @@ def test_other_bad_arguments_are_refused(arguments, message):
         tiny_backbone(**arguments)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

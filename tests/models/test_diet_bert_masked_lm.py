@@ -7,7 +7,6 @@ from pathlib import Path
 
 import keras
 import keras_hub
-import keras_nlp
 import numpy as np
 import pytest
 
@@ -23,7 +22,6 @@ from tests.models.tiny import (
     SIZES,
     TEXTS,
     VOCABULARY,
-    random_inputs,
     random_masked_inputs,
     randomize_weights,
     tiny_backbone,
@@ -31,12 +29,6 @@ from tests.models.tiny import (
 
 BACKEND = keras.backend.backend()
 ROOT = Path(__file__).parents[2]
-
-# The pooler takes no part in masked language modeling, and Keras says so; grain is not shuffled.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Gradients do not exist for variables:UserWarning",
-    "ignore:.*shuffle=True. was passed:UserWarning",
-)
 
 
 def preprocessor(**arguments):
@@ -101,6 +93,7 @@ def test_with_input_encodings_it_is_bert(rng):
     assert_close(ours(inputs), bert(inputs))
 
 
+@pytest.mark.any_backend
 def test_conventions():
     masked_lm = tiny_masked_lm(with_preprocessor=True, dtype="mixed_bfloat16")
     assert masked_lm.backbone_cls is DietBertBackbone
@@ -116,6 +109,7 @@ def test_conventions():
     assert DietBertMaskedLM(backbone).preprocessor is None
 
 
+@pytest.mark.any_backend
 def test_unknown_arguments_are_refused():
     with pytest.raises(TypeError, match="num_classes"):
         DietBertMaskedLM(tiny_backbone(), num_classes=2)
@@ -157,6 +151,7 @@ def test_a_batch_without_masked_tokens_has_no_loss(rng):
     assert float(to_numpy(loss)) == 0.0
 
 
+@pytest.mark.any_backend
 def test_kerashubs_default_loss_is_another(rng):
     """It divides by the number of slots, fillers included: ours exists for this reason."""
     masked_lm = randomize_weights(tiny_masked_lm(num_layers=1))
@@ -182,11 +177,14 @@ def test_a_loss_and_metrics_of_the_user_are_kept(rng):
 # === Training and inference ===
 
 
-def test_fit_learns_from_raw_text():
+@pytest.mark.any_backend
+def test_fit_learns_from_raw_pairs():
     masked_lm = tiny_masked_lm(with_preprocessor=True, num_layers=1)
     masked_lm.compile(optimizer=keras.optimizers.Adam(0.02))
     before = {weight.path: to_numpy(weight) for weight in masked_lm.weights}
-    history = masked_lm.fit(TEXTS * 8, batch_size=8, epochs=5, verbose=0).history
+    # With two segments, no segment scores are without a gradient.
+    pairs = (TEXTS * 4, TEXTS[::-1] * 4)
+    history = masked_lm.fit(pairs, batch_size=10, epochs=6, verbose=0).history
     # Before training all 31 tokens are alike.
     assert history["loss"][0] == pytest.approx(np.log(31), abs=0.2)
     assert history["loss"][-1] < history["loss"][0] - 0.1
@@ -198,10 +196,9 @@ def test_fit_learns_from_raw_text():
 
 
 @pytest.mark.usefixtures("compiled_steps")
-@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel"])
-def test_fit_overfits_ready_arrays(rng, position_encoding):
+def test_fit_overfits_ready_arrays(rng):
     """Without a preprocessor, at the maximum length, compiled by XLA on TensorFlow and JAX."""
-    masked_lm = tiny_masked_lm(num_layers=1, position_encoding=position_encoding)
+    masked_lm = tiny_masked_lm(num_layers=1, position_encoding="diet_rel")
     randomize_weights(masked_lm)
     masked_lm.compile(optimizer=keras.optimizers.SGD(0.05), jit_compile=BACKEND != "torch")
     assert masked_lm.jit_compile == (BACKEND != "torch")
@@ -230,7 +227,7 @@ def test_predict_and_evaluate_raw_text():
 
 @pytest.mark.usefixtures("compiled_steps")
 @pytest.mark.skipif(BACKEND == "torch", reason="XLA compiles for TensorFlow and JAX")
-@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "input"])
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "input"])
 def test_xla_compiles_inference(rng, position_encoding):
     """With static shapes; a training step is compiled in `test_fit_overfits_ready_arrays`."""
     masked_lm = randomize_weights(tiny_masked_lm(num_layers=1, position_encoding=position_encoding))
@@ -254,6 +251,7 @@ def preset(tmp_path_factory):
     return masked_lm, str(folder)
 
 
+@pytest.mark.any_backend
 def test_preset_files(preset):
     files = {str(file.relative_to(preset[1])) for file in Path(preset[1]).rglob("*.*")}
     assert files == {
@@ -268,9 +266,8 @@ def test_preset_files(preset):
     }
 
 
-@pytest.mark.parametrize(
-    "base", [DietBertMaskedLM, keras_hub.models.MaskedLM, keras_nlp.models.MaskedLM]
-)
+@pytest.mark.any_backend
+@pytest.mark.parametrize("base", [DietBertMaskedLM, keras_hub.models.MaskedLM])
 def test_from_preset_restores_the_model(rng, preset, base):
     masked_lm, folder = preset
     loaded = base.from_preset(folder)
@@ -285,39 +282,7 @@ def test_from_preset_restores_the_model(rng, preset, base):
     assert_close(loaded(inputs), masked_lm(inputs), 1e-6)
 
 
-@pytest.mark.parametrize(
-    ("base", "resolved"),
-    [
-        (keras_hub.models.Backbone, DietBertBackbone),
-        (keras_hub.models.Tokenizer, DietBertTokenizer),
-        (keras_hub.models.MaskedLMPreprocessor, DietBertMaskedLMPreprocessor),
-        (keras_nlp.models.Backbone, DietBertBackbone),
-        (keras_nlp.models.Tokenizer, DietBertTokenizer),
-        (keras_nlp.models.MaskedLMPreprocessor, DietBertMaskedLMPreprocessor),
-        (DietBertBackbone, DietBertBackbone),
-        (DietBertTokenizer, DietBertTokenizer),
-        (DietBertMaskedLMPreprocessor, DietBertMaskedLMPreprocessor),
-    ],
-)
-def test_from_preset_of_base_classes_finds_ours(rng, preset, base, resolved):
-    masked_lm, folder = preset
-    loaded = base.from_preset(folder)
-    assert type(loaded) is resolved
-    if resolved is DietBertBackbone:
-        inputs = random_inputs(rng)
-        expected = masked_lm.backbone(inputs)["sequence_output"]
-        assert_close(loaded(inputs)["sequence_output"], expected, 1e-6)
-    else:
-        tokenizer = getattr(loaded, "tokenizer", None) or loaded
-        assert tokenizer.get_vocabulary() == VOCABULARY
-
-
-def test_stock_bert_still_resolves_to_itself(tmp_path):
-    bert = keras_hub.models.BertMaskedLM(backbone=keras_hub.models.BertBackbone(**SIZES))
-    bert.save_to_preset(str(tmp_path))
-    assert type(keras_hub.models.MaskedLM.from_preset(str(tmp_path))) is type(bert)
-
-
+@pytest.mark.any_backend
 def test_from_preset_without_weights(rng, preset):
     masked_lm, folder = preset
     loaded = DietBertMaskedLM.from_preset(folder, load_weights=False)
@@ -342,6 +307,7 @@ def test_from_preset_in_another_dtype(rng, preset):
     assert error.mean() < 0.03
 
 
+@pytest.mark.any_backend
 def test_from_preset_with_arguments(preset):
     assert DietBertBackbone.from_preset(preset[1], dropout=0.1).dropout == 0.1
     without = DietBertMaskedLM.from_preset(preset[1], preprocessor=None, load_weights=False)
@@ -369,19 +335,15 @@ def test_keras_files(rng, preset, tmp_path):
 
 SCRIPT = """
 import sys
-without_tensorflow = sys.argv[1] != "tensorflow"
-if without_tensorflow:
-    sys.modules["tensorflow"] = sys.modules["tensorflow_text"] = None
+sys.modules["tensorflow"] = sys.modules["tensorflow_text"] = None
 import keras_hub
 for base in (keras_hub.models.MaskedLM, keras_hub.models.Backbone, keras_hub.models.Tokenizer):
     try:
-        base.from_preset(sys.argv[2])
+        base.from_preset(sys.argv[1])
     except ValueError as error:
         assert "keras_diet>DietBert" in str(error), error
         print("refused")
 assert "keras_diet" not in sys.modules
-if not without_tensorflow:
-    sys.exit()
 
 import numpy as np
 from keras_diet.models import *
@@ -396,8 +358,8 @@ texts = ["the fox .", "the the fox .", "."]
 history = masked_lm.fit(texts, batch_size=3, verbose=0).history
 assert abs(history["loss"][0] - np.log(8)) < 0.3, history
 assert masked_lm.predict(texts, batch_size=3, verbose=0).shape == (3, 2, 8)
-masked_lm.save_to_preset(sys.argv[3])
-loaded = keras_hub.models.MaskedLM.from_preset(sys.argv[3])
+masked_lm.save_to_preset(sys.argv[2])
+loaded = keras_hub.models.MaskedLM.from_preset(sys.argv[2])
 assert type(loaded) is DietBertMaskedLM
 x = loaded.preprocessor(texts)[0]
 masked_lm.preprocessor = loaded.preprocessor = None
@@ -437,13 +399,8 @@ def process(preset, tmp_path_factory):
     """`SCRIPT`, run to its end in a folder that is not the repository, on this backend."""
     folder = tmp_path_factory.mktemp("process")
     return subprocess.run(
-        [sys.executable, "-c", SCRIPT, BACKEND, preset[1], str(folder)],
-        env={
-            **os.environ,
-            "KERAS_BACKEND": BACKEND,
-            "PYTHONPATH": str(ROOT),
-            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-        },
+        [sys.executable, "-c", SCRIPT, preset[1], str(folder)],
+        env={**os.environ, "KERAS_BACKEND": BACKEND, "PYTHONPATH": str(ROOT)},
         cwd=folder,
         capture_output=True,
         text=True,
@@ -451,11 +408,12 @@ def process(preset, tmp_path_factory):
     )
 
 
+@pytest.mark.skipif(BACKEND != "torch", reason="a process of PyTorch does this and more")
 def test_without_importing_keras_diet_a_preset_is_refused(process):
     assert process.stdout.splitlines()[:3] == ["refused"] * 3, process.stderr[-3000:]
 
 
-@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow itself is the backend")
+@pytest.mark.skipif(BACKEND != "torch", reason="one backend is enough, and PyTorch's is quick")
 def test_everything_works_without_tensorflow(process):
     """Blocked, not uninstalled: raw text goes through Python and grain."""
     assert process.returncode == 0, process.stderr[-3000:]

@@ -16,6 +16,8 @@ from tests.helpers import assert_close
 from tests.models.tasks import tiny_task
 from tests.models.tiny import VOCABULARY, random_inputs, randomize_weights
 
+pytestmark = pytest.mark.any_backend
+
 NAME = "diet_bert_of_a_test"
 
 

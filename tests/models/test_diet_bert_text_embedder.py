@@ -21,10 +21,6 @@ from tests.models.tiny import (
     tiny_backbone,
 )
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Gradients do not exist for variables:UserWarning",
-    "ignore:.*shuffle=True. was passed:UserWarning",
-)
 POOLING = ["mean", "cls", "max"]
 
 
@@ -54,6 +50,7 @@ def test_embeddings_are_those_of_the_equations(rng, pooling_mode, normalize):
     assert len(embedder.weights) == len(embedder.backbone.weights)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("pooling_mode", POOLING)
 def test_with_input_encodings_it_is_bert(rng, pooling_mode):
     sizes = {**SIZES, "num_layers": 1, "dropout": 0.0}
@@ -75,6 +72,7 @@ def test_padding_changes_nothing(pooling_mode):
     assert_close(embedder.encode_text("the fox sleep", verbose=0), long)
 
 
+@pytest.mark.any_backend
 def test_texts_documents_and_similarities():
     embedder = tiny_embedder(with_preprocessor=True)
     query = embedder.encode_text("the fox sleep", verbose=0)
@@ -99,7 +97,7 @@ def test_half_precision(rng, dtype):
     assert_close(np.linalg.norm(to_numpy(outputs), axis=-1), np.ones(2), 1e-2)
 
 
-@pytest.mark.usefixtures("compiled_steps")
+@pytest.mark.any_backend
 def test_fit_learns_from_raw_text():
     embedder = tiny_embedder(with_preprocessor=True)
     embedder.compile(keras.optimizers.Adam(0.02), "cosine_similarity")
@@ -108,6 +106,7 @@ def test_fit_learns_from_raw_text():
     assert history["loss"][-1] < min(-0.8, history["loss"][0])
 
 
+@pytest.mark.any_backend
 def test_configuration():
     embedder = tiny_embedder(pooling_mode="max", normalize=False, name="vectors", trainable=False)
     copy = DietBertTextEmbedder.from_config(embedder.get_config())
@@ -125,6 +124,7 @@ def test_nothing_but_padding_is_zero(rng, pooling_mode):
     assert_close(np.linalg.norm(embeddings[1]), 1.0)
 
 
+@pytest.mark.any_backend
 def test_unknown_pooling_is_refused():
     with pytest.raises(ValueError, match="`pooling_mode` must be one of 'mean', 'cls', 'max'"):
         tiny_embedder(pooling_mode="sum")

@@ -89,6 +89,7 @@ def test_outputs_are_those_of_hugging_face(checkpoint, rng):
     assert DietBertBackbone.from_bert(str(folder)).dropout == 0.1
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("activation", ["gelu_new", "relu", "silu"])
 def test_other_activations(tmp_path, rng, activation):
     model = make(tmp_path, hidden_act=activation)
@@ -99,6 +100,7 @@ def test_other_activations(tmp_path, rng, activation):
     assert_close(copy(inputs)["sequence_output"], backbone(inputs)["sequence_output"])
 
 
+@pytest.mark.any_backend
 def test_a_checkpoint_of_a_masked_language_model_has_no_pooler(tmp_path, rng):
     model = make(tmp_path, "BertForMaskedLM")
     with pytest.warns(UserWarning, match="has no pooler") as caught:
@@ -109,6 +111,7 @@ def test_a_checkpoint_of_a_masked_language_model_has_no_pooler(tmp_path, rng):
     ]
 
 
+@pytest.mark.any_backend
 def test_a_checkpoint_with_a_head_has_prefixes(tmp_path, rng):
     model = make(tmp_path, "BertForSequenceClassification")
     with warnings.catch_warnings():
@@ -116,6 +119,7 @@ def test_a_checkpoint_with_a_head_has_prefixes(tmp_path, rng):
         assert_same_outputs(tmp_path, model.bert, rng)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 2e-2), ("bfloat16", 1e-1)])
 def test_weights_of_half_precision(tmp_path, rng, dtype, tolerance):
     model = make(tmp_path)
@@ -129,6 +133,7 @@ def test_weights_of_half_precision(tmp_path, rng, dtype, tolerance):
     assert_same_outputs(tmp_path, model.float(), rng, tolerance)
 
 
+@pytest.mark.any_backend
 def test_old_names_of_layer_normalizations(tmp_path, rng):
     import safetensors.numpy
 
@@ -146,6 +151,7 @@ def test_old_names_of_layer_normalizations(tmp_path, rng):
     assert_same_outputs(tmp_path, model, rng)
 
 
+@pytest.mark.any_backend
 def test_the_cls_of_the_vocabulary_gets_the_first_position(checkpoint):
     folder, _ = checkpoint
     cls = VOCABULARY.index("[CLS]")
@@ -157,6 +163,7 @@ def test_the_cls_of_the_vocabulary_gets_the_first_position(checkpoint):
     assert np.abs(tokens[0] - tokens[2]).max() > 0.1
 
 
+@pytest.mark.any_backend
 def test_a_folder_without_vocabulary_has_weights(folder, rng):
     os.remove(folder / "vocab.txt")
     assert DietBertBackbone.from_bert(folder).vocabulary_size == 31
@@ -167,6 +174,7 @@ def test_a_folder_without_vocabulary_has_weights(folder, rng):
 # === What cannot be read ===
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -192,6 +200,7 @@ def test_other_configurations_are_refused(folder, values, message):
         DietBertBackbone.from_bert(folder)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 def test_missing_files_are_named(folder, name):
     os.remove(folder / name)
@@ -199,6 +208,7 @@ def test_missing_files_are_named(folder, name):
         DietBertBackbone.from_bert(folder)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("size", [0, 5, 100, 5000])
 def test_weights_cut_short_are_refused(folder, size):
     path = folder / "model.safetensors"
@@ -207,6 +217,7 @@ def test_weights_cut_short_are_refused(folder, size):
         DietBertBackbone.from_bert(folder)
 
 
+@pytest.mark.any_backend
 def test_weights_without_their_last_byte_are_refused(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
@@ -214,6 +225,7 @@ def test_weights_without_their_last_byte_are_refused(folder):
         DietBertBackbone.from_bert(folder)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("contents", ["{", "[]"])
 def test_configurations_that_are_not_objects_are_refused(folder, contents):
     (folder / "config.json").write_text(contents)
@@ -221,6 +233,7 @@ def test_configurations_that_are_not_objects_are_refused(folder, contents):
         DietBertBackbone.from_bert(folder)
 
 
+@pytest.mark.any_backend
 def test_weights_of_8_bits_are_refused(tmp_path):
     header = json.dumps({"w": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}}).encode()
     path = tmp_path / "model.safetensors"
@@ -232,6 +245,7 @@ def test_weights_of_8_bits_are_refused(tmp_path):
 # === The tokenizer ===
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_tokens_are_those_of_hugging_face(tmp_path, lowercase):
     make(tmp_path)
@@ -246,6 +260,7 @@ def test_tokens_are_those_of_hugging_face(tmp_path, lowercase):
         assert np.asarray(ours(text)).tolist() == expected, text
 
 
+@pytest.mark.any_backend
 def test_the_vocabulary_may_be_in_tokenizer_json(folder):
     shuffled = dict(sorted((token, i) for i, token in enumerate(VOCABULARY)))
     change_json(
@@ -264,6 +279,7 @@ def test_the_vocabulary_may_be_in_tokenizer_json(folder):
         DietBertTokenizer.from_bert(folder)
 
 
+@pytest.mark.any_backend
 def test_arguments_of_the_tokenizer_go_first(folder):
     change_json(folder / "tokenizer_config.json", do_lower_case=True)
     assert DietBertTokenizer.from_bert(folder).lowercase
@@ -272,6 +288,7 @@ def test_arguments_of_the_tokenizer_go_first(folder):
     assert len(tokenizer("the fox")) == 7
 
 
+@pytest.mark.any_backend
 def test_a_vocabulary_that_does_not_fit_is_refused(folder):
     (folder / "vocab.txt").write_text("\n".join([*VOCABULARY, "more"]) + "\n")
     for read in (DietBertBackbone.from_bert, DietBertTokenizer.from_bert):
@@ -279,6 +296,7 @@ def test_a_vocabulary_that_does_not_fit_is_refused(folder):
             read(folder)
 
 
+@pytest.mark.any_backend
 def test_tokenizers_of_kerashub(tmp_path):
     import keras_hub
 
@@ -300,6 +318,7 @@ def test_tokenizers_of_kerashub(tmp_path):
 # === A real checkpoint, where there is one ===
 
 
+@pytest.mark.any_backend
 @pytest.mark.skipif(
     "KERAS_DIET_BERT" not in os.environ, reason="KERAS_DIET_BERT does not name the folder of a BERT"
 )
@@ -314,12 +333,14 @@ def test_a_real_checkpoint(rng):
 # === Mismatches that a reader could miss ===
 
 
+@pytest.mark.any_backend
 def test_layers_that_the_configuration_does_not_have_are_refused(folder):
     change_json(folder / "config.json", num_hidden_layers=1)
     with pytest.raises(ValueError, match=r"does not have\. Received: encoder\.layer\.1\."):
         DietBertBackbone.from_bert(folder)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("dtype", [None, "float32"])
 def test_weights_are_read_in_float32_whatever_the_policy(folder, dtype):
     expected = DietBertBackbone.from_bert(folder, **AT_INPUT).get_weights()
@@ -334,6 +355,7 @@ def test_weights_are_read_in_float32_whatever_the_policy(folder, dtype):
             np.testing.assert_array_equal(weight, like)
 
 
+@pytest.mark.any_backend
 def test_a_vocabulary_with_fewer_tokens_than_weights_gives_a_warning(folder):
     (folder / "vocab.txt").write_text("\n".join(VOCABULARY[:-3]) + "\n")
     with pytest.warns(UserWarning, match="28 tokens, where the weights are for 31") as caught:
@@ -341,6 +363,7 @@ def test_a_vocabulary_with_fewer_tokens_than_weights_gives_a_warning(folder):
     assert [warning.filename for warning in caught] == [__file__]
 
 
+@pytest.mark.any_backend
 def test_a_vocabulary_without_tokens_is_refused(folder):
     (folder / "vocab.txt").write_text("")
     for read in (DietBertBackbone.from_bert, DietBertTokenizer.from_bert):
@@ -348,6 +371,7 @@ def test_a_vocabulary_without_tokens_is_refused(folder):
             read(folder)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("contents", "message"),
     [
@@ -364,24 +388,28 @@ def test_other_tokenizers_are_refused(folder, contents, message):
         DietBertTokenizer.from_bert(folder)
 
 
+@pytest.mark.any_backend
 def test_texts_in_other_encodings_are_named(folder):
     (folder / "vocab.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match=r"vocab.txt` is not text in UTF-8"):
         DietBertTokenizer.from_bert(folder)
 
 
+@pytest.mark.any_backend
 def test_options_without_a_value_are_those_of_hugging_face(folder):
     change_json(folder / "tokenizer_config.json", do_lower_case=None, strip_accents=None)
     tokenizer = DietBertTokenizer.from_bert(folder)
     assert tokenizer.lowercase is tokenizer.strip_accents is True
 
 
+@pytest.mark.any_backend
 def test_files_that_are_there_instead_are_named(folder):
     os.rename(folder / "model.safetensors", folder / "pytorch_model.bin")
     with pytest.raises(ValueError, match=r"no model.safetensors.*Received: .*pytorch_model.bin"):
         DietBertBackbone.from_bert(folder)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -397,6 +425,7 @@ def test_values_with_wrong_types_are_refused(folder, values, message):
         DietBertBackbone.from_bert(folder)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("header", "message"),
     [

@@ -1,7 +1,11 @@
 """What is frozen before a model is built around it stays frozen, on every backend."""
 
+import pytest
+
 from keras_diet.models import DietBertMaskedLM
 from tests.models.tiny import tiny_backbone
+
+pytestmark = pytest.mark.any_backend
 
 
 def test_frozen_backbone_stays_frozen():

@@ -40,6 +40,7 @@ def test_classes_of_any_dtype(rng, classifier, labels):
     assert classifier.test_on_batch(inputs, LABELS[labels]) == pytest.approx(expected)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("labels", ["bool", "uint8", "int8", "float"])
 def test_classes_of_any_dtype_in_tf_data(rng, classifier, labels):
     tf = pytest.importorskip("tensorflow")
@@ -49,6 +50,7 @@ def test_classes_of_any_dtype_in_tf_data(rng, classifier, labels):
     assert classifier.evaluate(dataset, verbose=0) == pytest.approx(expected)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("loss", [[SPARSE], {"logits": SPARSE}], ids=["list", "dict"])
 def test_losses_in_containers_are_checked(rng, loss):
     classifier = tiny_classifier(loss=loss, metrics=[])
@@ -64,6 +66,7 @@ def test_validation_data_in_a_list_is_checked(rng, classifier):
         classifier.fit(inputs, [0, 1], validation_data=[inputs, [0, 300]], verbose=0)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
 def test_one_hot_labels_need_another_loss(rng, classifier, dtype):
     one_hot = np.eye(2, NUM_CLASSES, dtype=dtype)
@@ -74,12 +77,14 @@ def test_one_hot_labels_need_another_loss(rng, classifier, dtype):
         classifier.evaluate(inputs, one_hot.tolist(), verbose=0)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("y", [[0.0, 0.5], [0.0, float("nan")]], ids=str)
 def test_numbers_that_are_not_integers_are_refused(rng, classifier, y):
     with pytest.raises(ValueError, match=r"must be integers\. Received: labels of dtype float"):
         classifier.evaluate(random_inputs(rng), np.array(y), verbose=0)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("y", [[0, None], [[0], [1, 2]]], ids=str)
 def test_objects_that_are_not_numbers_are_refused(rng, classifier, y):
     with pytest.raises(ValueError, match="`y` must be numbers"):
@@ -96,6 +101,7 @@ def test_masked_tokens_lie_in_the_vocabulary(rng):
             call(inputs, labels, sample_weight=weights, verbose=0)
 
 
+@pytest.mark.any_backend
 def test_default_metrics_of_one_output_suit_the_loss():
     def names(**arguments):
         regression = DietBertTextClassifier(tiny_backbone(num_layers=1), 1)

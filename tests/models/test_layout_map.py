@@ -41,6 +41,7 @@ def layout_map():
     )
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "arguments",
     [

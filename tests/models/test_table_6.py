@@ -28,7 +28,7 @@ MILLIONS = {
 }
 
 
-pytestmark = pytest.mark.usefixtures("zero_initializers")
+pytestmark = [pytest.mark.any_backend, pytest.mark.usefixtures("zero_initializers")]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -45,8 +45,10 @@ def free_memory(few_objects):
     gc.collect()
 
 
-@pytest.mark.parametrize("language", VOCABULARY)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("model", "language"),
+    [*((model, "English") for model in MODELS), ("DIET-ABS", "multilingual")],
+)
 def test_parameters(model, language):
     backbone = DietBertBackbone(
         VOCABULARY[language],
@@ -65,6 +67,7 @@ def test_parameters(model, language):
 POSITIONS = {
     "diet_abs": 786_432,
     "diet_rel": 147_312,
+    "alibi": 0,
     "t5": 384,
     "tupe_abs": 1_574_424,
     "tupe_rel": 1_574_808,

@@ -8,7 +8,7 @@ from tests.models.tiny import tiny_backbone
 
 
 @pytest.mark.usefixtures("compiled_steps")
-@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "input"])
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "input"])
 def test_growing_sequences_are_refused_in_our_words(position_encoding):
     backbone = tiny_backbone(position_encoding=position_encoding)
     too_long = ValueError

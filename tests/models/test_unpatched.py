@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from keras.initializers import TruncatedNormal
 
 from keras_diet.models import (
     DietBertMaskedLM,
@@ -13,17 +14,11 @@ from keras_diet.models import (
     DietBertTextEmbedderPreprocessor,
     DietBertTokenizer,
 )
-from tests.fixtures import DRAW_WITH_KERAS
+from tests.fixtures import KERAS_DRAWS
 from tests.helpers import to_numpy
 from tests.models.tiny import SIZES, TEXTS, VOCABULARY, tiny_backbone
 
-pytestmark = [
-    pytest.mark.usefixtures("unpatched"),
-    pytest.mark.filterwarnings(
-        "ignore:Gradients do not exist for variables:UserWarning",
-        "ignore:.*shuffle=True. was passed:UserWarning",
-    ),
-]
+pytestmark = pytest.mark.usefixtures("unpatched")
 # Whether a text is about a fox is easy to learn.
 FOXES = ["the quick fox", "a red fox jumped", "foxes sleep .", "the fox and the tree"]
 OTHERS = ["the quick dog", "a red cat jumped", "birds sing .", "the mat and the tree"]
@@ -31,7 +26,7 @@ OTHERS = ["the quick dog", "a red cat jumped", "birds sing .", "the mat and the 
 
 def trained(task, x, y, epochs):
     """Check that nothing is patched, train, and return the losses before and after."""
-    assert keras.initializers.TruncatedNormal.__call__ is DRAW_WITH_KERAS
+    assert TruncatedNormal.__call__ is KERAS_DRAWS[TruncatedNormal]
     assert not task.run_eagerly
     first = task.evaluate(x, y, batch_size=4, return_dict=True, verbose=0)["loss"]
     history = task.fit(x, y, batch_size=4, epochs=epochs, verbose=0).history["loss"]
@@ -45,7 +40,7 @@ def adam():
 
 def test_text_classifier_learns():
     classifier = DietBertTextClassifier(
-        tiny_backbone(dropout=0.1),
+        tiny_backbone(num_layers=1, dropout=0.1),
         num_classes=2,
         preprocessor=DietBertTextClassifierPreprocessor(
             DietBertTokenizer(VOCABULARY), sequence_length=9
@@ -61,9 +56,10 @@ def test_text_classifier_learns():
     assert predicted.argmax(axis=-1).tolist() == labels
 
 
+@pytest.mark.any_backend
 def test_masked_lm_learns():
     masked_lm = DietBertMaskedLM(
-        tiny_backbone(),
+        tiny_backbone(num_layers=1),
         DietBertMaskedLMPreprocessor(
             DietBertTokenizer(VOCABULARY), sequence_length=13, mask_selection_length=5
         ),
@@ -76,9 +72,10 @@ def test_masked_lm_learns():
     assert masked_lm.predict(texts, batch_size=4, verbose=0).shape == (8, 5, 31)
 
 
+@pytest.mark.any_backend
 def test_text_embedder_learns():
     embedder = DietBertTextEmbedder(
-        tiny_backbone(),
+        tiny_backbone(num_layers=1),
         DietBertTextEmbedderPreprocessor(DietBertTokenizer(VOCABULARY), sequence_length=9),
     )
     embedder.compile(adam(), loss="mse")
@@ -98,6 +95,7 @@ def test_text_embedder_learns():
     assert similarities[0, 0] > similarities[0, 1]
 
 
+@pytest.mark.any_backend
 def test_no_two_weights_start_equal():
     backbone = tiny_backbone(sharing="none")
     kernels = [

@@ -245,7 +245,7 @@ def test_memory_maps_are_read_when_needed(sequences, tokenizer, tmp_path):
     assert type(dataset[0][0]["token_ids"]) is np.ndarray
 
 
-@pytest.mark.parametrize("kind", ["grain", "tf"])
+@pytest.mark.parametrize("kind", ["grain", pytest.param("tf", marks=any_backend)])
 def test_keras_hub_task_trains(sequences, tokenizer, masked_lm, kind):
     if kind == "tf":
         pytest.importorskip("tensorflow")
@@ -268,6 +268,7 @@ def test_keras_hub_task_trains(sequences, tokenizer, masked_lm, kind):
     np.testing.assert_allclose(loss, history["val_loss"][-1], rtol=1e-4)
 
 
+@any_backend
 def test_one_epoch_dataset_trains_for_several(sequences, tokenizer, masked_lm):
     counter = CountSteps()
     dataset = masked_lm_dataset(sequences, tokenizer, 6)
@@ -275,6 +276,7 @@ def test_one_epoch_dataset_trains_for_several(sequences, tokenizer, masked_lm):
     assert counter.steps == 6
 
 
+@any_backend
 def test_resumed_training_fits(sequences, tokenizer, masked_lm):
     counter = CountSteps()
     dataset = masked_lm_dataset(sequences, tokenizer, 6, repeat=True)[5:].repeat()

@@ -20,6 +20,7 @@ def test_without_warmup_it_only_falls():
     np.testing.assert_allclose(rates(schedule, range(6)), [5, 4, 3, 2, 1, 0], rtol=1e-6)
 
 
+@pytest.mark.any_backend
 def test_table_7_of_the_paper():
     schedule = WarmupLinearDecay(0.0018, total_steps=500_000)
     assert schedule.warmup_steps == 12_500
@@ -28,6 +29,7 @@ def test_table_7_of_the_paper():
     np.testing.assert_allclose(rates(schedule, steps), expected, rtol=1e-5)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "total_steps, proportion, warmup_steps",
     # The nearest integer, and an even one in the middle of two, as Python rounds.
@@ -41,16 +43,19 @@ def test_warmup_steps_are_rounded(total_steps, proportion, warmup_steps):
     np.testing.assert_allclose(rates(schedule, [last, last + 1]), expected, rtol=1e-6)
 
 
+@pytest.mark.any_backend
 def test_last_step_is_never_part_of_the_warmup():
     schedule = WarmupLinearDecay(6.0, 7, warmup_proportion=0.99)
     expected = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 6.0, 0.0]
     np.testing.assert_allclose(rates(schedule, range(8)), expected, rtol=1e-6)
 
 
+@pytest.mark.any_backend
 def test_a_single_step_has_the_peak_rate():
     assert rates(WarmupLinearDecay(3.0, 1, warmup_proportion=0.99), [0, 1]) == [3.0, 0.0]
 
 
+@pytest.mark.any_backend
 def test_config_round_trip():
     schedule = WarmupLinearDecay(0.5, 40, warmup_proportion=0.3, name="mine")
     config = keras.saving.serialize_keras_object(schedule)

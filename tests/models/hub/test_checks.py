@@ -10,6 +10,8 @@ from keras_diet.models.hub.texts import check_batch, holds_text, is_pair
 from tests.helpers import assert_close, to_numpy
 from tests.models.tiny import random_inputs, randomize_weights, tiny_backbone
 
+pytestmark = pytest.mark.any_backend
+
 # === Texts ===
 
 

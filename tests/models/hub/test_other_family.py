@@ -23,6 +23,7 @@ def assert_same_outputs(actual, expected, tolerance=1e-5):
         assert_close(actual[name], expected[name], tolerance)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("kind", ["preset", "keras"])
 def test_files_give_the_model_back(rng, tmp_path, task, kind):
     inputs = toy_inputs(rng)
@@ -72,6 +73,7 @@ def test_labels_of_each_output_are_checked(rng, task, name, label, message):
     task.evaluate(inputs, labels, verbose=0)
 
 
+@pytest.mark.any_backend
 def test_inputs_with_different_batch_sizes_are_refused(rng, task):
     inputs = toy_inputs(rng)
     inputs["decoder_token_ids"] = inputs["decoder_token_ids"][:2]
@@ -79,6 +81,7 @@ def test_inputs_with_different_batch_sizes_are_refused(rng, task):
         task.predict(inputs, verbose=0)
 
 
+@pytest.mark.any_backend
 def test_other_backbones_are_refused():
     toy = ToyBackbone()
     functional = keras.Model(toy.input, toy.output)
@@ -86,6 +89,7 @@ def test_other_backbones_are_refused():
         ToyTask(functional)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("name", ["encoder_sequence_length", "decoder_sequence_length"])
 def test_preprocessors_of_longer_sequences_are_refused(name):
     preprocessor = types.SimpleNamespace(**{name: 8})
@@ -96,7 +100,7 @@ def test_preprocessors_of_longer_sequences_are_refused(name):
 
 
 @pytest.mark.usefixtures("compiled_steps")
-@pytest.mark.parametrize("change", ["lora", "int8"])
+@pytest.mark.parametrize("change", ["lora", pytest.param("int8", marks=pytest.mark.any_backend)])
 def test_every_task_of_a_backbone_compiles_again(rng, task, change):
     other = ToyTask(task.backbone)
     inputs = toy_inputs(rng)
@@ -114,7 +118,7 @@ def test_every_task_of_a_backbone_compiles_again(rng, task, change):
         assert_close(after, model(inputs)["first"])
 
 
-@pytest.mark.usefixtures("compiled_steps")
+@pytest.mark.usefixtures("compiled_on_jax")
 def test_tasks_train_adapters_after_they_were_compiled(rng, task):
     """`fit` before `enable_lora` compiled a step that trains all weights."""
     inputs, labels = toy_inputs(rng), toy_labels(rng)
@@ -128,6 +132,7 @@ def test_tasks_train_adapters_after_they_were_compiled(rng, task):
     assert np.abs(to_numpy(task.backbone.query.lora_kernel_b)).max() > 0
 
 
+@pytest.mark.any_backend
 def test_backbones_do_not_keep_their_tasks():
     backbone = ToyBackbone()
     task = ToyTask(backbone)
@@ -138,6 +143,7 @@ def test_backbones_do_not_keep_their_tasks():
     assert list(backbone._tasks) == []
 
 
+@pytest.mark.any_backend
 def test_biases_of_adapted_layers_are_frozen(task):
     task.backbone.enable_lora(rank=2)
     names = {weight.name for weight in task.backbone.trainable_weights}
