@@ -178,6 +178,7 @@ def preset(tmp_path):
 QUICK = ["--epochs", "1", "--sequence-length", "9", "--batch-size", "2"]
 
 
+@any_backend
 def test_presets_are_fine_tuned_and_runs_resumed(
     script, results, folder, preset, tmp_path, monkeypatch
 ):
@@ -200,7 +201,6 @@ def test_presets_are_fine_tuned_and_runs_resumed(
     assert (output / "results.png").stat().st_size > 1000
 
 
-@pytest.mark.any_backend
 def test_scores_are_regressed_from_at_most_the_examples_asked_for(
     script, results, folder, preset, tmp_path, monkeypatch
 ):
@@ -222,7 +222,7 @@ def test_scores_are_regressed_from_at_most_the_examples_asked_for(
     assert set(results.metrics_of(run)) == {"pearson", "spearman"}
 
 
-@pytest.mark.any_backend
+@any_backend
 def test_random_models_of_the_embedded_task(script, results, tmp_path):
     arguments = [*QUICK, "--position-encoding", "diet_rel", "--seeds", "0", "--examples", "6"]
     script.main([*arguments, "--output-dir", str(tmp_path)])

@@ -65,7 +65,7 @@ def attend_as_on_tpus(distribution, batch_size=2, num_heads=4, parts=("batch", N
     # 150 queries and keys are padded.
     heads = np.random.default_rng(0).normal(size=(3, batch_size, 150, num_heads, 4))
     heads = heads.astype("float32")
-    terms = {"bias": None, "mask": None, "scale": 0.5, "is_causal": True}
+    terms = {"bias": None, "scale": 0.5, "is_causal": True}
 
     def attend(*heads):
         return splash_attention(*heads, **terms)

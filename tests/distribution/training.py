@@ -7,7 +7,7 @@ from keras_diet.models import DietBertBackbone, DietBertMaskedLM
 from tests.models.tiny import randomize_weights
 
 # Layers by encoding. One layer compiles faster, and the layers of `diet_abs` share their scores.
-NUM_LAYERS = {"diet_abs": 2, "diet_rel": 1, "input": 1}
+NUM_LAYERS = {"diet_abs": 2, "diet_rel": 1}
 ENCODINGS = tuple(NUM_LAYERS)
 # Masked tokens of each sequence of a batch. The halves of the batch have different numbers.
 UNEQUAL = (1, 1, 1, 1, 3, 3, 3, 3)
@@ -28,12 +28,10 @@ SIZES = {
 
 def make_masked_lm(position_encoding):
     """A masked LM with the same weights in every call. Its pooler is not trained."""
-    segment_encoding = "input" if position_encoding == "input" else "per-head"
     backbone = DietBertBackbone(
         **SIZES,
         num_layers=NUM_LAYERS[position_encoding],
         position_encoding=position_encoding,
-        segment_encoding=segment_encoding,
     )
     backbone.pooled_dense.trainable = False
     masked_lm = randomize_weights(DietBertMaskedLM(backbone, compile=False))
