@@ -189,7 +189,7 @@ def test_missing_inputs_are_named(rng):
 
 
 @pytest.mark.any_backend
-def test_other_attention_layers_are_refused(rng):
+def test_other_attention_layers_are_refused(rng, monkeypatch):
     backbone = tiny_backbone()
     attention = keras.layers.MultiHeadAttention(2, 3)
     # Keras refuses new layers in a layer that is built.

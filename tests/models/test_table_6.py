@@ -75,7 +75,6 @@ POSITIONS = {
     "input": 393_216,
     "diet_abs_input": 1_179_648,
     "sinusoidal": 0,
-    "alibi": 0,
     "none": 0,
 }
 

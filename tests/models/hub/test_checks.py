@@ -96,7 +96,7 @@ def test_of_output(values, name, expected):
         ("mse", (False, None)),
         (None, (False, None)),
     ],
-    ids=str,
+    ids=["name", "function", "ignored class", "one-hot", "other", "none"],
 )
 def test_sparse_loss(loss, expected):
     assert sparse_loss(loss) == expected
