@@ -1,6 +1,5 @@
 """Multi-head attention that takes an additive score bias."""
 
-import functools
 from typing import Any
 
 import keras
@@ -11,12 +10,11 @@ from keras_diet._keras import OpenMultiHeadAttention, get_keras_mask, set_keras_
 from keras_diet.layers.attention.attention_hook import AttentionHook, checked_hooks
 from keras_diet.layers.attention.cases import case_of
 from keras_diet.layers.attention.compute_attention import check_override, mask_of_override
-from keras_diet.layers.attention.dot_product import AttentionOptions, attend
+from keras_diet.layers.attention.dot_product import attend, options_of
 from keras_diet.layers.attention.lowering import lower_shared_terms
 from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan
 from keras_diet.layers.attention.plan_checks import checked_plan
-from keras_diet.layers.attention.query_blocks import BlockDropout
-from keras_diet.layers.attention.score_shapes import check_terms, scores_shape
+from keras_diet.layers.attention.score_shapes import check_only_terms, check_terms, scores_shape
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, merge_masks
 from keras_diet.types import Config, Shape, Tensor
 
@@ -156,7 +154,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         key_shape: Shape,
         training: bool | None = None,
         return_attention_scores: bool = False,
-        implementation: str = "auto",
+        implementation: str = "full",
         block_size: int | None = None,
         attention_hook: AttentionHook | None = None,
     ) -> AttentionPlan:
@@ -175,7 +173,12 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         hooks = self._hooks(attention_hook)
         options: Config = {"training": bool(training), "returns_scores": return_attention_scores}
         options |= {"implementation": implementation, "block_size": block_size}
+        terms = self._with_window(terms)
         return checked_plan(case_of(self, terms, query_shape, key_shape, hooks, **options))
+
+    def _with_window(self, terms):
+        is_missing = terms.sliding_window is None
+        return terms.replace(sliding_window=self.sliding_window) if is_missing else terms
 
     def call(
         self,
@@ -203,16 +206,25 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         query_mask = get_keras_mask(query)
         for tensor in (query, value, key):
             set_keras_mask(tensor, None)
+        mask = merge_masks(query_mask, value_mask, key_mask, attention_mask)
         if score_terms is None:
             score_terms = ScoreTerms(
                 bias=attention_bias,
                 features=() if attention_features is None else (attention_features,),
-                attention_mask=merge_masks(query_mask, value_mask, key_mask, attention_mask),
+                attention_mask=mask,
                 is_causal=bool(use_causal_mask),
-                sliding_window=self.sliding_window,
                 start_index=start_index,
             )
             check_terms(self, score_terms, query.shape, value.shape)
+        else:
+            check_only_terms(
+                attention_bias=attention_bias,
+                attention_features=attention_features,
+                attention_mask=mask,
+                use_causal_mask=use_causal_mask,
+                start_index=start_index or None if isinstance(start_index, int) else start_index,
+            )
+        score_terms = self._with_window(score_terms)
         if attention_plan is None:
             attention_plan = self.plan(
                 score_terms,
@@ -220,14 +232,13 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
                 key.shape,
                 training,
                 return_attention_scores,
-                implementation="full",
                 block_size=block_size,
                 attention_hook=attention_hook,
             )
-            key_of_bias = None if key is query else key
-            score_terms = lower_shared_terms(
-                score_terms, attention_plan, query, key_of_bias, self.compute_dtype
-            )
+        key_of_bias = None if key is query else key
+        score_terms = lower_shared_terms(
+            score_terms, attention_plan, query, key_of_bias, self.compute_dtype
+        )
         gate = None if self.gate_dense is None else self.gate_dense(query)
         heads = (
             _backend.dense(self.query_dense, query),
@@ -239,7 +250,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             mask = mask_of_override(heads, score_terms)
             output, scores = self.compute_attention(*heads, mask, training, return_attention_scores)
         else:
-            options = self._options(training, attention_plan, attention_hook)
+            options = options_of(self, training, attention_plan, self._hooks(attention_hook))
             output, scores = attend(*heads, score_terms, attention_plan, options)
         output = output if gate is None else output * gate
         output = _backend.dense(self.output_dense, output, num_axes=2)
@@ -253,28 +264,14 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         """Compute attention as the method of Keras's layer that subclasses may call."""
         terms = ScoreTerms(attention_mask=attention_mask, is_causal=bool(use_causal_mask))
         shapes = (query.shape[:-1], key.shape[:-1])
-        plan = self.plan(terms, *shapes, training, return_attention_scores, "full")
+        plan = self.plan(terms, *shapes, training, return_attention_scores)
         query, key, value = map(ops.convert_to_tensor, (query, key, value))
-        return attend(query, key, value, terms, plan, self._options(training, plan))
+        return attend(
+            query, key, value, terms, plan, options_of(self, training, plan, self._hooks())
+        )
 
     def _hooks(self, attention_hook=None):
         return checked_hooks(self.attention_hook(), attention_hook)
-
-    def _options(self, training, plan, attention_hook=None):
-        dropout, block_dropout = None, None
-        if training and self.dropout > 0.0:
-            if plan.block_size is None:
-                dropout = functools.partial(self.dropout_layer, training=True)
-            else:
-                block_dropout = BlockDropout(self.dropout, self.dropout_layer.seed_generator)
-        return AttentionOptions(
-            scale=self.score_scale,
-            hooks=self._hooks(attention_hook),
-            dropout=dropout,
-            block_dropout=block_dropout,
-            flash_attention=self.flash_attention,
-            equations=self.equations,
-        )
 
     def compute_output_spec(
         self,
@@ -286,7 +283,9 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         **kwargs: Any,
     ) -> Any:
         """Return the symbolic output, and the symbolic scores if they are asked for."""
-        validation.tensor_in_functional_model("attention_bias", attention_bias)
+        bias_of_terms = getattr(kwargs.get("score_terms"), "bias", None)
+        for bias in (attention_bias, bias_of_terms):
+            validation.tensor_in_functional_model("attention_bias", bias)
         output = super().compute_output_spec(query, value, key)
         if not return_attention_scores:
             return output

@@ -1,6 +1,7 @@
 """Attention as pure functions of queries, keys, values, terms and a plan."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,7 @@ from keras_diet.layers.attention.lowering import (
     lower_scores,
 )
 from keras_diet.layers.attention.plan import AttentionPlan
-from keras_diet.layers.attention.query_blocks import attend_in_blocks
+from keras_diet.layers.attention.query_blocks import BlockDropout, attend_in_blocks
 from keras_diet.layers.attention.score_terms import ScoreTerms
 from keras_diet.types import Tensor
 
@@ -47,6 +48,27 @@ class AttentionOptions:
         """Return the functions that hooks have for a step."""
         functions = [getattr(hook, name) for hook in self.hooks]
         return [function for function in functions if function is not None]
+
+
+def options_of(
+    attention: Any, training: bool | None, plan: AttentionPlan, hooks: tuple[AttentionHook, ...]
+) -> AttentionOptions:
+    """Return the options of a `BiasedMultiHeadAttention` for one call."""
+    dropout, block_dropout = None, None
+    if training and attention.dropout > 0.0:
+        if plan.block_size is None:
+            dropout = functools.partial(attention.dropout_layer, training=True)
+        else:
+            generator = attention.dropout_layer.seed_generator
+            block_dropout = BlockDropout(attention.dropout, generator)
+    return AttentionOptions(
+        scale=attention.score_scale,
+        hooks=hooks,
+        dropout=dropout,
+        block_dropout=block_dropout,
+        flash_attention=attention.flash_attention,
+        equations=attention.equations,
+    )
 
 
 def attend(

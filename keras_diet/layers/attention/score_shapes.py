@@ -1,4 +1,4 @@
-"""The shape of attention scores, and a check that the terms of a call fit it."""
+"""The shape of attention scores, and checks of the terms of a call."""
 
 from typing import Any
 
@@ -20,6 +20,16 @@ def scores_shape(attention: Any, query_shape: Shape, key_shape: Shape) -> Shape:
     query_sizes = [query_shape[axis] for axis in attended]
     key_sizes = [key_shape[axis] for axis in attended]
     return (query_shape[0], *free, attention.num_heads, *query_sizes, *key_sizes)
+
+
+def check_only_terms(**arguments: Any) -> None:
+    """Raise a `ValueError` for arguments that `score_terms` replaces."""
+    names = [name for name, value in arguments.items() if value is not None and value is not False]
+    if names:
+        raise ValueError(
+            f"`score_terms` replaces the arguments {', '.join(names)}. Received: both. Put these "
+            "terms into `score_terms`."
+        )
 
 
 def check_terms(attention: Any, terms: ScoreTerms, query_shape: Shape, key_shape: Shape) -> None:

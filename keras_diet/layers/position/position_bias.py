@@ -71,10 +71,13 @@ class PositionBias(keras.layers.Layer):
     features: Callable[..., Any] | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Drop inherited features where a subclass computes its scores in another way."""
+        """Drop inherited methods where a subclass computes its scores in another way."""
         super().__init_subclass__(**kwargs)
         if not {"call", "compute_scores"}.isdisjoint(vars(cls)) and "features" not in vars(cls):
             cls.features = None
+        if "call" in vars(cls) and "rows" not in vars(cls):
+            # The call of the subclass may not take a `start_index`.
+            cls.rows = None  # type: ignore[assignment, method-assign]
 
     def __init__(
         self,

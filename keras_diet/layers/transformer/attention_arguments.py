@@ -32,10 +32,8 @@ def arguments_of_terms(terms: ScoreTerms) -> dict[str, Any]:
 
 
 def without_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments that say something. A custom layer may not have the others."""
-    defaults = {"start_index": 0, "block_size": None, "attention_features": None}
-    return {
-        name: value
-        for name, value in arguments.items()
-        if name not in defaults or value is not defaults[name]
-    }
+    """Return the arguments that differ from their defaults. A custom layer may lack the others."""
+    given = {name: value for name, value in arguments.items() if value is not None}
+    if isinstance(given.get("start_index"), int) and given["start_index"] == 0:
+        del given["start_index"]
+    return given

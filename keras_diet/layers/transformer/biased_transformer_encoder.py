@@ -9,6 +9,7 @@ from keras_diet._keras import get_keras_mask, set_keras_mask
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.plan import AttentionPlan
+from keras_diet.layers.attention.score_shapes import check_only_terms
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, as_bool
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.transformer.attention_arguments import (
@@ -194,6 +195,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
             "start_index": start_index,
         }
         if score_terms is not None:
+            check_only_terms(**without_defaults(arguments))
             arguments = {"score_terms": score_terms, "attention_plan": attention_plan}
         attended = self._attend(
             x,
@@ -238,7 +240,9 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         **kwargs: Any,
     ) -> Any:
         """Return the symbolic output, and the symbolic scores if they are asked for."""
-        validation.tensor_in_functional_model("attention_bias", attention_bias)
+        bias_of_terms = getattr(kwargs.get("score_terms"), "bias", None)
+        for bias in (attention_bias, bias_of_terms):
+            validation.tensor_in_functional_model("attention_bias", bias)
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output

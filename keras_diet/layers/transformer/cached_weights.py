@@ -4,6 +4,7 @@ from typing import Any
 
 from keras import ops
 
+from keras_diet._keras import flatten_layers
 from keras_diet.layers.position.cached_position_bias import (
     CachedPositionBias,
     check_can_be_cached,
@@ -26,9 +27,10 @@ def copy_with_cached_positions(encoder: Any) -> Any:
     """Return a copy of a `DietEncoder` for inference. See `cache_positions`."""
     if not encoder.built or not encoder.position_biases or encoder.cached_positions:
         raise ValueError(
-            "Only a built encoder with a position bias and without cached positions can cache "
-            f"them. Received: built={encoder.built}, cached_positions={encoder.cached_positions}, "
-            f"position_encoding={encoder.position_encoding!r}. Build the encoder first."
+            "Positions can be cached once, in a built encoder with a position bias. Received: "
+            f"built={encoder.built}, cached_positions={encoder.cached_positions}, "
+            f"position_encoding={encoder.position_encoding!r}. Build the encoder, and do not cache "
+            "the positions of a copy."
         )
     check_biases(encoder.position_biases)
     changes = changes_for_cached_positions(encoder.attention_implementation)
@@ -58,6 +60,11 @@ def copy_weights(
         source_biases: The position biases of `source`.
         target_biases: The cached biases of `target`.
     """
+    if any(getattr(layer, "lora_enabled", False) for layer in flatten_layers(source)):
+        raise ValueError(
+            "Positions cannot be cached in a model with LoRA. Call `cache_positions` before "
+            f"`enable_lora`. Received: {source}"
+        )
     for cached, bias in zip(target_biases, source_biases, strict=True):
         cached.assign_scores_of(bias)
     others = zip(

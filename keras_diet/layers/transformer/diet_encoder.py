@@ -86,7 +86,8 @@ class DietEncoder(DietStack):
         encode_inputs: bool. Whether the encoder adds positions and segments to its inputs, if they
             belong there. Pass `False` if the model adds them before. Defaults to `True`.
         cached_positions: bool. Whether the encoder holds positional scores instead of position
-            parameters, as in the copies that `cache_positions` makes. Defaults to `False`.
+            parameters. `cache_positions` sets it in the copies that it makes. A new encoder with
+            `True` has scores of zero. Defaults to `False`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:

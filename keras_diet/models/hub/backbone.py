@@ -114,7 +114,8 @@ class HubBackbone(Backbone):
 
         Unlike `keras_hub.models.Backbone.enable_lora`, this also freezes the biases of these
         layers, because `save_lora_weights` does not write them. Tasks with this backbone compile
-        their steps again. If you built another model on the backbone, call its `compile` again.
+        their steps again. Call `compile` on a task that was trained before, for a new optimizer,
+        and on other models that you built on the backbone.
 
         Args:
             rank: int. Rank of the updates.
@@ -172,8 +173,8 @@ class HubBackbone(Backbone):
     ) -> None:
         """Quantize the backbone, as `keras.Model.quantize`.
 
-        Tasks with this backbone compile their steps again. If you built another model on the
-        backbone, call its `compile` again.
+        Tasks with this backbone compile their steps again. Call `compile` on a task that was
+        trained before, for a new optimizer, and on other models that you built on the backbone.
 
         Args:
             mode: `"int8"`, `"int4"`, `"float8"`, ..., or `None` if `config` is given.

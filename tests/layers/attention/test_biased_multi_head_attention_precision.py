@@ -122,3 +122,11 @@ def test_moderate_scores_equal_float32(rng, return_attention_scores, dtype):
     )
     half, full = (half[0], full[0]) if return_attention_scores else (half, full)
     assert_close(half, full, 5e-3 if dtype == "mixed_float16" else 4e-2)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "mixed_float16"])
+def test_products_above_the_largest_float16(dtype):
+    attention, _ = make(dtype)
+    x = np.full((BATCH, LENGTH, HIDDEN), 300.0, "float16")
+    _, scores = attention(x, x, return_attention_scores=True)
+    assert_close(scores, np.full(SHAPE, 1 / LENGTH), 1e-3)

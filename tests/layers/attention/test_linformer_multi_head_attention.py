@@ -339,3 +339,14 @@ def test_as_a_layer(rng, return_attention_scores, policies):
         zero_gradient=["key/bias"],
         policies=policies,
     )
+
+
+def test_bias_of_queries_that_begin_later(rng):
+    attention = make(rng)
+    bias = AbsolutePositionBias(NUM_HEADS, MAX_LENGTH, rank=2, key_length=PROJECTED)
+    bias.build()
+    randomize(bias, rng)
+    query, value = normal(rng, BATCH, QUERIES, HIDDEN), normal(rng, BATCH, KEYS, HIDDEN)
+    expected = to_numpy(attention(query, value, attention_bias=bias))[:, 3:]
+    found = attention(query[:, 3:], value, attention_bias=bias, start_index=3)
+    assert_close(found, expected)

@@ -163,9 +163,10 @@ def test_override_gets_one_mask(rng, returns_scores):
     np.testing.assert_array_equal(to_numpy(attention.mask), MASK & VALID[:, None] & window)
     # Padding from a stack of blocks.
     attention(x, x, score_terms=ScoreTerms(padding_mask=ops.convert_to_tensor(VALID)))
-    np.testing.assert_array_equal(to_numpy(attention.mask)[:, 0], VALID)
+    window = np.abs(distance) < 3
+    np.testing.assert_array_equal(to_numpy(attention.mask), VALID[:, None] & window)
     attention(x, x, score_terms=ScoreTerms())
-    assert attention.mask is None
+    np.testing.assert_array_equal(to_numpy(attention.mask)[0], window)
 
 
 @pytest.mark.parametrize(
@@ -187,3 +188,33 @@ def test_override_refuses_other_terms(rng, arguments, name):
     match = f"`_compute_attention` of a subclass takes.*Received: {name} for Recorded"
     with pytest.raises(ValueError, match=match):
         make(rng, Recorded)(x, x, **arguments)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("attention_bias", np.ones((LENGTH, LENGTH), "float32")),
+        ("attention_mask", MASK),
+        ("use_causal_mask", True),
+        ("start_index", 2),
+    ],
+)
+def test_arguments_that_the_terms_replace_are_refused(rng, name, value):
+    attention, x = make(rng), normal(rng, BATCH, LENGTH, HIDDEN)
+    with pytest.raises(ValueError, match=f"`score_terms` replaces.*{name}"):
+        attention(x, x, score_terms=ScoreTerms(), **{name: value})
+
+
+def test_plan_and_terms_of_a_user(rng):
+    attention, x = make(rng), normal(rng, BATCH, LENGTH, HIDDEN)
+    terms = ScoreTerms(bias=AbsolutePositionBias(NUM_HEADS, LENGTH, rank=2))
+    plan = attention.plan(terms, x.shape, x.shape)
+    found = attention(x, x, score_terms=terms, attention_plan=plan)
+    assert_close(found, attention(x, x, attention_bias=terms.bias))
+
+
+def test_a_bias_layer_in_the_terms_of_a_functional_model_is_refused():
+    inputs = keras.Input((LENGTH, HIDDEN))
+    terms = ScoreTerms(bias=AbsolutePositionBias(NUM_HEADS, LENGTH, rank=2))
+    with pytest.raises(ValueError, match="In a functional model"):
+        BiasedMultiHeadAttention(NUM_HEADS, KEY_DIM)(inputs, inputs, score_terms=terms)

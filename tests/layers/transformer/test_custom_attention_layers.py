@@ -148,3 +148,22 @@ def test_scale(rng, register, projection_dim):
 def test_scale_with_attention_is_refused():
     with pytest.raises(ValueError, match="`scale` is only used without `attention`"):
         PositionEncoding(scale=lambda sizes: 0.7, attention=custom_attention)
+
+
+def test_sliding_window_of_an_attention_layer(rng, register):
+    def probabilities(window):
+        name = register(
+            attention=lambda sizes, **kwargs: BiasedMultiHeadAttention(
+                sizes.num_heads, sizes.head_dim, sliding_window=window, **kwargs
+            )
+        )
+        encoder = make_encoder(rng, position_encoding=name)
+        x, segment_ids = make_inputs(rng)
+        _, scores = encoder(x, segment_ids=segment_ids, return_attention_scores=True)
+        return to_numpy(scores[0])
+
+    distance = np.abs(np.arange(LENGTH)[:, None] - np.arange(LENGTH))
+    found = probabilities(window=3)
+    assert np.all(found[..., distance >= 3] == 0)
+    assert np.all(found[..., distance < 3] > 0)
+    assert np.all(probabilities(window=None) > 0)

@@ -188,3 +188,9 @@ def test_features_of_other_scores_are_not_inherited(rng):
             position_encoding=Doubled(NUM_HEADS, MAX_LENGTH, 2),
             attention_implementation="features",
         )
+
+
+def test_every_block_has_another_layer_without_sharing(rng):
+    layer = AbsolutePositionBias(NUM_HEADS, MAX_LENGTH, rank=2)
+    encoder = make_encoder(rng, position_encoding=layer, sharing="none")
+    assert len({id(bias) for bias in encoder.position_biases}) == NUM_LAYERS
