@@ -23,10 +23,10 @@ class AlibiPositionBias(PositionBias):
         B_ij = -m_h |i - j|
 
     The slopes `m_h` are fixed: `2^(-8 h / H)` for `h = 1, ..., H` if the number of heads `H` is a
-    power of two. For other numbers, the slopes are those of the largest power of two below `H`,
-    followed by every other slope of the next power of two. The layer has no weights and takes
-    sequences of any length. In a causal model the keys after the query are masked, so that the
-    bias is the one of the paper.
+    power of two. For another `H`, the first heads have the slopes of the largest power of two below
+    `H`. The remaining heads have every other slope of the next power of two. The layer has
+    no weights and takes sequences of any length. In a causal model the keys after the query are
+    masked, so that the bias is the one of the paper.
 
     Args:
         num_heads: int. Number of attention heads `H`.
