@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_diet import _backend
-from keras_diet.layers.attention.plan import AttentionPlan, size_with_columns
+from keras_diet.layers.attention.plan import ALIGNMENT, AttentionPlan, size_with_columns
 from keras_diet.layers.attention.score_terms import (
     FeaturePair,
     ScoreTerms,
@@ -88,8 +88,9 @@ def lower_columns(
         pairs.append(padding_features(terms.padding_mask, query.dtype))
         terms = terms.replace(padding_mask=None)
     query_features, key_features = concatenate_features(*pairs)
-    query = append_columns(query * ops.cast(scale, query.dtype), query_features)
-    return query, append_columns(key, key_features), 1.0, terms.replace(features=())
+    query = append_columns(query * ops.cast(scale, query.dtype), query_features, plan.alignment)
+    key = append_columns(key, key_features, plan.alignment)
+    return query, key, 1.0, terms.replace(features=())
 
 
 def _has_columns(terms, plan):
@@ -160,14 +161,14 @@ def concatenate_features(*pairs: FeaturePair) -> FeaturePair:
     return query_features, key_features
 
 
-def append_columns(heads: Tensor, features: Tensor) -> Tensor:
+def append_columns(heads: Tensor, features: Tensor, alignment: int = ALIGNMENT) -> Tensor:
     """Append features to the projected queries or keys `(B, T, H, key_dim)` of all heads.
 
-    Zeros follow, up to a size that fused kernels take.
+    Zeros follow, up to a size that is a multiple of `alignment`.
     """
     outer, rank = ops.shape(heads)[:-1], features.shape[-1]
     features = ops.broadcast_to(ops.cast(features, heads.dtype), (*outer, rank))
-    size = size_with_columns(heads.shape[-1], rank)
+    size = size_with_columns(heads.shape[-1], rank, alignment)
     zeros = ops.zeros((*outer, size - heads.shape[-1] - rank), heads.dtype)
     return ops.concatenate([heads, features, zeros], axis=-1)
 

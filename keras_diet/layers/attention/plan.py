@@ -28,7 +28,8 @@ SHORT = 512
 LONG_ON_TPU = 2048
 # Up to this number, features are cheaper as a sum of outer products, where sums cost no memory.
 FEW_FEATURES = 8
-# Kernels on accelerators require head sizes that are a multiple of this number.
+# Kernels on accelerators require head sizes that are a multiple of this number. On CPUs the zeros
+# that reach it would only cost time.
 ALIGNMENT = 8
 
 
@@ -137,6 +138,7 @@ class AttentionPlan:
         masks_padding: bool. Whether padding is a mask, so that it is not in the scores.
         block_size: int or `None`. Number of queries whose scores exist at a time.
         num_axes: int. Number of sequence axes.
+        alignment: int. Heads with columns have a size that is a multiple of this number.
 
     Example:
 
@@ -153,6 +155,7 @@ class AttentionPlan:
     masks_padding: bool = False
     block_size: int | None = None
     num_axes: int = 1
+    alignment: int = ALIGNMENT
 
 
 def make_plan(case: AttentionCase) -> AttentionPlan:
@@ -172,6 +175,7 @@ def make_plan(case: AttentionCase) -> AttentionPlan:
         masks_padding=case.reads_scores or facts["program"] == "axes",
         block_size=(case.block_size or BLOCK_SIZE) if facts["in_blocks"] else None,
         num_axes=case.num_axes,
+        alignment=1 if case.platform == "cpu" else ALIGNMENT,
     )
 
 
@@ -234,9 +238,9 @@ def kernel_has_gradient_of_bias(case: AttentionCase) -> bool:
     return (case.backend, case.platform) != ("torch", "cpu")
 
 
-def size_with_columns(key_dim: int, num_columns: int) -> int:
+def size_with_columns(key_dim: int, num_columns: int, alignment: int = ALIGNMENT) -> int:
     """Return the size of heads with columns for features."""
-    return -(-(key_dim + num_columns) // ALIGNMENT) * ALIGNMENT if num_columns else key_dim
+    return -(-(key_dim + num_columns) // alignment) * alignment if num_columns else key_dim
 
 
 def _uses_splash(case, implementation):

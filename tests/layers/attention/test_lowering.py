@@ -110,6 +110,16 @@ def test_products_with_columns_are_sums(rng, number):
     assert_close(products(appended), products(heads) + products(pair))
 
 
+@pytest.mark.parametrize("alignment, size", [(1, 13), (4, 16)])
+def test_the_plan_says_how_heads_are_aligned(rng, alignment, size):
+    query, key, _ = (normal(rng, BATCH, 3, NUM_HEADS, 11) for _ in range(3))
+    features = normal(rng, BATCH, 3, NUM_HEADS, 2), normal(rng, BATCH, 3, 1, 2)
+    terms, plan = ScoreTerms(features=(features,)), AttentionPlan("scores", alignment=alignment)
+    lowered = lower_columns(query, key, 0.5, terms, plan)
+    assert lowered[0].shape[-1] == lowered[1].shape[-1] == size
+    assert_close(products(lowered[:2]), 0.5 * products((query, key)) + products(features))
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_columns_get_the_dtype_of_the_heads(rng, dtype):
     query, _ = make_pair(rng, *PAIRS[0])

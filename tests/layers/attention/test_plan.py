@@ -254,7 +254,7 @@ def test_facts(fact, changes, others):
 
 
 def test_plan_names_forms_and_sizes():
-    assert plan_of(**LOW_RANK) == AttentionPlan("scores", bias="tensor")
+    assert plan_of(**LOW_RANK) == AttentionPlan("scores", bias="tensor", alignment=1)
     blocks = plan_of(**ROWS, implementation="blockwise")
     assert (blocks.bias, blocks.block_size) == ("rows", BLOCK_SIZE)
     assert plan_of(**LOW_RANK, implementation="blockwise").bias == "features"
@@ -268,9 +268,18 @@ def test_plan_names_forms_and_sizes():
     assert not plan_of(has_padding=True).masks_padding
 
 
-@pytest.mark.parametrize("key_dim, columns, size", [(13, 0, 13), (13, 3, 16), (13, 4, 24)])
-def test_heads_with_columns_are_aligned(key_dim, columns, size):
-    assert size_with_columns(key_dim, columns) == size
+@pytest.mark.parametrize("platform, alignment", [("cpu", 1), ("gpu", 8), ("tpu", 8)])
+def test_only_accelerators_need_aligned_heads(platform, alignment):
+    assert plan_of(platform=platform).alignment == alignment
+
+
+@pytest.mark.parametrize(
+    "sizes, size",
+    [((13, 0), 13), ((13, 3), 16), ((13, 4), 24), ((13, 4, 1), 17), ((13, 0, 4), 13)],
+    ids=str,
+)
+def test_heads_with_columns_are_aligned(sizes, size):
+    assert size_with_columns(*sizes) == size
 
 
 FULL_ONLY = {"allowed": ("auto", "full"), "names": "Layer with a Bias"}
