@@ -15,8 +15,8 @@ def check_head_is_described(preset: str) -> None:
     has_weights = _keras_hub.check_file_exists(preset, "task.weights.h5")
     if has_weights and not _keras_hub.check_file_exists(preset, "task.json"):
         raise ValueError(
-            f"Preset {preset} has no task.json, which describes the head. Received: only its "
-            f"weights, task.weights.h5. {_NEW_HEAD}"
+            f"Preset {preset} has no task.json, which describes the head. Received: only the "
+            f"weights of the head. {_NEW_HEAD}"
         )
 
 
@@ -29,8 +29,8 @@ def check_head_has_weights(preset: str, task: Task) -> None:
         return
     if not _keras_hub.check_file_exists(preset, "task.weights.h5"):
         raise ValueError(
-            f"Preset {preset} has no task.weights.h5, the weights of the head. Received: only its "
-            f"configuration, task.json. {_NEW_HEAD}"
+            f"Preset {preset} has no task.weights.h5, the weights of the head. Received: only the "
+            f"configuration of the head. {_NEW_HEAD}"
         )
 
 
