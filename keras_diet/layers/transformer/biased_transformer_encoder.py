@@ -114,7 +114,8 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         if getattr(self_attention, "num_heads", num_heads) != num_heads:
             raise ValueError(
                 "`num_heads` must be equal to `self_attention.num_heads`. Received: "
-                f"num_heads={num_heads}, self_attention.num_heads={self_attention.num_heads}"
+                f"num_heads={num_heads}, self_attention.num_heads={self_attention.num_heads}. Pass "
+                "the same number to both."
             )
         self.supports_masking = True
 
@@ -218,7 +219,8 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         if attention_hook is not None:
             raise ValueError(
                 "An `attention_hook` needs attention layers that derive from "
-                f"`BiasedMultiHeadAttention`. Received: {self.self_attention}"
+                f"`BiasedMultiHeadAttention`. Received: {self.self_attention}. Derive the layer "
+                "from this class, or leave the hook out."
             )
         if "score_terms" in arguments:
             arguments = arguments_of_terms(arguments["score_terms"])

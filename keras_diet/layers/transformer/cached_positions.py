@@ -62,8 +62,8 @@ def cache_positions(model: Any) -> Any:
         return model.with_cached_positions()
     if not any(map(_can_be_cached, flatten_layers(model))):
         raise ValueError(
-            "The model has no positional scores to cache: none of its layers is a "
-            f"`keras_diet.layers.PositionBias`. Received: {model}"
+            "`model` has no positional scores to cache: none of its layers is a "
+            f"`keras_diet.layers.PositionBias`. Received: {model}. Use the model as it is."
         )
     return _copy_model(model)
 
