@@ -9,13 +9,12 @@ from keras_diet._keras import get_keras_mask, set_keras_mask
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.plan import AttentionPlan
-from keras_diet.layers.attention.score_shapes import check_only_terms
+from keras_diet.layers.attention.score_shapes import check_only_terms, without_defaults
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, as_bool
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.transformer.attention_arguments import (
     arguments_of_terms,
     takes_score_terms,
-    without_defaults,
 )
 from keras_diet.types import Activation, Config, Initializer, Shape, Tensor
 
@@ -195,7 +194,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
             "start_index": start_index,
         }
         if score_terms is not None:
-            check_only_terms(**without_defaults(arguments))
+            check_only_terms(**arguments)
             arguments = {"score_terms": score_terms, "attention_plan": attention_plan}
         attended = self._attend(
             x,
@@ -223,6 +222,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
             )
         if "score_terms" in arguments:
             arguments = arguments_of_terms(arguments["score_terms"])
+        # A custom layer may lack arguments that nobody uses.
         return self.self_attention(x, x, **without_defaults(arguments), **options)
 
     def _feed_forward(self, inputs, training):

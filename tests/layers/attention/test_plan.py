@@ -82,6 +82,13 @@ PROGRAMS = [
     {"has_padding": True, **TORCH},
     {"has_padding": True},
 ]
+BIAS_FORMS = [
+    {"bias": "tensor", "block_size": 3, "bias_has_rows": True},
+    LOW_RANK,
+    {**LOW_RANK, "block_size": 3},
+    {**LOW_RANK, "implementation": "blockwise"},
+    {**ROWS, "implementation": "blockwise"},
+]
 LOW_RANK_FORMS = [
     {"num_features": 2, "has_padding": True, **TPU},
     {"bias": "tensor", "num_features": 2, **TORCH},
@@ -90,6 +97,7 @@ LOW_RANK_FORMS = [
 ROW_CASES = {
     "implementation": IMPLEMENTATIONS,
     "program": PROGRAMS,
+    "form of a bias layer": BIAS_FORMS,
     "form of features and padding": LOW_RANK_FORMS,
 }
 
