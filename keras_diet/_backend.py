@@ -24,9 +24,11 @@ def dense(layer, inputs, num_axes=1):
     if kernel.shape[:num_axes] != inputs.shape[-num_axes:]:
         return layer(inputs)
     outer, output_shape = inputs.shape[:-num_axes], kernel.shape[num_axes:]
-    matrix = kernel.reshape(math.prod(kernel.shape[:num_axes]), -1)
+    # PyTorch cannot infer a size in an empty batch.
+    input_dim = math.prod(kernel.shape[:num_axes])
+    matrix = kernel.reshape(input_dim, -1)
     bias = None if layer.bias is None else ops.convert_to_tensor(layer.bias).reshape(-1)
-    outputs = functional.linear(inputs.reshape(*outer, -1), matrix.T, bias)
+    outputs = functional.linear(inputs.reshape(*outer, input_dim), matrix.T, bias)
     outputs = outputs.reshape(*outer, *output_shape)
     return outputs if layer.activation is None else layer.activation(outputs)
 

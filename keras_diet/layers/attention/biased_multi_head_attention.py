@@ -15,7 +15,7 @@ from keras_diet.layers.attention.lowering import lower_shared_terms
 from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan
 from keras_diet.layers.attention.plan_checks import checked_plan
 from keras_diet.layers.attention.score_shapes import check_only_terms, check_terms, scores_shape
-from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, merge_masks
+from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, terms_of_arguments
 from keras_diet.types import Config, Shape, Tensor
 
 
@@ -206,60 +206,57 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         query_mask = get_keras_mask(query)
         for tensor in (query, value, key):
             set_keras_mask(tensor, None)
-        hooks = self._hooks(attention_hook)
+        arguments = {
+            "attention_bias": attention_bias,
+            "attention_features": attention_features,
+            "attention_mask": attention_mask,
+            "query_mask": query_mask,
+            "value_mask": value_mask,
+            "key_mask": key_mask,
+            "use_causal_mask": use_causal_mask,
+            "start_index": start_index,
+        }
         if score_terms is None:
-            score_terms = ScoreTerms(
-                bias=attention_bias,
-                features=() if attention_features is None else (attention_features,),
-                attention_mask=merge_masks(query_mask, value_mask, key_mask, attention_mask),
-                is_causal=bool(use_causal_mask),
-                start_index=start_index,
-            )
+            score_terms = terms_of_arguments(**arguments)
             check_terms(self, score_terms, query.shape, value.shape)
         else:
-            check_only_terms(
-                attention_bias=attention_bias,
-                attention_features=attention_features,
-                attention_mask=attention_mask,
-                query_mask=query_mask,
-                value_mask=value_mask,
-                key_mask=key_mask,
-                use_causal_mask=use_causal_mask,
-                start_index=start_index,
-            )
-        score_terms = self._with_window(score_terms)
-        if attention_plan is None:
-            attention_plan = self.plan(
-                score_terms,
+            check_only_terms(**arguments)
+        terms = self._with_window(score_terms)
+        options: Config = {
+            "training": training,
+            "return_attention_scores": return_attention_scores,
+        }
+        plan = attention_plan
+        if plan is None:
+            plan = self.plan(
+                terms,
                 query.shape,
                 key.shape,
-                training,
-                return_attention_scores,
                 block_size=block_size,
                 attention_hook=attention_hook,
+                **options,
             )
         key_of_bias = None if key is query else key
-        score_terms = lower_shared_terms(
-            score_terms, attention_plan, query, key_of_bias, self.compute_dtype
-        )
+        terms = lower_shared_terms(terms, plan, query, key_of_bias, self.compute_dtype)
         gate = None if self.gate_dense is None else self.gate_dense(query)
         heads = (
             _backend.dense(self.query_dense, query),
             _backend.dense(self.key_dense, key),
             _backend.dense(self.value_dense, value),
         )
-        if self.overrides_compute_attention:
-            check_override(self, score_terms, attention_plan, hooks)
-            mask = mask_of_override(heads, score_terms)
-            output, scores = self.compute_attention(*heads, mask, training, return_attention_scores)
-        else:
-            options = options_of(self, training, attention_plan, hooks)
-            output, scores = attend(*heads, score_terms, attention_plan, options)
+        output, scores = self._attend(heads, terms, plan, self._hooks(attention_hook), **options)
         output = output if gate is None else output * gate
         output = _backend.dense(self.output_dense, output, num_axes=2)
         if query_mask is not None:
             set_keras_mask(output, query_mask)
         return (output, scores) if return_attention_scores else output
+
+    def _attend(self, heads, terms, plan, hooks, training, return_attention_scores):
+        if not self.overrides_compute_attention:
+            return attend(*heads, terms, plan, options_of(self, training, plan, hooks))
+        check_override(self, terms, plan, hooks)
+        mask = mask_of_override(heads, terms)
+        return self.compute_attention(*heads, mask, training, return_attention_scores)
 
     def attend_as_stock_layer(
         self, query, key, value, attention_mask, training, return_attention_scores, use_causal_mask

@@ -193,12 +193,12 @@ def with_score_axes(mask: Tensor, query_rank: int, num_axes: int = 1) -> Tensor:
 
 def _concatenate(tensors):
     shapes = [ops.shape(tensor)[:-1] for tensor in tensors]
-    outer = [_largest(sizes) for sizes in zip(*shapes, strict=True)]
+    outer = [_common(sizes) for sizes in zip(*shapes, strict=True)]
     return ops.concatenate(
         [ops.broadcast_to(tensor, (*outer, tensor.shape[-1])) for tensor in tensors], axis=-1
     )
 
 
-def _largest(sizes):
-    # The others are 1. A size that is not known before the call can only be the largest.
-    return next((size for size in sizes if not isinstance(size, int) or size > 1), 1)
+def _common(sizes):
+    # The others are 1. A size that is not known before the call is the common one.
+    return next((size for size in sizes if not isinstance(size, int) or size != 1), 1)

@@ -99,6 +99,26 @@ def with_built_bias(terms: ScoreTerms, query: Tensor, key: Tensor | None) -> Sco
     return terms
 
 
+def terms_of_arguments(
+    attention_bias: Any,
+    attention_features: FeaturePair | None,
+    attention_mask: Tensor | None,
+    query_mask: Tensor | None,
+    value_mask: Tensor | None,
+    key_mask: Tensor | None,
+    use_causal_mask: bool,
+    start_index: Any,
+) -> ScoreTerms:
+    """Return the arguments of a `BiasedMultiHeadAttention` as score terms."""
+    return ScoreTerms(
+        bias=attention_bias,
+        features=() if attention_features is None else (attention_features,),
+        attention_mask=merge_masks(query_mask, value_mask, key_mask, attention_mask),
+        is_causal=bool(use_causal_mask),
+        start_index=start_index,
+    )
+
+
 def merge_masks(
     query_mask: Tensor | None,
     value_mask: Tensor | None,

@@ -128,6 +128,12 @@ class InputEncoding(keras.layers.Layer):
         """Return the symbolic output, which has the shape of the inputs."""
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
 
+    def compute_output_shape(
+        self, inputs_shape: Shape, segment_ids_shape: Shape | None = None
+    ) -> Shape:
+        """Return the shape of the output, which is the shape of the inputs."""
+        return inputs_shape
+
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()

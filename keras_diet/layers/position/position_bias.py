@@ -156,9 +156,13 @@ class PositionBias(keras.layers.Layer):
         self, query: Tensor, key: Tensor | None = None, start_index: int | Tensor = 0
     ) -> keras.KerasTensor:
         """Return the symbolic scores, `(1, num_heads, T, S)`."""
-        key = query if key is None else key
-        shape = (1, self.num_heads, query.shape[1], key.shape[1])
+        shape = self.compute_output_shape(query.shape, None if key is None else key.shape)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+    def compute_output_shape(self, query_shape: Shape, key_shape: Shape | None = None) -> Shape:
+        """Return the shape of the scores, `(1, num_heads, T, S)`."""
+        key_shape = query_shape if key_shape is None else key_shape
+        return (1, self.num_heads, query_shape[1], key_shape[1])
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""

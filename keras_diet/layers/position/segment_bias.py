@@ -142,10 +142,17 @@ class SegmentBias(keras.layers.Layer):
         self, query_segment_ids: Tensor, key_segment_ids: Tensor | None = None
     ) -> keras.KerasTensor:
         """Return the symbolic scores, `(B, num_heads, T, S)`."""
-        key = query_segment_ids if key_segment_ids is None else key_segment_ids
-        batch_size, query_length = query_segment_ids.shape
-        shape = (batch_size, self.num_heads, query_length, key.shape[1])
+        key_shape = None if key_segment_ids is None else key_segment_ids.shape
+        shape = self.compute_output_shape(query_segment_ids.shape, key_shape)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+    def compute_output_shape(
+        self, query_segment_ids_shape: Shape, key_segment_ids_shape: Shape | None = None
+    ) -> Shape:
+        """Return the shape of the scores, `(B, num_heads, T, S)`."""
+        batch_size, query_length = query_segment_ids_shape
+        key_shape = key_segment_ids_shape or query_segment_ids_shape
+        return (batch_size, self.num_heads, query_length, key_shape[1])
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""

@@ -258,6 +258,10 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         shape = (batch_size, self.num_heads, length, length)
         return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
+    def compute_output_shape(self, inputs_shape: Shape) -> Shape:
+        """Return the shape of the output, which is the shape of the inputs."""
+        return inputs_shape
+
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()

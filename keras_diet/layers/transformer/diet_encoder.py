@@ -244,3 +244,7 @@ class DietEncoder(DietStack):
             keras.KerasTensor(shape, dtype=self.compute_dtype) for _ in range(self.num_layers)
         ]
         return output, scores
+
+    def compute_output_shape(self, inputs_shape: Shape) -> Shape:
+        """Return the shape of the output, which is the shape of the inputs."""
+        return inputs_shape
