@@ -18,6 +18,7 @@ FOLDER = Path(__file__).parent / "pictures"
 LENGTH = 24
 NORMAL = keras.initializers.RandomNormal(stddev=1.0)
 SCORES = {"cmap": "RdBu_r"}
+DISTANCE = np.arange(LENGTH)[None, :] - np.arange(LENGTH)[:, None]  # from query i to key j
 
 
 def draw(name, *panels):
@@ -50,17 +51,13 @@ def tupe(title, **kwargs):
     return title, scores(bias), SCORES
 
 
-def main():
-    keras.utils.set_random_seed(3)
-    FOLDER.mkdir(exist_ok=True)
-    rng = np.random.default_rng(3)
-    position = np.arange(LENGTH)
-    key_minus_query = position[None, :] - position[:, None]
-
+def draw_diet():
     draw("diet_abs", diet_abs(2), diet_abs(16))
     relative = layers.RelativePositionBias(1, LENGTH, initializer=NORMAL.clone())
-    draw("diet_rel", ("i - j", -key_minus_query, {}), ("R$_{i-j}$", scores(relative), SCORES))
+    draw("diet_rel", ("i - j", -DISTANCE, {}), ("R$_{i-j}$", scores(relative), SCORES))
 
+
+def draw_t5():
     bucketed = layers.BucketedRelativePositionBias(1, initializer=NORMAL.clone())
     buckets = layers.BucketedRelativePositionBias(1, num_buckets=16, max_distance=20)
     buckets.build()
@@ -70,23 +67,33 @@ def main():
         ("bucket(j - i), 16 up to 20 tokens", scores(buckets), {}),
         ("b[bucket(j - i)], 32 up to 128", scores(bucketed), SCORES),
     )
+
+
+def draw_tupe():
     draw("tupe", tupe("TUPE-A"), tupe("TUPE-R", relative=True))
 
+
+def draw_shaw(rng):
     attention = layers.RelativeMultiHeadAttention(1, 8, 4, embedding_initializer=NORMAL.clone())
     attention.build((1, LENGTH, 8), (1, LENGTH, 8))
     query, key = rng.normal(size=(2, 1, LENGTH, 1, 8)).astype("float32")
     draw(
         "shaw",
-        ("clip(j - i), max_distance 4", np.clip(key_minus_query, -4, 4), {}),
+        ("clip(j - i), max_distance 4", np.clip(DISTANCE, -4, 4), {}),
         ("q$_i$ . a$_{clip(j-i)}$ / sqrt(d$_h$)", attention.distance_scores(query, key), SCORES),
     )
 
+
+def draw_input(rng):
     embeddings, w_q, w_k = rng.normal(size=(LENGTH, 32)), *rng.normal(size=(2, 32, 4))
     draw(
         "input",
         ("P", embeddings, SCORES, "feature", "position"),
         ("(P W_Q)(P W_K)$^T$, rank d$_h$ = 4", embeddings @ w_q @ (embeddings @ w_k).T, SCORES),
     )
+
+
+def draw_sinusoidal():
     sines = ops.convert_to_numpy(SinePositionEncoding()(np.zeros((1, LENGTH, 32))))[0]
     draw(
         "sinusoidal",
@@ -94,6 +101,8 @@ def main():
         ("P P$^T$", sines @ sines.T, {}),
     )
 
+
+def draw_linformer(rng):
     linformer = layers.AbsolutePositionBias(1, LENGTH, 4, key_length=6, initializer=NORMAL.clone())
     draw(
         "linformer",
@@ -101,6 +110,8 @@ def main():
         ("P_Q P_K$^T$, 6 projected keys", scores(linformer, key=np.zeros((1, 6))), SCORES),
     )
 
+
+def draw_alibi():
     alibi = scores(layers.AlibiPositionBias(8))
     one_scale = {**SCORES, "vmin": -LENGTH / 2, "vmax": LENGTH / 2}
     draw(
@@ -108,6 +119,21 @@ def main():
         ("-m$_h$ |i - j|, head 1 of 8, slope 1/2", alibi[0, 0], one_scale),
         ("head 3 of 8, slope 1/8", alibi[0, 2], one_scale),
     )
+
+
+def main():
+    # The order decides which random numbers a picture gets.
+    keras.utils.set_random_seed(3)
+    rng = np.random.default_rng(3)
+    FOLDER.mkdir(exist_ok=True)
+    draw_diet()
+    draw_t5()
+    draw_tupe()
+    draw_shaw(rng)
+    draw_input(rng)
+    draw_sinusoidal()
+    draw_linformer(rng)
+    draw_alibi()
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def make_parser(description):
 def positive_int(text):
     value = int(text)
     if value <= 0:
-        raise argparse.ArgumentTypeError(f"must be positive, not {value}")
+        raise argparse.ArgumentTypeError(f"must be a positive integer. Received: {value}")
     return value
 
 
@@ -52,7 +52,10 @@ def add_text_options(parser, held_out):
 
 def check_text_options(parser, arguments):
     if arguments.validation_text and not arguments.text:
-        parser.error("--validation-text needs --text: the default text has a held-out part")
+        parser.error(
+            "--validation-text needs --text, because the default text has a held-out part. "
+            "Received: --validation-text alone. Pass both or none"
+        )
 
 
 def read_text(paths):
@@ -225,7 +228,10 @@ def load_checkpoint(model, path):
         model.load_weights(path)
     steps = int(keras.ops.convert_to_numpy(model.optimizer.iterations.value))
     if path.exists() and not steps:
-        raise ValueError(f"{path} does not fit the optimizer. Start again with --overwrite.")
+        raise ValueError(
+            f"{path} does not fit the optimizer. Received: a checkpoint without a number of steps. "
+            "Start again with --overwrite."
+        )
     return steps
 
 

@@ -27,7 +27,7 @@ def positive_number(name: str, value: Any) -> float:
     """Return `value` as a `float`, or raise a `ValueError` unless it is positive and finite."""
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not is_number or not 0 < float(value) < math.inf:
-        raise ValueError(f"`{name}` must be a positive number. Received: {name}={value!r}")
+        raise ValueError(f"`{name}` must be a positive, finite number. Received: {name}={value!r}")
     return float(value)
 
 
@@ -44,7 +44,8 @@ def divisible_heads(hidden_dim: int, num_heads: int) -> int:
     if hidden_dim % num_heads:
         raise ValueError(
             "`hidden_dim` must be divisible by `num_heads`. "
-            f"Received: hidden_dim={hidden_dim}, num_heads={num_heads}"
+            f"Received: hidden_dim={hidden_dim}, num_heads={num_heads}. "
+            f"Choose a multiple of {num_heads} for `hidden_dim`, or another `num_heads`."
         )
     return hidden_dim // num_heads
 
@@ -55,7 +56,8 @@ def without_attention_axes(attention: keras.layers.Layer) -> None:
     if attention.attention_axes is not None and tuple(attention.attention_axes) != (1,):
         raise ValueError(
             f"`attention_axes` must be left at `None` in `{type(attention).__name__}`. "
-            f"Received: attention_axes={attention.attention_axes}"
+            f"Received: attention_axes={attention.attention_axes}. Leave it out, or use "
+            "`BiasedMultiHeadAttention`."
         )
 
 
@@ -63,8 +65,9 @@ def one_sequence_axis(query_shape: Shape, value_shape: Shape) -> None:
     """Raise a `ValueError` unless both shapes are `(batch_size, length, features)`."""
     if len(query_shape) != 3 or len(value_shape) != 3:
         raise ValueError(
-            "Query and value must have the shape (batch_size, length, features). Received: "
-            f"query_shape={tuple(query_shape)}, value_shape={tuple(value_shape)}"
+            "`query` and `value` must have the shape (batch_size, length, features). Received: "
+            f"query_shape={tuple(query_shape)}, value_shape={tuple(value_shape)}. Reshape them, or "
+            "use `BiasedMultiHeadAttention`."
         )
 
 
@@ -119,7 +122,8 @@ def score_bias(name: str, bias: Tensor, shape: Shape) -> None:
     ):
         raise ValueError(
             f"`{name}` must be broadcastable to the scores, (batch_size, num_heads, query_length, "
-            f"key_length) = {tuple(shape)}. Received: shape={tuple(bias.shape)}"
+            f"key_length) = {tuple(shape)}. Received: shape={tuple(bias.shape)}. Use size 1 for an "
+            "axis along which it does not change."
         )
 
 
@@ -131,8 +135,7 @@ def tensor_in_functional_model(name: str, bias: Any) -> None:
     if isinstance(bias, keras.layers.Layer):
         raise ValueError(
             f"In a functional model `{name}` must be a tensor. Received: {name}={bias}. "
-            "Call the layer and pass its output. Or call both layers inside a custom layer, which "
-            "may also use `block_size`."
+            "Call the layer and pass its output, or call both layers inside a custom layer."
         )
 
 
@@ -155,7 +158,7 @@ def score_features(name: str, features: Any, shape: Shape) -> None:
         rank, key_rank = (tensor.shape[-1] for tensor in features)
         if rank == key_rank:
             return
-    received = [tuple(tensor.shape) for tensor in features] if is_pair else features
+    received = [(str(x.dtype), tuple(x.shape)) for x in features] if is_pair else features
     raise ValueError(
         f"`{name}` must be a pair of floating point tensors: query features (batch_size or 1, "
         "query_length, num_heads or 1, rank) and key features (batch_size or 1, key_length, "
@@ -188,7 +191,7 @@ def segment_ids_within(segment_ids: Tensor, num_segments: int) -> None:
     low, high = values.min(), values.max()
     if low < 0 or high >= num_segments:
         raise ValueError(
-            f"Segment ids must lie in [0, num_segments) = [0, {num_segments}). "
+            f"`segment_ids` must lie in [0, num_segments) = [0, {num_segments}). "
             f"Received: ids from {low} to {high}. Change the ids or `num_segments`."
         )
 

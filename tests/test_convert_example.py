@@ -138,7 +138,7 @@ def test_a_random_bert_is_the_default(script, tmp_path):
     ("options", "message"),
     [
         (["--steps", "-1"], "--steps must not be negative"),
-        (["--batch-size", "0"], "must be positive, not 0"),
+        (["--batch-size", "0"], "must be a positive integer. Received: 0"),
         (["--position-encoding", "t5"], "invalid choice: 't5'"),
         (["--validation-text", "a.txt"], "--validation-text needs --text"),
     ],

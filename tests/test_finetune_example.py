@@ -238,10 +238,10 @@ def test_random_models_of_the_embedded_task(script, results, tmp_path):
     "arguments, message",
     [
         (["--tasks", "cola"], "need --data"),
-        (["--epochs", "0"], "--epochs: must be positive, not 0"),
-        (["--batch-size", "0"], "--batch-size: must be positive, not 0"),
-        (["--sequence-length", "0"], "--sequence-length: must be positive, not 0"),
-        (["--examples", "-3"], "--examples: must be positive, not -3"),
+        (["--epochs", "0"], "--epochs: must be a positive integer. Received: 0"),
+        (["--batch-size", "0"], "--batch-size: must be a positive integer. Received: 0"),
+        (["--sequence-length", "0"], "--sequence-length: must be a positive integer. Received: 0"),
+        (["--examples", "-3"], "--examples: must be a positive integer. Received: -3"),
         (["--tasks", "mnli"], "invalid choice: 'mnli'"),
     ],
 )

@@ -251,7 +251,7 @@ def test_bad_options_are_named(script, presets, tmp_path, options, message):
         (["a=.", "a=.."], "each preset needs its own name. Received: 'a' for .."),
         (["=."], "each preset needs its own name. Received: '' for ."),
         ([], "PRESET"),
-        ([".", "--batch-size", "0"], "must be positive, not 0"),
+        ([".", "--batch-size", "0"], "must be a positive integer. Received: 0"),
     ],
 )
 def test_bad_command_lines_are_explained(script, capsys, options, message):

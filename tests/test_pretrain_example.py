@@ -212,7 +212,7 @@ def test_bad_options_are_named(script, tmp_path, options, message):
     ("options", "message"),
     [
         (["--steps", "10"], "--steps must be a multiple of --validation-interval"),
-        (["--steps", "0"], "must be positive, not 0"),
+        (["--steps", "0"], "must be a positive integer. Received: 0"),
         (["--position-encoding", "rotary"], "invalid choice: 'rotary'"),
         (
             ["--position-encoding", "none", "t5", "--rank", "3"],

@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 
 import keras
+import keras_hub
 import pytest
 from keras.src import backend
 
 import keras_diet
-from keras_diet import _keras
+from keras_diet import _keras, _keras_hub
 
 ROOT = Path(keras_diet.__file__).parent
 # The only files that may use private names of each library.
@@ -124,6 +125,29 @@ def test_no_other_file_uses_private_names():
         if path != ROOT / ALLOWED["keras"]:
             used = private_uses(source)
             assert not used, f"{path} uses private names of Keras: {', '.join(sorted(used))}"
+
+
+def overridden_methods(module):
+    """The private methods of KerasHub that classes of a module override."""
+    names = set()
+    for cls in vars(module).values():
+        if inspect.isclass(cls):
+            bases = [base for base in cls.__mro__ if base.__module__.startswith("keras_hub.")]
+            own = [base for base in cls.__mro__ if base.__module__.startswith(module.__name__)]
+            for name in {name for base in own for name in vars(base)}:
+                if re.match("_[a-z]", name) and any(name in vars(base) for base in bases):
+                    names.add(name)
+    return names - LAYER_ATTRIBUTES
+
+
+def test_overridden_methods_of_keras_hub_are_listed_and_exist():
+    listed = {name.rpartition(".")[2] for name in _keras_hub.OVERRIDDEN_METHODS}
+    assert overridden_methods(keras_diet.models) == listed
+    for name, reason in _keras_hub.OVERRIDDEN_METHODS.items():
+        class_name, _, method = name.rpartition(".")
+        keras_hub_class = getattr(keras_hub.models, class_name)
+        assert hasattr(keras_hub_class, method), f"KerasHub has no {name}. See _keras_hub.py."
+        assert reason.endswith(".")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ def checked_square(scores: Any) -> np.ndarray:
     scores = np.asarray(scores, dtype="float64")
     if scores.ndim < 2 or scores.shape[-1] != scores.shape[-2] or not scores.shape[-1]:
         raise ValueError(
-            "`scores` must have the shape (..., T, T). Projected keys, such as Linformer's, do not "
-            f"have a distance from a query. Received: shape={scores.shape}"
+            "`scores` must have the shape (..., T, T) with T > 0. Projected keys, such as "
+            f"Linformer's, do not have a distance from a query. Received: shape={scores.shape}"
         )
     return scores

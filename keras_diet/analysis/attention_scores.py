@@ -65,7 +65,8 @@ def attention_scores(backbone: Any, inputs: Mapping[str, Any]) -> np.ndarray:
     missing = [name for name in _INPUTS if name not in inputs]
     if missing:
         raise ValueError(
-            f"`inputs` must have the entries {', '.join(_INPUTS)}. Missing: {', '.join(missing)}"
+            f"`inputs` must have the entries {', '.join(_INPUTS)}. "
+            f"Received: {list(inputs)}. Add {', '.join(missing)}."
         )
     backbone = as_diet_bert(backbone)
     encoder = backbone.encoder
@@ -94,7 +95,7 @@ def _check_attention(encoder):
     for block in encoder.transformer_layers:
         if not isinstance(block.self_attention, BiasedMultiHeadAttention):
             raise ValueError(
-                "Scores can be read from attention layers that derive from "
-                "`BiasedMultiHeadAttention`. "
-                f"Received: {type(block.self_attention).__name__}"
+                "`backbone` must have attention layers that derive from "
+                f"`BiasedMultiHeadAttention`. Received: {type(block.self_attention).__name__}. "
+                "Derive the layer from this class."
             )

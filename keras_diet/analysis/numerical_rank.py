@@ -58,7 +58,10 @@ def numerical_rank(scores: Any, tolerance: float | None = None) -> np.ndarray:
             f"Received: shape={scores.shape}"
         )
     if not np.all(np.isfinite(scores)):
-        raise ValueError("`scores` must be finite. Received: infinite or NaN entries")
+        raise ValueError(
+            "`scores` must be finite. Received: infinite or NaN entries. Compute scores "
+            "without a mask, or replace these entries."
+        )
     if tolerance is None:
         tolerance = max(scores.shape[-2:]) * np.finfo("float32").eps
     elif not 0 <= tolerance < 1:

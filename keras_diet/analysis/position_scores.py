@@ -91,7 +91,7 @@ def _bias_scores(bias, parts: EncoderParts, length):
     scores = scores_of(np.zeros(shape))
     if not np.array_equal(scores, scores_of(np.random.default_rng(0).normal(size=shape))):
         raise ValueError(
-            "The model has no positional scores, because its bias layer reads its inputs. "
+            "`backbone` has no positional scores, because its bias layer reads its inputs. "
             f"Received: the bias layer '{bias.name}'. Use `attention_scores` for the scores of a "
             "batch."
         )
@@ -113,9 +113,12 @@ def _input_scores(positions, attention):
 def _why_no_scores(position_encoding, attention):
     received = f"Received: position_encoding={position_encoding!r}"
     if position_encoding == "none":
-        return f"A model without positions does not have positional scores. {received}"
+        return (
+            "`backbone` has no positional scores, because it is a model without positions. "
+            f"{received}. Pass a model with another `position_encoding`."
+        )
     return (
-        f"The model has no positional scores, because `{type(attention).__name__}` multiplies its "
+        f"`backbone` has no positional scores, because `{type(attention).__name__}` multiplies its "
         f"position vectors by the query. {received}. Use `attention_scores` for the scores of a "
         "batch."
     )

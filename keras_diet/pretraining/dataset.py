@@ -210,7 +210,9 @@ def _check_sequences(token_ids, tokenizer, needs_separator):
     names = ["mask_token_id", "pad_token_id", "special_token_ids"]
     for name in names + ["sep_token_id"] * needs_separator:
         if getattr(tokenizer, name, None) is None:
-            raise ValueError(f"`tokenizer` must have `{name}`. Received: tokenizer={tokenizer!r}")
+            raise ValueError(
+                f"`tokenizer` must have `{name}`, as BERT's has. Received: tokenizer={tokenizer!r}"
+            )
     checked_token_ids(token_ids[:_ROWS_TO_CHECK], tokenizer.vocabulary_size())
 
 

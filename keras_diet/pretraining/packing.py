@@ -128,7 +128,9 @@ def write_packed(
         file.seek(0)
         _write_header(file, dtype, count, sequence_length)
         if file.tell() != start:
-            raise RuntimeError(f"NumPy {np.__version__} wrote a header of another length.")
+            raise RuntimeError(
+                f"The header must have {start} bytes. Received: {file.tell()}. Use another NumPy."
+            )
     return count
 
 
@@ -180,7 +182,9 @@ def pack_text_files(
 def _check_tokenizer(tokenizer):
     for name in ("cls_token_id", "sep_token_id", "pad_token_id"):
         if getattr(tokenizer, name, None) is None:
-            raise ValueError(f"`tokenizer` must have `{name}`. Received: tokenizer={tokenizer!r}")
+            raise ValueError(
+                f"`tokenizer` must have `{name}`, as BERT's has. Received: tokenizer={tokenizer!r}"
+            )
     if getattr(tokenizer, "sequence_length", None) is not None:
         raise ValueError(
             "`tokenizer` must not pad or truncate. Received: a tokenizer with "
@@ -261,7 +265,7 @@ def _replacing(path):
     path = Path(path)
     if path.is_dir() or not path.parent.is_dir():
         raise ValueError(
-            f"The path of the output must be a file in an existing folder. Received: {str(path)!r}"
+            f"The output path must be a file in an existing folder. Received: {str(path)!r}"
         )
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

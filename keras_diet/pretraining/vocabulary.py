@@ -81,7 +81,9 @@ def train_wordpiece_vocabulary(
     special_tokens = _checked_special_tokens(special_tokens)
     words = _count_words(_checked_texts(texts, show_progress), lowercase, strip_accents)
     if not words:
-        raise ValueError("Empty training text: `texts` must contain at least one word.")
+        raise ValueError(
+            "Empty training text: `texts` must contain at least one word. Received: no words"
+        )
     alphabet = _alphabet(words, limit_alphabet)
     pieces = _single_characters(words, alphabet)
     if len(special_tokens) + len(pieces) > vocabulary_size:

@@ -63,7 +63,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         super().__init__()
         if not _is_number(peak_learning_rate) or not 0 < peak_learning_rate < math.inf:
             raise ValueError(
-                "`peak_learning_rate` must be a positive number. "
+                "`peak_learning_rate` must be a positive, finite number. "
                 f"Received: peak_learning_rate={peak_learning_rate!r}"
             )
         if not _is_number(warmup_proportion) or not 0 <= warmup_proportion < 1:

@@ -85,7 +85,7 @@ def checked_hooks(*hooks: AttentionHook | None) -> tuple[AttentionHook, ...]:
     given = [name for name in names for hook in given_hooks if getattr(hook, name) is not None]
     if "kernel" in given and len(given) > 1:
         raise ValueError(
-            "A kernel computes no scores, so only `heads` can go with it, in this hook and in "
+            "A `kernel` computes no scores, so only `heads` can go with it, in this hook and in "
             f"others. Received: {', '.join(given)}. Do this work in the kernel."
         )
     return given_hooks

@@ -206,12 +206,12 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         query_mask = get_keras_mask(query)
         for tensor in (query, value, key):
             set_keras_mask(tensor, None)
-        mask = merge_masks(query_mask, value_mask, key_mask, attention_mask)
+        hooks = self._hooks(attention_hook)
         if score_terms is None:
             score_terms = ScoreTerms(
                 bias=attention_bias,
                 features=() if attention_features is None else (attention_features,),
-                attention_mask=mask,
+                attention_mask=merge_masks(query_mask, value_mask, key_mask, attention_mask),
                 is_causal=bool(use_causal_mask),
                 start_index=start_index,
             )
@@ -220,9 +220,12 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             check_only_terms(
                 attention_bias=attention_bias,
                 attention_features=attention_features,
-                attention_mask=mask,
+                attention_mask=attention_mask,
+                query_mask=query_mask,
+                value_mask=value_mask,
+                key_mask=key_mask,
                 use_causal_mask=use_causal_mask,
-                start_index=start_index or None if isinstance(start_index, int) else start_index,
+                start_index=start_index,
             )
         score_terms = self._with_window(score_terms)
         if attention_plan is None:
@@ -246,11 +249,11 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             _backend.dense(self.value_dense, value),
         )
         if self.overrides_compute_attention:
-            check_override(self, score_terms, attention_plan, self._hooks(attention_hook))
+            check_override(self, score_terms, attention_plan, hooks)
             mask = mask_of_override(heads, score_terms)
             output, scores = self.compute_attention(*heads, mask, training, return_attention_scores)
         else:
-            options = options_of(self, training, attention_plan, self._hooks(attention_hook))
+            options = options_of(self, training, attention_plan, hooks)
             output, scores = attend(*heads, score_terms, attention_plan, options)
         output = output if gate is None else output * gate
         output = _backend.dense(self.output_dense, output, num_axes=2)

@@ -8,6 +8,7 @@ import dataclasses
 from typing import Any
 
 from keras_diet.layers.attention.plan_rules import (
+    BIAS_RULES,
     IMPLEMENTATION_RULES,
     LOW_RANK_RULES,
     PROGRAM_RULES,
@@ -130,8 +131,9 @@ class AttentionPlan:
 
     Attributes:
         program: `"scores"` (plain products and softmax), `"kernel"` (the fused kernel of the
-            backend), `"splash"` (the kernel of JAX for TPUs), `"axes"` (several sequence axes), or
-            `"hook"` (the kernel of a hook).
+            backend), `"splash"` (the kernel of JAX for TPUs), `"axes"` (several sequence axes),
+            `"hook"` (the kernel of a hook), or `"custom"` (a custom attention layer, which a block
+            calls with one bias and masks).
         bias: The form of a bias layer: `"tensor"`, `"features"` or `"rows"` of each block.
         low_rank: The form of features and padding: `"columns"` of the queries and keys, or
             `"tensor"`, added to the bias.
@@ -163,6 +165,7 @@ def make_plan(case: AttentionCase) -> AttentionPlan:
     facts = facts_of(case)
     implementation = first_choice(IMPLEMENTATION_RULES, facts)
     facts |= {
+        "is_full": implementation == "full",
         "in_blocks": implementation == "blockwise",
         "uses_splash": _uses_splash(case, implementation),
         "has_full_bias": _has_full_bias(case, implementation),
@@ -170,20 +173,13 @@ def make_plan(case: AttentionCase) -> AttentionPlan:
     facts["program"] = first_choice(PROGRAM_RULES, facts)
     return AttentionPlan(
         program=facts["program"],
-        bias=_form_of_bias(case, implementation),
+        bias=first_choice(BIAS_RULES, facts),
         low_rank=first_choice(LOW_RANK_RULES, facts),
         masks_padding=case.reads_scores or facts["program"] == "axes",
         block_size=(case.block_size or BLOCK_SIZE) if facts["in_blocks"] else None,
         num_axes=case.num_axes,
         alignment=1 if case.platform == "cpu" else ALIGNMENT,
     )
-
-
-def _form_of_bias(case, implementation):
-    if implementation == "full" or case.bias != "layer":
-        return "tensor"
-    wants_rows = case.block_size is not None and case.bias_has_rows
-    return "features" if case.bias_has_features and not wants_rows else "rows"
 
 
 def _has_full_bias(case, implementation):
@@ -204,6 +200,7 @@ def facts_of(case: AttentionCase) -> dict[str, Any]:
     return {
         **vars(case),
         "asks_for_blocks": case.block_size is not None,
+        "has_bias_layer": case.bias == "layer",
         "needs_all_scores": case.returns_scores or set(case.allowed) <= {"auto", "full"},
         "is_short": length is not None and length < SHORT,
         "is_long": length is not None and length >= long,

@@ -15,8 +15,9 @@ def checked_plan(case: AttentionCase) -> AttentionPlan:
     if case.flash_attention and case.is_on_jax_tpu and plan.program == "scores":
         raise ValueError(
             "On TPUs flash attention takes one sequence axis, features, and a bias or mask that is "
-            "the same for all queries. It takes neither float16 nor blocks. Received: "
-            f"flash_attention=True, {case}. Leave `flash_attention` at `None`."
+            "the same for all queries, but no float16, dropout, blocks or "
+            "`return_attention_scores`. Received: flash_attention=True with "
+            f"{_unfit_for_tpu(case, plan)}. Leave `flash_attention` at `None`."
         )
     if case.has_hook_kernel:
         _check_hook_kernel(case, plan)
@@ -52,13 +53,14 @@ def _check_blocks(case, received):
     if case.returns_scores or not case.has_one_axis:
         raise ValueError(
             "`block_size` needs one sequence axis and returns no scores. Leave `block_size` at "
-            f"`None`. Received: block_size={case.block_size}, num_axes={case.num_axes}, "
-            f"has_free_axes={case.has_free_axes}, return_attention_scores={case.returns_scores}"
+            f"`None`. Received: block_size={case.block_size}, "
+            f"{'one sequence axis' if case.has_one_axis else 'several sequence axes'}, "
+            f"return_attention_scores={case.returns_scores}"
         )
     if not case.bias_can_be_blocks:
         raise ValueError(
             "With `block_size`, a bias layer needs a method `rows(query, key, start_index)` and no "
-            f"state such as dropout. {received}"
+            f"state such as dropout. {received} Add the method, or leave `block_size` at `None`."
         )
 
 
@@ -70,12 +72,29 @@ def _check_hook_kernel(case, plan):
         "return_attention_scores=True": case.returns_scores,
         "several sequence axes": not case.has_one_axis,
     }
-    received = [name for name, is_refused in refused.items() if is_refused]
-    if received:
+    if received := _given(refused):
         raise ValueError(
             "The kernel of a hook takes one sequence axis, features and padding. Received: "
-            f"{', '.join(received)}. Leave this out, or use a hook without a kernel."
+            f"{received}. Leave this out, or use a hook without a kernel."
         )
+
+
+def _unfit_for_tpu(case, plan):
+    return _given(
+        {
+            "dtype='float16'": case.dtype == "float16",
+            f"dropout={case.dropout}": case.dropout > 0,
+            "return_attention_scores=True": case.returns_scores,
+            "a hook that needs scores": case.reads_scores,
+            "a mask for each query": case.mask == "pairs",
+            "a bias for each query": case.bias in ("tensor", "layer") and plan.bias == "tensor",
+            f"blocks of {plan.block_size} queries": plan.block_size is not None,
+        }
+    )
+
+
+def _given(terms):
+    return ", ".join(name for name, is_given in terms.items() if is_given)
 
 
 def _describe_bias(case):

@@ -60,6 +60,18 @@ PROGRAM_RULES = (
     Rule("scores", "The backend has no kernel that takes a bias."),
 )
 
+BIAS_RULES = (
+    Rule("tensor", "No layer has to be asked.", {"has_bias_layer": False}),
+    Rule("tensor", "All scores are in memory anyway.", {"is_full": True}),
+    Rule(
+        "rows",
+        "The caller asks for blocks.",
+        {"asks_for_blocks": True, "bias_has_rows": True},
+    ),
+    Rule("features", "They take less memory than rows.", {"bias_has_features": True}),
+    Rule("rows", "The bias layer has no features."),
+)
+
 LOW_RANK_RULES = (
     Rule(
         "tensor",
@@ -84,6 +96,7 @@ LOW_RANK_RULES = (
 TABLES = {
     "implementation": IMPLEMENTATION_RULES,
     "program": PROGRAM_RULES,
+    "form of a bias layer": BIAS_RULES,
     "form of features and padding": LOW_RANK_RULES,
 }
 

@@ -6,6 +6,9 @@ from keras_diet import validation
 from keras_diet.layers.attention.score_terms import ScoreTerms
 from keras_diet.types import Shape
 
+# The arguments of a call that describe terms and whose default is not `None`.
+DEFAULTS = {"use_causal_mask": False, "start_index": 0}
+
 
 def scores_shape(attention: Any, query_shape: Shape, key_shape: Shape) -> Shape:
     """Return the shape of the scores, `(B, H, T, S)` with one sequence axis.
@@ -22,9 +25,20 @@ def scores_shape(attention: Any, query_shape: Shape, key_shape: Shape) -> Shape:
     return (query_shape[0], *free, attention.num_heads, *query_sizes, *key_sizes)
 
 
+def without_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an attention layer that differ from their defaults."""
+    return {name: value for name, value in arguments.items() if not _is_default(name, value)}
+
+
+def _is_default(name, value):
+    # Tensors cannot be compared here.
+    has_default = isinstance(value, int) and name in DEFAULTS
+    return value is None or (has_default and value == DEFAULTS[name])
+
+
 def check_only_terms(**arguments: Any) -> None:
     """Raise a `ValueError` for arguments that `score_terms` replaces."""
-    names = [name for name, value in arguments.items() if value is not None and value is not False]
+    names = list(without_defaults(arguments))
     if names:
         raise ValueError(
             f"`score_terms` replaces the arguments {', '.join(names)}. Received: both. Put these "

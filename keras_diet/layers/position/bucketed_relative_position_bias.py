@@ -143,7 +143,8 @@ def _buckets(num_buckets, max_distance, bidirectional):
     if num_buckets < (4 if bidirectional else 2) or (bidirectional and num_buckets % 2):
         raise ValueError(
             "`num_buckets` must be at least 2. With `bidirectional` it must be even and at least "
-            f"4. Received: num_buckets={num_buckets}, bidirectional={bidirectional}"
+            f"4. Received: num_buckets={num_buckets}, bidirectional={bidirectional}. The default "
+            "of 32 suits both."
         )
     one_way = num_buckets // 2 if bidirectional else num_buckets
     num_exact = one_way // 2

@@ -113,7 +113,7 @@ class PositionBias(keras.layers.Layer):
         self, query_length: int, key_length: int, start_index: int | Tensor
     ) -> Tensor:
         """Return scores `(1, H or 1, T, S)` of queries from `start_index` and keys from 0."""
-        raise NotImplementedError
+        raise NotImplementedError(f"`{type(self).__name__}` must override `compute_scores`.")
 
     def call(
         self, query: Tensor, key: Tensor | None = None, start_index: int | Tensor = 0
@@ -132,7 +132,10 @@ class PositionBias(keras.layers.Layer):
         key_length = query_length if key is None else ops.shape(key)[1]
         known_start = start_index if isinstance(start_index, numbers.Integral) else 0
         if known_start < 0:
-            raise ValueError(f"`start_index` must not be negative. Received: {start_index}")
+            raise ValueError(
+                f"`start_index` must not be negative. Received: start_index={start_index}. Pass "
+                "the position of the first query."
+            )
         if self.max_length is None:
             return query_length, key_length
         if isinstance(query_length, int):

@@ -116,9 +116,9 @@ class PositionEncoding:
         known = isinstance(modes, tuple) and all(mode in SHARING_MODES for mode in modes)
         if not known or not (modes if self.bias is not None else len(modes) <= 1):
             raise ValueError(
-                f"`sharing_modes` must be a tuple of names from {SHARING_MODES}. It needs at least "
-                "one name with a `bias`, and at most one name without a `bias`. Received: "
-                f"sharing_modes={modes!r}"
+                f"`sharing_modes` must be a tuple of names from {SHARING_MODES}. With a `bias` it "
+                "needs one name or more, without a `bias` one or none. Received: "
+                f"sharing_modes={modes!r} {'without' if self.bias is None else 'with'} a `bias`"
             )
 
 

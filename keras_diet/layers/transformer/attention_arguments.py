@@ -29,11 +29,3 @@ def arguments_of_terms(terms: ScoreTerms) -> dict[str, Any]:
         "value_mask": terms.padding_mask,
         "use_causal_mask": terms.is_causal,
     }
-
-
-def without_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments that differ from their defaults. A custom layer may lack the others."""
-    given = {name: value for name, value in arguments.items() if value is not None}
-    if isinstance(given.get("start_index"), int) and given["start_index"] == 0:
-        del given["start_index"]
-    return given

@@ -9,13 +9,12 @@ from keras_diet._keras import get_keras_mask, set_keras_mask
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.plan import AttentionPlan
-from keras_diet.layers.attention.score_shapes import check_only_terms
+from keras_diet.layers.attention.score_shapes import check_only_terms, without_defaults
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, as_bool
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.transformer.attention_arguments import (
     arguments_of_terms,
     takes_score_terms,
-    without_defaults,
 )
 from keras_diet.types import Activation, Config, Initializer, Shape, Tensor
 
@@ -115,7 +114,8 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         if getattr(self_attention, "num_heads", num_heads) != num_heads:
             raise ValueError(
                 "`num_heads` must be equal to `self_attention.num_heads`. Received: "
-                f"num_heads={num_heads}, self_attention.num_heads={self_attention.num_heads}"
+                f"num_heads={num_heads}, self_attention.num_heads={self_attention.num_heads}. Pass "
+                "the same number to both."
             )
         self.supports_masking = True
 
@@ -195,7 +195,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
             "start_index": start_index,
         }
         if score_terms is not None:
-            check_only_terms(**without_defaults(arguments))
+            check_only_terms(**arguments)
             arguments = {"score_terms": score_terms, "attention_plan": attention_plan}
         attended = self._attend(
             x,
@@ -219,10 +219,12 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         if attention_hook is not None:
             raise ValueError(
                 "An `attention_hook` needs attention layers that derive from "
-                f"`BiasedMultiHeadAttention`. Received: {self.self_attention}"
+                f"`BiasedMultiHeadAttention`. Received: {self.self_attention}. Derive the layer "
+                "from this class, or leave the hook out."
             )
         if "score_terms" in arguments:
             arguments = arguments_of_terms(arguments["score_terms"])
+        # A custom layer may lack arguments that nobody uses.
         return self.self_attention(x, x, **without_defaults(arguments), **options)
 
     def _feed_forward(self, inputs, training):

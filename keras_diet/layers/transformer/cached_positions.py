@@ -19,8 +19,9 @@ def cache_positions(model: Any) -> Any:
     has no product of position embeddings.
 
     The copy has its own weights, and the model stays as it is. So the scores are never stale: if
-    you train the model further, call `cache_positions` again. The copy can be saved and loaded.
-    Files of the model do not load into it, since their weights differ.
+    you train the model further, call `cache_positions` again. Training the copy leaves its
+    positional scores as they are. The copy can be saved and loaded. Files of the model do not load
+    into it, since their weights differ.
 
     Quantize the copy, or add LoRA to it, after caching.
 
@@ -61,14 +62,18 @@ def cache_positions(model: Any) -> Any:
         return model.with_cached_positions()
     if not any(map(_can_be_cached, flatten_layers(model))):
         raise ValueError(
-            "The model has no positional scores to cache: none of its layers is a "
-            f"`keras_diet.layers.PositionBias`. Received: {model}"
+            "`model` has no positional scores to cache: none of its layers is a "
+            f"`keras_diet.layers.PositionBias`. Received: {model}. Use the model as it is."
         )
     return _copy_model(model)
 
 
 def _can_be_cached(layer):
-    return isinstance(layer, PositionBias) or hasattr(layer, "with_cached_positions")
+    if isinstance(layer, PositionBias):
+        return True
+    # A built encoder without such a layer has no positions, or has them at the input.
+    has_biases = any(isinstance(sublayer, PositionBias) for sublayer in flatten_layers(layer))
+    return hasattr(layer, "with_cached_positions") and (has_biases or not layer.built)
 
 
 def _cached_bias(bias):

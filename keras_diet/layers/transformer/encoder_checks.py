@@ -14,7 +14,7 @@ def check_segment_encoding(segment_encoding: str, projection_dim: int | None) ->
         raise ValueError(
             "With `projection_dim`, `segment_encoding` must be 'input' or 'none', because a "
             f"projected key has no segment. Received: projection_dim={projection_dim}, "
-            f"segment_encoding={segment_encoding!r}"
+            f"segment_encoding={segment_encoding!r}. Pass segment_encoding='input'."
         )
 
 
@@ -53,7 +53,8 @@ def check_call(
     ):
         raise ValueError(
             "`segment_ids` must have the shape (batch_size, length) of the inputs. Received: "
-            f"segment_ids.shape={tuple(segment_ids.shape)}, inputs.shape={tuple(inputs.shape)}"
+            f"segment_ids.shape={tuple(segment_ids.shape)}, inputs.shape={tuple(inputs.shape)}. "
+            "Pass one id for each token."
         )
     validation.length_within(
         ops.shape(inputs)[1], encoder.max_sequence_length, "max_sequence_length"

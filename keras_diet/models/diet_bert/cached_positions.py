@@ -24,7 +24,7 @@ def rebuild_with_cached_positions(model: Any) -> Any:
         raise ValueError(
             "Positions can be cached once, in a model with a position bias. Received: "
             f"position_encoding={backbone.position_encoding!r}, "
-            f"cached_positions={backbone.cached_positions}"
+            f"cached_positions={backbone.cached_positions}. Use this model as it is."
         )
     check_biases(backbone.encoder.position_biases)
     changes = changes_for_cached_positions(backbone.attention_implementation)

@@ -63,6 +63,6 @@ class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
         if y is not None or sample_weight is not None:
             raise ValueError(
                 "`y` and `sample_weight` must be `None`, because the preprocessor makes them. "
-                "Received: labels or weights beside the text"
+                "Received: labels or weights beside the text. Pass the text only."
             )
         return super().call(x)

@@ -23,5 +23,6 @@ class DietBertTask(HubTask):
         if takes_texts and uses_segments and is_pair(x) and len(x) > num_segments:
             raise ValueError(
                 "`x` must be a tuple of at most `backbone.num_segments` texts. "
-                f"Received: {len(x)} texts, backbone.num_segments={num_segments}"
+                f"Received: {len(x)} texts, backbone.num_segments={num_segments}. Join some of the "
+                "texts, or use a backbone with a larger `num_segments`."
             )

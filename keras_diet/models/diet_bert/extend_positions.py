@@ -116,8 +116,9 @@ def _extended(
     if weight.name == "relative_embedding":
         return _with_farther_distances(values, shape[0])
     raise ValueError(
-        f"The weight {weight.path!r} depends on the length in an unknown way. Received shapes: "
-        f"{tuple(weight.shape)} for the trained length, {shape} for the new length"
+        f"The weight {weight.path!r} depends on the length in an unknown way. Received: shape "
+        f"{tuple(weight.shape)} for the trained length, {shape} for the new length. Build a model "
+        "of the new length, and set its weights."
     )
 
 

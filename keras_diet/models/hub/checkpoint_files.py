@@ -10,6 +10,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 _FLOATS = ("F64", "F32", "F16", "BF16")
+_AGAIN = "Copy, download or save it again."
 
 
 def read_safetensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
@@ -33,13 +34,13 @@ def read_safetensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
                 if dtype not in _FLOATS:
                     raise ValueError(
                         f"The weights in `{path}` must have one of the dtypes "
-                        f"{', '.join(_FLOATS)}. Received: {name} of dtype {dtype}"
+                        f"{', '.join(_FLOATS)}. Received: {name} of dtype {dtype}. Save the model "
+                        "in one of them."
                     )
                 tensors[name] = file.get_tensor(name).astype("float32")
     except SafetensorError as error:
         raise ValueError(
-            f"`{path}` is not a complete safetensors file. Copy, download or save it again. "
-            f"Received: {error}"
+            f"`{path}` is not a complete safetensors file. {_AGAIN} Received: {error}"
         ) from error
     return tensors
 
@@ -49,20 +50,26 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"`{path}` is not text in UTF-8. Received: {error}") from error
+        raise ValueError(f"`{path}` is not text in UTF-8. {_AGAIN} Received: {error}") from error
 
 
 def read_json(folder: str | os.PathLike[str], name: str) -> dict[str, Any]:
     """Return the JSON object in a file of a folder."""
     path = Path(folder) / name
     if not path.is_file():
-        raise ValueError(f"The checkpoint folder `{folder}` has no {name}.")
+        files = sorted(file.name for file in Path(folder).glob("*"))
+        raise ValueError(
+            f"The checkpoint folder `{folder}` has no {name}. {_AGAIN} "
+            f"Received: {', '.join(files) or 'no files'}"
+        )
     try:
         contents = json.loads(read_text(path))
     except json.JSONDecodeError as error:
-        raise ValueError(f"`{path}` is not JSON. Received: {error}") from error
+        raise ValueError(f"`{path}` is not JSON. {_AGAIN} Received: {error}") from error
     if not isinstance(contents, dict):
-        raise ValueError(f"`{path}` must hold a JSON object. Received: {type(contents).__name__}")
+        raise ValueError(
+            f"`{path}` must hold a JSON object. {_AGAIN} Received: {type(contents).__name__}"
+        )
     return contents
 
 

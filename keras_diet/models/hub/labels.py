@@ -56,8 +56,8 @@ def check_labels_are_not_text(y: Any) -> None:
     """Raise a `ValueError` if the labels are text."""
     if holds_text(y):
         raise ValueError(
-            "`y` must be numbers. Received: text. Pass pairs of texts as `x=(a, b)`, or as "
-            "elements `((a, b), y)` or `((a, b),)` of a dataset. Pass classes as integers."
+            "`y` must be numbers. Received: text. Pass classes as integers, and pairs of texts as "
+            "`x=(a, b)`, or as elements `((a, b), y)` or `((a, b),)` of a dataset."
         )
 
 
@@ -73,7 +73,7 @@ def numeric_labels(y: Any) -> Any:
     if values.dtype.kind not in "biuf":
         raise ValueError(
             "`y` must be numbers. Received: an array of Python objects that are not numbers, or "
-            "lists of different lengths"
+            "lists of different lengths. Pass an array of integers or floats."
         )
     return values
 
@@ -100,7 +100,7 @@ def _check_one_per_example(y: Any) -> None:
     shape = shape_of(y if hasattr(y, "shape") else np.asarray(y))
     if len(shape) > 1 and shape[-1] != 1:
         raise ValueError(
-            "Labels of a sparse loss must be one integer for each example, of shape (B,) or "
+            "Labels `y` of a sparse loss must be one integer for each example, of shape (B,) or "
             f"(B, 1). Received: y.shape={shape}. For one-hot labels or probabilities, compile with "
             "`keras.losses.CategoricalCrossentropy(from_logits=True)` and categorical metrics."
         )
@@ -114,7 +114,8 @@ def _check_values(values: np.ndarray, y: Any, classes: Classes, ignore_class: in
         labels = labels[labels != ignore_class]
     if labels.size and (labels.min() < 0 or labels.max() >= classes.number):
         raise ValueError(
-            f"{_out_of_range(classes)} Received: labels from {labels.min()} to {labels.max()}"
+            f"{_out_of_range(classes)} Received: labels from {labels.min()} to {labels.max()}. "
+            f"Change them, or choose a larger `{classes.argument}`."
         )
 
 
@@ -134,10 +135,11 @@ def _check_in_graph(y: Any, classes: Classes, ignore_class: int | None) -> None:
 def _not_integers(y: Any) -> str:
     dtype = keras.backend.standardize_dtype(y.dtype if hasattr(y, "dtype") else np.asarray(y).dtype)
     return (
-        f"Labels of a sparse loss must be integers. Received: labels of dtype {dtype} with other "
-        "values. Use `num_classes=1` for regression, and a loss of probabilities for probabilities."
+        f"Labels `y` of a sparse loss must be integers. Received: labels of dtype {dtype} with "
+        "other values. Use `num_classes=1` for regression, and a loss of probabilities for "
+        "probabilities."
     )
 
 
 def _out_of_range(classes: Classes) -> str:
-    return f"Labels must lie in [0, {classes.argument}) = [0, {classes.number})."
+    return f"Labels `y` must lie in [0, {classes.argument}) = [0, {classes.number})."

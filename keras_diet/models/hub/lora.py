@@ -65,7 +65,8 @@ def read_lora_file(
         if saved != layers_of_backbone:
             raise ValueError(
                 f"`{filepath}` was saved with adapters in other layers than the backbone has. "
-                f"Received: layers {saved} in the file, {layers_of_backbone} in the backbone"
+                f"Received: layers {saved} in the file, {layers_of_backbone} in the backbone. "
+                "Load the file into a new backbone like the one that it was saved from."
             )
     _check_shapes(backbone, filepath)
     return rank, sorted(names)
@@ -81,7 +82,7 @@ def _saved_adapters(filepath: str | os.PathLike[str]) -> tuple[int, list[int]]:
         if "lora/vars/rank" not in file:
             raise ValueError(
                 f"`{filepath}` is not a file of LoRA adapters. Pass a file that "
-                "`save_lora_weights` wrote."
+                f"`save_lora_weights` wrote. Received: a file with {list(file)}"
             )
         indices = sorted(int(name) for name in file["lora"] if name != "vars")
         return int(file["lora/vars/rank"][()]), indices
@@ -98,7 +99,8 @@ def _check_shapes(backbone: keras.Model, filepath: str | os.PathLike[str]) -> No
             if (*a[:-1], b[-1]) != kernel:
                 raise ValueError(
                     f"`{filepath}` was saved with a backbone of other sizes. Received: adapters of "
-                    f"a kernel of shape {(*a[:-1], b[-1])} for a kernel of shape {kernel}"
+                    f"a kernel of shape {(*a[:-1], b[-1])} for a kernel of shape {kernel}. Load it "
+                    "into a backbone of the same sizes."
                 )
 
 

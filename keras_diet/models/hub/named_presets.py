@@ -31,13 +31,16 @@ def register_named_preset(
             preset.
     """
     if not isinstance(name, str) or not name or "/" in name or os.sep in name:
-        raise ValueError(f"`name` must be a name without slashes. Received: name={name!r}")
+        raise ValueError(
+            f"`name` must be a name without slashes. Received: name={name!r}. Pass a name such as "
+            "'my_preset'."
+        )
     address = _checked_address(os.fspath(address))
     taken = _keras_hub.BUILTIN_PRESETS.get(name)
     is_ours = name in backbone_cls.presets
     if taken is not None and taken["kaggle_handle"] != address and not (overwrite and is_ours):
         raise ValueError(
-            "`name` must be new, or a name that you registered before with `overwrite=True`. "
+            "`name` must be new. A name that you registered before needs `overwrite=True`. "
             f"Received: name={name!r}, which is {taken['kaggle_handle']}, overwrite={overwrite}"
         )
     preset = {"metadata": {"description": description}, "kaggle_handle": address}

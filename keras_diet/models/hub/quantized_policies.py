@@ -76,9 +76,9 @@ def _check_quantizers_are_defaults(layer: keras.layers.Layer) -> None:
         return
     if _quantizers(config) != _quantizers(_DEFAULT_CONFIGS[mode]()):
         raise ValueError(
-            "Configurations and files hold the mode of a quantized layer but not its quantizers. "
-            "The model would be loaded with the default quantizers. Export it, or save it before "
-            f"`quantize(config=...)`. Received: {layer.path} with {config.get_config()}"
+            "A saved model holds the modes of quantized layers, but only default quantizers. "
+            "Export the model, or save it before `quantize(config=...)`. "
+            f"Received: {layer.path} with {config.get_config()}"
         )
 
 

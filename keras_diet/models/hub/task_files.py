@@ -14,7 +14,10 @@ def check_head_is_described(preset: str) -> None:
     """Raise a `ValueError` if a preset has the weights of a head but not its configuration."""
     has_weights = _keras_hub.check_file_exists(preset, "task.weights.h5")
     if has_weights and not _keras_hub.check_file_exists(preset, "task.json"):
-        raise ValueError(f"Preset {preset} has no task.json, which describes the head. {_NEW_HEAD}")
+        raise ValueError(
+            f"Preset {preset} has no task.json, which describes the head. Received: only the "
+            f"weights of the head. {_NEW_HEAD}"
+        )
 
 
 def check_head_has_weights(preset: str, task: Task) -> None:
@@ -26,7 +29,8 @@ def check_head_has_weights(preset: str, task: Task) -> None:
         return
     if not _keras_hub.check_file_exists(preset, "task.weights.h5"):
         raise ValueError(
-            f"Preset {preset} has no task.weights.h5, the weights of the head. {_NEW_HEAD}"
+            f"Preset {preset} has no task.weights.h5, the weights of the head. Received: only the "
+            f"configuration of the head. {_NEW_HEAD}"
         )
 
 
@@ -40,6 +44,7 @@ def check_preprocessor_is_saved(preset: str, config_file: str) -> None:
     of_task = _keras_hub.load_json(preset, "task.json").get("config", {}).get("preprocessor")
     if of_task is not None and not _keras_hub.check_file_exists(preset, config_file):
         raise ValueError(
-            f"Preset {preset} has no {config_file}. Its task.json describes the preprocessor of a "
-            "task. Copy or save the preset again, or load the task and use its `preprocessor`."
+            f"Preset {preset} has no {config_file}. Received: only task.json, which describes the "
+            "preprocessor of a task. Copy or save the preset again, or load the task and use its "
+            "`preprocessor`."
         )

@@ -244,7 +244,7 @@ def test_kernel_of_a_layer(rng):
     bias = to_numpy(randomize_built(layer, rng)(x))
     output = attention(x, x, attention_bias=layer)
     assert_close(output, reference.multi_head_attention(x, x, weights, bias=bias))
-    assert calls[1:] == [(8, 1.0)]
+    assert calls[1:] == [(KEY_DIM + 2, 1.0)]
 
 
 def randomize_built(layer, rng):

@@ -12,7 +12,7 @@ from keras_diet.layers.attention import plan
 from keras_diet.layers.position.bias_layer import has_features
 
 BACKEND = keras.backend.backend()
-# Sizes that no other axis has. Without the column of padding aligned heads would be smaller.
+# Sizes that no other axis has.
 BATCH, LENGTH, NUM_HEADS, HEAD_DIM, RANK, NUM_LAYERS, NUM_SEGMENTS = 2, 19, 7, 14, 13, 2, 3
 # Softmax removes a score that is the same for all keys.
 NUM_SEGMENT_FEATURES = NUM_SEGMENTS - 1
@@ -39,11 +39,6 @@ def make_encoder(name, num_layers=NUM_LAYERS, **kwargs):
     encoder = DietEncoder(num_layers, NUM_HEADS, 23, **arguments)
     encoder.build((BATCH, LENGTH, HIDDEN))
     return encoder
-
-
-def aligned(features):
-    """The size of heads with features: zeros make it a multiple of 8."""
-    return -(-features // 8) * 8
 
 
 def make_inputs(rng):
@@ -110,7 +105,7 @@ def test_segments_and_padding_make_no_scores(rng, position_encoding):
     """They lengthen the sum of the product of queries and keys."""
     encoder, inputs = make_encoder("full", position_encoding=position_encoding), make_inputs(rng)
     scores = (BATCH, NUM_HEADS, LENGTH, LENGTH)
-    features = aligned(HEAD_DIM + NUM_SEGMENT_FEATURES + 1)
+    features = HEAD_DIM + NUM_SEGMENT_FEATURES + 1
     forward = products_of(jax_equations(encoder, inputs), scores)
     assert forward == {features: NUM_LAYERS}
     # The gradient of the probabilities is a product with the values.
@@ -150,7 +145,7 @@ def test_blocks_are_all_there_is(rng, position_encoding, gradient):
     block = (NUM_HEADS, BATCH, BLOCK_SIZE, LENGTH)
     assert block in shapes_of(equations)
     # The full blocks are one program, which is called for each.
-    features = aligned(HEAD_DIM + NUM_SEGMENT_FEATURES + 1 + features_of(encoder))
+    features = HEAD_DIM + NUM_SEGMENT_FEATURES + 1 + features_of(encoder)
     assert products_of(equations, block)[features] == (2 * NUM_LAYERS if gradient else NUM_LAYERS)
 
 
@@ -204,7 +199,7 @@ def test_features_are_one_product(rng):
     """These are the only scores. With a fused kernel no tensor holds them."""
     encoder = make_encoder("features", **DIET_ABS)
     equations = jax_equations(encoder, make_inputs(rng))
-    features = aligned(HEAD_DIM + NUM_SEGMENT_FEATURES + 1 + RANK)
+    features = HEAD_DIM + NUM_SEGMENT_FEATURES + 1 + RANK
     assert positional_products(equations) == 0
     heads = [shape for shape in shapes_of(equations) if features in shape]
     assert heads
@@ -288,7 +283,7 @@ def test_short_sequences_have_segments_and_padding_in_the_bias(rng, monkeypatch,
     counts, shapes = torch_operations(encoder, make_inputs(rng))
     # One outer product for each feature. Padding is added once for all layers.
     assert counts["addcmul"] == (NUM_LAYERS * NUM_SEGMENT_FEATURES if is_short else 0)
-    columns = (BATCH, LENGTH, NUM_HEADS, aligned(HEAD_DIM + NUM_SEGMENT_FEATURES + 1))
+    columns = (BATCH, LENGTH, NUM_HEADS, HEAD_DIM + NUM_SEGMENT_FEATURES + 1)
     assert (columns in shapes) == (not is_short)
     assert ((BATCH, NUM_HEADS, LENGTH, LENGTH) in shapes) == is_short
 
@@ -342,7 +337,7 @@ def test_graphs_have_the_same_products(rng, sharing, number):
     scores = (BATCH, NUM_HEADS, LENGTH, LENGTH)
     operations = graph_operations(encoder, inputs)
     assert graph_products(operations, positions, RANK) == number
-    features = aligned(HEAD_DIM + NUM_SEGMENT_FEATURES + 1)
+    features = HEAD_DIM + NUM_SEGMENT_FEATURES + 1
     assert graph_products(operations, scores, features) == NUM_LAYERS
     cached = cache_positions(encoder)
     assert graph_products(graph_operations(cached, inputs), positions, RANK) == 0

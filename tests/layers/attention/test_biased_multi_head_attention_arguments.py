@@ -21,7 +21,7 @@ def inputs(rng):
 
 @pytest.mark.parametrize("value", [0, -1.0, "1", True, float("nan"), float("inf")])
 def test_scale_must_be_positive(value):
-    with pytest.raises(ValueError, match=f"`scale` must be a positive number.*{value!r}"):
+    with pytest.raises(ValueError, match=f"`scale` must be a positive, finite number.*{value!r}"):
         BiasedMultiHeadAttention(NUM_HEADS, HEAD_DIM, scale=value)
 
 

@@ -82,6 +82,13 @@ PROGRAMS = [
     {"has_padding": True, **TORCH},
     {"has_padding": True},
 ]
+BIAS_FORMS = [
+    {"bias": "tensor", "block_size": 3, "bias_has_rows": True},
+    LOW_RANK,
+    {**LOW_RANK, "block_size": 3},
+    {**LOW_RANK, "implementation": "blockwise"},
+    {**ROWS, "implementation": "blockwise"},
+]
 LOW_RANK_FORMS = [
     {"num_features": 2, "has_padding": True, **TPU},
     {"bias": "tensor", "num_features": 2, **TORCH},
@@ -90,6 +97,7 @@ LOW_RANK_FORMS = [
 ROW_CASES = {
     "implementation": IMPLEMENTATIONS,
     "program": PROGRAMS,
+    "form of a bias layer": BIAS_FORMS,
     "form of features and padding": LOW_RANK_FORMS,
 }
 
@@ -297,11 +305,9 @@ HOOK = {"has_hook_kernel": True}
         ({"block_size": 0}, "`block_size` must be a positive int.*0"),
         ({"block_size": 3, "allows_blocks": False, "names": "Fixed"}, "at once.*=3, Fixed"),
         ({"block_size": 3, "returns_scores": True}, "returns no scores.*return_attention_scores=T"),
-        ({"block_size": 3, "num_axes": 2}, "`block_size` needs one sequence axis.*num_axes=2"),
-        ({"block_size": 3, "has_free_axes": True}, "one sequence axis.*has_free_axes=True"),
+        ({"block_size": 3, "num_axes": 2}, "`block_size` needs one.*several sequence axes"),
+        ({"block_size": 3, "has_free_axes": True}, "one sequence axis.*several sequence axes"),
         ({"block_size": 3, **LAYER}, "`block_size`, a bias layer needs.*no state"),
-        ({"flash_attention": True, **TPU, "mask": "pairs"}, "On TPUs flash.*mask='pairs'"),
-        ({"flash_attention": True, **TPU, "block_size": 7}, "On TPUs flash.*block_size=7"),
         ({**HOOK, "bias": "tensor"}, "kernel of a hook.*Received: a bias"),
         ({**HOOK, **ROWS}, "kernel of a hook.*Received: a bias"),
         ({**HOOK, "mask": "row"}, "kernel of a hook.*Received: a mask"),
@@ -314,6 +320,24 @@ HOOK = {"has_hook_kernel": True}
 def test_refused_cases(changes, message):
     with pytest.raises(ValueError, match=message):
         checked_plan(make_case(**changes))
+
+
+@pytest.mark.parametrize(
+    "changes, received",
+    [
+        ({"mask": "pairs"}, "a mask for each query"),
+        ({"bias": "tensor"}, "a bias for each query"),
+        ({"block_size": 7}, "blocks of 7 queries"),
+        ({"dtype": "float16"}, "dtype='float16'"),
+        ({"returns_scores": True}, "return_attention_scores=True"),
+        ({"reads_scores": True, **DROPS}, "dropout=0.1, a hook that needs scores"),
+    ],
+    ids=str,
+)
+def test_flash_attention_on_tpus_names_what_it_does_not_take(changes, received):
+    message = rf"On TPUs flash.*flash_attention=True with {received}\. Leave"
+    with pytest.raises(ValueError, match=message):
+        checked_plan(make_case(flash_attention=True, **TPU, **changes))
 
 
 @pytest.mark.parametrize("changes", [LOW_RANK, {**HOOK, **LOW_RANK}, {"block_size": 3, **ROWS}])

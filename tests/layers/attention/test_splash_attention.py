@@ -177,9 +177,9 @@ def test_keras_can_forbid_it(rng, monkeypatch, calls):
 @pytest.mark.parametrize(
     "term, received",
     [
-        ({"attention_bias": np.zeros((6, 6), "float32")}, "bias='tensor'"),
-        ({"attention_mask": np.ones((1, 6, 6), "bool")}, "mask='pairs'"),
-        ({"block_size": 3}, "block_size=3"),
+        ({"attention_bias": np.zeros((6, 6), "float32")}, "a bias for each query"),
+        ({"attention_mask": np.ones((1, 6, 6), "bool")}, "a mask for each query"),
+        ({"block_size": 3}, "blocks of 3 queries"),
     ],
     ids=str,
 )

@@ -140,7 +140,7 @@ def test_without_positions_no_sequence_is_too_long(rng):
 def test_segment_ids_out_of_range_are_refused(rng, bad_id):
     x, segment_ids = make_inputs(rng)
     segment_ids[1, 3] = bad_id
-    with pytest.raises(ValueError, match=r"Segment ids.*num_segments.*3\)"):
+    with pytest.raises(ValueError, match=r"`segment_ids`.*num_segments.*3\)"):
         make(rng)(x, segment_ids=segment_ids)
 
 

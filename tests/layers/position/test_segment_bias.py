@@ -148,7 +148,7 @@ def test_ids_out_of_range_are_refused(rng, method, side, bad_id):
     good, bad = random_ids(rng, (2, 5), 3), random_ids(rng, (2, 5), 3)
     bad[1, 3] = bad_id
     ids = (bad, good) if side == "query" else (good, bad)
-    with pytest.raises(ValueError, match=r"Segment ids.*num_segments.*3\).*"):
+    with pytest.raises(ValueError, match=r"`segment_ids`.*num_segments.*3\).*"):
         getattr(bias, method)(*map(ops.convert_to_tensor, ids))
 
 

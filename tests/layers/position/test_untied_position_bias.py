@@ -177,7 +177,7 @@ def test_sizes_must_be_positive_integers(argument, value):
 @pytest.mark.any_backend
 @pytest.mark.parametrize("value", [0, -1e-12, float("nan")])
 def test_layer_norm_epsilon_must_be_a_positive_number(value):
-    with pytest.raises(ValueError, match="`layer_norm_epsilon` must be a positive number"):
+    with pytest.raises(ValueError, match="`layer_norm_epsilon` must be a positive, finite number"):
         UntiedPositionBias(3, 2, 7, 5, layer_norm_epsilon=value)
 
 

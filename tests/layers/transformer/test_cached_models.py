@@ -55,11 +55,21 @@ def shared_layers(rng):
     return keras.Model(x, y)
 
 
+def positions_at_the_input_and_in_scores(rng):
+    x = keras.Input((None, HIDDEN))
+    sizes = {"num_heads": NUM_HEADS, "intermediate_dim": 11, "max_sequence_length": MAX_LENGTH}
+    y = DietEncoder(1, position_encoding="input", **sizes)(x)
+    return keras.Model(x, DietEncoder(1, position_encoding="diet_rel", **sizes)(y))
+
+
 def pooled_head():
     return keras.Sequential([keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(3)])
 
 
-@pytest.mark.parametrize("make", [functional, sequential, nested, shared_layers])
+@pytest.mark.parametrize(
+    "make",
+    [functional, sequential, nested, shared_layers, positions_at_the_input_and_in_scores],
+)
 def test_models(rng, tmp_path, make):
     model = randomize(make(rng), rng)
     for weight in model.non_trainable_weights:

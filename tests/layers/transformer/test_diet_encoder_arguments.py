@@ -140,7 +140,7 @@ def test_segment_ids_out_of_range_are_refused(segment_encoding, bad_id):
     encoder = DietEncoder(1, NUM_HEADS, 11, segment_encoding=segment_encoding)
     segment_ids = np.zeros((BATCH, LENGTH), "int32")
     segment_ids[1, 3] = bad_id
-    with pytest.raises(ValueError, match=r"Segment ids.*num_segments.*2\)"):
+    with pytest.raises(ValueError, match=r"`segment_ids`.*num_segments.*2\)"):
         encoder(np.ones((BATCH, LENGTH, HIDDEN), "float32"), segment_ids=segment_ids)
 
 

@@ -46,6 +46,7 @@ _REQUIRED = {
     "add_cross_attention": False,
 }
 _VOCABULARY_FILES = ("vocab.txt", "tokenizer.json")
+_SAME_FILES = "Use the files that were saved together with the weights."
 
 
 def is_checkpoint(folder: Folder) -> bool:
@@ -72,7 +73,7 @@ def read_arguments(folder: Folder) -> Config:
             wanted = "given" if required is None else repr(required)
             raise ValueError(
                 f"`{name}` must be {wanted} in the config.json of a BERT checkpoint. Received: "
-                f"{name}={received!r} in `{folder}`"
+                f"{name}={received!r} in `{folder}`. Choose another checkpoint."
             )
     activation = config.get("hidden_act", "gelu")
     validation.choice("hidden_act", activation, tuple(_ACTIVATIONS))
@@ -80,7 +81,7 @@ def read_arguments(folder: Folder) -> Config:
     if not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
         raise ValueError(
             "`hidden_dropout_prob` must be a number in [0, 1]. Received: "
-            f"hidden_dropout_prob={dropout!r} in `{folder}`"
+            f"hidden_dropout_prob={dropout!r} in `{folder}`. Correct its config.json."
         )
     return {
         **{ours: validation.positive_int(name, config[name]) for ours, name in _SIZES.items()},
@@ -166,7 +167,7 @@ def _check_all_are_read(path: Path, tensors: dict[str, np.ndarray], names: list[
     if left:
         raise ValueError(
             f"`{path}` has weights that a BERT of the sizes in config.json does not have. "
-            f"Received: {', '.join(left[:3])}{', ...' if len(left) > 3 else ''}"
+            f"Received: {', '.join(left[:3])}{', ...' if len(left) > 3 else ''}. {_SAME_FILES}"
         )
 
 
@@ -179,7 +180,10 @@ def _weight(
 ) -> np.ndarray:
     """Return a weight in the shape that Keras gives it."""
     if name not in tensors:
-        raise ValueError(f"`{path}` has no weight {name}, which BERT has. The file is incomplete.")
+        raise ValueError(
+            f"`{path}` has no weight {name}, which a BERT of the sizes in config.json has. "
+            f"Received: {len(tensors)} weights. {_SAME_FILES}"
+        )
     tensor = tensors[name]
     if "embeddings" in name or len(tensor.shape) == 1:
         expected = tuple(shape) if "embeddings" in name else (math.prod(shape),)
@@ -190,7 +194,7 @@ def _weight(
     if tensor.shape != expected:
         raise ValueError(
             f"The weights in `{path}` do not fit the sizes in config.json. Received: {name} of "
-            f"shape {tensors[name].shape}"
+            f"shape {tensors[name].shape}. {_SAME_FILES}"
         )
     return tensor.reshape(shape)
 
@@ -243,7 +247,7 @@ def check_vocabulary_fits(num_tokens: int, vocabulary_size: int, source: Folder)
     if not 0 < num_tokens <= vocabulary_size:
         raise ValueError(
             f"The vocabulary does not fit the weights. Received: {num_tokens} tokens in "
-            f"`{source}`, where the weights have vocab_size={vocabulary_size}"
+            f"`{source}`, where the weights have vocab_size={vocabulary_size}. {_SAME_FILES}"
         )
 
 
@@ -265,14 +269,18 @@ def _tokens(folder: Folder) -> tuple[list[str], str]:
     if model.get("type", "WordPiece") != "WordPiece":
         raise ValueError(
             "The tokenizer of a BERT checkpoint must be a WordPiece tokenizer. Received: "
-            f"{model['type']} in tokenizer.json of `{folder}`"
+            f"{model['type']} in tokenizer.json of `{folder}`. Choose another checkpoint."
         )
     if "vocab" not in model:
         raise ValueError(
-            f"The checkpoint folder must have a vocabulary, in one of {_VOCABULARY_FILES}. "
-            f"Received: `{folder}`"
+            f"The checkpoint folder must have a vocabulary in {' or '.join(_VOCABULARY_FILES)}. "
+            f"Received: `{folder}`, which has none. {_SAME_FILES}"
         )
     ids = model["vocab"]
     if sorted(ids.values()) != list(range(len(ids))):
-        raise ValueError(f"The ids in tokenizer.json of `{folder}` have gaps.")
+        raise ValueError(
+            f"The ids in tokenizer.json of `{folder}` must be 0, 1, 2, ... without gaps. Received: "
+            f"{len(ids)} tokens with ids from {min(ids.values())} to {max(ids.values())}. "
+            f"{_SAME_FILES}"
+        )
     return sorted(ids, key=ids.get), "tokenizer.json"

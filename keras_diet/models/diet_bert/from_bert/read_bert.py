@@ -75,7 +75,7 @@ def copy_bert(backbone_class: type[keras.Model], bert: Any) -> keras.Model:
     )
     if len(backbone.weights) != len(copy.weights):
         raise ValueError(
-            "The BERT must not be quantized or have LoRA. "
+            "`bert` must not be quantized or have LoRA. "
             f"Received: {len(backbone.weights)} weights in {backbone.name}, where BERT has "
             f"{len(copy.weights)}. Convert it before `quantize` and `enable_lora`."
         )
