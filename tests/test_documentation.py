@@ -22,7 +22,10 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # The first code that a reader runs, and the page where each backend needs other code. The other
 # pages combine calls that have tests on every backend, so their code runs once.
-README, DEPLOYMENT = ROOT / "README.md", ROOT / "docs" / "deployment.md"
+PAGES_FOR_EVERY_BACKEND = ("README.md", "docs/deployment.md")
+# What a reader runs first, as the reader runs it. Examples of other pages train a step or two, and
+# take less time when their steps are not compiled.
+COMPILED_PAGES = ("README.md", "docs/guide.md")
 # Examples of these modules run once as well: they compute with NumPy, or read trained models.
 MODULES_FOR_ANY_BACKEND = (pretraining, analysis)
 MODULES = (layers, models, *MODULES_FOR_ANY_BACKEND)
@@ -50,13 +53,15 @@ def public_objects():
     ]
 
 
-def pages_with_code():
-    """Every other page with code as a test case."""
-    assert {README, DEPLOYMENT} <= set(PAGES)
+def pages_with_code(compiled):
+    """The pages with code whose steps are compiled, or the others, as test cases."""
+    names = {page: page.relative_to(ROOT).as_posix() for page in PAGES}
+    missing = {*PAGES_FOR_EVERY_BACKEND, *COMPILED_PAGES} - set(names.values())
+    assert not missing, f"these pages do not exist: {missing}"
     return [
-        pytest.param(page, id=page.relative_to(ROOT).as_posix(), marks=marks(page != DEPLOYMENT))
-        for page in PAGES
-        if page != README and code_of(page)
+        pytest.param(page, id=name, marks=marks(name not in PAGES_FOR_EVERY_BACKEND))
+        for page, name in names.items()
+        if code_of(page) and (name in COMPILED_PAGES) == compiled
     ]
 
 
@@ -88,14 +93,13 @@ def test_docstring_example_runs(public):
 
 
 @pytest.mark.usefixtures("unpatched")
-def test_code_of_readme_runs():
-    """As a user runs it. The other examples train without compiling their steps, and the tests of
-    models compile them."""
-    run(code_of(README))
+@pytest.mark.parametrize("page", pages_with_code(compiled=True))
+def test_code_of_first_pages_runs(page):
+    run(code_of(page))
 
 
 @pytest.mark.usefixtures("quick_quantization")
-@pytest.mark.parametrize("page", pages_with_code())
+@pytest.mark.parametrize("page", pages_with_code(compiled=False))
 def test_code_of_page_runs(page):
     run(code_of(page))
 
