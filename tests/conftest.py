@@ -31,6 +31,10 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 
 import numpy as np  # noqa: E402
 
+# The collector searches more often than the garbage of small models needs, above all during
+# imports.
+gc.set_threshold(100_000, 10, 10)
+
 
 def pytest_collection_modifyitems(config, items):
     """Run the `any_backend` cases once, in the TensorFlow pass, or where `-m` names the marker."""
