@@ -15,7 +15,9 @@ SETTINGS = {
     # Each program runs a few times, so XLA takes longer to optimize it than the program takes.
     "XLA_FLAGS": (
         "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
-        "--xla_llvm_disable_expensive_passes=true"
+        "--xla_llvm_disable_expensive_passes=true "
+        # The parts into which XLA splits a program for several threads take longer than one part.
+        "--xla_cpu_parallel_codegen_split_count=1"
     ),
     "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
     # The processes of pytest-xdist share the folder, so a program is compiled once for all.
@@ -28,6 +30,10 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = cache.name
 
 import numpy as np  # noqa: E402
+
+# The collector searches more often than the garbage of small models needs, above all during
+# imports.
+gc.set_threshold(100_000, 10, 10)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -11,13 +11,21 @@ import pytest
 
 import keras_diet
 from keras_diet import analysis, layers, models, pretraining
-from tests.fixtures import quick_quantization  # noqa: F401
+from tests.fixtures import (  # noqa: F401
+    eager_steps,
+    numpy_initializers,
+    quick_quantization,
+    unpatched,
+)
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # The first code that a reader runs, and the page where each backend needs other code. The other
 # pages combine calls that have tests on every backend, so their code runs once.
 PAGES_FOR_EVERY_BACKEND = ("README.md", "docs/deployment.md")
+# What a reader runs first, as the reader runs it. Examples of other pages train a step or two, and
+# take less time when their steps are not compiled.
+COMPILED_PAGES = ("README.md", "docs/guide.md")
 # Examples of these modules run once as well: they compute with NumPy, or read trained models.
 MODULES_FOR_ANY_BACKEND = (pretraining, analysis)
 MODULES = (layers, models, *MODULES_FOR_ANY_BACKEND)
@@ -45,15 +53,15 @@ def public_objects():
     ]
 
 
-def pages_with_code():
-    """Every page with code as a test case."""
+def pages_with_code(compiled):
+    """The pages with code whose steps are compiled, or the others, as test cases."""
     names = {page: page.relative_to(ROOT).as_posix() for page in PAGES}
-    missing = set(PAGES_FOR_EVERY_BACKEND) - set(names.values())
-    assert not missing, f"PAGES_FOR_EVERY_BACKEND names pages that do not exist: {missing}"
+    missing = {*PAGES_FOR_EVERY_BACKEND, *COMPILED_PAGES} - set(names.values())
+    assert not missing, f"these pages do not exist: {missing}"
     return [
         pytest.param(page, id=name, marks=marks(name not in PAGES_FOR_EVERY_BACKEND))
         for page, name in names.items()
-        if code_of(page)
+        if code_of(page) and (name in COMPILED_PAGES) == compiled
     ]
 
 
@@ -84,8 +92,14 @@ def test_docstring_example_runs(public):
         run(block)
 
 
+@pytest.mark.usefixtures("unpatched")
+@pytest.mark.parametrize("page", pages_with_code(compiled=True))
+def test_code_of_first_pages_runs(page):
+    run(code_of(page))
+
+
 @pytest.mark.usefixtures("quick_quantization")
-@pytest.mark.parametrize("page", pages_with_code())
+@pytest.mark.parametrize("page", pages_with_code(compiled=False))
 def test_code_of_page_runs(page):
     run(code_of(page))
 

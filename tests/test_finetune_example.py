@@ -225,6 +225,8 @@ def test_scores_are_regressed_from_at_most_the_examples_asked_for(
 @any_backend
 def test_random_models_of_the_embedded_task(script, results, tmp_path):
     arguments = [*QUICK, "--position-encoding", "diet_rel", "--seeds", "0", "--examples", "6"]
+    # The 400 sentences for validation are few batches.
+    arguments += ["--batch-size", "50"]
     script.main([*arguments, "--output-dir", str(tmp_path)])
     (run,) = results.read_runs(tmp_path / "runs.csv")
     assert run["task"] == "embedded"

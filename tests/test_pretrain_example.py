@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 
 import h5py
+import keras
 import pytest
 
 import keras_diet
@@ -51,6 +52,13 @@ def run(script, folder, *options, text=True, corpus=None):
 
 def losses(output):
     return dict(re.findall(r"(\w+): (\d+\.\d+)", output.split("Validation loss")[1]))
+
+
+@pytest.fixture
+def eager_run(finished, monkeypatch):
+    """For tests of one more run: compiling takes longer than its steps. `finished` is compiled."""
+    eager = property(lambda trainer: True, lambda trainer, value: None)
+    monkeypatch.setattr(keras.Model, "run_eagerly", eager)
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +106,7 @@ def test_prints_predictions_for_masked_words(finished):
 
 
 @pytest.mark.any_backend
+@pytest.mark.usefixtures("eager_run")
 def test_interrupted_run_resumes_to_the_same_result(script, finished, tmp_path, monkeypatch):
     _, output = finished
 
@@ -177,6 +186,7 @@ def test_checkpoint_without_steps_is_refused(script, finished, tmp_path):
 
 
 @pytest.mark.any_backend
+@pytest.mark.usefixtures("eager_run")
 def test_embedded_text_is_the_default(script, tmp_path):
     options = ("--position-encoding", "diet_rel", "--sharing", "layer-wise")
     options += ("--steps", "1", "--validation-interval", "1")

@@ -528,9 +528,8 @@ def test_relative_positions_do_not_see_where_a_text_begins(rng):
 )
 def test_dtype_reaches_every_sublayer(rng, encoding, dtype):
     segment_encoding = "input" if encoding == "input" else "per-head"
-    backbone = tiny_backbone(
-        position_encoding=encoding, segment_encoding=segment_encoding, dtype=dtype
-    )
+    arguments = {"position_encoding": encoding, "segment_encoding": segment_encoding}
+    backbone = tiny_backbone(num_layers=1, dtype=dtype, **arguments)
     policy = keras.dtype_policies.get(dtype)
     for layer in backbone._flatten_layers():
         # Softmax is computed in float32, and inputs are integers.
@@ -539,9 +538,7 @@ def test_dtype_reaches_every_sublayer(rng, encoding, dtype):
             assert layer.variable_dtype == policy.variable_dtype, layer.path
     assert {weight.dtype for weight in backbone.weights} == {policy.variable_dtype}
 
-    exact = randomize_weights(
-        tiny_backbone(position_encoding=encoding, segment_encoding=segment_encoding)
-    )
+    exact = randomize_weights(tiny_backbone(num_layers=1, **arguments))
     backbone.set_weights(exact.get_weights())
     inputs = random_inputs(rng)
     inputs["padding_mask"][0, 1:] = 0

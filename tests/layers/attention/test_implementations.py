@@ -77,19 +77,21 @@ def assert_same_gradients(rng, encoder, others):
             assert weight.path.endswith("key/bias") or np.abs(found).max() > 1e-4, weight.path
 
 
+# The two layers of DIET-ABS have the same positions.
 @pytest.mark.parametrize(
-    "positions, names",
+    "positions, num_layers, names",
     [
-        (LOW_RANK, ("features", "blockwise")),
-        (RELATIVE, ("blockwise",)),
-        (NAMED["none"], ("blockwise",)),
-        (NAMED["tupe_rel"], ("blockwise",)),
+        (LOW_RANK, 2, ("features", "blockwise")),
+        (RELATIVE, 1, ("blockwise",)),
+        (NAMED["none"], 1, ("blockwise",)),
+        (NAMED["tupe_rel"], 1, ("blockwise",)),
     ],
     ids=["diet_abs", "diet_rel", "none", "tupe_rel"],
 )
-def test_outputs_and_gradients_are_the_same(rng, positions, names):
+def test_outputs_and_gradients_are_the_same(rng, positions, num_layers, names):
     full, *others = (
-        make_encoder(rng, attention_implementation=name, **positions) for name in ("full", *names)
+        make_encoder(rng, attention_implementation=name, num_layers=num_layers, **positions)
+        for name in ("full", *names)
     )
     assert_same_gradients(rng, full, others)
 
@@ -114,20 +116,21 @@ def compute_as_on_tpus(monkeypatch):
 
 @pytest.mark.parametrize("positions", [LOW_RANK, RELATIVE], ids=case_id)
 def test_segments_and_padding_may_be_added_as_on_tpus(rng, monkeypatch, columns, positions):
+    def make(name):
+        return make_encoder(rng, attention_implementation=name, num_layers=1, **positions)
+
     def encoders():
         compute_as_on_tpus(monkeypatch)
         columns.clear()
-        yield make_encoder(rng, attention_implementation="full", **positions)
+        yield make("full")
         assert not columns
-        yield make_encoder(rng, attention_implementation="blockwise", **positions)
+        yield make("blockwise")
         assert columns
 
-    assert_same_gradients(
-        rng, make_encoder(rng, attention_implementation="full", **positions), encoders()
-    )
+    assert_same_gradients(rng, make("full"), encoders())
     columns.clear()
     x, segment_ids = make_inputs(rng)
-    encoder = make_encoder(rng, **positions)
+    encoder = make("auto")
     encoder(x, segment_ids=segment_ids, padding_mask=VALID, training=True)
     assert columns
 

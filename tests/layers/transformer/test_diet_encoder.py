@@ -193,25 +193,26 @@ COMMON = {
 }
 
 
+# Two layers where they may share their positions.
 @pytest.mark.parametrize(
-    "arguments, policies",
+    "num_layers, arguments, policies",
     [
-        ({"rank": 5, "sharing": "none"}, HALF_POLICIES),
-        ({"position_encoding": "diet_rel", "sharing": "layer-wise"}, ()),
-        ({"position_encoding": "input", "segment_encoding": "input"}, ("mixed_float16",)),
-        ({"position_encoding": Slopes(NUM_HEADS, name="slopes"), "sharing": "none"}, ("bfloat16",)),
-        ({"position_encoding": "tupe_rel", "sharing": "head-wise"}, ("mixed_bfloat16",)),
-        ({"position_encoding": "shaw", "sharing": "head-wise"}, ("mixed_bfloat16",)),
-        ({**PROJECTION, "rank": 5, "sharing": "none"}, ("mixed_bfloat16",)),
+        (2, {"rank": 5, "sharing": "none"}, HALF_POLICIES),
+        (2, {"position_encoding": "diet_rel", "sharing": "layer-wise"}, ()),
+        (1, {"position_encoding": "input", "segment_encoding": "input"}, ("mixed_float16",)),
+        (2, {"position_encoding": Slopes(NUM_HEADS), "sharing": "none"}, ("bfloat16",)),
+        (1, {"position_encoding": "tupe_rel", "sharing": "head-wise"}, ("mixed_bfloat16",)),
+        (1, {"position_encoding": "shaw", "sharing": "head-wise"}, ("mixed_bfloat16",)),
+        (1, {**PROJECTION, "rank": 5, "sharing": "none"}, ("mixed_bfloat16",)),
     ],
     ids=[
         *("diet_abs", "diet_rel", "input", "custom_layer", "tupe_rel", "shaw", "diet_abs_lin"),
     ],
 )
-def test_as_a_layer(rng, arguments, policies):
+def test_as_a_layer(rng, num_layers, arguments, policies):
     x, _ = make_inputs(rng)
     check_layer(
-        DietEncoder(NUM_LAYERS, NUM_HEADS, 11, **COMMON, **arguments),
+        DietEncoder(num_layers, NUM_HEADS, 11, **COMMON, **arguments),
         x,
         # All pairs of segments occur, or theirs would have no gradient.
         segment_ids=np.array([[0, 1, 2, 0, 1], [2, 1, 0, 0, 2]], "int32"),
