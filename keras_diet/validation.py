@@ -31,6 +31,14 @@ def positive_number(name: str, value: Any) -> float:
     return float(value)
 
 
+def rate(name: str, value: Any) -> float:
+    """Return `value` as a `float`, or raise a `ValueError` unless it is in `[0, 1]`."""
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= float(value) <= 1:
+        raise ValueError(f"`{name}` must be a number in [0, 1]. Received: {name}={value!r}")
+    return float(value)
+
+
 def choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
     """Return `value`, or raise a `ValueError` that lists `choices` unless it is one of them."""
     if value not in choices:
@@ -110,6 +118,11 @@ def score_bias(name: str, bias: Tensor, shape: Shape) -> None:
         bias: The tensor to check.
         shape: Shape of the scores, `(B, H, T, S)`. Unknown sizes are `None` and are not checked.
     """
+    if not hasattr(bias, "dtype"):
+        raise ValueError(
+            f"`{name}` must be a tensor or a bias layer. Received: {type(bias).__name__}. Convert "
+            "lists with `np.array`."
+        )
     if not keras.backend.is_float_dtype(bias.dtype):
         raise ValueError(
             f"`{name}` must be a floating point tensor that is added to the scores. "

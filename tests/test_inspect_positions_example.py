@@ -151,7 +151,7 @@ def test_figures_that_no_model_has_are_not_made(script, presets, tmp_path):
     assert pictures(tmp_path) == ["2"]
     for number in "45678":
         assert f"No {PICTURES[number]}: no model has what it shows." in printed
-    assert "Figures 4, 7 and 8 without none: A model without positions" in printed
+    assert "Figures 4, 7 and 8 without none: `backbone` has no positional scores" in printed
     assert numbers["models"]["none"]["rank_of_position_scores"] is None
     assert "none" in printed.splitlines()[-2]
 

@@ -14,17 +14,13 @@ from keras_diet.layers.position.position_encoding import (
 )
 from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
+from keras_diet.models.diet_bert.activations import gelu_approximate
 from keras_diet.models.diet_bert.cached_positions import rebuild_with_cached_positions
 from keras_diet.models.diet_bert.from_bert.convert import convert_bert
 from keras_diet.models.diet_bert.layout_map import diet_bert_layout_map
 from keras_diet.models.hub.backbone import HubBackbone
+from keras_diet.models.hub.token_inputs import PADDING_MASK, TokenInput, ids_below
 from keras_diet.types import Activation, Config, DType, Tensor
-
-
-@keras.saving.register_keras_serializable(package="keras_diet")
-def gelu_approximate(x: Tensor) -> Tensor:
-    """Return BERT's activation: gelu, approximated with tanh."""
-    return keras.activations.gelu(x, approximate=True)
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -248,6 +244,16 @@ class DietBertBackbone(HubBackbone):
             dtype=dtype,
             name="encoder",
         )
+
+    @property
+    def token_inputs(self) -> dict[str, TokenInput]:
+        """What each input holds."""
+        num_segments = None if self.segment_encoding == "none" else self.num_segments
+        return {
+            "token_ids": ids_below(self.vocabulary_size, "vocabulary_size"),
+            "segment_ids": ids_below(num_segments, "num_segments"),
+            "padding_mask": PADDING_MASK,
+        }
 
     def embed(self, token_ids: Tensor, segment_ids: Tensor | None = None) -> Tensor:
         """Return the input of the encoder: embeddings, layer normalization and dropout.

@@ -13,6 +13,7 @@ from keras_diet.models.diet_bert.diet_bert_masked_lm_preprocessor import (
 )
 from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
 from keras_diet.models.hub.labels import Classes
+from keras_diet.models.hub.token_inputs import TokenInput, ids_below
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -107,6 +108,13 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         super().__init__(
             inputs=inputs, outputs=outputs, compile=compile, name=name, trainable=trainable
         )
+
+    @property
+    def token_inputs(self) -> dict[str, TokenInput]:
+        """What each input holds after preprocessing."""
+        length = self.backbone.max_sequence_length
+        positions = ids_below(length, "max_sequence_length", per_token=False)
+        return {**super().token_inputs, "mask_positions": positions}
 
     @property
     def classes(self) -> Classes:

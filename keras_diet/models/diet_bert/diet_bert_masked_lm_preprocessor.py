@@ -59,6 +59,8 @@ class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
      - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805)
     """
 
+    makes_labels = True
+
     def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         if y is not None or sample_weight is not None:
             raise ValueError(

@@ -21,6 +21,8 @@ from keras_diet.models.hub.quantized_policies import (
     give_layers_their_policies,
     policy_to_save,
 )
+from keras_diet.models.hub.texts import check_batch, is_batch
+from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
 from keras_diet.types import Config
 
 
@@ -61,6 +63,40 @@ class HubBackbone(Backbone):
             "trainable": self.trainable,
             "dtype": keras.dtype_policies.serialize(policy_to_save(self)),
         }
+
+    # === Inputs ===
+
+    @property
+    def token_inputs(self) -> dict[str, TokenInput]:
+        """What each input holds. Inputs are not checked if this is empty."""
+        return {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Check the inputs and call the model."""
+        if self.token_inputs and args:
+            check_token_inputs(args[0], self.token_inputs)
+        return super().__call__(*args, **kwargs)
+
+    def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        """Train the model, as `keras.Model.fit`."""
+        self._check_arrays(x)
+        return super().fit(x, *args, **kwargs)
+
+    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate the model, as `keras.Model.evaluate`."""
+        self._check_arrays(x)
+        return super().evaluate(x, *args, **kwargs)
+
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the outputs, as `keras.Model.predict`."""
+        self._check_arrays(x)
+        return super().predict(x, *args, **kwargs)
+
+    def _check_arrays(self, x: Any) -> None:
+        # The values of arrays are unknown in a compiled step.
+        if self.token_inputs and is_batch(x):
+            check_token_inputs(x, self.token_inputs)
+            check_batch(x)
 
     # === Files ===
 

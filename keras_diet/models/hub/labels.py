@@ -24,6 +24,11 @@ class Classes:
     number: int
     one_per_example: bool = False
 
+    @property
+    def is_regression(self) -> bool:
+        """Whether the output is a number, not a class."""
+        return self.one_per_example and self.number == 1
+
 
 def of_output(values: Any, name: str | None) -> Any:
     """Return what `values` holds for an output of a model.
@@ -61,6 +66,29 @@ def check_labels_are_not_text(y: Any) -> None:
         )
 
 
+def check_has_labels(y: Any, task: Any) -> None:
+    """Raise a `ValueError` if a loss would get no labels."""
+    makes_labels = getattr(task.preprocessor, "makes_labels", False)
+    if y is None and task.compiled and task.loss is not None and not makes_labels:
+        raise ValueError(
+            f"`{type(task).__name__}` needs labels for its loss. Received: y=None. Pass labels as "
+            "`y`, or call `predict`."
+        )
+
+
+def check_values_are_finite(y: Any) -> None:
+    """Raise a `ValueError` that names the row if a label is NaN or infinite."""
+    values = validation.host_value(y)
+    if values is None or values.dtype.kind != "f":
+        return
+    rows = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+    if rows.size:
+        raise ValueError(
+            f"`y` must hold finite numbers. Received: {values[rows[0]]} in row {rows[0]}. Remove "
+            "missing rows."
+        )
+
+
 def numeric_labels(y: Any) -> Any:
     """Return labels as they are, except for an array of Python objects, which becomes numbers."""
     if getattr(getattr(y, "dtype", None), "kind", None) != "O":
@@ -88,7 +116,12 @@ def check_classes(y: Any, classes: Classes, ignore_class: int | None = None) -> 
         ignore_class: int or `None`. A label that the loss ignores. Defaults to `None`.
     """
     if classes.one_per_example:
-        _check_one_per_example(y)
+        check_one_per_example(
+            y,
+            "Labels of a sparse loss must be one integer for each example",
+            " For one-hot labels or probabilities, compile with "
+            "`keras.losses.CategoricalCrossentropy(from_logits=True)` and categorical metrics.",
+        )
     values = validation.host_value(y)
     if values is not None:
         _check_values(values, y, classes, ignore_class)
@@ -96,14 +129,11 @@ def check_classes(y: Any, classes: Classes, ignore_class: int | None = None) -> 
         _check_in_graph(y, classes, ignore_class)
 
 
-def _check_one_per_example(y: Any) -> None:
+def check_one_per_example(y: Any, rule: str, remedy: str = "") -> None:
+    """Raise a `ValueError` unless there is one label for each example."""
     shape = shape_of(y if hasattr(y, "shape") else np.asarray(y))
-    if len(shape) > 1 and shape[-1] != 1:
-        raise ValueError(
-            "Labels `y` of a sparse loss must be one integer for each example, of shape (B,) or "
-            f"(B, 1). Received: y.shape={shape}. For one-hot labels or probabilities, compile with "
-            "`keras.losses.CategoricalCrossentropy(from_logits=True)` and categorical metrics."
-        )
+    if len(shape) > 2 or (len(shape) == 2 and shape[1] != 1):
+        raise ValueError(f"{rule}, of shape (B,) or (B, 1). Received: y.shape={shape}.{remedy}")
 
 
 def _check_values(values: np.ndarray, y: Any, classes: Classes, ignore_class: int | None) -> None:

@@ -5,15 +5,24 @@ import os
 from typing import Any, Self
 
 import keras
-from keras_hub.models import Backbone, Preprocessor
+from keras_hub.models import Backbone, Preprocessor, Tokenizer
 
+from keras_diet import validation
 from keras_diet.models.hub.file_errors import complete_preset
 from keras_diet.models.hub.labels import check_labels_are_not_text
 from keras_diet.models.hub.task_files import check_preprocessor_is_saved
-from keras_diet.models.hub.texts import check_batch, check_texts_are_flat, is_pair
+from keras_diet.models.hub.texts import (
+    check_batch,
+    check_texts_are_flat,
+    check_texts_are_strings,
+    is_pair,
+)
 
 # KerasHub's names for the lengths of sequences that a preprocessor makes.
 SEQUENCE_LENGTHS = ("sequence_length", "encoder_sequence_length", "decoder_sequence_length")
+# `[CLS]`, a token and `[SEP]`, or the like.
+SHORTEST = 3
+RATES = ("mask_selection_rate", "mask_token_rate", "random_token_rate")
 
 
 class HubPreprocessor(Preprocessor):
@@ -24,6 +33,9 @@ class HubPreprocessor(Preprocessor):
     holds the segments of one input. Input that cannot be right raises a `ValueError`.
     """
 
+    # Whether the preprocessor makes the labels from the text.
+    makes_labels = False
+
     def __call__(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         is_all = y is None and sample_weight is None
         if is_all and isinstance(x, tuple) and not is_pair(x):
@@ -33,12 +45,18 @@ class HubPreprocessor(Preprocessor):
         check_labels_are_not_text(y)
         return super().__call__(x, y=y, sample_weight=sample_weight)
 
+    def build(self, input_shape: Any) -> None:
+        """Check the arguments and create the sublayers."""
+        check_arguments(self)
+        super().build(input_shape)
+
     def check_texts(self, x: Any) -> None:
         """Raise a `ValueError` if `x` cannot be a batch of texts or of tuples of texts."""
         check_batch(x)
         # Without `split`, the tokenizer takes lists of words for texts.
         if getattr(self.tokenizer, "split", True):
             check_texts_are_flat(x)
+            check_texts_are_strings(x)
 
     @classmethod
     def from_preset(
@@ -73,6 +91,48 @@ class HubPreprocessor(Preprocessor):
         return super()._add_missing_kwargs(loader, kwargs)
 
 
+def check_preprocessor_class(preprocessor: Any, task: Any) -> None:
+    """Raise a `ValueError` if a preprocessor belongs to another task.
+
+    Layers and functions of users are not checked.
+
+    Args:
+        preprocessor: What the user passes.
+        task: The task.
+    """
+    expected = task.preprocessor_cls
+    belongs_elsewhere = isinstance(preprocessor, (Preprocessor, Tokenizer)) or not (
+        preprocessor is None or callable(preprocessor)
+    )
+    if expected and belongs_elsewhere and not isinstance(preprocessor, expected):
+        raise ValueError(
+            f"`preprocessor` must be a `{expected.__name__}`, a function, or `None`. Received: "
+            f"{type(preprocessor).__name__}. Make one from the tokenizer: "
+            f"`{expected.__name__}(tokenizer)`."
+        )
+
+
+def check_arguments(preprocessor: Any) -> None:
+    """Raise a `ValueError` if no text fits, or if a rate is not a probability."""
+    for name in SEQUENCE_LENGTHS:
+        length = getattr(preprocessor, name, None)
+        if length is not None and validation.positive_int(name, length) < SHORTEST:
+            raise ValueError(
+                f"`{name}` must be at least {SHORTEST}: the special tokens at both ends, and one "
+                f"token. Received: {name}={length}"
+            )
+    rates = {name: getattr(preprocessor, name, 0.0) for name in RATES}
+    for name, rate in rates.items():
+        validation.rate(name, rate)
+    replaced = rates["mask_token_rate"] + rates["random_token_rate"]
+    if replaced > 1.0:
+        raise ValueError(
+            "`mask_token_rate` and `random_token_rate` must not add up to more than 1. Received: "
+            f"mask_token_rate={rates['mask_token_rate']}, "
+            f"random_token_rate={rates['random_token_rate']}"
+        )
+
+
 def check_preprocessor_fits(preprocessor: Any, backbone: Backbone) -> None:
     """Raise a `ValueError` if a preprocessor makes inputs that a backbone cannot take.
 
@@ -80,6 +140,8 @@ def check_preprocessor_fits(preprocessor: Any, backbone: Backbone) -> None:
         preprocessor: Any preprocessor, or `None`.
         backbone: A backbone. Its `max_sequence_length` and `vocabulary_size` are the limits.
     """
+    if isinstance(preprocessor, HubPreprocessor):
+        check_arguments(preprocessor)
     for name in SEQUENCE_LENGTHS:
         length = getattr(preprocessor, name, None) or 0
         if length > backbone.max_sequence_length:

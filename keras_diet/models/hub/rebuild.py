@@ -8,6 +8,7 @@ import keras
 from keras_hub.models import Task, Tokenizer
 
 from keras_diet._keras import flatten_layers
+from keras_diet.models.hub.task import OPTIMIZER_HAS_STATE
 
 
 def backbone_of(model: Any, backbone_cls: type[keras.Model]) -> keras.Model:
@@ -79,7 +80,9 @@ def _copy_vocabulary(source: Tokenizer, target: Tokenizer) -> None:
 
 def _compile_arguments(task: Task) -> dict[str, Any]:
     try:
-        return keras.saving.deserialize_keras_object(task.get_compile_config())
+        config = {**task.get_compile_config()}
+        config.pop(OPTIMIZER_HAS_STATE, None)
+        return keras.saving.deserialize_keras_object(config)
     except (TypeError, ValueError) as error:
         raise ValueError(
             "The functions that a task is compiled with must belong to Keras, or be registered by "

@@ -5,29 +5,33 @@ from typing import TYPE_CHECKING, Any, Self
 
 import keras
 
+from keras_diet import validation
 from keras_diet._keras import flatten_layers
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.file_errors import complete_file, complete_preset
-from keras_diet.models.hub.labels import (
-    Classes,
-    check_classes,
-    check_labels_are_not_text,
-    numeric_labels,
-    of_output,
-    sparse_loss,
+from keras_diet.models.hub.gate import checked_batch, checked_data
+from keras_diet.models.hub.labels import Classes
+from keras_diet.models.hub.preprocessor import (
+    HubPreprocessor,
+    check_preprocessor_class,
+    check_preprocessor_fits,
 )
-from keras_diet.models.hub.preprocessor import HubPreprocessor, check_preprocessor_fits
 from keras_diet.models.hub.preset_folder import new_preset
 from keras_diet.models.hub.quantized_policies import dtype_to_load
 from keras_diet.models.hub.task_files import check_head_has_weights, check_head_is_described
-from keras_diet.models.hub.texts import check_batch
-from keras_diet.types import Config, Tensor
+from keras_diet.models.hub.texts import as_batch, check_batch, is_batch
+from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
+from keras_diet.types import Config
 
 if TYPE_CHECKING:
     from keras_hub.models import Task
 else:
     # When Keras makes a class functional, two paths to `Task` are an inheritance cycle.
     Task = object
+
+
+# A key of compile configurations.
+OPTIMIZER_HAS_STATE = "optimizer_has_state"
 
 
 class HubTask(Task):
@@ -52,13 +56,34 @@ class HubTask(Task):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if not isinstance(self.backbone, HubBackbone):
-            raise ValueError(
-                f"`backbone` must be a `keras_diet.models.{self.backbone_cls.__name__}`. "
-                f"Received: {type(self.backbone).__name__}"
-            )
         self.backbone.register_task(self)
         check_preprocessor_fits(self.preprocessor, self.backbone)
+
+    @property
+    def backbone(self) -> HubBackbone:
+        """The backbone."""
+        return super().backbone
+
+    @backbone.setter
+    def backbone(self, backbone: HubBackbone) -> None:
+        # Before KerasHub's constructor, so that the model is not built on another backbone.
+        if not isinstance(backbone, self.backbone_cls):
+            raise ValueError(
+                f"`backbone` must be a `{self.backbone_cls.__name__}`. Received: "
+                f"{type(backbone).__name__}. Build one, or load it with "
+                f"`{self.backbone_cls.__name__}.from_preset`."
+            )
+        self._backbone = backbone
+
+    @property
+    def preprocessor(self) -> Any:
+        """The preprocessor, or `None` if inputs are preprocessed already."""
+        return super().preprocessor
+
+    @preprocessor.setter
+    def preprocessor(self, preprocessor: Any) -> None:
+        check_preprocessor_class(preprocessor, self)
+        self._preprocessor = preprocessor
 
     @property
     def classes(self) -> Classes | dict[str, Classes] | None:
@@ -75,9 +100,18 @@ class HubTask(Task):
 
     def compile_from_config(self, config: Config) -> None:
         """Compile the model as in a `.keras` file, and build the optimizer for its saved state."""
+        config = dict(config)
+        # Files of earlier versions do not say it.
+        has_state = config.pop(OPTIMIZER_HAS_STATE, True)
         self.compile(**keras.saving.deserialize_keras_object(config))
-        if self.optimizer is not None and self.built:
+        if has_state and self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
+
+    def get_compile_config(self) -> Config:
+        """Return the arguments of `compile`, and whether the optimizer has a state to load."""
+        config = super().get_compile_config()
+        has_state = self.optimizer is not None and self.optimizer.built
+        return config and {**config, OPTIMIZER_HAS_STATE: has_state}
 
     # === Data ===
 
@@ -91,10 +125,11 @@ class HubTask(Task):
         **kwargs: Any,
     ) -> keras.callbacks.History:
         """Train the model, as `keras.Model.fit`. With a preprocessor, `x` is raw text."""
-        y = self._checked(x, y)
+        y = checked_data(self, x, y, sample_weight, batch_size)
         if isinstance(validation_data, (tuple, list)):
             x_val, y_val, weights = keras.utils.unpack_x_y_sample_weight(validation_data)
-            validation_data = (x_val, self._checked(x_val, y_val), weights)
+            y_val = checked_data(self, x_val, y_val, weights, batch_size)
+            validation_data = (x_val, y_val, weights)
         return super().fit(x, y, batch_size, sample_weight, validation_data, **kwargs)
 
     def evaluate(
@@ -106,46 +141,42 @@ class HubTask(Task):
         **kwargs: Any,
     ) -> Any:
         """Evaluate the model, as `keras.Model.evaluate`. With a preprocessor, `x` is raw text."""
-        y = self._checked(x, y)
+        y = checked_data(self, x, y, sample_weight, batch_size)
         return super().evaluate(x, y, batch_size, sample_weight, **kwargs)
 
     def predict(self, x: Any = None, batch_size: int | None = None, **kwargs: Any) -> Any:
-        """Return the outputs, as `keras.Model.predict`. With a preprocessor, `x` is raw text."""
-        self._checked(x)
+        """Return the outputs, as `keras.Model.predict`. With a preprocessor, `x` is raw text.
+
+        One text is a batch of one.
+        """
+        if isinstance(self.preprocessor, HubPreprocessor):
+            x = as_batch(x)
+        checked_batch(self, x)
+        validation.optional_positive_int("batch_size", batch_size)
         return super().predict(x, batch_size, **kwargs)
 
     def preprocess_samples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Preprocess one batch. Without a preprocessor, return it unchanged."""
         # The vocabulary of a preset is read after the model is built.
         check_preprocessor_fits(self.preprocessor, self.backbone)
-        y = self._checked(x, y)
+        y = checked_batch(self, x, y)
         return super().preprocess_samples(x, y, sample_weight)
 
     def check_inputs(self, x: Any) -> None:
-        """Raise a `ValueError` if `x` cannot be a batch of inputs."""
+        """Raise a `ValueError` if `x` cannot be a batch of inputs. Data sets are not read."""
+        if not is_batch(x):
+            return
         if isinstance(self.preprocessor, HubPreprocessor):
             self.preprocessor.check_texts(x)
-        else:
-            check_batch(x)
+            return
+        if self.preprocessor is None and self.token_inputs:
+            check_token_inputs(x, self.token_inputs)
+        check_batch(x)
 
-    def _checked(self, x: Any, y: Any = None) -> Any:
-        """Check inputs and labels. Return the labels as numbers."""
-        self.check_inputs(x)
-        if isinstance(y, dict):
-            return {name: self._checked_labels(labels, name) for name, labels in y.items()}
-        return self._checked_labels(y)
-
-    def _checked_labels(self, y: Tensor, name: str | None = None) -> Tensor:
-        """Check the labels of an output. Return them as numbers."""
-        if y is None:
-            return None
-        check_labels_are_not_text(y)
-        y = numeric_labels(y)
-        classes = of_output(self.classes, name)
-        is_sparse, ignore_class = sparse_loss(of_output(self.loss, name) if self.compiled else None)
-        if is_sparse and classes is not None:
-            check_classes(y, classes, ignore_class)
-        return y
+    @property
+    def token_inputs(self) -> dict[str, TokenInput]:
+        """What each input holds after preprocessing."""
+        return self.backbone.token_inputs
 
     # === Quantization ===
 

@@ -1,5 +1,6 @@
 """Checks of the texts that users pass to preprocessors and tasks."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,64 @@ def check_texts_are_flat(x: Any) -> None:
         )
 
 
+def check_texts_are_strings(x: Any) -> None:
+    """Raise a `ValueError` that names the row of a missing text, or says that `x` is not text.
+
+    A missing value of pandas would otherwise become the word "nan", and a number its digits.
+    """
+    parts = x if isinstance(x, tuple) else (x,)
+    for i, part in enumerate(parts):
+        where = f"`x[{i}]`" if isinstance(x, tuple) else "`x`"
+        if isinstance(part, (str, bytes)) or holds_only_strings(part):
+            continue
+        if _dtype(part) is not None and getattr(_dtype(part), "kind", "") != "O":
+            raise ValueError(_not_text(where, f"an array of dtype {part.dtype}"))
+        if isinstance(part, Mapping) or hasattr(part, "columns"):
+            columns = ", ".join(map(repr, part))
+            received = f"a {type(part).__name__} with the keys {columns}"
+            raise ValueError(_not_text(where, received, " Pass one of its values."))
+        values = part if isinstance(part, list) else np.asarray(part, dtype=object).ravel()
+        for row, value in enumerate(values):
+            if not isinstance(value, (str, bytes)):
+                raise ValueError(
+                    f"{where} must hold strings. Received: {value!r} in row {row}. Remove missing "
+                    "rows, and convert numbers with `str`."
+                )
+
+
+def holds_only_strings(part: Any) -> bool:
+    """Return whether the dtype of an array or a tensor says that it holds strings."""
+    dtype = _dtype(part)
+    is_pandas = hasattr(dtype, "na_value")
+    kind = getattr(dtype, "kind", "")
+    return not is_pandas and (kind in tuple("UST") or (kind == "" and "string" in str(dtype)))
+
+
+def _dtype(part):
+    return getattr(part, "dtype", None)
+
+
+def _not_text(where, received, remedy=""):
+    return (
+        f"{where} must be a string, a list of strings, or an array of strings. Received: "
+        f"{received}.{remedy} For token ids, build the task with `preprocessor=None`."
+    )
+
+
+def as_batch(x: Any) -> Any:
+    """Return one text, or a tuple of texts for one example, as a batch of one."""
+    if isinstance(x, (str, bytes)):
+        return [x]
+    if isinstance(x, tuple) and x and all(isinstance(part, (str, bytes)) for part in x):
+        return tuple([part] for part in x)
+    return x
+
+
+def is_batch(x: Any) -> bool:
+    """Return whether `x` holds examples. Otherwise it is a data set, which is not read here."""
+    return isinstance(x, (str, bytes, Mapping, list, tuple)) or hasattr(x, "shape")
+
+
 def check_batch(x: Any) -> None:
     """Raise a `ValueError` if `x` is empty, or if its parts have different batch sizes.
 
@@ -47,6 +106,18 @@ def check_batch(x: Any) -> None:
         raise ValueError(
             "All parts of `x` must have the same batch size. For pairs of texts, pass as many "
             f"second texts as first texts. Received: batch sizes {sizes}"
+        )
+
+
+def check_lengths(**arguments: Any) -> None:
+    """Raise a `ValueError` unless all arguments that are not `None` have as many examples."""
+    sizes = {name: _batch_sizes(value) for name, value in arguments.items() if value is not None}
+    lengths = {name: values[0] for name, values in sizes.items() if values}
+    if len(set(lengths.values())) > 1:
+        received = ", ".join(f"{length} in `{name}`" for name, length in lengths.items())
+        raise ValueError(
+            f"{', '.join(f'`{name}`' for name in lengths)} must have as many examples. Received: "
+            f"{received}. A single text must be in a list."
         )
 
 
