@@ -1,4 +1,4 @@
-"""Each malformed input of a backbone, task or preprocessor raises an error that names the remedy."""
+"""Malformed inputs of backbones, tasks and preprocessors raise errors that name a remedy."""
 
 import keras
 import keras_hub
@@ -182,7 +182,7 @@ CALLS = {
     "no labels": (lambda: classify(y=None), "needs labels for its loss. Received: y=None"),
     "fewer labels": (lambda: classify(y=LABELS[:4]), "5 in `x`, 4 in `y`"),
     "fewer weights": (lambda: classify(sample_weight=np.ones(3)), "3 in `sample_weight`"),
-    "one text": (lambda: classify(x="the fox"), "A single text must be in a list"),
+    "one text": (lambda: classify(x="the fox"), "Received: one text. Put it into a list"),
     "class too large": (lambda: classify(y=LABELS + 1), r"\[0, 7\).*1 to 7"),
     "class names": (lambda: classify(y=["a"] * 5), "`y` must be numbers. Received: text"),
     "NaN class": (lambda: classify(y=[0, 1, np.nan, 2, 3]), "must be integers"),

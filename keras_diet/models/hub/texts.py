@@ -117,7 +117,7 @@ def check_lengths(**arguments: Any) -> None:
         received = ", ".join(f"{length} in `{name}`" for name, length in lengths.items())
         raise ValueError(
             f"{', '.join(f'`{name}`' for name in lengths)} must have as many examples. Received: "
-            f"{received}. A single text must be in a list."
+            f"{received}."
         )
 
 
