@@ -102,3 +102,15 @@ def test_new_preprocessors_keep_lengths_that_the_backbone_can_take(tmp_path):
     ]
     # The defaults are 512 and 256.
     assert lengths == [300, 7, 256, 7]
+
+
+@pytest.mark.parametrize("default", [None, (None,)], ids=["required", "None"])
+def test_preprocessors_of_users_need_no_default_length(tmp_path, default):
+    class Preprocessor(DietBertTextClassifierPreprocessor):
+        def __init__(self, tokenizer, sequence_length, **kwargs):
+            super().__init__(tokenizer, sequence_length=sequence_length, **kwargs)
+
+    Preprocessor.__init__.__defaults__ = default
+    tiny_backbone(num_layers=1).save_to_preset(tmp_path)
+    tiny_preprocessor("masked_lm").save_to_preset(tmp_path)
+    assert Preprocessor.from_preset(tmp_path, sequence_length=7).sequence_length == 7
