@@ -146,8 +146,9 @@ def test_dense_calls_layers_that_are_watched(rng):
     _backend.dense(layer, x)
     assert calls == ["call"]
     if keras.backend.backend() == "torch":
-        layer = keras.layers.Dense(KEY_DIM)
-        layer(x)
-        layer.register_forward_hook(lambda *_: calls.append("hook"))
-        _backend.dense(layer, x)
-        assert calls == ["call", "hook"]
+        for register in ("register_forward_hook", "register_forward_pre_hook"):
+            layer = keras.layers.Dense(KEY_DIM)
+            layer(x)
+            getattr(layer, register)(lambda *_, name=register: calls.append(name))
+            _backend.dense(layer, x)
+            assert calls[-1] == register

@@ -60,7 +60,15 @@ def test_named_presets_are_found(rng, saved, tmp_path, monkeypatch):
     assert NAME not in keras_hub.models.BertBackbone.presets
 
 
-@pytest.mark.parametrize("address", ["hf://user/model", "kaggle://user/model/keras/variant/1"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "hf://user/model",
+        "kaggle://user/model/keras/variant/1",
+        "modelscope://user/model",
+        "gs://bucket/model",
+    ],
+)
 def test_addresses_are_kept(address):
     register_preset(NAME, address)
     register_preset(NAME, address)

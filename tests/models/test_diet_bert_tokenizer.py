@@ -151,3 +151,11 @@ def test_presets_keep_vocabulary_and_arguments(tmp_path, split_on_cjk):
     # 猫猫 is two words or one, a word and its suffix.
     second = SHUFFLED.index("猫" if split_on_cjk else "##猫")
     assert ids(copy, ["猫猫"]) == [[SHUFFLED.index("猫"), second]]
+
+
+def test_the_size_of_the_vocabulary_stays_in_the_configuration():
+    """Also before the vocabulary of a preset is loaded."""
+    config = DietBertTokenizer(VOCABULARY).get_config()
+    copy = DietBertTokenizer.from_config(config)
+    assert copy.get_config()["vocabulary_size"] == len(VOCABULARY)
+    assert "vocabulary_size" not in DietBertTokenizer().get_config()

@@ -237,3 +237,46 @@ def test_functions_that_are_not_registered_are_refused(change):
     task.compile("sgd", loss=lambda labels, logits: 0.0)
     with pytest.raises(ValueError, match=r"register_keras_serializable.*`compile=False`"):
         change(task)
+
+
+@pytest.mark.any_backend
+def test_few_distances_have_one_outer_distance():
+    model = trained(position_encoding="diet_rel", max_sequence_length=3)
+    before = to_numpy(model.encoder.position_biases[0].relative_embedding)
+    extended = extend_positions(model, 5)
+    after = to_numpy(extended.encoder.position_biases[0].relative_embedding)
+    np.testing.assert_array_equal(after, before[[0, 0, *range(5), 4, 4]])
+
+
+@keras.saving.register_keras_serializable(package="keras_diet_tests")
+class Square(PositionBias):
+    """A bias layer with a weight of a known name, which has the length on two axes."""
+
+    def build(self, query_shape=None, key_shape=None):
+        shape = (self.max_length, self.max_length)
+        self.table = self.add_weight(name="key_embedding", shape=shape)
+        self.built = True
+
+    def compute_scores(self, query_length, key_length, start_index):
+        return self.table[None, None, :query_length, :key_length]
+
+
+@pytest.mark.any_backend
+def test_weights_with_the_length_on_two_axes_are_refused():
+    model = tiny_backbone(position_encoding=Square(SIZES["num_heads"], max_length=LENGTH))
+    with pytest.raises(ValueError, match=r"key_embedding' depends on the length in an unknown"):
+        extend_positions(model, LONGER)
+
+
+def loss_of_a_user(labels, logits):
+    return 0.0
+
+
+@pytest.mark.any_backend
+@pytest.mark.filterwarnings("ignore")
+def test_named_functions_that_are_not_registered_are_refused():
+    """Keras raises another error for them than for a lambda."""
+    task = DietBertMaskedLM(tiny_backbone(num_layers=1))
+    task.compile("sgd", loss=loss_of_a_user)
+    with pytest.raises(ValueError, match=r"register_keras_serializable.*`compile=False`"):
+        extend_positions(task, LONGER)

@@ -390,3 +390,20 @@ def test_damaged_presets_are_refused(bert, tmp_path, name, contents, message):
     (tmp_path / name).write_text(contents)
     with pytest.raises(ValueError, match=message):
         DietBertBackbone.from_bert(tmp_path)
+
+
+# === Cases beside the usual ones ===
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("cls_token_id", [-1, True, 2.0])
+def test_other_ids_of_cls_are_refused(bert, cls_token_id):
+    with pytest.raises(ValueError, match=r"`cls_token_id` must be an integer in \[0, 31\)"):
+        DietBertBackbone.from_bert(bert, cls_token_id=cls_token_id)
+
+
+@pytest.mark.any_backend
+def test_the_dtype_is_that_of_the_bert_by_default():
+    bert = keras_hub.models.BertBackbone(**SIZES, dtype="bfloat16")
+    assert DietBertBackbone.from_bert(bert).dtype_policy.name == "bfloat16"
+    assert DietBertBackbone.from_bert(bert, dtype="float32").dtype_policy.name == "float32"

@@ -441,3 +441,64 @@ def test_damaged_headers_are_refused(tmp_path, header, message):
     path.write_bytes(len(header).to_bytes(8, "little") + header)
     with pytest.raises(ValueError, match=message):
         read_safetensors(path)
+
+
+# === Settings that the files have in two places, or nowhere ===
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("gelu_pytorch_tanh", "gelu_approximate"),
+        ("gelu_fast", "gelu_approximate"),
+        ("swish", "silu"),
+    ],
+)
+def test_other_names_of_activations(folder, theirs, ours):
+    change_json(folder / "config.json", hidden_act=theirs)
+    assert DietBertBackbone.from_bert(folder).activation == ours
+
+
+@pytest.mark.any_backend
+def test_settings_that_are_left_out_have_the_defaults_of_hugging_face(folder):
+    config = json.loads((folder / "config.json").read_text())
+    names = ("hidden_dropout_prob", "hidden_act", "layer_norm_eps")
+    left = {name: value for name, value in config.items() if name not in names}
+    (folder / "config.json").write_text(json.dumps(left))
+    backbone = DietBertBackbone.from_bert(folder)
+    theirs = transformers.BertConfig()
+    assert backbone.dropout == theirs.hidden_dropout_prob == 0.1
+    assert backbone.activation == theirs.hidden_act == "gelu"
+
+
+@pytest.mark.any_backend
+def test_tokenizer_config_goes_before_the_normalizer(folder):
+    normalizer = {"lowercase": True, "strip_accents": True, "handle_chinese_chars": True}
+    change_json(folder / "tokenizer.json", normalizer=normalizer)
+    values = {"do_lower_case": False, "strip_accents": False, "tokenize_chinese_chars": False}
+    change_json(folder / "tokenizer_config.json", **values)
+    tokenizer = DietBertTokenizer.from_bert(folder)
+    settings = (tokenizer.lowercase, tokenizer.strip_accents, tokenizer.split_on_cjk)
+    assert settings == (False, False, False)
+
+
+@pytest.mark.any_backend
+def test_all_settings_of_kerashubs_tokenizer():
+    import keras_hub
+
+    settings = {
+        "lowercase": True,
+        "strip_accents": True,
+        "split": False,
+        "split_on_cjk": False,
+        "suffix_indicator": "@@",
+        "oov_token": "[OOV]",
+        "special_tokens_in_strings": True,
+        "sequence_length": 7,
+    }
+    vocabulary = [*VOCABULARY, "[OOV]"]
+    theirs = keras_hub.models.BertTokenizer(vocabulary, **settings)
+    ours = DietBertTokenizer.from_bert(theirs)
+    assert ours.get_vocabulary() == vocabulary
+    assert {name: ours.get_config()[name] for name in settings} == settings

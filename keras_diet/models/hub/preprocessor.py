@@ -86,8 +86,10 @@ class HubPreprocessor(Preprocessor):
         longest = loader.config.get("config", {}).get("max_sequence_length")
         parameters = inspect.signature(cls).parameters
         for name in SEQUENCE_LENGTHS:
-            if longest is not None and name in parameters:
-                kwargs.setdefault(name, min(parameters[name].default, longest))
+            default = parameters[name].default if name in parameters else None
+            # A class of a user may have no default, or `None`.
+            if longest is not None and isinstance(default, int):
+                kwargs.setdefault(name, min(default, longest))
         return super()._add_missing_kwargs(loader, kwargs)
 
 

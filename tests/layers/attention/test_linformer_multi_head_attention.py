@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_diet._keras import get_keras_mask, set_keras_mask
 from keras_diet.layers import (
@@ -350,3 +351,14 @@ def test_bias_of_queries_that_begin_later(rng):
     expected = to_numpy(attention(query, value, attention_bias=bias))[:, 3:]
     found = attention(query[:, 3:], value, attention_bias=bias, start_index=3)
     assert_close(found, expected)
+
+
+@pytest.mark.parametrize("argument", ["value", "key"])
+def test_masks_of_tensors_and_arguments_apply_together(rng, argument):
+    attention = make(rng)
+    (query, value), key = make_inputs(rng), normal(rng, BATCH, KEYS, HIDDEN)
+    inputs = {name: ops.convert_to_tensor(x) for name, x in (("value", value), ("key", key))}
+    given = np.tile(np.arange(KEYS) != 1, (BATCH, 1))
+    expected = attention(query, **inputs, **{f"{argument}_mask": VALID & given})
+    set_keras_mask(inputs[argument], ops.convert_to_tensor(VALID))
+    assert_close(attention(query, **inputs, **{f"{argument}_mask": given}), expected)

@@ -406,3 +406,22 @@ def test_linformer_in_blocks(rng):
     query, value = normal(rng, BATCH, 7, HIDDEN), normal(rng, BATCH, KEYS, HIDDEN)
     expected = attention(query, value, value_mask=VALID)
     assert_close(attention(query, value, value_mask=VALID, block_size=BLOCK_SIZE), expected)
+
+
+class InRowsWithDropout(Slopes):
+    """Rows that are others each time they are computed."""
+
+    def __init__(self):
+        super().__init__()
+        self.dropping = keras.layers.Dropout(0.5)
+
+    def rows(self, query, key, start_index):
+        return self.dropping(super().rows(query, key, start_index), training=True)
+
+
+def test_rows_of_a_layer_with_state_are_refused(rng):
+    x = normal(rng, BATCH, KEYS, HIDDEN)
+    layer = InRowsWithDropout()
+    layer(x, x)
+    with pytest.raises(ValueError, match=r"`block_size`.*`rows.*no state.*InRowsWithDropout"):
+        make_attention(rng)(x, x, attention_bias=layer, block_size=BLOCK_SIZE)

@@ -182,3 +182,16 @@ def test_as_a_layer(rng):
     # A pair of segments that does not occur would have no gradient.
     ids = np.array([[0, 1, 2, 0, 1], [2, 1, 0, 0, 2]], "int32")
     check_layer(bias, ids, random_ids(rng, (2, 7), 3))
+
+
+@pytest.mark.parametrize("num_segments", [2, 3])
+def test_features_up_to_softmax_leave_out_the_scores_of_the_first_segment(rng, num_segments):
+    bias = make(rng, num_segments)
+    query_ids = random_ids(rng, (3, 2), num_segments)
+    key_ids = random_ids(rng, (3, 7), num_segments)
+    features = bias.features(query_ids, key_ids, up_to_softmax=True)
+    query_features, key_features = map(to_numpy, features)
+    assert query_features.shape[-1] == num_segments - 1
+    products = np.einsum("bthr,bsr->bhts", query_features, key_features[:, :, 0])
+    first = to_numpy(bias(query_ids, np.zeros((3, 1), "int32")))
+    assert_close(products, to_numpy(bias(query_ids, key_ids)) - first)

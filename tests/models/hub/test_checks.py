@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 
 from keras_diet.models import DietBertBackbone
-from keras_diet.models.hub.labels import Classes, check_classes, of_output, sparse_loss
+from keras_diet.models.hub.labels import (
+    Classes,
+    check_classes,
+    numeric_labels,
+    of_output,
+    sparse_loss,
+)
 from keras_diet.models.hub.texts import check_batch, holds_text, is_pair
 from tests.helpers import assert_close, to_numpy
 from tests.models.tiny import random_inputs, randomize_weights, tiny_backbone
@@ -146,3 +152,62 @@ def test_quantized_backbones_keep_the_policies_of_other_layers(rng, tmp_path, fi
     assert loaded.token_embedding.quantization_mode is None
     for name, output in loaded(inputs).items():
         assert_close(output, expected[name], 1e-5)
+
+
+# === Labels and texts in less common containers ===
+
+
+def test_graphs_of_tensorflow_accept_the_ignored_class_and_unknown_shapes():
+    tf = pytest.importorskip("tensorflow")
+    classes = Classes("num_classes", 5, one_per_example=True)
+
+    @tf.function(input_signature=[tf.TensorSpec(None, "int32")])
+    def checked(y):
+        check_classes(y, classes, ignore_class=-7)
+        return y
+
+    checked(tf.constant([-7, 4]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[0, 5\)"):
+        checked(tf.constant([-6, 4]))
+
+
+def test_one_class_per_example_may_have_an_axis_of_its_own():
+    classes = Classes("num_classes", 5, one_per_example=True)
+    check_classes(np.array([[0], [4], [3]]), classes)
+    with pytest.raises(ValueError, match="to 5"):
+        check_classes(np.array([[0], [5], [3]]), classes)
+
+
+def test_objects_may_be_truth_values():
+    labels = numeric_labels(np.array([True, False, True], dtype=object))
+    assert labels.dtype == bool
+    np.testing.assert_array_equal(labels, [True, False, True])
+
+
+@pytest.mark.skipif(not hasattr(np.dtypes, "StringDType"), reason="needs NumPy 2")
+def test_numpys_strings_of_any_length_are_text():
+    assert holds_text(np.array(["a", "of any length"], dtype=np.dtypes.StringDType()))
+
+
+# === Policies that differ in one part ===
+
+
+@pytest.mark.usefixtures("quick_quantization")
+def test_custom_quantizers_of_weights_are_not_saved():
+    backbone = tiny_backbone(num_layers=1)
+    quantizer = keras.quantizers.AbsMaxQuantizer(axis=0, value_range=(-63, 63))
+    config = keras.quantizers.Int8QuantizationConfig(weight_quantizer=quantizer)
+    backbone.quantize(config=config, filters="feedforward")
+    with pytest.raises(ValueError, match=r"not its quantizers.*feedforward"):
+        backbone.get_config()
+
+
+@pytest.mark.usefixtures("quick_quantization")
+def test_the_policy_of_a_quantized_layer_replaces_the_one_of_the_map():
+    policies = keras.dtype_policies.DTypePolicyMap(
+        "float32", {"pooled_dense": keras.DTypePolicy("mixed_bfloat16")}
+    )
+    backbone = tiny_backbone(num_layers=1, dtype=policies)
+    backbone.quantize("int8", filters="pooled_dense")
+    copy = DietBertBackbone.from_config(backbone.get_config())
+    assert copy.pooled_dense.dtype_policy.name == "int8_from_mixed_bfloat16"

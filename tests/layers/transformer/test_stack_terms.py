@@ -1,0 +1,89 @@
+"""What the layers of a stack get: plans for all their terms, and masks in any attention layer."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_diet._keras import get_keras_mask
+from keras_diet.layers import (
+    BiasedMultiHeadAttention,
+    BiasedTransformerEncoder,
+    DietEncoder,
+    SegmentBias,
+)
+from keras_diet.layers.attention.score_terms import ScoreTerms
+from keras_diet.layers.position.input_encoding import SINUSOIDAL, make_input_encoding
+from keras_diet.layers.position.position_encoding import EncoderSizes
+from keras_diet.layers.transformer.stack_terms import terms_of_layers
+from tests import reference
+from tests.helpers import assert_close, to_numpy
+from tests.layers.diet_encoders import (
+    BATCH,
+    HIDDEN,
+    LENGTH,
+    NUM_HEADS,
+    PROJECTED,
+    make_encoder,
+    make_inputs,
+)
+
+VALID = np.array([[True] * 5, [True] * 3 + [False] * 2])
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_the_plan_knows_of_the_segments(rng, dropout):
+    """Without terms a layer computes as Keras's layer, which depends on its dropout."""
+    x, segment_ids = make_inputs(rng)
+    attention = BiasedMultiHeadAttention(NUM_HEADS, 2, dropout=dropout)
+    terms = ScoreTerms(attention_mask=np.ones((BATCH, LENGTH, LENGTH), "bool"))
+    segments = [SegmentBias(NUM_HEADS)]
+    arguments = {"implementation": "full", "training": False}
+    ((layer_terms, plan),) = terms_of_layers(
+        x, terms, [attention], [], segments, segment_ids, **arguments
+    )
+    assert layer_terms.num_features > 0
+    assert plan == attention.plan(layer_terms, x.shape, x.shape, **arguments)
+
+
+class Overriding(BiasedMultiHeadAttention):
+    """An attention layer that overrides the method that Keras documents for this."""
+
+    def _compute_attention(self, query, key, value, attention_mask=None, training=None, *args):
+        return super()._compute_attention(query, key, value, attention_mask, training, *args)
+
+
+def test_overridden_attention_gets_the_padding_of_the_keys(rng, register):
+    name = register(
+        attention=lambda sizes, **kwargs: Overriding(sizes.num_heads, sizes.head_dim, **kwargs)
+    )
+    arguments = {"segment_encoding": "none"}
+    encoder = make_encoder(rng, position_encoding=name, **arguments)
+    plain = make_encoder(rng, position_encoding="none", **arguments)
+    plain.set_weights(encoder.get_weights())
+    x, _ = make_inputs(rng)
+    assert_close(encoder(x, padding_mask=VALID), plain(x, padding_mask=VALID))
+
+
+def test_a_block_leaves_the_mask_of_its_inputs():
+    tokens = np.array([[3, 1, 2, 0, 0], [2, 2, 1, 3, 0]])
+    x = keras.layers.Embedding(5, HIDDEN, mask_zero=True)(tokens)
+    BiasedTransformerEncoder(11, NUM_HEADS)(x)
+    np.testing.assert_array_equal(to_numpy(get_keras_mask(x)), tokens > 0)
+
+
+def test_symbolic_scores_have_the_projected_keys():
+    encoder = DietEncoder(
+        1, NUM_HEADS, 11, projection_dim=PROJECTED, segment_encoding="none", max_sequence_length=7
+    )
+    x = keras.Input((LENGTH, HIDDEN), batch_size=BATCH)
+    _, (scores,) = encoder(x, return_attention_scores=True)
+    assert scores.shape == (BATCH, NUM_HEADS, LENGTH, PROJECTED)
+
+
+def test_sines_are_not_computed_in_half_precision():
+    length = 300
+    sizes = EncoderSizes(1, NUM_HEADS, HIDDEN, length)
+    encoding = make_input_encoding(SINUSOIDAL, sizes, None, "bfloat16")
+    expected = reference.sinusoidal_positions(length, HIDDEN)[None]
+    # The steps of bfloat16 are 1/256 near one, and 2 above 256.
+    assert_close(encoding(np.zeros((1, length, HIDDEN))), expected, 1e-2)
