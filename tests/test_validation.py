@@ -298,3 +298,18 @@ def test_values_on_an_accelerator_are_not_read(device, read):
     tensor.device = device
     value = validation.host_value(tensor)
     assert value is None if not read else to_numpy(value).tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("value", [0, 0.25, 1, np.float32(0.5)])
+def test_rates_are_accepted(value):
+    result = validation.rate("dropout", value)
+    assert result == value
+    assert isinstance(result, float)
+
+
+@pytest.mark.parametrize("value", [-0.01, 1.01, np.nan, True, "0.5", None])
+def test_other_values_are_not_rates(value):
+    with pytest.raises(
+        ValueError, match=r"`dropout` must be a number in \[0, 1\]. Received: dropout="
+    ):
+        validation.rate("dropout", value)

@@ -785,3 +785,19 @@ def test_other_bad_arguments_are_refused(arguments, message):
 def test_bad_arguments_with_a_custom_bias_layer_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         tiny_backbone(position_encoding=SlopedDistance(3), **arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"position_encoding": "diet_abs"},
+        {"position_encoding": "diet_rel", "attention_implementation": "blockwise"},
+        {"position_encoding": "tupe_rel", "segment_encoding": "input"},
+    ],
+    ids=str,
+)
+def test_an_empty_batch_has_an_empty_output(rng, arguments):
+    inputs = {name: array[:0] for name, array in random_inputs(rng).items()}
+    outputs = tiny_backbone(num_layers=1, **arguments)(inputs)
+    assert tuple(outputs["sequence_output"].shape) == (0, 11, SIZES["hidden_dim"])
+    assert tuple(outputs["pooled_output"].shape) == (0, SIZES["hidden_dim"])

@@ -240,6 +240,18 @@ def test_keras_files(rng, presets, tmp_path, task):
 # === The optimizer ===
 
 
+@pytest.mark.any_backend
+@pytest.mark.filterwarnings("error::UserWarning")
+@every_task
+def test_a_task_that_was_never_trained_is_loaded_without_warning(tmp_path, task):
+    model = tiny_task(task)
+    model.save(tmp_path / "task.keras")
+    loaded = keras.saving.load_model(tmp_path / "task.keras")
+    # KerasHub leaves an embedder without a loss.
+    assert loaded.compiled == model.compiled
+    assert not loaded.compiled or not loaded.optimizer.built
+
+
 def datasets_in(file):
     sizes = {}
     with h5py.File(file) as h5:

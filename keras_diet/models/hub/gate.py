@@ -23,9 +23,9 @@ def checked_data(task: Any, x: Any, y: Any, sample_weight: Any, batch_size: int 
         ValueError: If inputs, labels or weights cannot be right, or do not go together.
     """
     validation.optional_positive_int("batch_size", batch_size)
+    y = checked_batch(task, x, y)
     if isinstance(x, (str, bytes)):
         raise ValueError("`x` must hold several texts. Received: one text. Put it into a list.")
-    y = checked_batch(task, x, y)
     if is_batch(x):
         check_has_labels(y, task)
         check_lengths(x=x, y=y, sample_weight=sample_weight)

@@ -198,7 +198,7 @@ def test_custom_quantizers_of_weights_are_not_saved():
     quantizer = keras.quantizers.AbsMaxQuantizer(axis=0, value_range=(-63, 63))
     config = keras.quantizers.Int8QuantizationConfig(weight_quantizer=quantizer)
     backbone.quantize(config=config, filters="feedforward")
-    with pytest.raises(ValueError, match=r"not its quantizers.*feedforward"):
+    with pytest.raises(ValueError, match=r"only default quantizers.*feedforward"):
         backbone.get_config()
 
 
