@@ -12,6 +12,7 @@ from keras_diet.models.diet_bert.diet_bert_masked_lm_preprocessor import (
     DietBertMaskedLMPreprocessor,
 )
 from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
+from keras_diet.models.diet_bert.fill_mask import fill_mask
 from keras_diet.models.hub.labels import Classes
 from keras_diet.models.hub.token_inputs import TokenInput, ids_below
 
@@ -77,6 +78,7 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
 
     backbone_cls = DietBertBackbone
     preprocessor_cls = DietBertMaskedLMPreprocessor
+    fill_mask = fill_mask
 
     def __init__(
         self,
