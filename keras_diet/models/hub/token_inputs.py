@@ -48,7 +48,9 @@ def check_token_inputs(x: Any, inputs: Mapping[str, TokenInput]) -> None:
     _check_keys(x, inputs)
     shapes = {name: _checked(name, x[name], expected) for name, expected in inputs.items()}
     per_token = {name: shape for name, shape in shapes.items() if inputs[name].per_token}
-    if len({shape for shape in per_token.values() if shape and None not in shape}) > 1:
+    # Sizes may be unknown or symbolic.
+    known = {shape for shape in per_token.values() if all(isinstance(n, int) for n in shape)}
+    if len(known - {()}) > 1:
         raise ValueError(
             f"{_names(per_token)} must have the same shape (batch_size, length). Received: "
             f"{', '.join(f'{name} of shape {shape}' for name, shape in per_token.items())}"
