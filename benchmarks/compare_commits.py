@@ -6,6 +6,10 @@ checkout is faster.
 
     git worktree add ../before HEAD~20
     KERAS_BACKEND=jax python -m benchmarks.compare_commits ../before --output runs/compare_jax.json
+
+The tables of docs/comparison/compare_commits.md come from such files:
+
+    python -m benchmarks.compare_commits --show docs/comparison/compare_commits_*.json
 """
 
 import argparse
@@ -86,6 +90,24 @@ def ratio(seconds, others):
     return median([a / b for a, b in zip(seconds, others, strict=True)])
 
 
+TABLE = """| model | this, ms | other, ms | this / other | this / its `input` |
+|---|---|---|---|---|"""
+
+
+def as_row(name, result):
+    """Return a result as a row of the table."""
+    times = f"{result['this_milliseconds']:.1f} | {result['other_milliseconds']:.1f}"
+    return f"| {name} | {times} | {result['ratio']:.3f} | {result['ratio_to_input']:.3f} |"
+
+
+def show(files):
+    """Print the table of each file of results."""
+    for file in files:
+        results = json.loads(Path(file).read_text())
+        rows = "\n".join(as_row(name, result) for name, result in results.items())
+        print(f"## {Path(file).stem}\n\n{TABLE}\n{rows}\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("other", nargs="?", help="folder of the other checkout")
@@ -94,17 +116,20 @@ def main():
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=ROWS[:3], metavar="ROW")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--output", help="file of results, in JSON")
+    parser.add_argument("--show", nargs="+", metavar="FILE", help="print the tables of files")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
         work()
         return
+    if options.show:
+        show(options.show)
+        return
     if options.other is None or not Path(options.other, "benchmarks").is_dir():
         parser.error(f"`other` must be the folder of a checkout. Received: {options.other}")
     workers = {"this": Worker(ROOT), "other": Worker(Path(options.other).resolve())}
     results = {}
-    print("| model | this, ms | other, ms | this / other | this / its `input` |")
-    print("|---|---|---|---|---|")
+    print(TABLE)
     for size in options.sizes:
         for length in options.lengths:
             rows = [row for row in options.rows if row != "input"]
@@ -120,12 +145,7 @@ def main():
                     "fastest_ratio": min(this) / min(other),
                     "other_ratio_to_input": ratio(other, seconds["input"]["other"]),
                 }
-                r = results[name]
-                print(
-                    f"| {name} | {r['this_milliseconds']:.1f} | {r['other_milliseconds']:.1f} "
-                    f"| {r['ratio']:.3f} | {r['ratio_to_input']:.3f} |",
-                    flush=True,
-                )
+                print(as_row(name, results[name]), flush=True)
     if options.output:
         Path(options.output).parent.mkdir(parents=True, exist_ok=True)
         Path(options.output).write_text(json.dumps(results, indent=1))
