@@ -12,8 +12,11 @@ SAME = {
     "encoder": lambda: layers.DietEncoder(1, NUM_HEADS, 11, max_sequence_length=13),
     "block": lambda: layers.BiasedTransformerEncoder(11, NUM_HEADS),
     "input": lambda: layers.InputEncoding(max_sequence_length=13, num_segments=2),
-    "attention": lambda: layers.BiasedMultiHeadAttention(NUM_HEADS, 4),
+}
+ATTENTION = {
+    "biased": lambda: layers.BiasedMultiHeadAttention(NUM_HEADS, 4),
     "linformer": lambda: layers.LinformerMultiHeadAttention(NUM_HEADS, 4, 13, 6),
+    "shaw": lambda: layers.RelativeMultiHeadAttention(NUM_HEADS, 4, max_distance=3),
 }
 BIASES = {
     "absolute": lambda: layers.AbsolutePositionBias(NUM_HEADS, 13, rank=4),
@@ -28,8 +31,15 @@ BIASES = {
 @pytest.mark.parametrize("name", SAME)
 def test_outputs_have_the_shape_of_the_input(name):
     layer = SAME[name]()
-    arguments = (QUERY, KEY) if "former" in name or name == "attention" else (QUERY,)
-    assert tuple(layer.compute_output_shape(*arguments)) == QUERY
+    assert layer.compute_output_shape(QUERY) == QUERY
+    assert tuple(layer(np.zeros(QUERY)).shape) == QUERY
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_has_the_shape_of_the_query(name):
+    layer = ATTENTION[name]()
+    assert tuple(layer.compute_output_shape(QUERY, KEY)) == QUERY
+    assert tuple(layer(np.zeros(QUERY), np.zeros(KEY)).shape) == QUERY
 
 
 @pytest.mark.parametrize("name", BIASES)
@@ -44,6 +54,8 @@ def test_scores_of_segments():
     layer = layers.SegmentBias(NUM_HEADS)
     assert layer.compute_output_shape(QUERY[:2]) == (BATCH, NUM_HEADS, QUERIES, QUERIES)
     assert layer.compute_output_shape(QUERY[:2], KEY[:2]) == (BATCH, NUM_HEADS, QUERIES, KEYS)
+    scores = layer(np.zeros(QUERY[:2], "int32"), np.ones(KEY[:2], "int32"))
+    assert tuple(scores.shape) == (BATCH, NUM_HEADS, QUERIES, KEYS)
 
 
 @pytest.mark.parametrize("name", ["encoder", "block", "input"])

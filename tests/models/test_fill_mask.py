@@ -58,12 +58,23 @@ def test_several_masks_and_texts(masked_lm):
     assert len(masked_lm.fill_mask("a lazy [MASK]")) == 5
 
 
+def test_parts_of_words_are_joined(masked_lm):
+    found = masked_lm.fill_mask("the quick [MASK] jump", top_k=len(SHUFFLED))
+    (result,) = [result for result in found if result["token"] == "##ing"]
+    assert result["text"] == "the quicking jump"
+    (result,) = [result for result in masked_lm.fill_mask("[MASK]", 29) if result["token"] == "##s"]
+    assert result["text"] == "s"
+
+
 def test_more_texts_than_a_batch(masked_lm):
-    texts = [f"{word} [MASK]" for word in ("the", "red", "slow")] * 12
+    texts = ["the [MASK]", "a [MASK] lazy dog", "[MASK] the cat"] * 12
     found = masked_lm.fill_mask(texts, top_k=1)
     assert len(found) == 36
-    tokens = [result[0]["probability"] for result in found]
-    np.testing.assert_allclose(tokens, tokens[:3] * 12, 1e-4)
+    alone = [masked_lm.fill_mask(text, top_k=1)[0] for text in texts[:3]]
+    assert len({result["token"] for result in alone}) > 1
+    for (result,), expected in zip(found, alone * 12, strict=True):
+        assert (result["token"], result["text"]) == (expected["token"], expected["text"])
+        assert result["probability"] == pytest.approx(expected["probability"], rel=1e-4)
 
 
 @pytest.mark.any_backend
@@ -74,6 +85,9 @@ def test_more_texts_than_a_batch(masked_lm):
         (["a [MASK]", "a fox"], 5, "'a fox' in row 1"),
         (["a [MASK]", None], 5, "None in row 1"),
         ([], 5, "an empty batch"),
+        (("a [MASK]", "a fox"), 5, "string or a list of strings. Received: tuple"),
+        (b"a [MASK]", 5, "Received: bytes"),
+        (np.array([["a [MASK]"]]), 5, "several axes"),
         ("a [MASK]", 0, "`top_k` must be a positive integer"),
         ("a [MASK]", len(SHUFFLED) + 1, f"at most the number of tokens, {len(SHUFFLED)}"),
         ("the fox [MASK] " * 4, 5, r"sequence_length=13 tokens.*Received: 14 tokens in row 0"),

@@ -4,11 +4,17 @@ import keras
 import keras_hub
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_diet.layers import BiasedMultiHeadAttention
-from keras_diet.models import DietBertMaskedLM, DietBertTextClassifier, DietBertTokenizer
+from keras_diet.models import (
+    DietBertMaskedLM,
+    DietBertTextClassifier,
+    DietBertTextClassifierPreprocessor,
+    DietBertTokenizer,
+)
 from tests.models.tasks import TASKS, tiny_preprocessor, tiny_task
-from tests.models.tiny import SIZES, TEXTS, VOCABULARY, random_inputs, tiny_backbone
+from tests.models.tiny import TEXTS, VOCABULARY, random_inputs, tiny_backbone
 
 INPUTS = random_inputs(np.random.default_rng(3), batch_size=3, length=11)
 LABELS = np.array([6, 2, 0, 3, 1])
@@ -80,8 +86,11 @@ CASES = pytest.mark.parametrize("x, message", TOKEN_INPUTS.values(), ids=list(TO
 
 @CASES
 def test_call_of_a_backbone(x, message):
+    backbone = tiny_backbone()
     with pytest.raises(ValueError, match=message):
-        tiny_backbone()(x)
+        backbone(x)
+    with pytest.raises(ValueError, match=message):
+        backbone(inputs=x)
 
 
 @CASES
@@ -91,6 +100,9 @@ def test_arrays_of_a_backbone(x, message):
     for method in (backbone.predict, backbone.evaluate, backbone.fit):
         with pytest.raises(ValueError, match=message):
             method(x)
+    outputs = {"sequence_output": np.zeros((3, 11, 15)), "pooled_output": np.zeros((3, 15))}
+    with pytest.raises(ValueError, match=message):
+        backbone.fit(INPUTS, outputs, validation_data=(x, outputs), verbose=0)
 
 
 @CASES
@@ -109,11 +121,11 @@ def test_batches_without_preprocessor(x, message):
         task.predict_on_batch(x)
 
 
-@pytest.mark.parametrize("position", [-1, SIZES["max_sequence_length"]])
+@pytest.mark.parametrize("position", [-1, 11])
 def test_mask_positions(position):
     task = tiny_task("masked_lm", with_preprocessor=False)
-    positions = np.array([[0, position], [1, 2], [3, 4]])
-    message = rf"mask_positions.*\[0, max_sequence_length\) = \[0, 13\).*{position}"
+    positions = np.array([[0, position], [1, 2], [3, 10]])
+    message = rf"mask_positions.*\[0, length\) = \[0, 11\).*{position}"
     with pytest.raises(ValueError, match=message):
         task.predict({**INPUTS, "mask_positions": positions})
 
@@ -148,6 +160,7 @@ NOT_TEXTS = {
     "rows of words": ([["the", "fox"]] * 5, "texts in lists of lists"),
     "column": (np.array(TEXTS)[:, None], "an array of several axes"),
     "no texts": ([], "an empty batch"),
+    "list and text": ((TEXTS, "the fox"), "a tuple of both"),
     "pairs of different length": ((TEXTS, TEXTS[:4]), r"batch sizes \[5, 4\]"),
 }
 
@@ -180,7 +193,23 @@ def regress(y):
 # Calls, and part of the message.
 CALLS = {
     "no labels": (lambda: classify(y=None), "needs labels for its loss. Received: y=None"),
-    "fewer labels": (lambda: classify(y=LABELS[:4]), "5 in `x`, 4 in `y`"),
+    "fewer labels": (lambda: classify(y=LABELS[:4]), "5 in `x`, 4 in `y`. Pass one label"),
+    "labels of no example": (lambda: regress(np.zeros(0)), "5 in `x`, 0 in `y`"),
+    "NaN weight": (
+        lambda: classify(sample_weight=np.array([1.0, 1.0, 1.0, np.nan, 1.0])),
+        "`sample_weight` must hold finite numbers. Received: nan in row 3",
+    ),
+    "one pair": (lambda: classify(x=("the fox", "a")), "Received: one text"),
+    "validation batch size": (
+        lambda: classify(validation_data=(TEXTS, LABELS), validation_batch_size=0),
+        "positive integer",
+    ),
+    "class of the preprocessor": (
+        lambda: DietBertTextClassifier(
+            tiny_backbone(), num_classes=2, preprocessor=DietBertTextClassifierPreprocessor
+        ),
+        "Received: the class DietBertTextClassifierPreprocessor",
+    ),
     "fewer weights": (lambda: classify(sample_weight=np.ones(3)), "3 in `sample_weight`"),
     "one text": (lambda: classify(x="the fox"), "Received: one text. Put it into a list"),
     "class too large": (lambda: classify(y=LABELS + 1), r"\[0, 7\).*1 to 7"),
@@ -195,7 +224,7 @@ CALLS = {
     ),
     "validation lengths": (lambda: classify(validation_data=(TEXTS, LABELS[:2])), "2 in `y`"),
     "labels that broadcast": (lambda: regress(np.ones((5, 3))), r"one number.*y.shape=\(5, 3\)"),
-    "labels of one row": (lambda: regress(np.ones((1, 5))), r"y.shape=\(1, 5\)"),
+    "labels of one row": (lambda: regress(np.ones((1, 5))), "5 in `x`, 1 in `y`"),
     "NaN label": (lambda: regress([0.5, 1.0, np.nan, 2.0, 3.0]), "nan in row 2"),
     "infinite label": (lambda: regress([0.5, np.inf, 1.0, 2.0, 3.0]), "inf in row 1"),
     "KerasHub's backbone": (
@@ -233,7 +262,7 @@ CALLS = {
         "random_token_rate=-0.1",
     ),
     "rates that add up to more than 1": (
-        lambda: tiny_task("masked_lm").__class__(
+        lambda: DietBertMaskedLM(
             tiny_backbone(),
             tiny_preprocessor("masked_lm", mask_token_rate=0.9, random_token_rate=0.2),
         ),
@@ -253,6 +282,41 @@ CALLS = {
 def test_calls(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+class Column:
+    """A column of pandas, which is not a dependency: an array with a dtype of missing values."""
+
+    def __init__(self, values, kind):
+        self.values, self.shape = values, (len(values),)
+        self.dtype = type("dtype", (), {"kind": kind, "na_value": None})()
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype=object)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("kind", ["O", "U"])
+def test_columns_of_pandas(kind):
+    classifier = tiny_task("classifier")
+    classifier.check_inputs(Column(TEXTS, kind))
+    with pytest.raises(ValueError, match="None in row 2"):
+        classifier.check_inputs(Column([*TEXTS[:2], None], kind))
+
+
+@pytest.mark.any_backend
+def test_custom_losses_take_their_own_labels():
+    preprocessor, backbone = tiny_preprocessor("classifier"), tiny_backbone(num_layers=1)
+    model = DietBertTextClassifier(backbone, num_classes=1, preprocessor=preprocessor)
+
+    def masked_error(y, outputs):
+        value, weight = y[:, :1], y[:, 1:]
+        return ops.where(ops.isnan(value), 0.0, weight * (outputs - value) ** 2)
+
+    model.compile(loss=masked_error)
+    y = np.array([[1.0, 2.0], [np.nan, 1.0], [0.5, 1.0], [0.0, 3.0], [1.5, 1.0]], "float32")
+    history = model.fit(TEXTS, y, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
 
 
 def test_rates_may_add_up_to_1():

@@ -120,6 +120,11 @@ class AttentionCase:
         return self.bias != "layer" or self.bias_has_features or self.bias_has_rows
 
     @property
+    def alignment(self) -> int:
+        """The size of heads with columns is a multiple of this number."""
+        return 1 if self.platform == "cpu" else ALIGNMENT
+
+    @property
     def is_on_jax_tpu(self) -> bool:
         """Whether JAX computes on TPUs."""
         return (self.backend, self.platform) == ("jax", "tpu")
@@ -178,7 +183,7 @@ def make_plan(case: AttentionCase) -> AttentionPlan:
         masks_padding=case.reads_scores or facts["program"] == "axes",
         block_size=(case.block_size or BLOCK_SIZE) if facts["in_blocks"] else None,
         num_axes=case.num_axes,
-        alignment=1 if case.platform == "cpu" else ALIGNMENT,
+        alignment=case.alignment,
     )
 
 
@@ -213,7 +218,7 @@ def facts_of(case: AttentionCase) -> dict[str, Any]:
         "needs_scores": case.returns_scores or case.reads_scores or case.drops or as_keras,
         "is_on_jax_tpu": case.is_on_jax_tpu,
         "values_fit": case.backend != "jax"
-        or case.value_dim <= size_with_columns(case.key_dim, num_columns),
+        or case.value_dim <= size_with_columns(case.key_dim, num_columns, case.alignment),
         "adds_terms": adds_terms,
         "adds_inside_softmax": case.platform == "tpu",
         "has_few_features": num_columns <= FEW_FEATURES,

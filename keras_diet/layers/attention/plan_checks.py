@@ -83,12 +83,13 @@ def _unfit_for_tpu(case, plan):
     return _given(
         {
             "dtype='float16'": case.dtype == "float16",
-            f"dropout={case.dropout}": case.dropout > 0,
+            f"dropout={case.dropout}": case.drops,
             "return_attention_scores=True": case.returns_scores,
             "a hook that needs scores": case.reads_scores,
             "a mask for each query": case.mask == "pairs",
             "a bias for each query": case.bias in ("tensor", "layer") and plan.bias == "tensor",
-            f"blocks of {plan.block_size} queries": plan.block_size is not None,
+            f"block_size={case.block_size}": case.block_size is not None,
+            "attention_implementation='blockwise'": case.implementation == "blockwise",
         }
     )
 

@@ -115,7 +115,7 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
     def token_inputs(self) -> dict[str, TokenInput]:
         """What each input holds after preprocessing."""
         length = self.backbone.max_sequence_length
-        positions = ids_below(length, "max_sequence_length", per_token=False)
+        positions = ids_below(length, "max_sequence_length", positions_in="token_ids")
         return {**super().token_inputs, "mask_positions": positions}
 
     @property

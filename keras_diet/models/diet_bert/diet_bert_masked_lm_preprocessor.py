@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras_hub.models import MaskedLMPreprocessor
 
+from keras_diet import validation
 from keras_diet.models.diet_bert.diet_bert_preprocessor import DietBertPreprocessor
 
 
@@ -60,6 +61,19 @@ class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
     """
 
     makes_labels = True
+
+    def check_arguments(self) -> None:
+        """Raise a `ValueError` if no text fits, or if a rate is not a probability."""
+        super().check_arguments()
+        validation.rate("mask_selection_rate", self.mask_selection_rate)
+        validation.rate("mask_token_rate", self.mask_token_rate)
+        validation.rate("random_token_rate", self.random_token_rate)
+        if self.mask_token_rate + self.random_token_rate > 1.0:
+            raise ValueError(
+                "`mask_token_rate` and `random_token_rate` must not add up to more than 1. "
+                f"Received: mask_token_rate={self.mask_token_rate}, "
+                f"random_token_rate={self.random_token_rate}"
+            )
 
     def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         if y is not None or sample_weight is not None:

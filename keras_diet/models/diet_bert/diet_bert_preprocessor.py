@@ -10,3 +10,5 @@ class DietBertPreprocessor(HubPreprocessor):
 
     backbone_cls = DietBertBackbone
     tokenizer_cls = DietBertTokenizer
+    # `[CLS]`, a token and `[SEP]`.
+    shortest_sequence = 3

@@ -7,7 +7,12 @@ import numpy as np
 from keras import ops
 
 from keras_diet import validation
-from keras_diet.models.hub.texts import as_batch, check_batch, check_texts_are_strings
+from keras_diet.models.hub.preprocessor import check_preprocessor_fits
+from keras_diet.models.hub.texts import (
+    check_batch,
+    check_texts_are_flat,
+    check_texts_are_strings,
+)
 
 BATCH_SIZE = 32
 
@@ -44,9 +49,7 @@ def fill_mask(
         raise ValueError(
             f"`top_k` must be at most the number of tokens, {size}. Received: top_k={top_k}"
         )
-    batch = as_batch(texts)
-    check_batch(batch)
-    check_texts_are_strings(batch)
+    batch = _batch_of(texts)
     ids = [_token_ids(tokenizer, text, row, length) for row, text in enumerate(batch)]
     results = []
     for start in range(0, len(batch), BATCH_SIZE):
@@ -62,13 +65,27 @@ def fill_mask(
     return results[0] if isinstance(texts, str) else results
 
 
+def _batch_of(texts):
+    if isinstance(texts, (bytes, tuple)):
+        raise ValueError(
+            "`texts` must be a string or a list of strings. Received: "
+            f"{type(texts).__name__}. Segments are not supported."
+        )
+    batch = [texts] if isinstance(texts, str) else texts
+    check_batch(batch)
+    check_texts_are_flat(batch)
+    check_texts_are_strings(batch)
+    return list(batch)
+
+
 def _tokenizer_and_length(masked_lm):
     preprocessor = masked_lm.preprocessor
-    if preprocessor is None:
+    if not isinstance(preprocessor, masked_lm.preprocessor_cls):
         raise ValueError(
-            "`fill_mask` needs a preprocessor. Received: preprocessor=None. Build the model with a "
-            "`DietBertMaskedLMPreprocessor`."
+            f"`fill_mask` needs a preprocessor. Received: preprocessor={preprocessor}. Build the "
+            "model with a `DietBertMaskedLMPreprocessor`."
         )
+    check_preprocessor_fits(preprocessor, masked_lm.backbone)
     return preprocessor.tokenizer, preprocessor.sequence_length
 
 
@@ -77,7 +94,8 @@ def _token_ids(tokenizer, text, row, length):
     pieces = text.split(tokenizer.mask_token)
     if len(pieces) == 1:
         raise ValueError(
-            f"Each text must contain `{tokenizer.mask_token}`. Received: {text!r} in row {row}"
+            f"Each text must contain `{tokenizer.mask_token}`. Received: {text!r} in row {row}. "
+            "Put it in the place of a word."
         )
     ids = [tokenizer.cls_token_id]
     for i, piece in enumerate(pieces):
@@ -119,8 +137,13 @@ def _best(tokenizer, text, mask, probabilities, top_k):
     before = tokenizer.mask_token.join(pieces[: mask + 1])
     after = tokenizer.mask_token.join(pieces[mask + 1 :])
     best = np.argsort(-probabilities, kind="stable")[:top_k]
-    tokens = [tokenizer.id_to_token(int(i)) for i in best]
-    return [
-        {"token": token, "probability": float(probabilities[i]), "text": before + token + after}
-        for i, token in zip(best, tokens, strict=True)
-    ]
+    results = []
+    for i in best:
+        token = tokenizer.id_to_token(int(i))
+        text = before + token
+        if token.startswith(tokenizer.suffix_indicator):
+            # The token continues the word before it.
+            text = before.rstrip() + token.removeprefix(tokenizer.suffix_indicator)
+        probability = float(probabilities[i])
+        results.append({"token": token, "probability": probability, "text": text + after})
+    return results

@@ -71,15 +71,18 @@ class HubBackbone(Backbone):
         """What each input holds. Inputs are not checked if this is empty."""
         return {}
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Check the inputs and call the model."""
-        if self.token_inputs and args:
-            check_token_inputs(args[0], self.token_inputs)
-        return super().__call__(*args, **kwargs)
+        if self.token_inputs:
+            check_token_inputs(inputs, self.token_inputs)
+        return super().__call__(inputs, *args, **kwargs)
 
     def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """Train the model, as `keras.Model.fit`."""
         self._check_arrays(x)
+        validation_data = kwargs.get("validation_data")
+        if isinstance(validation_data, (tuple, list)):
+            self._check_arrays(validation_data[0])
         return super().fit(x, *args, **kwargs)
 
     def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:

@@ -57,7 +57,7 @@ def read_json(folder: str | os.PathLike[str], name: str) -> dict[str, Any]:
     """Return the JSON object in a file of a folder."""
     path = Path(folder) / name
     if not path.is_file():
-        files = sorted(file.name for file in Path(folder).glob("*"))
+        files = sorted(file.name for file in Path(folder).glob("*"))[:10]
         raise ValueError(
             f"The checkpoint folder `{folder}` has no {name}. {_AGAIN} "
             f"Received: {', '.join(files) or 'no files'}"

@@ -1,14 +1,18 @@
-"""Checks the data that a user passes to a task, before any step runs."""
+"""Checks the data that a user passes to a task.
+
+Arrays are checked before the first step, and datasets batch by batch.
+"""
 
 from typing import Any
 
 from keras_diet import validation
 from keras_diet.models.hub.labels import (
+    check_are_finite,
     check_classes,
     check_has_labels,
     check_labels_are_not_text,
     check_one_per_example,
-    check_values_are_finite,
+    is_of_keras,
     numeric_labels,
     of_output,
     sparse_loss,
@@ -23,35 +27,48 @@ def checked_data(task: Any, x: Any, y: Any, sample_weight: Any, batch_size: int 
         ValueError: If inputs, labels or weights cannot be right, or do not go together.
     """
     validation.optional_positive_int("batch_size", batch_size)
-    y = checked_batch(task, x, y)
-    if isinstance(x, (str, bytes)):
-        raise ValueError("`x` must hold several texts. Received: one text. Put it into a list.")
-    if is_batch(x):
-        check_has_labels(y, task)
-        check_lengths(x=x, y=y, sample_weight=sample_weight)
-    return y
-
-
-def checked_batch(task: Any, x: Any, y: Any = None) -> Any:
-    """Check inputs and labels. Return the labels as numbers."""
     task.check_inputs(x)
+    if is_batch(x):
+        _check_is_not_one_text(x)
+        check_lengths(x=x, y=y, sample_weight=sample_weight)
+        check_has_labels(y, task)
+        for weights in (
+            sample_weight.values() if isinstance(sample_weight, dict) else [sample_weight]
+        ):
+            check_are_finite("sample_weight", weights)
+    return checked_labels(task, y)
+
+
+def checked_labels(task: Any, y: Any) -> Any:
+    """Check the labels of all outputs. Return them as numbers."""
     if isinstance(y, dict):
-        return {name: _checked_labels(task, labels, name) for name, labels in y.items()}
-    return _checked_labels(task, y)
+        return {name: _of_output(task, labels, name) for name, labels in y.items()}
+    return _of_output(task, y)
 
 
-def _checked_labels(task, y, name=None):
-    """Check the labels of an output. Return them as numbers."""
+def _of_output(task, y, name=None):
     if y is None:
         return None
     check_labels_are_not_text(y)
     y = numeric_labels(y)
     classes = of_output(task.classes, name)
-    is_sparse, ignore_class = sparse_loss(of_output(task.loss, name) if task.compiled else None)
+    loss = of_output(task.loss, name) if task.compiled else None
+    is_sparse, ignore_class = sparse_loss(loss)
     if is_sparse and classes is not None:
         check_classes(y, classes, ignore_class)
-        return y
-    if classes is not None and classes.is_regression:
-        check_one_per_example(y, "Labels of a regression must be one number for each example")
-    check_values_are_finite(y)
+    elif is_of_keras(loss):
+        # A custom loss may take other labels, and mark missing ones by NaN.
+        if classes is not None and classes.is_regression:
+            check_one_per_example(
+                y,
+                "Labels of a regression must be one number for each example",
+                " Pass one column, or write a custom loss.",
+            )
+        check_are_finite("y", y)
     return y
+
+
+def _check_is_not_one_text(x):
+    parts = x if isinstance(x, tuple) else (x,)
+    if parts and all(isinstance(part, (str, bytes)) for part in parts):
+        raise ValueError("`x` must hold several texts. Received: one text. Put it into a list.")

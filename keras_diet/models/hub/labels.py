@@ -67,25 +67,40 @@ def check_labels_are_not_text(y: Any) -> None:
 
 
 def check_has_labels(y: Any, task: Any) -> None:
-    """Raise a `ValueError` if a loss would get no labels."""
-    makes_labels = getattr(task.preprocessor, "makes_labels", False)
-    if y is None and task.compiled and task.loss is not None and not makes_labels:
+    """Raise a `ValueError` if a loss would get no labels.
+
+    A custom preprocessor may make the labels, and a custom `compute_loss` may need none.
+    """
+    makes_labels = task.preprocessor is not None and getattr(
+        task.preprocessor, "makes_labels", True
+    )
+    has_custom_loss = type(task).compute_loss is not keras.Model.compute_loss
+    has_loss = task.compiled and task.loss is not None
+    if y is None and has_loss and not makes_labels and not has_custom_loss:
         raise ValueError(
             f"`{type(task).__name__}` needs labels for its loss. Received: y=None. Pass labels as "
-            "`y`, or call `predict`."
+            "`y`, or call `predict`. A preprocessor that makes labels needs `makes_labels = True`."
         )
 
 
-def check_values_are_finite(y: Any) -> None:
-    """Raise a `ValueError` that names the row if a label is NaN or infinite."""
-    values = validation.host_value(y)
-    if values is None or values.dtype.kind != "f":
+def is_of_keras(loss: Any) -> bool:
+    """Return whether Keras brings the loss, so that it is known which labels it takes."""
+    return isinstance(loss, str) or (
+        getattr(loss, "__module__", type(loss).__module__).startswith("keras.")
+    )
+
+
+def check_are_finite(name: str, values: Any) -> None:
+    """Raise a `ValueError` that names the row if a number is NaN or infinite."""
+    values = None if values is None else validation.host_value(values)
+    if values is None or values.dtype.kind != "f" or values.ndim == 0:
         return
-    rows = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
-    if rows.size:
+    places = np.argwhere(~np.isfinite(values))
+    if len(places):
+        row, value = places[0][0], values[tuple(places[0])]
         raise ValueError(
-            f"`y` must hold finite numbers. Received: {values[rows[0]]} in row {rows[0]}. Remove "
-            "missing rows."
+            f"`{name}` must hold finite numbers. Received: {value} in row {row}. Remove the "
+            "example, or correct the value."
         )
 
 

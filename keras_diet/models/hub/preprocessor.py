@@ -20,9 +20,6 @@ from keras_diet.models.hub.texts import (
 
 # KerasHub's names for the lengths of sequences that a preprocessor makes.
 SEQUENCE_LENGTHS = ("sequence_length", "encoder_sequence_length", "decoder_sequence_length")
-# `[CLS]`, a token and `[SEP]`, or the like.
-SHORTEST = 3
-RATES = ("mask_selection_rate", "mask_token_rate", "random_token_rate")
 
 
 class HubPreprocessor(Preprocessor):
@@ -35,6 +32,8 @@ class HubPreprocessor(Preprocessor):
 
     # Whether the preprocessor makes the labels from the text.
     makes_labels = False
+    # The special tokens of a text, and one token.
+    shortest_sequence = 1
 
     def __call__(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         is_all = y is None and sample_weight is None
@@ -47,8 +46,21 @@ class HubPreprocessor(Preprocessor):
 
     def build(self, input_shape: Any) -> None:
         """Check the arguments and create the sublayers."""
-        check_arguments(self)
+        self.check_arguments()
         super().build(input_shape)
+
+    def check_arguments(self) -> None:
+        """Raise a `ValueError` if no text fits into the sequences."""
+        for name in SEQUENCE_LENGTHS:
+            length = getattr(self, name, None)
+            if (
+                length is not None
+                and validation.positive_int(name, length) < self.shortest_sequence
+            ):
+                raise ValueError(
+                    f"`{name}` must be at least {self.shortest_sequence}, the number of special "
+                    f"tokens and one token. Received: {name}={length}"
+                )
 
     def check_texts(self, x: Any) -> None:
         """Raise a `ValueError` if `x` cannot be a batch of texts or of tuples of texts."""
@@ -96,42 +108,25 @@ class HubPreprocessor(Preprocessor):
 def check_preprocessor_class(preprocessor: Any, task: Any) -> None:
     """Raise a `ValueError` if a preprocessor belongs to another task.
 
-    Layers and functions of users are not checked.
+    Preprocessors of KerasHub, layers and functions are not checked.
 
     Args:
         preprocessor: What the user passes.
         task: The task.
     """
     expected = task.preprocessor_cls
-    belongs_elsewhere = isinstance(preprocessor, (Preprocessor, Tokenizer)) or not (
+    belongs_elsewhere = isinstance(preprocessor, (HubPreprocessor, Tokenizer, type)) or not (
         preprocessor is None or callable(preprocessor)
     )
     if expected and belongs_elsewhere and not isinstance(preprocessor, expected):
+        received = (
+            f"the class {preprocessor.__name__}"
+            if isinstance(preprocessor, type)
+            else type(preprocessor).__name__
+        )
         raise ValueError(
             f"`preprocessor` must be a `{expected.__name__}`, a function, or `None`. Received: "
-            f"{type(preprocessor).__name__}. Make one from the tokenizer: "
-            f"`{expected.__name__}(tokenizer)`."
-        )
-
-
-def check_arguments(preprocessor: Any) -> None:
-    """Raise a `ValueError` if no text fits, or if a rate is not a probability."""
-    for name in SEQUENCE_LENGTHS:
-        length = getattr(preprocessor, name, None)
-        if length is not None and validation.positive_int(name, length) < SHORTEST:
-            raise ValueError(
-                f"`{name}` must be at least {SHORTEST}: the special tokens at both ends, and one "
-                f"token. Received: {name}={length}"
-            )
-    rates = {name: getattr(preprocessor, name, 0.0) for name in RATES}
-    for name, rate in rates.items():
-        validation.rate(name, rate)
-    replaced = rates["mask_token_rate"] + rates["random_token_rate"]
-    if replaced > 1.0:
-        raise ValueError(
-            "`mask_token_rate` and `random_token_rate` must not add up to more than 1. Received: "
-            f"mask_token_rate={rates['mask_token_rate']}, "
-            f"random_token_rate={rates['random_token_rate']}"
+            f"{received}. Make one from the tokenizer: `{expected.__name__}(tokenizer)`."
         )
 
 
@@ -143,7 +138,7 @@ def check_preprocessor_fits(preprocessor: Any, backbone: Backbone) -> None:
         backbone: A backbone. Its `max_sequence_length` and `vocabulary_size` are the limits.
     """
     if isinstance(preprocessor, HubPreprocessor):
-        check_arguments(preprocessor)
+        preprocessor.check_arguments()
     for name in SEQUENCE_LENGTHS:
         length = getattr(preprocessor, name, None) or 0
         if length > backbone.max_sequence_length:

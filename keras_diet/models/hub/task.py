@@ -9,7 +9,7 @@ from keras_diet import validation
 from keras_diet._keras import flatten_layers
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.file_errors import complete_file, complete_preset
-from keras_diet.models.hub.gate import checked_batch, checked_data
+from keras_diet.models.hub.gate import checked_data, checked_labels
 from keras_diet.models.hub.labels import Classes
 from keras_diet.models.hub.preprocessor import (
     HubPreprocessor,
@@ -47,7 +47,8 @@ class HubTask(Task):
       the file several times as large as the model.
     - A preset without the files of its head raises a `ValueError`. KerasHub uses a random head.
 
-    A subclass may override `classes` to have labels checked, and `check_inputs`.
+    A subclass may override `classes` to have labels checked, and `check_inputs`. A task with more
+    inputs than its backbone overrides `token_inputs`.
 
     Args:
         *args: Arguments of `keras_hub.models.Task`.
@@ -128,7 +129,7 @@ class HubTask(Task):
         y = checked_data(self, x, y, sample_weight, batch_size)
         if isinstance(validation_data, (tuple, list)):
             x_val, y_val, weights = keras.utils.unpack_x_y_sample_weight(validation_data)
-            y_val = checked_data(self, x_val, y_val, weights, batch_size)
+            y_val = checked_data(self, x_val, y_val, weights, kwargs.get("validation_batch_size"))
             validation_data = (x_val, y_val, weights)
         return super().fit(x, y, batch_size, sample_weight, validation_data, **kwargs)
 
@@ -151,7 +152,7 @@ class HubTask(Task):
         """
         if isinstance(self.preprocessor, HubPreprocessor):
             x = as_batch(x)
-        checked_batch(self, x)
+        self.check_inputs(x)
         validation.optional_positive_int("batch_size", batch_size)
         return super().predict(x, batch_size, **kwargs)
 
@@ -159,11 +160,12 @@ class HubTask(Task):
         """Preprocess one batch. Without a preprocessor, return it unchanged."""
         # The vocabulary of a preset is read after the model is built.
         check_preprocessor_fits(self.preprocessor, self.backbone)
-        y = checked_batch(self, x, y)
+        self.check_inputs(x)
+        y = checked_labels(self, y)
         return super().preprocess_samples(x, y, sample_weight)
 
     def check_inputs(self, x: Any) -> None:
-        """Raise a `ValueError` if `x` cannot be a batch of inputs. Data sets are not read."""
+        """Raise a `ValueError` if `x` cannot be a batch of inputs. Datasets are not read."""
         if not is_batch(x):
             return
         if isinstance(self.preprocessor, HubPreprocessor):

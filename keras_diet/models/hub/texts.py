@@ -41,11 +41,17 @@ def check_texts_are_strings(x: Any) -> None:
     A missing value of pandas would otherwise become the word "nan", and a number its digits.
     """
     parts = x if isinstance(x, tuple) else (x,)
+    are_single = [isinstance(part, (str, bytes)) for part in parts]
+    if any(are_single) and not all(are_single):
+        raise ValueError(
+            "`x` must hold one text for each segment, or a list of texts for each segment. "
+            "Received: a tuple of both. Put each single text into a list."
+        )
     for i, part in enumerate(parts):
         where = f"`x[{i}]`" if isinstance(x, tuple) else "`x`"
         if isinstance(part, (str, bytes)) or holds_only_strings(part):
             continue
-        if _dtype(part) is not None and getattr(_dtype(part), "kind", "") != "O":
+        if _dtype(part) is not None and not _may_hold_objects(_dtype(part)):
             raise ValueError(_not_text(where, f"an array of dtype {part.dtype}"))
         if isinstance(part, Mapping) or hasattr(part, "columns"):
             columns = ", ".join(map(repr, part))
@@ -63,9 +69,18 @@ def check_texts_are_strings(x: Any) -> None:
 def holds_only_strings(part: Any) -> bool:
     """Return whether the dtype of an array or a tensor says that it holds strings."""
     dtype = _dtype(part)
-    is_pandas = hasattr(dtype, "na_value")
     kind = getattr(dtype, "kind", "")
-    return not is_pandas and (kind in tuple("UST") or (kind == "" and "string" in str(dtype)))
+    is_string = kind in tuple("UST") or (kind == "" and "string" in str(dtype))
+    return is_string and not _has_missing_values(dtype)
+
+
+def _may_hold_objects(dtype):
+    return getattr(dtype, "kind", "") == "O" or _has_missing_values(dtype)
+
+
+def _has_missing_values(dtype):
+    # Of pandas and of NumPy's `StringDType`.
+    return hasattr(dtype, "na_value") or hasattr(dtype, "na_object")
 
 
 def _dtype(part):
@@ -89,7 +104,7 @@ def as_batch(x: Any) -> Any:
 
 
 def is_batch(x: Any) -> bool:
-    """Return whether `x` holds examples. Otherwise it is a data set, which is not read here."""
+    """Return whether `x` holds examples. Otherwise it is a dataset, which is not read here."""
     return isinstance(x, (str, bytes, Mapping, list, tuple)) or hasattr(x, "shape")
 
 
@@ -110,14 +125,17 @@ def check_batch(x: Any) -> None:
 
 
 def check_lengths(**arguments: Any) -> None:
-    """Raise a `ValueError` unless all arguments that are not `None` have as many examples."""
+    """Raise a `ValueError` unless all arguments have the same number of examples.
+
+    Arguments that are `None` do not count.
+    """
     sizes = {name: _batch_sizes(value) for name, value in arguments.items() if value is not None}
     lengths = {name: values[0] for name, values in sizes.items() if values}
     if len(set(lengths.values())) > 1:
         received = ", ".join(f"{length} in `{name}`" for name, length in lengths.items())
         raise ValueError(
-            f"{', '.join(f'`{name}`' for name in lengths)} must have as many examples. Received: "
-            f"{received}."
+            f"{' and '.join(f'`{name}`' for name in lengths)} must have the same number of "
+            f"examples. Received: {received}. Pass one label and one weight for each example."
         )
 
 

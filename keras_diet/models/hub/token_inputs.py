@@ -1,8 +1,8 @@
 """Checks of dictionaries of token ids, segments and masks, before a model reads them.
 
-Keras sorts the keys of a dictionary and matches them with the inputs of a model by place, so a
-wrong key would turn tokens into segments. Embeddings read an id out of range as another token, or
-as zero.
+Keras sorts the keys of a dictionary and matches them with the inputs of a model by place, so one
+key too many turns tokens into segments. Embeddings read an id out of range as another token, or as
+zero.
 """
 
 import dataclasses
@@ -22,12 +22,13 @@ class TokenInput:
     Attributes:
         limit: int or `None`. The number of values, or `None` if the model ignores them.
         description: str. What the values are, for messages.
-        per_token: bool. Whether there is one value for each token.
+        positions_in: str or `None`. If the values are positions of tokens, the input that holds
+            these tokens. Otherwise there is one value for each token.
     """
 
     limit: int | None
     description: str
-    per_token: bool = True
+    positions_in: str | None = None
 
 
 def check_token_inputs(x: Any, inputs: Mapping[str, TokenInput]) -> None:
@@ -46,15 +47,26 @@ def check_token_inputs(x: Any, inputs: Mapping[str, TokenInput]) -> None:
             "task with a preprocessor takes text."
         )
     _check_keys(x, inputs)
-    shapes = {name: _checked(name, x[name], expected) for name, expected in inputs.items()}
-    per_token = {name: shape for name, shape in shapes.items() if inputs[name].per_token}
+    shapes = {name: _checked(name, x[name]) for name in inputs}
+    per_token = {name: shape for name, shape in shapes.items() if not inputs[name].positions_in}
     # Sizes may be unknown or symbolic.
     known = {shape for shape in per_token.values() if all(isinstance(n, int) for n in shape)}
     if len(known - {()}) > 1:
         raise ValueError(
             f"{_names(per_token)} must have the same shape (batch_size, length). Received: "
-            f"{', '.join(f'{name} of shape {shape}' for name, shape in per_token.items())}"
+            f"{', '.join(f'{name} of shape {shape}' for name, shape in per_token.items())}. Pad or "
+            "cut them."
         )
+    for name, expected in inputs.items():
+        _check_values(name, x[name], _limited(expected, shapes))
+
+
+def _limited(expected, shapes):
+    """Positions are limited by the length of the batch, if it is known."""
+    length = shapes[expected.positions_in][-1] if expected.positions_in else None
+    if not isinstance(length, int):
+        return expected
+    return ids_below(length, "length")
 
 
 def _check_keys(x, inputs):
@@ -65,12 +77,12 @@ def _check_keys(x, inputs):
         problems += [f"missing: {_names(missing)}"] * bool(missing)
         raise ValueError(
             f"`x` must have the keys {_names(inputs)}, and no others. Received: {_names(x)} "
-            f"({'; '.join(problems)})"
+            f"({'; '.join(problems)}). Rename or remove keys."
         )
 
 
-def _checked(name, value, expected):
-    """Check one input and return its shape."""
+def _checked(name, value):
+    """Check the kind of one input and return its shape."""
     if not hasattr(value, "shape"):
         raise ValueError(
             f"`x[{name!r}]` must be an array or a tensor. Received: {type(value).__name__}. "
@@ -88,20 +100,20 @@ def _checked(name, value, expected):
             f"`x[{name!r}]` must have the shape (batch_size, length). Received: shape={shape}. One "
             "example needs a batch axis of size 1."
         )
-    values = validation.host_value(value)
-    if values is not None and values.size and expected.limit is not None:
-        _check_values(name, values, expected)
     return shape
 
 
-def _check_values(name, values, expected):
+def _check_values(name, value, expected):
+    values = validation.host_value(value)
+    if values is None or not values.size or expected.limit is None:
+        return
     low, high = values.min(), values.max()
     # The first comparison fails for NaN.
     is_integer = values.dtype.kind in "iub" or bool(np.all(values == np.round(values)))
     if not is_integer or low < 0 or high >= expected.limit:
         raise ValueError(
             f"`x[{name!r}]` must hold {expected.description}. Received: dtype={values.dtype}, "
-            f"values from {low} to {high}"
+            f"values from {low} to {high}. Correct these values."
         )
 
 
@@ -116,9 +128,9 @@ def _kind(x):
     return f"{type(x).__name__} of shape {shape}" if shape else type(x).__name__
 
 
-def ids_below(limit: int | None, argument: str, per_token: bool = True) -> TokenInput:
-    """Return a `TokenInput` of integers in `[0, limit)`, where an argument sets the limit."""
-    return TokenInput(limit, f"integers in [0, {argument}) = [0, {limit})", per_token)
+def ids_below(limit: int | None, name: str, positions_in: str | None = None) -> TokenInput:
+    """Return a `TokenInput` of integers in `[0, limit)`, where the limit has a name."""
+    return TokenInput(limit, f"integers in [0, {name}) = [0, {limit})", positions_in)
 
 
 PADDING_MASK = TokenInput(2, "1 for tokens and 0 for padding")

@@ -248,7 +248,12 @@ def test_form_of_features_and_padding(changes, low_rank):
         ("needs_scores", {"dropout": 0.1, "mask": "row"}, {"dropout": 0.0, "mask": "row"}),
         ("needs_scores", DROPS, {"dropout": 0.1, "mask": "row", "has_padding": True}),
         ("values_fit", {"value_dim": 64}, {"value_dim": 65}),
-        ("values_fit", {"value_dim": 72, "num_features": 1}, {"value_dim": 73, "num_features": 1}),
+        ("values_fit", {"value_dim": 65, "num_features": 1}, {"value_dim": 66, "num_features": 1}),
+        (
+            "values_fit",
+            {"value_dim": 72, "num_features": 1, **GPU},
+            {"value_dim": 73, "num_features": 1, **GPU},
+        ),
         ("values_fit", {"value_dim": 65, **TORCH}, {"value_dim": 65}),
         ("adds_terms", {"num_features": 1}, {"mask": "pairs"}),
         ("adds_terms", {"bias": "row"}, {}),
@@ -327,7 +332,7 @@ def test_refused_cases(changes, message):
     [
         ({"mask": "pairs"}, "a mask for each query"),
         ({"bias": "tensor"}, "a bias for each query"),
-        ({"block_size": 7}, "blocks of 7 queries"),
+        ({"block_size": 7}, "block_size=7"),
         ({"dtype": "float16"}, "dtype='float16'"),
         ({"returns_scores": True}, "return_attention_scores=True"),
         ({"reads_scores": True, **DROPS}, "dropout=0.1, a hook that needs scores"),
