@@ -39,7 +39,7 @@ def test_tokens_of_one_mask(masked_lm):
     assert [result["token"] for result in found] == [SHUFFLED[i] for i in best]
     np.testing.assert_allclose([result["probability"] for result in found], expected[best], 1e-4)
     assert [result["text"] for result in found] == [
-        f"the quick {SHUFFLED[i]} jump over" for i in best
+        f"the quick {SHUFFLED[i]} jump over".replace(" ##", "") for i in best
     ]
 
 

@@ -179,7 +179,7 @@ def test_keras_can_forbid_it(rng, monkeypatch, calls):
     [
         ({"attention_bias": np.zeros((6, 6), "float32")}, "a bias for each query"),
         ({"attention_mask": np.ones((1, 6, 6), "bool")}, "a mask for each query"),
-        ({"block_size": 3}, "blocks of 3 queries"),
+        ({"block_size": 3}, "block_size=3"),
     ],
     ids=str,
 )
