@@ -22,6 +22,13 @@ from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.token_inputs import PADDING_MASK, TokenInput, ids_below
 from keras_diet.types import Activation, Config, DType, Tensor
 
+# Constructor arguments that a configuration holds as they are.
+_PLAIN_ARGUMENTS = (
+    *("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim", "dropout"),
+    *("max_sequence_length", "num_segments", "rank", "sharing", "segment_encoding"),
+    *("projection_dim", "attention_implementation", "cached_positions"),
+)
+
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class DietBertBackbone(HubBackbone):
@@ -275,27 +282,11 @@ class DietBertBackbone(HubBackbone):
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
+        config.update({name: getattr(self, name) for name in _PLAIN_ARGUMENTS})
+        is_name = isinstance(self.activation, str)
         config.update(
-            {
-                "vocabulary_size": self.vocabulary_size,
-                "num_layers": self.num_layers,
-                "num_heads": self.num_heads,
-                "hidden_dim": self.hidden_dim,
-                "intermediate_dim": self.intermediate_dim,
-                "dropout": self.dropout,
-                "max_sequence_length": self.max_sequence_length,
-                "num_segments": self.num_segments,
-                "position_encoding": serialize_position_encoding(self.position_encoding),
-                "rank": self.rank,
-                "sharing": self.sharing,
-                "segment_encoding": self.segment_encoding,
-                "projection_dim": self.projection_dim,
-                "attention_implementation": self.attention_implementation,
-                "cached_positions": self.cached_positions,
-                "activation": self.activation
-                if isinstance(self.activation, str)
-                else keras.activations.serialize(self.activation),
-            }
+            position_encoding=serialize_position_encoding(self.position_encoding),
+            activation=self.activation if is_name else keras.activations.serialize(self.activation),
         )
         return config
 
