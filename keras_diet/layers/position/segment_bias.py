@@ -41,8 +41,8 @@ class SegmentBias(keras.layers.Layer):
 
     Raises:
         ValueError: If a size is not a positive integer, or an id is outside the range. The layer
-            only checks ids of eager calls in host memory, where reading them is free. In compiled
-            functions and on accelerators, an id outside the range adds nothing.
+            only checks ids of eager calls in host memory, where reading them is free. It does not
+            check ids in compiled functions and on accelerators.
 
     Example:
 
