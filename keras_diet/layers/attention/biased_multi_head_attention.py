@@ -14,7 +14,12 @@ from keras_diet.layers.attention.dot_product import attend, options_of
 from keras_diet.layers.attention.lowering import lower_shared_terms
 from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan
 from keras_diet.layers.attention.plan_checks import checked_plan
-from keras_diet.layers.attention.score_shapes import check_only_terms, check_terms, scores_shape
+from keras_diet.layers.attention.score_shapes import (
+    check_only_terms,
+    check_symbolic_bias,
+    check_terms,
+    scores_shape,
+)
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, terms_of_arguments
 from keras_diet.types import Config, Shape, Tensor
 
@@ -283,9 +288,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         **kwargs: Any,
     ) -> Any:
         """Return the symbolic output, and the symbolic scores if they are asked for."""
-        bias_of_terms = getattr(kwargs.get("score_terms"), "bias", None)
-        for bias in (attention_bias, bias_of_terms):
-            validation.tensor_in_functional_model("attention_bias", bias)
+        check_symbolic_bias(attention_bias, kwargs.get("score_terms"))
         output = super().compute_output_spec(query, value, key)
         if not return_attention_scores:
             return output

@@ -136,9 +136,9 @@ class AttentionPlan:
 
     Attributes:
         program: `"scores"` (plain products and softmax), `"kernel"` (the fused kernel of the
-            backend), `"splash"` (the kernel of JAX for TPUs), `"axes"` (several sequence axes),
-            `"hook"` (the kernel of a hook), or `"custom"` (a custom attention layer, which a block
-            calls with one bias and masks).
+            backend), `"splash"` (the kernel of JAX for TPUs), `"axes"` (several sequence axes) or
+            `"hook"` (the kernel of a hook). A block calls a custom attention layer with one bias
+            and masks, which is `"custom"`.
         bias: The form of a bias layer: `"tensor"`, `"features"` or `"rows"` of each block.
         low_rank: The form of features and padding: `"columns"` of the queries and keys, or
             `"tensor"`, added to the bias.

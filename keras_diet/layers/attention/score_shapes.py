@@ -46,6 +46,13 @@ def check_only_terms(**arguments: Any) -> None:
         )
 
 
+def check_symbolic_bias(attention_bias: Any, score_terms: ScoreTerms | None) -> None:
+    """Raise a `ValueError` if a functional model would not own the weights of a bias."""
+    bias_of_terms = None if score_terms is None else score_terms.bias
+    for bias in (attention_bias, bias_of_terms):
+        validation.tensor_in_functional_model("attention_bias", bias)
+
+
 def check_terms(attention: Any, terms: ScoreTerms, query_shape: Shape, key_shape: Shape) -> None:
     """Raise a `ValueError` if the bias or the features do not fit the scores."""
     shape = scores_shape(attention, query_shape, key_shape)

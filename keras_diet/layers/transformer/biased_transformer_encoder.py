@@ -9,7 +9,11 @@ from keras_diet._keras import get_keras_mask, set_keras_mask
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.plan import AttentionPlan
-from keras_diet.layers.attention.score_shapes import check_only_terms, without_defaults
+from keras_diet.layers.attention.score_shapes import (
+    check_only_terms,
+    check_symbolic_bias,
+    without_defaults,
+)
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, as_bool
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.transformer.attention_arguments import (
@@ -242,9 +246,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         **kwargs: Any,
     ) -> Any:
         """Return the symbolic output, and the symbolic scores if they are asked for."""
-        bias_of_terms = getattr(kwargs.get("score_terms"), "bias", None)
-        for bias in (attention_bias, bias_of_terms):
-            validation.tensor_in_functional_model("attention_bias", bias)
+        check_symbolic_bias(attention_bias, kwargs.get("score_terms"))
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output
