@@ -208,11 +208,7 @@ def _check_sequences(token_ids, tokenizer, needs_separator):
             f"Received: shape={shape}, dtype={dtype}, type={type(token_ids)}"
         )
     names = ["mask_token_id", "pad_token_id", "special_token_ids"]
-    for name in names + ["sep_token_id"] * needs_separator:
-        if getattr(tokenizer, name, None) is None:
-            raise ValueError(
-                f"`tokenizer` must have `{name}`, as BERT's has. Received: tokenizer={tokenizer!r}"
-            )
+    validation.special_tokens(tokenizer, names + ["sep_token_id"] * needs_separator)
     checked_token_ids(token_ids[:_ROWS_TO_CHECK], tokenizer.vocabulary_size())
 
 

@@ -180,11 +180,7 @@ def pack_text_files(
 
 
 def _check_tokenizer(tokenizer):
-    for name in ("cls_token_id", "sep_token_id", "pad_token_id"):
-        if getattr(tokenizer, name, None) is None:
-            raise ValueError(
-                f"`tokenizer` must have `{name}`, as BERT's has. Received: tokenizer={tokenizer!r}"
-            )
+    validation.special_tokens(tokenizer, ("cls_token_id", "sep_token_id", "pad_token_id"))
     if getattr(tokenizer, "sequence_length", None) is not None:
         raise ValueError(
             "`tokenizer` must not pad or truncate. Received: a tokenizer with "
