@@ -17,7 +17,7 @@ from keras_diet.models.hub.labels import (
     of_output,
     sparse_loss,
 )
-from keras_diet.models.hub.texts import check_lengths, is_batch
+from keras_diet.models.hub.texts import as_batch, check_lengths, is_batch
 
 
 def checked_data(task: Any, x: Any, y: Any, sample_weight: Any, batch_size: int | None) -> Any:
@@ -29,7 +29,8 @@ def checked_data(task: Any, x: Any, y: Any, sample_weight: Any, batch_size: int 
     validation.optional_positive_int("batch_size", batch_size)
     task.check_inputs(x)
     if is_batch(x):
-        _check_is_not_one_text(x)
+        if as_batch(x) is not x:
+            raise ValueError("`x` must hold several texts. Received: one text. Put it into a list.")
         check_lengths(x=x, y=y, sample_weight=sample_weight)
         check_has_labels(y, task)
         for weights in (
@@ -66,9 +67,3 @@ def _of_output(task, y, name=None):
             )
         check_are_finite("y", y)
     return y
-
-
-def _check_is_not_one_text(x):
-    parts = x if isinstance(x, tuple) else (x,)
-    if parts and all(isinstance(part, (str, bytes)) for part in parts):
-        raise ValueError("`x` must hold several texts. Received: one text. Put it into a list.")

@@ -8,7 +8,7 @@ import keras
 from keras_hub.models import Task, Tokenizer
 
 from keras_diet._keras import flatten_layers
-from keras_diet.models.hub.task import OPTIMIZER_HAS_STATE
+from keras_diet.models.hub.task import compile_arguments
 
 
 def backbone_of(model: Any, backbone_cls: type[keras.Model]) -> keras.Model:
@@ -80,9 +80,7 @@ def _copy_vocabulary(source: Tokenizer, target: Tokenizer) -> None:
 
 def _compile_arguments(task: Task) -> dict[str, Any]:
     try:
-        config = {**task.get_compile_config()}
-        config.pop(OPTIMIZER_HAS_STATE, None)
-        return keras.saving.deserialize_keras_object(config)
+        return compile_arguments(task.get_compile_config())
     except (TypeError, ValueError) as error:
         raise ValueError(
             "The functions that a task is compiled with must belong to Keras, or be registered by "

@@ -31,7 +31,13 @@ else:
 
 
 # A key of compile configurations.
-OPTIMIZER_HAS_STATE = "optimizer_has_state"
+_OPTIMIZER_HAS_STATE = "optimizer_has_state"
+
+
+def compile_arguments(config: Config) -> dict[str, Any]:
+    """Return the arguments of `compile` in a configuration of `HubTask.get_compile_config`."""
+    arguments = {name: value for name, value in config.items() if name != _OPTIMIZER_HAS_STATE}
+    return keras.saving.deserialize_keras_object(arguments)
 
 
 class HubTask(Task):
@@ -101,10 +107,9 @@ class HubTask(Task):
 
     def compile_from_config(self, config: Config) -> None:
         """Compile the model as in a `.keras` file, and build the optimizer for its saved state."""
-        config = dict(config)
+        self.compile(**compile_arguments(config))
         # Files of earlier versions do not say it.
-        has_state = config.pop(OPTIMIZER_HAS_STATE, True)
-        self.compile(**keras.saving.deserialize_keras_object(config))
+        has_state = config.get(_OPTIMIZER_HAS_STATE, True)
         if has_state and self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
 
@@ -112,7 +117,7 @@ class HubTask(Task):
         """Return the arguments of `compile`, and whether the optimizer has a state to load."""
         config = super().get_compile_config()
         has_state = self.optimizer is not None and self.optimizer.built
-        return config and {**config, OPTIMIZER_HAS_STATE: has_state}
+        return config and {**config, _OPTIMIZER_HAS_STATE: has_state}
 
     # === Data ===
 

@@ -12,12 +12,11 @@ def holds_text(x: Any) -> bool:
         return True
     if isinstance(x, (list, tuple)):
         return len(x) > 0 and holds_text(x[0])
-    dtype = getattr(x, "dtype", None)
-    if getattr(dtype, "kind", None) == "O":
+    dtype = _dtype(x)
+    if _kind(dtype) == "O":
         values = np.asarray(x).ravel()
         return values.size > 0 and isinstance(values[0], (str, bytes))
-    # NumPy marks strings by the kind of their dtype, TensorFlow by its name.
-    return getattr(dtype, "kind", "") in tuple("UST") or "string" in str(dtype)
+    return _is_string_dtype(dtype)
 
 
 def is_pair(x: Any) -> bool:
@@ -27,7 +26,7 @@ def is_pair(x: Any) -> bool:
 
 def check_texts_are_flat(x: Any) -> None:
     """Raise a `ValueError` for texts in nested lists or in arrays with several axes."""
-    if any(map(_is_nested_text, x if isinstance(x, tuple) else (x,))):
+    if any(map(_is_nested_text, _segments(x))):
         raise ValueError(
             "`x` must be a string, a list of strings, or a tuple of them. Received: texts in lists "
             "of lists, or in an array of several axes. For pairs of texts pass a tuple (a, b), "
@@ -40,7 +39,7 @@ def check_texts_are_strings(x: Any) -> None:
 
     A missing value of pandas would otherwise become the word "nan", and a number its digits.
     """
-    parts = x if isinstance(x, tuple) else (x,)
+    parts = _segments(x)
     are_single = [isinstance(part, (str, bytes)) for part in parts]
     if any(are_single) and not all(are_single):
         raise ValueError(
@@ -69,13 +68,16 @@ def check_texts_are_strings(x: Any) -> None:
 def holds_only_strings(part: Any) -> bool:
     """Return whether the dtype of an array or a tensor says that it holds strings."""
     dtype = _dtype(part)
-    kind = getattr(dtype, "kind", "")
-    is_string = kind in tuple("UST") or (kind == "" and "string" in str(dtype))
-    return is_string and not _has_missing_values(dtype)
+    return _is_string_dtype(dtype) and not _has_missing_values(dtype)
+
+
+def _is_string_dtype(dtype):
+    # NumPy marks strings by the kind of their dtype, TensorFlow by its name.
+    return _kind(dtype) in tuple("UST") or "string" in str(dtype)
 
 
 def _may_hold_objects(dtype):
-    return getattr(dtype, "kind", "") == "O" or _has_missing_values(dtype)
+    return _kind(dtype) == "O" or _has_missing_values(dtype)
 
 
 def _has_missing_values(dtype):
@@ -85,6 +87,14 @@ def _has_missing_values(dtype):
 
 def _dtype(part):
     return getattr(part, "dtype", None)
+
+
+def _kind(dtype):
+    return getattr(dtype, "kind", "")
+
+
+def _segments(x):
+    return x if isinstance(x, tuple) else (x,)
 
 
 def _not_text(where, received, remedy=""):
