@@ -14,6 +14,12 @@ from tests import reference
 from tests.helpers import block_weights, randomize, to_numpy, untied_weights
 
 BATCH, LENGTH, HIDDEN, NUM_LAYERS, NUM_HEADS, MAX_LENGTH = 2, 5, 6, 2, 3, 7
+# The second sequence ends with padding.
+VALID = np.array([[True] * 5, [True] * 3 + [False] * 2])
+# A mask of query-key pairs, in which each query attends to itself.
+MASK = np.random.default_rng(5).random((BATCH, LENGTH, LENGTH)) < 0.7
+MASK |= np.eye(LENGTH, dtype="bool")
+CAUSAL = np.tri(LENGTH, dtype="bool")
 # Far from the default, so that a layer normalization that ignores it returns something else.
 EPSILON = 0.3
 # Every position encoding with every way of sharing its parameters.

@@ -18,13 +18,12 @@ from tests.layers.diet_encoders import (
     LENGTH,
     MAX_LENGTH,
     NUM_HEADS,
+    VALID,
     Distances,
     Slopes,
     make_inputs,
     make_model,
 )
-
-VALID = np.array([[True] * 5, [True] * 3 + [False] * 2])
 
 
 def functional(rng):

@@ -21,6 +21,7 @@ from tests.layers.diet_encoders import (
     MAX_LENGTH,
     NUM_HEADS,
     PROJECTED,
+    VALID,
     Distances,
     expected_output,
     expected_scores,
@@ -29,8 +30,6 @@ from tests.layers.diet_encoders import (
     make_model,
     name_of,
 )
-
-VALID = np.array([[True] * 5, [True] * 3 + [False] * 2])
 
 # Every encoding with a position bias, every way of sharing, and what else changes the scores.
 ENCODERS = [

@@ -14,22 +14,20 @@ from keras_diet.layers import (
 from tests.helpers import assert_close, to_numpy
 from tests.layers.diet_encoders import (
     BATCH,
+    CAUSAL,
     HIDDEN,
     LENGTH,
+    MASK,
     NUM_HEADS,
     NUM_LAYERS,
     PROJECTED,
+    VALID,
     copy_weights,
     expected_biases,
     expected_output,
     make_encoder,
     make_inputs,
 )
-
-VALID = np.array([[True] * 5, [True] * 3 + [False] * 2])
-MASK = np.random.default_rng(5).random((BATCH, LENGTH, LENGTH)) < 0.7
-MASK |= np.eye(LENGTH, dtype="bool")
-CAUSAL = np.tri(LENGTH, dtype="bool")
 
 
 class CustomAttention(keras.layers.Layer):

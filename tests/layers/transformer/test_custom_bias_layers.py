@@ -17,15 +17,11 @@ from tests.layers.diet_encoders import (
     NUM_HEADS,
     NUM_LAYERS,
     PROJECTED,
+    VALID,
     copy_weights,
     make_encoder,
     make_inputs,
 )
-
-VALID = np.array([[True] * 5, [True] * 3 + [False] * 2])
-MASK = np.random.default_rng(5).random((BATCH, LENGTH, LENGTH)) < 0.7
-MASK |= np.eye(LENGTH, dtype="bool")
-CAUSAL = np.tri(LENGTH, dtype="bool")
 
 
 class Slopes(keras.layers.Layer):

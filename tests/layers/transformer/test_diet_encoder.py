@@ -9,14 +9,17 @@ from tests import reference
 from tests.helpers import HALF_POLICIES, assert_close, block_weights, check_layer, to_numpy
 from tests.layers.diet_encoders import (
     BATCH,
+    CAUSAL,
     HIDDEN,
     LENGTH,
+    MASK,
     MAX_LENGTH,
     NUM_HEADS,
     NUM_LAYERS,
     POSITIONS,
     PROJECTED,
     PROJECTED_POSITIONS,
+    VALID,
     Slopes,
     copy_weights,
     expected_biases,
@@ -26,10 +29,6 @@ from tests.layers.diet_encoders import (
     name_of,
 )
 
-VALID = np.array([[True] * 5, [True] * 3 + [False] * 2])
-MASK = np.random.default_rng(5).random((BATCH, LENGTH, LENGTH)) < 0.7
-MASK |= np.eye(LENGTH, dtype="bool")
-CAUSAL = np.tri(LENGTH, dtype="bool")
 # Call arguments, and the mask that they mean to the reference.
 MASKS = {
     "padding": ({"padding_mask": VALID}, VALID[:, None, None]),

@@ -15,6 +15,7 @@ from tests.layers.diet_encoders import (
     POSITIONS,
     PROJECTED,
     PROJECTED_POSITIONS,
+    VALID,
     Slopes,
     expected_output,
     make_encoder,
@@ -22,7 +23,6 @@ from tests.layers.diet_encoders import (
     name_of,
 )
 
-VALID = np.array([[True] * 5, [True] * 3 + [False] * 2])
 TOKENS = np.array([[3, 1, 2, 2, 4], [2, 2, 1, 0, 0]])
 norms = pytest.mark.parametrize("normalize_first", [False, True], ids=["post_norm", "pre_norm"])
 every_position = pytest.mark.parametrize(

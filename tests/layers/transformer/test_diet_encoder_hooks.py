@@ -14,12 +14,12 @@ from tests.layers.diet_encoders import (
     LENGTH,
     NUM_HEADS,
     NUM_LAYERS,
+    VALID,
     expected_biases,
     make_encoder,
     make_inputs,
 )
 
-VALID = np.array([[True] * 5, [True] * 3 + [False] * 2])
 CAP = 0.7
 
 

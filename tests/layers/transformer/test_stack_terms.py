@@ -23,11 +23,10 @@ from tests.layers.diet_encoders import (
     LENGTH,
     NUM_HEADS,
     PROJECTED,
+    VALID,
     make_encoder,
     make_inputs,
 )
-
-VALID = np.array([[True] * 5, [True] * 3 + [False] * 2])
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
