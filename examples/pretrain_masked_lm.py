@@ -16,7 +16,6 @@ command again: training continues after the last validation.
 
 import csv
 import itertools
-import logging
 import math
 import os
 import sys
@@ -31,8 +30,6 @@ from keras_diet import analysis, layers, models, pretraining
 
 
 def main(argv=None):
-    # KerasHub reads fewer batches ahead than Grain has threads, and Grain warns about this.
-    logging.getLogger("absl").setLevel(logging.ERROR)
     arguments = parse_arguments(argv)
     strategy = make_strategy(arguments)
     per_model = ("output_dir", "overwrite", "position_encoding", "strategy")

@@ -4,6 +4,9 @@
 say which one a new version of Keras has dropped.
 """
 
+import contextlib
+from collections.abc import Iterator
+
 import keras
 from keras.src.backend import get_keras_mask, set_keras_mask
 
@@ -14,6 +17,7 @@ __all__ = [
     "get_keras_mask",
     "replace_dtype_policy",
     "set_keras_mask",
+    "variables_restored",
 ]
 
 # Keys are "Class.attribute", or the name of a function in `keras.src.backend`.
@@ -44,6 +48,19 @@ def flatten_layers(layer):
 def replace_dtype_policy(layer, policy):
     """Set the dtype policy of one layer."""
     layer._dtype_policy = policy
+
+
+@contextlib.contextmanager
+def variables_restored(model: keras.Model) -> Iterator[None]:
+    """Give the variables of a model their values back after an error in a batch of a dataset.
+
+    On JAX, Keras takes the values out of the variables while it evaluates or predicts.
+    """
+    try:
+        yield
+    finally:
+        if keras.config.backend() == "jax":
+            model.jax_state_sync()
 
 
 class OpenMultiHeadAttention(keras.layers.MultiHeadAttention):

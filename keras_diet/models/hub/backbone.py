@@ -77,29 +77,45 @@ class HubBackbone(Backbone):
             check_token_inputs(inputs, self.token_inputs)
         return super().__call__(inputs, *args, **kwargs)
 
-    def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """Train the model, as `keras.Model.fit`."""
-        self._check_arrays(x)
-        validation_data = kwargs.get("validation_data")
-        if isinstance(validation_data, (tuple, list)):
-            self._check_arrays(validation_data[0])
-        return super().fit(x, *args, **kwargs)
-
-    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Evaluate the model, as `keras.Model.evaluate`."""
-        self._check_arrays(x)
-        return super().evaluate(x, *args, **kwargs)
-
-    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return the outputs, as `keras.Model.predict`."""
-        self._check_arrays(x)
-        return super().predict(x, *args, **kwargs)
-
-    def _check_arrays(self, x: Any) -> None:
+    def check_inputs(self, x: Any) -> None:
+        """Raise a `ValueError` if `x` holds arrays that cannot be a batch of inputs."""
         # The values of arrays are unknown in a compiled step.
         if self.token_inputs and is_batch(x):
             check_token_inputs(x, self.token_inputs)
             check_batch(x)
+
+    def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        """Train the model, as `keras.Model.fit`."""
+        self.check_inputs(x)
+        validation_data = kwargs.get("validation_data")
+        if isinstance(validation_data, (tuple, list)):
+            self.check_inputs(validation_data[0])
+        return super().fit(x, *args, **kwargs)
+
+    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate the model, as `keras.Model.evaluate`."""
+        self.check_inputs(x)
+        return super().evaluate(x, *args, **kwargs)
+
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the outputs, as `keras.Model.predict`."""
+        self.check_inputs(x)
+        return super().predict(x, *args, **kwargs)
+
+    def train_on_batch(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Train on one batch, as `keras.Model.train_on_batch`."""
+        self.check_inputs(x)
+        return super().train_on_batch(x, *args, **kwargs)
+
+    def test_on_batch(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate one batch, as `keras.Model.test_on_batch`."""
+        self.check_inputs(x)
+        return super().test_on_batch(x, *args, **kwargs)
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """Return the outputs of one batch, as `keras.Model.predict_on_batch`."""
+        self.check_inputs(x)
+        return super().predict_on_batch(x)
 
     # === Files ===
 

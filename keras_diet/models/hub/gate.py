@@ -1,11 +1,13 @@
-"""Checks the data that a user passes to a task.
+"""The gate: one place for the checks of the data that a user passes to a task.
 
-Arrays are checked before the first step, and datasets batch by batch.
+`fit`, `evaluate` and `predict` check arrays once, before the first step, and datasets batch by
+batch. All checks run on the host.
 """
 
 from typing import Any
 
-from keras_diet import validation
+import keras
+
 from keras_diet.models.hub.labels import (
     check_are_finite,
     check_classes,
@@ -17,31 +19,42 @@ from keras_diet.models.hub.labels import (
     of_output,
     sparse_loss,
 )
-from keras_diet.models.hub.texts import as_batch, check_lengths, is_batch
+from keras_diet.models.hub.texts import check_lengths, holds_text, is_one_text
 
 
-def checked_data(task: Any, x: Any, y: Any, sample_weight: Any, batch_size: int | None) -> Any:
-    """Check the arguments of `fit` or `evaluate`. Return the labels as numbers.
+def checked_element(task: Any, element: Any, needs_labels: bool = True) -> tuple[Any, Any, Any]:
+    """Check `x`, `(x, y)` or `(x, y, sample_weight)`. Return all three, with labels as numbers."""
+    if isinstance(element, list) and holds_text(element):
+        # Texts. Other lists are inputs, labels and weights.
+        element = (element,)
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(element)
+    return checked_data(task, x, y, sample_weight, needs_labels)
+
+
+def checked_data(
+    task: Any, x: Any, y: Any = None, sample_weight: Any = None, needs_labels: bool = True
+) -> tuple[Any, Any, Any]:
+    """Check inputs, labels and weights. Return them, with labels as numbers.
 
     Raises:
-        ValueError: If inputs, labels or weights cannot be right, or do not go together.
+        ValueError: If they cannot be right, or do not go together.
     """
-    validation.optional_positive_int("batch_size", batch_size)
+    if task.preprocessor is not None and is_one_text(x):
+        raise ValueError(
+            "`x` must hold several texts. Received: one text. Put it into a list, and call `batch` "
+            "on a dataset of single texts."
+        )
     task.check_inputs(x)
-    if is_batch(x):
-        if as_batch(x) is not x:
-            raise ValueError("`x` must hold several texts. Received: one text. Put it into a list.")
-        check_lengths(x=x, y=y, sample_weight=sample_weight)
+    check_lengths(x=x, y=y, sample_weight=sample_weight)
+    if needs_labels:
         check_has_labels(y, task)
-        for weights in (
-            sample_weight.values() if isinstance(sample_weight, dict) else [sample_weight]
-        ):
-            check_are_finite("sample_weight", weights)
-    return checked_labels(task, y)
+    for weights in sample_weight.values() if isinstance(sample_weight, dict) else [sample_weight]:
+        check_are_finite("sample_weight", weights)
+    return x, _checked_labels(task, y), sample_weight
 
 
-def checked_labels(task: Any, y: Any) -> Any:
-    """Check the labels of all outputs. Return them as numbers."""
+def _checked_labels(task, y):
+    """Check the labels of all outputs."""
     if isinstance(y, dict):
         return {name: _of_output(task, labels, name) for name, labels in y.items()}
     return _of_output(task, y)

@@ -10,6 +10,7 @@ from keras_hub.models import Backbone, Preprocessor, Tokenizer
 from keras_diet import validation
 from keras_diet.models.hub.file_errors import complete_preset
 from keras_diet.models.hub.labels import check_labels_are_not_text
+from keras_diet.models.hub.length_buckets import check_buckets, shortened
 from keras_diet.models.hub.task_files import check_preprocessor_is_saved
 from keras_diet.models.hub.texts import (
     check_batch,
@@ -17,6 +18,7 @@ from keras_diet.models.hub.texts import (
     check_texts_are_strings,
     is_pair,
 )
+from keras_diet.types import Config
 
 # KerasHub's names for the lengths of sequences that a preprocessor makes.
 SEQUENCE_LENGTHS = ("sequence_length", "encoder_sequence_length", "decoder_sequence_length")
@@ -28,12 +30,26 @@ class HubPreprocessor(Preprocessor):
     KerasHub takes the second element of a tuple, `preprocessor((a, b))`, for labels, because
     datasets hold examples and labels in this way. Labels are never text, so here a tuple of texts
     holds the segments of one input. Input that cannot be right raises a `ValueError`.
+
+    Args:
+        *args: Arguments of the preprocessor of KerasHub.
+        length_buckets: tuple of int or `None`. Lengths to which batches may be padded, besides
+            `sequence_length`. A batch gets the smallest length that holds its longest text, so
+            batches of short texts take less time. Compilers compile one program for each length.
+            Defaults to `None`, which means that all batches have `sequence_length`.
+        **kwargs: Keyword arguments of the preprocessor of KerasHub.
     """
 
     # Whether the preprocessor makes the labels from the text.
     makes_labels = False
     # The special tokens of a text, and one token.
     shortest_sequence = 1
+
+    def __init__(
+        self, *args: Any, length_buckets: tuple[int, ...] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.length_buckets = length_buckets and tuple(length_buckets)
 
     def __call__(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         is_all = y is None and sample_weight is None
@@ -42,7 +58,24 @@ class HubPreprocessor(Preprocessor):
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(x)
         self.check_texts(x)
         check_labels_are_not_text(y)
+        return self.preprocess(x, y, sample_weight)
+
+    def preprocess(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Return what calling the preprocessor returns, for data that was checked before."""
         return super().__call__(x, y=y, sample_weight=sample_weight)
+
+    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        outputs = super().call(x, y=y, sample_weight=sample_weight)
+        if not self.length_buckets:
+            return outputs
+        lengths = (*self.length_buckets, self.sequence_length)
+        if isinstance(outputs, tuple):
+            return (shortened(outputs[0], lengths), *outputs[1:])
+        return shortened(outputs, lengths)
+
+    def get_config(self) -> Config:
+        """Return the constructor's arguments."""
+        return {**super().get_config(), "length_buckets": self.length_buckets}
 
     def build(self, input_shape: Any) -> None:
         """Check the arguments and create the sublayers."""
@@ -61,6 +94,8 @@ class HubPreprocessor(Preprocessor):
                     f"`{name}` must be at least {self.shortest_sequence}, the number of special "
                     f"tokens and one token. Received: {name}={length}"
                 )
+        if self.length_buckets:
+            check_buckets(self.length_buckets, self.shortest_sequence, self.sequence_length)
 
     def check_texts(self, x: Any) -> None:
         """Raise a `ValueError` if `x` cannot be a batch of texts or of tuples of texts."""

@@ -1,34 +1,20 @@
 """The base class of tasks."""
 
 import os
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import keras
 
-from keras_diet import validation
 from keras_diet._keras import flatten_layers
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.file_errors import complete_file, complete_preset
-from keras_diet.models.hub.gate import checked_data, checked_labels
 from keras_diet.models.hub.labels import Classes
-from keras_diet.models.hub.preprocessor import (
-    HubPreprocessor,
-    check_preprocessor_class,
-    check_preprocessor_fits,
-)
+from keras_diet.models.hub.preprocessor import check_preprocessor_class, check_preprocessor_fits
 from keras_diet.models.hub.preset_folder import new_preset
 from keras_diet.models.hub.quantized_policies import dtype_to_load
+from keras_diet.models.hub.task_data import TaskData
 from keras_diet.models.hub.task_files import check_head_has_weights, check_head_is_described
-from keras_diet.models.hub.texts import as_batch, check_batch, is_batch
-from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
 from keras_diet.types import Config
-
-if TYPE_CHECKING:
-    from keras_hub.models import Task
-else:
-    # When Keras makes a class functional, two paths to `Task` are an inheritance cycle.
-    Task = object
-
 
 # A key of compile configurations.
 _OPTIMIZER_HAS_STATE = "optimizer_has_state"
@@ -40,14 +26,13 @@ def compile_arguments(config: Config) -> dict[str, Any]:
     return keras.saving.deserialize_keras_object(arguments)
 
 
-class HubTask(Task):
+class HubTask(TaskData):
     """A mixin for a `keras_hub.models.Task` that checks its data and its files.
 
     Put it before KerasHub's class of the task: `class MyClassifier(HubTask, TextClassifier)`.
 
-    - Inputs and labels that cannot be right raise a `ValueError`. `fit`, `evaluate` and `predict`
-      check arrays before the first step, and datasets batch by batch as they are preprocessed.
-      All checks run on the host.
+    - `fit`, `evaluate` and `predict` take all that `keras.Model.fit` takes. Inputs and labels that
+      cannot be right raise a `ValueError`.
     - The preprocessor must fit the backbone.
     - Presets leave the optimizer out. KerasHub writes its state to `task.weights.h5`, which makes
       the file several times as large as the model.
@@ -118,72 +103,6 @@ class HubTask(Task):
         config = super().get_compile_config()
         has_state = self.optimizer is not None and self.optimizer.built
         return config and {**config, _OPTIMIZER_HAS_STATE: has_state}
-
-    # === Data ===
-
-    def fit(
-        self,
-        x: Any = None,
-        y: Any = None,
-        batch_size: int | None = None,
-        sample_weight: Any = None,
-        validation_data: Any = None,
-        **kwargs: Any,
-    ) -> keras.callbacks.History:
-        """Train the model, as `keras.Model.fit`. With a preprocessor, `x` is raw text."""
-        y = checked_data(self, x, y, sample_weight, batch_size)
-        if isinstance(validation_data, (tuple, list)):
-            x_val, y_val, weights = keras.utils.unpack_x_y_sample_weight(validation_data)
-            y_val = checked_data(self, x_val, y_val, weights, kwargs.get("validation_batch_size"))
-            validation_data = (x_val, y_val, weights)
-        return super().fit(x, y, batch_size, sample_weight, validation_data, **kwargs)
-
-    def evaluate(
-        self,
-        x: Any = None,
-        y: Any = None,
-        batch_size: int | None = None,
-        sample_weight: Any = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Evaluate the model, as `keras.Model.evaluate`. With a preprocessor, `x` is raw text."""
-        y = checked_data(self, x, y, sample_weight, batch_size)
-        return super().evaluate(x, y, batch_size, sample_weight, **kwargs)
-
-    def predict(self, x: Any = None, batch_size: int | None = None, **kwargs: Any) -> Any:
-        """Return the outputs, as `keras.Model.predict`. With a preprocessor, `x` is raw text.
-
-        One text is a batch of one.
-        """
-        if isinstance(self.preprocessor, HubPreprocessor):
-            x = as_batch(x)
-        self.check_inputs(x)
-        validation.optional_positive_int("batch_size", batch_size)
-        return super().predict(x, batch_size, **kwargs)
-
-    def preprocess_samples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Preprocess one batch. Without a preprocessor, return it unchanged."""
-        # The vocabulary of a preset is read after the model is built.
-        check_preprocessor_fits(self.preprocessor, self.backbone)
-        self.check_inputs(x)
-        y = checked_labels(self, y)
-        return super().preprocess_samples(x, y, sample_weight)
-
-    def check_inputs(self, x: Any) -> None:
-        """Raise a `ValueError` if `x` cannot be a batch of inputs. Datasets are not read."""
-        if not is_batch(x):
-            return
-        if isinstance(self.preprocessor, HubPreprocessor):
-            self.preprocessor.check_texts(x)
-            return
-        if self.preprocessor is None and self.token_inputs:
-            check_token_inputs(x, self.token_inputs)
-        check_batch(x)
-
-    @property
-    def token_inputs(self) -> dict[str, TokenInput]:
-        """What each input holds after preprocessing."""
-        return self.backbone.token_inputs
 
     # === Quantization ===
 

@@ -106,11 +106,23 @@ def _not_text(where, received, remedy=""):
 
 def as_batch(x: Any) -> Any:
     """Return one text, or a tuple of texts for one example, as a batch of one."""
-    if isinstance(x, (str, bytes)):
-        return [x]
-    if isinstance(x, tuple) and x and all(isinstance(part, (str, bytes)) for part in x):
-        return tuple([part] for part in x)
-    return x
+    if not is_one_text(x):
+        return x
+    batch = tuple([_as_string(part)] for part in _segments(x))
+    return batch if isinstance(x, tuple) else batch[0]
+
+
+def _as_string(text: Any) -> Any:
+    return text if isinstance(text, (str, bytes)) else np.asarray(text).item()
+
+
+def is_one_text(x: Any) -> bool:
+    """Return whether `x` is one text, or a tuple of texts for one example, without a batch axis."""
+    parts = _segments(x)
+    return len(parts) > 0 and all(
+        isinstance(part, (str, bytes)) or (getattr(part, "shape", None) == () and holds_text(part))
+        for part in parts
+    )
 
 
 def is_batch(x: Any) -> bool:
@@ -139,14 +151,28 @@ def check_lengths(**arguments: Any) -> None:
 
     Arguments that are `None` do not count.
     """
-    sizes = {name: _batch_sizes(value) for name, value in arguments.items() if value is not None}
-    lengths = {name: values[0] for name, values in sizes.items() if values}
+    lengths = {}
+    for name, value in arguments.items():
+        sizes = [] if value is None else _batch_sizes(value)
+        if value is not None and not sizes and _has_no_axis(value):
+            raise ValueError(
+                f"`{name}` must be an array or a list. Received: {type(value).__name__}. Pass one "
+                "value for each example."
+            )
+        if sizes:
+            lengths[name] = sizes[0]
     if len(set(lengths.values())) > 1:
         received = ", ".join(f"{length} in `{name}`" for name, length in lengths.items())
         raise ValueError(
             f"{' and '.join(f'`{name}`' for name in lengths)} must have the same number of "
             f"examples. Received: {received}. Pass one label and one weight for each example."
         )
+
+
+def _has_no_axis(x):
+    # In a graph of TensorFlow a shape may be unknown, which differs from `()`.
+    parts = x.values() if isinstance(x, Mapping) else _segments(x)
+    return all(getattr(part, "shape", ()) == () for part in parts)
 
 
 def shape_of(x: Any) -> tuple[int | None, ...]:

@@ -1,0 +1,187 @@
+"""How a task gets from the data of a user to batches of token ids."""
+
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from keras_diet import validation
+from keras_diet._keras import variables_restored
+from keras_diet.models.hub.array_batches import ArrayBatches, split
+from keras_diet.models.hub.batches import preprocessed
+from keras_diet.models.hub.gate import checked_data, checked_element
+from keras_diet.models.hub.length_buckets import as_tf_dataset
+from keras_diet.models.hub.preprocessor import HubPreprocessor, check_preprocessor_fits
+from keras_diet.models.hub.texts import as_batch, check_batch, is_batch
+from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
+
+if TYPE_CHECKING:
+    from keras_hub.models import Task
+else:
+    # When Keras makes a class functional, two paths to `Task` are an inheritance cycle.
+    Task = object
+
+
+class TaskData(Task):
+    """The methods of a task that take data.
+
+    KerasHub's methods take lists, arrays, `tf.data` and Grain. These methods also take everything
+    else that `keras.Model.fit` takes, shuffle arrays and lists, and check the data.
+    """
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        *,
+        sample_weight: Any = None,
+        validation_data: Any = None,
+        validation_split: float = 0.0,
+        validation_batch_size: int | None = None,
+        shuffle: bool = True,
+        **kwargs: Any,
+    ) -> keras.callbacks.History:
+        """Train the model, as `keras.Model.fit`. With a preprocessor, `x` is raw text.
+
+        Args:
+            x: Inputs, as an array, a list, or a tuple or dictionary of them. Or a dataset or
+                generator of batches `(x, y)` or `(x, y, sample_weight)`: `tf.data`, Grain,
+                `keras.utils.PyDataset`, or a PyTorch `DataLoader`.
+            y: Labels, unless `x` is a dataset or the preprocessor makes them.
+            batch_size: int or `None`. Defaults to `None`, which means 32. Datasets have their own.
+            sample_weight: Weights of the examples, or `None`.
+            validation_data: A tuple `(x, y)` or `(x, y, sample_weight)`, or a dataset.
+            validation_split: float. The fraction of the examples, from the end of arrays and lists,
+                that is held out for validation. Defaults to `0.0`.
+            validation_batch_size: int or `None`. Defaults to `None`, which means `batch_size`.
+            shuffle: bool. Whether each epoch has a new order of the examples in arrays and lists,
+                or of the batches of a `PyDataset`. Defaults to `True`.
+            **kwargs: Other keyword arguments of `keras.Model.fit`, such as `epochs`.
+
+        Raises:
+            ValueError: If data cannot be right. The message says what to do.
+        """
+        validation.optional_positive_int("validation_batch_size", validation_batch_size)
+        data = self._checked(x, y, sample_weight, batch_size)
+        if validation_split and validation_data is None:
+            if not isinstance(data, tuple):
+                raise ValueError(
+                    "`validation_split` needs arrays or lists. Received: "
+                    f"x={type(x).__name__}. Pass `validation_data`."
+                )
+            data, validation_data = split(data, validation_split)
+        elif isinstance(validation_data, (tuple, list)):
+            x_val, y_val, weights = keras.utils.unpack_x_y_sample_weight(tuple(validation_data))
+            validation_data = self._checked(x_val, y_val, weights, validation_batch_size)
+        if validation_data is not None:
+            size = validation_batch_size or batch_size
+            validation_data = self._batches(validation_data, size)
+        return keras.Model.fit(
+            self,
+            self._batches(data, batch_size, shuffle),
+            validation_data=validation_data,
+            shuffle=shuffle and isinstance(x, keras.utils.PyDataset),
+            **kwargs,
+        )
+
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        *,
+        sample_weight: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Evaluate the model, as `keras.Model.evaluate`. With a preprocessor, `x` is raw text."""
+        if kwargs.get("_use_cached_eval_dataset"):
+            # `fit` calls it with batches that are preprocessed already.
+            return keras.Model.evaluate(self, x, y, batch_size, **kwargs)
+        data = self._checked(x, y, sample_weight, batch_size)
+        with variables_restored(self):
+            return keras.Model.evaluate(self, self._batches(data, batch_size), **kwargs)
+
+    def predict(self, x: Any = None, batch_size: int | None = None, **kwargs: Any) -> Any:
+        """Return the outputs, as `keras.Model.predict`. With a preprocessor, `x` is raw text.
+
+        One text is a batch of one.
+        """
+        x = self._as_batch(x)
+        data = self._checked(x, None, None, batch_size, needs_labels=False)
+        batches = self._batches(data, batch_size, needs_labels=False)
+        with variables_restored(self):
+            return keras.Model.predict(self, batches, **kwargs)
+
+    def train_on_batch(
+        self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
+    ) -> Any:
+        """Train on one batch, as `keras.Model.train_on_batch`."""
+        return super().train_on_batch(*checked_data(self, x, y, sample_weight), **kwargs)
+
+    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
+        """Evaluate one batch, as `keras.Model.test_on_batch`."""
+        return super().test_on_batch(*checked_data(self, x, y, sample_weight), **kwargs)
+
+    def predict_on_batch(self, x: Any, **kwargs: Any) -> Any:
+        """Return the outputs of one batch, as `keras.Model.predict_on_batch`."""
+        x, _, _ = checked_data(self, self._as_batch(x), needs_labels=False)
+        return super().predict_on_batch(x, **kwargs)
+
+    def preprocess_samples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Preprocess one batch, which was checked before. Without a preprocessor, return it."""
+        if isinstance(self.preprocessor, HubPreprocessor):
+            return self.preprocessor.preprocess(x, y, sample_weight)
+        return super().preprocess_samples(x, y, sample_weight)
+
+    # === Checks ===
+
+    def check_inputs(self, x: Any) -> None:
+        """Raise a `ValueError` if `x` cannot be a batch of inputs."""
+        if isinstance(self.preprocessor, HubPreprocessor):
+            self.preprocessor.check_texts(x)
+            return
+        if self.preprocessor is None and self.token_inputs:
+            check_token_inputs(x, self.token_inputs)
+        check_batch(x)
+
+    @property
+    def token_inputs(self) -> dict[str, TokenInput]:
+        """What each input holds after preprocessing."""
+        return self.backbone.token_inputs
+
+    def _as_batch(self, x):
+        return as_batch(x) if isinstance(self.preprocessor, HubPreprocessor) else x
+
+    def _checked(self, x, y, sample_weight, batch_size, needs_labels=True):
+        """Return a tuple of checked arrays, or a dataset, whose batches are checked later."""
+        # The vocabulary of a preset is read after the model is built.
+        check_preprocessor_fits(self.preprocessor, self.backbone)
+        validation.optional_positive_int("batch_size", batch_size)
+        if is_batch(x):
+            return checked_data(self, x, y, sample_weight, needs_labels)
+        for name, value in (("y", y), ("sample_weight", sample_weight), ("batch_size", batch_size)):
+            if value is not None:
+                raise ValueError(
+                    f"`{name}` must be `None` if `x` is a dataset or a generator. Received: "
+                    f"x={type(x).__name__}. Its batches contain the labels and the weights."
+                )
+        return x
+
+    def _batches(self, data, batch_size=None, shuffle=False, needs_labels=True):
+        """Return preprocessed batches of the result of `_checked`."""
+        if isinstance(data, tuple):
+            batches = preprocessed(ArrayBatches(data, batch_size, shuffle), self._preprocessed)
+        else:
+            batches = preprocessed(
+                data, lambda batch: self._preprocessed(checked_element(self, batch, needs_labels))
+            )
+        has_lengths = getattr(self.preprocessor, "length_buckets", None)
+        is_python = isinstance(batches, keras.utils.PyDataset)
+        if has_lengths and is_python and keras.config.backend() == "tensorflow":
+            return as_tf_dataset(batches)
+        return batches
+
+    def _preprocessed(self, batch):
+        batch = self.preprocess_samples(*batch)
+        # Keras takes only tuples from generators.
+        return batch if isinstance(batch, tuple) else (batch,)
