@@ -98,7 +98,7 @@ def test_random_masks_keep_structure_and_rates():
     assert changed == np.sum(masked != labels[filled])
 
 
-@pytest.mark.any_backend
+@pytest.mark.any_backend("tensorflow")
 def test_in_tf_data():
     """Single texts; pairs are in the tests of all preprocessors."""
     tf = pytest.importorskip("tensorflow")

@@ -199,7 +199,7 @@ def test_bad_labels_in_grain_datasets_are_refused(rng):
         tiny_classifier().evaluate(dataset, verbose=0)
 
 
-@pytest.mark.any_backend
+@pytest.mark.any_backend("tensorflow")
 @pytest.mark.parametrize(("label", "dtype"), [(7, "int64"), (-1, "int32"), (0.5, "float32")])
 def test_bad_labels_in_tf_data_are_refused(rng, label, dtype):
     tf = pytest.importorskip("tensorflow")

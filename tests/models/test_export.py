@@ -114,7 +114,7 @@ def test_exported_classifiers(tmp_path, file_format):
 
 
 @pytest.mark.parametrize(
-    "task", ["masked_lm", pytest.param("embedder", marks=pytest.mark.any_backend)]
+    "task", ["masked_lm", pytest.param("embedder", marks=pytest.mark.any_backend("tensorflow"))]
 )
 def test_other_tasks_are_exported(rng, tmp_path, task):
     model = randomize_weights(tiny_task(task, with_preprocessor=False))
@@ -136,13 +136,13 @@ def test_encodings_that_count_are_exported(tmp_path, position_encoding):
     check_export(random_classifier(position_encoding=position_encoding), tmp_path, "onnx")
 
 
-@pytest.mark.any_backend
+@pytest.mark.any_backend("tensorflow")
 def test_exported_features(tmp_path):
     classifier = random_classifier(attention_implementation="features")
     check_export(classifier, tmp_path, FORMATS[0])
 
 
-@pytest.mark.any_backend
+@pytest.mark.any_backend("tensorflow")
 @pytest.mark.usefixtures("quick_quantization")
 def test_exported_int8(tmp_path):
     classifier = random_classifier()

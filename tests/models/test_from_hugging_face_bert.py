@@ -14,14 +14,19 @@ from keras_diet.models.hub.checkpoint_files import read_safetensors
 from tests.helpers import assert_close
 from tests.models.tiny import SIZES, TEXTS, VOCABULARY, random_inputs
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+# The weights are copied as arrays. Other files compare the outputs with equations on each backend.
+pytestmark = [
+    pytest.mark.any_backend,
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+]
 AT_INPUT = {"position_encoding": "input", "segment_encoding": "input"}
 ACCENTS = ["Thé FOX", "猫猫 fox", "the-fox.", "FOXES"]
 
 
 def make(folder, model_class="BertModel", vocabulary=VOCABULARY, **options):
     """Save a tiny model of Hugging Face, with large weights, and return it."""
+    # The other passes collect this file, so it does not import them at the top.
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     config = transformers.BertConfig(
         vocab_size=SIZES["vocabulary_size"],
         hidden_size=SIZES["hidden_dim"],
@@ -55,6 +60,8 @@ def folder(tmp_path):
 
 
 def outputs(model, inputs):
+    import torch
+
     with torch.no_grad():
         return model(
             input_ids=torch.tensor(inputs["token_ids"], dtype=torch.int64),
@@ -89,7 +96,6 @@ def test_outputs_are_those_of_hugging_face(checkpoint, rng):
     assert DietBertBackbone.from_bert(str(folder)).dropout == 0.1
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("activation", ["gelu_new", "relu", "silu"])
 def test_other_activations(tmp_path, rng, activation):
     model = make(tmp_path, hidden_act=activation)
@@ -100,7 +106,6 @@ def test_other_activations(tmp_path, rng, activation):
     assert_close(copy(inputs)["sequence_output"], backbone(inputs)["sequence_output"])
 
 
-@pytest.mark.any_backend
 def test_a_checkpoint_of_a_masked_language_model_has_no_pooler(tmp_path, rng):
     model = make(tmp_path, "BertForMaskedLM")
     with pytest.warns(UserWarning, match="has no pooler") as caught:
@@ -111,7 +116,6 @@ def test_a_checkpoint_of_a_masked_language_model_has_no_pooler(tmp_path, rng):
     ]
 
 
-@pytest.mark.any_backend
 def test_a_checkpoint_with_a_head_has_prefixes(tmp_path, rng):
     model = make(tmp_path, "BertForSequenceClassification")
     with warnings.catch_warnings():
@@ -119,9 +123,10 @@ def test_a_checkpoint_with_a_head_has_prefixes(tmp_path, rng):
         assert_same_outputs(tmp_path, model.bert, rng)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 2e-2), ("bfloat16", 1e-1)])
 def test_weights_of_half_precision(tmp_path, rng, dtype, tolerance):
+    import torch
+
     model = make(tmp_path)
     tensors = dict(model.state_dict())
     model.to(getattr(torch, dtype)).save_pretrained(tmp_path)
@@ -133,7 +138,6 @@ def test_weights_of_half_precision(tmp_path, rng, dtype, tolerance):
     assert_same_outputs(tmp_path, model.float(), rng, tolerance)
 
 
-@pytest.mark.any_backend
 def test_old_names_of_layer_normalizations(tmp_path, rng):
     import safetensors.numpy
 
@@ -151,7 +155,6 @@ def test_old_names_of_layer_normalizations(tmp_path, rng):
     assert_same_outputs(tmp_path, model, rng)
 
 
-@pytest.mark.any_backend
 def test_the_cls_of_the_vocabulary_gets_the_first_position(checkpoint):
     folder, _ = checkpoint
     cls = VOCABULARY.index("[CLS]")
@@ -163,7 +166,6 @@ def test_the_cls_of_the_vocabulary_gets_the_first_position(checkpoint):
     assert np.abs(tokens[0] - tokens[2]).max() > 0.1
 
 
-@pytest.mark.any_backend
 def test_a_folder_without_vocabulary_has_weights(folder, rng):
     os.remove(folder / "vocab.txt")
     assert DietBertBackbone.from_bert(folder).vocabulary_size == 31
@@ -174,7 +176,6 @@ def test_a_folder_without_vocabulary_has_weights(folder, rng):
 # === What cannot be read ===
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -200,7 +201,6 @@ def test_other_configurations_are_refused(folder, values, message):
         DietBertBackbone.from_bert(folder)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 def test_missing_files_are_named(folder, name):
     os.remove(folder / name)
@@ -208,7 +208,6 @@ def test_missing_files_are_named(folder, name):
         DietBertBackbone.from_bert(folder)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("size", [0, 5, 100, 5000])
 def test_weights_cut_short_are_refused(folder, size):
     path = folder / "model.safetensors"
@@ -217,7 +216,6 @@ def test_weights_cut_short_are_refused(folder, size):
         DietBertBackbone.from_bert(folder)
 
 
-@pytest.mark.any_backend
 def test_weights_without_their_last_byte_are_refused(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
@@ -225,7 +223,6 @@ def test_weights_without_their_last_byte_are_refused(folder):
         DietBertBackbone.from_bert(folder)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("contents", ["{", "[]"])
 def test_configurations_that_are_not_objects_are_refused(folder, contents):
     (folder / "config.json").write_text(contents)
@@ -233,7 +230,6 @@ def test_configurations_that_are_not_objects_are_refused(folder, contents):
         DietBertBackbone.from_bert(folder)
 
 
-@pytest.mark.any_backend
 def test_weights_of_8_bits_are_refused(tmp_path):
     header = json.dumps({"w": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}}).encode()
     path = tmp_path / "model.safetensors"
@@ -245,9 +241,10 @@ def test_weights_of_8_bits_are_refused(tmp_path):
 # === The tokenizer ===
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_tokens_are_those_of_hugging_face(tmp_path, lowercase):
+    import transformers
+
     make(tmp_path)
     logging.getLogger("transformers").setLevel(logging.ERROR)
     theirs = transformers.BertTokenizer(str(tmp_path / "vocab.txt"), do_lower_case=lowercase)
@@ -260,7 +257,6 @@ def test_tokens_are_those_of_hugging_face(tmp_path, lowercase):
         assert np.asarray(ours(text)).tolist() == expected, text
 
 
-@pytest.mark.any_backend
 def test_the_vocabulary_may_be_in_tokenizer_json(folder):
     shuffled = dict(sorted((token, i) for i, token in enumerate(VOCABULARY)))
     change_json(
@@ -279,7 +275,6 @@ def test_the_vocabulary_may_be_in_tokenizer_json(folder):
         DietBertTokenizer.from_bert(folder)
 
 
-@pytest.mark.any_backend
 def test_arguments_of_the_tokenizer_go_first(folder):
     change_json(folder / "tokenizer_config.json", do_lower_case=True)
     assert DietBertTokenizer.from_bert(folder).lowercase
@@ -288,7 +283,6 @@ def test_arguments_of_the_tokenizer_go_first(folder):
     assert len(tokenizer("the fox")) == 7
 
 
-@pytest.mark.any_backend
 def test_a_vocabulary_that_does_not_fit_is_refused(folder):
     (folder / "vocab.txt").write_text("\n".join([*VOCABULARY, "more"]) + "\n")
     for read in (DietBertBackbone.from_bert, DietBertTokenizer.from_bert):
@@ -296,7 +290,6 @@ def test_a_vocabulary_that_does_not_fit_is_refused(folder):
             read(folder)
 
 
-@pytest.mark.any_backend
 def test_tokenizers_of_kerashub(tmp_path):
     import keras_hub
 
@@ -318,11 +311,11 @@ def test_tokenizers_of_kerashub(tmp_path):
 # === A real checkpoint, where there is one ===
 
 
-@pytest.mark.any_backend
 @pytest.mark.skipif(
     "KERAS_DIET_BERT" not in os.environ, reason="KERAS_DIET_BERT does not name the folder of a BERT"
 )
 def test_a_real_checkpoint(rng):
+    transformers = pytest.importorskip("transformers")
     folder = os.environ["KERAS_DIET_BERT"]
     model = transformers.BertModel.from_pretrained(folder).eval()
     inputs = random_inputs(rng)
@@ -333,14 +326,12 @@ def test_a_real_checkpoint(rng):
 # === Mismatches that a reader could miss ===
 
 
-@pytest.mark.any_backend
 def test_layers_that_the_configuration_does_not_have_are_refused(folder):
     change_json(folder / "config.json", num_hidden_layers=1)
     with pytest.raises(ValueError, match=r"does not have\. Received: encoder\.layer\.1\."):
         DietBertBackbone.from_bert(folder)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("dtype", [None, "float32"])
 def test_weights_are_read_in_float32_whatever_the_policy(folder, dtype):
     expected = DietBertBackbone.from_bert(folder, **AT_INPUT).get_weights()
@@ -355,7 +346,6 @@ def test_weights_are_read_in_float32_whatever_the_policy(folder, dtype):
             np.testing.assert_array_equal(weight, like)
 
 
-@pytest.mark.any_backend
 def test_a_vocabulary_with_fewer_tokens_than_weights_gives_a_warning(folder):
     (folder / "vocab.txt").write_text("\n".join(VOCABULARY[:-3]) + "\n")
     with pytest.warns(UserWarning, match="28 tokens, where the weights are for 31") as caught:
@@ -363,7 +353,6 @@ def test_a_vocabulary_with_fewer_tokens_than_weights_gives_a_warning(folder):
     assert [warning.filename for warning in caught] == [__file__]
 
 
-@pytest.mark.any_backend
 def test_a_vocabulary_without_tokens_is_refused(folder):
     (folder / "vocab.txt").write_text("")
     for read in (DietBertBackbone.from_bert, DietBertTokenizer.from_bert):
@@ -371,7 +360,6 @@ def test_a_vocabulary_without_tokens_is_refused(folder):
             read(folder)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("contents", "message"),
     [
@@ -388,28 +376,24 @@ def test_other_tokenizers_are_refused(folder, contents, message):
         DietBertTokenizer.from_bert(folder)
 
 
-@pytest.mark.any_backend
 def test_texts_in_other_encodings_are_named(folder):
     (folder / "vocab.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match=r"vocab.txt` is not text in UTF-8"):
         DietBertTokenizer.from_bert(folder)
 
 
-@pytest.mark.any_backend
 def test_options_without_a_value_are_those_of_hugging_face(folder):
     change_json(folder / "tokenizer_config.json", do_lower_case=None, strip_accents=None)
     tokenizer = DietBertTokenizer.from_bert(folder)
     assert tokenizer.lowercase is tokenizer.strip_accents is True
 
 
-@pytest.mark.any_backend
 def test_files_that_are_there_instead_are_named(folder):
     os.rename(folder / "model.safetensors", folder / "pytorch_model.bin")
     with pytest.raises(ValueError, match=r"no model.safetensors.*Received: .*pytorch_model.bin"):
         DietBertBackbone.from_bert(folder)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -425,7 +409,6 @@ def test_values_with_wrong_types_are_refused(folder, values, message):
         DietBertBackbone.from_bert(folder)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("header", "message"),
     [
@@ -446,7 +429,6 @@ def test_damaged_headers_are_refused(tmp_path, header, message):
 # === Settings that the files have in two places, or nowhere ===
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [
@@ -460,8 +442,9 @@ def test_other_names_of_activations(folder, theirs, ours):
     assert DietBertBackbone.from_bert(folder).activation == ours
 
 
-@pytest.mark.any_backend
 def test_settings_that_are_left_out_have_the_defaults_of_hugging_face(folder):
+    import transformers
+
     config = json.loads((folder / "config.json").read_text())
     names = ("hidden_dropout_prob", "hidden_act", "layer_norm_eps")
     left = {name: value for name, value in config.items() if name not in names}
@@ -472,7 +455,6 @@ def test_settings_that_are_left_out_have_the_defaults_of_hugging_face(folder):
     assert backbone.activation == theirs.hidden_act == "gelu"
 
 
-@pytest.mark.any_backend
 def test_tokenizer_config_goes_before_the_normalizer(folder):
     normalizer = {"lowercase": True, "strip_accents": True, "handle_chinese_chars": True}
     change_json(folder / "tokenizer.json", normalizer=normalizer)
@@ -483,7 +465,6 @@ def test_tokenizer_config_goes_before_the_normalizer(folder):
     assert settings == (False, False, False)
 
 
-@pytest.mark.any_backend
 def test_all_settings_of_kerashubs_tokenizer():
     import keras_hub
 

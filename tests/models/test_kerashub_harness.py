@@ -1,6 +1,6 @@
 """KerasHub's own tests of backbones, tasks, preprocessors and layers, on all our classes.
 
-They are private and need TensorFlow on every backend, so only the TensorFlow pass runs them. They
+They are private and need TensorFlow on every backend, so they run with TensorFlow. They
 would pass a model that ignores its padding mask, or a layer with a weight that nothing reads. Other
 files test this.
 """
@@ -24,7 +24,7 @@ tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text", reason="KerasHub's harness runs tf.data on any backend")
 
 pytestmark = [
-    pytest.mark.any_backend,
+    pytest.mark.any_backend("tensorflow"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 

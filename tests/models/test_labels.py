@@ -40,7 +40,7 @@ def test_classes_of_any_dtype(rng, classifier, labels):
     assert classifier.test_on_batch(inputs, LABELS[labels]) == pytest.approx(expected)
 
 
-@pytest.mark.any_backend
+@pytest.mark.any_backend("tensorflow")
 @pytest.mark.parametrize("labels", ["bool", "uint8", "int8", "float"])
 def test_classes_of_any_dtype_in_tf_data(rng, classifier, labels):
     tf = pytest.importorskip("tensorflow")

@@ -185,7 +185,7 @@ def test_a_second_enable_lora_is_refused_and_changes_nothing(rng, tmp_path, adap
     adapted.save_lora_weights(tmp_path / "task.lora.h5")
 
 
-@pytest.mark.any_backend
+@pytest.mark.any_backend("tensorflow")
 @pytest.mark.usefixtures("compiled_steps")
 @pytest.mark.parametrize("from_file", [True, False])
 def test_compiled_tasks_use_adapters(rng, tmp_path, adapted, from_file):

@@ -1,5 +1,7 @@
 """Malformed inputs of backbones, tasks and preprocessors raise errors that name a remedy."""
 
+import functools
+
 import keras
 import keras_hub
 import numpy as np
@@ -18,6 +20,9 @@ from tests.models.tiny import TEXTS, VOCABULARY, random_inputs, tiny_backbone
 
 INPUTS = random_inputs(np.random.default_rng(3), batch_size=3, length=11)
 LABELS = np.array([6, 2, 0, 3, 1])
+# A refused call does not change a model, so the cases share models.
+shared_backbone = functools.cache(tiny_backbone)
+shared_task = functools.cache(tiny_task)
 
 
 def with_value(name, value):
@@ -86,7 +91,7 @@ CASES = pytest.mark.parametrize("x, message", TOKEN_INPUTS.values(), ids=list(TO
 
 @CASES
 def test_call_of_a_backbone(x, message):
-    backbone = tiny_backbone()
+    backbone = shared_backbone()
     with pytest.raises(ValueError, match=message):
         backbone(x)
     with pytest.raises(ValueError, match=message):
@@ -95,7 +100,7 @@ def test_call_of_a_backbone(x, message):
 
 @CASES
 def test_arrays_of_a_backbone(x, message):
-    backbone = tiny_backbone()
+    backbone = shared_backbone()
     backbone.compile(loss="mse")
     for method in (backbone.predict, backbone.evaluate, backbone.fit):
         with pytest.raises(ValueError, match=message):
@@ -107,7 +112,7 @@ def test_arrays_of_a_backbone(x, message):
 
 @CASES
 def test_task_without_preprocessor(x, message):
-    task = tiny_task("classifier", with_preprocessor=False)
+    task = shared_task("classifier", with_preprocessor=False)
     with pytest.raises(ValueError, match=message):
         task.predict(x)
     with pytest.raises(ValueError, match=message):
@@ -116,14 +121,14 @@ def test_task_without_preprocessor(x, message):
 
 @CASES
 def test_batches_without_preprocessor(x, message):
-    task = tiny_task("classifier", with_preprocessor=False)
+    task = shared_task("classifier", with_preprocessor=False)
     with pytest.raises(ValueError, match=message):
         task.predict_on_batch(x)
 
 
 @pytest.mark.parametrize("position", [-1, 11])
 def test_mask_positions(position):
-    task = tiny_task("masked_lm", with_preprocessor=False)
+    task = shared_task("masked_lm", with_preprocessor=False)
     positions = np.array([[0, position], [1, 2], [3, 10]])
     message = rf"mask_positions.*\[0, length\) = \[0, 11\).*{position}"
     with pytest.raises(ValueError, match=message):
@@ -169,7 +174,7 @@ NOT_TEXTS = {
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("x, message", NOT_TEXTS.values(), ids=list(NOT_TEXTS))
 def test_texts(task, x, message):
-    model = tiny_task(task)
+    model = shared_task(task)
     methods = [model.predict, model.predict_on_batch, model.preprocessor]
     if task == "classifier":
         methods += [lambda x: model.fit(x, LABELS), lambda x: model.evaluate(x, LABELS)]
@@ -180,14 +185,18 @@ def test_texts(task, x, message):
 
 def classify(**arguments):
     """`fit` of a classifier of 7 classes, with other arguments."""
-    tiny_task("classifier").fit(**{"x": TEXTS, "y": LABELS, "verbose": 0, **arguments})
+    shared_task("classifier").fit(**{"x": TEXTS, "y": LABELS, "verbose": 0, **arguments})
+
+
+@functools.cache
+def regressor():
+    backbone = tiny_backbone(num_layers=1)
+    preprocessor = tiny_preprocessor("classifier")
+    return DietBertTextClassifier(backbone, num_classes=1, preprocessor=preprocessor)
 
 
 def regress(y):
-    backbone = tiny_backbone(num_layers=1)
-    preprocessor = tiny_preprocessor("classifier")
-    model = DietBertTextClassifier(backbone, num_classes=1, preprocessor=preprocessor)
-    model.fit(TEXTS, y, verbose=0)
+    regressor().fit(TEXTS, y, verbose=0)
 
 
 # Calls, and part of the message.
@@ -298,7 +307,7 @@ class Column:
 @pytest.mark.any_backend
 @pytest.mark.parametrize("kind", ["O", "U"])
 def test_columns_of_pandas(kind):
-    classifier = tiny_task("classifier")
+    classifier = shared_task("classifier")
     classifier.check_inputs(Column(TEXTS, kind))
     with pytest.raises(ValueError, match="None in row 2"):
         classifier.check_inputs(Column([*TEXTS[:2], None], kind))

@@ -58,7 +58,9 @@ def test_quantized_tasks_stay_close_and_are_loaded_as_saved(rng, tmp_path, class
 
 
 @pytest.mark.usefixtures("compiled_steps")
-@pytest.mark.parametrize("part", ["task", pytest.param("backbone", marks=any_backend)])
+@pytest.mark.parametrize(
+    "part", ["task", pytest.param("backbone", marks=any_backend("tensorflow"))]
+)
 def test_compiled_tasks_use_quantized_weights(rng, classifier, part):
     inputs = random_inputs(rng)
     before = classifier.predict(inputs, verbose=0)

@@ -136,7 +136,7 @@ def test_pairs_in_grain(cls):
         np.testing.assert_array_equal([inputs(x)[name] for x in elements], value)
 
 
-@pytest.mark.any_backend
+@pytest.mark.any_backend("tensorflow")
 def test_pairs_in_tf_data():
     """KerasHub's harness reads the inputs of other preprocessors from `tf.data`."""
     tf = pytest.importorskip("tensorflow")

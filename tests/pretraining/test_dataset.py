@@ -245,7 +245,7 @@ def test_memory_maps_are_read_when_needed(sequences, tokenizer, tmp_path):
     assert type(dataset[0][0]["token_ids"]) is np.ndarray
 
 
-@pytest.mark.parametrize("kind", ["grain", pytest.param("tf", marks=any_backend)])
+@pytest.mark.parametrize("kind", ["grain", pytest.param("tf", marks=any_backend("tensorflow"))])
 def test_keras_hub_task_trains(sequences, tokenizer, masked_lm, kind):
     if kind == "tf":
         pytest.importorskip("tensorflow")
@@ -284,7 +284,7 @@ def test_resumed_training_fits(sequences, tokenizer, masked_lm):
     assert counter.steps == 4
 
 
-@any_backend
+@pytest.mark.any_backend("tensorflow")
 @pytest.mark.parametrize("drop_remainder, batch_size", [(True, 5), (False, None)])
 def test_tf_dataset_is_the_same_with_static_shapes(
     sequences, tokenizer, drop_remainder, batch_size
@@ -301,7 +301,7 @@ def test_tf_dataset_is_the_same_with_static_shapes(
         assert equal(list(tf_dataset.as_numpy_iterator()), list(dataset))
 
 
-@any_backend
+@pytest.mark.any_backend("tensorflow")
 @pytest.mark.parametrize("drop_remainder", [True, False])
 def test_tf_dataset_may_be_endless(sequences, tokenizer, drop_remainder):
     tf = pytest.importorskip("tensorflow")

@@ -157,6 +157,7 @@ def test_quantized_backbones_keep_the_policies_of_other_layers(rng, tmp_path, fi
 # === Labels and texts in less common containers ===
 
 
+@pytest.mark.any_backend("tensorflow")
 def test_graphs_of_tensorflow_accept_the_ignored_class_and_unknown_shapes():
     tf = pytest.importorskip("tensorflow")
     classes = Classes("num_classes", 5, one_per_example=True)
