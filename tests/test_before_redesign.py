@@ -10,6 +10,7 @@ import pytest
 import keras_diet
 from tests.helpers import assert_close
 
+pytestmark = pytest.mark.any_backend
 FOLDER = Path(__file__).parent / "data" / "before_redesign"
 TEXTS = (["The quick brown fox", "lazy dogs jump"], ["the fox jumped over", "the dog"])
 
