@@ -1,17 +1,20 @@
 """Classification and regression of texts and pairs of texts with a DietBert backbone."""
 
-from typing import Any
+import os
+from collections.abc import Sequence
+from typing import Any, Self
 
 import keras
 from keras_hub.models import TextClassifier
 
-from keras_diet import validation
 from keras_diet.layers.initializers import bert_initializer
+from keras_diet.models.diet_bert.classify import classify
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
 from keras_diet.models.diet_bert.diet_bert_text_classifier_preprocessor import (
     DietBertTextClassifierPreprocessor,
 )
+from keras_diet.models.hub.class_names import checked_classes
 from keras_diet.models.hub.labels import Classes
 from keras_diet.types import Activation, Config
 
@@ -28,9 +31,12 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
     of them for pairs. With `num_classes=1` the model is a regression, such as the similarity of two
     sentences. Labels are then numbers, and the default loss is the mean squared error.
 
+    With `class_names`, labels may be names. `classify(texts)` returns names and probabilities.
+
     Args:
         backbone: A `keras_diet.models.DietBertBackbone`.
-        num_classes: int. Number of classes; `1` for regression.
+        num_classes: int or `None`. Number of classes; `1` for regression. Defaults to `None`, which
+            means one class for each of the `class_names`.
         preprocessor: A `keras_diet.models.DietBertTextClassifierPreprocessor`, or `None` for
             inputs that are already preprocessed. Defaults to `None`.
         activation: A Keras activation of the outputs, such as `"softmax"`. Defaults to `None`,
@@ -40,6 +46,8 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
         name: str or `None`. Name of the model.
         trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
             leaves frozen layers frozen.
+        class_names: list of strings or `None`. The name of each class, in the order of the outputs.
+            Defaults to `None`, which means that labels are integers.
 
     Call arguments:
         inputs: The backbone's dictionary.
@@ -48,10 +56,12 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
         Logits of shape `(B, num_classes)`, after the `activation`.
 
     Raises:
-        ValueError: If `num_classes` is not a positive integer, or if the preprocessor has more
-            tokens or longer sequences than the backbone. `fit`, `evaluate` and `predict` raise it
-            for an empty batch, for more texts than segments and, under a sparse loss, for labels
-            that are not integers in `[0, num_classes)`.
+        ValueError: If `num_classes` is not a positive integer; if `class_names` are not different,
+            nonempty strings, one for each class; or if the preprocessor has more tokens or longer
+            sequences than the backbone. `fit`, `evaluate` and `predict` raise it for an empty
+            batch, for more texts than segments, and for labels that are text but none of the names.
+            Under a sparse loss, they raise it for other labels that are not integers in
+            `[0, num_classes)`.
         TypeError: If an argument is unknown.
 
     Example:
@@ -63,14 +73,15 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
             vocabulary_size=len(vocabulary), num_layers=2, num_heads=2, hidden_dim=8,
             intermediate_dim=16, max_sequence_length=8,
         ),
-        num_classes=3,
+        class_names=["same", "similar", "different"],
         preprocessor=keras_diet.models.DietBertTextClassifierPreprocessor(
             keras_diet.models.DietBertTokenizer(vocabulary), sequence_length=8
         ),
     )
     first, second = ["the quick fox", "the foxes"], ["the fox", "the quick"]
-    classifier.fit((first, second), [2, 0], batch_size=2, verbose=0)
+    classifier.fit((first, second), ["different", "same"], batch_size=2, verbose=0)
     logits = classifier.predict((first, second), verbose=0)
+    classifier.classify(("the fox", "the foxes"), top_k=1)  # [{"label": ..., "probability": ...}]
     ```
 
     References:
@@ -79,21 +90,23 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
 
     backbone_cls = DietBertBackbone
     preprocessor_cls = DietBertTextClassifierPreprocessor
+    classify = classify
 
     def __init__(
         self,
         backbone: DietBertBackbone,
-        num_classes: int,
+        num_classes: int | None = None,
         preprocessor: keras.layers.Layer | None = None,
         activation: Activation = None,
         dropout: float = 0.1,
         compile: bool = True,
         name: str | None = None,
         trainable: bool | None = None,
+        class_names: Sequence[str] | None = None,
     ) -> None:
         # === Config ===
         # The default loss depends on the number of classes.
-        self.num_classes = validation.positive_int("num_classes", num_classes)
+        self.num_classes, self.class_names = checked_classes(num_classes, class_names)
         self.activation = keras.activations.get(activation)
         self.dropout = dropout
 
@@ -104,7 +117,7 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
             dropout, dtype=backbone.dtype_policy, name="classifier_dropout"
         )
         self.output_dense = keras.layers.Dense(
-            num_classes,
+            self.num_classes,
             activation=activation,
             kernel_initializer=bert_initializer(),
             dtype=backbone.dtype_policy,
@@ -146,19 +159,46 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
     @property
     def classes(self) -> Classes:
         """The labels that a sparse loss expects."""
-        return Classes("num_classes", self.num_classes, one_per_example=True)
+        names = None if self.class_names is None else tuple(self.class_names)
+        return Classes("num_classes", self.num_classes, one_per_example=True, names=names)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
         config.update(
             {
-                "num_classes": self.num_classes,
+                # With names, a number would say that a new head is wanted. See `from_config`.
+                "num_classes": None if self.class_names else self.num_classes,
+                "class_names": list(self.class_names) if self.class_names else None,
                 "activation": keras.activations.serialize(self.activation),
                 "dropout": self.dropout,
             }
         )
         return config
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """Build the model from `get_config`.
+
+        If a preset is loaded with another `num_classes`, the names of its classes are dropped.
+        """
+        number, names = config.get("num_classes"), config.get("class_names")
+        if number is not None and names is not None and number != len(names):
+            config = {**config, "class_names": None}
+        return super().from_config(config)
+
+    def load_task_weights(self, filepath: str | os.PathLike[str]) -> None:
+        """Load the weights of the head. The optimizer does not change."""
+        try:
+            super().load_task_weights(filepath)
+        except ValueError as error:
+            if self.class_names is None:
+                raise
+            raise ValueError(
+                "The weights of the head do not fit, or are damaged. Received: "
+                f"{self.num_classes} names in `class_names`. For a new head, pass "
+                f"num_classes={self.num_classes} too. The file is `{filepath}`."
+            ) from error
 
 
 def _is_squared_error(loss: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from keras_diet.models.hub.class_names import labels_of_names
 from keras_diet.models.hub.labels import (
     check_are_finite,
     check_classes,
@@ -63,11 +64,13 @@ def _checked_labels(task, y):
 def _of_output(task, y, name=None):
     if y is None:
         return None
-    check_labels_are_not_text(y)
-    y = numeric_labels(y)
     classes = of_output(task.classes, name)
     loss = of_output(task.loss, name) if task.compiled else None
     is_sparse, ignore_class = sparse_loss(loss)
+    if classes is not None:
+        y = labels_of_names(y, classes, as_ids=is_sparse or not is_of_keras(loss))
+    check_labels_are_not_text(y)
+    y = numeric_labels(y)
     if is_sparse and classes is not None:
         check_classes(y, classes, ignore_class)
     elif is_of_keras(loss):

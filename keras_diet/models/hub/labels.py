@@ -18,11 +18,15 @@ class Classes:
         argument: What the model calls the number of classes.
         number: The number of classes.
         one_per_example: Whether each example has a single label.
+        names: tuple of str or `None`. The name of each class, if labels may be names.
+        is_multi_label: Whether each example has 0 or 1 for each class.
     """
 
     argument: str
     number: int
     one_per_example: bool = False
+    names: tuple[str, ...] | None = None
+    is_multi_label: bool = False
 
     @property
     def is_regression(self) -> bool:
@@ -61,8 +65,9 @@ def check_labels_are_not_text(y: Any) -> None:
     """Raise a `ValueError` if the labels are text."""
     if holds_text(y):
         raise ValueError(
-            "`y` must be numbers. Received: text. Pass classes as integers, and pairs of texts as "
-            "`x=(a, b)`, or as elements `((a, b), y)` or `((a, b),)` of a dataset."
+            "`y` must be numbers. Received: text. Pass classes as integers, or give a classifier "
+            "`class_names`. Pass pairs of texts as `x=(a, b)`, or as elements `((a, b), y)` or "
+            "`((a, b),)` of a dataset."
         )
 
 
