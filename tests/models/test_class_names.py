@@ -83,7 +83,8 @@ def test_names_in_datasets(classifier, library):
     expected = classifier.evaluate(TEXTS, IDS, verbose=0)
     assert classifier.evaluate(batches(LABELS, 5), verbose=0) == pytest.approx(expected)
     with pytest.raises(Exception, match=r"names of classes.*good\W+in row\W+1"):
-        classifier.evaluate(batches([*LABELS[:4], "good"], 3), verbose=0)
+        # On JAX, Keras leaves a model without weights if an epoch fails.
+        tiny_classifier().evaluate(batches([*LABELS[:4], "good"], 3), verbose=0)
 
 
 def test_names_without_a_preprocessor(rng):
@@ -254,11 +255,13 @@ def test_refusals_of_classify(classifier):
     ):
         with pytest.raises(ValueError, match=message):
             classifier.classify(TEXTS, top_k=top_k)
+    with pytest.raises(ValueError, match=r"`threshold` must be a number in \[0, 1\]"):
+        classifier.classify(TEXTS, threshold=50)
     with pytest.raises(ValueError, match="None in row 1"):
         classifier.classify(["the fox", None])
     with pytest.raises(ValueError, match="num_classes=1, a regression"):
         tiny_classifier(None, num_classes=1).classify(TEXTS)
-    with pytest.raises(ValueError, match=r"returns logits or probabilities.*tanh"):
+    with pytest.raises(ValueError, match=r"returns logits or probabilities.*'tanh'.*'softmax'"):
         tiny_classifier(activation="tanh").classify(TEXTS)
 
 

@@ -113,3 +113,11 @@ def test_default_metrics_of_one_output_suit_the_loss():
     assert names() == names(loss="mse") == squared
     assert names(loss=keras.losses.MeanSquaredError()) == squared
     assert names(loss="binary_crossentropy") == []
+
+
+@pytest.mark.any_backend
+def test_default_metric_of_one_hot_labels(rng):
+    labels = np.eye(NUM_CLASSES, dtype="float32")[[17, 4, 0, 299]]
+    model = tiny_classifier(loss=keras.losses.CategoricalCrossentropy(from_logits=True))
+    results = model.evaluate(random_inputs(rng, batch_size=4), labels, verbose=0, return_dict=True)
+    assert set(results) == {"loss", "categorical_accuracy"}

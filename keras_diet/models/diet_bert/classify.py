@@ -15,6 +15,7 @@ def classify(
     classifier: keras.Model,
     texts: Any,
     top_k: int | None = None,
+    threshold: float | None = None,
     batch_size: int | None = None,
 ) -> list[dict[str, Any]] | list[list[dict[str, Any]]]:
     """Return the classes of each text with their probabilities, the most probable class first.
@@ -24,7 +25,13 @@ def classify(
             is a tuple `(a, b)`, where `a` and `b` are two strings or two lists.
         top_k: int or `None`. Number of classes for each text. Defaults to `None`, which means all
             classes.
+        threshold: float or `None`. Only classes with at least this probability are returned, for
+            example those above 0.5 of a multi-label classifier. Defaults to `None`, which means all
+            classes.
         batch_size: int or `None`. As in `predict`. Defaults to `None`.
+
+    The probabilities of a text add up to 1. In multi-label classification, each class has its own
+    probability, so their sum may be anything between 0 and the number of classes.
 
     Returns:
         For one text, a list of dictionaries: `"label"` is a name of `class_names`, or the index of
@@ -33,8 +40,8 @@ def classify(
 
     Raises:
         ValueError: If the model is a regression, or has an activation that does not return
-            probabilities; if `top_k` is not a positive integer up to the number of classes; or as
-            in `predict`.
+            probabilities; if `top_k` is not a positive integer up to the number of classes, or
+            `threshold` not in `[0, 1]`; or as in `predict`.
 
     Example:
 
@@ -48,12 +55,13 @@ def classify(
         raise ValueError(
             f"`top_k` must be at most the number of classes, {number}. Received: top_k={top_k}"
         )
+    threshold = 0.0 if threshold is None else validation.rate("threshold", threshold)
     labels = classifier.class_names or range(number)
     function = _probability_function(classifier)
     outputs = classifier.predict(texts, batch_size=batch_size, verbose=0)
     # Half precision would round probabilities near 1.
     probabilities = ops.convert_to_numpy(function(ops.cast(outputs, "float32")))
-    results = [_best(of_text, labels, top_k) for of_text in probabilities]
+    results = [_best(of_text, labels, top_k, threshold) for of_text in probabilities]
     is_one = isinstance(classifier.preprocessor, HubPreprocessor) and as_batch(texts) is not texts
     return results[0] if is_one else results
 
@@ -65,19 +73,22 @@ def _probability_function(classifier):
             "`classify` needs at least two classes. Received: num_classes=1, a regression. Call "
             "`predict`."
         )
-    functions = {
-        keras.activations.linear: ops.softmax,
-        keras.activations.softmax: lambda outputs: outputs,
-    }
-    if classifier.activation not in functions:
+    name = "sigmoid" if classifier.multi_label else "softmax"
+    if classifier.activation is keras.activations.linear:
+        return getattr(ops, name)
+    if classifier.activation is not getattr(keras.activations, name):
         raise ValueError(
             "`classify` needs a model that returns logits or probabilities. Received: "
-            f"activation={classifier.activation}. Build it with activation=None or 'softmax', or "
-            "call `predict`."
+            f"activation={keras.activations.serialize(classifier.activation)!r}. Build it with "
+            f"activation=None or {name!r}, or call `predict`."
         )
-    return functions[classifier.activation]
+    return lambda outputs: outputs
 
 
-def _best(probabilities, labels, top_k):
+def _best(probabilities, labels, top_k, threshold):
     order = np.argsort(-probabilities, kind="stable")[:top_k]
-    return [{"label": labels[i], "probability": float(probabilities[i])} for i in order]
+    return [
+        {"label": labels[i], "probability": float(probabilities[i])}
+        for i in order
+        if probabilities[i] >= threshold
+    ]

@@ -7,7 +7,14 @@ from typing import Any, Self
 import keras
 from keras_hub.models import TextClassifier
 
+from keras_diet import validation
 from keras_diet.layers.initializers import bert_initializer
+from keras_diet.models.diet_bert.classifier_losses import (
+    check_loss,
+    check_multi_label,
+    default_loss,
+    default_metrics,
+)
 from keras_diet.models.diet_bert.classify import classify
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
@@ -33,6 +40,10 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
 
     With `class_names`, labels may be names. `classify(texts)` returns names and probabilities.
 
+    With `multi_label`, a text may have several classes, or none. The probability of a class is
+    `sigmoid(logit)`, which does not depend on the other classes. Labels are arrays of 0 and 1 of
+    shape `(B, num_classes)`, or a list of names for each text.
+
     Args:
         backbone: A `keras_diet.models.DietBertBackbone`.
         num_classes: int or `None`. Number of classes; `1` for regression. Defaults to `None`, which
@@ -47,7 +58,8 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
         trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
             leaves frozen layers frozen.
         class_names: list of strings or `None`. The name of each class, in the order of the outputs.
-            Defaults to `None`, which means that labels are integers.
+            Defaults to `None`, which means that labels are numbers.
+        multi_label: bool. Whether a text may have several classes. Defaults to `False`.
 
     Call arguments:
         inputs: The backbone's dictionary.
@@ -56,12 +68,14 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
         Logits of shape `(B, num_classes)`, after the `activation`.
 
     Raises:
-        ValueError: If `num_classes` is not a positive integer; if `class_names` are not different,
-            nonempty strings, one for each class; or if the preprocessor has more tokens or longer
-            sequences than the backbone. `fit`, `evaluate` and `predict` raise it for an empty
-            batch, for more texts than segments, and for labels that are text but none of the names.
-            Under a sparse loss, they raise it for other labels that are not integers in
-            `[0, num_classes)`.
+        ValueError: If `num_classes` is not a positive integer, or if `class_names` are not
+            different, nonempty strings, one for each class. If `multi_label` is used with one class
+            or with an `activation` other than `"sigmoid"`. If the preprocessor has more tokens or
+            longer sequences than the backbone. `fit`, `evaluate` and `predict` raise it for an
+            empty batch, for more texts than segments, and for labels that are text but none of the
+            names. Under a sparse loss, they raise it for other labels that are not integers in
+            `[0, num_classes)`. With `multi_label`, they raise it for labels of another shape or
+            outside `[0, 1]`.
         TypeError: If an argument is unknown.
 
     Example:
@@ -103,11 +117,15 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
         name: str | None = None,
         trainable: bool | None = None,
         class_names: Sequence[str] | None = None,
+        multi_label: bool = False,
     ) -> None:
         # === Config ===
         # The default loss depends on the number of classes.
         self.num_classes, self.class_names = checked_classes(num_classes, class_names)
+        self.multi_label = validation.choice("multi_label", multi_label, (False, True))
         self.activation = keras.activations.get(activation)
+        if multi_label:
+            check_multi_label(self.num_classes, self.activation)
         self.dropout = dropout
 
         # === Layers ===
@@ -142,25 +160,35 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
         Args:
             optimizer: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`.
             loss: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`, which means
-                the cross-entropy of integer labels. With one class, it means the mean squared
-                error.
+                the cross-entropy of integer labels, the binary cross-entropy of each class in
+                multi-label classification, and the mean squared error with one class.
             metrics: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`, which
-                means the accuracy. With one class, it means the root mean squared error if the loss
-                is the mean squared error, and no metrics under another loss.
+                means the accuracy. In multi-label classification, this is the fraction of classes
+                on the right side of probability 0.5. With one class, `"auto"` means the root mean
+                squared error if the loss is the mean squared error, and no metrics otherwise.
             **kwargs: Keyword arguments of `keras.Model.compile`.
+
+        Raises:
+            ValueError: If the loss takes one class for each text, but texts have several.
         """
-        if self.num_classes == 1:
-            if isinstance(loss, str) and loss == "auto":
-                loss = keras.losses.MeanSquaredError()
-            if isinstance(metrics, str) and metrics == "auto":
-                metrics = [keras.metrics.RootMeanSquaredError()] if _is_squared_error(loss) else []
+        head = (self.num_classes, self.activation, self.multi_label)
+        if isinstance(loss, str) and loss == "auto":
+            loss = default_loss(*head)
+        if isinstance(metrics, str) and metrics == "auto":
+            metrics = default_metrics(*head, loss)
+        check_loss(self.multi_label, loss)
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
 
     @property
     def classes(self) -> Classes:
-        """The labels that a sparse loss expects."""
-        names = None if self.class_names is None else tuple(self.class_names)
-        return Classes("num_classes", self.num_classes, one_per_example=True, names=names)
+        """The labels that the losses of Keras expect."""
+        return Classes(
+            "num_classes",
+            self.num_classes,
+            one_per_example=not self.multi_label,
+            names=None if self.class_names is None else tuple(self.class_names),
+            is_multi_label=self.multi_label,
+        )
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
@@ -170,6 +198,7 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
                 # With names, a number would say that a new head is wanted. See `from_config`.
                 "num_classes": None if self.class_names else self.num_classes,
                 "class_names": list(self.class_names) if self.class_names else None,
+                "multi_label": self.multi_label,
                 "activation": keras.activations.serialize(self.activation),
                 "dropout": self.dropout,
             }
@@ -199,10 +228,3 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
                 f"{self.num_classes} names in `class_names`. For a new head, pass "
                 f"num_classes={self.num_classes} too. The file is `{filepath}`."
             ) from error
-
-
-def _is_squared_error(loss: Any) -> bool:
-    if isinstance(loss, str):
-        loss = keras.losses.get(loss)
-    is_instance = isinstance(loss, keras.losses.MeanSquaredError)
-    return is_instance or loss is keras.losses.mean_squared_error

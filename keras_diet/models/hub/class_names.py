@@ -84,6 +84,9 @@ def labels_of_names(y: Any, classes: Classes, as_ids: bool) -> Any:
     """
     if classes.names is None or not (_holds_names(y) or _is_empty_lists(y, classes)):
         return y
+    if hasattr(y, "to_tensor"):
+        # A ragged tensor of TensorFlow. An empty string does not count as a label.
+        y = y.to_tensor("")
     if hasattr(y, "dtype") and validation.host_value(y) is None:
         return _labels_in_graph(y, classes, classes.names, as_ids)
     if classes.is_multi_label:
@@ -153,9 +156,6 @@ def _labels_in_graph(y: Any, classes: Classes, names: tuple[str, ...], as_ids: b
     # Keras has no tensors of strings.
     import tensorflow as tf
 
-    if isinstance(y, tf.RaggedTensor):
-        # An empty string does not count as a label.
-        y = y.to_tensor("")
     matches = tf.equal(y[..., None], tf.constant(names))
     is_known = tf.reduce_any(matches, axis=-1)
     if classes.is_multi_label:

@@ -14,6 +14,7 @@ from keras_diet.models.hub.labels import (
     check_classes,
     check_has_labels,
     check_labels_are_not_text,
+    check_multi_label,
     check_one_per_example,
     is_of_keras,
     numeric_labels,
@@ -81,5 +82,7 @@ def _of_output(task, y, name=None):
                 "Labels of a regression must be one number for each example",
                 " Pass one column, or write a custom loss.",
             )
+        if classes is not None and classes.is_multi_label:
+            check_multi_label(y, classes)
         check_are_finite("y", y)
     return y

@@ -156,6 +156,38 @@ def check_one_per_example(y: Any, rule: str, remedy: str = "") -> None:
         raise ValueError(f"{rule}, of shape (B,) or (B, 1). Received: y.shape={shape}.{remedy}")
 
 
+def check_multi_label(y: Any, classes: Classes) -> None:
+    """Raise a `ValueError` unless `y` has a number from 0 to 1 for each class of each example.
+
+    In a TensorFlow graph, this becomes a `tf.errors.InvalidArgumentError`.
+    """
+    rule = (
+        "Labels `y` of a multi-label classifier must be 0 or 1 for each class, of shape "
+        f"(B, {classes.argument}) = (B, {classes.number})."
+    )
+    shape = shape_of(y if hasattr(y, "shape") else np.asarray(y))
+    if shape and (len(shape) != 2 or shape[1] not in (None, classes.number)):
+        raise ValueError(
+            f"{rule} Received: y.shape={shape}. Pass one row for each text, or lists of names to a "
+            "classifier with `class_names`."
+        )
+    values = validation.host_value(y)
+    if values is not None:
+        # NaN fails both comparisons.
+        wrong = np.argwhere(~((values >= 0) & (values <= 1)))
+        if len(wrong):
+            row, column = wrong[0]
+            raise ValueError(
+                f"{rule} Received: {values[row, column]} in row {row} for class {column}. Correct "
+                "this value."
+            )
+    elif type(y).__module__.startswith("tensorflow"):
+        import tensorflow as tf
+
+        is_right = (y >= 0) & (y <= 1) if y.dtype != tf.bool else tf.ones_like(y)
+        tf.debugging.Assert(tf.reduce_all(is_right), [rule, "Received:", y])
+
+
 def _check_values(values: np.ndarray, y: Any, classes: Classes, ignore_class: int | None) -> None:
     if np.any(values != np.round(values)):
         raise ValueError(_not_integers(y))
