@@ -14,6 +14,7 @@ from keras_diet.models.diet_bert.diet_bert_masked_lm_preprocessor import (
 from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
 from keras_diet.models.diet_bert.fill_mask import fill_mask
 from keras_diet.models.hub.labels import Classes
+from keras_diet.models.hub.loss_inputs import warn_if_loss_does_not_fit
 from keras_diet.models.hub.token_inputs import TokenInput, ids_below
 
 
@@ -133,6 +134,8 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
     ) -> None:
         """Configure training, as `keras_hub.models.MaskedLM.compile`, with another default loss.
 
+        A loss that takes probabilities gives a warning, because the model returns logits.
+
         Args:
             optimizer: As in `keras_hub.models.MaskedLM.compile`. Defaults to `"auto"`.
             loss: As in `keras_hub.models.MaskedLM.compile`. Defaults to `"auto"`, which means the
@@ -145,3 +148,4 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
                 from_logits=True, reduction="mean_with_sample_weight"
             )
         super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
+        warn_if_loss_does_not_fit(self, "logits")

@@ -14,6 +14,7 @@ from keras_diet.models.diet_bert.classifier_losses import (
     check_multi_label,
     default_loss,
     default_metrics,
+    output_kind,
 )
 from keras_diet.models.diet_bert.classify import classify
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
@@ -23,6 +24,7 @@ from keras_diet.models.diet_bert.diet_bert_text_classifier_preprocessor import (
 )
 from keras_diet.models.hub.class_names import checked_classes
 from keras_diet.models.hub.labels import Classes
+from keras_diet.models.hub.loss_inputs import warn_if_loss_does_not_fit
 from keras_diet.types import Activation, Config
 
 
@@ -157,6 +159,9 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
     ) -> None:
         """Configure training, as `keras_hub.models.TextClassifier.compile`, also for regression.
 
+        A loss that takes probabilities where the model returns logits, or the reverse, gives a
+        warning.
+
         Args:
             optimizer: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`.
             loss: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`, which means
@@ -178,6 +183,7 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
             metrics = default_metrics(*head, loss)
         check_loss(self.multi_label, loss)
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+        warn_if_loss_does_not_fit(self, output_kind(self.activation))
 
     @property
     def classes(self) -> Classes:

@@ -12,6 +12,7 @@ from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
 from keras_diet.models.diet_bert.diet_bert_text_embedder_preprocessor import (
     DietBertTextEmbedderPreprocessor,
 )
+from keras_diet.models.hub.loss_inputs import warn_if_loss_does_not_fit
 from keras_diet.types import Config, Tensor
 
 
@@ -130,6 +131,22 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         # === Config ===
         self.pooling_mode = pooling_mode
         self.normalize = normalize
+
+    def compile(
+        self, optimizer: Any = "auto", loss: Any = None, *, metrics: Any = None, **kwargs: Any
+    ) -> None:
+        """Configure training, as `keras_hub.models.TextEmbedder.compile`.
+
+        A loss that takes probabilities gives a warning, because the model returns embeddings.
+
+        Args:
+            optimizer: As in `keras_hub.models.TextEmbedder.compile`. Defaults to `"auto"`.
+            loss: As in `keras_hub.models.TextEmbedder.compile`. Defaults to `None`.
+            metrics: As in `keras_hub.models.TextEmbedder.compile`. Defaults to `None`.
+            **kwargs: Keyword arguments of `keras.Model.compile`.
+        """
+        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+        warn_if_loss_does_not_fit(self, "embeddings")
 
     def encode_documents(self, documents: str | list[str], **kwargs: Any) -> Tensor:
         """Return the embeddings of one text or of several texts, as `encode_text`.
