@@ -27,7 +27,7 @@ _WITH_INPUT = ("input", "diet_abs_input")
 
 def convert_bert(
     cls: type[keras.Model],
-    bert: str | os.PathLike[str] | Backbone | Task,
+    bert: str | os.PathLike[str] | Backbone | Task | Any,
     position_encoding: str = "diet_abs",
     rank: int | None = None,
     sharing: str | None = None,
@@ -56,8 +56,9 @@ def convert_bert(
     position instead, where it always stands.
 
     Args:
-        bert: A `keras_hub.models.BertBackbone`, a task with one, the address of a preset of one, or
-            a folder with Hugging Face's `config.json` and `model.safetensors`.
+        bert: A `keras_hub.models.BertBackbone`, a task with one, the address of a preset of one, a
+            folder with Hugging Face's `config.json` and `model.safetensors`, or a model of
+            Hugging Face's `transformers`, such as `BertModel` or `BertForMaskedLM`.
         position_encoding: `"diet_abs"`, `"diet_rel"`, `"input"`, `"none"`, or
             `"diet_abs_input"`, whose scores start at zero. Defaults to `"diet_abs"`.
         rank: As in the class. The scores have the rank of the head size. Defaults to `None`.
@@ -69,12 +70,12 @@ def convert_bert(
         max_sequence_length: int or `None`. Number of positions to keep, from the first position.
             Defaults to `None`, which means all positions of the BERT.
         cls_token_id: int or `None`. The token that starts every sequence. Defaults to `None`, which
-            means `[CLS]` of the vocabulary in the folder, preset or task. A backbone has no
-            vocabulary, so no token is treated in this way.
+            means `[CLS]` of the vocabulary in the folder, preset or task. A backbone and a model of
+            `transformers` have no vocabulary, so no token is treated in this way.
         dropout: float or `None`. As in the class. Defaults to `None`, which means the BERT's.
         attention_implementation: As in the class. Defaults to `"auto"`.
         dtype: As in the class. Defaults to `None`, which means the BERT's policy, and Keras's
-            global policy for a folder of Hugging Face.
+            global policy for a BERT of Hugging Face.
         name: As in the class.
         trainable: As in the class.
 

@@ -7,7 +7,12 @@ import keras
 from keras_hub.models import BertBackbone, BertTokenizer
 
 from keras_diet import _keras_hub
-from keras_diet.models.diet_bert.from_bert import hugging_face
+from keras_diet.models.diet_bert.from_bert import hugging_face, transformers_model
+from keras_diet.models.diet_bert.from_bert.checkpoint import (
+    Checkpoint,
+    read_arguments,
+    set_weights,
+)
 from keras_diet.types import Config
 
 _ARGUMENTS = (
@@ -40,19 +45,34 @@ def read_bert(
     Raises:
         ValueError: If `bert` is something else, or a checkpoint that cannot be read.
     """
+    checkpoint = read_checkpoint(bert)
+    if checkpoint is not None:
+        is_folder = isinstance(bert, (str, os.PathLike))
+        cls_token_id = hugging_face.read_cls_token_id(bert) if is_folder else None
+        arguments = read_arguments(checkpoint.config, checkpoint.source)
+        backbone = backbone_class(**arguments, **_AT_INPUT, dtype="float32")
+        set_weights(backbone, checkpoint)
+        return backbone, cls_token_id, None
     if not isinstance(bert, (str, os.PathLike)):
         tokenizer = getattr(getattr(bert, "preprocessor", None), "tokenizer", None)
         backbone = copy_bert(backbone_class, bert)
         return backbone, getattr(tokenizer, "cls_token_id", None), backbone.dtype_policy
-    if not hugging_face.is_checkpoint(bert):
-        backbone = copy_bert(backbone_class, _load_preset(BertBackbone, bert))
-        cls_token_id = _cls_token_id_of_preset(bert, backbone.vocabulary_size)
-        return backbone, cls_token_id, backbone.dtype_policy
-    cls_token_id = hugging_face.read_cls_token_id(bert)
-    arguments = hugging_face.read_arguments(bert)
-    backbone = backbone_class(**arguments, **_AT_INPUT, dtype="float32")
-    hugging_face.read_weights(bert, backbone)
-    return backbone, cls_token_id, None
+    backbone = copy_bert(backbone_class, _load_preset(BertBackbone, bert))
+    cls_token_id = _cls_token_id_of_preset(bert, backbone.vocabulary_size)
+    return backbone, cls_token_id, backbone.dtype_policy
+
+
+def read_checkpoint(bert: Any) -> Checkpoint | None:
+    """Return the configuration and the weights of Hugging Face's BERT. `None` for other values.
+
+    Args:
+        bert: A folder or a model of Hugging Face's `transformers`, or anything else.
+    """
+    if isinstance(bert, (str, os.PathLike)):
+        return hugging_face.read_checkpoint(bert) if hugging_face.is_checkpoint(bert) else None
+    if transformers_model.is_of_transformers(bert):
+        return transformers_model.read_checkpoint(bert)
+    return None
 
 
 def copy_bert(backbone_class: type[keras.Model], bert: Any) -> keras.Model:
@@ -66,7 +86,8 @@ def copy_bert(backbone_class: type[keras.Model], bert: Any) -> keras.Model:
     if not isinstance(backbone, BertBackbone):
         raise ValueError(
             "`bert` must be a `keras_hub.models.BertBackbone`, a task with one, the address of a "
-            f"preset of one, or a folder with Hugging Face's BERT. Received: bert={bert!r}"
+            "preset of one, a BERT of `transformers`, or a folder with Hugging Face's BERT. "
+            f"Received: bert={bert!r}"
         )
     copy = backbone_class(
         **{name: getattr(backbone, name) for name in _ARGUMENTS},
@@ -96,6 +117,12 @@ def read_tokenizer(bert: Any) -> Config:
         if hugging_face.is_checkpoint(bert):
             return hugging_face.read_tokenizer(bert)
         bert = _load_preset(BertTokenizer, bert)
+    if transformers_model.is_of_transformers(bert):
+        raise ValueError(
+            "`bert` must be a folder if it is a tokenizer of Hugging Face. Received: "
+            f"{type(bert).__name__}. Save the model and its tokenizer with `save_pretrained` in "
+            "one folder, and pass the folder."
+        )
     if not isinstance(bert, BertTokenizer):
         raise ValueError(
             "`bert` must be a `keras_hub.models.BertTokenizer`, the address of a preset of one, or "
