@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import keras
 from keras.src.backend import get_keras_mask, set_keras_mask
+from keras.src.saving.saving_lib import H5IOStore, _save_state
 
 __all__ = [
     "PRIVATE_NAMES",
@@ -16,14 +17,17 @@ __all__ = [
     "flatten_layers",
     "get_keras_mask",
     "replace_dtype_policy",
+    "saved_paths",
     "set_keras_mask",
     "variables_restored",
 ]
 
-# Keys are "Class.attribute", or the name of a function in `keras.src.backend`.
+# Keys are "Class.attribute", or names in `keras.src.backend` and `keras.src.saving.saving_lib`.
 PRIVATE_NAMES = {
     "get_keras_mask": "Keras attaches padding masks to tensors. No public name reads them.",
     "set_keras_mask": "Attention consumes these masks. No public name clears them.",
+    "H5IOStore": "Keras writes weights to objects of this class only.",
+    "_save_state": "No public name tells under which paths the weights of a model are saved.",
     "Layer._flatten_layers": "Keras lists all nested layers publicly for models only.",
     "Layer._layers": "Without it a model on PyTorch is not constructed yet and has no layers.",
     "Layer._dtype_policy": "The public setter would change a map of policies that layers share.",
@@ -61,6 +65,31 @@ def variables_restored(model: keras.Model) -> Iterator[None]:
     finally:
         if keras.config.backend() == "jax":
             model.jax_state_sync()
+
+
+def saved_paths(model, objects_to_skip=()):
+    """Return the paths of all weights in a file of a model."""
+    store = _PathStore()
+    skipped = {id(each) for each in objects_to_skip}
+    _save_state(model, store, assets_store=None, inner_path="", visited_saveables=skipped)
+    return store.paths
+
+
+class _PathStore(H5IOStore):
+    """A file of weights that keeps their paths only."""
+
+    def __init__(self):
+        self.paths = set()
+
+    def __bool__(self):
+        return True
+
+    def make(self, path, metadata=None):
+        self.folder = f"{path}/vars" if path else "vars"
+        return self
+
+    def __setitem__(self, key, value):
+        self.paths.add(f"{self.folder}/{key}")
 
 
 class OpenMultiHeadAttention(keras.layers.MultiHeadAttention):

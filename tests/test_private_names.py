@@ -9,6 +9,7 @@ import keras
 import keras_hub
 import pytest
 from keras.src import backend
+from keras.src.saving import saving_lib
 
 import keras_diet
 from keras_diet import _keras, _keras_hub
@@ -26,7 +27,7 @@ def missing_names(names):
 def exists(name):
     class_name, _, attribute = name.rpartition(".")
     if not class_name:
-        return hasattr(backend, name)
+        return hasattr(backend, name) or hasattr(saving_lib, name)
     return attribute in private_attributes(getattr(keras.layers, class_name))
 
 
