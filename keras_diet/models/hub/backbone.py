@@ -23,6 +23,7 @@ from keras_diet.models.hub.quantized_policies import (
 )
 from keras_diet.models.hub.texts import check_batch, is_batch
 from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
+from keras_diet.models.hub.weights_files import check_weights_file
 from keras_diet.types import Config
 
 
@@ -119,14 +120,18 @@ class HubBackbone(Backbone):
 
     # === Files ===
 
-    def load_weights(self, filepath: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
+    def load_weights(
+        self, filepath: str | os.PathLike[str], skip_mismatch: bool = False, **kwargs: Any
+    ) -> None:
         """Load weights, as `keras.Model.load_weights`.
 
         Raises:
-            ValueError: If the file is damaged.
+            ValueError: If the file is damaged, or holds NaN or weights that this model does not
+                build.
         """
         with complete_file(filepath):
-            super().load_weights(filepath, *args, **kwargs)
+            check_weights_file(self, filepath, skip_mismatch)
+            super().load_weights(filepath, skip_mismatch, **kwargs)
 
     def save_to_preset(
         self, preset_dir: str | os.PathLike[str], max_shard_size: float | None = 10

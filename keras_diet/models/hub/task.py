@@ -14,6 +14,7 @@ from keras_diet.models.hub.preset_folder import new_preset
 from keras_diet.models.hub.quantized_policies import dtype_to_load
 from keras_diet.models.hub.task_data import TaskData
 from keras_diet.models.hub.task_files import check_head_has_weights, check_head_is_described
+from keras_diet.models.hub.weights_files import check_weights_file
 from keras_diet.types import Config
 
 # A key of compile configurations.
@@ -181,10 +182,30 @@ class HubTask(TaskData):
         keras.saving.save_weights(self, filepath, objects_to_skip=self._not_in_the_head())
 
     def load_task_weights(self, filepath: str | os.PathLike[str]) -> None:
-        """Load the weights outside the backbone. The optimizer does not change."""
+        """Load the weights outside the backbone. The optimizer does not change.
+
+        Raises:
+            ValueError: If the file is damaged, or holds NaN or weights that this head does not
+                build.
+        """
         with complete_file(filepath):
+            check_weights_file(self, filepath, objects_to_skip=self._not_in_the_head())
             keras.saving.load_weights(self, filepath, objects_to_skip=self._not_in_the_head())
 
+    def load_weights(
+        self, filepath: str | os.PathLike[str], skip_mismatch: bool = False, **kwargs: Any
+    ) -> None:
+        """Load all weights, as `keras.Model.load_weights`.
+
+        Raises:
+            ValueError: If the file is damaged, or holds NaN or weights that this model does not
+                build.
+        """
+        with complete_file(filepath):
+            check_weights_file(self, filepath, skip_mismatch)
+            super().load_weights(filepath, skip_mismatch, **kwargs)
+
     def _not_in_the_head(self) -> list[Any]:
-        optimizer = [] if self.optimizer is None else [self.optimizer]
-        return [*flatten_layers(self.backbone), *optimizer]
+        # A task that was not compiled has no such attribute.
+        optimizer = getattr(self, "optimizer", None)
+        return [*flatten_layers(self.backbone), *([] if optimizer is None else [optimizer])]
