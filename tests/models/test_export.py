@@ -5,9 +5,16 @@ import keras_hub
 import numpy as np
 import pytest
 
+from keras_diet.models.hub.default_export import _signature
 from tests.helpers import assert_close, to_numpy
-from tests.models.tasks import random_data, tiny_task
-from tests.models.tiny import SIZES, random_inputs, randomize_weights
+from tests.models.tasks import TASKS, random_data, tiny_task
+from tests.models.tiny import (
+    SIZES,
+    random_inputs,
+    random_masked_inputs,
+    randomize_weights,
+    tiny_backbone,
+)
 
 BACKEND = keras.backend.backend()
 FORMATS = {
@@ -33,13 +40,18 @@ def signature(*shape):
     return [{name: keras.InputSpec(shape=shape, dtype="int32", name=name) for name in NAMES}]
 
 
+def arrays(outputs):
+    detached = keras.tree.map_structure(lambda x: x.detach() if BACKEND == "torch" else x, outputs)
+    return keras.tree.map_structure(np.asarray, detached)
+
+
 def served(path, file_format):
     """Return the exported model as a function of a dictionary of arrays."""
     if file_format == "tf_saved_model":
         import tensorflow as tf
 
         model = tf.saved_model.load(path)
-        return lambda inputs: model.serve({k: tf.constant(v) for k, v in inputs.items()}).numpy()
+        return lambda inputs: arrays(model.serve({k: tf.constant(v) for k, v in inputs.items()}))
     if file_format == "onnx":
         import onnxruntime
 
@@ -60,7 +72,7 @@ def served(path, file_format):
     import torch
 
     model = torch.export.load(path).module()
-    return lambda inputs: to_numpy(model({k: torch.tensor(v) for k, v in inputs.items()}))
+    return lambda inputs: arrays(model({k: torch.tensor(v) for k, v in inputs.items()}))
 
 
 def check_export(classifier, path, file_format, tolerance=1e-5):
@@ -151,17 +163,76 @@ def test_exported_int8(tmp_path):
     check_export(classifier, tmp_path, FORMATS[0], tolerance=2e-2)
 
 
+DEFAULT_FORMAT = FORMATS[0]
+# Batch size and length that a default export gets on each backend. Preprocessors cut at 11 tokens.
+DEFAULT_SHAPE = {"tensorflow": (2, 9), "jax": (3, 11), "torch": (1, 11)}[BACKEND]
+
+
+@pytest.mark.parametrize("task", [None, *TASKS])
+def test_export_needs_a_path_only(rng, tmp_path, capsys, task):
+    if task is None:
+        model, shape = tiny_backbone(), (DEFAULT_SHAPE[0], 13)
+    else:
+        model, shape = tiny_task(task), DEFAULT_SHAPE
+        model.preprocessor.sequence_length = 11
+    randomize_weights(model)
+    model.export(tmp_path / "exported")
+    path = "exported" + {"torch": ".pt2"}.get(BACKEND, "")
+    assert [each.name for each in tmp_path.iterdir()] == [path]
+    assert path in capsys.readouterr().out
+    inputs = random_masked_inputs(rng, *shape)[0] if task == "masked_lm" else None
+    inputs = inputs or random_inputs(rng, *shape)
+    outputs, expected = served(str(tmp_path / path), DEFAULT_FORMAT)(inputs), model(inputs)
+    if task is None:
+        outputs, expected = outputs["pooled_output"], expected["pooled_output"]
+    assert_close(outputs, expected)
+
+
+@pytest.mark.any_backend
+def test_lengths_of_inputs_are_those_of_the_preprocessor():
+    model = tiny_task("masked_lm")
+    model.preprocessor.sequence_length = 11
+    with_preprocessor = {name: spec.shape for name, spec in _signature(model, "torch")[0].items()}
+    assert with_preprocessor == {**dict.fromkeys(NAMES, (1, 11)), "mask_positions": (1, 5)}
+    without = _signature(tiny_task("masked_lm", with_preprocessor=False), "jax")[0]
+    assert {spec.shape for spec in without.values()} == {(None, 13)}
+    assert {spec.dtype for spec in without.values()} == {"int32"}
+
+
+@pytest.mark.parametrize("file_format", [each for each in FORMATS if each != DEFAULT_FORMAT])
+def test_other_formats_need_no_signature(rng, tmp_path, file_format):
+    if (file_format, BACKEND) in CONVERTERS:
+        pytest.importorskip(CONVERTERS[file_format, BACKEND])
+    if file_format == "onnx":
+        pytest.importorskip("onnxruntime")
+    model = random_classifier(position_encoding="diet_rel")
+    path = str(tmp_path / FILES[file_format])
+    model.export(path, format=file_format, verbose=False)
+    inputs = random_inputs(rng, DEFAULT_SHAPE[0], 9 if BACKEND == "tensorflow" else 13)
+    assert_close(served(path, file_format)(inputs), model(inputs))
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="the other backends export SavedModels")
+def test_pytorch_names_the_formats_that_it_exports(tmp_path):
+    with pytest.raises(ValueError, match=r"format='tf_saved_model'\. Leave `format` out"):
+        random_classifier().export(tmp_path / "model", format="tf_saved_model")
+    random_classifier().export(tmp_path / "model.pt2", verbose=False)
+    assert [each.name for each in tmp_path.iterdir()] == ["model.pt2"]
+
+
 @pytest.mark.skipif(BACKEND != "jax", reason="only JAX gives each input its own length")
-def test_jax_needs_the_length(tmp_path):
+def test_jax_needs_one_length(tmp_path):
     with pytest.raises(ValueError, match="`segment_ids` must have the shape"):
-        random_classifier().export(str(tmp_path / "model"), verbose=False)
+        random_classifier().export(
+            str(tmp_path / "model"), input_signature=signature(None, None), verbose=False
+        )
 
 
 @pytest.mark.parametrize("file_format", sorted(FILES.keys() - set(FORMATS)))
 def test_what_keras_exports_from_no_bert(tmp_path, file_format):
     bert = keras_hub.models.BertTextClassifier(keras_hub.models.BertBackbone(**SIZES), 2)
     # PyTorch's SavedModel takes no dictionaries; other formats name the backends that they need.
-    error = AttributeError if BACKEND == "torch" else ValueError
+    errors = (AttributeError, ValueError)
     for classifier in (random_classifier(), bert):
-        with pytest.raises(error, match=r"'dict' object|backend"):
+        with pytest.raises(errors, match=r"'dict' object|SavedModel|backend"):
             check_export(classifier, tmp_path, file_format)

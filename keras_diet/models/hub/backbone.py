@@ -7,6 +7,7 @@ from typing import Any, Self
 import keras
 from keras_hub.models import Backbone
 
+from keras_diet.models.hub.default_export import DefaultExport
 from keras_diet.models.hub.file_errors import complete_file, complete_preset
 from keras_diet.models.hub.lora import (
     check_enable_lora,
@@ -27,7 +28,7 @@ from keras_diet.models.hub.weights_files import check_weights_file
 from keras_diet.types import Config
 
 
-class HubBackbone(Backbone):
+class HubBackbone(DefaultExport, Backbone):
     """A `keras_hub.models.Backbone` with safer presets, LoRA and quantization.
 
     - A preset is saved completely or not at all, and a damaged file raises an error that names it.

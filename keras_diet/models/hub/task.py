@@ -7,6 +7,7 @@ import keras
 
 from keras_diet._keras import flatten_layers
 from keras_diet.models.hub.backbone import HubBackbone
+from keras_diet.models.hub.default_export import DefaultExport
 from keras_diet.models.hub.file_errors import complete_file, complete_preset
 from keras_diet.models.hub.labels import Classes
 from keras_diet.models.hub.preprocessor import check_preprocessor_class, check_preprocessor_fits
@@ -27,7 +28,7 @@ def compile_arguments(config: Config) -> dict[str, Any]:
     return keras.saving.deserialize_keras_object(arguments)
 
 
-class HubTask(TaskData):
+class HubTask(DefaultExport, TaskData):
     """A mixin for a `keras_hub.models.Task` that checks its data and its files.
 
     Put it before KerasHub's class of the task: `class MyClassifier(HubTask, TextClassifier)`.
