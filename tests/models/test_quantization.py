@@ -1,6 +1,7 @@
 """Quantized models: how far they are from the float ones, and that files give them back."""
 
 import json
+import warnings
 
 import keras
 import keras_hub
@@ -200,3 +201,33 @@ def test_filters_choose_layers_of_the_backbone(rng, tmp_path, classifier):
     assert {layer.name for layer in quantized_layers(loaded)} == names | {"token_embedding"}
     inputs = random_inputs(rng)
     assert_close(loaded(inputs), classifier(inputs), 1e-6)
+
+
+@any_backend
+@pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
+def test_quantize_is_quiet(classifier, mode):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        classifier.quantize(mode)
+
+
+@any_backend
+def test_other_warnings_of_quantize_are_shown(classifier, monkeypatch):
+    def warn(*args, **kwargs):
+        raise NotImplementedError("Something else.")
+
+    monkeypatch.setattr(classifier.backbone.pooled_dense, "quantize", warn)
+    with pytest.warns(UserWarning, match=r"^Something else\.$") as shown:
+        classifier.quantize("int8")
+    assert [str(each.message) for each in shown if each.category is UserWarning] == [
+        "Something else."
+    ]
+
+
+@any_backend
+@pytest.mark.parametrize("filters", ["no_such_layer", ["dropout", "layer_norm"]])
+def test_filters_must_choose_a_layer(classifier, filters):
+    with pytest.raises(ValueError, match="`filters` must select at least one layer") as error:
+        classifier.quantize("int8", filters=filters)
+    assert str(error.value).endswith(f"Received: filters={filters!r}")
+    classifier.quantize("int8")

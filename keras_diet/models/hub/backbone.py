@@ -22,6 +22,7 @@ from keras_diet.models.hub.quantized_policies import (
     give_layers_their_policies,
     policy_to_save,
 )
+from keras_diet.models.hub.quiet_quantization import quiet_quantization
 from keras_diet.models.hub.texts import check_batch, is_batch
 from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
 from keras_diet.models.hub.weights_files import check_weights_file
@@ -246,9 +247,11 @@ class HubBackbone(DefaultExport, Backbone):
             **kwargs: Keyword arguments of `keras.Model.quantize`.
 
         Raises:
-            ValueError: If the mode is unknown, or if the model is quantized already.
+            ValueError: If the mode is unknown, if the model is quantized already, or if `filters`
+                select no layer that can be quantized.
         """
-        super().quantize(mode, config=config, filters=filters, **kwargs)
+        with quiet_quantization(self, filters):
+            super().quantize(mode, config=config, filters=filters, **kwargs)
         self._forget_compiled_steps()
 
     def _forget_compiled_steps(self) -> None:
