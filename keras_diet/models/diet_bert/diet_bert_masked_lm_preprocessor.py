@@ -23,6 +23,8 @@ class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
         sequence_length: int. Length of the packed inputs, in tokens. Defaults to `512`.
         truncate: `"round_robin"` or `"waterfall"`. How several texts are shortened to fit.
             Defaults to `"round_robin"`.
+        length_buckets: tuple of int or `None`. Shorter lengths to which a batch may be padded, if
+            they hold its longest text. Defaults to `None`: all batches have `sequence_length`.
         mask_selection_rate: float. Probability that a token is selected. Defaults to `0.15`.
         mask_selection_length: int. Largest number of selected tokens. Defaults to `96`.
         mask_token_rate: float. Probability that a selected token is replaced by `[MASK]`.

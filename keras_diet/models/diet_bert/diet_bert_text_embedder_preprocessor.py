@@ -20,6 +20,8 @@ class DietBertTextEmbedderPreprocessor(DietBertPreprocessor, TextEmbedderPreproc
         sequence_length: int. Length of the packed inputs, in tokens. Defaults to `256`.
         truncate: `"round_robin"` or `"waterfall"`. How several texts are shortened to fit.
             Defaults to `"round_robin"`.
+        length_buckets: tuple of int or `None`. Shorter lengths to which a batch may be padded, if
+            they hold its longest text. Defaults to `None`: all batches have `sequence_length`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
