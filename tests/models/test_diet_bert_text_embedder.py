@@ -85,6 +85,42 @@ def test_texts_documents_and_similarities():
     assert np.abs(similarities[0, 1:]).max() < 0.999
 
 
+@pytest.mark.any_backend
+def test_one_text_or_one_pair():
+    embedder = tiny_embedder(with_preprocessor=True)
+    texts = TEXTS[:3]
+    expected = embedder.predict(texts, verbose=0)
+    assert np.abs(expected[1] - expected[0]).max() > 0.01
+    for one in (texts[1], texts[1].encode(), np.str_(texts[1]), [texts[1]]):
+        assert_close(embedder.encode_text(one, verbose=0), expected[1:2])
+        assert_close(embedder.encode_documents(one, verbose=0), expected[1:2])
+    assert_close(embedder.encode_text(np.array(texts), verbose=0), expected)
+    pairs = embedder.predict((texts, TEXTS[2:5]), verbose=0)
+    assert_close(embedder.encode_text((texts[1], TEXTS[3]), verbose=0), pairs[1:2])
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "`x`"),
+        (7, "`x`"),
+        ([], "an empty batch"),
+        (["the fox", None], "None in row 1"),
+        (["the fox", float("nan")], "nan in row 1"),
+        ([["the", "fox"]], "lists of lists"),
+        ({"text": TEXTS}, "`x` must"),
+        ((TEXTS[:2], TEXTS[:3]), "same batch size"),
+    ],
+    ids=str,
+)
+def test_texts_that_are_refused(text, message):
+    embedder = tiny_embedder(with_preprocessor=True)
+    for call in (embedder.encode_text, embedder.encode_documents, embedder.predict):
+        with pytest.raises(ValueError, match=message):
+            call(text, verbose=0)
+
+
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision(rng, dtype):
     """Sums over the tokens are in float32: 13 times 10,000 is infinite in float16."""

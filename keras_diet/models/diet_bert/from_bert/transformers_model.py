@@ -28,4 +28,5 @@ def read_checkpoint(model: Any) -> Checkpoint:
         if tensor.is_floating_point()
     }
     remedy = "Pass a model without adapters, pruned heads or quantization."
-    return Checkpoint(model.config.to_dict(), tensors, f"the `{kind}`", remedy)
+    config = {**model.config.to_dict(), "architectures": [kind]}
+    return Checkpoint(config, tensors, f"the `{kind}`", remedy)
