@@ -54,8 +54,8 @@ def test_default_loss_and_metric(activation):
 def test_it_learns():
     model = tiny_classifier()
     model.compile(keras.optimizers.Adam(0.02))
-    history = model.fit(TEXTS, LABELS, batch_size=5, epochs=25, verbose=0).history
-    assert history["loss"][-1] < 0.5 * history["loss"][0]
+    losses = [model.train_on_batch(TEXTS, LABELS)[0] for _ in range(25)]
+    assert model.fit(TEXTS, LABELS, batch_size=5, verbose=0).history["loss"][0] < 0.5 * losses[0]
     found = [
         {result["label"] for result in results} for results in model.classify(TEXTS, threshold=0.5)
     ]

@@ -47,9 +47,16 @@ def rebuild(
     rebuilt = type(backbone).from_config({**backbone.get_config(), **changes})
     if model is not backbone:
         rebuilt = _task_like(model, rebuilt)
-    for layer, old in zip(common_layers(rebuilt), common_layers(model), strict=True):
+    new_layers, old_layers = (_of_model(each, common_layers(each)) for each in (rebuilt, model))
+    for layer, old in zip(new_layers, old_layers, strict=True):
         layer.trainable = old.trainable
     return rebuilt
+
+
+def _of_model(model: keras.Model, layers: list[keras.layers.Layer]) -> list[keras.layers.Layer]:
+    """Return `layers` without those of the preprocessor, which gets some at its first batch."""
+    parts = {id(part) for part in flatten_layers(getattr(model, "preprocessor", None))}
+    return [layer for layer in layers if id(layer) not in parts]
 
 
 def _refuse_replaced_weights(model: keras.Model) -> None:
