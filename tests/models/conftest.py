@@ -5,7 +5,6 @@ import pytest
 from keras import ops
 
 from tests.fixtures import (
-    compiled_on_jax,
     compiled_steps,
     eager_steps,
     keras_initializers,
@@ -15,7 +14,6 @@ from tests.fixtures import (
 )
 
 __all__ = [
-    "compiled_on_jax",
     "compiled_steps",
     "eager_steps",
     "keras_initializers",

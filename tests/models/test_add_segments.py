@@ -30,7 +30,6 @@ def test_outputs_are_those_of_the_pretrained_model(rng, position_encoding, num_s
         np.testing.assert_allclose(to_numpy(output), to_numpy(expected[name]), atol=1e-5)
 
 
-@pytest.mark.usefixtures("compiled_on_jax")
 def test_segments_are_trained_and_the_pretrained_model_is_not(rng):
     """On JAX, compiled training steps destroy arrays that another model shares."""
     pretrained = without_segments()

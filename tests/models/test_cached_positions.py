@@ -28,7 +28,6 @@ def test_backbone(rng, position_encoding):
     assert names.isdisjoint({"query_embedding", "relative_embedding", "position_embedding"})
 
 
-@pytest.mark.usefixtures("compiled_on_jax")
 def test_task_and_its_training_leave_each_other_alone(rng):
     inputs, labels, weights = random_masked_inputs(rng)
     backbone = randomize_weights(tiny_backbone(num_layers=1, position_encoding="diet_abs"))

@@ -151,7 +151,6 @@ def test_a_layer_that_is_longer_than_the_model_stays_as_it_is(rng, name):
         np.testing.assert_array_equal(to_numpy(new), to_numpy(old))
 
 
-@pytest.mark.usefixtures("compiled_on_jax")
 def test_training_does_not_change_the_shorter_model(rng):
     """On JAX, compiled training steps destroy arrays that another model shares."""
     model = trained(position_encoding="diet_rel")

@@ -120,7 +120,6 @@ def test_every_task_of_a_backbone_compiles_again(rng, task, change):
         assert_close(after, model(inputs)["first"])
 
 
-@pytest.mark.usefixtures("compiled_on_jax")
 def test_tasks_train_adapters_after_they_were_compiled(rng, task):
     """`fit` before `enable_lora` compiled a step that trains all weights."""
     inputs, labels = toy_inputs(rng), toy_labels(rng)
