@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from tests.distribution.training import eager_steps
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 
@@ -36,7 +38,8 @@ def main(output_dir, *options):
             return evaluate(outputs, labels, task)
 
         finetune_glue.evaluate = save_and_evaluate
-        finetune_glue.main([*options, "--strategy", strategy, "--output-dir", str(folder)])
+        with eager_steps(strategy == "none"):
+            finetune_glue.main([*options, "--strategy", strategy, "--output-dir", str(folder)])
 
 
 if __name__ == "__main__":

@@ -21,7 +21,14 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from tests.distribution.training import BATCH_SIZE, ENCODINGS, fit, make_batches, make_masked_lm
+from tests.distribution.training import (
+    BATCH_SIZE,
+    ENCODINGS,
+    eager_steps,
+    fit,
+    make_batches,
+    make_masked_lm,
+)
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pretrain_masked_lm.py"
 
@@ -103,7 +110,7 @@ def run_example(strategy, folder):
     options += ["--intermediate-dim", "32", "--position-encoding", "diet_abs", "--dropout", "0"]
     options += ["--text", str(folder / "text.txt"), "--output-dir", str(folder / strategy)]
     output = io.StringIO()
-    with contextlib.redirect_stdout(output):
+    with contextlib.redirect_stdout(output), eager_steps(strategy == "none"):
         sys.path.insert(0, str(EXAMPLE.parent))
         runpy.run_path(str(EXAMPLE))["main"]([*options, "--strategy", strategy])
     with open(folder / strategy / "diet_abs" / "history.csv", newline="") as file:

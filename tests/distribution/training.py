@@ -1,5 +1,7 @@
 """Models, batches and a training loop for the comparison of one device with several."""
 
+from unittest import mock
+
 import keras
 import numpy as np
 
@@ -100,3 +102,11 @@ def fit(masked_lm, batches):
             verbose=0,
         )
     return losses.values
+
+
+def eager_steps(eager):
+    """A context where the steps of models are eager, if asked for: one device needs no compiler."""
+    attribute = property(lambda trainer: True, lambda trainer, value: None)
+    return mock.patch.object(
+        keras.Model, "run_eagerly", attribute if eager else keras.Model.run_eagerly
+    )
