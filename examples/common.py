@@ -178,7 +178,10 @@ def as_tf_dataset(dataset):
 
 
 def compile_with_adamw(model, learning_rate, steps, arguments):
-    """Compile a model with AdamW, linear warm-up and linear decay, as in Table 7 of the paper."""
+    """Compile a model with AdamW, linear warm-up and linear decay, as BERT was trained.
+
+    The paper states the warm-up (Table 7), but no optimizer and no decay.
+    """
     schedule = pretraining.WarmupLinearDecay(learning_rate, steps, arguments.warmup_proportion)
     optimizer = keras.optimizers.AdamW(schedule, weight_decay=arguments.weight_decay)
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])

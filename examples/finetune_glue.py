@@ -1,10 +1,11 @@
 """Fine-tune several models on tasks of GLUE, and compare their metrics.
 
-The script trains a classifier for each model, task, learning rate and seed, as in appendix A of the
-paper: AdamW, warm-up over a tenth of the steps, then linear decay. At the end you see a table with
-GLUE's metrics on the validation split: Matthews correlation, accuracy, Pearson and Spearman
-correlation. It shows the learning rate with the best median over the seeds, among the rates with
-the most seeds, and the lowest and highest value at this rate.
+The script trains a classifier for each model, task, learning rate and seed. Warm-up takes a tenth
+of the steps, as in Table 7 of the paper. The paper names no optimizer for fine-tuning. AdamW and
+linear decay follow BERT. At the end you see a table with GLUE's metrics on the validation split:
+Matthews correlation, accuracy, Pearson and Spearman correlation. It shows the learning rate with
+the best median over the seeds, among the rates with the most seeds, and the lowest and highest
+value at this rate.
 
     python examples/finetune_glue.py
     python examples/finetune_glue.py --presets runs/diet_abs/preset runs/input/preset \\

@@ -128,7 +128,7 @@ def figure_2(models, arguments):
 
 
 def figure_4(models, arguments):
-    """Draw the positional scores of some heads."""
+    """Draw the positional scores of some heads. Column 0 holds the scores of the key `[CLS]`."""
     compute = functools.partial(analysis.position_scores, length=arguments.length)
     scores = for_each("Figures 4, 7 and 8", compute, models)
     save_maps("figure_4_position_scores.png", scores, "Positional scores", arguments)

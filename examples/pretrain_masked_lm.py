@@ -1,10 +1,11 @@
 """Pretrain a BERT with each of several position encodings, and compare their losses.
 
-All models get the same text, number of steps and seed. The script packs full sentences and trains
-with AdamW, linear warm-up and linear decay (Table 7 of Chen et al., EMNLP 2021, scaled down). For
-each encoding you see the losses on held-out text and a few masked words with the model's guesses.
-The last lines compare the validation losses. The output folder then holds a preset of each model,
-its loss history and a picture of its positional scores.
+All models get the same text, number of steps and seed. The script packs full sentences (appendix A
+of Chen et al., EMNLP 2021). It takes learning rate and warm-up from their Table 7. The paper names
+no optimizer for BERT. AdamW and linear decay follow BERT. For each encoding you see the losses on
+held-out text and a few masked words with the model's guesses. The last lines compare the validation
+losses. The output folder then holds a preset of each model, its loss history and a picture of its
+positional scores.
 
 Without `--text` the script trains on the language reference that ships with every Python, so it
 downloads nothing. `KERAS_BACKEND` chooses the backend. To resume an interrupted run, give the same

@@ -41,7 +41,7 @@ def add_data_options(add):
         "--document-segments",
         action="store_true",
         help="put the documents in a sequence into segments 0 and 1. Without it all tokens are in "
-        "segment 0, as in the paper",
+        "segment 0, as we read appendix A of the paper",
     )
     add("--sequence-length", type=positive_int, default=64, help="tokens in a sequence")
 

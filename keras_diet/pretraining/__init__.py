@@ -1,4 +1,7 @@
-"""Pretraining data as in appendix A of the DIET paper: text files to masked-LM batches.
+"""Pretraining data: text files to masked-LM batches.
+
+Packed full sentences and no next-sentence task come from appendix A of the DIET paper. New masks in
+each epoch come from RoBERTa.
 
 - `read_documents` reads text files.
 - `train_wordpiece_vocabulary` trains a vocabulary.

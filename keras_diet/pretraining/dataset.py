@@ -62,7 +62,7 @@ def masked_lm_dataset(
         tokenizer: A `keras_hub.models.BertTokenizer`, or another tokenizer with
             `vocabulary_size()`, `mask_token_id`, `pad_token_id` and `special_token_ids`. With
             several segments it also needs `sep_token_id`.
-        batch_size: int. Number of sequences in a batch. The paper uses 4096.
+        batch_size: int. Number of sequences in a batch. The paper uses 4096 (Table 7).
         shuffle: bool. Whether to shuffle all sequences in each epoch. Defaults to `True`.
         repeat: bool. Whether to repeat without end. Defaults to `False`.
         seed: int in [0, 2**32). Seed of the order and the masks. Defaults to `0`.
@@ -75,8 +75,8 @@ def masked_lm_dataset(
             smaller, and the model is compiled a second time for it. With `repeat=True`, sequences
             of the next epoch fill it instead. Defaults to `True`.
         num_segments: int. If greater than 1, `number_segments` numbers the documents in a sequence
-            as its segments. Defaults to `1`: all tokens belong to segment 0, as in the paper's
-            pretraining.
+            as its segments. Defaults to `1`: all tokens belong to segment 0. We infer this from
+            appendix A of the paper, which adds segments for fine-tuning.
 
     Returns:
         `grain.MapDataset` of `(features, labels, sample_weight)`, as returned by `mask_tokens`.
@@ -101,7 +101,7 @@ def masked_lm_dataset(
     ```
 
     References:
-     - [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.1
+     - [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.1: new masks in each epoch
      - [Grain](https://google-grain.readthedocs.io)
     """
     validation.positive_int("num_segments", num_segments)

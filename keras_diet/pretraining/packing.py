@@ -37,7 +37,8 @@ def pack_sentences(
             an iterable of lines of text. Lines are split with `split_sentences`.
         tokenizer: A `keras_hub.models.BertTokenizer`, or any KerasHub tokenizer with
             `cls_token_id`, `sep_token_id` and `pad_token_id`.
-        sequence_length: int. Number of tokens in a sequence, at least 3. The paper uses 128.
+        sequence_length: int. Number of tokens in a sequence, at least 3. The paper uses 128 for
+            English and 512 for 100 languages (Table 7).
 
     Returns:
         An iterator of int32 arrays of shape `(sequence_length,)`.

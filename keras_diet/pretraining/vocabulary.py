@@ -39,7 +39,7 @@ def train_wordpiece_vocabulary(
     Args:
         texts: Iterable of str. Text of any length, e.g. the lines of documents.
         vocabulary_size: int. Largest number of tokens, including the special tokens. A small text
-            gives fewer tokens. The paper uses 30,000.
+            gives fewer tokens. The paper uses 30,000 (section 4.1).
         lowercase: bool. Whether to fold the case of words. Give the tokenizer the same value.
             Defaults to `True`.
         special_tokens: Sequence of str. Tokens with the first ids, in this order. It must start

@@ -49,8 +49,8 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     ```
 
     References:
-     - [Devlin et al., 2019](https://aclanthology.org/N19-1423/), appendix A.2
-     - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), table 7
+     - [Devlin et al., 2019](https://aclanthology.org/N19-1423/), appendix A.2: linear decay
+     - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), table 7: rate and warm-up
     """
 
     def __init__(

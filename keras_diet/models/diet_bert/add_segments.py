@@ -13,8 +13,8 @@ from keras_diet.models.hub.rebuild import backbone_of, rebuild
 def add_segments(model: keras.Model, num_segments: int = 2) -> keras.Model:
     """Return a copy of a model with segment scores in each head that start at zero.
 
-    This is the "supplemental segments" of appendix A of the paper. A model that was pretrained
-    without segments gets segment scores `E_S` for fine-tuning,
+    This is the "supplemental segment encoding" of appendix A of the paper. A model that was
+    pretrained without segments gets segment scores `E_S` for fine-tuning,
 
         A_ij <- A_ij + E_S[S(i), S(j)],    E_S = 0,
 
