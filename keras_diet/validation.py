@@ -39,9 +39,15 @@ def rate(name: str, value: Any) -> float:
     return float(value)
 
 
+def boolean(name: str, value: Any) -> bool:
+    """Return `value` as a `bool`, or raise a `ValueError` unless it is one. "no" would be true."""
+    return bool(choice(name, value, (False, True)))
+
+
 def choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
     """Return `value`, or raise a `ValueError` that lists `choices` unless it is one of them."""
-    if value not in choices:
+    # `in` would compare the elements of an array.
+    if isinstance(value, np.ndarray) or value not in choices:
         options = ", ".join(repr(option) for option in choices)
         raise ValueError(f"`{name}` must be one of {options}. Received: {name}={value!r}")
     return value
@@ -127,7 +133,7 @@ def score_bias(name: str, bias: Tensor, shape: Shape) -> None:
         bias: The tensor to check.
         shape: Shape of the scores, `(B, H, T, S)`. Unknown sizes are `None` and are not checked.
     """
-    if not hasattr(bias, "dtype"):
+    if not hasattr(bias, "dtype") or isinstance(bias, type):
         raise ValueError(
             f"`{name}` must be a tensor or a bias layer. Received: {type(bias).__name__}. Convert "
             "lists with `np.array`."
@@ -161,6 +167,16 @@ def tensor_in_functional_model(name: str, bias: Any) -> None:
         )
 
 
+def heads_of_bias(name: str, bias: Any, num_heads: int) -> None:
+    """Raise a `ValueError` if a bias layer has scores for another number of heads."""
+    received = getattr(bias, "num_heads", num_heads)
+    if received not in (1, num_heads):
+        raise ValueError(
+            f"`{name}` must have scores for {num_heads} heads. Received: a bias layer with "
+            f"num_heads={received}. Pass the same `num_heads` to both layers."
+        )
+
+
 def score_features(name: str, features: Any, shape: Shape) -> None:
     """Raise a `ValueError` unless `features` are query and key features for scores of `shape`.
 
@@ -180,7 +196,9 @@ def score_features(name: str, features: Any, shape: Shape) -> None:
         rank, key_rank = (tensor.shape[-1] for tensor in features)
         if rank == key_rank:
             return
-    received = [(str(x.dtype), tuple(x.shape)) for x in features] if is_pair else features
+    received = type(features).__name__
+    if is_pair:
+        received = [getattr(x, "shape", type(x).__name__) for x in features]
     raise ValueError(
         f"`{name}` must be a pair of floating point tensors: query features (batch_size or 1, "
         "query_length, num_heads or 1, rank) and key features (batch_size or 1, key_length, "
@@ -192,7 +210,8 @@ def score_features(name: str, features: Any, shape: Shape) -> None:
 def _is_feature(tensor: Tensor, sizes: Shape) -> bool:
     """Return whether the dtype is floating point and the shape fits `sizes`."""
     return (
-        keras.backend.is_float_dtype(tensor.dtype)
+        hasattr(tensor, "dtype")
+        and keras.backend.is_float_dtype(tensor.dtype)
         and len(tensor.shape) == 4
         and all(
             size in (None, full) or full is None or (size == 1 and axis in (0, 2))
@@ -201,8 +220,26 @@ def _is_feature(tensor: Tensor, sizes: Shape) -> bool:
     )
 
 
+def shape_of_segment_ids(name: str, segment_ids: Any, shape: Shape) -> None:
+    """Raise a `ValueError` unless there is a segment id for each token of inputs `(B, T, ...)`."""
+    received = getattr(segment_ids, "shape", None)
+    if (
+        received is None
+        or len(received) != 2
+        or any(
+            None not in sizes and len(set(sizes)) > 1
+            for sizes in zip(received, shape, strict=False)
+        )
+    ):
+        kind = type(segment_ids).__name__ if received is None else f"shape={tuple(received)}"
+        raise ValueError(
+            f"`{name}` must have the shape (batch_size, length) of the "
+            f"inputs, {tuple(shape)}. Received: {kind}. Pass one id for each token."
+        )
+
+
 def segment_ids_within(segment_ids: Tensor, num_segments: int) -> None:
-    """Raise a `ValueError` if a segment id lies outside `[0, num_segments)`.
+    """Raise a `ValueError` unless segment ids are integers in `[0, num_segments)`.
 
     This checks eager tensors in host memory only. It does not check ids inside a compiled function
     (`fit` and `predict` on TensorFlow and JAX) or on an accelerator.
@@ -211,11 +248,35 @@ def segment_ids_within(segment_ids: Tensor, num_segments: int) -> None:
     if values is None or values.size == 0:
         return
     low, high = values.min(), values.max()
-    if low < 0 or high >= num_segments:
+    # NaN fails the first comparison.
+    is_integer = values.dtype.kind in "iub" or bool(np.all(values == np.round(values)))
+    if not is_integer or low < 0 or high >= num_segments:
         raise ValueError(
-            f"`segment_ids` must lie in [0, num_segments) = [0, {num_segments}). "
+            f"`segment_ids` must be integers in [0, num_segments) = [0, {num_segments}). "
             f"Received: ids from {low} to {high}. Change the ids or `num_segments`."
         )
+
+
+def start_index(value: Any) -> int | None:
+    """Return the position of the first query, or `None` if a tensor does not have a value yet.
+
+    Raises:
+        ValueError: If it is not an integer, or negative.
+    """
+    values = host_value(value)
+    kind = "i" if values is None else values.dtype.kind
+    dtype = getattr(value, "dtype", "int32")
+    is_integer = kind in "iu" and (values is not None or keras.backend.is_int_dtype(dtype))
+    if not is_integer or (values is not None and values.ndim):
+        problem = "be a single integer"
+    elif values is not None and values < 0:
+        problem = "not be negative"
+    else:
+        return None if values is None else int(values)
+    raise ValueError(
+        f"`start_index` must {problem}. Received: start_index={value}. Pass the position of the "
+        "first query."
+    )
 
 
 def host_value(tensor: Tensor) -> np.ndarray | None:

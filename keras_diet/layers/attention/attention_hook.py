@@ -81,6 +81,12 @@ def checked_hooks(*hooks: AttentionHook | None) -> tuple[AttentionHook, ...]:
         ValueError: If a kernel would ignore another function.
     """
     given_hooks = tuple(hook for hook in hooks if hook is not None)
+    for hook in given_hooks:
+        if not isinstance(hook, AttentionHook):
+            raise ValueError(
+                "`attention_hook` must be a `keras_diet.layers.AttentionHook`. Received: "
+                f"{type(hook).__name__}. Pass `AttentionHook(...)` with your functions."
+            )
     names = ("kernel", "bias", "scores", "output")
     given = [name for name in names for hook in given_hooks if getattr(hook, name) is not None]
     if "kernel" in given and len(given) > 1:

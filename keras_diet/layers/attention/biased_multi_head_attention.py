@@ -11,6 +11,7 @@ from keras_diet.layers.attention.attention_hook import AttentionHook, checked_ho
 from keras_diet.layers.attention.cases import case_of
 from keras_diet.layers.attention.compute_attention import check_override, mask_of_override
 from keras_diet.layers.attention.dot_product import attend, options_of
+from keras_diet.layers.attention.input_checks import check_masks, check_sequences
 from keras_diet.layers.attention.lowering import lower_shared_terms
 from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan
 from keras_diet.layers.attention.plan_checks import checked_plan
@@ -144,6 +145,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         self, num_heads: int, key_dim: int, *args: Any, scale: float | None = None, **kwargs: Any
     ) -> None:
         super().__init__(num_heads, key_dim, *args, **kwargs)
+        validation.rate("dropout", self.dropout)
         self.scale = scale
         if scale is not None:
             self.score_scale = validation.positive_number("scale", scale)
@@ -206,6 +208,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         attention_hook: AttentionHook | None = None,
     ) -> Any:
         self.check_flash_attention(query, return_attention_scores)
+        check_sequences(query, value)
         key = value if key is None else key
         # As in Keras, masks are consumed here. The output gets the mask of the query.
         query_mask = get_keras_mask(query)
@@ -222,10 +225,14 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             "start_index": start_index,
         }
         if score_terms is None:
+            shape = scores_shape(self, query.shape, value.shape)
+            check_masks(shape, attention_mask, value_mask=value_mask, key_mask=key_mask)
             score_terms = terms_of_arguments(**arguments)
-            check_terms(self, score_terms, query.shape, value.shape)
         else:
-            check_only_terms(**arguments)
+            check_only_terms(score_terms, **arguments)
+        if attention_plan is None:
+            # A stack of blocks has checked its terms.
+            check_terms(self, score_terms, query.shape, value.shape)
         terms = self._with_window(score_terms)
         options: Config = {
             "training": training,

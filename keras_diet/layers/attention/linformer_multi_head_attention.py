@@ -10,6 +10,7 @@ from keras_diet import validation
 from keras_diet._keras import get_keras_mask
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
+from keras_diet.layers.attention.input_checks import check_masks
 from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, all_of
 from keras_diet.layers.initializers import fresh
@@ -144,6 +145,13 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         key = value if key is None else key
         validation.length_within(
             ops.shape(value)[1], self.sequence_length, "sequence_length", "key"
+        )
+        # The projected sequence has no padding, so that masks end here.
+        check_masks(
+            (*value.shape[:1], self.num_heads, *value.shape[1:2] * 2),
+            value_mask=value_mask,
+            key_mask=key_mask,
+            padding_mask=None if score_terms is None else score_terms.padding_mask,
         )
         masks = [value_mask, key_mask, get_keras_mask(value), get_keras_mask(key)]
         if score_terms is not None:

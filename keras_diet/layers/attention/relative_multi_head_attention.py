@@ -98,7 +98,7 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
             # Keras's global setting does not apply to this layer either.
             self.flash_attention = False
         self.max_distance = validation.positive_int("max_distance", max_distance)
-        self.use_value_embedding = bool(use_value_embedding)
+        self.use_value_embedding = validation.boolean("use_value_embedding", use_value_embedding)
         self.embedding_initializer = initializers.embedding_initializer(embedding_initializer)
 
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:

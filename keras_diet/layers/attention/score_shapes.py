@@ -3,6 +3,7 @@
 from typing import Any
 
 from keras_diet import validation
+from keras_diet.layers.attention.input_checks import check_masks
 from keras_diet.layers.attention.score_terms import ScoreTerms
 from keras_diet.types import Shape
 
@@ -36,8 +37,13 @@ def _is_default(name, value):
     return value is None or (has_default and value == DEFAULTS[name])
 
 
-def check_only_terms(**arguments: Any) -> None:
+def check_only_terms(score_terms: Any, **arguments: Any) -> None:
     """Raise a `ValueError` for arguments that `score_terms` replaces."""
+    if not isinstance(score_terms, ScoreTerms):
+        raise ValueError(
+            "`score_terms` must be a `keras_diet.layers.ScoreTerms`. Received: "
+            f"{type(score_terms).__name__}. Pass `ScoreTerms(...)`."
+        )
     names = list(without_defaults(arguments))
     if names:
         raise ValueError(
@@ -54,8 +60,11 @@ def check_symbolic_bias(attention_bias: Any, score_terms: ScoreTerms | None) -> 
 
 
 def check_terms(attention: Any, terms: ScoreTerms, query_shape: Shape, key_shape: Shape) -> None:
-    """Raise a `ValueError` if the bias or the features do not fit the scores."""
+    """Raise a `ValueError` if a term does not fit the scores."""
     shape = scores_shape(attention, query_shape, key_shape)
+    validation.start_index(terms.start_index)
+    validation.heads_of_bias("attention_bias", terms.bias, attention.num_heads)
+    check_masks(shape, terms.attention_mask, padding_mask=terms.padding_mask)
     if terms.bias is not None and not terms.has_bias_layer:
         validation.score_bias("attention_bias", terms.bias, shape)
     for features in terms.features:

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import keras
 from keras import ops
 
-from keras_diet import _backend
+from keras_diet import _backend, validation
 from keras_diet.layers.position.bias_layer import scores_of
 from keras_diet.types import Tensor
 
@@ -114,7 +114,7 @@ def terms_of_arguments(
         bias=attention_bias,
         features=() if attention_features is None else (attention_features,),
         attention_mask=merge_masks(query_mask, value_mask, key_mask, attention_mask),
-        is_causal=bool(use_causal_mask),
+        is_causal=validation.boolean("use_causal_mask", use_causal_mask),
         start_index=start_index,
     )
 

@@ -101,7 +101,7 @@ class BucketedRelativePositionBias(PositionBias):
         )
         self.num_buckets = validation.positive_int("num_buckets", num_buckets)
         self.max_distance = validation.positive_int("max_distance", max_distance)
-        self.bidirectional = bool(bidirectional)
+        self.bidirectional = validation.boolean("bidirectional", bidirectional)
         self._buckets = _buckets(self.num_buckets, self.max_distance, self.bidirectional)
 
     def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:

@@ -79,6 +79,12 @@ class InputEncoding(keras.layers.Layer):
         )
         self.num_segments = validation.optional_positive_int("num_segments", num_segments)
         self.initializer = embedding_initializer(initializer)
+        if not isinstance(position_embedding, keras.layers.Layer | None):
+            raise ValueError(
+                "`position_embedding` must be a layer or `None`. Received: "
+                f"position_embedding={position_embedding!r}. Pass a layer such as "
+                "`keras_hub.layers.SinePositionEncoding()`."
+            )
         self._learns_positions = position_embedding is None and max_sequence_length is not None
         self.position_embedding = position_embedding
         if self._learns_positions:
@@ -91,6 +97,7 @@ class InputEncoding(keras.layers.Layer):
                 )
             )
         self.supports_masking = True
+        self.input_spec = keras.layers.InputSpec(ndim=3)
 
     def build(self, inputs_shape: Shape, segment_ids_shape: Shape | None = None) -> None:
         """Create and build the embeddings."""
@@ -109,6 +116,11 @@ class InputEncoding(keras.layers.Layer):
 
     def call(self, inputs: Tensor, segment_ids: Tensor | None = None) -> Tensor:
         x = inputs
+        if segment_ids is not None and self.num_segments is None:
+            raise ValueError(
+                "`segment_ids` would be ignored. Received: segment_ids with num_segments=None. "
+                "Leave them out, or pass `num_segments` to the constructor."
+            )
         if self.max_sequence_length is not None:
             validation.length_within(
                 ops.shape(inputs)[1], self.max_sequence_length, "max_sequence_length"
@@ -118,6 +130,8 @@ class InputEncoding(keras.layers.Layer):
         if self.num_segments is not None:
             if segment_ids is None:
                 segment_ids = ops.zeros((1, 1), dtype="int32")
+            else:
+                validation.shape_of_segment_ids("segment_ids", segment_ids, inputs.shape[:2])
             validation.segment_ids_within(segment_ids, self.num_segments)
             x = x + self.segment_embedding(segment_ids)
         return x

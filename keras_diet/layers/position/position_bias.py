@@ -97,8 +97,9 @@ class PositionBias(keras.layers.Layer):
         self.key_length: Any = validation.optional_positive_int("key_length", key_length)
         if key_length is None:
             self.key_length = self.max_length
-        self.share_heads = bool(share_heads)
+        self.share_heads = validation.boolean("share_heads", share_heads)
         self.initializer = embedding_initializer(initializer)
+        self.input_spec = keras.layers.InputSpec(min_ndim=2)
 
     @property
     def num_score_heads(self) -> int:
@@ -130,12 +131,7 @@ class PositionBias(keras.layers.Layer):
     def _checked_lengths(self, query, key, start_index):
         query_length = ops.shape(query)[1]
         key_length = query_length if key is None else ops.shape(key)[1]
-        known_start = start_index if isinstance(start_index, numbers.Integral) else 0
-        if known_start < 0:
-            raise ValueError(
-                f"`start_index` must not be negative. Received: start_index={start_index}. Pass "
-                "the position of the first query."
-            )
+        known_start = validation.start_index(start_index) or 0
         if self.max_length is None:
             return query_length, key_length
         if isinstance(query_length, int):

@@ -69,8 +69,9 @@ class SegmentBias(keras.layers.Layer):
         super().__init__(**kwargs)
         self.num_heads = validation.positive_int("num_heads", num_heads)
         self.num_segments = validation.positive_int("num_segments", num_segments)
-        self.share_heads = bool(share_heads)
+        self.share_heads = validation.boolean("share_heads", share_heads)
         self.initializer = embedding_initializer(initializer)
+        self.input_spec = keras.layers.InputSpec(ndim=2)
 
     def build(
         self,
@@ -123,6 +124,9 @@ class SegmentBias(keras.layers.Layer):
         if not self.built:
             self.build()
         query = self._one_hot(query_segment_ids)
+        if key_segment_ids is not None:
+            shape = (query_segment_ids.shape[0], None)
+            validation.shape_of_segment_ids("key_segment_ids", key_segment_ids, shape)
         key = query if key_segment_ids is None else self._one_hot(key_segment_ids)
         embedding = ops.cast(self.segment_embedding, self.compute_dtype)
         if up_to_softmax and self.num_segments > 1:

@@ -107,8 +107,8 @@ class UntiedPositionBias(PositionBias):
         )
         self.key_dim = validation.positive_int("key_dim", key_dim)
         self.position_dim = validation.positive_int("position_dim", position_dim)
-        self.relative = bool(relative)
-        self.untie_cls = bool(untie_cls)
+        self.relative = validation.boolean("relative", relative)
+        self.untie_cls = validation.boolean("untie_cls", untie_cls)
         self.num_buckets = num_buckets
         self.max_distance = max_distance
         self.layer_norm_epsilon = validation.positive_number(

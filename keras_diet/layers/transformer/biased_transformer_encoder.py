@@ -20,6 +20,7 @@ from keras_diet.layers.transformer.attention_arguments import (
     arguments_of_terms,
     takes_score_terms,
 )
+from keras_diet.layers.transformer.encoder_checks import check_mask_shapes
 from keras_diet.types import Activation, Config, Initializer, Shape, Tensor
 
 
@@ -107,12 +108,19 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         super().__init__(**kwargs)
         self.intermediate_dim = validation.positive_int("intermediate_dim", intermediate_dim)
         self.num_heads = validation.positive_int("num_heads", num_heads)
-        self.dropout = dropout
+        self.dropout = validation.rate("dropout", dropout)
         self.activation = keras.activations.get(activation)
-        self.layer_norm_epsilon = layer_norm_epsilon
+        self.layer_norm_epsilon = validation.positive_number(
+            "layer_norm_epsilon", layer_norm_epsilon
+        )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.normalize_first = normalize_first
+        self.normalize_first = validation.boolean("normalize_first", normalize_first)
+        if not isinstance(self_attention, keras.layers.Layer | None):
+            raise ValueError(
+                "`self_attention` must be an attention layer or `None`. Received: "
+                f"self_attention={self_attention!r}. Pass a `BiasedMultiHeadAttention`."
+            )
         self.self_attention = self_attention
         self._makes_attention = self_attention is None
         if getattr(self_attention, "num_heads", num_heads) != num_heads:
@@ -122,6 +130,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
                 "the same number to both."
             )
         self.supports_masking = True
+        self.input_spec = keras.layers.InputSpec(ndim=3)
 
     def build(self, inputs_shape: Shape) -> None:
         """Create and build the sublayers."""
@@ -187,6 +196,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         attention_plan: AttentionPlan | None = None,
         attention_hook: AttentionHook | None = None,
     ) -> Any:
+        check_mask_shapes(self, inputs, attention_mask, padding_mask)
         mask = get_keras_mask(inputs)
         x = self.self_attention_layer_norm(inputs) if self.normalize_first else inputs
         arguments = {
@@ -199,7 +209,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
             "start_index": start_index,
         }
         if score_terms is not None:
-            check_only_terms(**arguments)
+            check_only_terms(score_terms, **arguments)
             arguments = {"score_terms": score_terms, "attention_plan": attention_plan}
         attended = self._attend(
             x,

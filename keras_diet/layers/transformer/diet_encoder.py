@@ -4,14 +4,15 @@ from typing import Any
 
 import keras
 
+from keras_diet import validation
 from keras_diet._keras import get_keras_mask, set_keras_mask
-from keras_diet.layers.attention.attention_hook import AttentionHook
+from keras_diet.layers.attention.attention_hook import AttentionHook, checked_hooks
 from keras_diet.layers.attention.cases import check_implementation
 from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
 from keras_diet.layers.position.input_encoding import make_input_encoding
 from keras_diet.layers.transformer.cached_weights import copy_with_cached_positions
 from keras_diet.layers.transformer.diet_stack import DietStack
-from keras_diet.layers.transformer.encoder_checks import check_call
+from keras_diet.layers.transformer.encoder_checks import check_call, check_mask_shapes
 from keras_diet.layers.transformer.encoder_layers import (
     make_block,
     make_position_biases,
@@ -133,6 +134,7 @@ class DietEncoder(DietStack):
     def build(self, inputs_shape: Shape) -> None:
         """Create and build the sublayers."""
         hidden_dim: Any = inputs_shape[-1]
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: hidden_dim})
         sizes = self.sizes(hidden_dim)
         self.input_encoding = None
         if self.encode_inputs:
@@ -179,17 +181,20 @@ class DietEncoder(DietStack):
         attention_hook: AttentionHook | None = None,
     ) -> Any:
         check_call(self, inputs, segment_ids, attention_mask, use_causal_mask)
+        check_mask_shapes(self, inputs, attention_mask, padding_mask)
+        checked_hooks(attention_hook)
         keras_mask = get_keras_mask(inputs)
         padding_mask = keras_mask if padding_mask is None else padding_mask
         # `padding_mask` replaces the Keras mask, which attention would apply too.
         set_keras_mask(inputs, None)
         x = inputs
         if self.input_encoding is not None:
-            x = self.input_encoding(x, segment_ids=segment_ids)
+            at_input = self.segment_encoding == "input"
+            x = self.input_encoding(x, segment_ids=segment_ids if at_input else None)
         terms = ScoreTerms(
             padding_mask=as_bool(padding_mask),
             attention_mask=as_bool(attention_mask),
-            is_causal=bool(use_causal_mask),
+            is_causal=validation.boolean("use_causal_mask", use_causal_mask),
         )
         options: dict[str, Any] = {
             "training": training,

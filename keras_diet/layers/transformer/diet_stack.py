@@ -61,6 +61,7 @@ class DietStack(keras.layers.Layer):
         self.encoding = find_position_encoding(position_encoding, rank, sharing, projection_dim)
         self.num_layers = validation.positive_int("num_layers", num_layers)
         self.num_heads = validation.positive_int("num_heads", num_heads)
+        validation.heads_of_bias("position_encoding", position_encoding, num_heads)
         self.intermediate_dim = validation.positive_int("intermediate_dim", intermediate_dim)
         self.position_encoding = position_encoding
         self.rank = rank
@@ -73,19 +74,22 @@ class DietStack(keras.layers.Layer):
         self.max_sequence_length = validation.positive_int(
             "max_sequence_length", max_sequence_length
         )
-        self.dropout = dropout
+        self.dropout = validation.rate("dropout", dropout)
         self.activation = keras.activations.get(activation)
-        self.layer_norm_epsilon = layer_norm_epsilon
+        self.layer_norm_epsilon = validation.positive_number(
+            "layer_norm_epsilon", layer_norm_epsilon
+        )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.normalize_first = normalize_first
+        self.normalize_first = validation.boolean("normalize_first", normalize_first)
         self.projection_dim = projection_dim
         self.attention_implementation = validation.choice(
             "attention_implementation", attention_implementation, IMPLEMENTATIONS
         )
-        self.encode_inputs = encode_inputs
-        self.cached_positions = cached_positions
+        self.encode_inputs = validation.boolean("encode_inputs", encode_inputs)
+        self.cached_positions = validation.boolean("cached_positions", cached_positions)
         self.supports_masking = True
+        self.input_spec = keras.layers.InputSpec(ndim=3)
 
     def sizes(self, hidden_dim: int) -> EncoderSizes:
         """Return the sizes for the functions of a `PositionEncoding`."""

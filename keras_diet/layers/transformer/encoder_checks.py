@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_diet import validation
+from keras_diet.layers.attention.input_checks import check_masks
 from keras_diet.types import Tensor
 
 
@@ -47,15 +49,20 @@ def check_call(
             "`segment_ids` would be ignored. Received: segment_ids with segment_encoding="
             "'input' and encode_inputs=False. Leave them out: the inputs hold the segments."
         )
-    if segment_ids is not None and any(
-        None not in sizes and len(set(sizes)) > 1
-        for sizes in zip(segment_ids.shape, inputs.shape[:2], strict=False)
-    ):
+    if segment_ids is not None:
+        validation.shape_of_segment_ids("segment_ids", segment_ids, inputs.shape[:2])
+    if not keras.backend.is_float_dtype(inputs.dtype):
         raise ValueError(
-            "`segment_ids` must have the shape (batch_size, length) of the inputs. Received: "
-            f"segment_ids.shape={tuple(segment_ids.shape)}, inputs.shape={tuple(inputs.shape)}. "
-            "Pass one id for each token."
+            "`inputs` must be floating point numbers. Received: dtype="
+            f"{keras.backend.standardize_dtype(inputs.dtype)}. Embed token ids first."
         )
     validation.length_within(
         ops.shape(inputs)[1], encoder.max_sequence_length, "max_sequence_length"
     )
+
+
+def check_mask_shapes(encoder: Any, inputs: Tensor, attention_mask: Any, padding_mask: Any) -> None:
+    """Raise a `ValueError` unless the masks fit the inputs and hold booleans, or 0 and 1."""
+    batch_size, length = inputs.shape[:2]
+    scores_shape = (batch_size, encoder.num_heads, length, length)
+    check_masks(scores_shape, attention_mask, padding_mask=padding_mask)

@@ -151,7 +151,7 @@ class DietBertBackbone(HubBackbone):
         self.num_heads = validation.positive_int("num_heads", num_heads)
         self.hidden_dim = validation.positive_int("hidden_dim", hidden_dim)
         self.intermediate_dim = intermediate_dim
-        self.dropout = dropout
+        self.dropout = validation.rate("dropout", dropout)
         self.max_sequence_length = validation.positive_int(
             "max_sequence_length", max_sequence_length
         )

@@ -67,6 +67,7 @@ class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
     def check_arguments(self) -> None:
         """Raise a `ValueError` if no text fits, or if a rate is not a probability."""
         super().check_arguments()
+        validation.positive_int("mask_selection_length", self.mask_selection_length)
         validation.rate("mask_selection_rate", self.mask_selection_rate)
         validation.rate("mask_token_rate", self.mask_token_rate)
         validation.rate("random_token_rate", self.random_token_rate)
@@ -78,9 +79,4 @@ class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
             )
 
     def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        if y is not None or sample_weight is not None:
-            raise ValueError(
-                "`y` and `sample_weight` must be `None`, because the preprocessor makes them. "
-                "Received: labels or weights beside the text. Pass the text only."
-            )
         return super().call(x)

@@ -130,7 +130,7 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
         self.activation = keras.activations.get(activation)
         if multi_label:
             check_multi_label(self.num_classes, self.activation)
-        self.dropout = dropout
+        self.dropout = validation.rate("dropout", dropout)
 
         # === Layers ===
         self.backbone = backbone

@@ -130,7 +130,7 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
 
         # === Config ===
         self.pooling_mode = pooling_mode
-        self.normalize = normalize
+        self.normalize = validation.boolean("normalize", normalize)
 
     def compile(
         self, optimizer: Any = "auto", loss: Any = None, *, metrics: Any = None, **kwargs: Any

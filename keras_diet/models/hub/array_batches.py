@@ -1,6 +1,7 @@
 """Batches of the examples in arrays and lists."""
 
 import math
+import numbers
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -42,7 +43,8 @@ class ArrayBatches:
 
 def split(data: Any, validation_split: float) -> tuple[Any, Any]:
     """Return the first examples for training and the last ones for validation, as Keras does."""
-    if not 0.0 < validation_split < 1.0:
+    is_number = isinstance(validation_split, numbers.Real)
+    if not is_number or not 0.0 < validation_split < 1.0:
         raise ValueError(
             "`validation_split` must be a number between 0 and 1. Received: "
             f"validation_split={validation_split}. Pass the fraction of the examples to hold out."

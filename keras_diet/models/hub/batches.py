@@ -21,13 +21,18 @@ def preprocessed(data: Any, preprocess: Callable[[Any], Any]) -> Any:
     """Return a dataset of preprocessed batches for `keras.Model.fit`.
 
     Args:
-        data: Batches: `ArrayBatches`, a `tf.data.Dataset`, a Grain dataset, a
-            `keras.utils.PyDataset`, a PyTorch `DataLoader`, a generator, or another iterable.
+        data: Batches that `check_is_dataset` accepts: `ArrayBatches`, a `tf.data.Dataset`, a Grain
+            dataset, a `keras.utils.PyDataset`, a PyTorch `DataLoader`, or another iterable.
         preprocess: Function of one batch `(x,)`, `(x, y)` or `(x, y, sample_weight)`.
 
     Raises:
-        ValueError: If `data` is not an iterable.
+        ValueError: If `data` is empty.
     """
+    if _num_batches(data) == 0:
+        raise ValueError(
+            f"A dataset must have at least one batch. Received: {type(data).__name__} of length 0. "
+            "Pass data, or a smaller batch size if incomplete batches are dropped."
+        )
     if is_tf_dataset(data):
         return _map_tf_dataset(data, preprocess)
     if isinstance(data, keras.utils.PyDataset):
@@ -41,10 +46,29 @@ def preprocessed(data: Any, preprocess: Callable[[Any], Any]) -> Any:
         return data.map(preprocess)
     if hasattr(data, "__iter__"):
         return (preprocess(batch) for batch in data)
-    raise ValueError(
-        "`x` must be an array, a list, a dataset, or a generator of batches. Received: "
-        f"{type(data).__name__}. Put the examples into a list."
-    )
+    # An iterator without `__iter__`, or a sequence without a length.
+    return map(preprocess, data)
+
+
+def check_is_dataset(name: str, data: Any) -> None:
+    """Raise a `ValueError` unless `data` can be read batch by batch."""
+    can_be_read = hasattr(data, "__iter__") or hasattr(data, "__getitem__")
+    if not can_be_read or isinstance(data, (type, set, frozenset)):
+        raise ValueError(
+            f"`{name}` must be an array, a list, a dataset, or a generator of batches. Received: "
+            f"{type(data).__name__}. Put the examples into a list. Call a function that returns a "
+            "generator."
+        )
+
+
+def check_left_out(data: Any, **arguments: Any) -> None:
+    """Raise a `ValueError` for arguments that are given, although the data is a dataset."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise ValueError(
+                f"`{name}` must be `None` if `x` is a dataset or a generator. Received: "
+                f"x={type(data).__name__}. Its batches contain the labels and the weights."
+            )
 
 
 def is_tf_dataset(data: Any) -> bool:

@@ -4,6 +4,7 @@
 batch. All checks run on the host.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -16,8 +17,11 @@ from keras_diet.models.hub.labels import (
     check_labels_are_not_text,
     check_multi_label,
     check_one_per_example,
+    check_positions,
+    check_shape_of_outputs,
+    check_shape_of_weights,
     is_of_keras,
-    numeric_labels,
+    numbers_of,
     of_output,
     sparse_loss,
 )
@@ -50,33 +54,67 @@ def checked_data(
     check_lengths(x=x, y=y, sample_weight=sample_weight)
     if needs_labels:
         check_has_labels(y, task)
-    for weights in sample_weight.values() if isinstance(sample_weight, dict) else [sample_weight]:
-        check_are_finite("sample_weight", weights)
-    return x, _checked_labels(task, y), sample_weight
+    sample_weight = _checked_weights(task, sample_weight)
+    y = _checked_labels(task, y)
+    if isinstance(x, Mapping) and y is not None and sparse_loss(_loss(task))[0]:
+        for name, token_input in task.token_inputs.items():
+            if token_input.positions_in:
+                check_positions(y, name, x[name])
+    return x, y, sample_weight
 
 
 def _checked_labels(task, y):
     """Check the labels of all outputs."""
     if isinstance(y, dict):
+        if not set(y) <= set(task.output_names):
+            raise ValueError(
+                "`y` must be an array or a list, or a dictionary with a key for each output: "
+                f"{_listed(task.output_names)}. Received: the keys {_listed(y)}. Pass the labels "
+                "themselves if the model has one output."
+            )
         return {name: _of_output(task, labels, name) for name, labels in y.items()}
     return _of_output(task, y)
+
+
+def _checked_weights(task, sample_weight):
+    """Check the weights of all outputs."""
+    if isinstance(sample_weight, dict):
+        return {name: _checked_weights(task, each) for name, each in sample_weight.items()}
+    sample_weight = numbers_of("sample_weight", sample_weight)
+    check_are_finite("sample_weight", sample_weight)
+    if _has_one_output(task) and is_of_keras(_loss(task)) and len(task.output_shape) > 1:
+        check_shape_of_weights(sample_weight, len(task.output_shape) - 1)
+    return sample_weight
+
+
+def _listed(names):
+    return ", ".join(map(repr, names))
+
+
+def _has_one_output(task):
+    return keras.utils.is_keras_tensor(task.output)
+
+
+def _loss(task, name=None):
+    return of_output(task.loss, name) if task.compiled else None
 
 
 def _of_output(task, y, name=None):
     if y is None:
         return None
     classes = of_output(task.classes, name)
-    loss = of_output(task.loss, name) if task.compiled else None
+    loss = _loss(task, name)
     is_sparse, ignore_class = sparse_loss(loss)
     if classes is not None:
         y = labels_of_names(y, classes, as_ids=is_sparse or not is_of_keras(loss))
     check_labels_are_not_text(y)
-    y = numeric_labels(y)
+    y = numbers_of("y", y)
     if is_sparse and classes is not None:
         check_classes(y, classes, ignore_class)
     elif is_of_keras(loss):
         # A custom loss may take other labels, and mark missing ones by NaN.
-        if classes is not None and classes.is_regression:
+        is_regression = classes is not None and classes.is_regression
+        if is_regression:
             check_one_per_example(
                 y,
                 "Labels of a regression must be one number for each example",
@@ -84,5 +122,7 @@ def _of_output(task, y, name=None):
             )
         if classes is not None and classes.is_multi_label:
             check_multi_label(y, classes)
+        if name is None and not is_regression and _has_one_output(task):
+            check_shape_of_outputs(y, task.output_shape)
         check_are_finite("y", y)
     return y

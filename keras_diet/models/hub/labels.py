@@ -97,7 +97,10 @@ def is_of_keras(loss: Any) -> bool:
 
 def check_are_finite(name: str, values: Any) -> None:
     """Raise a `ValueError` that names the row if a number is NaN or infinite."""
+    tensor = values
     values = None if values is None else validation.host_value(values)
+    if values is None and type(tensor).__module__.startswith("tensorflow"):
+        _check_are_finite_in_graph(name, tensor)
     if values is None or values.dtype.kind != "f" or values.ndim == 0:
         return
     places = np.argwhere(~np.isfinite(values))
@@ -109,21 +112,81 @@ def check_are_finite(name: str, values: Any) -> None:
         )
 
 
-def numeric_labels(y: Any) -> Any:
-    """Return labels as they are, except for an array of Python objects, which becomes numbers."""
-    if getattr(getattr(y, "dtype", None), "kind", None) != "O":
-        return y
+def _check_are_finite_in_graph(name, tensor):
+    import tensorflow as tf
+
+    if tensor.dtype.is_floating:
+        is_finite = tf.reduce_all(tf.math.is_finite(tensor))
+        tf.debugging.Assert(is_finite, [f"`{name}` must hold finite numbers. Received:", tensor])
+
+
+def numbers_of(name: str, values: Any) -> Any:
+    """Return labels or weights as they are, but lists and arrays of Python objects as numbers.
+
+    Raises:
+        ValueError: If they are not numbers.
+    """
+    kind = getattr(getattr(values, "dtype", None), "kind", None)
+    if values is None or kind in tuple("biuf") or (kind is None and not isinstance(values, list)):
+        return values
     try:
-        values = np.asarray(y.tolist())
+        array = np.asarray(values if isinstance(values, list) else values.tolist())
     except ValueError:
         # Lists of different lengths.
-        values = y
-    if values.dtype.kind not in "biuf":
+        array = np.asarray(None)
+    if array.dtype.kind not in "biuf":
+        received = "lists of different lengths, or Python objects that are not numbers"
+        if array.dtype.kind != "O":
+            received = f"values of dtype {array.dtype}"
         raise ValueError(
-            "`y` must be numbers. Received: an array of Python objects that are not numbers, or "
-            "lists of different lengths. Pass an array of integers or floats."
+            f"`{name}` must be numbers. Received: {received}. Pass an array of integers or floats."
         )
-    return values
+    return values if isinstance(values, list) else array
+
+
+def check_shape_of_outputs(y: Any, output_shape: tuple[int | None, ...]) -> None:
+    """Raise a `ValueError` unless a loss can compare labels with outputs without broadcasting."""
+    shape = shape_of(y if hasattr(y, "shape") else np.asarray(y))
+    if shape and (
+        len(shape) != len(output_shape)
+        or any(
+            None not in sizes and len(set(sizes)) > 1
+            for sizes in zip(shape, output_shape, strict=False)
+        )
+    ):
+        raise ValueError(
+            f"Labels `y` of this loss must have the shape of the outputs, {output_shape}. "
+            f"Received: y.shape={shape}. Classes as integers need a sparse loss, or "
+            "`keras.utils.to_categorical`."
+        )
+
+
+def check_positions(y: Any, name: str, positions: Any) -> None:
+    """Raise a `ValueError` unless there is one label for each position."""
+    shape, expected = shape_of(y if hasattr(y, "shape") else np.asarray(y)), shape_of(positions)
+    if shape and expected and shape != expected and None not in (*shape, *expected):
+        raise ValueError(
+            f"Labels `y` must have the shape of `x[{name!r}]`, {expected}. Received: "
+            f"y.shape={shape}. Pass one label for each of these positions."
+        )
+
+
+def check_shape_of_weights(sample_weight: Any, num_axes: int) -> None:
+    """Raise a `ValueError` unless there is a weight for each value of the loss.
+
+    Args:
+        sample_weight: Weights, or `None`.
+        num_axes: Number of axes of the loss before it is averaged.
+    """
+    if sample_weight is None or isinstance(sample_weight, dict):
+        return
+    weights = sample_weight if hasattr(sample_weight, "shape") else np.asarray(sample_weight)
+    shape = shape_of(weights)
+    if shape and len(shape) != num_axes and (len(shape) != num_axes + 1 or shape[-1] != 1):
+        axes = "one weight for each example, of shape (B,)"
+        if num_axes > 1:
+            axes = "one weight for each label, of the shape of `y`"
+        raise ValueError(f"`sample_weight` must be {axes}. Received: shape={shape}. Reshape it.")
 
 
 def check_classes(y: Any, classes: Classes, ignore_class: int | None = None) -> None:

@@ -14,8 +14,10 @@ from keras_diet.models.hub.length_buckets import check_buckets, shortened
 from keras_diet.models.hub.task_files import check_preprocessor_is_saved
 from keras_diet.models.hub.texts import (
     check_batch,
+    check_lengths,
     check_texts_are_flat,
     check_texts_are_strings,
+    is_one_text,
     is_pair,
 )
 from keras_diet.types import Config
@@ -49,6 +51,17 @@ class HubPreprocessor(Preprocessor):
         self, *args: Any, length_buckets: tuple[int, ...] | None = None, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
+        if not isinstance(self.tokenizer, Tokenizer):
+            raise ValueError(
+                "`tokenizer` must be a tokenizer of keras_diet or KerasHub. Received: "
+                f"{_kind(self.tokenizer)}. Make one from the vocabulary, or load it with "
+                "`from_preset`."
+            )
+        if not isinstance(length_buckets, tuple | list | None):
+            raise ValueError(
+                "`length_buckets` must be a tuple of lengths, or `None`. Received: "
+                f"length_buckets={length_buckets!r}. Put a single length into a tuple."
+            )
         self.length_buckets = length_buckets and tuple(length_buckets)
 
     def __call__(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
@@ -58,10 +71,17 @@ class HubPreprocessor(Preprocessor):
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(x)
         self.check_texts(x)
         check_labels_are_not_text(y)
+        if not is_one_text(x):
+            check_lengths(x=x, y=y, sample_weight=sample_weight)
         return self.preprocess(x, y, sample_weight)
 
     def preprocess(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Return what calling the preprocessor returns, for data that was checked before."""
+        if self.makes_labels and (y is not None or sample_weight is not None):
+            raise ValueError(
+                f"`y` and `sample_weight` must be `None`, because `{type(self).__name__}` makes "
+                "them. Received: labels or weights beside the text. Pass the text only."
+            )
         return super().__call__(x, y=y, sample_weight=sample_weight)
 
     def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
@@ -140,6 +160,10 @@ class HubPreprocessor(Preprocessor):
         return super()._add_missing_kwargs(loader, kwargs)
 
 
+def _kind(value):
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+
+
 def check_preprocessor_class(preprocessor: Any, task: Any) -> None:
     """Raise a `ValueError` if a preprocessor belongs to another task.
 
@@ -154,14 +178,9 @@ def check_preprocessor_class(preprocessor: Any, task: Any) -> None:
         preprocessor is None or callable(preprocessor)
     )
     if expected and belongs_elsewhere and not isinstance(preprocessor, expected):
-        received = (
-            f"the class {preprocessor.__name__}"
-            if isinstance(preprocessor, type)
-            else type(preprocessor).__name__
-        )
         raise ValueError(
             f"`preprocessor` must be a `{expected.__name__}`, a function, or `None`. Received: "
-            f"{received}. Make one from the tokenizer: `{expected.__name__}(tokenizer)`."
+            f"{_kind(preprocessor)}. Make one from the tokenizer: `{expected.__name__}(tokenizer)`."
         )
 
 

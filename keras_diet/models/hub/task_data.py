@@ -7,11 +7,12 @@ import keras
 from keras_diet import validation
 from keras_diet._keras import variables_restored
 from keras_diet.models.hub.array_batches import ArrayBatches, split
-from keras_diet.models.hub.batches import preprocessed
+from keras_diet.models.hub.batches import check_is_dataset, check_left_out, preprocessed
+from keras_diet.models.hub.fit_arguments import check_fit_arguments
 from keras_diet.models.hub.gate import checked_data, checked_element
 from keras_diet.models.hub.length_buckets import as_tf_dataset
 from keras_diet.models.hub.preprocessor import HubPreprocessor, check_preprocessor_fits
-from keras_diet.models.hub.texts import as_batch, check_batch, is_batch
+from keras_diet.models.hub.texts import as_batch, check_batch, holds_text, is_batch
 from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class TaskData(Task):
         Raises:
             ValueError: If data cannot be right. The message says what to do.
         """
+        check_fit_arguments(self, shuffle, kwargs)
         validation.optional_positive_int("validation_batch_size", validation_batch_size)
         data = self._checked(x, y, sample_weight, batch_size)
         if validation_split and validation_data is None:
@@ -70,9 +72,8 @@ class TaskData(Task):
                     f"x={type(x).__name__}. Pass `validation_data`."
                 )
             data, validation_data = split(data, validation_split)
-        elif isinstance(validation_data, (tuple, list)):
-            x_val, y_val, weights = keras.utils.unpack_x_y_sample_weight(tuple(validation_data))
-            validation_data = self._checked(x_val, y_val, weights, validation_batch_size)
+        elif validation_data is not None:
+            validation_data = self._checked_validation(validation_data, validation_batch_size)
         if validation_data is not None:
             size = validation_batch_size or batch_size
             validation_data = self._batches(validation_data, size)
@@ -98,6 +99,11 @@ class TaskData(Task):
             # `fit` calls it with batches that are preprocessed already.
             return keras.Model.evaluate(self, x, y, batch_size, **kwargs)
         data = self._checked(x, y, sample_weight, batch_size)
+        if not self.compiled:
+            raise ValueError(
+                "`evaluate` needs a compiled model. Received: compile=False. Call `compile` with a "
+                "loss first."
+            )
         with variables_restored(self):
             return keras.Model.evaluate(self, self._batches(data, batch_size), **kwargs)
 
@@ -159,13 +165,24 @@ class TaskData(Task):
         validation.optional_positive_int("batch_size", batch_size)
         if is_batch(x):
             return checked_data(self, x, y, sample_weight, needs_labels)
-        for name, value in (("y", y), ("sample_weight", sample_weight), ("batch_size", batch_size)):
-            if value is not None:
-                raise ValueError(
-                    f"`{name}` must be `None` if `x` is a dataset or a generator. Received: "
-                    f"x={type(x).__name__}. Its batches contain the labels and the weights."
-                )
+        check_is_dataset("x", x)
+        check_left_out(x, y=y, sample_weight=sample_weight, batch_size=batch_size)
         return x
+
+    def _checked_validation(self, data, batch_size):
+        """Return the result of `_checked` for the `validation_data` of `fit`."""
+        is_texts = isinstance(data, list) and holds_text(data)
+        if isinstance(data, (tuple, list)) and len(data) in (1, 2, 3) and not is_texts:
+            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tuple(data))
+            return self._checked(x, y, sample_weight, batch_size)
+        if is_batch(data):
+            raise ValueError(
+                "`validation_data` must be a tuple (x, y) or (x, y, sample_weight), or a dataset. "
+                f"Received: {type(data).__name__}. Put inputs and labels into a tuple."
+            )
+        check_is_dataset("validation_data", data)
+        check_left_out(data, validation_batch_size=batch_size)
+        return data
 
     def _batches(self, data, batch_size=None, shuffle=False, needs_labels=True):
         """Return preprocessed batches of the result of `_checked`."""

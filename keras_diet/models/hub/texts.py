@@ -48,8 +48,10 @@ def check_texts_are_strings(x: Any) -> None:
         )
     for i, part in enumerate(parts):
         where = f"`x[{i}]`" if isinstance(x, tuple) else "`x`"
-        if isinstance(part, (str, bytes)) or holds_only_strings(part):
+        if isinstance(part, str) or holds_only_strings(part):
             continue
+        if isinstance(part, bytes):
+            part = [part]
         if _dtype(part) is not None and not _may_hold_objects(_dtype(part)):
             raise ValueError(_not_text(where, f"an array of dtype {part.dtype}"))
         if isinstance(part, Mapping) or hasattr(part, "columns"):
@@ -63,6 +65,19 @@ def check_texts_are_strings(x: Any) -> None:
                     f"{where} must hold strings. Received: {value!r} in row {row}. Remove missing "
                     "rows, and convert numbers with `str`."
                 )
+            if isinstance(value, bytes) and not _is_utf8(value):
+                raise ValueError(
+                    f"{where} must hold text in UTF-8. Received: {value!r} in row {row}. Decode it "
+                    "with its own encoding."
+                )
+
+
+def _is_utf8(text):
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def holds_only_strings(part: Any) -> bool:

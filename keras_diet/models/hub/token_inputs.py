@@ -100,6 +100,11 @@ def _checked(name, value):
             f"`x[{name!r}]` must have the shape (batch_size, length). Received: shape={shape}. One "
             "example needs a batch axis of size 1."
         )
+    if shape[1:] == (0,):
+        raise ValueError(
+            f"`x[{name!r}]` must hold at least one value for each example. Received: shape={shape}."
+            " Remove such batches."
+        )
     return shape
 
 
@@ -107,6 +112,11 @@ def _check_values(name, value, expected):
     values = validation.host_value(value)
     if values is None or not values.size or expected.limit is None:
         return
+    if values.dtype.kind not in "iubf":
+        raise ValueError(
+            f"`x[{name!r}]` must hold {expected.description}. Received: dtype={values.dtype}. "
+            "Convert it to integers."
+        )
     low, high = values.min(), values.max()
     # The first comparison fails for NaN.
     is_integer = values.dtype.kind in "iub" or bool(np.all(values == np.round(values)))

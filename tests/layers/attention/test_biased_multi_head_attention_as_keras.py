@@ -247,7 +247,7 @@ def test_constructor_errors_equal_those_of_keras(kwargs):
     assert actual == expected
 
 
-@pytest.mark.parametrize("error", ["key_length", "hidden_dim", "mask", "flash_scores"])
+@pytest.mark.parametrize("error", ["key_length", "hidden_dim", "flash_scores"])
 def test_call_errors_equal_those_of_keras(rng, error):
     pair = make_pair(rng, flash_attention=error == "flash_scores")
     if error == "key_length":
@@ -257,7 +257,6 @@ def test_call_errors_equal_those_of_keras(rng, error):
     value = np.ones((BATCH, KEYS, HIDDEN + (error == "hidden_dim")), "float32")
     options = {
         "key_length": {"key": np.ones((BATCH, KEYS + 1, HIDDEN), "float32")},
-        "mask": {"attention_mask": np.ones((BATCH, QUERIES, KEYS + 1), "bool")},
         "flash_scores": {"return_attention_scores": True},
         "hidden_dim": {},
     }[error]

@@ -8,7 +8,7 @@ from keras_diet.models import DietBertBackbone
 from keras_diet.models.hub.labels import (
     Classes,
     check_classes,
-    numeric_labels,
+    numbers_of,
     of_output,
     sparse_loss,
 )
@@ -180,7 +180,7 @@ def test_one_class_per_example_may_have_an_axis_of_its_own():
 
 
 def test_objects_may_be_truth_values():
-    labels = numeric_labels(np.array([True, False, True], dtype=object))
+    labels = numbers_of("y", np.array([True, False, True], dtype=object))
     assert labels.dtype == bool
     np.testing.assert_array_equal(labels, [True, False, True])
 
