@@ -107,6 +107,12 @@ def masked_lm_dataset(
     validation.positive_int("num_segments", num_segments)
     _check_sequences(token_ids, tokenizer, needs_separator=num_segments > 1)
     _check_seed(seed)
+    for name, flag in (
+        ("shuffle", shuffle),
+        ("repeat", repeat),
+        ("drop_remainder", drop_remainder),
+    ):
+        validation.boolean(name, flag)
     check_rates(mask_selection_rate, mask_token_rate, random_token_rate)
     if mask_selection_length is not None:
         validation.positive_int("mask_selection_length", mask_selection_length)
@@ -213,7 +219,7 @@ def _check_sequences(token_ids, tokenizer, needs_separator):
 
 
 def _check_seed(seed):
-    if not isinstance(seed, numbers.Integral) or not 0 <= seed < 2**32:
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or not 0 <= seed < 2**32:
         raise ValueError(f"`seed` must be an integer in [0, 2**32). Received: seed={seed!r}")
 
 

@@ -87,6 +87,16 @@ def mask_tokens(
      - [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.1: new masks in each epoch
     """
     check_rates(mask_selection_rate, mask_token_rate, random_token_rate)
+    if not isinstance(random_generator, np.random.Generator):
+        raise ValueError(
+            "`random_generator` must be a `np.random.Generator`. Received: "
+            f"{type(random_generator).__name__}. Pass `np.random.default_rng(seed)`."
+        )
+    if not isinstance(unselectable_token_ids, Iterable):
+        raise ValueError(
+            "`unselectable_token_ids` must be a list of integers. Received: "
+            f"{unselectable_token_ids!r}. Put a single id into a list."
+        )
     token_ids = checked_token_ids(token_ids, vocabulary_size)
     unselectable = [*unselectable_token_ids, pad_token_id]
     can_select = _selectable_table(vocabulary_size, mask_token_id, unselectable)
@@ -126,8 +136,7 @@ def check_rates(
         "random_token_rate": random_token_rate,
     }
     for name, rate in rates.items():
-        if not isinstance(rate, numbers.Real) or not 0 <= rate <= 1:
-            raise ValueError(f"`{name}` must be a number in [0, 1]. Received: {name}={rate!r}")
+        validation.rate(name, rate)
     if mask_selection_rate == 0:
         raise ValueError(
             "`mask_selection_rate` must be above 0, otherwise there is nothing to predict. "
@@ -143,8 +152,8 @@ def check_rates(
 def checked_token_ids(token_ids: Any, vocabulary_size: int) -> np.ndarray:
     """Return `token_ids` as int32, or raise a `ValueError` if they do not fit the vocabulary."""
     vocabulary_size = validation.positive_int("vocabulary_size", vocabulary_size)
-    token_ids = np.asarray(token_ids)
-    if token_ids.dtype.kind not in "iu" or token_ids.ndim == 0 or token_ids.size == 0:
+    token_ids = integer_array("token_ids", token_ids)
+    if token_ids.size == 0:
         raise ValueError(
             "`token_ids` must be a non-empty array of integers of shape (..., L). "
             f"Received: shape={token_ids.shape}, dtype={token_ids.dtype}"
@@ -156,6 +165,23 @@ def checked_token_ids(token_ids: Any, vocabulary_size: int) -> np.ndarray:
             f"Received: ids from {low} to {high}. Use the vocabulary that made them."
         )
     return token_ids.astype("int32", copy=False)
+
+
+def integer_array(name: str, values: Any) -> np.ndarray:
+    """Return an array, or raise a `ValueError` unless it holds integers along an axis or more."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        array = np.asarray(None)
+    if array.dtype.kind not in "iu" or array.ndim == 0:
+        received = f"shape={array.shape}, dtype={array.dtype}"
+        if array.dtype.kind == "O":
+            received = "None, or lists of different lengths"
+        raise ValueError(
+            f"`{name}` must be a non-empty array of integers of shape (..., L). Received: "
+            f"{received}. Pad sequences to one length."
+        )
+    return array
 
 
 def _selectable_table(vocabulary_size, mask_token_id, unselectable_token_ids):

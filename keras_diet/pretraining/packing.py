@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from keras_diet import validation
-from keras_diet.pretraining.text import read_documents, split_sentences
+from keras_diet.pretraining.text import checked_iterable, read_documents, split_sentences
 
 _SENTENCES_PER_CALL = 1024
 
@@ -116,7 +116,12 @@ def write_packed(
     """
     sequence_length = validation.positive_int("sequence_length", sequence_length)
     dtype, limit = _storage(vocabulary_size)
-    sequences = tqdm(sequences, "Writing", unit=" sequences", disable=not show_progress)
+    sequences = tqdm(
+        checked_iterable("sequences", sequences),
+        "Writing",
+        unit=" sequences",
+        disable=not show_progress,
+    )
     with _replacing(path) as file:
         _write_header(file, dtype, 0, sequence_length)
         start, count = file.tell(), 0
@@ -196,11 +201,12 @@ def _check_tokenizer(tokenizer):
 
 
 def _numbered_sentences(documents):
-    for number, lines in enumerate(documents):
-        if isinstance(lines, str):
+    for number, lines in enumerate(checked_iterable("documents", documents)):
+        if isinstance(lines, (str, bytes, Mapping)) or not isinstance(lines, Iterable):
+            kind = "string" if isinstance(lines, str) else type(lines).__name__
             raise ValueError(
                 "`documents` must contain lists of lines. "
-                f"Received: the string {lines[:50]!r}. Pass a list of lines for each document."
+                f"Received: the {kind} {lines!r:.50}. Pass a list of lines for each document."
             )
         for line in lines:
             for sentence in split_sentences(line):
@@ -259,6 +265,10 @@ def _storage(vocabulary_size):
 
 @contextlib.contextmanager
 def _replacing(path):
+    if not isinstance(path, (str, os.PathLike)):
+        raise ValueError(
+            f"The output path must be a string or a path. Received: {path!r}. Pass a file name."
+        )
     path = Path(path)
     if path.is_dir() or not path.parent.is_dir():
         raise ValueError(

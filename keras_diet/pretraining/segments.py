@@ -1,10 +1,12 @@
 """Segments of packed sequences."""
 
+import numbers
 from typing import Any
 
 import numpy as np
 
 from keras_diet import validation
+from keras_diet.pretraining.masking import integer_array
 
 
 def number_segments(
@@ -42,7 +44,19 @@ def number_segments(
      - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 3
     """
     num_segments = validation.positive_int("num_segments", num_segments)
-    is_separator = np.asarray(token_ids) == sep_token_id
+    token_ids = integer_array("token_ids", token_ids)
+    for name, token_id in (("sep_token_id", sep_token_id), ("pad_token_id", pad_token_id)):
+        if not isinstance(token_id, numbers.Integral) or token_id < 0:
+            raise ValueError(
+                f"`{name}` must be an integer that is not negative. Received: {name}={token_id!r}."
+                " Pass the id that the tokenizer has."
+            )
+    if sep_token_id == pad_token_id:
+        raise ValueError(
+            "`sep_token_id` and `pad_token_id` must be different. Received: "
+            f"{sep_token_id} for both. Pass the ids that the tokenizer has."
+        )
+    is_separator = token_ids == sep_token_id
     separators_before = np.cumsum(is_separator, axis=-1) - is_separator
     segments = np.minimum(separators_before, num_segments - 1)
-    return np.where(np.asarray(token_ids) == pad_token_id, 0, segments).astype("int32")
+    return np.where(token_ids == pad_token_id, 0, segments).astype("int32")

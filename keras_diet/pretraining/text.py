@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from typing import Any
 
 # A file without a blank line is one document. A longer document is split into parts, so that
 # memory stays bounded for every file. Articles and chapters are much shorter.
@@ -52,7 +52,7 @@ def read_documents(
     Example:
 
     ```python
-    from pathlib import Path
+    from typing import Any
 
     Path("corpus.txt").write_text("Newton\\nA physicist.\\n\\nOpticks\\nA book.\\n")
     for document in keras_diet.pretraining.read_documents("corpus.txt"):
@@ -105,15 +105,29 @@ def _next_character(text: str, start: int) -> str:
     return match[1] if match else ""
 
 
+def checked_iterable(name: str, values: Any) -> Iterable[Any]:
+    """Return `values`, or raise a `ValueError` unless they are an iterable, such as a list."""
+    if isinstance(values, bytes) or not isinstance(values, Iterable):
+        raise ValueError(f"`{name}` must be a list or another iterable. Received: {values!r}")
+    return values
+
+
 def _checked_paths(paths):
-    paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    if isinstance(paths, (str, os.PathLike)):
+        paths = [paths]
+    paths = list(checked_iterable("paths", paths))
     if not paths:
         raise ValueError("`paths` must name at least one text file. Received: paths=[]")
     for path in paths:
-        if not Path(path).is_file():
-            kind = "is a directory" if Path(path).is_dir() else "does not exist"
+        if not isinstance(path, (str, os.PathLike)):
             raise ValueError(
-                f"`paths` must name text files. Received: {str(path)!r}, which {kind}."
+                f"`paths` must name text files. Received: {path!r} of {type(path)}. Pass strings "
+                "or paths."
+            )
+        if not os.path.isfile(path):
+            kind = "is a directory" if os.path.isdir(path) else "does not exist"
+            raise ValueError(
+                f"`paths` must name text files. Received: {str(path)!r:.200}, which {kind}."
             )
     return paths
 

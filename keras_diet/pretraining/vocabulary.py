@@ -7,6 +7,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from tqdm import tqdm
 
 from keras_diet import validation
+from keras_diet.pretraining.text import checked_iterable
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -78,6 +79,8 @@ def train_wordpiece_vocabulary(
     vocabulary_size = validation.positive_int("vocabulary_size", vocabulary_size)
     min_frequency = validation.positive_int("min_frequency", min_frequency)
     limit_alphabet = validation.positive_int("limit_alphabet", limit_alphabet)
+    lowercase = validation.boolean("lowercase", lowercase)
+    strip_accents = validation.boolean("strip_accents", strip_accents)
     special_tokens = _checked_special_tokens(special_tokens)
     words = _count_words(_checked_texts(texts, show_progress), lowercase, strip_accents)
     if not words:
@@ -106,10 +109,19 @@ def train_wordpiece_vocabulary(
 
 
 def _checked_special_tokens(special_tokens):
-    tokens = [special_tokens] if isinstance(special_tokens, str) else list(special_tokens)
-    if tokens[:1] != ["[PAD]"] or "[UNK]" not in tokens or len(set(tokens)) < len(tokens):
+    is_one = isinstance(special_tokens, str)
+    tokens = (
+        [special_tokens] if is_one else list(checked_iterable("special_tokens", special_tokens))
+    )
+    are_strings = all(isinstance(token, str) for token in tokens)
+    if (
+        not are_strings
+        or tokens[:1] != ["[PAD]"]
+        or "[UNK]" not in tokens
+        or len(set(tokens)) < len(tokens)
+    ):
         raise ValueError(
-            "`special_tokens` must start with '[PAD]', contain '[UNK]' and have no duplicates. "
+            "`special_tokens` must start with '[PAD]', contain '[UNK]', and be different strings. "
             f"Received: special_tokens={special_tokens!r}"
         )
     return tokens
@@ -121,7 +133,9 @@ def _checked_texts(texts, show_progress):
             "`texts` must be an iterable of strings, not one string. "
             f"Received: {texts[:50]!r}. Pass a list, such as [text]."
         )
-    for text in tqdm(texts, "Counting words", unit=" texts", disable=not show_progress):
+    for text in tqdm(
+        checked_iterable("texts", texts), "Counting words", unit=" texts", disable=not show_progress
+    ):
         if not isinstance(text, str):
             raise ValueError(f"`texts` must contain strings. Received: {text!r} of {type(text)}")
         yield text

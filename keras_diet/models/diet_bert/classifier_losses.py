@@ -25,6 +25,16 @@ def check_multi_label(num_classes: int, activation: Any) -> None:
         )
 
 
+def check_activation(num_classes: int, activation: Any) -> None:
+    """Raise a `ValueError` if all outputs of a classifier would be 1."""
+    if num_classes == 1 and activation is _SOFTMAX:
+        raise ValueError(
+            "`activation` must not be 'softmax' with a single output, which would always be 1. "
+            "Received: num_classes=1. Use two classes, or leave the activation out for a "
+            "regression."
+        )
+
+
 def output_kind(activation: Any) -> str | None:
     """Return `"logits"` or `"probabilities"`, or `None` if it is not known."""
     if activation is _LOGITS:

@@ -10,6 +10,7 @@ from keras_hub.models import TextClassifier
 from keras_diet import validation
 from keras_diet.layers.initializers import bert_initializer
 from keras_diet.models.diet_bert.classifier_losses import (
+    check_activation,
     check_loss,
     check_multi_label,
     default_loss,
@@ -130,6 +131,7 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
         self.activation = keras.activations.get(activation)
         if multi_label:
             check_multi_label(self.num_classes, self.activation)
+        check_activation(self.num_classes, self.activation)
         self.dropout = validation.rate("dropout", dropout)
 
         # === Layers ===
@@ -223,6 +225,21 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
         if number is not None and names is not None and number != len(names):
             config = {**config, "class_names": None}
         return super().from_config(config)
+
+    @classmethod
+    def from_preset(
+        cls, preset: str | os.PathLike[str], load_weights: bool = True, **kwargs: Any
+    ) -> Self:
+        """Load the classifier from a preset, as `HubTask.from_preset`."""
+        task = super().from_preset(preset, load_weights, **kwargs)
+        names = kwargs.get("class_names")
+        if names is not None and task.class_names is None:
+            raise ValueError(
+                "`class_names` must hold one name for each class of the preset. Received: "
+                f"{len(names)} names for {task.num_classes} classes. For a new head, pass "
+                f"num_classes={len(names)} too."
+            )
+        return task
 
     def load_task_weights(self, filepath: str | os.PathLike[str]) -> None:
         """Load the weights of the head. The optimizer does not change."""

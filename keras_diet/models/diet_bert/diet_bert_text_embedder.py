@@ -167,6 +167,18 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         Returns:
             A tensor of shape `(num_queries, num_documents)`.
         """
+        for name, embeddings in (
+            ("query_embeddings", query_embeddings),
+            ("document_embeddings", document_embeddings),
+        ):
+            shape = tuple(getattr(embeddings, "shape", ()))
+            if shape[-1:] != (self.backbone.hidden_dim,) or len(shape) > 2:
+                received = f"shape={shape}" if shape else type(embeddings).__name__
+                raise ValueError(
+                    f"`{name}` must have the shape (number, hidden_dim) = "
+                    f"(number, {self.backbone.hidden_dim}). Received: {received}. Pass what "
+                    "`encode_text` returns."
+                )
         return ops.matmul(
             ops.convert_to_tensor(query_embeddings),
             ops.transpose(ops.convert_to_tensor(document_embeddings)),

@@ -8,9 +8,10 @@ import keras
 from keras_hub.models import BertTokenizer
 from keras_hub.tokenizers import WordPieceTokenizer
 
+from keras_diet import validation
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.from_bert.read_bert import read_tokenizer
-from keras_diet.models.hub.file_errors import complete_preset
+from keras_diet.models.hub.file_errors import complete_preset, preset_address
 from keras_diet.types import Config
 
 
@@ -67,7 +68,21 @@ class DietBertTokenizer(WordPieceTokenizer):
         # Preprocessors of all model families use these names.
         self._add_special_token("[CLS]", "start_token")
         self._add_special_token("[SEP]", "end_token")
+        validation.optional_positive_int("sequence_length", kwargs.get("sequence_length"))
+        lowercase = validation.boolean("lowercase", lowercase)
         super().__init__(vocabulary=vocabulary, lowercase=lowercase, **kwargs)
+
+    def set_vocabulary(self, vocabulary: str | list[str] | None) -> None:
+        """Set the tokens, as `keras_hub.tokenizers.WordPieceTokenizer.set_vocabulary`.
+
+        Raises:
+            ValueError: If the vocabulary is not a path or a list of different strings, or lacks a
+                special token.
+        """
+        if vocabulary is not None and not isinstance(vocabulary, (str, os.PathLike)):
+            _check_tokens(vocabulary)
+        is_path = isinstance(vocabulary, os.PathLike)
+        super().set_vocabulary(os.fspath(vocabulary) if is_path else vocabulary)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments, and the size of the vocabulary to check files."""
@@ -119,7 +134,7 @@ class DietBertTokenizer(WordPieceTokenizer):
         Raises:
             ValueError: If files are missing or damaged, including the vocabulary.
         """
-        preset = os.fspath(preset)
+        preset = preset_address(preset)
         with complete_preset(preset):
             return super().from_preset(preset, config_file=config_file, **kwargs)
 
@@ -150,3 +165,15 @@ class DietBertTokenizer(WordPieceTokenizer):
         ```
         """
         return cls(**{**read_tokenizer(bert), **kwargs})
+
+
+def _check_tokens(vocabulary):
+    rule = "`vocabulary` must be the path of a file, or a list of different, nonempty strings."
+    remedy = "Token `i` of the list has the id `i`."
+    if not isinstance(vocabulary, (list, tuple)):
+        raise ValueError(f"{rule} Received: {type(vocabulary).__name__}. {remedy}")
+    seen: set[str] = set()
+    for row, token in enumerate(vocabulary):
+        if not isinstance(token, str) or not token or token in seen:
+            raise ValueError(f"{rule} Received: {token!r} in row {row}. {remedy}")
+        seen.add(token)

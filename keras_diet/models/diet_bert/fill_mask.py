@@ -9,9 +9,11 @@ from keras import ops
 from keras_diet import validation
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.texts import (
+    as_batch,
     check_batch,
     check_texts_are_flat,
     check_texts_are_strings,
+    is_one_text,
 )
 
 BATCH_SIZE = 32
@@ -62,7 +64,7 @@ def fill_mask(
                 for i, of_mask in enumerate(of_masks[:num_masks])
             ]
             results.append(found[0] if num_masks == 1 else found)
-    return results[0] if isinstance(texts, str) else results
+    return results[0] if is_one_text(texts) else results
 
 
 def _batch_of(texts):
@@ -71,11 +73,11 @@ def _batch_of(texts):
             "`texts` must be a string or a list of strings. Received: "
             f"{type(texts).__name__}. Segments are not supported."
         )
-    batch = [texts] if isinstance(texts, str) else texts
+    batch = as_batch(texts)
     check_batch(batch)
     check_texts_are_flat(batch)
     check_texts_are_strings(batch)
-    return list(batch)
+    return [text.decode() if isinstance(text, bytes) else text for text in batch]
 
 
 def _tokenizer_and_length(masked_lm):

@@ -8,7 +8,7 @@ import keras
 from keras_hub.models import Backbone
 
 from keras_diet.models.hub.default_export import DefaultExport
-from keras_diet.models.hub.file_errors import complete_file, complete_preset
+from keras_diet.models.hub.file_errors import complete_file, complete_preset, preset_address
 from keras_diet.models.hub.lora import (
     check_enable_lora,
     enabled_layers,
@@ -82,6 +82,11 @@ class HubBackbone(DefaultExport, Backbone):
 
     def check_inputs(self, x: Any) -> None:
         """Raise a `ValueError` if `x` holds arrays that cannot be a batch of inputs."""
+        if x is None:
+            raise ValueError(
+                "`x` must be a dictionary of arrays, or a dataset. Received: x=None. Pass the "
+                f"inputs {', '.join(map(repr, self.token_inputs))}."
+            )
         # The values of arrays are unknown in a compiled step.
         if self.token_inputs and is_batch(x):
             check_token_inputs(x, self.token_inputs)
@@ -164,7 +169,7 @@ class HubBackbone(DefaultExport, Backbone):
             ValueError: If files are missing or damaged, or if a quantized preset is loaded with
                 another `dtype`.
         """
-        preset = os.fspath(preset)
+        preset = preset_address(preset)
         with complete_preset(preset):
             kwargs["dtype"] = dtype_to_load(preset, kwargs.get("dtype"))
             return super().from_preset(preset, load_weights=load_weights, **kwargs)

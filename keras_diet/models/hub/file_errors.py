@@ -21,6 +21,16 @@ def complete_file(filepath: str | os.PathLike[str]) -> Iterator[None]:
         ) from error
 
 
+def preset_address(preset: str | os.PathLike[str]) -> str:
+    """Return a folder or the address of a preset as a `str`."""
+    if not isinstance(preset, (str, os.PathLike)):
+        raise ValueError(
+            "`preset` must be a folder, an address, or a registered name. Received: "
+            f"preset={preset!r}. Pass a string or a path."
+        )
+    return os.fspath(preset)
+
+
 @contextlib.contextmanager
 def complete_preset(preset: str | os.PathLike[str]) -> Iterator[None]:
     """Raise a `ValueError` that names the files if the preset read in this context is damaged."""

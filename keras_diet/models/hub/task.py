@@ -8,7 +8,7 @@ import keras
 from keras_diet._keras import flatten_layers
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.default_export import DefaultExport
-from keras_diet.models.hub.file_errors import complete_file, complete_preset
+from keras_diet.models.hub.file_errors import complete_file, complete_preset, preset_address
 from keras_diet.models.hub.labels import Classes
 from keras_diet.models.hub.preprocessor import check_preprocessor_class, check_preprocessor_fits
 from keras_diet.models.hub.preset_folder import new_preset
@@ -150,7 +150,7 @@ class HubTask(DefaultExport, TaskData):
                 quantized preset is loaded with another `dtype`.
         """
         takes_head = load_weights and "num_classes" not in kwargs
-        preset = os.fspath(preset)
+        preset = preset_address(preset)
         with complete_preset(preset):
             if takes_head:
                 check_head_is_described(preset)
