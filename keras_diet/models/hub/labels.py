@@ -252,7 +252,7 @@ def check_multi_label(y: Any, classes: Classes) -> None:
 
 
 def _check_values(values: np.ndarray, y: Any, classes: Classes, ignore_class: int | None) -> None:
-    if np.any(values != np.round(values)):
+    if not np.all(np.isfinite(values)) or np.any(values != np.round(values)):
         raise ValueError(_not_integers(y))
     labels = values.astype("int64")
     if ignore_class is not None:

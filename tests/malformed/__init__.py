@@ -1,0 +1,1 @@
+"""Tables of malformed inputs, by subject: what is sent, and parts of the error."""
