@@ -196,7 +196,7 @@ def score_features(name: str, features: Any, shape: Shape) -> None:
         rank, key_rank = (tensor.shape[-1] for tensor in features)
         if rank == key_rank:
             return
-    received = type(features).__name__
+    received: Any = type(features).__name__
     if is_pair:
         received = [getattr(x, "shape", type(x).__name__) for x in features]
     raise ValueError(

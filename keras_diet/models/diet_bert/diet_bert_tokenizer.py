@@ -81,8 +81,9 @@ class DietBertTokenizer(WordPieceTokenizer):
         """
         if vocabulary is not None and not isinstance(vocabulary, (str, os.PathLike)):
             _check_tokens(vocabulary)
-        is_path = isinstance(vocabulary, os.PathLike)
-        super().set_vocabulary(os.fspath(vocabulary) if is_path else vocabulary)
+        if isinstance(vocabulary, os.PathLike):
+            vocabulary = os.fspath(vocabulary)
+        super().set_vocabulary(vocabulary)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments, and the size of the vocabulary to check files."""
