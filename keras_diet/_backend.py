@@ -192,6 +192,38 @@ def map_in_turn(function, blocks):
     return tf.map_fn(function, blocks, fn_output_signature=blocks[0].dtype, parallel_iterations=1)
 
 
+def top_k(inputs, k):
+    """Return the `k` largest values of the last axis, sorted, and their indices.
+
+    Of equal values, the one of the lower index is first. PyTorch's own function has no such rule.
+    """
+    if not _on_torch():
+        return ops.top_k(inputs, k)
+    import torch
+
+    values, indices = torch.topk(inputs, min(k + 1, inputs.shape[-1]))
+    indices = indices[..., :k].sort().values
+    # If the next value equals the last one, PyTorch may have chosen another index.
+    ties = values[..., -1] == values[..., k - 1]
+    if values.shape[-1] > k and ties.any():
+        order = torch.sort(inputs[ties], dim=-1, descending=True, stable=True).indices
+        indices[ties] = order[..., :k].sort().values
+    values = torch.take_along_dim(inputs, indices, dim=-1)
+    values, order = torch.sort(values, dim=-1, descending=True, stable=True)
+    return values, torch.take_along_dim(indices, order, dim=-1)
+
+
+def writes(tensor):
+    """Return a value that is another one after a function wrote to `tensor`.
+
+    Only PyTorch has functions that write to tensors. It counts the calls.
+    """
+    if not _on_torch():
+        return 0
+    # In inference mode PyTorch does not count, so any function may have written.
+    return object() if tensor.is_inference() else tensor._version
+
+
 def dropout(inputs, rate, seed, start):
     """Return `keras.random.dropout` of a block. Recomputing the block gives the same result.
 

@@ -31,6 +31,16 @@ def positive_number(name: str, value: Any) -> float:
     return float(value)
 
 
+def not_negative_number(name: str, value: Any) -> float:
+    """Return `value` as a `float`, or raise a `ValueError` if it is negative or not finite."""
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= float(value) < math.inf:
+        raise ValueError(
+            f"`{name}` must be a finite number of at least 0. Received: {name}={value!r}"
+        )
+    return float(value)
+
+
 def rate(name: str, value: Any) -> float:
     """Return `value` as a `float`, or raise a `ValueError` unless it is in `[0, 1]`."""
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)

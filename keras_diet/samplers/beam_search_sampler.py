@@ -1,0 +1,208 @@
+"""Beam search with GNMT's length penalty."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import keras_hub
+from keras import ops
+
+from keras_diet import validation
+from keras_diet.samplers import hypotheses
+from keras_diet.samplers.beam_cache import BeamCache
+from keras_diet.samplers.hypotheses import NOTHING, Candidates, Finished, Live
+from keras_diet.samplers.places import Places, Step
+from keras_diet.types import Config, Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class BeamSearchSampler(keras_hub.samplers.Sampler):
+    """Searches for the most probable sequences, with GNMT's length penalty.
+
+    A sequence `Y` that is generated for a prompt `X` has the score
+
+        score(Y) = log P(Y | X) / ((5 + len(Y)) / 6)^alpha
+
+    `len(Y)` counts the generated tokens, with the end token. `alpha` is `length_penalty`.
+
+    In each step, the sampler extends every live sequence of a row by every token, and sorts the
+    results by `log P`. Of the first `num_beams`, those with a stop token are finished. They move to
+    a pool, which keeps the `num_beams` finished sequences with the best scores. The first
+    `num_beams` without a stop token are the next live sequences.
+
+    The search for a row ends at the maximum length, or when no live sequence can get a better score
+    than the finished one. If no sequence is finished then, the best live one is the result.
+
+    The result for a row does not depend on the other rows. Of two equal sums of log-probabilities,
+    the one of the better live sequence is first, then the one of the lower token id.
+
+    Args:
+        num_beams: int. Number of live sequences, and of finished ones that are kept. At most the
+            size of the vocabulary. Defaults to `10`.
+        length_penalty: float. `alpha`, at least 0. With 0 the score is `log P`. Larger values
+            favour longer sequences. Defaults to `0.6`.
+        return_all_beams: bool. Whether to return all sequences of the pool with their scores. The
+            search for a row then ends when no live sequence can enter the pool. `generate` of a
+            task needs `False`, the default.
+
+    Call arguments:
+        next: Function `(prompt, cache, index) -> (logits, hidden_states, cache)` that returns the
+            logits of the token at `index`. It gets a prompt of `B * num_beams` rows, in which the
+            beams of a row are neighbours.
+        prompt: Integer tensor `(B, T)`. Tokens are generated from `index` on.
+        cache: Structure of tensors whose first axis is the batch, or `None`. They are repeated for
+            the beams once, and reordered in each step. Tensors that `next` returns as it got them
+            are not reordered. Defaults to `None`.
+        index: int or scalar tensor. The first position to generate. Defaults to `0`.
+        mask: Boolean tensor `(B, T)`, true for tokens of the prompt, which stay as they are.
+            Defaults to `None`, which means no such tokens from `index` on.
+        stop_token_ids: Sequence of ints, or `None`. Tokens that end a sequence. Defaults to `None`.
+        hidden_states: Not used.
+        model: The model that `next` calls, or `None`. Needed for compiled functions on JAX.
+
+    Returns:
+        The best sequence of each row, an integer tensor `(B, T)`. After its end token, a sequence
+        keeps the values of `prompt`. With `return_all_beams=True`, a pair: sequences
+        `(B, num_beams, T)` and scores `(B, num_beams)`. Finished sequences are first, sorted by
+        score. Unfinished ones follow, also sorted by score. The score of an empty place is `-inf`.
+
+    Raises:
+        ValueError: If `num_beams` is not a positive integer or is above the size of the vocabulary,
+            or if `length_penalty` is negative or not finite.
+
+    Example:
+
+    ```python
+    backbone = keras_hub.models.GPT2Backbone(
+        vocabulary_size=20, num_layers=1, num_heads=2, hidden_dim=4, intermediate_dim=8,
+        max_sequence_length=10,
+    )
+    causal_lm = keras_hub.models.GPT2CausalLM(backbone)
+    causal_lm.compile(sampler=keras_diet.samplers.BeamSearchSampler(num_beams=4))
+    prompt = {
+        "token_ids": np.array([[5, 7, 0, 0, 0, 0]]),
+        "padding_mask": np.array([[1, 1, 0, 0, 0, 0]]),
+    }
+    output = causal_lm.generate(prompt, stop_token_ids=(1,))
+    ```
+
+    References:
+     - [Wu et al., 2016](https://arxiv.org/abs/1609.08144), section 7
+    """
+
+    def __init__(
+        self, num_beams: int = 10, length_penalty: float = 0.6, return_all_beams: bool = False
+    ) -> None:
+        super().__init__()
+        self.num_beams = validation.positive_int("num_beams", num_beams)
+        self.length_penalty = validation.not_negative_number("length_penalty", length_penalty)
+        self.return_all_beams = return_all_beams
+
+    def __call__(
+        self,
+        next: Callable[..., Any],
+        prompt: Tensor,
+        cache: Any = None,
+        index: int | Tensor = 0,
+        mask: Tensor | None = None,
+        stop_token_ids: Sequence[int] | None = None,
+        hidden_states: Any = None,
+        model: Any = None,
+    ) -> Any:
+        prompt = ops.convert_to_tensor(prompt)
+        index = ops.cast(index, "int32")
+        stops = () if stop_token_ids is None else tuple(stop_token_ids)
+        places = Places(prompt, index, mask)
+        beam_cache = BeamCache(self.num_beams)
+        cache = () if cache is None else beam_cache.repeat(cache, ops.shape(prompt)[0])
+        live, finished = hypotheses.start(prompt, self.num_beams)
+        done = ops.zeros_like(prompt[:, 0], dtype="bool")
+
+        def cond(live, finished, done, cache, index):
+            return ops.logical_not(ops.all(done))
+
+        def body(live, finished, done, cache, index):
+            watched = beam_cache.watch(cache)
+            sequences = ops.reshape(live.sequences, (-1, ops.shape(live.sequences)[-1]))
+            logits, _, cache = next(sequences, cache, index)
+            candidates = self._candidates(live, logits, len(stops))
+            step = places.at(index)
+            finished = self._finish(live, finished, candidates, stops, step, done)
+            live, beams = self._go_on(live, candidates, stops, step)
+            done = ops.logical_or(done, self._cannot_improve(live, finished, places.total))
+            cache = beam_cache.follow(watched, cache, beams)
+            return live, finished, done, cache, index + 1
+
+        live, finished, *_ = self.run_loop(
+            cond,
+            body,
+            loop_vars=(live, finished, done, cache, index),
+            maximum_iterations=ops.cast(ops.shape(prompt)[1], "int32") - index,
+            model=model,
+        )
+        scores = live.log_probs / self._penalty(places.total)
+        sequences, scores = hypotheses.fill_with_live(finished, live, scores)
+        return (sequences, scores) if self.return_all_beams else sequences[:, 0]
+
+    def _candidates(self, live: Live, logits: Tensor, num_stops: int) -> Candidates:
+        """Return enough extensions that `num_beams` of them do not end."""
+        num_beams, vocabulary_size = self.num_beams, logits.shape[-1]
+        if num_beams > vocabulary_size:
+            raise ValueError(
+                "`num_beams` must be at most the size of the vocabulary. "
+                f"Received: num_beams={num_beams} for logits of {vocabulary_size} tokens. "
+                f"Choose `num_beams` up to {vocabulary_size}."
+            )
+        log_probs = ops.log_softmax(ops.cast(logits, "float32"))
+        log_probs = ops.reshape(log_probs, (-1, num_beams, vocabulary_size))
+        count = num_beams * min(1 + num_stops, vocabulary_size)
+        return hypotheses.extend(live, log_probs, count)
+
+    def _finish(
+        self,
+        live: Live,
+        finished: Finished,
+        candidates: Candidates,
+        stops: Sequence[int],
+        step: Step,
+        done: Tensor,
+    ) -> Finished:
+        """Move those of the first `num_beams` candidates that end to the pool."""
+        first = Candidates(*(each[:, : self.num_beams] for each in candidates))
+        active = ops.logical_and(step.generates, ops.logical_not(ops.expand_dims(done, 1)))
+        ends = ops.logical_and(hypotheses.ends_with(first, stops), active)
+        scores = ops.where(ends, first.log_probs / self._penalty(step.length), NOTHING)
+        sequences = hypotheses.append(live.sequences, first, step.place)
+        return hypotheses.keep_best(finished, sequences, scores)
+
+    def _go_on(
+        self, live: Live, candidates: Candidates, stops: Sequence[int], step: Step
+    ) -> tuple[Live, Tensor]:
+        """Return the next live sequences, and the beams that they extend."""
+        ends = hypotheses.ends_with(candidates, stops)
+        chosen = hypotheses.choose_live(candidates, ends, self.num_beams)
+        # At a token of the prompt, all beams stay as they are.
+        beams = ops.where(step.generates, chosen.beams, ops.arange(self.num_beams, dtype="int32"))
+        log_probs = ops.where(step.generates, chosen.log_probs, live.log_probs)
+        chosen = Candidates(log_probs, beams, chosen.tokens)
+        return Live(hypotheses.append(live.sequences, chosen, step.place), log_probs), beams
+
+    def _cannot_improve(self, live: Live, finished: Finished, total: Tensor) -> Tensor:
+        """Return for which rows no live sequence can get into the result.
+
+        `log P` never increases. The penalty increases with the length, so a negative `log P` gets
+        its best score at the maximum length.
+        """
+        bound = live.log_probs[:, 0] / self._penalty(total)[:, 0]
+        return bound <= finished.scores[:, -1 if self.return_all_beams else 0]
+
+    def _penalty(self, length: Tensor) -> Tensor:
+        return hypotheses.length_penalty(length, self.length_penalty)
+
+    def get_config(self) -> Config:
+        """Return the constructor's arguments."""
+        return {
+            "num_beams": self.num_beams,
+            "length_penalty": self.length_penalty,
+            "return_all_beams": self.return_all_beams,
+        }

@@ -1,0 +1,121 @@
+"""One step of beam search, as pure functions of the hypotheses.
+
+`B` is the number of rows, `K` of beams, `V` of tokens in the vocabulary, and `T` is the length of
+the sequences. A hypothesis of log-probability `-inf` fills a place that no sequence has taken yet.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from keras import ops
+
+from keras_diet import _backend
+from keras_diet.types import Tensor
+
+NOTHING = float("-inf")
+
+
+class Live(NamedTuple):
+    """The hypotheses that the search extends, best first."""
+
+    sequences: Tensor  # (B, K, T)
+    log_probs: Tensor  # (B, K)
+
+
+class Finished(NamedTuple):
+    """The best hypotheses with an end token, best first."""
+
+    sequences: Tensor  # (B, K, T)
+    scores: Tensor  # (B, K)
+
+
+class Candidates(NamedTuple):
+    """Live hypotheses extended by one token, most probable first."""
+
+    log_probs: Tensor  # (B, C)
+    beams: Tensor  # (B, C), the live hypothesis that is extended
+    tokens: Tensor  # (B, C)
+
+
+def start(prompt: Tensor, num_beams: int) -> tuple[Live, Finished]:
+    """Return the hypotheses before the first step: one live beam, and nothing finished."""
+    sequences = ops.repeat(ops.expand_dims(prompt, 1), num_beams, axis=1)
+    nothing = ops.full_like(sequences[:, :, 0], NOTHING, dtype="float32")
+    first = ops.arange(num_beams) == 0
+    return Live(sequences, ops.where(first, 0.0, nothing)), Finished(sequences, nothing)
+
+
+def length_penalty(length: Tensor, alpha: float) -> Tensor:
+    """Return GNMT's `((5 + length) / 6)^alpha`."""
+    return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, alpha)
+
+
+def extend(live: Live, log_probs: Tensor, count: int) -> Candidates:
+    """Return the `count` most probable extensions.
+
+    Of two equal ones the lower beam is first, and in one beam the lower token.
+
+    Args:
+        live: The hypotheses to extend.
+        log_probs: Tensor `(B, K, V)`, the log-probabilities of the next token.
+        count: int. At most `K V`.
+    """
+    num_beams, vocabulary_size = log_probs.shape[1:]
+    sums = ops.expand_dims(live.log_probs, -1) + log_probs
+    sums = ops.reshape(sums, (-1, num_beams * vocabulary_size))
+    sums, indices = _backend.top_k(sums, count)
+    indices = ops.cast(indices, "int32")
+    return Candidates(sums, indices // vocabulary_size, indices % vocabulary_size)
+
+
+def ends_with(candidates: Candidates, stop_token_ids: Sequence[int]) -> Tensor:
+    """Return which candidates end with a stop token, `(B, C)`."""
+    ends = ops.zeros_like(candidates.tokens, dtype="bool")
+    for token in stop_token_ids:
+        ends = ops.logical_or(ends, candidates.tokens == token)
+    return ends
+
+
+def choose_live(candidates: Candidates, ends: Tensor, num_beams: int) -> Candidates:
+    """Return the first `num_beams` candidates that do not end."""
+    count = candidates.tokens.shape[1]
+    rank = ops.arange(count) + count * ops.cast(ends, "int32")
+    _, chosen = ops.top_k(-rank, num_beams)
+    return Candidates(*(ops.take_along_axis(each, chosen, axis=1) for each in candidates))
+
+
+def append(sequences: Tensor, candidates: Candidates, place: Tensor) -> Tensor:
+    """Return the sequences of the candidates, `(B, C, T)`.
+
+    Args:
+        sequences: Tensor `(B, K, T)`, the live sequences.
+        candidates: Candidates of shape `(B, C)`.
+        place: Boolean tensor `(B, T)`, true where the new token belongs.
+    """
+    extended = ops.take_along_axis(sequences, ops.expand_dims(candidates.beams, -1), axis=1)
+    tokens = ops.expand_dims(ops.cast(candidates.tokens, sequences.dtype), -1)
+    return ops.where(ops.expand_dims(place, 1), tokens, extended)
+
+
+def keep_best(finished: Finished, sequences: Tensor, scores: Tensor) -> Finished:
+    """Return the best `K` of the finished and some new hypotheses. Of equal ones the older wins."""
+    num_beams = finished.scores.shape[1]
+    sequences = ops.concatenate([finished.sequences, sequences], axis=1)
+    scores = ops.concatenate([finished.scores, scores], axis=1)
+    scores, indices = _backend.top_k(scores, num_beams)
+    indices = ops.expand_dims(indices, -1)
+    return Finished(ops.take_along_axis(sequences, indices, axis=1), scores)
+
+
+def fill_with_live(finished: Finished, live: Live, live_scores: Tensor) -> Finished:
+    """Return the finished hypotheses, followed by the best live ones in the empty places."""
+    num_beams = finished.scores.shape[1]
+    place = ops.expand_dims(ops.arange(num_beams), 0)
+    count = ops.sum(ops.cast(finished.scores > NOTHING, "int32"), axis=1, keepdims=True)
+    indices = ops.where(place < count, place, num_beams + place - count)
+    sequences = ops.concatenate([finished.sequences, live.sequences], axis=1)
+    scores = ops.concatenate([finished.scores, live_scores], axis=1)
+    return Finished(
+        ops.take_along_axis(sequences, ops.expand_dims(indices, -1), axis=1),
+        ops.take_along_axis(scores, indices, axis=1),
+    )

@@ -1,0 +1,363 @@
+"""Beam search, against its definition and against exhaustive search."""
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_diet.samplers import BeamSearchSampler
+from tests.helpers import assert_close
+from tests.samplers.reference import beam_search, exhaustive_search, score
+from tests.samplers.tables import Tables, compiled_loop, search
+
+ALPHAS = [0.0, 0.6, 1.0, 2.5]
+
+
+def random_tables(rng, batch_size, vocabulary_size, scale=1.5):
+    size = vocabulary_size
+    return Tables(rng.normal(scale=scale, size=(batch_size, size, size, size)))
+
+
+def bigram_tables(rng, batch_size, vocabulary_size):
+    size = vocabulary_size
+    logits = rng.normal(scale=1.5, size=(batch_size, 1, size, size))
+    return Tables(np.repeat(logits, size, axis=1))
+
+
+def within_vocabulary(tables, vocabulary_size):
+    """The same models in a larger vocabulary, whose other tokens are impossible."""
+    shape = (len(tables.logits), *[vocabulary_size] * 3)
+    logits = np.zeros(shape)
+    logits[..., :] = -np.inf
+    logits[..., 0] = 0.0
+    size = tables.logits.shape[-1]
+    logits[:, :size, :size, :size] = tables.logits
+    return Tables(logits)
+
+
+def expected_beams(tables, prompts, max_length, num_beams, alpha, stops):
+    """The results of the reference: padded sequences `(B, K, T)` and scores `(B, K)`."""
+    sequences = np.zeros((len(prompts), num_beams, max_length), "int32")
+    scores = np.full((len(prompts), num_beams), -np.inf)
+    for row, prompt in enumerate(prompts):
+        beams = beam_search(
+            tables.log_probs_of(row), prompt, max_length, num_beams, alpha, set(stops)
+        )
+        for k, (value, tokens) in enumerate(beams):
+            sequences[row, k, : len(tokens)] = tokens
+            scores[row, k] = value
+    return sequences, scores
+
+
+def padded(prompts, max_length):
+    """Prompts of different lengths as `token_ids` and `mask`, `(B, T)`."""
+    token_ids = np.zeros((len(prompts), max_length), "int32")
+    mask = np.zeros((len(prompts), max_length), "bool")
+    for row, prompt in enumerate(prompts):
+        token_ids[row, : len(prompt)] = prompt
+        mask[row, : len(prompt)] = True
+    return token_ids, mask
+
+
+# With `n` tokens that do not end and `s` that do, the last of `t` steps has `n^(t-1) (n + s)`
+# candidates. So many beams keep all of them.
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize(
+    "make, possible, steps, num_beams",
+    [(random_tables, 3, 4, 24), (bigram_tables, 4, 3, 36)],
+    ids=["trigrams", "bigrams"],
+)
+def test_many_beams_are_an_exhaustive_search(rng, alpha, make, possible, steps, num_beams):
+    num_models, stop, prompt = 200, 1, (2, 0)
+    tables = make(rng, num_models, possible)
+    # Some models never end, so that unfinished sequences win.
+    tables.logits[::10, ..., stop] = -np.inf
+    expected = [
+        exhaustive_search(
+            tables.log_probs_of(row), prompt, len(prompt) + steps, alpha, {stop}, range(possible)
+        )
+        for row in range(num_models)
+    ]
+    token_ids, mask = padded([prompt] * num_models, len(prompt) + steps)
+    sequences, scores = search(
+        BeamSearchSampler(num_beams, alpha, return_all_beams=True),
+        within_vocabulary(tables, num_beams),
+        token_ids,
+        index=2,
+        mask=mask,
+        stop_token_ids=(stop,),
+    )
+    expected_ids, _ = padded([tokens for _, tokens in expected], len(prompt) + steps)
+    np.testing.assert_array_equal(sequences[:, 0], expected_ids)
+    assert_close(scores[:, 0], np.array([value for value, _ in expected]), 1e-5)
+    lengths = {len(tokens) for _, tokens in expected}
+    assert lengths == set(range(len(prompt) + 1, len(prompt) + steps + 1)), "one length only"
+
+
+PROMPTS = [(4, 6), (3, 2, 4, 0), (6, 0, 2), (4, 2, 2, 2, 6, 0, 0, 4), (2, 2, 5)]
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("num_beams", [1, 3, 7])
+def test_few_beams_are_the_search_of_the_definition(rng, num_beams, alpha):
+    prompts, max_length, stops = PROMPTS * 8, 11, (3, 5)
+    tables = random_tables(rng, len(prompts), 7)
+    tables.logits[::5, ..., stops] = -np.inf
+    tables.logits[1::5, ..., stops] -= 2.0
+    expected = expected_beams(tables, prompts, max_length, num_beams, alpha, stops)
+    token_ids, mask = padded(prompts, max_length)
+    sequences, scores = search(
+        BeamSearchSampler(num_beams, alpha, return_all_beams=True),
+        tables,
+        token_ids,
+        index=2,
+        mask=mask,
+        stop_token_ids=stops,
+    )
+    assert_close(scores, expected[1])
+    np.testing.assert_array_equal(sequences, expected[0])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.5])
+def test_best_beam_does_not_depend_on_what_is_returned(rng, alpha):
+    tables, stops = random_tables(rng, 30, 5), (3,)
+    prompts = [(4, 1), (0, 2), (1, 4, 2)] * 10
+    token_ids, mask = padded(prompts, 9)
+    expected, _ = expected_beams(tables, prompts, 9, 3, alpha, stops)
+    sampler = BeamSearchSampler(3, alpha)
+    actual = search(sampler, tables, token_ids, index=2, mask=mask, stop_token_ids=stops)
+    np.testing.assert_array_equal(actual, expected[:, 0])
+
+
+@pytest.mark.parametrize("return_all_beams", [False, True])
+def test_row_alone_is_the_row_in_company(rng, return_all_beams):
+    prompts, max_length = PROMPTS, 11
+    tables = random_tables(rng, len(prompts), 7)
+    # Many ties, in one row and between rows. One row ends at once, another one never.
+    tables.logits[:] = np.round(tables.logits)
+    tables.logits[1, ..., 5] = 9.0
+    tables.logits[2, ..., (3, 5)] = -np.inf
+    sampler = BeamSearchSampler(4, 0.6, return_all_beams)
+    token_ids, mask = padded(prompts, max_length)
+    together = search(sampler, tables, token_ids, index=2, mask=mask, stop_token_ids=(3, 5))
+    for row, prompt in enumerate(prompts):
+        alone = search(
+            sampler,
+            tables.rows([row]),
+            token_ids[[row]],
+            index=len(prompt),
+            mask=mask[[row]],
+            stop_token_ids=(3, 5),
+        )
+        if return_all_beams:
+            np.testing.assert_array_equal(alone[0][0], together[0][row])
+            assert_close(alone[1][0], together[1][row], 1e-6)
+        else:
+            np.testing.assert_array_equal(alone[0], together[row])
+
+
+def test_equal_candidates_have_an_order():
+    # All tokens are equally probable, and 2 ends.
+    tables = Tables(np.zeros((1, 5, 5, 5)))
+    sampler = BeamSearchSampler(3, 0.0, return_all_beams=True)
+    sequences, scores = search(sampler, tables, [[4, 4, 9, 9, 9]], index=2, stop_token_ids=(2,))
+    # 0, 1 and the end are the first candidates. Then 00, 01 and 0 with the end are.
+    expected = [[4, 4, 2, 9, 9], [4, 4, 0, 2, 9], [4, 4, 0, 0, 2]]
+    np.testing.assert_array_equal(sequences[0], expected)
+    assert_close(scores[0], -np.log(5) * np.array([1, 2, 3]))
+
+
+def test_what_follows_the_end_token_is_the_value_of_the_prompt(rng):
+    logits = np.zeros((2, 4, 4, 4))
+    logits[0, ..., 3] = 5.0
+    tables = Tables(logits)
+    prompt = [[0, 1, 7, 8, 9], [0, 1, 7, 8, 9]]
+    output = search(BeamSearchSampler(2, 0.0), tables, prompt, index=2, stop_token_ids=(3,))
+    np.testing.assert_array_equal(output[0], [0, 1, 3, 8, 9])
+
+
+def test_without_stop_tokens_the_most_probable_sequence_has_the_maximum_length(rng):
+    tables = within_vocabulary(random_tables(rng, 20, 3), 27)
+    sampler = BeamSearchSampler(27, 0.6, return_all_beams=True)
+    sequences, scores = search(sampler, tables, [[2, 1, 0, 0, 0]] * 20, index=2)
+    for row in range(20):
+        expected = exhaustive_search(tables.log_probs_of(row), (2, 1), 5, 0.6, (), range(3))
+        np.testing.assert_array_equal(sequences[row, 0], expected[1])
+        assert_close(scores[row, 0], expected[0])
+    assert (np.diff(scores, axis=1) <= 0).all()
+
+
+def test_impossible_sequences_have_the_score_minus_infinity():
+    logits = np.zeros((1, 4, 4, 4))
+    logits[..., 1:] = -np.inf
+    sampler = BeamSearchSampler(3, 0.6, return_all_beams=True)
+    sequences, scores = search(sampler, Tables(logits), [[2, 2, 0, 0]], index=2)
+    np.testing.assert_array_equal(sequences[0, 0], [2, 2, 0, 0])
+    np.testing.assert_array_equal(scores[0], [0.0, -np.inf, -np.inf])
+
+
+def test_full_prompt_stays_as_it_is(rng):
+    tables = random_tables(rng, 2, 5)
+    prompt = [[1, 2, 3], [4, 0, 1]]
+    output = search(BeamSearchSampler(2), tables, prompt, index=3, stop_token_ids=(3,))
+    np.testing.assert_array_equal(output, prompt)
+
+
+def count_steps(tables, sampler, max_length, **kwargs):
+    """The number of calls of `next`. PyTorch runs each step in Python."""
+    count = 0
+
+    def next(prompt, cache, index):
+        nonlocal count
+        count += 1
+        row = ops.arange(len(prompt)) // sampler.num_beams
+        return ops.convert_to_tensor(tables.logits[:, 0, 0])[row], None, cache
+
+    prompt = np.zeros((len(tables.logits), max_length), "int32")
+    sampler(next, prompt, index=1, stop_token_ids=(3,), **kwargs)
+    return count
+
+
+@pytest.mark.any_backend
+def test_search_stops_when_no_live_beam_can_win():
+    logits = np.zeros((2, 1, 1, 5))
+    logits[..., 3] = 1.0
+    log_probs = logits[0, 0, 0] - np.log(np.exp(logits[0, 0, 0]).sum())
+    end, other = log_probs[3], log_probs[0]
+    max_length, alpha = 40, 1.3
+    # After `t` tokens, the best live log-probability is `t * other`.
+    bounds = [score(t * other, max_length - 1, alpha) for t in range(1, max_length)]
+    expected = 1 + next(i for i, bound in enumerate(bounds) if bound <= score(end, 1, alpha))
+    assert 2 < expected < max_length - 2
+    assert count_steps(Tables(logits), BeamSearchSampler(2, alpha), max_length) == expected
+    assert count_steps(Tables(logits), BeamSearchSampler(2, 0.0), max_length) == 1
+    # The pool of all beams has to be full, and its worst score counts.
+    every = BeamSearchSampler(2, 0.0, return_all_beams=True)
+    assert count_steps(Tables(logits), every, max_length) == 2
+    # The slowest row decides.
+    logits[1, ..., 3] = -9.0
+    assert count_steps(Tables(logits), BeamSearchSampler(2, alpha), max_length) > expected
+
+
+def test_length_penalty_decides_between_short_and_long():
+    # Token 3 ends at once with probability 0.5. Token 1 continues, and then always ends.
+    probabilities = np.full((4, 4), 1e-9)
+    probabilities[0, [1, 3]] = [0.45, 0.5]
+    probabilities[1, 2] = probabilities[2, 3] = 0.99
+    tables = Tables(np.log(np.stack([probabilities] * 4)[None]))
+    results = {}
+    for alpha in (0.0, 0.3, 2.0):
+        sampler = BeamSearchSampler(2, alpha)
+        results[alpha] = search(sampler, tables, [[0, 0, 0, 0, 0]], 2, stop_token_ids=(3,))[0]
+    assert results[0.0].tolist() == [0, 0, 3, 0, 0]
+    assert results[2.0].tolist() == [0, 0, 1, 2, 3]
+    short, long = np.log(0.5) / 1.0, np.log(0.45 * 0.99**2) / (8 / 6) ** 0.3
+    assert results[0.3].tolist() == ([0, 0, 3, 0, 0] if short > long else [0, 0, 1, 2, 3])
+
+
+@pytest.mark.any_backend("tensorflow")
+def test_batch_and_length_may_be_unknown_in_a_graph(rng):
+    import tensorflow as tf
+
+    tables = random_tables(rng, 3, 5)
+    sampler = BeamSearchSampler(3, 0.6, return_all_beams=True)
+    flat = tf.reshape(tf.constant(tables.logits), (-1, 5))
+
+    def next(prompt, cache, index):
+        row, before = cache
+        last = ops.take(prompt, index - 1, axis=1)
+        return ops.take(flat, (row * 5 + before) * 5 + last, axis=0), None, (row, last)
+
+    @tf.function(input_signature=[tf.TensorSpec((None, None), "int32")])
+    def generate(prompt):
+        cache = (tf.range(tf.shape(prompt)[0]), prompt[:, 0])
+        return sampler(next, prompt, cache, index=2, stop_token_ids=(1,))
+
+    prompts = [(2, 4), (3, 3), (4, 0)]
+    sequences, scores = generate(padded(prompts, 7)[0])
+    expected = expected_beams(tables, prompts, 7, 3, 0.6, (1,))
+    np.testing.assert_array_equal(sequences, expected[0])
+    assert_close(scores, expected[1])
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "arguments, name",
+    [
+        ({"num_beams": 0}, "num_beams"),
+        ({"num_beams": -3}, "num_beams"),
+        ({"num_beams": 2.0}, "num_beams"),
+        ({"num_beams": True}, "num_beams"),
+        ({"length_penalty": -0.1}, "length_penalty"),
+        ({"length_penalty": float("nan")}, "length_penalty"),
+        ({"length_penalty": float("inf")}, "length_penalty"),
+        ({"length_penalty": "0.6"}, "length_penalty"),
+        ({"length_penalty": None}, "length_penalty"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, name):
+    with pytest.raises(ValueError, match=f"{name}.*Received"):
+        BeamSearchSampler(**arguments)
+
+
+def test_more_beams_than_tokens_are_refused(rng):
+    tables = random_tables(rng, 1, 5)
+    with pytest.raises(ValueError, match="num_beams=6 for logits of 5 tokens"):
+        search(BeamSearchSampler(6), tables, [[0, 0, 0, 0]], index=2)
+    search(BeamSearchSampler(5), tables, [[0, 0, 0, 0]], index=2)
+
+
+@pytest.mark.any_backend
+def test_sampler_has_an_equal_copy():
+    sampler = BeamSearchSampler(num_beams=3, length_penalty=1.5, return_all_beams=True)
+    expected = {"num_beams": 3, "length_penalty": 1.5, "return_all_beams": True}
+    assert sampler.get_config() == expected
+    for module in (keras.saving, keras_hub.samplers):
+        names = ("serialize", "deserialize")
+        if module is keras.saving:
+            names = [f"{name}_keras_object" for name in names]
+        serialize, deserialize = (getattr(module, name) for name in names)
+        copy = deserialize(serialize(sampler))
+        assert type(copy) is BeamSearchSampler
+        assert copy.get_config() == expected
+    default = {"num_beams": 10, "length_penalty": 0.6, "return_all_beams": False}
+    assert BeamSearchSampler().get_config() == default
+
+
+def test_loop_without_compilation_gives_the_same(rng):
+    tables, prompts = random_tables(rng, 6, 5), [(1, 2)] * 6
+    token_ids, mask = padded(prompts, 8)
+    sampler = BeamSearchSampler(3, 0.8, return_all_beams=True)
+    compiled = search(sampler, tables, token_ids, 2, mask=mask, stop_token_ids=(3,))
+    flat = ops.convert_to_tensor(tables.logits.reshape(-1, 5))
+
+    def next(prompt, cache, index):
+        row, before = cache
+        last = ops.take(prompt, index - 1, axis=1)
+        return ops.take(flat, (row * 5 + before) * 5 + last, axis=0), None, (row, last)
+
+    cache = (ops.arange(6, dtype="int32"), ops.convert_to_tensor(token_ids[:, 0]))
+    eager = sampler(next, token_ids, cache, index=2, mask=mask, stop_token_ids=(3,))
+    np.testing.assert_array_equal(ops.convert_to_numpy(eager[0]), compiled[0])
+    assert_close(eager[1], compiled[1], 1e-6)
+
+
+def test_source_stays_outside_of_the_cache(rng):
+    """`next` may read tensors with one entry for each row from the scope around it."""
+    logits = rng.normal(size=(3, 5)).astype("float32")
+
+    def function(source, prompt):
+        def next(prompt, cache, index):
+            beams = prompt.shape[0] // source.shape[0]
+            assert (beams, cache) == (2, ())
+            folded = ops.reshape(prompt[:, :1], (-1, beams, 1))
+            logits = ops.expand_dims(source, 1) + 0.0 * ops.cast(folded, "float32")
+            return ops.reshape(logits, (-1, 5)), None, cache
+
+        return BeamSearchSampler(2)(next, prompt, index=1)
+
+    prompt = np.array([[1, 0, 0], [2, 0, 0], [3, 0, 0]], "int32")
+    output = ops.convert_to_numpy(compiled_loop(function)(logits, prompt))
+    best = logits.argmax(axis=-1)
+    np.testing.assert_array_equal(output, np.stack([prompt[:, 0], best, best], axis=1))
