@@ -227,3 +227,27 @@ def test_sliding_windows(rng):
     expected = np.stack([inputs[:, start : start + 4] for start in range(4)], axis=1)
     assert_close(windows, expected, 0)
     assert windows.stride(-1) == 1
+
+
+@pytest.mark.parametrize("k", [1, 4, 13])
+@pytest.mark.parametrize("values", [2, 5, 1000])
+def test_top_k_prefers_the_lower_index(rng, k, values):
+    inputs = rng.integers(values, size=(BATCH, 3, 13)).astype("float32")
+    inputs[inputs == 0] = -np.inf
+    actual, indices = _backend.top_k(ops.convert_to_tensor(inputs), k)
+    expected = np.argsort(-inputs, axis=-1, kind="stable")[..., :k]
+    np.testing.assert_array_equal(to_numpy(indices), expected)
+    np.testing.assert_array_equal(to_numpy(actual), np.take_along_axis(inputs, expected, axis=-1))
+
+
+@pytest.mark.any_backend("torch")
+@pytest.mark.parametrize("inference_mode", [False, True])
+def test_writes_are_seen(inference_mode):
+    import torch
+
+    with torch.inference_mode(inference_mode):
+        tensor = torch.zeros(3)
+        before = _backend.writes(tensor)
+        assert (before == _backend.writes(tensor)) is not inference_mode
+        tensor += 1.0
+        assert before != _backend.writes(tensor)

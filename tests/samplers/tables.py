@@ -2,9 +2,7 @@
 
 import keras
 import numpy as np
-from keras import ops
-
-from keras_diet.samplers import BeamSearchSampler
+from keras import ops, tree
 
 
 class Tables:
@@ -32,34 +30,42 @@ class Tables:
         return Tables(self.logits[rows])
 
 
-def next_of(logits):
-    """`next` for a sampler. The last two tokens come from the cache, so they must follow beams."""
-    batch_size, size = logits.shape[0], logits.shape[-1]
+def compiled_search(sampler, stop_token_ids=None):
+    """A compiled function `(tables, prompt, index, mask=None)` that returns arrays.
+
+    It is traced once for all tables of one shape. The prompts have at least two tokens.
+    """
+
+    @compiled_loop
+    def function(logits, prompt, index, mask):
+        next, cache = model_of(logits, prompt, index)
+        return sampler(next, prompt, cache, index, mask=mask, stop_token_ids=stop_token_ids)
+
+    def search(tables, prompt, index, mask=None):
+        prompt = np.asarray(prompt, "int32")
+        mask = np.zeros(prompt.shape, "bool") if mask is None else mask
+        outputs = function(tables.logits, prompt, np.asarray(index, "int32"), mask)
+        return tree.map_structure(ops.convert_to_numpy, outputs)
+
+    return search
+
+
+def model_of(logits, prompt, index):
+    """`next` and `cache` for a sampler.
+
+    The token before the last one comes from the cache, so it has to follow its beam. The number of
+    the row passes through the cache and does not change.
+    """
+    size = logits.shape[-1]
     flat = ops.reshape(logits, (-1, size))
 
     def next(prompt, cache, index):
-        row, before = cache["row"], cache["before"]
         last = ops.take(prompt, index - 1, axis=1)
-        logits = ops.take(flat, (row * size + before) * size + last, axis=0)
-        return logits, None, {"row": row, "before": last}
+        context = (cache["row"] * size + cache["before"]) * size + last
+        return ops.take(flat, context, axis=0), None, {"row": cache["row"], "before": last}
 
-    return next, ops.arange(batch_size, dtype="int32")
-
-
-def search(sampler, tables, prompt, index, **kwargs):
-    """Search with one compiled function. The prompt has at least two tokens."""
-    prompt = np.asarray(prompt, "int32")
-    before = prompt[:, index - 2]
-
-    def function(logits, prompt, before):
-        next, row = next_of(logits)
-        cache = {"row": row, "before": before}
-        return sampler(next, prompt, cache=cache, index=index, **kwargs)
-
-    outputs = compiled_loop(function)(tables.logits, prompt, before)
-    if isinstance(sampler, BeamSearchSampler) and sampler.return_all_beams:
-        return tuple(ops.convert_to_numpy(output) for output in outputs)
-    return ops.convert_to_numpy(outputs)
+    rows = ops.arange(ops.shape(prompt)[0], dtype="int32")
+    return next, {"row": rows, "before": ops.take(prompt, index - 2, axis=1)}
 
 
 def compiled_loop(function):
@@ -72,5 +78,5 @@ def compiled_loop(function):
     if backend == "tensorflow":
         import tensorflow as tf
 
-        return tf.function(function)
-    return lambda *arrays: function(*(ops.convert_to_tensor(array) for array in arrays))
+        return tf.function(function, autograph=False)
+    return lambda *arrays: function(*map(ops.convert_to_tensor, arrays))

@@ -9,7 +9,7 @@ from keras import ops
 from keras_diet.samplers import BeamSearchSampler
 from tests.helpers import assert_close
 from tests.samplers.reference import beam_search, exhaustive_search, score
-from tests.samplers.tables import Tables, compiled_loop, search
+from tests.samplers.tables import Tables, compiled_loop, compiled_search, model_of
 
 ALPHAS = [0.0, 0.6, 1.0, 2.5]
 
@@ -80,14 +80,8 @@ def test_many_beams_are_an_exhaustive_search(rng, alpha, make, possible, steps, 
         for row in range(num_models)
     ]
     token_ids, mask = padded([prompt] * num_models, len(prompt) + steps)
-    sequences, scores = search(
-        BeamSearchSampler(num_beams, alpha, return_all_beams=True),
-        within_vocabulary(tables, num_beams),
-        token_ids,
-        index=2,
-        mask=mask,
-        stop_token_ids=(stop,),
-    )
+    search = compiled_search(BeamSearchSampler(num_beams, alpha, return_all_beams=True), (stop,))
+    sequences, scores = search(within_vocabulary(tables, num_beams), token_ids, 2, mask)
     expected_ids, _ = padded([tokens for _, tokens in expected], len(prompt) + steps)
     np.testing.assert_array_equal(sequences[:, 0], expected_ids)
     assert_close(scores[:, 0], np.array([value for value, _ in expected]), 1e-5)
@@ -107,14 +101,8 @@ def test_few_beams_are_the_search_of_the_definition(rng, num_beams, alpha):
     tables.logits[1::5, ..., stops] -= 2.0
     expected = expected_beams(tables, prompts, max_length, num_beams, alpha, stops)
     token_ids, mask = padded(prompts, max_length)
-    sequences, scores = search(
-        BeamSearchSampler(num_beams, alpha, return_all_beams=True),
-        tables,
-        token_ids,
-        index=2,
-        mask=mask,
-        stop_token_ids=stops,
-    )
+    search = compiled_search(BeamSearchSampler(num_beams, alpha, return_all_beams=True), stops)
+    sequences, scores = search(tables, token_ids, 2, mask)
     assert_close(scores, expected[1])
     np.testing.assert_array_equal(sequences, expected[0])
 
@@ -125,8 +113,7 @@ def test_best_beam_does_not_depend_on_what_is_returned(rng, alpha):
     prompts = [(4, 1), (0, 2), (1, 4, 2)] * 10
     token_ids, mask = padded(prompts, 9)
     expected, _ = expected_beams(tables, prompts, 9, 3, alpha, stops)
-    sampler = BeamSearchSampler(3, alpha)
-    actual = search(sampler, tables, token_ids, index=2, mask=mask, stop_token_ids=stops)
+    actual = compiled_search(BeamSearchSampler(3, alpha), stops)(tables, token_ids, 2, mask)
     np.testing.assert_array_equal(actual, expected[:, 0])
 
 
@@ -138,18 +125,11 @@ def test_row_alone_is_the_row_in_company(rng, return_all_beams):
     tables.logits[:] = np.round(tables.logits)
     tables.logits[1, ..., 5] = 9.0
     tables.logits[2, ..., (3, 5)] = -np.inf
-    sampler = BeamSearchSampler(4, 0.6, return_all_beams)
+    search = compiled_search(BeamSearchSampler(4, 0.6, return_all_beams), (3, 5))
     token_ids, mask = padded(prompts, max_length)
-    together = search(sampler, tables, token_ids, index=2, mask=mask, stop_token_ids=(3, 5))
+    together = search(tables, token_ids, 2, mask)
     for row, prompt in enumerate(prompts):
-        alone = search(
-            sampler,
-            tables.rows([row]),
-            token_ids[[row]],
-            index=len(prompt),
-            mask=mask[[row]],
-            stop_token_ids=(3, 5),
-        )
+        alone = search(tables.rows([row]), token_ids[[row]], len(prompt), mask[[row]])
         if return_all_beams:
             np.testing.assert_array_equal(alone[0][0], together[0][row])
             assert_close(alone[1][0], together[1][row], 1e-6)
@@ -160,8 +140,8 @@ def test_row_alone_is_the_row_in_company(rng, return_all_beams):
 def test_equal_candidates_have_an_order():
     # All tokens are equally probable, and 2 ends.
     tables = Tables(np.zeros((1, 5, 5, 5)))
-    sampler = BeamSearchSampler(3, 0.0, return_all_beams=True)
-    sequences, scores = search(sampler, tables, [[4, 4, 9, 9, 9]], index=2, stop_token_ids=(2,))
+    search = compiled_search(BeamSearchSampler(3, 0.0, return_all_beams=True), (2,))
+    sequences, scores = search(tables, [[4, 4, 9, 9, 9]], 2)
     # 0, 1 and the end are the first candidates. Then 00, 01 and 0 with the end are.
     expected = [[4, 4, 2, 9, 9], [4, 4, 0, 2, 9], [4, 4, 0, 0, 2]]
     np.testing.assert_array_equal(sequences[0], expected)
@@ -173,14 +153,14 @@ def test_what_follows_the_end_token_is_the_value_of_the_prompt(rng):
     logits[0, ..., 3] = 5.0
     tables = Tables(logits)
     prompt = [[0, 1, 7, 8, 9], [0, 1, 7, 8, 9]]
-    output = search(BeamSearchSampler(2, 0.0), tables, prompt, index=2, stop_token_ids=(3,))
+    output = compiled_search(BeamSearchSampler(2, 0.0), (3,))(tables, prompt, 2)
     np.testing.assert_array_equal(output[0], [0, 1, 3, 8, 9])
 
 
 def test_without_stop_tokens_the_most_probable_sequence_has_the_maximum_length(rng):
     tables = within_vocabulary(random_tables(rng, 20, 3), 27)
-    sampler = BeamSearchSampler(27, 0.6, return_all_beams=True)
-    sequences, scores = search(sampler, tables, [[2, 1, 0, 0, 0]] * 20, index=2)
+    search = compiled_search(BeamSearchSampler(27, 0.6, return_all_beams=True))
+    sequences, scores = search(tables, [[2, 1, 0, 0, 0]] * 20, 2)
     for row in range(20):
         expected = exhaustive_search(tables.log_probs_of(row), (2, 1), 5, 0.6, (), range(3))
         np.testing.assert_array_equal(sequences[row, 0], expected[1])
@@ -191,8 +171,8 @@ def test_without_stop_tokens_the_most_probable_sequence_has_the_maximum_length(r
 def test_impossible_sequences_have_the_score_minus_infinity():
     logits = np.zeros((1, 4, 4, 4))
     logits[..., 1:] = -np.inf
-    sampler = BeamSearchSampler(3, 0.6, return_all_beams=True)
-    sequences, scores = search(sampler, Tables(logits), [[2, 2, 0, 0]], index=2)
+    search = compiled_search(BeamSearchSampler(3, 0.6, return_all_beams=True))
+    sequences, scores = search(Tables(logits), [[2, 2, 0, 0]], 2)
     np.testing.assert_array_equal(sequences[0, 0], [2, 2, 0, 0])
     np.testing.assert_array_equal(scores[0], [0.0, -np.inf, -np.inf])
 
@@ -200,7 +180,7 @@ def test_impossible_sequences_have_the_score_minus_infinity():
 def test_full_prompt_stays_as_it_is(rng):
     tables = random_tables(rng, 2, 5)
     prompt = [[1, 2, 3], [4, 0, 1]]
-    output = search(BeamSearchSampler(2), tables, prompt, index=3, stop_token_ids=(3,))
+    output = compiled_search(BeamSearchSampler(2), (3,))(tables, prompt, 3)
     np.testing.assert_array_equal(output, prompt)
 
 
@@ -248,8 +228,8 @@ def test_length_penalty_decides_between_short_and_long():
     tables = Tables(np.log(np.stack([probabilities] * 4)[None]))
     results = {}
     for alpha in (0.0, 0.3, 2.0):
-        sampler = BeamSearchSampler(2, alpha)
-        results[alpha] = search(sampler, tables, [[0, 0, 0, 0, 0]], 2, stop_token_ids=(3,))[0]
+        search = compiled_search(BeamSearchSampler(2, alpha), (3,))
+        results[alpha] = search(tables, [[0, 0, 0, 0, 0]], 2)[0]
     assert results[0.0].tolist() == [0, 0, 3, 0, 0]
     assert results[2.0].tolist() == [0, 0, 1, 2, 3]
     short, long = np.log(0.5) / 1.0, np.log(0.45 * 0.99**2) / (8 / 6) ** 0.3
@@ -262,16 +242,10 @@ def test_batch_and_length_may_be_unknown_in_a_graph(rng):
 
     tables = random_tables(rng, 3, 5)
     sampler = BeamSearchSampler(3, 0.6, return_all_beams=True)
-    flat = tf.reshape(tf.constant(tables.logits), (-1, 5))
-
-    def next(prompt, cache, index):
-        row, before = cache
-        last = ops.take(prompt, index - 1, axis=1)
-        return ops.take(flat, (row * 5 + before) * 5 + last, axis=0), None, (row, last)
 
     @tf.function(input_signature=[tf.TensorSpec((None, None), "int32")])
     def generate(prompt):
-        cache = (tf.range(tf.shape(prompt)[0]), prompt[:, 0])
+        next, cache = model_of(tf.constant(tables.logits), prompt, 2)
         return sampler(next, prompt, cache, index=2, stop_token_ids=(1,))
 
     prompts = [(2, 4), (3, 3), (4, 0)]
@@ -304,8 +278,8 @@ def test_wrong_arguments_are_refused(arguments, name):
 def test_more_beams_than_tokens_are_refused(rng):
     tables = random_tables(rng, 1, 5)
     with pytest.raises(ValueError, match="num_beams=6 for logits of 5 tokens"):
-        search(BeamSearchSampler(6), tables, [[0, 0, 0, 0]], index=2)
-    search(BeamSearchSampler(5), tables, [[0, 0, 0, 0]], index=2)
+        compiled_search(BeamSearchSampler(6))(tables, [[0, 0, 0, 0]], 2)
+    compiled_search(BeamSearchSampler(5))(tables, [[0, 0, 0, 0]], 2)
 
 
 @pytest.mark.any_backend
@@ -329,15 +303,8 @@ def test_loop_without_compilation_gives_the_same(rng):
     tables, prompts = random_tables(rng, 6, 5), [(1, 2)] * 6
     token_ids, mask = padded(prompts, 8)
     sampler = BeamSearchSampler(3, 0.8, return_all_beams=True)
-    compiled = search(sampler, tables, token_ids, 2, mask=mask, stop_token_ids=(3,))
-    flat = ops.convert_to_tensor(tables.logits.reshape(-1, 5))
-
-    def next(prompt, cache, index):
-        row, before = cache
-        last = ops.take(prompt, index - 1, axis=1)
-        return ops.take(flat, (row * 5 + before) * 5 + last, axis=0), None, (row, last)
-
-    cache = (ops.arange(6, dtype="int32"), ops.convert_to_tensor(token_ids[:, 0]))
+    compiled = compiled_search(sampler, (3,))(tables, token_ids, 2, mask)
+    next, cache = model_of(ops.convert_to_tensor(tables.logits), token_ids, 2)
     eager = sampler(next, token_ids, cache, index=2, mask=mask, stop_token_ids=(3,))
     np.testing.assert_array_equal(ops.convert_to_numpy(eager[0]), compiled[0])
     assert_close(eager[1], compiled[1], 1e-6)

@@ -1,0 +1,74 @@
+"""What follows a beam in the cache, and what is only repeated."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_diet.samplers.beam_cache import BeamCache
+
+BEAMS = np.array([[1, 1, 0], [2, 0, 2]], "int32")
+
+
+def step(beam_cache, before, change):
+    watched = beam_cache.watch(before)
+    return beam_cache.follow(watched, change(before), ops.convert_to_tensor(BEAMS))
+
+
+def test_entries_are_repeated_for_neighbouring_beams():
+    cache = {"keys": np.arange(8.0).reshape(2, 4), "mask": np.array([True, False])}
+    repeated = BeamCache(3).repeat(cache, 2)
+    np.testing.assert_array_equal(repeated["keys"], np.repeat(cache["keys"], 3, axis=0))
+    np.testing.assert_array_equal(repeated["mask"], [True] * 3 + [False] * 3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
+@pytest.mark.parametrize("shape", [(6,), (6, 2), (6, 2, 5)])
+def test_changed_tensors_follow_their_beams(rng, dtype, shape):
+    values = rng.normal(scale=9.0, size=shape).astype(dtype)
+    cache = step(
+        BeamCache(3), (ops.zeros(shape, dtype),), lambda _: (ops.convert_to_tensor(values),)
+    )
+    expected = values.reshape(2, 3, *shape[1:])[np.arange(2)[:, None], BEAMS].reshape(shape)
+    np.testing.assert_array_equal(ops.convert_to_numpy(cache[0]), expected)
+
+
+def test_tensors_that_come_back_are_not_copied():
+    cache = {"source": ops.ones((6, 2)), "keys": ops.ones((6, 5))}
+    after = step(BeamCache(3), cache, lambda cache: {**cache, "keys": cache["keys"] + 1.0})
+    assert after["source"] is cache["source"]
+    assert after["keys"] is not cache["keys"]
+
+
+def test_tensor_that_has_changed_once_is_always_gathered():
+    beam_cache, values = BeamCache(3), np.arange(6.0)
+    first = step(beam_cache, (ops.zeros(6),), lambda _: (ops.convert_to_tensor(values),))
+    second = ops.convert_to_numpy(step(beam_cache, first, lambda cache: cache)[0])
+    expected = values
+    for _ in range(2):
+        expected = expected.reshape(2, 3)[np.arange(2)[:, None], BEAMS].reshape(-1)
+    np.testing.assert_array_equal(second, expected)
+
+
+@pytest.mark.any_backend("torch")
+@pytest.mark.parametrize("inference_mode", [False, True])
+def test_tensor_to_which_a_model_writes_follows_its_beams(inference_mode):
+    import torch
+
+    def write(cache):
+        cache[0][:] = torch.arange(6.0)
+        return cache
+
+    with torch.inference_mode(inference_mode):
+        cache = step(BeamCache(3), (torch.zeros(6),), write)
+    np.testing.assert_array_equal(cache[0].numpy(), [1, 1, 0, 5, 3, 5])
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (4, 2)])
+def test_tensors_without_the_batch_first_are_refused(shape):
+    with pytest.raises(ValueError, match=r"first axis.*`cache`.*Received: a tensor of shape"):
+        BeamCache(3).repeat({"keys": ops.zeros(shape)}, 2)
+
+
+def test_cache_of_another_structure_is_refused():
+    with pytest.raises(ValueError, match="1 tensors instead of 2"):
+        step(BeamCache(3), (ops.zeros(6), ops.ones(6)), lambda cache: cache[:1])
