@@ -137,6 +137,19 @@ def test_row_alone_is_the_row_in_company(rng, return_all_beams):
             np.testing.assert_array_equal(alone[0], together[row])
 
 
+def test_row_that_has_ended_does_not_change(rng):
+    tables = random_tables(rng, 2, 5)
+    tables.logits[..., 3] = -5.0
+    expected, _ = expected_beams(tables, [(2, 0), (2, 0)], 9, 3, 0.0, (3,))
+    # The first row ends at once, and what the model returns afterwards has no meaning.
+    tables.logits[0, 0] = np.nan
+    tables.logits[0, 2, 0, 3] = 9.0
+    sampler = BeamSearchSampler(3, 0.0)
+    output = compiled_search(sampler, (3,))(tables, [[2, 0, 0, 0, 0, 0, 0, 0, 0]] * 2, 2)
+    np.testing.assert_array_equal(output, [[2, 0, 3, 0, 0, 0, 0, 0, 0], expected[1, 0]])
+    assert output[1, 5] != 0
+
+
 def test_equal_candidates_have_an_order():
     # All tokens are equally probable, and 2 ends.
     tables = Tables(np.zeros((1, 5, 5, 5)))
