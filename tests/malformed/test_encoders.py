@@ -76,7 +76,7 @@ ENCODERS = {
     ),
     "x int": (
         e(x=np.ones((2, 7, 15), int)),
-        "`inputs` must be floating point numbers. ... Received: dtype=int64",
+        "`inputs` must be floating point numbers. ... Received: dtype=int",
     ),
     "segments shape": (
         e(segment_ids=np.zeros((2, 6), int)),

@@ -41,7 +41,7 @@ def check_masks(scores_shape: Shape, attention_mask: Any = None, **masks_of_toke
     # For each axis, the sizes that a mask may have.
     sizes: list[tuple[Any, ...]] | None
     for name, mask in masks_of_tokens.items():
-        sizes = None
+        sizes: Any = None
         if len(scores_shape) == 4:
             length = scores_shape[2 if name == "query_mask" else 3]
             sizes = [((scores_shape[0], 1), (length,))]

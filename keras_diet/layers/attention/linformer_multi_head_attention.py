@@ -148,7 +148,7 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         )
         # The projected sequence has no padding, so that masks end here.
         check_masks(
-            (*value.shape[:1], self.num_heads, *value.shape[1:2] * 2),
+            (value.shape[0], self.num_heads, value.shape[1], value.shape[1]),
             value_mask=value_mask,
             key_mask=key_mask,
             padding_mask=None if score_terms is None else score_terms.padding_mask,

@@ -72,7 +72,7 @@ class DietBertTokenizer(WordPieceTokenizer):
         lowercase = validation.boolean("lowercase", lowercase)
         super().__init__(vocabulary=vocabulary, lowercase=lowercase, **kwargs)
 
-    def set_vocabulary(self, vocabulary: str | list[str] | None) -> None:
+    def set_vocabulary(self, vocabulary: str | os.PathLike[str] | list[str] | None) -> None:
         """Set the tokens, as `keras_hub.tokenizers.WordPieceTokenizer.set_vocabulary`.
 
         Raises:
