@@ -1,13 +1,11 @@
 """Checks of the arguments of `fit` that Keras ignores, or reports where it uses them."""
 
-import math
 import numbers
 from typing import Any
 
 import keras
 
 from keras_diet import validation
-from keras_diet.models.hub.labels import Classes
 
 
 def check_fit_arguments(task: Any, shuffle: Any, arguments: dict[str, Any]) -> None:
@@ -29,7 +27,6 @@ def check_fit_arguments(task: Any, shuffle: Any, arguments: dict[str, Any]) -> N
         validation.positive_int("validation_freq", frequency)
     validation.choice("verbose", arguments.get("verbose", "auto"), ("auto", 0, 1, 2))
     _check_callbacks(arguments.get("callbacks"))
-    _check_class_weight(arguments.get("class_weight"), task.classes)
     if task.compiled and task.optimizer is None:
         raise ValueError(
             "`fit` needs an optimizer. Received: a model compiled with optimizer=None. Call "
@@ -56,20 +53,3 @@ def _check_callbacks(callbacks):
             f"{wrong[0]!r}. Pass an object of a class of callbacks, and wrap a function with "
             "`keras.callbacks.LambdaCallback`."
         )
-
-
-def _check_class_weight(weights, classes):
-    if weights is None:
-        return
-    limit = classes.number if isinstance(classes, Classes) else math.inf
-    rule = "`class_weight` must be a dictionary of finite numbers by index of the class."
-    if not isinstance(weights, dict):
-        raise ValueError(f"{rule} Received: {type(weights).__name__}. Pass {{0: 1.0, 1: 2.0}}.")
-    for label, weight in weights.items():
-        is_class = isinstance(label, numbers.Integral) and 0 <= label < limit
-        is_weight = isinstance(weight, numbers.Real) and 0 <= weight < math.inf
-        if not is_class or not is_weight:
-            raise ValueError(
-                f"{rule} Received: {{{label!r}: {weight!r}}}. Use indices in [0, {limit}), in the "
-                "order of `class_names`, and weights that are not negative."
-            )

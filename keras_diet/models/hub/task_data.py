@@ -8,6 +8,7 @@ from keras_diet import validation
 from keras_diet._keras import variables_restored
 from keras_diet.models.hub.array_batches import ArrayBatches, split
 from keras_diet.models.hub.batches import check_is_dataset, check_left_out, preprocessed
+from keras_diet.models.hub.class_weight import checked_class_weight
 from keras_diet.models.hub.fit_arguments import check_fit_arguments
 from keras_diet.models.hub.gate import checked_data, checked_element
 from keras_diet.models.hub.length_buckets import as_tf_dataset
@@ -40,6 +41,7 @@ class TaskData(Task):
         validation_split: float = 0.0,
         validation_batch_size: int | None = None,
         shuffle: bool = True,
+        class_weight: Any = None,
         **kwargs: Any,
     ) -> keras.callbacks.History:
         """Train the model, as `keras.Model.fit`. With a preprocessor, `x` is raw text.
@@ -57,6 +59,9 @@ class TaskData(Task):
             validation_batch_size: int or `None`. Defaults to `None`, which means `batch_size`.
             shuffle: bool. Whether each epoch has a new order of the examples in arrays and lists,
                 or of the batches of a `PyDataset`. Defaults to `True`.
+            class_weight: Dictionary from classes to the weights of their examples in the loss, or
+                `None`. A class is an integer, or a name of a classifier with `class_names`.
+                Defaults to `None`. Classes that are left out have the weight 1.
             **kwargs: Other keyword arguments of `keras.Model.fit`, such as `epochs`.
 
         Raises:
@@ -64,6 +69,7 @@ class TaskData(Task):
         """
         check_fit_arguments(self, shuffle, kwargs)
         validation.optional_positive_int("validation_batch_size", validation_batch_size)
+        class_weight = checked_class_weight(class_weight, self.classes)
         data = self._checked(x, y, sample_weight, batch_size)
         if validation_split and validation_data is None:
             if not isinstance(data, tuple):
@@ -82,6 +88,7 @@ class TaskData(Task):
             self._batches(data, batch_size, shuffle),
             validation_data=validation_data,
             shuffle=shuffle and isinstance(x, keras.utils.PyDataset),
+            class_weight=class_weight,
             **kwargs,
         )
 
