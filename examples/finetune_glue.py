@@ -190,8 +190,8 @@ def parse_arguments(argv=None):
         "--presets",
         nargs="+",
         metavar="PRESET",
-        help="folders or addresses of presets. Without them the script makes a small random model "
-        "for each --position-encoding",
+        help="folders, names or addresses of presets, for example diet_bert_tiny_en. Without them "
+        "the script makes a small random model for each --position-encoding",
     )
     add(
         "--position-encoding",

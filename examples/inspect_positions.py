@@ -4,8 +4,10 @@ Pass presets of masked language models, such as `examples/pretrain_masked_lm.py`
 KerasHub's BERT work too. Each picture shows all models side by side: ranks of attention scores and
 of positional scores, maps of positional scores with and without segments, heads that look ahead and
 back, and the similarity of input positions. The script prints what a model does not have and leaves
-it out. At the end you see a table. `figures.json` holds the numbers behind the pictures.
+it out. At the end you see a table. `figures.json` holds the numbers behind the pictures. Without
+arguments the script draws `diet_bert_tiny_en`, a small model that comes with the library.
 
+    python examples/inspect_positions.py
     python examples/inspect_positions.py runs/input/preset runs/diet_abs/preset --output-dir figures
     python examples/inspect_positions.py BERT=a/preset DIET=b/preset --text wiki.txt --heads 0 3
 """
@@ -20,7 +22,7 @@ import keras_hub
 import numpy as np
 from common import positive_int
 
-from keras_diet import analysis
+from keras_diet import analysis, models
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -236,9 +238,11 @@ def parse_arguments(argv=None):
     add = parser.add_argument
     add(
         "presets",
-        nargs="+",
+        nargs="*",
+        default=["diet_bert_tiny_en"],
         metavar="PRESET",
-        help="folder of a preset, or NAME=FOLDER. A folder called preset gets its parent's name",
+        help="folder of a preset, or NAME=FOLDER. A folder called preset gets its parent's name; "
+        "default: diet_bert_tiny_en, a small model that comes with the library",
     )
     folder = Path("runs", "inspect_positions")
     add("--output-dir", type=Path, default=folder, help="folder for pictures and figures.json")
@@ -266,17 +270,20 @@ def labelled(presets):
     folders = {}
     for text in presets:
         label, separator, path = text.partition("=")
+        is_name = (path or text) in models.DietBertBackbone.presets
         # The name of a folder can contain "=".
-        if Path(text).exists() or not separator:
+        if Path(text).exists() or not (separator or is_name):
             path = Path(text).resolve()
             label = path.parent.name if path.name == "preset" else path.name
-        if not Path(path).is_dir():
+        if is_name:
+            path = path or text
+        elif not Path(path).is_dir():
             raise ValueError(f"{path} is not a preset folder")
         if not label or label in folders:
             raise ValueError(
                 f"each preset needs its own name. Received: {label!r} for {path}. Use NAME=FOLDER"
             )
-        folders[label] = Path(path)
+        folders[label] = path
     return folders
 
 

@@ -250,7 +250,6 @@ def test_bad_options_are_named(script, presets, tmp_path, options, message):
         (["name=missing"], "missing is not a preset folder"),
         (["a=.", "a=.."], "each preset needs its own name. Received: 'a' for .."),
         (["=."], "each preset needs its own name. Received: '' for ."),
-        ([], "PRESET"),
         ([".", "--batch-size", "0"], "must be a positive integer. Received: 0"),
     ],
 )
@@ -295,3 +294,10 @@ def test_help_explains_every_option(script):
     for option in options:
         # The explanation is on the same line or indented on the next line.
         assert re.search(rf"^  {option}\b[^\n]*(?:  |\n {{10,}})\w", details, re.M), option
+
+
+@pytest.mark.any_backend
+def test_presets_by_name(script):
+    assert script.parse_arguments([]).presets == {"diet_bert_tiny_en": "diet_bert_tiny_en"}
+    presets = script.parse_arguments(["tiny=diet_bert_tiny_en"]).presets
+    assert presets == {"tiny": "diet_bert_tiny_en"}

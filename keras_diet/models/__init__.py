@@ -6,6 +6,7 @@ from keras_diet.models.diet_bert.diet_bert_masked_lm import DietBertMaskedLM
 from keras_diet.models.diet_bert.diet_bert_masked_lm_preprocessor import (
     DietBertMaskedLMPreprocessor,
 )
+from keras_diet.models.diet_bert.diet_bert_presets import register_packaged_presets
 from keras_diet.models.diet_bert.diet_bert_text_classifier import DietBertTextClassifier
 from keras_diet.models.diet_bert.diet_bert_text_classifier_preprocessor import (
     DietBertTextClassifierPreprocessor,
@@ -31,3 +32,5 @@ __all__ = [
     "extend_positions",
     "register_preset",
 ]
+
+register_packaged_presets()

@@ -151,9 +151,8 @@ class HubPreprocessor(Preprocessor):
     def _add_missing_kwargs(cls, loader: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Shorten the default lengths of a new preprocessor to the longest of the backbone."""
         longest = loader.config.get("config", {}).get("max_sequence_length")
-        parameters = inspect.signature(cls).parameters
         for name in SEQUENCE_LENGTHS:
-            default = parameters[name].default if name in parameters else None
+            default = _default(cls, name)
             # A class of a user may have no default, or `None`.
             if longest is not None and isinstance(default, int):
                 kwargs.setdefault(name, min(default, longest))
@@ -162,6 +161,16 @@ class HubPreprocessor(Preprocessor):
 
 def _kind(value):
     return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+
+
+def _default(cls: type, name: str) -> Any:
+    """Return the default of an argument of the constructor, in the first class that names it."""
+    for base in cls.__mro__:
+        constructor = vars(base).get("__init__")
+        parameters = inspect.signature(constructor).parameters if constructor else {}
+        if name in parameters:
+            return parameters[name].default
+    return None
 
 
 def check_preprocessor_class(preprocessor: Any, task: Any) -> None:
