@@ -168,11 +168,14 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
         done: Tensor,
     ) -> Finished:
         """Move those of the first `num_beams` candidates that end to the pool."""
-        first = Candidates(*(each[:, : self.num_beams] for each in candidates))
+        # XLA sorts all candidates if only a part of the result of `top_k` is read. So this masks
+        # the other candidates, and does not cut them off.
+        first = ops.arange(candidates.tokens.shape[1]) < self.num_beams
         active = ops.logical_and(step.generates, ops.logical_not(ops.expand_dims(done, 1)))
-        ends = ops.logical_and(hypotheses.ends_with(first, stops), active)
-        scores = ops.where(ends, first.log_probs / self._penalty(step.length), NOTHING)
-        sequences = hypotheses.append(live.sequences, first, step.place)
+        ends = hypotheses.ends_with(candidates, stops)
+        ends = ops.logical_and(ends, ops.logical_and(first, active))
+        scores = ops.where(ends, candidates.log_probs / self._penalty(step.length), NOTHING)
+        sequences = hypotheses.append(live.sequences, candidates, step.place)
         return hypotheses.keep_best(finished, sequences, scores)
 
     def _go_on(
