@@ -400,7 +400,7 @@ CHANGES = {
     ),
     "preset: none": (
         lambda: M.DietBertBackbone.from_preset("no_such_preset"),
-        "Unknown preset identifier. A preset must be a one of:",
+        "`preset` must be a folder, an ... Received: preset='no_such_preset', which does not",
     ),
     "preset: None": (
         lambda: M.DietBertBackbone.from_preset(None),

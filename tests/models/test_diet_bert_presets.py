@@ -96,3 +96,17 @@ def test_folders_without_a_preset_are_refused(tmp_path, monkeypatch, address):
     with pytest.raises(ValueError, match="`address` must be the folder of a preset"):
         register_preset(NAME, address)
     assert NAME not in DietBertBackbone.presets
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("cls", [DietBertTextClassifier, DietBertBackbone, DietBertTokenizer])
+def test_similar_names_are_suggested(saved, cls):
+    register_preset(NAME, saved[1])
+    with pytest.raises(ValueError, match=f"does not exist. Did you mean '{NAME}'"):
+        cls.from_preset("diet-bert-of-a-test")
+
+
+@pytest.mark.any_backend
+def test_missing_folders_are_named():
+    with pytest.raises(ValueError, match=r"preset='\./7 43'.*does not exist. Check the path"):
+        DietBertBackbone.from_preset("./7 43")

@@ -1,10 +1,13 @@
 """Clear errors for files that are damaged or missing."""
 
 import contextlib
+import difflib
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+from keras_diet._keras_hub import BUILTIN_PRESETS
 
 
 @contextlib.contextmanager
@@ -28,7 +31,15 @@ def preset_address(preset: str | os.PathLike[str]) -> str:
             "`preset` must be a folder, an address, or a registered name. Received: "
             f"preset={preset!r}. Pass a string or a path."
         )
-    return os.fspath(preset)
+    address = os.fspath(preset)
+    if "://" not in address and address not in BUILTIN_PRESETS and not os.path.exists(address):
+        similar = difflib.get_close_matches(address, BUILTIN_PRESETS, n=1)
+        raise ValueError(
+            "`preset` must be a folder, an address, or a registered name. Received: "
+            f"preset={address!r}, which does not exist. "
+            + (f"Did you mean {similar[0]!r}?" if similar else "Check the path of the folder.")
+        )
+    return address
 
 
 @contextlib.contextmanager
