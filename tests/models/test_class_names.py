@@ -18,12 +18,12 @@ IDS = np.array([2, 0, 1, 0, 2])
 SECOND = TEXTS[1:] + TEXTS[:1]
 
 
-def tiny_classifier(class_names=NAMES, preprocessor="tiny", **arguments):
+def tiny_classifier(class_names=NAMES, preprocessor="tiny", backbone=None, **arguments):
     if preprocessor == "tiny":
         preprocessor = tiny_preprocessor("classifier")
     return randomize_weights(
         DietBertTextClassifier(
-            tiny_backbone(num_layers=1),
+            backbone or tiny_backbone(num_layers=1),
             preprocessor=preprocessor,
             class_names=class_names,
             **{"dropout": 0.0, **arguments},
@@ -226,6 +226,13 @@ def test_classify(names):
     best = model.classify(np.array(TEXTS), top_k=2)
     assert [len(of_text) for of_text in best] == [2] * 5
     assert_results(best[3], expected[3][:2])
+
+
+def test_probabilities_of_half_precision_are_not_rounded():
+    model = tiny_classifier(backbone=tiny_backbone(num_layers=1, dtype="mixed_bfloat16"))
+    for actual, expected in zip(model.classify(TEXTS), expected_results(model, TEXTS), strict=True):
+        assert_results(actual, expected)
+        assert sum(result["probability"] for result in actual) == pytest.approx(1, abs=1e-6)
 
 
 def test_classify_one_text_or_pair(classifier):

@@ -59,8 +59,8 @@ def classify(
     labels = classifier.class_names or range(number)
     function = _probability_function(classifier)
     outputs = classifier.predict(texts, batch_size=batch_size, verbose=0)
-    # Half precision would round probabilities near 1.
-    probabilities = ops.convert_to_numpy(function(ops.cast(outputs, "float32")))
+    # Half precision would round probabilities. On PyTorch, `ops.cast` keeps an array in bfloat16.
+    probabilities = ops.convert_to_numpy(function(outputs.astype("float32")))
     results = [_best(of_text, labels, top_k, threshold) for of_text in probabilities]
     is_one = isinstance(classifier.preprocessor, HubPreprocessor) and as_batch(texts) is not texts
     return results[0] if is_one else results
