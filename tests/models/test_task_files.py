@@ -61,3 +61,15 @@ def test_frozen_backbones_stay_frozen_in_trained_tasks(task):
     copy = CLASSES[task][0].from_config(model.get_config())
     assert copy.backbone.trainable_weights == []
     assert len(copy.trainable_weights) == len(model.trainable_weights)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("optimizer", ["adam", keras.optimizers.SGD(0.3)])
+def test_compiled_tasks_can_be_cloned(optimizer):
+    """Keras gives the copy, a functional model, the compile configuration of the task."""
+    task = tiny_task("classifier", with_preprocessor=False)
+    task.compile(optimizer, loss="mse")
+    copy = keras.models.clone_model(task)
+    assert type(copy.optimizer) is type(task.optimizer)
+    assert float(copy.optimizer.learning_rate) == float(task.optimizer.learning_rate)
+    assert copy.output_shape == task.output_shape

@@ -39,7 +39,6 @@ def check_masks(scores_shape: Shape, attention_mask: Any = None, **masks_of_toke
         **masks_of_tokens: Masks of shape `(B, S)` by name, or `None`. `query_mask` is `(B, T)`.
     """
     # For each axis, the sizes that a mask may have.
-    sizes: list[tuple[Any, ...]] | None
     for name, mask in masks_of_tokens.items():
         sizes: Any = None
         if len(scores_shape) == 4:

@@ -8,7 +8,6 @@ import keras
 from keras_hub.models import Task, Tokenizer
 
 from keras_diet._keras import flatten_layers
-from keras_diet.models.hub.task import compile_arguments
 
 
 def backbone_of(model: Any, backbone_cls: type[keras.Model]) -> keras.Model:
@@ -87,7 +86,7 @@ def _copy_vocabulary(source: Tokenizer, target: Tokenizer) -> None:
 
 def _compile_arguments(task: Task) -> dict[str, Any]:
     try:
-        return compile_arguments(task.get_compile_config())
+        return keras.saving.deserialize_keras_object(task.get_compile_config())
     except (TypeError, ValueError) as error:
         raise ValueError(
             "The functions that a task is compiled with must belong to Keras, or be registered by "

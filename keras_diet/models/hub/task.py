@@ -18,14 +18,8 @@ from keras_diet.models.hub.task_files import check_head_has_weights, check_head_
 from keras_diet.models.hub.weights_files import check_weights_file
 from keras_diet.types import Config
 
-# A key of compile configurations.
-_OPTIMIZER_HAS_STATE = "optimizer_has_state"
-
-
-def compile_arguments(config: Config) -> dict[str, Any]:
-    """Return the arguments of `compile` in a configuration of `HubTask.get_compile_config`."""
-    arguments = {name: value for name, value in config.items() if name != _OPTIMIZER_HAS_STATE}
-    return keras.saving.deserialize_keras_object(arguments)
+# A key of serialized optimizers. Keras ignores it when it makes the optimizer.
+_HAS_STATE = "has_state"
 
 
 class HubTask(DefaultExport, TaskData):
@@ -94,17 +88,20 @@ class HubTask(DefaultExport, TaskData):
 
     def compile_from_config(self, config: Config) -> None:
         """Compile the model as in a `.keras` file, and build the optimizer for its saved state."""
-        self.compile(**compile_arguments(config))
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        optimizer = config.get("optimizer")
         # Files of earlier versions do not say it.
-        has_state = config.get(_OPTIMIZER_HAS_STATE, True)
+        has_state = not isinstance(optimizer, dict) or optimizer.get(_HAS_STATE, True)
         if has_state and self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
 
     def get_compile_config(self) -> Config:
         """Return the arguments of `compile`, and whether the optimizer has a state to load."""
         config = super().get_compile_config()
-        has_state = self.optimizer is not None and self.optimizer.built
-        return config and {**config, _OPTIMIZER_HAS_STATE: has_state}
+        if not config or self.optimizer is None:
+            return config
+        optimizer = keras.saving.serialize_keras_object(self.optimizer)
+        return {**config, "optimizer": {**optimizer, _HAS_STATE: self.optimizer.built}}
 
     # === Quantization ===
 
