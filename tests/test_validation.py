@@ -251,7 +251,7 @@ def test_segment_ids_in_range_are_accepted(ids):
 @pytest.mark.parametrize("ids, received", [([1, 3], "from 1 to 3"), ([0, -1], "from -1 to 0")])
 @pytest.mark.parametrize("convert", [np.array, ops.convert_to_tensor], ids=["array", "tensor"])
 def test_segment_ids_out_of_range_are_refused(convert, ids, received):
-    message = rf"`segment_ids` must lie in .* = \[0, 3\)\. Received: ids {received}\. Change"
+    message = rf"`segment_ids` must be integers in .* = \[0, 3\)\. Received: ids {received}"
     with pytest.raises(ValueError, match=message):
         validation.segment_ids_within(convert(ids), 3)
 
