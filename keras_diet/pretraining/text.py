@@ -52,9 +52,8 @@ def read_documents(
     Example:
 
     ```python
-    from typing import Any
-
-    Path("corpus.txt").write_text("Newton\\nA physicist.\\n\\nOpticks\\nA book.\\n")
+    with open("corpus.txt", "w") as file:
+        file.write("Newton\\nA physicist.\\n\\nOpticks\\nA book.\\n")
     for document in keras_diet.pretraining.read_documents("corpus.txt"):
         print(document)  # ["Newton", "A physicist."], then ["Opticks", "A book."]
     ```

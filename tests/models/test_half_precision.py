@@ -62,7 +62,7 @@ def test_bias_layer_of_another_dtype(rng, dtype):
 
 @pytest.mark.any_backend
 def test_bias_layer_of_wrong_heads_is_named(rng):
-    with pytest.raises(ValueError, match="`position_encoding` must be broadcastable"):
+    with pytest.raises(ValueError, match=r"must have scores for 3 heads.*num_heads=2"):
         tiny_backbone(position_encoding=Float32Bias(2))(random_inputs(rng))
 
 
