@@ -228,6 +228,10 @@ PREPROCESSORS = {
         lambda: pre("classifier")([b"\xff\xfe", b"fox"]),
         "`x` must hold text in UTF-8. ... Received: b'\\xff\\xfe' in row 0",
     ),
+    "bytes not utf8 in a segment": (
+        lambda: pre("classifier")((["a", "the", b"\xff\xfe"], ["a", "cat", "dog"])),
+        "`x[0]` must hold text in UTF-8. ... Received: b'\\xff\\xfe' in row 2",
+    ),
     "y wrong length": (
         lambda: pre("classifier")(TEXTS, LABELS[:2]),
         "`x` and `y` must have the same number of ... Received: 5 in `x`, 2 in `y`",

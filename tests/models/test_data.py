@@ -1,6 +1,7 @@
 """All kinds of data that `fit`, `evaluate` and `predict` of a task take."""
 
 import importlib.util
+import time
 import warnings
 
 import grain
@@ -116,6 +117,15 @@ def test_arrays(expected, texts):
     assert evaluated["loss"] == pytest.approx(loss, rel=1e-5)
 
 
+@pytest.mark.any_backend
+def test_weights_may_be_a_column(expected):
+    model, _, loss = expected
+    evaluated = model.evaluate(
+        TEXTS, LABELS, sample_weight=WEIGHTS[:, None], verbose=0, return_dict=True
+    )
+    assert evaluated["loss"] == pytest.approx(loss, rel=1e-5)
+
+
 def test_data_loader_of_pairs():
     model = tiny_task("classifier")
     seconds = TEXTS[::-1]
@@ -158,6 +168,15 @@ def test_shuffle_draws_each_pass():
     assert seen(11, epochs=2, shuffle=True) == again
     keras.utils.set_random_seed(6)
     assert seen(11, epochs=2, shuffle=True) != again
+
+
+@pytest.mark.any_backend
+def test_bytes_are_utf_8():
+    texts = ["très bon", "a fox", "日本"]
+    encoded = [text.encode() for text in texts]
+    for x in (encoded, np.array(encoded), np.array(encoded, dtype=object)):
+        (batch,) = ArrayBatches((x, None, None))
+        assert batch[0] == texts
 
 
 class Seen:
@@ -218,7 +237,60 @@ def test_validation_split_takes_the_last_examples():
     assert len(history.history["val_loss"]) == 1
 
 
-@pytest.mark.parametrize("arguments", [{"epochs": 3}, {"epochs": 3, "steps_per_epoch": 1}])
+@pytest.mark.any_backend
+def test_validation_data_is_in_order_and_in_batches_of_the_same_size():
+    keras.utils.set_random_seed(3)
+    x = np.arange(10, 17)
+    rows, _ = fit(4, validation_data=(x, x % 7))
+    assert [row for row in rows if row[0] > 9][-4:] == [[10, 11], [12, 13], [14, 15], [16]]
+
+
+@pytest.mark.any_backend
+def test_validation_split_takes_the_weights_too():
+    model = tiny_task("classifier")
+    # Nothing is learned in the step, so that validation is like evaluation.
+    model.compile(keras.optimizers.SGD(0.0))
+    history = model.fit(
+        TEXTS, LABELS, sample_weight=WEIGHTS, validation_split=0.4, verbose=0
+    ).history
+    results = model.evaluate(
+        TEXTS[3:], LABELS[3:], sample_weight=WEIGHTS[3:], verbose=0, return_dict=True
+    )
+    assert history["val_loss"][0] == pytest.approx(results["loss"], rel=1e-5)
+
+
+class Reversed(PyDataset):
+    """Batches in the reverse order after each epoch."""
+
+    def on_epoch_end(self):
+        self.elements = self.elements[::-1]
+
+
+@pytest.mark.any_backend
+def test_order_of_a_py_dataset():
+    in_order = [[i, i + 1] for i in range(0, 14, 2)]
+
+    def epochs(cls, **arguments):
+        keras.utils.set_random_seed(3)
+        model = tiny_task("classifier", with_preprocessor=False)
+        model.preprocessor = Seen()
+        dataset = cls([(np.array(rows), np.array(rows) % 7) for rows in in_order])
+        model.fit(dataset, epochs=2, verbose=0, **arguments)
+        return last_passes(model.preprocessor.rows, 2, 7)
+
+    assert epochs(PyDataset, shuffle=False) == [in_order, in_order]
+    # Keras may end an epoch before the first one, to learn the shapes.
+    assert sorted(epochs(Reversed, shuffle=False)) == [in_order, in_order[::-1]]
+    first, second = epochs(PyDataset)
+    assert sorted(first) == sorted(second) == in_order
+    assert first != second
+    assert in_order not in (first, second)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"epochs": 3}, {"epochs": 3, "steps_per_epoch": 1}, {"epochs": 0, "initial_epoch": 0}],
+)
 def test_number_of_steps(arguments):
     steps = []
     count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: steps.append(step))
@@ -327,3 +399,18 @@ def test_batches_keep_their_order_and_errors():
     with pytest.raises(ValueError, match="the fourth"):
         read.extend(preprocessed(Batches([1, 2, 3, 4, 5]), fail))
     assert read == [1, 2, 3]
+
+
+@pytest.mark.any_backend
+def test_batches_are_preprocessed_one_after_the_other():
+    """In several threads, random masks would not repeat, and batches could change places."""
+    steps = []
+
+    def slow(n):
+        steps.append(n)
+        time.sleep(0.02)
+        steps.append(n)
+        return n
+
+    assert list(preprocessed(Batches([3, 1, 2]), slow)) == [3, 1, 2]
+    assert steps == [3, 3, 1, 1, 2, 2]

@@ -66,6 +66,8 @@ def test_tf_data():
     preprocessor = bucketed("classifier")
     dataset = tf.data.Dataset.from_tensor_slices(TEXTS).batch(2).map(preprocessor)
     assert [batch["token_ids"].shape[1] for batch in dataset] == SIZES
+    full = tf.data.Dataset.from_tensors(["the red fox"]).map(preprocessor)
+    assert [batch["token_ids"].shape[1] for batch in full] == [5]
 
 
 @pytest.mark.any_backend

@@ -98,6 +98,7 @@ KINDS = {
     "tuples and sets": [("joy", "fear"), set(), {"anger"}, *LABELS[3:]],
     "objects": np.array(LABELS, dtype=object),
     "padded": np.array([[*labels, "", "", ""][:3] for labels in LABELS]),
+    "padded bytes": np.array([[*labels, "", "", ""][:3] for labels in LABELS]).astype("S"),
     "pandas": Column(LABELS, "O"),
     "integers": ROWS,
     "booleans": ROWS.astype("bool"),
@@ -211,6 +212,9 @@ def test_classify(activation):
     above = model.classify(TEXTS, threshold=threshold)
     assert [len(result) for result in above] == (p >= threshold).sum(-1).tolist()
     assert above == [[e for e in result if e["probability"] >= threshold] for result in results]
+    # A probability that equals the threshold counts.
+    second = results[3][1]["probability"]
+    assert model.classify(TEXTS, threshold=second)[3] == results[3][:2]
     both = model.classify(TEXTS, top_k=1, threshold=threshold)
     assert both == [result[:1] for result in above]
     assert model.classify(TEXTS[2], threshold=1.0) == []

@@ -7,6 +7,7 @@ import pytest
 from keras_diet.models import DietBertBackbone
 from keras_diet.models.hub.labels import (
     Classes,
+    check_are_finite,
     check_classes,
     numbers_of,
     of_output,
@@ -115,6 +116,13 @@ def test_classes_with_several_labels_per_example():
         check_classes(labels, Classes("num_classes", 5, one_per_example=True))
     with pytest.raises(ValueError, match=r"\[0, vocabulary_size\) = \[0, 4\).*from 0 to 4"):
         check_classes(labels, Classes("vocabulary_size", 4))
+
+
+def test_the_row_of_a_weight_that_is_not_finite():
+    weights = np.ones((3, 5), "float32")
+    weights[2, 1] = np.inf
+    with pytest.raises(ValueError, match=r"`sample_weight` must.*Received: inf in row 2\."):
+        check_are_finite("sample_weight", weights)
 
 
 # === Dtype policies ===

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from keras_diet.models import DietBertBackbone, DietBertTextClassifier
+from keras_diet.models.hub.weights_files import check_weights_file
 from tests.helpers import to_numpy
 from tests.models.tasks import random_data, tiny_task
 from tests.models.tiny import randomize_weights, tiny_backbone
@@ -183,6 +184,19 @@ def test_presets_must_be_finite(tmp_path, max_shard_size):
     name = "model.weights.h5" if max_shard_size == 10 else "model.weights.json"
     for cls in (DietBertBackbone, DietBertTextClassifier, keras_hub.models.TextClassifier):
         check_refused(lambda cls=cls: cls.from_preset(str(tmp_path)), name, EMBEDDINGS)
+
+
+@pytest.mark.any_backend
+def test_all_files_of_a_layer_are_read(tmp_path):
+    backbone = tiny_backbone()
+    files = ["first.weights.h5", "second.weights.h5"]
+    for file in files:
+        backbone.save_weights(tmp_path / file)
+    listing = tmp_path / "b.weights.json"
+    listing.write_text(json.dumps({"weight_map": {EMBEDDINGS: files}}))
+    check_weights_file(backbone, listing)
+    edit_weights(tmp_path / files[1], EMBEDDINGS, np.nan)
+    check_refused(lambda: check_weights_file(backbone, listing), f"{listing}`", EMBEDDINGS)
 
 
 @pytest.mark.any_backend
