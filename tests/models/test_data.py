@@ -414,3 +414,19 @@ def test_batches_are_preprocessed_one_after_the_other():
 
     assert list(preprocessed(Batches([3, 1, 2]), slow)) == [3, 1, 2]
     assert steps == [3, 3, 1, 1, 2, 2]
+
+
+@pytest.mark.any_backend
+def test_large_integers_keep_their_values():
+    (batch,) = ArrayBatches((TEXTS[:2], [3_000_000_000, 5], None))
+    assert batch[1].tolist() == [3_000_000_000, 5]
+    (batch,) = ArrayBatches((TEXTS[:2], [7, 5], None))
+    assert batch[1].dtype == "int32"
+
+
+@pytest.mark.any_backend
+def test_data_loader_of_bytes(expected):
+    torch = pytest.importorskip("torch")
+    model, outputs, _ = expected
+    texts = torch.utils.data.DataLoader([text.encode() for text in TEXTS], batch_size=BATCH_SIZE)
+    np.testing.assert_allclose(model.predict(texts, verbose=0), outputs, 1e-5, 1e-6)

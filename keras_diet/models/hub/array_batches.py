@@ -94,7 +94,9 @@ def _host_array(values: Any) -> Any:
     if array.dtype.kind in "USTO":
         return _as_text(array.tolist())
     narrow = {"float64": "float32", "int64": "int32"}.get(array.dtype.name)
-    return array.astype(narrow) if is_python and narrow else array
+    if not (is_python and narrow) or (narrow == "int32" and np.any(array != array.astype(narrow))):
+        return array
+    return array.astype(narrow)
 
 
 def _as_text(values):

@@ -110,7 +110,7 @@ class _PlainDataLoader:
 def _plain(batch):
     # PyTorch collects strings in tuples, and the parts of examples in lists.
     if isinstance(batch, (list, tuple)):
-        is_text = all(isinstance(part, str) for part in batch)
+        is_text = all(isinstance(part, (str, bytes)) for part in batch)
         return list(batch) if is_text else tuple(map(_plain, batch))
     return batch
 
