@@ -28,10 +28,10 @@ from benchmarks.results import (
 )
 from keras_diet import models
 from keras_diet.models.hub import gate, task_data
+from keras_diet.pretraining.vocabulary import SPECIAL_TOKENS
 
 MODULE = "benchmarks.input_checks"
 SIZES = {"num_layers": 2, "num_heads": 2, "hidden_dim": 128, "intermediate_dim": 512}
-SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 NUM_WORDS = 1000
 PATHS = ("checked", "unchecked", "keras_hub")
 

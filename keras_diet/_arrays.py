@@ -1,8 +1,25 @@
-"""Weights and scores as NumPy arrays."""
+"""Questions about arrays and their shapes, and weights as arrays."""
 
+import numpy as np
 from keras import ops
+
+from keras_diet.types import Shape
 
 
 def float32_array(tensor):
     """Return a tensor or variable of any floating point dtype as a float32 array."""
     return ops.convert_to_numpy(ops.cast(tensor, "float32"))
+
+
+def sizes_fit(shape: Shape, other: Shape) -> bool:
+    """Return whether two shapes are equal, where an unknown size fits every size."""
+    return len(shape) == len(other) and all(
+        None in sizes or sizes[0] == sizes[1] for sizes in zip(shape, other, strict=True)
+    )
+
+
+def are_integers_below(values: np.ndarray, limit: int) -> bool:
+    """Return whether an array holds only integers in `[0, limit)`, of any dtype."""
+    # The comparison fails for NaN.
+    is_integer = values.dtype.kind in "iub" or bool(np.all(values == np.round(values)))
+    return is_integer and bool(values.min() >= 0 and values.max() < limit)

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_diet import _arrays
 from keras_diet.types import Shape, Tensor
 
 
@@ -233,14 +234,7 @@ def _is_feature(tensor: Tensor, sizes: Shape) -> bool:
 def shape_of_segment_ids(name: str, segment_ids: Any, shape: Shape) -> None:
     """Raise a `ValueError` unless there is a segment id for each token of inputs `(B, T, ...)`."""
     received = getattr(segment_ids, "shape", None)
-    if (
-        received is None
-        or len(received) != 2
-        or any(
-            None not in sizes and len(set(sizes)) > 1
-            for sizes in zip(received, shape, strict=False)
-        )
-    ):
+    if received is None or not _arrays.sizes_fit(received, shape):
         kind = type(segment_ids).__name__ if received is None else f"shape={tuple(received)}"
         raise ValueError(
             f"`{name}` must have the shape (batch_size, length) of the "
@@ -257,13 +251,11 @@ def segment_ids_within(segment_ids: Tensor, num_segments: int) -> None:
     values = host_value(segment_ids)
     if values is None or values.size == 0:
         return
-    low, high = values.min(), values.max()
-    # NaN fails the first comparison.
-    is_integer = values.dtype.kind in "iub" or bool(np.all(values == np.round(values)))
-    if not is_integer or low < 0 or high >= num_segments:
+    if not _arrays.are_integers_below(values, num_segments):
         raise ValueError(
             f"`segment_ids` must be integers in [0, num_segments) = [0, {num_segments}). "
-            f"Received: ids from {low} to {high}. Change the ids or `num_segments`."
+            f"Received: ids from {values.min()} to {values.max()}. Change the ids or "
+            "`num_segments`."
         )
 
 

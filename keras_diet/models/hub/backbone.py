@@ -7,8 +7,9 @@ from typing import Any, Self
 import keras
 from keras_hub.models import Backbone
 
+from keras_diet.models.hub.checked_weights import CheckedWeights
 from keras_diet.models.hub.default_export import DefaultExport
-from keras_diet.models.hub.file_errors import complete_file, complete_preset, preset_address
+from keras_diet.models.hub.file_errors import complete_preset, preset_address
 from keras_diet.models.hub.lora import (
     check_enable_lora,
     enabled_layers,
@@ -25,11 +26,10 @@ from keras_diet.models.hub.quantized_policies import (
 from keras_diet.models.hub.quiet_quantization import quiet_quantization
 from keras_diet.models.hub.texts import check_batch, is_batch
 from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
-from keras_diet.models.hub.weights_files import check_weights_file
 from keras_diet.types import Config
 
 
-class HubBackbone(DefaultExport, Backbone):
+class HubBackbone(CheckedWeights, DefaultExport, Backbone):
     """A `keras_hub.models.Backbone` with safer presets, LoRA and quantization.
 
     - A preset is saved completely or not at all, and a damaged file raises an error that names it.
@@ -126,19 +126,6 @@ class HubBackbone(DefaultExport, Backbone):
         return super().predict_on_batch(x)
 
     # === Files ===
-
-    def load_weights(
-        self, filepath: str | os.PathLike[str], skip_mismatch: bool = False, **kwargs: Any
-    ) -> None:
-        """Load weights, as `keras.Model.load_weights`.
-
-        Raises:
-            ValueError: If the file is damaged, or holds NaN or weights that this model does not
-                build.
-        """
-        with complete_file(filepath):
-            check_weights_file(self, filepath, skip_mismatch)
-            super().load_weights(filepath, skip_mismatch, **kwargs)
 
     def save_to_preset(
         self, preset_dir: str | os.PathLike[str], max_shard_size: float | None = 10

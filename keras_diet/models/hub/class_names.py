@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_diet import validation
 from keras_diet.models.hub.labels import Classes
+from keras_diet.models.hub.texts import is_string_dtype
 
 _MOST_IN_MESSAGES = 10
 
@@ -99,10 +100,8 @@ def _holds_names(y: Any) -> bool:
     """Return whether any label is text, also in nested lists."""
     dtype = getattr(y, "dtype", None)
     if dtype is not None:
-        kind = getattr(dtype, "kind", "")
-        if kind != "O":
-            # NumPy marks strings by the kind of their dtype, TensorFlow by its name.
-            return kind in tuple("UST") or "string" in str(dtype)
+        if getattr(dtype, "kind", "") != "O":
+            return is_string_dtype(dtype)
         y = np.asarray(y, dtype=object).tolist()
     if isinstance(y, (list, tuple, set, frozenset)):
         return any(map(_holds_names, y))

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_diet import validation
+from keras_diet import _arrays, validation
 from keras_diet.models.hub.texts import holds_text, shape_of
 
 
@@ -144,16 +144,14 @@ def numbers_of(name: str, values: Any) -> Any:
     return values if isinstance(values, list) else array
 
 
+def _shape(values: Any) -> tuple[int | None, ...]:
+    return shape_of(values if hasattr(values, "shape") else np.asarray(values))
+
+
 def check_shape_of_outputs(y: Any, output_shape: tuple[int | None, ...]) -> None:
     """Raise a `ValueError` unless a loss can compare labels with outputs without broadcasting."""
-    shape = shape_of(y if hasattr(y, "shape") else np.asarray(y))
-    if shape and (
-        len(shape) != len(output_shape)
-        or any(
-            None not in sizes and len(set(sizes)) > 1
-            for sizes in zip(shape, output_shape, strict=False)
-        )
-    ):
+    shape = _shape(y)
+    if shape and not _arrays.sizes_fit(shape, output_shape):
         raise ValueError(
             f"Labels `y` of this loss must have the shape of the outputs, {output_shape}. "
             f"Received: y.shape={shape}. Classes as integers need a sparse loss, or "
@@ -163,7 +161,7 @@ def check_shape_of_outputs(y: Any, output_shape: tuple[int | None, ...]) -> None
 
 def check_positions(y: Any, name: str, positions: Any) -> None:
     """Raise a `ValueError` unless there is one label for each position."""
-    shape, expected = shape_of(y if hasattr(y, "shape") else np.asarray(y)), shape_of(positions)
+    shape, expected = _shape(y), shape_of(positions)
     if shape and expected and shape != expected and None not in (*shape, *expected):
         raise ValueError(
             f"Labels `y` must have the shape of `x[{name!r}]`, {expected}. Received: "
@@ -175,13 +173,12 @@ def check_shape_of_weights(sample_weight: Any, num_axes: int) -> None:
     """Raise a `ValueError` unless there is a weight for each value of the loss.
 
     Args:
-        sample_weight: Weights, or `None`.
+        sample_weight: Weights of one output, or `None`.
         num_axes: Number of axes of the loss before it is averaged.
     """
-    if sample_weight is None or isinstance(sample_weight, dict):
+    if sample_weight is None:
         return
-    weights = sample_weight if hasattr(sample_weight, "shape") else np.asarray(sample_weight)
-    shape = shape_of(weights)
+    shape = _shape(sample_weight)
     if shape and len(shape) != num_axes and (len(shape) != num_axes + 1 or shape[-1] != 1):
         axes = "one weight for each example, of shape (B,)"
         if num_axes > 1:
@@ -214,7 +211,7 @@ def check_classes(y: Any, classes: Classes, ignore_class: int | None = None) -> 
 
 def check_one_per_example(y: Any, rule: str, remedy: str = "") -> None:
     """Raise a `ValueError` unless there is one label for each example."""
-    shape = shape_of(y if hasattr(y, "shape") else np.asarray(y))
+    shape = _shape(y)
     if len(shape) > 2 or (len(shape) == 2 and shape[1] != 1):
         raise ValueError(f"{rule}, of shape (B,) or (B, 1). Received: y.shape={shape}.{remedy}")
 
@@ -228,7 +225,7 @@ def check_multi_label(y: Any, classes: Classes) -> None:
         "Labels `y` of a multi-label classifier must be 0 or 1 for each class, of shape "
         f"(B, {classes.argument}) = (B, {classes.number})."
     )
-    shape = shape_of(y if hasattr(y, "shape") else np.asarray(y))
+    shape = _shape(y)
     if shape and (len(shape) != 2 or shape[1] not in (None, classes.number)):
         raise ValueError(
             f"{rule} Received: y.shape={shape}. Pass one row for each text, or lists of names to a "

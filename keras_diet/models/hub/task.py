@@ -7,6 +7,7 @@ import keras
 
 from keras_diet._keras import flatten_layers
 from keras_diet.models.hub.backbone import HubBackbone
+from keras_diet.models.hub.checked_weights import CheckedWeights
 from keras_diet.models.hub.default_export import DefaultExport
 from keras_diet.models.hub.file_errors import complete_file, complete_preset, preset_address
 from keras_diet.models.hub.labels import Classes
@@ -22,7 +23,7 @@ from keras_diet.types import Config
 _HAS_STATE = "has_state"
 
 
-class HubTask(DefaultExport, TaskData):
+class HubTask(CheckedWeights, DefaultExport, TaskData):
     """A mixin for a `keras_hub.models.Task` that checks its data and its files.
 
     Put it before KerasHub's class of the task: `class MyClassifier(HubTask, TextClassifier)`.
@@ -189,19 +190,6 @@ class HubTask(DefaultExport, TaskData):
         with complete_file(filepath):
             check_weights_file(self, filepath, objects_to_skip=self._not_in_the_head())
             keras.saving.load_weights(self, filepath, objects_to_skip=self._not_in_the_head())
-
-    def load_weights(
-        self, filepath: str | os.PathLike[str], skip_mismatch: bool = False, **kwargs: Any
-    ) -> None:
-        """Load all weights, as `keras.Model.load_weights`.
-
-        Raises:
-            ValueError: If the file is damaged, or holds NaN or weights that this model does not
-                build.
-        """
-        with complete_file(filepath):
-            check_weights_file(self, filepath, skip_mismatch)
-            super().load_weights(filepath, skip_mismatch, **kwargs)
 
     def _not_in_the_head(self) -> list[Any]:
         # A task that was not compiled has no such attribute.

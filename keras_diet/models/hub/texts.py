@@ -16,7 +16,7 @@ def holds_text(x: Any) -> bool:
     if _kind(dtype) == "O":
         values = np.asarray(x).ravel()
         return values.size > 0 and isinstance(values[0], (str, bytes))
-    return _is_string_dtype(dtype)
+    return is_string_dtype(dtype)
 
 
 def is_pair(x: Any) -> bool:
@@ -83,10 +83,11 @@ def _is_utf8(text):
 def holds_only_strings(part: Any) -> bool:
     """Return whether the dtype of an array or a tensor says that it holds strings."""
     dtype = _dtype(part)
-    return _is_string_dtype(dtype) and not _has_missing_values(dtype)
+    return is_string_dtype(dtype) and not _has_missing_values(dtype)
 
 
-def _is_string_dtype(dtype):
+def is_string_dtype(dtype: Any) -> bool:
+    """Return whether a dtype of NumPy, pandas or TensorFlow is that of strings."""
     # NumPy marks strings by the kind of their dtype, TensorFlow by its name.
     return _kind(dtype) in tuple("UST") or "string" in str(dtype)
 

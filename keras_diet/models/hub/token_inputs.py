@@ -9,9 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from keras_diet import validation
+from keras_diet import _arrays, validation
 from keras_diet.models.hub.texts import holds_text, shape_of
 
 
@@ -117,13 +115,10 @@ def _check_values(name, value, expected):
             f"`x[{name!r}]` must hold {expected.description}. Received: dtype={values.dtype}. "
             "Convert it to integers."
         )
-    low, high = values.min(), values.max()
-    # The first comparison fails for NaN.
-    is_integer = values.dtype.kind in "iub" or bool(np.all(values == np.round(values)))
-    if not is_integer or low < 0 or high >= expected.limit:
+    if not _arrays.are_integers_below(values, expected.limit):
         raise ValueError(
             f"`x[{name!r}]` must hold {expected.description}. Received: dtype={values.dtype}, "
-            f"values from {low} to {high}. Correct these values."
+            f"values from {values.min()} to {values.max()}. Correct these values."
         )
 
 
