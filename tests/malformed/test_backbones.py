@@ -6,6 +6,7 @@ import keras
 import keras_hub
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_diet import layers as L
 from keras_diet import models as M
@@ -46,6 +47,14 @@ ARGUMENTS = {
     "layers list": (
         {"num_layers": [2]},
         "`num_layers` must be a positive integer. ... Received: num_layers=[2]",
+    ),
+    "position_encoding: layer of Keras": (
+        {"position_encoding": keras.layers.Dense(11)},
+        "`position_encoding` must be a bias layer, which returns ... Received: <Dense name=",
+    ),
+    "position_encoding: layer of KerasHub": (
+        {"position_encoding": keras_hub.layers.SinePositionEncoding()},
+        "`position_encoding` must be a bias ... Received: <SinePositionEncoding name=",
     ),
     "heads not dividing": (
         {"num_heads": 4},
@@ -203,6 +212,26 @@ def test_arguments(sent, message):
 
 
 CALLS = {
+    "embed: id too large": (
+        lambda: bb().embed(np.array([[30, 31]])),
+        "`token_ids` must hold integers in [0, vocabulary_size) = [0, 31). ... from 30 to 31",
+    ),
+    "embed: negative id": (
+        lambda: bb().embed(ops.convert_to_tensor([[5, -1]])),
+        "`token_ids` must hold integers in [0, ... Received: ... values from -1 to 5",
+    ),
+    "embed: fraction": (
+        lambda: bb().embed(np.array([[2.0, 3.5]])),
+        "`token_ids` must hold integers in [0, ... Received: dtype=float64, values from 2.0",
+    ),
+    "embed: one example": (
+        lambda: bb().embed(np.array([2, 3])),
+        "`token_ids` must have the shape (batch_size, length). ... Received: shape=(2,)",
+    ),
+    "embed: list": (
+        lambda: bb().embed([[2, 3]]),
+        "`token_ids` must be an array or a tensor. ... Received: list",
+    ),
     "positional three": (
         lambda: bb()(INPUTS["token_ids"], INPUTS["segment_ids"], INPUTS["padding_mask"]),
         "`x` must be a dictionary with the keys ... Received: ndarray of shape (3, 11)",

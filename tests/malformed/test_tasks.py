@@ -225,16 +225,23 @@ PREDICTIONS = {
         fm("the [MASK]", top_k=None),
         "`top_k` must be a positive integer. ... Received: top_k=None",
     ),
-    "fill_mask: None": (fm(None), "`x` must hold strings. ... Received: None in row 0"),
-    "fill_mask: number": (fm(3), "`x` must hold strings. ... Received: 3 in row 0"),
+    "fill_mask: None": (
+        fm(None),
+        "`texts` must be a string or a list of strings. ... Received: NoneType",
+    ),
+    "fill_mask: number": (fm(3), "`texts` must be a string or a list of strings. ... int"),
+    "fill_mask: array of numbers": (
+        fm(np.arange(2)),
+        "`texts` must be a string, a list of strings, ... Received: an array of dtype int64",
+    ),
     "fill_mask: empty": (fm(""), "Each text must contain `[MASK]`. ... Received: '' in row 0"),
     "fill_mask: empty list": (
         fm([]),
-        "`x` must hold at least one example. ... Received: an empty batch",
+        "`texts` must hold at least one example. ... Received: an empty batch",
     ),
     "fill_mask: list with none": (
         fm(["the [MASK]", None]),
-        "`x` must hold strings. ... Received: None in row 1",
+        "`texts` must hold strings. ... Received: None in row 1",
     ),
     "fill_mask: tuple": (
         fm(("the [MASK]", "a")),
@@ -246,11 +253,11 @@ PREDICTIONS = {
     ),
     "fill_mask: nested": (
         fm([["the [MASK]"]]),
-        "`x` must be a string, a list of ... Received: texts in lists of lists, or in an",
+        "`texts` must be a string, a list of ... Received: texts in lists of lists, or in an",
     ),
     "fill_mask: dict": (
         fm({"text": "the [MASK]"}),
-        "`x` must be a string, a list of ... Received: a dict with the keys 'text'",
+        "`texts` must be a string or a list of strings. ... Received: dict",
     ),
     "fill_mask: bytes": (
         fm(b"the [MASK]"),
@@ -258,7 +265,7 @@ PREDICTIONS = {
     ),
     "fill_mask: generator": (
         fm(t for t in ["the [MASK]"]),
-        "`x` must hold strings. ... Received: <generator object <genexpr>",
+        "`texts` must be a string or a list of strings. ... Received: generator",
     ),
     "fill_mask: second no mask": (
         fm(["the [MASK]", "fox"]),
@@ -356,6 +363,26 @@ PREDICTIONS = {
     "encode_text: no pre": (
         lambda: tiny_task("embedder", with_preprocessor=False).encode_text("the fox"),
         "`x` must be a dictionary with the keys 'token_ids', ... Received: text",
+    ),
+    "predict: masked array": (
+        lambda: task("classifier").predict(np.ma.array(TEXTS, mask=[0, 0, 0, 1, 0]), verbose=0),
+        "`x` must hold strings. ... Received: None in row 3 ... Remove missing rows",
+    ),
+    "predict: bytes not utf8 in an array": (
+        lambda: task("classifier").predict(np.array([b"fox", b"\xff\xfe", b"cat"]), verbose=0),
+        "`x` must hold text in UTF-8. ... Received: b'\\xff\\xfe' in row 1. Decode it with",
+    ),
+    "preset_dir None": (
+        lambda: task("classifier").save_to_preset(None),
+        "`preset_dir` must be a folder. ... Received: preset_dir=None",
+    ),
+    "preset_dir number": (
+        lambda: task("embedder").save_to_preset(3),
+        "`preset_dir` must be a folder. ... Received: preset_dir=3",
+    ),
+    "preset_dir empty": (
+        lambda: bb().save_to_preset(""),
+        "`preset_dir` must be a folder. ... Received: preset_dir=''",
     ),
     "similarity: sizes": (
         lambda: task("embedder").similarity(E, E[:, :7]),

@@ -232,6 +232,20 @@ PREPROCESSORS = {
         lambda: pre("classifier")((["a", "the", b"\xff\xfe"], ["a", "cat", "dog"])),
         "`x[0]` must hold text in UTF-8. ... Received: b'\\xff\\xfe' in row 2",
     ),
+    "bytes not utf8 in an array": (
+        lambda: pre("classifier")(np.array([b"the", b"fox", b"\xff\xfe"])),
+        "`x` must hold text in UTF-8. ... Received: b'\\xff\\xfe' in row 2. Decode it with",
+    ),
+    "masked": (
+        lambda: pre("classifier")(np.ma.array(["the", "fox", "cat"], mask=[0, 1, 0])),
+        "`x` must hold strings. ... Received: None in row 1. Remove missing rows",
+    ),
+    "masked objects in a segment": (
+        lambda: pre("classifier")(
+            (["a", "the"], np.ma.array(["fox", "cat"], mask=[1, 0], dtype=object))
+        ),
+        "`x[1]` must hold strings. ... Received: None in row 0. Remove missing rows",
+    ),
     "y wrong length": (
         lambda: pre("classifier")(TEXTS, LABELS[:2]),
         "`x` and `y` must have the same number of ... Received: 5 in `x`, 2 in `y`",
@@ -259,7 +273,7 @@ PREPROCESSORS = {
     ),
     "x dict of lists": (
         lambda: pre("classifier")({"a": TEXTS, "b": TEXTS}),
-        "`x` must be a string, a list of ... Received: a dict with the keys 'a', 'b'",
+        "`x` must be a string, a list of ... Received: a dict with the keys 'a', 'b'. Pass one",
     ),
 }
 

@@ -68,15 +68,14 @@ def fill_mask(
 
 
 def _batch_of(texts):
-    if isinstance(texts, (bytes, tuple)):
+    if not isinstance(texts, (str, list)) and not hasattr(texts, "dtype"):
         raise ValueError(
             "`texts` must be a string or a list of strings. Received: "
-            f"{type(texts).__name__}. Segments are not supported."
+            f"{type(texts).__name__}. Put the texts into a list. Segments are not supported."
         )
     batch = as_batch(texts)
-    check_batch(batch)
-    check_texts_are_flat(batch)
-    check_texts_are_strings(batch)
+    for check in (check_batch, check_texts_are_flat, check_texts_are_strings):
+        check(batch, name="texts")
     return [text.decode() if isinstance(text, bytes) else text for text in batch]
 
 

@@ -10,6 +10,7 @@ from keras_hub.models import Backbone
 from keras_diet.models.hub.checked_weights import CheckedWeights
 from keras_diet.models.hub.default_export import DefaultExport
 from keras_diet.models.hub.file_errors import complete_preset, preset_address
+from keras_diet.models.hub.listed import listed
 from keras_diet.models.hub.lora import (
     check_enable_lora,
     enabled_layers,
@@ -85,7 +86,7 @@ class HubBackbone(CheckedWeights, DefaultExport, Backbone):
         if x is None:
             raise ValueError(
                 "`x` must be a dictionary of arrays, or a dataset. Received: x=None. Pass the "
-                f"inputs {', '.join(map(repr, self.token_inputs))}."
+                f"inputs {listed(self.token_inputs)}."
             )
         # The values of arrays are unknown in a compiled step.
         if self.token_inputs and is_batch(x):

@@ -7,10 +7,8 @@ import numpy as np
 
 from keras_diet import validation
 from keras_diet.models.hub.labels import Classes
+from keras_diet.models.hub.listed import listed
 from keras_diet.models.hub.texts import is_string_dtype
-
-_MOST_IN_MESSAGES = 10
-
 
 # === The argument `class_names` ===
 
@@ -58,12 +56,6 @@ def _checked_names(class_names: Any) -> list[str]:
     if len(names) < 2 or len(set(names)) < len(names):
         raise ValueError(f"{rule} Received: class_names={names!r}")
     return [str(name) for name in names]
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names for a message. Only the first ones of many."""
-    shown = ", ".join(map(repr, names[:_MOST_IN_MESSAGES]))
-    return shown if len(names) <= _MOST_IN_MESSAGES else f"{shown}, ... ({len(names)} in all)"
 
 
 # === Labels ===
@@ -146,7 +138,7 @@ def _id(label: Any, row: int, index: dict[str, int]) -> int:
     if not isinstance(name, str) or name not in index:
         raise ValueError(
             f"`y` must hold names of classes. Received: {name!r} in row {row}. The names are "
-            f"{listed(list(index))}. Correct the label, or add it to `class_names`."
+            f"{listed(index)}. Correct the label, or add it to `class_names`."
         )
     return index[name]
 

@@ -5,8 +5,8 @@ import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from keras_diet.models.hub.class_names import listed
 from keras_diet.models.hub.labels import Classes
+from keras_diet.models.hub.listed import listed
 
 _RULE = "`class_weight` must be a dictionary of finite numbers by index of the class."
 

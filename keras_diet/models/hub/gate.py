@@ -25,6 +25,7 @@ from keras_diet.models.hub.labels import (
     of_output,
     sparse_loss,
 )
+from keras_diet.models.hub.listed import listed
 from keras_diet.models.hub.texts import check_lengths, holds_text, is_one_text
 
 
@@ -69,8 +70,8 @@ def _checked_labels(task, y):
         if not set(y) <= set(task.output_names):
             raise ValueError(
                 "`y` must be an array or a list, or a dictionary with a key for each output: "
-                f"{_listed(task.output_names)}. Received: the keys {_listed(y)}. Pass the labels "
-                "themselves if the model has one output."
+                f"{listed(task.output_names)}. Received: the keys {listed(y)}. Pass the "
+                "labels themselves if the model has one output."
             )
         return {name: _of_output(task, labels, name) for name, labels in y.items()}
     return _of_output(task, y)
@@ -85,10 +86,6 @@ def _checked_weights(task, sample_weight):
     if _has_one_output(task) and is_of_keras(_loss(task)) and len(task.output_shape) > 1:
         check_shape_of_weights(sample_weight, len(task.output_shape) - 1)
     return sample_weight
-
-
-def _listed(names):
-    return ", ".join(map(repr, names))
 
 
 def _has_one_output(task):

@@ -28,7 +28,15 @@ def new_preset(preset_dir: str | os.PathLike[str]) -> Iterator[str | os.PathLike
     Args:
         preset_dir: The folder. The temporary folder lies in it, so that each file is moved in one
             step.
+
+    Raises:
+        ValueError: If `preset_dir` is not a string or a path.
     """
+    if not isinstance(preset_dir, (str, os.PathLike)) or not os.fspath(preset_dir):
+        raise ValueError(
+            f"`preset_dir` must be a folder. Received: preset_dir={preset_dir!r}. Pass a string or "
+            "a path."
+        )
     if os.fspath(preset_dir) in _unfinished:
         yield preset_dir
         return

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_diet.models.hub.listed import listed
+
 
 def holds_text(x: Any) -> bool:
     """Return whether `x` is a string, or a list, an array or a tensor of strings."""
@@ -24,42 +26,42 @@ def is_pair(x: Any) -> bool:
     return isinstance(x, tuple) and len(x) > 1 and all(map(_is_segment, x))
 
 
-def check_texts_are_flat(x: Any) -> None:
+def check_texts_are_flat(x: Any, name: str = "x") -> None:
     """Raise a `ValueError` for texts in nested lists or in arrays with several axes."""
     if any(map(_is_nested_text, _segments(x))):
         raise ValueError(
-            "`x` must be a string, a list of strings, or a tuple of them. Received: texts in lists "
-            "of lists, or in an array of several axes. For pairs of texts pass a tuple (a, b), "
-            "with all first texts in `a` and all second texts in `b`."
+            f"`{name}` must be a string, a list of strings, or a tuple of them. Received: texts in "
+            "lists of lists, or in an array of several axes. For pairs of texts pass a tuple "
+            "(a, b), with all first texts in `a` and all second texts in `b`."
         )
 
 
-def check_texts_are_strings(x: Any) -> None:
+def check_texts_are_strings(x: Any, name: str = "x") -> None:
     """Raise a `ValueError` that names the row of a missing text, or says that `x` is not text.
 
-    A missing value of pandas would otherwise become the word "nan", and a number its digits.
+    A missing value of pandas would otherwise become the word "nan", and a number its digits. A
+    masked array would lose its mask.
     """
     parts = _segments(x)
     are_single = [isinstance(part, (str, bytes)) for part in parts]
     if any(are_single) and not all(are_single):
         raise ValueError(
-            "`x` must hold one text for each segment, or a list of texts for each segment. "
+            f"`{name}` must hold one text for each segment, or a list of texts for each segment. "
             "Received: a tuple of both. Put each single text into a list."
         )
     for i, part in enumerate(parts):
-        where = f"`x[{i}]`" if isinstance(x, tuple) else "`x`"
-        if isinstance(part, str) or holds_only_strings(part):
+        where = f"`{name}[{i}]`" if isinstance(x, tuple) else f"`{name}`"
+        if isinstance(part, str) or _holds_only_strings(part):
             continue
         if isinstance(part, bytes):
             part = [part]
-        if _dtype(part) is not None and not _may_hold_objects(_dtype(part)):
+        if _dtype(part) is not None and not _must_be_read(part):
             raise ValueError(_not_text(where, f"an array of dtype {part.dtype}"))
         if isinstance(part, Mapping) or hasattr(part, "columns"):
-            columns = ", ".join(map(repr, part))
-            received = f"a {type(part).__name__} with the keys {columns}"
-            raise ValueError(_not_text(where, received, " Pass one of its values."))
-        values = part if isinstance(part, list) else np.asarray(part, dtype=object).ravel()
-        for row, value in enumerate(values):
+            received = f"a {type(part).__name__} with the keys {listed(part)}"
+            remedy = " Pass one of its values. For pairs of texts pass a tuple (first, second)."
+            raise ValueError(_not_text(where, received, remedy))
+        for row, value in enumerate(_objects(part)):
             if not isinstance(value, (str, bytes)):
                 raise ValueError(
                     f"{where} must hold strings. Received: {value!r} in row {row}. Remove missing "
@@ -80,10 +82,17 @@ def _is_utf8(text):
     return True
 
 
-def holds_only_strings(part: Any) -> bool:
-    """Return whether the dtype of an array or a tensor says that it holds strings."""
+def _objects(part):
+    if isinstance(part, np.ma.MaskedArray):
+        # Entries that are masked become `None`.
+        return part.ravel().tolist()
+    return part if isinstance(part, list) else np.asarray(part, dtype=object).ravel()
+
+
+def _holds_only_strings(part):
+    """Return whether the type of an array or a tensor says that it holds strings in UTF-8."""
     dtype = _dtype(part)
-    return is_string_dtype(dtype) and not _has_missing_values(dtype)
+    return is_string_dtype(dtype) and not _must_be_read(part)
 
 
 def is_string_dtype(dtype: Any) -> bool:
@@ -92,13 +101,12 @@ def is_string_dtype(dtype: Any) -> bool:
     return _kind(dtype) in tuple("UST") or "string" in str(dtype)
 
 
-def _may_hold_objects(dtype):
-    return _kind(dtype) == "O" or _has_missing_values(dtype)
-
-
-def _has_missing_values(dtype):
-    # Of pandas and of NumPy's `StringDType`.
-    return hasattr(dtype, "na_value") or hasattr(dtype, "na_object")
+def _must_be_read(part):
+    """Return whether an array may hold bytes, Python objects or missing values."""
+    dtype = _dtype(part)
+    # Missing values of pandas and of NumPy's `StringDType`.
+    may_be_missing = hasattr(dtype, "na_value") or hasattr(dtype, "na_object")
+    return _kind(dtype) in tuple("OS") or may_be_missing or isinstance(part, np.ma.MaskedArray)
 
 
 def _dtype(part):
@@ -146,19 +154,20 @@ def is_batch(x: Any) -> bool:
     return isinstance(x, (str, bytes, Mapping, list, tuple)) or hasattr(x, "shape")
 
 
-def check_batch(x: Any) -> None:
+def check_batch(x: Any, name: str = "x") -> None:
     """Raise a `ValueError` if `x` is empty, or if its parts have different batch sizes.
 
     Args:
         x: Texts, arrays, or tuples and dictionaries of them. Datasets are not read.
+        name: Name of the argument. Defaults to `"x"`.
     """
     sizes = _batch_sizes(x)
     if 0 in sizes:
-        raise ValueError("`x` must hold at least one example. Received: an empty batch")
+        raise ValueError(f"`{name}` must hold at least one example. Received: an empty batch")
     if len(set(sizes)) > 1:
         raise ValueError(
-            "All parts of `x` must have the same batch size. For pairs of texts, pass as many "
-            f"second texts as first texts. Received: batch sizes {sizes}"
+            f"All parts of `{name}` must have the same batch size. For pairs of texts, pass as "
+            f"many second texts as first texts. Received: batch sizes {sizes}"
         )
 
 

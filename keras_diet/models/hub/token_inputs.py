@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_diet import _arrays, validation
+from keras_diet.models.hub.listed import listed
 from keras_diet.models.hub.texts import holds_text, shape_of
 
 
@@ -29,6 +30,12 @@ class TokenInput:
     positions_in: str | None = None
 
 
+def check_ids(name: str, value: Any, expected: TokenInput) -> None:
+    """Raise a `ValueError` unless an argument can be one input of a model."""
+    _checked(f"`{name}`", value)
+    _check_values(f"`{name}`", value, expected)
+
+
 def check_token_inputs(x: Any, inputs: Mapping[str, TokenInput]) -> None:
     """Raise a `ValueError` unless `x` holds the inputs of a model.
 
@@ -41,22 +48,22 @@ def check_token_inputs(x: Any, inputs: Mapping[str, TokenInput]) -> None:
     """
     if not isinstance(x, Mapping):
         raise ValueError(
-            f"`x` must be a dictionary with the keys {_names(inputs)}. Received: {_kind(x)}. A "
+            f"`x` must be a dictionary with the keys {listed(inputs)}. Received: {_kind(x)}. A "
             "task with a preprocessor takes text."
         )
     _check_keys(x, inputs)
-    shapes = {name: _checked(name, x[name]) for name in inputs}
+    shapes = {name: _checked(f"`x[{name!r}]`", x[name]) for name in inputs}
     per_token = {name: shape for name, shape in shapes.items() if not inputs[name].positions_in}
     # Sizes may be unknown or symbolic.
     known = {shape for shape in per_token.values() if all(isinstance(n, int) for n in shape)}
     if len(known - {()}) > 1:
         raise ValueError(
-            f"{_names(per_token)} must have the same shape (batch_size, length). Received: "
+            f"{listed(per_token)} must have the same shape (batch_size, length). Received: "
             f"{', '.join(f'{name} of shape {shape}' for name, shape in per_token.items())}. Pad or "
             "cut them."
         )
     for name, expected in inputs.items():
-        _check_values(name, x[name], _limited(expected, shapes))
+        _check_values(f"`x[{name!r}]`", x[name], _limited(expected, shapes))
 
 
 def _limited(expected, shapes):
@@ -71,59 +78,55 @@ def _check_keys(x, inputs):
     unknown = [name for name in x if name not in inputs]
     missing = [name for name in inputs if name not in x]
     if unknown or missing:
-        problems = [f"unknown: {_names(unknown)}"] * bool(unknown)
-        problems += [f"missing: {_names(missing)}"] * bool(missing)
+        problems = [f"unknown: {listed(unknown)}"] * bool(unknown)
+        problems += [f"missing: {listed(missing)}"] * bool(missing)
         raise ValueError(
-            f"`x` must have the keys {_names(inputs)}, and no others. Received: {_names(x)} "
+            f"`x` must have the keys {listed(inputs)}, and no others. Received: {listed(x)} "
             f"({'; '.join(problems)}). Rename or remove keys."
         )
 
 
-def _checked(name, value):
+def _checked(where, value):
     """Check the kind of one input and return its shape."""
     if not hasattr(value, "shape"):
         raise ValueError(
-            f"`x[{name!r}]` must be an array or a tensor. Received: {type(value).__name__}. "
+            f"{where} must be an array or a tensor. Received: {type(value).__name__}. "
             "Convert lists with `np.array`."
         )
     if holds_text(value):
         raise ValueError(
-            f"`x[{name!r}]` must hold integers. Received: text. Tokenize it, or use a task with a "
+            f"{where} must hold integers. Received: text. Tokenize it, or use a task with a "
             "preprocessor."
         )
     shape = shape_of(value)
     has_rank = getattr(value.shape, "rank", 0) is not None
     if has_rank and len(shape) != 2:
         raise ValueError(
-            f"`x[{name!r}]` must have the shape (batch_size, length). Received: shape={shape}. One "
+            f"{where} must have the shape (batch_size, length). Received: shape={shape}. One "
             "example needs a batch axis of size 1."
         )
     if shape[1:] == (0,):
         raise ValueError(
-            f"`x[{name!r}]` must hold at least one value for each example. Received: shape={shape}."
+            f"{where} must hold at least one value for each example. Received: shape={shape}."
             " Remove such batches."
         )
     return shape
 
 
-def _check_values(name, value, expected):
+def _check_values(where, value, expected):
     values = validation.host_value(value)
     if values is None or not values.size or expected.limit is None:
         return
     if values.dtype.kind not in "iubf":
         raise ValueError(
-            f"`x[{name!r}]` must hold {expected.description}. Received: dtype={values.dtype}. "
+            f"{where} must hold {expected.description}. Received: dtype={values.dtype}. "
             "Convert it to integers."
         )
     if not _arrays.are_integers_below(values, expected.limit):
         raise ValueError(
-            f"`x[{name!r}]` must hold {expected.description}. Received: dtype={values.dtype}, "
+            f"{where} must hold {expected.description}. Received: dtype={values.dtype}, "
             f"values from {values.min()} to {values.max()}. Correct these values."
         )
-
-
-def _names(names):
-    return ", ".join(repr(name) for name in names)
 
 
 def _kind(x):
