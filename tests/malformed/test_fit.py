@@ -586,6 +586,26 @@ BATCHES = {
         lambda: task("classifier").train_on_batch(TEXTS, LABELS, sample_weight=np.ones(3)),
         "`x` and `y` and `sample_weight` must ... Received: 5 in `x`, 5 in `y`, 3 in",
     ),
+    "train_on_batch: class_weight list": (
+        lambda: task("classifier").train_on_batch(TEXTS, LABELS, class_weight=[1.0] * 7),
+        "`class_weight` must be a dictionary of finite numbers by ... Received: list",
+    ),
+    "train_on_batch: class_weight name": (
+        lambda: task("classifier").train_on_batch(TEXTS, LABELS, class_weight={"no": 1.0}),
+        "`class_weight` must be a dictionary of ... Received: {'no': 1.0}. Use indices in [0, 7)",
+    ),
+    "fit: segments as arguments": (
+        lambda: task("classifier").fit(TEXTS, TEXTS[::-1], LABELS),
+        "`batch_size`, the third argument, must be ... ndarray ... one tuple (first, second)",
+    ),
+    "evaluate: segments as arguments": (
+        lambda: task("classifier").evaluate(TEXTS, TEXTS[::-1], list(LABELS)),
+        "`batch_size`, the third argument, must be ... list ... one tuple (first, second)",
+    ),
+    "fit: dict of columns": (
+        lambda: task("classifier").fit({"a": TEXTS, "b": TEXTS}, LABELS),
+        "`x` must be a string, a list of ... keys 'a', 'b' ... pass a tuple (first, second)",
+    ),
     "train_on_batch: dataset": (
         lambda: task("classifier").train_on_batch(iter([(TEXTS, LABELS)])),
         "`x` must hold strings. ... Received: <list_iterator object",

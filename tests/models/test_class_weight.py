@@ -72,6 +72,15 @@ def test_examples_weigh_what_their_class_weighs(make, class_weight):
     assert history.history["loss"][0] == pytest.approx(to_numpy(losses) @ WEIGHTS / 5, rel=1e-5)
 
 
+def test_one_batch():
+    model = tiny_classifier()
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    expected = model.test_on_batch(TEXTS, LABELS, sample_weight=WEIGHTS, return_dict=True)
+    class_weight = {"bad": 0.25, "neutral": 4, "very good": 2.0}
+    received = model.train_on_batch(TEXTS, LABELS, class_weight=class_weight, return_dict=True)
+    assert received["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+
+
 @pytest.mark.any_backend
 def test_one_output_may_have_two_classes():
     model = tiny_classifier(class_names=None, num_classes=1)

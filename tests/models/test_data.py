@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet.models.hub.array_batches import ArrayBatches
+from keras_diet.models.hub.array_batches import ArrayBatches, host_arrays
 from keras_diet.models.hub.batches import preprocessed
 from tests.helpers import to_numpy
 from tests.models.tasks import tiny_task
@@ -57,6 +57,16 @@ class Batches:
         return iter(self.elements)
 
 
+class Sequence:
+    """Batches that can only be asked for one by one."""
+
+    def __init__(self, elements):
+        self.elements = elements
+
+    def __getitem__(self, index):
+        return self.elements[index]
+
+
 def tf_data(*parts):
     import tensorflow as tf
 
@@ -76,6 +86,7 @@ def grain_dataset(*parts):
 DATASETS = {
     "PyDataset": lambda *parts: PyDataset(batches(*parts)),
     "list of batches": lambda *parts: Batches(batches(*parts)),
+    "sequence without length": lambda *parts: Sequence(batches(*parts)),
     "generator": lambda *parts: (element for element in batches(*parts)),
     "Grain": grain_dataset,
     "Grain's iterator": lambda *parts: grain_dataset(*parts).to_iter_dataset(),
@@ -104,8 +115,14 @@ def test_datasets(expected, make):
 
 @pytest.mark.parametrize(
     "texts",
-    [TEXTS, np.array(TEXTS), np.array(TEXTS, dtype=object), np.array(TEXTS).astype("S")],
-    ids=["list", "strings", "objects", "bytes"],
+    [
+        TEXTS,
+        np.array(TEXTS),
+        np.array(TEXTS, dtype=object),
+        np.array(TEXTS).astype("S"),
+        np.ma.array(TEXTS, mask=False),
+    ],
+    ids=["list", "strings", "objects", "bytes", "nothing masked"],
 )
 def test_arrays(expected, texts):
     model, outputs, loss = expected
@@ -175,7 +192,7 @@ def test_bytes_are_utf_8():
     texts = ["très bon", "a fox", "日本"]
     encoded = [text.encode() for text in texts]
     for x in (encoded, np.array(encoded), np.array(encoded, dtype=object)):
-        (batch,) = ArrayBatches((x, None, None))
+        (batch,) = ArrayBatches(host_arrays((x, None, None)))
         assert batch[0] == texts
 
 
@@ -418,9 +435,9 @@ def test_batches_are_preprocessed_one_after_the_other():
 
 @pytest.mark.any_backend
 def test_large_integers_keep_their_values():
-    (batch,) = ArrayBatches((TEXTS[:2], [3_000_000_000, 5], None))
+    (batch,) = ArrayBatches(host_arrays((TEXTS[:2], [3_000_000_000, 5], None)))
     assert batch[1].tolist() == [3_000_000_000, 5]
-    (batch,) = ArrayBatches((TEXTS[:2], [7, 5], None))
+    (batch,) = ArrayBatches(host_arrays((TEXTS[:2], [7, 5], None)))
     assert batch[1].dtype == "int32"
 
 

@@ -15,14 +15,14 @@ class ArrayBatches:
     """Batches of examples in host memory, in a new order for each pass.
 
     Args:
-        data: A tuple of inputs, labels and weights. Each is an array, a list, `None`, or a tuple or
-            dictionary of them. All hold the same number of examples.
+        data: A tuple of inputs, labels and weights that `host_arrays` returned. All hold the same
+            number of examples.
         batch_size: int or `None`. Defaults to `None`, which means 32, as in Keras.
         shuffle: bool. Whether each pass has a new random order. Defaults to `False`.
     """
 
     def __init__(self, data: Any, batch_size: int | None = None, shuffle: bool = False) -> None:
-        self.data = _map(_host_array, data)
+        self.data = data
         self.num_examples = _num_examples(self.data)
         self.batch_size = batch_size or BATCH_SIZE
         # `keras.utils.set_random_seed` seeds NumPy's global generator.
@@ -42,14 +42,18 @@ class ArrayBatches:
 
 
 def split(data: Any, validation_split: float) -> tuple[Any, Any]:
-    """Return the first examples for training and the last ones for validation, as Keras does."""
+    """Return the first examples for training and the last ones for validation, as Keras does.
+
+    Args:
+        data: What `host_arrays` returned.
+        validation_split: float. The fraction of the examples to hold out.
+    """
     is_number = isinstance(validation_split, numbers.Real)
     if not is_number or not 0.0 < validation_split < 1.0:
         raise ValueError(
             "`validation_split` must be a number between 0 and 1. Received: "
             f"validation_split={validation_split}. Pass the fraction of the examples to hold out."
         )
-    data = _map(_host_array, data)
     num_examples = _num_examples(data)
     end = math.floor(num_examples * (1.0 - validation_split))
     if end == 0:
@@ -76,6 +80,15 @@ def _map(function: Callable[[Any], Any], data: Any) -> Any:
     if isinstance(data, dict):
         return {name: _map(function, part) for name, part in data.items()}
     return function(data)
+
+
+def host_arrays(data: Any) -> Any:
+    """Return arrays in host memory, and texts as lists of strings.
+
+    Args:
+        data: An array, a list, `None`, or a tuple or dictionary of them.
+    """
+    return _map(_host_array, data)
 
 
 def _num_examples(data: Any) -> int:

@@ -44,10 +44,7 @@ def preprocessed(data: Any, preprocess: Callable[[Any], Any]) -> Any:
     if hasattr(data, "map"):
         # A dataset of Grain. Keras starts it again for each epoch.
         return data.map(preprocess)
-    if hasattr(data, "__iter__"):
-        return (preprocess(batch) for batch in data)
-    # An iterator without `__iter__`, or a sequence without a length.
-    return map(preprocess, data)
+    return (preprocess(batch) for batch in data)
 
 
 def check_is_dataset(name: str, data: Any) -> None:

@@ -6,7 +6,7 @@ import keras
 
 from keras_diet import validation
 from keras_diet._keras import variables_restored
-from keras_diet.models.hub.array_batches import ArrayBatches, split
+from keras_diet.models.hub.array_batches import ArrayBatches, host_arrays, split
 from keras_diet.models.hub.batches import check_is_dataset, check_left_out, preprocessed
 from keras_diet.models.hub.class_weight import checked_class_weight
 from keras_diet.models.hub.fit_arguments import check_fit_arguments
@@ -126,10 +126,17 @@ class TaskData(Task):
             return keras.Model.predict(self, batches, **kwargs)
 
     def train_on_batch(
-        self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        class_weight: Any = None,
+        **kwargs: Any,
     ) -> Any:
         """Train on one batch, as `keras.Model.train_on_batch`."""
-        return super().train_on_batch(*checked_data(self, x, y, sample_weight), **kwargs)
+        class_weight = checked_class_weight(class_weight, self.classes)
+        data = checked_data(self, x, y, sample_weight)
+        return super().train_on_batch(*data, class_weight=class_weight, **kwargs)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
         """Evaluate one batch, as `keras.Model.test_on_batch`."""
@@ -169,9 +176,9 @@ class TaskData(Task):
         """Return a tuple of checked arrays, or a dataset, whose batches are checked later."""
         # The vocabulary of a preset is read after the model is built.
         check_preprocessor_fits(self.preprocessor, self.backbone)
-        validation.optional_positive_int("batch_size", batch_size)
+        _check_batch_size(batch_size)
         if is_batch(x):
-            return checked_data(self, x, y, sample_weight, needs_labels)
+            return host_arrays(checked_data(self, x, y, sample_weight, needs_labels))
         check_is_dataset("x", x)
         check_left_out(x, y=y, sample_weight=sample_weight, batch_size=batch_size)
         return x
@@ -209,3 +216,13 @@ class TaskData(Task):
         batch = self.preprocess_samples(*batch)
         # Keras takes only tuples from generators.
         return batch if isinstance(batch, tuple) else (batch,)
+
+
+def _check_batch_size(batch_size):
+    if isinstance(batch_size, (list, tuple)) or hasattr(batch_size, "shape"):
+        raise ValueError(
+            "`batch_size`, the third argument, must be a positive integer. Received: "
+            f"{type(batch_size).__name__}. Pass pairs of texts as one tuple (first, second), and "
+            "weights as `sample_weight`."
+        )
+    validation.optional_positive_int("batch_size", batch_size)
