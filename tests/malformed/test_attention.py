@@ -1,5 +1,6 @@
 """Malformed biases, masks and arguments of attention layers."""
 
+import keras
 import numpy as np
 
 from keras_diet import layers as L
@@ -402,6 +403,22 @@ ATTENTION = {
     "rel block": (
         att(rel, block_size=2),
         "This layer computes attention for all queries at ... Received: block_size=2,",
+    ),
+    "bias of Keras": (
+        att(attention_bias=keras.layers.Dense(7)),
+        "`attention_bias` must be a bias layer, which returns ... Received: <Dense name=",
+    ),
+    "plan text": (
+        att(attention_plan="scores"),
+        "`attention_plan` must be an `AttentionPlan` ... Received: attention_plan='scores'",
+    ),
+    "rel plan dict": (
+        att(rel, attention_plan={"program": "scores"}),
+        "`attention_plan` must be an `AttentionPlan` ... Received: attention_plan={'program'",
+    ),
+    "lin plan text": (
+        att(lin, attention_plan="scores"),
+        "`attention_plan` must be an `AttentionPlan` ... Received: attention_plan='scores'",
     ),
     "rel axes": (
         lambda: L.RelativeMultiHeadAttention(3, 5, 4, attention_axes=(2,)),

@@ -2,6 +2,7 @@
 
 import functools
 
+import keras
 import numpy as np
 
 from keras_diet import layers as L
@@ -26,6 +27,30 @@ def e(make=enc, x=X, **arguments):
 
 
 ENCODERS = {
+    "position encoding of Keras": (
+        lambda: L.DietEncoder(1, 3, 23, position_encoding=keras.layers.Dense(7)),
+        "`position_encoding` must be a bias layer, which returns ... Received: <Dense name=",
+    ),
+    "inputs of a backbone": (
+        e(x={"token_ids": X, "padding_mask": X[:, :, 0]}),
+        "`inputs` must be a tensor of shape (batch_size, length, ... Received: dict. Pass the",
+    ),
+    "dict of one tensor": (
+        e(x={"sequence_output": X}),
+        "`inputs` must be a tensor of shape (batch_size, length, ... Received: dict. Pass the",
+    ),
+    "list of tensors": (
+        e(x=[X, X]),
+        "`inputs` must be a tensor of shape (batch_size, length, ... Received: list. Pass the",
+    ),
+    "block attention bias of Keras": (
+        e(blk, attention_bias=keras.layers.Dense(7)),
+        "`attention_bias` must be a bias layer, which returns ... Received: <Dense name=",
+    ),
+    "block plan text": (
+        e(blk, attention_plan="scores"),
+        "`attention_plan` must be an `AttentionPlan` ... Received: attention_plan='scores'",
+    ),
     "num_layers str": (
         lambda: L.DietEncoder("2", 3, 23),
         "`num_layers` must be a positive integer. ... Received: num_layers='2'",

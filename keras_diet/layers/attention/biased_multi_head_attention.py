@@ -14,7 +14,7 @@ from keras_diet.layers.attention.dot_product import attend, options_of
 from keras_diet.layers.attention.input_checks import check_masks, check_sequences
 from keras_diet.layers.attention.lowering import lower_shared_terms
 from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan
-from keras_diet.layers.attention.plan_checks import checked_plan
+from keras_diet.layers.attention.plan_checks import check_is_plan, checked_plan
 from keras_diet.layers.attention.score_shapes import (
     check_only_terms,
     check_symbolic_bias,
@@ -207,6 +207,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         attention_plan: AttentionPlan | None = None,
         attention_hook: AttentionHook | None = None,
     ) -> Any:
+        check_is_plan(attention_plan)
         self.check_flash_attention(query, return_attention_scores)
         check_sequences(query, value)
         key = value if key is None else key

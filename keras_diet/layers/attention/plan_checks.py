@@ -1,7 +1,18 @@
 """Refuses attention that cannot be computed as the caller asks."""
 
+from typing import Any
+
 from keras_diet import validation
 from keras_diet.layers.attention.plan import AttentionCase, AttentionPlan, make_plan
+
+
+def check_is_plan(attention_plan: Any) -> None:
+    """Raise a `ValueError` unless the argument is an `AttentionPlan` or `None`."""
+    if not isinstance(attention_plan, AttentionPlan | None):
+        raise ValueError(
+            "`attention_plan` must be an `AttentionPlan` or `None`. Received: attention_plan="
+            f"{attention_plan!r}. Call the method `plan` of the attention layer."
+        )
 
 
 def checked_plan(case: AttentionCase) -> AttentionPlan:

@@ -5,6 +5,7 @@ from typing import Any
 from keras_diet import validation
 from keras_diet.layers.attention.input_checks import check_masks
 from keras_diet.layers.attention.score_terms import ScoreTerms
+from keras_diet.layers.position.bias_layer import check_bias_layer
 from keras_diet.types import Shape
 
 # The arguments of a call that describe terms and whose default is not `None`.
@@ -65,7 +66,9 @@ def check_terms(attention: Any, terms: ScoreTerms, query_shape: Shape, key_shape
     validation.start_index(terms.start_index)
     validation.heads_of_bias("attention_bias", terms.bias, attention.num_heads)
     check_masks(shape, terms.attention_mask, padding_mask=terms.padding_mask)
-    if terms.bias is not None and not terms.has_bias_layer:
+    if terms.has_bias_layer:
+        check_bias_layer("attention_bias", terms.bias)
+    elif terms.bias is not None:
         validation.score_bias("attention_bias", terms.bias, shape)
     for features in terms.features:
         if len(shape) != 4:

@@ -18,6 +18,21 @@ import keras
 from keras_diet.types import Tensor
 
 
+def check_bias_layer(name: str, bias: Any) -> None:
+    """Raise a `ValueError` for layers of Keras and KerasHub, none of which returns scores.
+
+    Models and `Lambda` layers may return scores.
+    """
+    may_return_scores = isinstance(bias, (keras.Model, keras.layers.Lambda))
+    package = type(bias).__module__.partition(".")[0]
+    if package in ("keras", "keras_hub") and not may_return_scores:
+        raise ValueError(
+            f"`{name}` must be a bias layer, which returns scores (batch_size, num_heads, "
+            f"query_length, key_length). Received: {bias}. Use a layer such as "
+            "`keras_diet.layers.RelativePositionBias`, or write a subclass of `keras.layers.Layer`."
+        )
+
+
 def has_features(bias: Any) -> bool:
     """Whether a bias layer returns its scores as features too."""
     return callable(getattr(bias, "features", None))

@@ -9,6 +9,7 @@ from keras_diet._keras import get_keras_mask, set_keras_mask
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.plan import AttentionPlan
+from keras_diet.layers.attention.plan_checks import check_is_plan
 from keras_diet.layers.attention.score_shapes import (
     check_only_terms,
     check_symbolic_bias,
@@ -196,6 +197,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         attention_plan: AttentionPlan | None = None,
         attention_hook: AttentionHook | None = None,
     ) -> Any:
+        check_is_plan(attention_plan)
         check_mask_shapes(self, inputs, attention_mask, padding_mask)
         mask = get_keras_mask(inputs)
         x = self.self_attention_layer_norm(inputs) if self.normalize_first else inputs

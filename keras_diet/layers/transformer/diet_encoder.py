@@ -12,7 +12,11 @@ from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
 from keras_diet.layers.position.input_encoding import make_input_encoding
 from keras_diet.layers.transformer.cached_weights import copy_with_cached_positions
 from keras_diet.layers.transformer.diet_stack import DietStack
-from keras_diet.layers.transformer.encoder_checks import check_call, check_mask_shapes
+from keras_diet.layers.transformer.encoder_checks import (
+    check_call,
+    check_is_tensor,
+    check_mask_shapes,
+)
 from keras_diet.layers.transformer.encoder_layers import (
     make_block,
     make_position_biases,
@@ -130,6 +134,11 @@ class DietEncoder(DietStack):
 
     # `keras_diet.layers.cache_positions` calls it.
     with_cached_positions = copy_with_cached_positions
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Check that the inputs are one tensor, and call the layer."""
+        check_is_tensor(inputs)
+        return super().__call__(inputs, *args, **kwargs)
 
     def build(self, inputs_shape: Shape) -> None:
         """Create and build the sublayers."""

@@ -1,5 +1,6 @@
 """Checks of the arguments of `DietEncoder` and of its call."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -17,6 +18,16 @@ def check_segment_encoding(segment_encoding: str, projection_dim: int | None) ->
             "With `projection_dim`, `segment_encoding` must be 'input' or 'none', because a "
             f"projected key has no segment. Received: projection_dim={projection_dim}, "
             f"segment_encoding={segment_encoding!r}. Pass segment_encoding='input'."
+        )
+
+
+def check_is_tensor(inputs: Any) -> None:
+    """Raise a `ValueError` for inputs of a model in the place of one tensor."""
+    if isinstance(inputs, (Mapping, list, tuple)):
+        raise ValueError(
+            "`inputs` must be a tensor of shape (batch_size, length, hidden_dim). Received: "
+            f"{type(inputs).__name__}. Pass the embeddings of the tokens, or call a "
+            "`DietBertBackbone` with token ids."
         )
 
 

@@ -7,6 +7,7 @@ import keras
 from keras_diet.layers.attention.relative_multi_head_attention import SHAW
 from keras_diet.layers.position.absolute_position_bias import DIET_ABS
 from keras_diet.layers.position.alibi_position_bias import ALIBI
+from keras_diet.layers.position.bias_layer import check_bias_layer
 from keras_diet.layers.position.bucketed_relative_position_bias import T5
 from keras_diet.layers.position.input_encoding import INPUT, SINUSOIDAL
 from keras_diet.layers.position.position_encoding import (
@@ -98,6 +99,7 @@ def find_position_encoding(
         ValueError: If the name is unknown, or the encoding does not support an argument.
     """
     if isinstance(position_encoding, keras.layers.Layer):
+        check_bias_layer("position_encoding", position_encoding)
         encoding, name = encoding_of_layer(position_encoding), "a bias layer"
     elif isinstance(position_encoding, str) and position_encoding in POSITION_ENCODINGS:
         encoding, name = POSITION_ENCODINGS[position_encoding], repr(position_encoding)
