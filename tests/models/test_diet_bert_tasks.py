@@ -240,6 +240,24 @@ def test_keras_files(rng, presets, tmp_path, task):
 # === The optimizer ===
 
 
+@pytest.mark.filterwarnings("error::UserWarning")
+@pytest.mark.parametrize("task", ["masked_lm", "embedder"])
+def test_tasks_without_the_pooler_are_trained_without_warning(rng, task):
+    model = tiny_task(task, with_preprocessor=False)
+    model.compile("adam", "mse" if task == "embedder" else model.loss)
+    model.fit(*random_data(task, rng)[:2], verbose=0)
+    model.train_on_batch(*random_data(task, rng)[:2])
+
+
+@pytest.mark.any_backend
+def test_other_weights_without_gradients_give_a_warning(rng):
+    model = tiny_task("embedder", with_preprocessor=False)
+    model.unused = model.add_weight(name="unused", shape=(3,))
+    model.compile("adam", "mse")
+    with pytest.warns(UserWarning, match="unused', 'pooled_dense/kernel"):
+        model.fit(*random_data("embedder", rng)[:2], verbose=0)
+
+
 @pytest.mark.any_backend
 @pytest.mark.filterwarnings("error::UserWarning")
 @every_task

@@ -1,5 +1,6 @@
 """LoRA: what is adapted and trained, and files of it."""
 
+import keras
 import numpy as np
 import pytest
 
@@ -82,6 +83,26 @@ def test_presets_have_the_adapters_merged_into_the_weights(rng, tmp_path, adapte
     assert adapters(loaded) == {}
     assert_close(loaded(inputs)["pooled_output"], adapted(inputs)["pooled_output"], 1e-5)
     assert adapters(adapted)
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_keras_files_have_the_adapters_in_the_kernels(rng, tmp_path):
+    """They have no state of the optimizer, which belongs to the adapters."""
+    model = randomize_weights(tiny_task("classifier", with_preprocessor=False))
+    model.backbone.enable_lora(rank=2)
+    inputs, labels, _ = random_data("classifier", rng)
+    optimizer = model.optimizer
+    save = keras.callbacks.ModelCheckpoint(tmp_path / "task.keras")
+    model.fit(inputs, labels, epochs=2, callbacks=[save], verbose=0)
+    loaded = keras.saving.load_model(tmp_path / "task.keras")
+    assert_close(loaded(inputs), model(inputs), 1e-5)
+    assert not adapters(loaded)
+    assert float(loaded.optimizer.learning_rate) == float(optimizer.learning_rate)
+    for each in (model, loaded):
+        each.fit(inputs, labels, verbose=0)
+    assert model.optimizer is optimizer
+    assert int(optimizer.iterations) == 3
+    assert int(loaded.optimizer.iterations) == 1
 
 
 @pytest.mark.any_backend

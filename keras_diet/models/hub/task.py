@@ -11,6 +11,7 @@ from keras_diet.models.hub.checked_weights import CheckedWeights
 from keras_diet.models.hub.default_export import DefaultExport
 from keras_diet.models.hub.file_errors import complete_file, complete_preset, preset_address
 from keras_diet.models.hub.labels import Classes
+from keras_diet.models.hub.lora import enabled_layers
 from keras_diet.models.hub.preprocessor import check_preprocessor_class, check_preprocessor_fits
 from keras_diet.models.hub.preset_folder import new_preset
 from keras_diet.models.hub.quantized_policies import dtype_to_load
@@ -48,6 +49,17 @@ class HubTask(CheckedWeights, DefaultExport, TaskData):
         self.backbone.register_task(self)
         check_preprocessor_fits(self.preprocessor, self.backbone)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Check the backbone before KerasHub's constructor builds a model on it."""
+        # TensorFlow does not call the setter for `None`, because the property is `None` already.
+        if name == "backbone" and not isinstance(value, self.backbone_cls):
+            raise ValueError(
+                f"`backbone` must be a `{self.backbone_cls.__name__}`. Received: "
+                f"{type(value).__name__}. Build one, or load it with "
+                f"`{self.backbone_cls.__name__}.from_preset`."
+            )
+        super().__setattr__(name, value)
+
     @property
     def backbone(self) -> HubBackbone:
         """The backbone."""
@@ -55,13 +67,6 @@ class HubTask(CheckedWeights, DefaultExport, TaskData):
 
     @backbone.setter
     def backbone(self, backbone: HubBackbone) -> None:
-        # Before KerasHub's constructor, so that the model is not built on another backbone.
-        if not isinstance(backbone, self.backbone_cls):
-            raise ValueError(
-                f"`backbone` must be a `{self.backbone_cls.__name__}`. Received: "
-                f"{type(backbone).__name__}. Build one, or load it with "
-                f"`{self.backbone_cls.__name__}.from_preset`."
-            )
         self._backbone = backbone
 
     @property
@@ -159,6 +164,22 @@ class HubTask(CheckedWeights, DefaultExport, TaskData):
         if takes_head:
             check_head_has_weights(preset, task)
         return task
+
+    def save(self, filepath: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
+        """Save the model, as `keras.Model.save`.
+
+        With LoRA, the file has no state of the optimizer. Keras saves the adapters as a part of the
+        kernels, so the loaded model has no adapters to which the state would belong.
+        """
+        optimizer = getattr(self, "optimizer", None)
+        if optimizer is None or not enabled_layers(self.backbone):
+            super().save(filepath, *args, **kwargs)
+            return
+        self.optimizer = type(optimizer).from_config(optimizer.get_config())
+        try:
+            super().save(filepath, *args, **kwargs)
+        finally:
+            self.optimizer = optimizer
 
     def save_to_preset(
         self, preset_dir: str | os.PathLike[str], max_shard_size: float | None = 10

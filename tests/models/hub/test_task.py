@@ -16,6 +16,13 @@ def task():
     return randomize_weights(ToyTask(ToyBackbone()))
 
 
+@pytest.mark.any_backend("tensorflow")
+@pytest.mark.parametrize("backbone", [None, "backbone"])
+def test_other_backbones_are_refused(backbone):
+    with pytest.raises(ValueError, match="`backbone` must be a `ToyBackbone`"):
+        ToyTask(backbone)
+
+
 def test_sizes_of_batches(rng, task):
     inputs, labels = toy_inputs(rng), toy_labels(rng)
     batches = []
