@@ -16,6 +16,7 @@ __all__ = [
     "OpenMultiHeadAttention",
     "flatten_layers",
     "get_keras_mask",
+    "keras_masks_removed",
     "replace_dtype_policy",
     "saved_paths",
     "set_keras_mask",
@@ -65,6 +66,20 @@ def variables_restored(model: keras.Model) -> Iterator[None]:
     finally:
         if keras.config.backend() == "jax":
             model.jax_state_sync()
+
+
+@contextlib.contextmanager
+def keras_masks_removed(*tensors):
+    """Yield the Keras masks of tensors, which have none in the meantime. A tensor may be `None`."""
+    masks = [None if tensor is None else get_keras_mask(tensor) for tensor in tensors]
+    marked = [pair for pair in zip(tensors, masks, strict=True) if pair[1] is not None]
+    for tensor, _ in marked:
+        set_keras_mask(tensor, None)
+    try:
+        yield masks
+    finally:
+        for tensor, mask in marked:
+            set_keras_mask(tensor, mask)
 
 
 def saved_paths(model, objects_to_skip=()):

@@ -332,3 +332,13 @@ def block_weights(block):
         "output_norm_gamma": to_numpy(block.feedforward_layer_norm.gamma),
         "output_norm_beta": to_numpy(block.feedforward_layer_norm.beta),
     }
+
+
+def decoder_block_weights(block):
+    """The weights of a `BiasedTransformerDecoder` as `reference.decoder_block` takes them."""
+    return {
+        **block_weights(block),
+        "cross_attention": attention_weights(block.cross_attention),
+        "cross_attention_norm_gamma": to_numpy(block.cross_attention_layer_norm.gamma),
+        "cross_attention_norm_beta": to_numpy(block.cross_attention_layer_norm.beta),
+    }

@@ -287,23 +287,70 @@ def encoder_block(
             return linformer_attention(inputs, inputs, weights["attention"], bias=bias, valid=valid)
         return multi_head_attention(inputs, inputs, weights["attention"], bias=bias, mask=mask)
 
-    def feed_forward(inputs):
-        output = np.zeros(inputs.shape)
-        for b, i in np.ndindex(inputs.shape[:2]):
-            hidden = inputs[b, i] @ _float64(weights["intermediate_kernel"])
-            hidden = activation(hidden + _float64(weights["intermediate_bias"]))
-            output[b, i] = hidden @ _float64(weights["output_kernel"]) + weights["output_bias"]
-        return output
-
     def norm(inputs, name):
         return layer_norm(inputs, weights[f"{name}_gamma"], weights[f"{name}_beta"], epsilon)
 
     x = _float64(x)
     if normalize_first:
         x = x + attention(norm(x, "attention_norm"))
-        return x + feed_forward(norm(x, "output_norm"))
+        return x + feed_forward(norm(x, "output_norm"), weights, activation)
     x = norm(x + attention(x), "attention_norm")
-    return norm(x + feed_forward(x), "output_norm")
+    return norm(x + feed_forward(x, weights, activation), "output_norm")
+
+
+def decoder_block(
+    x,
+    source,
+    weights,
+    bias=None,
+    cross_bias=None,
+    mask=None,
+    cross_mask=None,
+    normalize_first=False,
+    epsilon=1e-12,
+    activation=gelu,
+):
+    """One decoder layer (Vaswani et al. 2017, section 3.1), x (B, T, d), source (B, S, d).
+
+    As `encoder_block`, where target `i` attends to targets `j <= i`, and with attention to the
+    source between self-attention and feed-forward network. `weights` also has "cross_attention",
+    "cross_attention_norm_gamma" and "_beta". `bias`, `mask`: (B, H, T, T) of self-attention;
+    `cross_bias`, `cross_mask`: (B, H, T, S). All broadcast.
+    """
+    causal = np.array([[j <= i for j in range(x.shape[1])] for i in range(x.shape[1])])
+    mask = causal if mask is None else mask & causal
+
+    def self_attention(inputs):
+        return multi_head_attention(inputs, inputs, weights["attention"], bias=bias, mask=mask)
+
+    def cross_attention(inputs):
+        return multi_head_attention(
+            inputs, source, weights["cross_attention"], bias=cross_bias, mask=cross_mask
+        )
+
+    sublayers = {
+        "attention_norm": self_attention,
+        "cross_attention_norm": cross_attention,
+        "output_norm": lambda inputs: feed_forward(inputs, weights, activation),
+    }
+    x = _float64(x)
+    for name, sublayer in sublayers.items():
+        gamma, beta = weights[f"{name}_gamma"], weights[f"{name}_beta"]
+        if normalize_first:
+            x = x + sublayer(layer_norm(x, gamma, beta, epsilon))
+        else:
+            x = layer_norm(x + sublayer(x), gamma, beta, epsilon)
+    return x
+
+
+def feed_forward(x, weights, activation=gelu):
+    """`W_2 activation(W_1 x)` with biases, x (B, T, d); `weights` as in `encoder_block`."""
+    output = np.zeros(x.shape)
+    for b, i in np.ndindex(x.shape[:2]):
+        hidden = x[b, i] @ _float64(weights["intermediate_kernel"])
+        hidden = activation(hidden + _float64(weights["intermediate_bias"]))
+        output[b, i] = hidden @ _float64(weights["output_kernel"]) + weights["output_bias"]
+    return output
 
 
 def encoder(

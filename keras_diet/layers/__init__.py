@@ -16,6 +16,7 @@ from keras_diet.layers.position.position_encoding import EncoderSizes, PositionE
 from keras_diet.layers.position.relative_position_bias import RelativePositionBias
 from keras_diet.layers.position.segment_bias import SegmentBias
 from keras_diet.layers.position.untied_position_bias import UntiedPositionBias
+from keras_diet.layers.transformer.biased_transformer_decoder import BiasedTransformerDecoder
 from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder
 from keras_diet.layers.transformer.cached_positions import cache_positions
 from keras_diet.layers.transformer.diet_encoder import DietEncoder
@@ -31,6 +32,7 @@ __all__ = [
     "AttentionHook",
     "AttentionPlan",
     "BiasedMultiHeadAttention",
+    "BiasedTransformerDecoder",
     "BiasedTransformerEncoder",
     "BucketedRelativePositionBias",
     "CachedPositionBias",

@@ -9,13 +9,15 @@ from keras_diet import _backend, validation
 from keras_diet._keras import OpenMultiHeadAttention, get_keras_mask, set_keras_mask
 from keras_diet.layers.attention.attention_hook import AttentionHook, checked_hooks
 from keras_diet.layers.attention.cases import case_of
-from keras_diet.layers.attention.compute_attention import check_override, mask_of_override
+from keras_diet.layers.attention.compute_attention import attend_as_layer
 from keras_diet.layers.attention.dot_product import attend, options_of
 from keras_diet.layers.attention.input_checks import check_masks, check_sequences
+from keras_diet.layers.attention.key_memory import KeysAndValues
 from keras_diet.layers.attention.lowering import lower_shared_terms
 from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan
 from keras_diet.layers.attention.plan_checks import check_is_plan, checked_plan
 from keras_diet.layers.attention.score_shapes import (
+    check_no_values,
     check_only_terms,
     check_symbolic_bias,
     check_terms,
@@ -105,6 +107,8 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             them. Replaces the bias, features, masks and `start_index` above.
         attention_plan: `AttentionPlan` or `None`. The plan that the stack made for these terms.
         attention_hook: `AttentionHook` or `None`. Runs after the hook of the layer.
+        projected_keys: Keys and values that `project_keys` returned, in place of `value` and `key`,
+            which must be `None`. Defaults to `None`.
 
     Returns:
         Output of shape `(B, T, dim)`, or a tuple of it and the attention probabilities of shape
@@ -140,6 +144,8 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
     implementations: tuple[str, ...] = IMPLEMENTATIONS
     # Whether the call takes a `block_size`.
     attends_in_blocks = True
+    # Whether the call takes `projected_keys`, which decoding needs.
+    takes_projected_keys = True
 
     def __init__(
         self, num_heads: int, key_dim: int, *args: Any, scale: float | None = None, **kwargs: Any
@@ -187,10 +193,23 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         is_missing = terms.sliding_window is None
         return terms.replace(sliding_window=self.sliding_window) if is_missing else terms
 
+    def project_keys(self, value: Tensor, key: Tensor | None = None) -> KeysAndValues:
+        """Return the projected keys and values of the heads, which a decoder keeps.
+
+        Args:
+            value: As in the call.
+            key: As in the call.
+
+        Returns:
+            Keys `(B, S, num_heads, key_dim)` and values `(B, S, num_heads, value_dim)`.
+        """
+        key = value if key is None else key
+        return _backend.dense(self.key_dense, key), _backend.dense(self.value_dense, value)
+
     def call(
         self,
         query: Tensor,
-        value: Tensor,
+        value: Tensor | None,
         key: Tensor | None = None,
         attention_bias: Any = None,
         attention_features: FeaturePair | None = None,
@@ -206,11 +225,17 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         score_terms: ScoreTerms | None = None,
         attention_plan: AttentionPlan | None = None,
         attention_hook: AttentionHook | None = None,
+        projected_keys: KeysAndValues | None = None,
     ) -> Any:
         check_is_plan(attention_plan)
         self.check_flash_attention(query, return_attention_scores)
-        check_sequences(query, value)
-        key = value if key is None else key
+        if projected_keys is None:
+            check_sequences(query, value)
+            key = value if key is None else key
+        else:
+            check_no_values(value, key)
+            # Only their length is read.
+            key, value = projected_keys
         # As in Keras, masks are consumed here. The output gets the mask of the query.
         query_mask = get_keras_mask(query)
         for tensor in (query, value, key):
@@ -252,24 +277,16 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         key_of_bias = None if key is query else key
         terms = lower_shared_terms(terms, plan, query, key_of_bias, self.compute_dtype)
         gate = None if self.gate_dense is None else self.gate_dense(query)
-        heads = (
-            _backend.dense(self.query_dense, query),
-            _backend.dense(self.key_dense, key),
-            _backend.dense(self.value_dense, value),
+        keys_and_values = projected_keys or self.project_keys(value, key)
+        heads = (_backend.dense(self.query_dense, query), *keys_and_values)
+        output, scores = attend_as_layer(
+            self, heads, terms, plan, self._hooks(attention_hook), **options
         )
-        output, scores = self._attend(heads, terms, plan, self._hooks(attention_hook), **options)
         output = output if gate is None else output * gate
         output = _backend.dense(self.output_dense, output, num_axes=2)
         if query_mask is not None:
             set_keras_mask(output, query_mask)
         return (output, scores) if return_attention_scores else output
-
-    def _attend(self, heads, terms, plan, hooks, training, return_attention_scores):
-        if not self.overrides_compute_attention:
-            return attend(*heads, terms, plan, options_of(self, training, plan, hooks))
-        check_override(self, terms, plan, hooks)
-        mask = mask_of_override(heads, terms)
-        return self.compute_attention(*heads, mask, training, return_attention_scores)
 
     def attend_as_stock_layer(
         self, query, key, value, attention_mask, training, return_attention_scores, use_causal_mask

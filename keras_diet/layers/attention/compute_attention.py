@@ -1,14 +1,42 @@
-"""Serves subclasses that override `_compute_attention`, as Keras documents it."""
+"""Attention of a layer, whose subclass may override `_compute_attention`, as Keras documents it."""
 
 from typing import Any
 
 from keras import ops
 
 from keras_diet.layers.attention.attention_hook import AttentionHook
+from keras_diet.layers.attention.dot_product import attend, options_of
 from keras_diet.layers.attention.lowering import with_score_axes
 from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.score_terms import ScoreTerms, all_of, mask_of_positions
 from keras_diet.types import Tensor
+
+
+def attend_as_layer(
+    attention: Any,
+    heads: tuple[Tensor, Tensor, Tensor],
+    terms: ScoreTerms,
+    plan: AttentionPlan,
+    hooks: tuple[AttentionHook, ...],
+    training: bool | None,
+    return_attention_scores: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Return the output of all heads, and the probabilities where the program has them.
+
+    Args:
+        attention: The `BiasedMultiHeadAttention`.
+        heads: Projected queries, keys and values.
+        terms: The terms, as `lower_shared_terms` returns them.
+        plan: The plan.
+        hooks: All hooks of the call.
+        training: bool or `None`.
+        return_attention_scores: bool.
+    """
+    if not attention.overrides_compute_attention:
+        return attend(*heads, terms, plan, options_of(attention, training, plan, hooks))
+    check_override(attention, terms, plan, hooks)
+    mask = mask_of_override(heads, terms)
+    return attention.compute_attention(*heads, mask, training, return_attention_scores)
 
 
 def check_override(

@@ -11,6 +11,7 @@ from keras_diet._keras import get_keras_mask
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.input_checks import check_masks
+from keras_diet.layers.attention.key_memory import KeysAndValues
 from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, all_of
 from keras_diet.layers.initializers import fresh
@@ -54,6 +55,7 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         return_attention_scores: bool. Whether to return the probabilities too.
         training: bool. Whether dropout is active.
         use_causal_mask: Must be `False`.
+        projected_keys: Must be `None`.
 
     Returns:
         Output of shape `(B, T, dim)`, or a tuple of it and the attention probabilities of shape
@@ -82,6 +84,8 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
 
     # Projected keys make long sequences cheap, so the layer does not need other implementations.
     implementations = ("auto", "full")
+    # A projected key mixes all tokens, also those that are not decoded yet.
+    takes_projected_keys = False
 
     def __init__(
         self,
@@ -124,7 +128,7 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
     def call(
         self,
         query: Tensor,
-        value: Tensor,
+        value: Tensor | None,
         key: Tensor | None = None,
         attention_bias: Any = None,
         attention_features: FeaturePair | None = None,
@@ -140,8 +144,11 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         score_terms: ScoreTerms | None = None,
         attention_plan: AttentionPlan | None = None,
         attention_hook: AttentionHook | None = None,
+        projected_keys: KeysAndValues | None = None,
     ) -> Any:
         _check_masks(attention_mask, use_causal_mask)
+        if value is None or projected_keys is not None:
+            raise ValueError(_after_projection("projected_keys", type(projected_keys)))
         key = value if key is None else key
         validation.length_within(
             ops.shape(value)[1], self.sequence_length, "sequence_length", "key"

@@ -53,6 +53,15 @@ def check_only_terms(score_terms: Any, **arguments: Any) -> None:
         )
 
 
+def check_no_values(value: Any, key: Any) -> None:
+    """Raise a `ValueError` for values or keys that `projected_keys` replace."""
+    if value is not None or key is not None:
+        name = "key" if value is None else "value"
+        raise ValueError(
+            f"`projected_keys` replace the argument `{name}`. Received: both. Pass {name}=None."
+        )
+
+
 def check_symbolic_bias(attention_bias: Any, score_terms: ScoreTerms | None) -> None:
     """Raise a `ValueError` if a functional model would not own the weights of a bias."""
     bias_of_terms = None if score_terms is None else score_terms.bias

@@ -4,10 +4,8 @@ from typing import Any
 
 import keras
 
-from keras_diet import _backend, validation
 from keras_diet._keras import get_keras_mask, set_keras_mask
 from keras_diet.layers.attention.attention_hook import AttentionHook
-from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.plan_checks import check_is_plan
 from keras_diet.layers.attention.score_shapes import (
@@ -16,17 +14,17 @@ from keras_diet.layers.attention.score_shapes import (
     without_defaults,
 )
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, as_bool
-from keras_diet.layers.initializers import fresh
 from keras_diet.layers.transformer.attention_arguments import (
     arguments_of_terms,
     takes_score_terms,
 )
 from keras_diet.layers.transformer.encoder_checks import check_mask_shapes
-from keras_diet.types import Activation, Config, Initializer, Shape, Tensor
+from keras_diet.layers.transformer.transformer_block import TransformerBlock
+from keras_diet.types import Activation, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class BiasedTransformerEncoder(keras.layers.Layer):
+class BiasedTransformerEncoder(TransformerBlock):
     """One Transformer encoder block: biased self-attention and a feed-forward network.
 
     With post-norm, as in BERT:
@@ -106,80 +104,24 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         self_attention: keras.layers.Layer | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.intermediate_dim = validation.positive_int("intermediate_dim", intermediate_dim)
-        self.num_heads = validation.positive_int("num_heads", num_heads)
-        self.dropout = validation.rate("dropout", dropout)
-        self.activation = keras.activations.get(activation)
-        self.layer_norm_epsilon = validation.positive_number(
-            "layer_norm_epsilon", layer_norm_epsilon
+        super().__init__(
+            intermediate_dim,
+            num_heads,
+            dropout=dropout,
+            activation=activation,
+            layer_norm_epsilon=layer_norm_epsilon,
+            kernel_initializer=kernel_initializer,
+            bias_initializer=bias_initializer,
+            normalize_first=normalize_first,
+            self_attention=self_attention,
+            **kwargs,
         )
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.normalize_first = validation.boolean("normalize_first", normalize_first)
-        if not isinstance(self_attention, keras.layers.Layer | None):
-            raise ValueError(
-                "`self_attention` must be an attention layer or `None`. Received: "
-                f"self_attention={self_attention!r}. Pass a `BiasedMultiHeadAttention`."
-            )
-        self.self_attention = self_attention
-        self._makes_attention = self_attention is None
-        if getattr(self_attention, "num_heads", num_heads) != num_heads:
-            raise ValueError(
-                "`num_heads` must be equal to `self_attention.num_heads`. Received: "
-                f"num_heads={num_heads}, self_attention.num_heads={self_attention.num_heads}. Pass "
-                "the same number to both."
-            )
-        self.supports_masking = True
-        self.input_spec = keras.layers.InputSpec(ndim=3)
 
     def build(self, inputs_shape: Shape) -> None:
         """Create and build the sublayers."""
-        hidden_dim: Any = inputs_shape[-1]
-        if self._makes_attention:
-            self.self_attention = BiasedMultiHeadAttention(
-                num_heads=self.num_heads,
-                key_dim=validation.divisible_heads(hidden_dim, self.num_heads),
-                dropout=self.dropout,
-                kernel_initializer=fresh(self.kernel_initializer),
-                bias_initializer=fresh(self.bias_initializer),
-                dtype=self.dtype_policy,
-                name="self_attention",
-            )
-        if not self.self_attention.built:
-            # A layer that was loaded with its configuration is built already.
-            self.self_attention.build(inputs_shape, inputs_shape)
-        self.self_attention_layer_norm = self._layer_norm("self_attention_layer_norm")
-        self.self_attention_layer_norm.build(inputs_shape)
-        self.self_attention_dropout = self._dropout("self_attention_dropout")
-        self.feedforward_layer_norm = self._layer_norm("feedforward_layer_norm")
-        self.feedforward_layer_norm.build(inputs_shape)
-        self.feedforward_intermediate_dense = self._dense(
-            self.intermediate_dim, "feedforward_intermediate_dense", activation=self.activation
-        )
-        self.feedforward_intermediate_dense.build(inputs_shape)
-        self.feedforward_output_dense = self._dense(hidden_dim, "feedforward_output_dense")
-        self.feedforward_output_dense.build((*inputs_shape[:-1], self.intermediate_dim))
-        self.feedforward_dropout = self._dropout("feedforward_dropout")
+        self.build_attention("self_attention", inputs_shape, inputs_shape)
+        self.build_feed_forward(inputs_shape)
         self.built = True
-
-    def _layer_norm(self, name):
-        return keras.layers.LayerNormalization(
-            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
-        )
-
-    def _dropout(self, name):
-        return keras.layers.Dropout(self.dropout, dtype=self.dtype_policy, name=name)
-
-    def _dense(self, units, name, activation=None):
-        return keras.layers.Dense(
-            units,
-            activation=activation,
-            kernel_initializer=fresh(self.kernel_initializer),
-            bias_initializer=fresh(self.bias_initializer),
-            dtype=self.dtype_policy,
-            name=name,
-        )
 
     def call(
         self,
@@ -200,7 +142,6 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         check_is_plan(attention_plan)
         check_mask_shapes(self, inputs, attention_mask, padding_mask)
         mask = get_keras_mask(inputs)
-        x = self.self_attention_layer_norm(inputs) if self.normalize_first else inputs
         arguments = {
             "attention_bias": attention_bias,
             "attention_features": attention_features,
@@ -213,20 +154,20 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         if score_terms is not None:
             check_only_terms(score_terms, **arguments)
             arguments = {"score_terms": score_terms, "attention_plan": attention_plan}
-        attended = self._attend(
-            x,
-            arguments,
-            return_attention_scores=return_attention_scores,
-            training=training,
-            attention_hook=attention_hook,
-        )
-        # Attention takes the mask off its query, which may be the caller's tensor.
-        set_keras_mask(inputs, mask)
-        x, scores = attended if return_attention_scores else (attended, None)
-        x = self.self_attention_dropout(x, training=training) + inputs
-        if not self.normalize_first:
-            x = self.self_attention_layer_norm(x)
-        x = self._feed_forward(x, training)
+        options = {
+            "return_attention_scores": return_attention_scores,
+            "training": training,
+            "attention_hook": attention_hook,
+        }
+
+        def attend(x):
+            attended = self._attend(x, arguments, **options)
+            # Attention takes the mask off its query, which may be the caller's tensor.
+            set_keras_mask(inputs, mask)
+            return attended if return_attention_scores else (attended, None)
+
+        x, scores = self.residual("self_attention", attend, inputs, training)
+        x = self.feed_forward(x, training)
         return (x, scores) if return_attention_scores else x
 
     def _attend(self, x, arguments, attention_hook, **options):
@@ -243,13 +184,6 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         # A custom layer may lack arguments that nobody uses.
         return self.self_attention(x, x, **without_defaults(arguments), **options)
 
-    def _feed_forward(self, inputs, training):
-        x = self.feedforward_layer_norm(inputs) if self.normalize_first else inputs
-        x = _backend.dense(self.feedforward_intermediate_dense, x)
-        x = _backend.dense(self.feedforward_output_dense, x)
-        x = self.feedforward_dropout(x, training=training) + inputs
-        return x if self.normalize_first else self.feedforward_layer_norm(x)
-
     def compute_output_spec(
         self,
         inputs: Tensor,
@@ -262,7 +196,7 @@ class BiasedTransformerEncoder(keras.layers.Layer):
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output
-        if not self._makes_attention:
+        if not self.makes_attention("self_attention"):
             # It may have fewer keys, as Linformer does.
             _, scores = self.self_attention.compute_output_spec(
                 inputs, inputs, return_attention_scores=True
@@ -275,31 +209,3 @@ class BiasedTransformerEncoder(keras.layers.Layer):
     def compute_output_shape(self, inputs_shape: Shape) -> Shape:
         """Return the shape of the output, which is the shape of the inputs."""
         return inputs_shape
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        config = super().get_config()
-        config.update(
-            {
-                "intermediate_dim": self.intermediate_dim,
-                "num_heads": self.num_heads,
-                "dropout": self.dropout,
-                "activation": keras.activations.serialize(self.activation),
-                "layer_norm_epsilon": self.layer_norm_epsilon,
-                "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-                "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-                "normalize_first": self.normalize_first,
-                "self_attention": None
-                if self._makes_attention
-                else keras.layers.serialize(self.self_attention),
-            }
-        )
-        return config
-
-    @classmethod
-    def from_config(cls, config: Config) -> "BiasedTransformerEncoder":
-        """Build the layer from its configuration, with a custom attention layer in it."""
-        attention = config.get("self_attention")
-        if isinstance(attention, dict):
-            config = {**config, "self_attention": keras.layers.deserialize(attention)}
-        return super().from_config(config)

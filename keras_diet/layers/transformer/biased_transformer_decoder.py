@@ -1,0 +1,276 @@
+"""One block of a Transformer decoder whose attention takes score biases."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_diet._keras import keras_masks_removed
+from keras_diet.layers.attention.key_memory import KeysAndValues, empty_keys, write_keys
+from keras_diet.layers.attention.plan import AttentionPlan
+from keras_diet.layers.attention.score_shapes import check_only_terms, check_symbolic_bias
+from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
+from keras_diet.layers.transformer.decoder_checks import (
+    check_attention,
+    check_source,
+    check_start,
+    check_step,
+)
+from keras_diet.layers.transformer.decoder_outputs import (
+    symbolic_copy,
+    symbolic_scores,
+    without_missing,
+)
+from keras_diet.layers.transformer.transformer_block import TransformerBlock
+from keras_diet.types import Activation, Initializer, Shape, Tensor
+
+BlockMemory = tuple[KeysAndValues, KeysAndValues]
+"""Keys and values of the target, and those of the source."""
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class BiasedTransformerDecoder(TransformerBlock):
+    """One Transformer decoder block: self-attention, cross-attention, a feed-forward network.
+
+    With target `x` and source `y` (the output of an encoder), and post-norm:
+
+        x = LayerNorm(x + Attention(x, x, bias))        causal: to itself and earlier tokens
+        x = LayerNorm(x + Attention(x, y, cross_bias))
+        x = LayerNorm(x + W_2 activation(W_1 x))
+
+    and with `normalize_first` (pre-norm):
+
+        x = x + Attention(LayerNorm(x), LayerNorm(x), bias)
+        x = x + Attention(LayerNorm(x), y, cross_bias)
+        x = x + W_2 activation(W_1 LayerNorm(x))
+
+    Args:
+        intermediate_dim: int. Width of the feed-forward network.
+        num_heads: int. Number of attention heads; must divide the hidden size.
+        dropout: float. Dropout rate of the outputs of all sublayers. Also the rate of the attention
+            probabilities, unless the attention layers are given. Defaults to `0.0`.
+        activation: Activation of the feed-forward network. Defaults to `"gelu"`.
+        layer_norm_epsilon: float. Defaults to `1e-12`, as in BERT.
+        kernel_initializer: Defaults to `"glorot_uniform"`.
+        bias_initializer: Defaults to `"zeros"`.
+        normalize_first: bool. Pre-norm instead of post-norm. Defaults to `False`.
+        self_attention: `BiasedMultiHeadAttention` or `None`. A custom attention layer, such as a
+            `RelativeMultiHeadAttention`. Defaults to `None`: a `BiasedMultiHeadAttention` made from
+            the arguments above.
+        cross_attention: The same for the attention to the source.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: Target of shape `(B, T, hidden_dim)`.
+        encoder_outputs: Source of shape `(B, S, source_dim)`. `None` with a `memory`, which holds
+            the keys and values of the source.
+        attention_bias: As in `BiasedMultiHeadAttention`, for self-attention; or `None`.
+        cross_attention_bias: The same for cross-attention.
+        padding_mask: Boolean or 0/1 tensor, `False` for padding: of the target, `(B, T)`, or of the
+            positions of the `memory`, `(B, length)`. Defaults to the Keras mask of the inputs.
+        encoder_padding_mask: Boolean or 0/1 tensor `(B, S)`, `False` for padding of the source.
+            Defaults to the Keras mask of the source.
+        return_attention_scores: bool. Whether to return the probabilities too.
+        training: bool. Whether dropout is active.
+        start_index: int or scalar tensor. Position of the first token of the inputs, with a
+            `memory`. Defaults to `0`.
+        memory: What `start_memory` or an earlier call returned, or `None`. The inputs are the
+            tokens from `start_index` on, and attend to the earlier tokens in the memory.
+        score_terms: `ScoreTerms` of self-attention, with `is_causal`. Replaces its bias, its mask
+            and `start_index`.
+        attention_plan: As in `BiasedMultiHeadAttention`, for self-attention.
+        cross_score_terms: `ScoreTerms` of cross-attention. Replaces its bias and mask.
+        cross_attention_plan: As in `BiasedMultiHeadAttention`, for cross-attention.
+
+    Returns:
+        Tensor of shape `(B, T, hidden_dim)`. With `return_attention_scores` or a `memory`, a tuple:
+        the tensor, the probabilities of self-attention `(B, num_heads, T, T or length)` and of
+        cross-attention `(B, num_heads, T, S)` if they are asked for, and the new memory if there is
+        one.
+
+    Raises:
+        ValueError: If `num_heads` does not divide the hidden size, or differs from the heads of an
+            attention layer. If an attention layer does not derive from `BiasedMultiHeadAttention`,
+            or projects keys along the sequence as Linformer does. If neither or both of
+            `encoder_outputs` and `memory` are given.
+
+    Example:
+
+    ```python
+    source = np.random.normal(size=(2, 7, 32)).astype("float32")
+    target = np.random.normal(size=(2, 5, 32)).astype("float32")
+    block = keras_diet.layers.BiasedTransformerDecoder(intermediate_dim=64, num_heads=4)
+    y = block(target, source)
+    # The same, one token after the other.
+    memory = block.start_memory(batch_size=2, length=5, encoder_outputs=source)
+    for i in range(5):
+        y, memory = block(target[:, i : i + 1], memory=memory, start_index=i)
+    ```
+
+    References:
+     - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762), section 3.1
+    """
+
+    attention_names = ("self_attention", "cross_attention")
+
+    def __init__(
+        self,
+        intermediate_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        activation: Activation = "gelu",
+        layer_norm_epsilon: float = 1e-12,
+        kernel_initializer: Initializer = "glorot_uniform",
+        bias_initializer: Initializer = "zeros",
+        normalize_first: bool = False,
+        self_attention: keras.layers.Layer | None = None,
+        cross_attention: keras.layers.Layer | None = None,
+        **kwargs: Any,
+    ) -> None:
+        check_attention("self_attention", self_attention)
+        check_attention("cross_attention", cross_attention)
+        super().__init__(
+            intermediate_dim,
+            num_heads,
+            dropout=dropout,
+            activation=activation,
+            layer_norm_epsilon=layer_norm_epsilon,
+            kernel_initializer=kernel_initializer,
+            bias_initializer=bias_initializer,
+            normalize_first=normalize_first,
+            self_attention=self_attention,
+            **kwargs,
+        )
+        self.set_attention("cross_attention", cross_attention)
+
+    def build(self, inputs_shape: Shape, encoder_outputs_shape: Shape | None = None) -> None:
+        """Create and build the sublayers. The default is a source of the width of the inputs."""
+        self.build_attention("self_attention", inputs_shape, inputs_shape)
+        source_shape = inputs_shape if encoder_outputs_shape is None else encoder_outputs_shape
+        self.build_attention("cross_attention", inputs_shape, source_shape)
+        self.build_feed_forward(inputs_shape)
+        self.built = True
+
+    def start_memory(self, batch_size: Any, length: int, encoder_outputs: Tensor) -> BlockMemory:
+        """Return the memory before the first step: no target, keys and values of the source.
+
+        Args:
+            batch_size: int. Number of targets, a multiple of the number of sources. With two
+                targets for each source, the first two targets belong to the first source.
+            length: int. Number of positions of the target.
+            encoder_outputs: Source of shape `(batch_size or fewer, S, source_dim)`.
+        """
+        check_start(self, batch_size, length, encoder_outputs)
+        source = ops.convert_to_tensor(encoder_outputs, dtype=self.compute_dtype)
+        keys, values = self.cross_attention.project_keys(source)
+        repeats = batch_size // ops.shape(source)[0]
+        source_keys = (ops.repeat(keys, repeats, axis=0), ops.repeat(values, repeats, axis=0))
+        return empty_keys(self.self_attention, batch_size, length), source_keys
+
+    def call(
+        self,
+        inputs: Tensor,
+        encoder_outputs: Tensor | None = None,
+        attention_bias: Any = None,
+        cross_attention_bias: Any = None,
+        padding_mask: Tensor | None = None,
+        encoder_padding_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+        start_index: int | Tensor = 0,
+        memory: BlockMemory | None = None,
+        score_terms: ScoreTerms | None = None,
+        attention_plan: AttentionPlan | None = None,
+        cross_score_terms: ScoreTerms | None = None,
+        cross_attention_plan: AttentionPlan | None = None,
+    ) -> Any:
+        check_source(encoder_outputs, memory)
+        check_step(inputs, memory, start_index)
+        with keras_masks_removed(inputs, encoder_outputs) as (mask, encoder_mask):
+            if score_terms is not None:
+                check_only_terms(
+                    score_terms, attention_bias=attention_bias, padding_mask=padding_mask
+                )
+            else:
+                padding_mask = mask if padding_mask is None and memory is None else padding_mask
+                score_terms = ScoreTerms(
+                    bias=attention_bias,
+                    padding_mask=as_bool(padding_mask),
+                    is_causal=True,
+                    start_index=start_index,
+                )
+            if cross_score_terms is not None:
+                check_only_terms(
+                    cross_score_terms,
+                    cross_attention_bias=cross_attention_bias,
+                    encoder_padding_mask=encoder_padding_mask,
+                )
+            else:
+                source_mask = encoder_mask if encoder_padding_mask is None else encoder_padding_mask
+                cross_score_terms = ScoreTerms(
+                    bias=cross_attention_bias,
+                    padding_mask=as_bool(source_mask),
+                    start_index=start_index,
+                )
+            outputs = self._apply_sublayers(
+                inputs,
+                encoder_outputs,
+                memory,
+                {"score_terms": score_terms, "attention_plan": attention_plan},
+                {"score_terms": cross_score_terms, "attention_plan": cross_attention_plan},
+                {"training": training, "return_attention_scores": return_attention_scores},
+            )
+        return without_missing(*outputs)
+
+    def _apply_sublayers(self, inputs, source, memory, terms, cross_terms, options):
+        target_keys, source_keys = (None, None) if memory is None else memory
+        training, returns_scores = options["training"], options["return_attention_scores"]
+
+        def attend_to_target(x):
+            keys = None
+            if memory is not None:
+                new_keys = self.self_attention.project_keys(x)
+                keys = write_keys(target_keys, new_keys, terms["score_terms"].start_index)
+            value = x if memory is None else None
+            attended = self.self_attention(x, value, projected_keys=keys, **terms, **options)
+            x, scores = attended if returns_scores else (attended, None)
+            return x, (scores, keys)
+
+        def attend_to_source(x):
+            attended = self.cross_attention(
+                x, source, projected_keys=source_keys, **cross_terms, **options
+            )
+            return attended if returns_scores else (attended, None)
+
+        x, (scores, keys) = self.residual("self_attention", attend_to_target, inputs, training)
+        x, cross_scores = self.residual("cross_attention", attend_to_source, x, training)
+        x = self.feed_forward(x, training)
+        return x, scores, cross_scores, None if memory is None else (keys, source_keys)
+
+    def compute_output_spec(
+        self,
+        inputs: Tensor,
+        encoder_outputs: Tensor | None = None,
+        attention_bias: Any = None,
+        cross_attention_bias: Any = None,
+        return_attention_scores: bool = False,
+        memory: BlockMemory | None = None,
+        score_terms: ScoreTerms | None = None,
+        cross_score_terms: ScoreTerms | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Return the symbolic outputs."""
+        check_source(encoder_outputs, memory)
+        check_symbolic_bias(attention_bias, score_terms)
+        check_symbolic_bias(cross_attention_bias, cross_score_terms)
+        output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+        scores: Any = (None, None)
+        if return_attention_scores:
+            scores = symbolic_scores(self, inputs, encoder_outputs, memory)
+        return without_missing(output, *scores, symbolic_copy(memory))
+
+    def compute_output_shape(
+        self, inputs_shape: Shape, encoder_outputs_shape: Shape | None = None
+    ) -> Shape:
+        """Return the shape of the output, which is the shape of the inputs."""
+        return inputs_shape

@@ -1,0 +1,95 @@
+"""Checks of the arguments of decoders and of their calls."""
+
+import numbers
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_diet import validation
+from keras_diet.layers.transformer.attention_arguments import takes_score_terms
+from keras_diet.types import Tensor
+
+
+def check_attention(name: str, attention: keras.layers.Layer | None) -> None:
+    """Raise a `ValueError` if a decoder cannot use a custom attention layer."""
+    if attention is None:
+        return
+    if not takes_score_terms(attention) or not attention.takes_projected_keys:
+        raise ValueError(
+            f"`{name}` must derive from `BiasedMultiHeadAttention`, and may not project keys along "
+            "the sequence, as Linformer does: a projected key mixes all tokens, also later ones. "
+            f"Received: {name}={attention}. Use another attention layer or position encoding."
+        )
+
+
+def check_bias(bias: keras.layers.Layer) -> None:
+    """Raise a `ValueError` if a decoder cannot use a bias layer."""
+    if not callable(getattr(bias, "rows", None)):
+        raise ValueError(
+            "A decoder needs bias layers with a method `rows(query, key, start_index)`, because "
+            "decoding begins at any position and a source has another length than its target. "
+            f"Received: {bias}. Add the method, or derive the layer from "
+            "`keras_diet.layers.PositionBias`."
+        )
+
+
+def check_source(encoder_outputs: Tensor | None, memory: Any) -> None:
+    """Raise a `ValueError` unless the source is given in one way."""
+    if (encoder_outputs is None) == (memory is None):
+        received = "neither" if memory is None else "both"
+        raise ValueError(
+            "A decoder needs either `encoder_outputs` or a `memory`, which holds the keys and "
+            f"values of the source. Received: {received}. Pass the output of an encoder, or a "
+            "memory that `start_memory` returned."
+        )
+
+
+def check_step(inputs: Tensor, memory: Any, start_index: Any) -> None:
+    """Raise a `ValueError` if the inputs do not fit into the memory.
+
+    Args:
+        inputs: Tensor `(B, T, hidden_dim)`.
+        memory: Memory of a block, or `None`.
+        start_index: int or scalar tensor. A tensor is not checked.
+    """
+    if not isinstance(start_index, numbers.Integral):
+        if memory is None:
+            raise ValueError(_index_without_memory(start_index))
+        return
+    if memory is None:
+        if start_index != 0:
+            raise ValueError(_index_without_memory(start_index))
+        return
+    keys, _ = memory[0]
+    length, end = keys.shape[1], start_index + (inputs.shape[1] or 0)
+    if start_index < 0 or (length is not None and end > length):
+        raise ValueError(
+            "The inputs must fit into the memory, at positions from 0 on. Received: "
+            f"start_index={start_index}, inputs.shape={tuple(inputs.shape)}, and a memory of "
+            f"{length} positions. Start a memory with a larger `length`."
+        )
+
+
+def _index_without_memory(start_index):
+    return (
+        "`start_index` needs a `memory` with the tokens before it. Received: "
+        f"start_index={start_index}, memory=None. Pass a memory, or leave `start_index` at 0."
+    )
+
+
+def check_start(decoder: Any, batch_size: Any, length: Any, encoder_outputs: Tensor) -> None:
+    """Raise a `ValueError` if a memory of these sizes cannot be made."""
+    if not decoder.built:
+        raise ValueError(
+            "A memory needs the weights of the decoder. Received: built=False. Call the decoder or "
+            "its `build` first."
+        )
+    validation.positive_int("length", length)
+    num_sources = ops.shape(encoder_outputs)[0]
+    if isinstance(batch_size, int) and isinstance(num_sources, int) and batch_size % num_sources:
+        raise ValueError(
+            "`batch_size` must be a multiple of the number of sources. Received: "
+            f"batch_size={batch_size}, encoder_outputs.shape={tuple(encoder_outputs.shape)}. Pass "
+            "the number of targets."
+        )
