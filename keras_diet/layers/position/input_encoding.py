@@ -38,6 +38,8 @@ class InputEncoding(keras.layers.Layer):
         inputs: Tensor of shape `(B, T, hidden_dim)`.
         segment_ids: Integer tensor of shape `(B, T)`, in `[0, num_segments)`. Defaults to `None`,
             which puts all tokens into segment 0.
+        start_index: int or scalar tensor. Position of the first token, for decoding in steps.
+            Defaults to `0`.
 
     Returns:
         Tensor of shape `(B, T, hidden_dim)`.
@@ -114,19 +116,24 @@ class InputEncoding(keras.layers.Layer):
             self.segment_embedding.build(inputs_shape[:-1])
         self.built = True
 
-    def call(self, inputs: Tensor, segment_ids: Tensor | None = None) -> Tensor:
+    def call(
+        self, inputs: Tensor, segment_ids: Tensor | None = None, start_index: int | Tensor = 0
+    ) -> Tensor:
         x = inputs
         if segment_ids is not None and self.num_segments is None:
             raise ValueError(
                 "`segment_ids` would be ignored. Received: segment_ids with num_segments=None. "
                 "Leave them out, or pass `num_segments` to the constructor."
             )
+        known_start = validation.start_index(start_index)
         if self.max_sequence_length is not None:
-            validation.length_within(
-                ops.shape(inputs)[1], self.max_sequence_length, "max_sequence_length"
-            )
+            end = ops.shape(inputs)[1] + (known_start or 0)
+            validation.length_within(end, self.max_sequence_length, "max_sequence_length")
         if self.position_embedding is not None:
-            x = x + ops.cast(self.position_embedding(inputs), self.compute_dtype)
+            # A custom layer needs the argument for decoding only.
+            arguments = {} if known_start == 0 else {"start_index": start_index}
+            positions = self.position_embedding(inputs, **arguments)
+            x = x + ops.cast(positions, self.compute_dtype)
         if self.num_segments is not None:
             if segment_ids is None:
                 segment_ids = ops.zeros((1, 1), dtype="int32")
@@ -137,7 +144,7 @@ class InputEncoding(keras.layers.Layer):
         return x
 
     def compute_output_spec(
-        self, inputs: Tensor, segment_ids: Tensor | None = None
+        self, inputs: Tensor, segment_ids: Tensor | None = None, start_index: int | Tensor = 0
     ) -> keras.KerasTensor:
         """Return the symbolic output, which has the shape of the inputs."""
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)

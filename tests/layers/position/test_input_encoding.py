@@ -131,6 +131,24 @@ def test_too_long_sequences_name_the_argument(rng):
         make(rng)(x)
 
 
+@pytest.mark.parametrize("as_tensor", [False, True], ids=["int", "tensor"])
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
+def test_start_index(rng, positions, as_tensor):
+    encoding = make(rng, num_segments=None)
+    if positions == "sinusoidal":
+        encoding = InputEncoding(
+            MAX_LENGTH, position_embedding=keras_hub.layers.SinePositionEncoding()
+        )
+    x, _ = make_inputs(rng)
+    start = keras.ops.convert_to_tensor(3, "int32") if as_tensor else 3
+    assert_close(encoding(x[:, 3:], start_index=start), to_numpy(encoding(x))[:, 3:])
+
+
+def test_positions_from_the_start_index_on_must_exist(rng):
+    with pytest.raises(ValueError, match=r"`max_sequence_length`.*length=8, .*=7"):
+        make(rng)(make_inputs(rng)[0], start_index=3)
+
+
 def test_without_positions_no_sequence_is_too_long(rng):
     encoding = make(rng, max_sequence_length=None)
     x, segment_ids = make_inputs(rng, 13)
