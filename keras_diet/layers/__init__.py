@@ -19,6 +19,7 @@ from keras_diet.layers.position.untied_position_bias import UntiedPositionBias
 from keras_diet.layers.transformer.biased_transformer_decoder import BiasedTransformerDecoder
 from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder
 from keras_diet.layers.transformer.cached_positions import cache_positions
+from keras_diet.layers.transformer.diet_decoder import DietDecoder
 from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import (
     POSITION_ENCODINGS,
@@ -36,6 +37,7 @@ __all__ = [
     "BiasedTransformerEncoder",
     "BucketedRelativePositionBias",
     "CachedPositionBias",
+    "DietDecoder",
     "DietEncoder",
     "EncoderSizes",
     "InputEncoding",

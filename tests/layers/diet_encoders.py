@@ -155,7 +155,7 @@ def expected_scores(bias, length, key_length=None):
     weights = [to_numpy(weight) for weight in bias.weights]
     if isinstance(bias, BucketedRelativePositionBias):
         return reference.bucketed_relative_position_bias(
-            *weights, *lengths, 128, True, 0, NUM_HEADS
+            *weights, *lengths, 128, bias.bidirectional, 0, NUM_HEADS
         )
     if isinstance(bias, UntiedPositionBias):
         relative = expected_scores(bias.relative_bias, *lengths) if bias.relative else None

@@ -166,7 +166,10 @@ def _buckets(num_buckets, max_distance, bidirectional):
 
 T5 = PositionEncoding(
     lambda sizes, **kwargs: BucketedRelativePositionBias(
-        sizes.num_heads, max_length=sizes.max_length, **kwargs
+        sizes.num_heads,
+        max_length=sizes.max_length,
+        bidirectional=not sizes.is_causal,
+        **kwargs,
     ),
     sharing_modes=("layer-wise", "none", "head-wise"),
 )

@@ -14,7 +14,7 @@ SHARING_MODES = ("none", "head-wise", "layer-wise")
 
 @dataclasses.dataclass(frozen=True)
 class EncoderSizes:
-    """The sizes of an encoder. The functions of a `PositionEncoding` get them.
+    """The sizes of an encoder or decoder. The functions of a `PositionEncoding` get them.
 
     Attributes:
         num_layers: Number of blocks.
@@ -23,6 +23,8 @@ class EncoderSizes:
         max_length: Number of positions, in tokens.
         rank: Rank of positional scores, or `None` for the head size.
         projection_dim: Number of projected keys of Linformer, or `None`.
+        is_causal: Whether a token attends only to itself and earlier tokens, as in self-attention
+            of a decoder.
 
     Example:
 
@@ -40,6 +42,7 @@ class EncoderSizes:
     max_length: int
     rank: int | None = None
     projection_dim: int | None = None
+    is_causal: bool = False
 
     @property
     def head_dim(self) -> int:
@@ -59,9 +62,11 @@ class PositionEncoding:
         bias: `bias(sizes, share_heads, dtype, name)` returns a bias layer. The encoder calls it
             with the hidden states `(B, T, hidden_dim)`, and it returns scores broadcastable to
             `(B, num_heads, T, T)`. With Linformer the encoder also passes `key`, a tensor with
-            `projection_dim` rows, and the layer returns scores for these keys.
+            `projection_dim` rows, and the layer returns scores for these keys. A `DietDecoder`
+            also needs `rows(query, key, start_index)`, and passes `key` for other lengths.
         embedding: `embedding(sizes, dtype, name)` returns a layer. The encoder calls it with its
-            inputs and adds its output to them.
+            inputs and adds its output to them. A `DietDecoder` also passes `start_index`, the
+            position of the first token, in steps after the first.
         attention: `attention(sizes, dropout, kernel_initializer, bias_initializer, dtype, name)`
             returns the attention layer of a block. Defaults to `None`, which means
             `BiasedMultiHeadAttention`, or `LinformerMultiHeadAttention` with a `projection_dim`.

@@ -83,10 +83,10 @@ class BiasedTransformerDecoder(TransformerBlock):
         cross_attention_plan: As in `BiasedMultiHeadAttention`, for cross-attention.
 
     Returns:
-        Tensor of shape `(B, T, hidden_dim)`. With `return_attention_scores` or a `memory`, a tuple:
-        the tensor, the probabilities of self-attention `(B, num_heads, T, T or length)` and of
-        cross-attention `(B, num_heads, T, S)` if they are asked for, and the new memory if there is
-        one.
+        Tensor of shape `(B, T, hidden_dim)`. With `return_attention_scores`, the probabilities of
+        self-attention `(B, num_heads, T, T or length)` and of cross-attention
+        `(B, num_heads, T, S)` follow. With a `memory`, the next memory follows. All of them are in
+        one tuple.
 
     Raises:
         ValueError: If `num_heads` does not divide the hidden size, or differs from the heads of an

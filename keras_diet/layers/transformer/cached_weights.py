@@ -23,20 +23,21 @@ def changes_for_cached_positions(attention_implementation: str) -> dict[str, Any
     return changes
 
 
-def copy_with_cached_positions(encoder: Any) -> Any:
-    """Return a copy of a `DietEncoder` for inference. See `cache_positions`."""
-    if not encoder.built or not encoder.position_biases or encoder.cached_positions:
+def copy_with_cached_positions(stack: Any) -> Any:
+    """Return a copy of a `DietStack` for inference. See `cache_positions`."""
+    if not stack.built or stack.cached_positions or not stack.all_position_biases():
         raise ValueError(
-            "Positions can be cached once, in a built encoder with a position bias. Received: "
-            f"built={encoder.built}, cached_positions={encoder.cached_positions}, "
-            f"position_encoding={encoder.position_encoding!r}. Build the encoder, and do not cache "
+            "Positions can be cached once, in a built stack with a position bias. Received: "
+            f"built={stack.built}, cached_positions={stack.cached_positions}, "
+            f"position_encoding={stack.position_encoding!r}. Build the stack, and do not cache "
             "the positions of a copy."
         )
-    check_biases(encoder.position_biases)
-    changes = changes_for_cached_positions(encoder.attention_implementation)
-    copy = type(encoder).from_config({**encoder.get_config(), **changes})
-    copy.build_from_config(encoder.get_build_config())
-    copy_weights(encoder, copy, encoder.position_biases, copy.position_biases)
+    biases = stack.all_position_biases()
+    check_biases(biases)
+    changes = changes_for_cached_positions(stack.attention_implementation)
+    copy = type(stack).from_config({**stack.get_config(), **changes})
+    copy.build_from_config(stack.get_build_config())
+    copy_weights(stack, copy, biases, copy.all_position_biases())
     return copy
 
 

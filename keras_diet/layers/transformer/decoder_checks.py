@@ -93,3 +93,58 @@ def check_start(decoder: Any, batch_size: Any, length: Any, encoder_outputs: Ten
             f"batch_size={batch_size}, encoder_outputs.shape={tuple(encoder_outputs.shape)}. Pass "
             "the number of targets."
         )
+
+
+# Arguments of `DietEncoder` that a decoder does not have, with the reason.
+_ENCODER_ARGUMENTS = {
+    "projection_dim": "a projected key of Linformer mixes all tokens, also later ones",
+    "segment_encoding": "a decoder has no segments",
+    "num_segments": "a decoder has no segments",
+}
+
+
+def check_decoder_arguments(arguments: dict[str, Any]) -> None:
+    """Raise a `ValueError` for arguments that only `DietEncoder` has."""
+    for name, reason in _ENCODER_ARGUMENTS.items():
+        if name in arguments:
+            raise ValueError(
+                f"`DietDecoder` has no argument `{name}`: {reason}. Received: "
+                f"{name}={arguments[name]!r}. Leave it out."
+            )
+
+
+def check_decoder_call(
+    decoder: Any,
+    inputs: Tensor,
+    encoder_outputs: Tensor | None,
+    encoder_padding_mask: Tensor | None,
+    memory: Any,
+    start_index: Any,
+) -> None:
+    """Raise a `ValueError` for arguments of a call that a `DietDecoder` cannot use."""
+    check_source(encoder_outputs, memory)
+    if memory is None:
+        check_step(inputs, None, start_index)
+        check_lengths(decoder, ops.shape(inputs)[1], encoder_outputs)
+        return
+    if len(memory.target) != decoder.num_layers:
+        raise ValueError(
+            "`memory` must come from this decoder. Received: a memory of "
+            f"{len(memory.target)} layers for num_layers={decoder.num_layers}. Call `start_memory` "
+            "of this decoder."
+        )
+    if encoder_padding_mask is not None:
+        raise ValueError(
+            "A memory holds the padding of the source. Received: `encoder_padding_mask` with a "
+            "`memory`. Pass the mask to `start_memory`."
+        )
+    check_step(inputs, memory.of_block(0), start_index)
+
+
+def check_lengths(decoder: Any, length: Any, encoder_outputs: Tensor) -> None:
+    """Raise a `ValueError` if the target or the source has more positions than the decoder."""
+    limit = decoder.max_sequence_length
+    validation.length_within(length, limit, "max_sequence_length", "target")
+    if decoder.cross_position_biases:
+        source_length = ops.shape(encoder_outputs)[1]
+        validation.length_within(source_length, limit, "max_sequence_length", "source")

@@ -3,27 +3,25 @@
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_diet import validation
 from keras_diet._keras import get_keras_mask, set_keras_mask
 from keras_diet.layers.attention.attention_hook import AttentionHook, checked_hooks
-from keras_diet.layers.attention.cases import check_implementation
 from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
-from keras_diet.layers.position.input_encoding import make_input_encoding
-from keras_diet.layers.transformer.cached_weights import copy_with_cached_positions
 from keras_diet.layers.transformer.diet_stack import DietStack
 from keras_diet.layers.transformer.encoder_checks import (
     check_call,
-    check_is_tensor,
+    check_encoder_arguments,
     check_mask_shapes,
 )
-from keras_diet.layers.transformer.encoder_layers import (
-    make_block,
+from keras_diet.layers.transformer.stack_layers import (
+    make_encoder_block,
     make_position_biases,
     make_segment_biases,
 )
 from keras_diet.layers.transformer.stack_terms import terms_of_layers
-from keras_diet.types import Shape, Tensor
+from keras_diet.types import Activation, Config, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -132,25 +130,60 @@ class DietEncoder(DietStack):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/)
     """
 
-    # `keras_diet.layers.cache_positions` calls it.
-    with_cached_positions = copy_with_cached_positions
-
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Check that the inputs are one tensor, and call the layer."""
-        check_is_tensor(inputs)
-        return super().__call__(inputs, *args, **kwargs)
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        intermediate_dim: int,
+        position_encoding: str | keras.layers.Layer = "diet_abs",
+        rank: int | None = None,
+        sharing: str | None = None,
+        segment_encoding: str = "per-head",
+        num_segments: int = 2,
+        max_sequence_length: int = 512,
+        dropout: float = 0.0,
+        activation: Activation = "gelu",
+        layer_norm_epsilon: float = 1e-12,
+        kernel_initializer: Initializer = "glorot_uniform",
+        bias_initializer: Initializer = "zeros",
+        normalize_first: bool = False,
+        projection_dim: int | None = None,
+        attention_implementation: str = "auto",
+        encode_inputs: bool = True,
+        cached_positions: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            num_layers,
+            num_heads,
+            intermediate_dim,
+            position_encoding=position_encoding,
+            rank=rank,
+            sharing=sharing,
+            max_sequence_length=max_sequence_length,
+            dropout=dropout,
+            activation=activation,
+            layer_norm_epsilon=layer_norm_epsilon,
+            kernel_initializer=kernel_initializer,
+            bias_initializer=bias_initializer,
+            normalize_first=normalize_first,
+            attention_implementation=attention_implementation,
+            encode_inputs=encode_inputs,
+            cached_positions=cached_positions,
+            **kwargs,
+        )
+        check_encoder_arguments(position_encoding, segment_encoding, projection_dim)
+        self.projection_dim = projection_dim
+        self.segment_encoding = segment_encoding
+        self.num_segments = validation.positive_int("num_segments", num_segments)
 
     def build(self, inputs_shape: Shape) -> None:
         """Create and build the sublayers."""
         hidden_dim: Any = inputs_shape[-1]
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: hidden_dim})
         sizes = self.sizes(hidden_dim)
-        self.input_encoding = None
-        if self.encode_inputs:
-            num_segments = self.num_segments if self.segment_encoding == "input" else None
-            self.input_encoding = make_input_encoding(
-                self.encoding, sizes, num_segments, dtype=self.dtype_policy
-            )
+        num_segments = self.num_segments if self.segment_encoding == "input" else None
+        self.input_encoding = self.make_input_encoding(sizes, num_segments)
         self.position_biases = make_position_biases(
             self.encoding, sizes, self.sharing, self.cached_positions, self.dtype_policy
         )
@@ -159,10 +192,11 @@ class DietEncoder(DietStack):
             self.segment_biases = make_segment_biases(
                 self.num_layers, self.num_heads, self.num_segments, self.dtype_policy
             )
-        self.transformer_layers = [make_block(self, i, sizes) for i in range(self.num_layers)]
+        self.transformer_layers = [
+            make_encoder_block(self, i, sizes) for i in range(self.num_layers)
+        ]
         for attention in self._attentions():
-            bias = self.position_biases[0] if self.position_biases else None
-            check_implementation(self.attention_implementation, attention, bias)
+            self.check_implementation(attention, self.position_biases)
         for layer in (*self.position_biases, *self.transformer_layers):
             if not layer.built:
                 layer.build(inputs_shape)
@@ -170,12 +204,7 @@ class DietEncoder(DietStack):
             layer.build()
         if self.input_encoding is not None:
             self.input_encoding.build(inputs_shape)
-        self.output_layer_norm = None
-        if self.normalize_first:
-            self.output_layer_norm = keras.layers.LayerNormalization(
-                epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="output_layer_norm"
-            )
-            self.output_layer_norm.build(inputs_shape)
+        self.build_output_layer_norm(inputs_shape)
         self.built = True
 
     def call(
@@ -205,6 +234,8 @@ class DietEncoder(DietStack):
             attention_mask=as_bool(attention_mask),
             is_causal=validation.boolean("use_causal_mask", use_causal_mask),
         )
+        # Only the length of this key is read.
+        projected = None if self.projection_dim is None else ops.zeros((1, self.projection_dim))
         options: dict[str, Any] = {
             "training": training,
             "return_attention_scores": return_attention_scores,
@@ -217,7 +248,7 @@ class DietEncoder(DietStack):
             self.position_biases,
             self.segment_biases,
             segment_ids,
-            projection_dim=self.projection_dim,
+            key=projected,
             implementation=self.attention_implementation,
             **options,
         )
@@ -262,3 +293,8 @@ class DietEncoder(DietStack):
     def compute_output_shape(self, inputs_shape: Shape) -> Shape:
         """Return the shape of the output, which is the shape of the inputs."""
         return inputs_shape
+
+    def get_config(self) -> Config:
+        """Return the constructor's arguments."""
+        names = ("segment_encoding", "num_segments", "projection_dim")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -1,35 +1,42 @@
-"""The arguments of a stack of blocks."""
+"""What stacks of blocks have in common: their arguments, and layers beside the blocks."""
 
 from typing import Any, Self
 
 import keras
 
 from keras_diet import validation
+from keras_diet.layers.attention.cases import check_implementation
 from keras_diet.layers.attention.plan import IMPLEMENTATIONS
 from keras_diet.layers.position.cached_position_bias import CachedPositionBias
+from keras_diet.layers.position.input_encoding import InputEncoding, make_input_encoding
 from keras_diet.layers.position.position_encoding import (
     EncoderSizes,
     deserialize_position_encoding,
     serialize_position_encoding,
 )
-from keras_diet.layers.transformer.encoder_checks import check_segment_encoding
+from keras_diet.layers.transformer.cached_weights import copy_with_cached_positions
+from keras_diet.layers.transformer.encoder_checks import check_is_tensor
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
-from keras_diet.types import Activation, Config, Initializer
+from keras_diet.types import Activation, Config, Initializer, Shape
 
-SEGMENT_ENCODINGS = ("per-head", "input", "none")
 # Constructor arguments that a configuration holds as they are.
 _PLAIN_ARGUMENTS = (
-    *("num_layers", "num_heads", "intermediate_dim", "rank", "sharing", "segment_encoding"),
-    *("num_segments", "max_sequence_length", "dropout", "layer_norm_epsilon", "normalize_first"),
-    *("projection_dim", "attention_implementation", "encode_inputs", "cached_positions"),
+    *("num_layers", "num_heads", "intermediate_dim", "rank", "sharing", "max_sequence_length"),
+    *("dropout", "layer_norm_epsilon", "normalize_first", "attention_implementation"),
+    *("encode_inputs", "cached_positions"),
 )
 
 
 class DietStack(keras.layers.Layer):
     """Base class of a stack: checks its arguments, keeps them, and writes the configuration.
 
-    `DietEncoder` documents the arguments.
+    `DietEncoder` and `DietDecoder` document the arguments.
     """
+
+    # Number of projected keys of Linformer, which only an encoder can have.
+    projection_dim: int | None = None
+    # `keras_diet.layers.cache_positions` calls it.
+    with_cached_positions = copy_with_cached_positions
 
     def __init__(
         self,
@@ -39,8 +46,6 @@ class DietStack(keras.layers.Layer):
         position_encoding: str | keras.layers.Layer = "diet_abs",
         rank: int | None = None,
         sharing: str | None = None,
-        segment_encoding: str = "per-head",
-        num_segments: int = 2,
         max_sequence_length: int = 512,
         dropout: float = 0.0,
         activation: Activation = "gelu",
@@ -48,7 +53,6 @@ class DietStack(keras.layers.Layer):
         kernel_initializer: Initializer = "glorot_uniform",
         bias_initializer: Initializer = "zeros",
         normalize_first: bool = False,
-        projection_dim: int | None = None,
         attention_implementation: str = "auto",
         encode_inputs: bool = True,
         cached_positions: bool = False,
@@ -58,7 +62,7 @@ class DietStack(keras.layers.Layer):
         if cached_positions and isinstance(position_encoding, keras.layers.Layer):
             # Keras would track the weights of the layer, although its scores are cached.
             position_encoding = CachedPositionBias.like(position_encoding)
-        self.encoding = find_position_encoding(position_encoding, rank, sharing, projection_dim)
+        self.encoding = find_position_encoding(position_encoding, rank, sharing)
         self.num_layers = validation.positive_int("num_layers", num_layers)
         self.num_heads = validation.positive_int("num_heads", num_heads)
         validation.heads_of_bias("position_encoding", position_encoding, num_heads)
@@ -66,11 +70,6 @@ class DietStack(keras.layers.Layer):
         self.position_encoding = position_encoding
         self.rank = rank
         self.sharing = sharing
-        self.segment_encoding = validation.choice(
-            "segment_encoding", segment_encoding, SEGMENT_ENCODINGS
-        )
-        check_segment_encoding(segment_encoding, projection_dim)
-        self.num_segments = validation.positive_int("num_segments", num_segments)
         self.max_sequence_length = validation.positive_int(
             "max_sequence_length", max_sequence_length
         )
@@ -82,7 +81,6 @@ class DietStack(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.normalize_first = validation.boolean("normalize_first", normalize_first)
-        self.projection_dim = projection_dim
         self.attention_implementation = validation.choice(
             "attention_implementation", attention_implementation, IMPLEMENTATIONS
         )
@@ -91,7 +89,12 @@ class DietStack(keras.layers.Layer):
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
-    def sizes(self, hidden_dim: int) -> EncoderSizes:
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Check that the inputs are one tensor, and call the layer."""
+        check_is_tensor(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def sizes(self, hidden_dim: Any) -> EncoderSizes:
         """Return the sizes for the functions of a `PositionEncoding`."""
         return EncoderSizes(
             num_layers=self.num_layers,
@@ -101,6 +104,34 @@ class DietStack(keras.layers.Layer):
             rank=self.rank,
             projection_dim=self.projection_dim,
         )
+
+    def all_position_biases(self) -> list[keras.layers.Layer]:
+        """Return the bias layers of all attention layers."""
+        return list(self.position_biases)
+
+    def make_input_encoding(
+        self, sizes: EncoderSizes, num_segments: int | None = None
+    ) -> InputEncoding | None:
+        """Return the layer that encodes the inputs, or `None`."""
+        if not self.encode_inputs:
+            return None
+        return make_input_encoding(self.encoding, sizes, num_segments, dtype=self.dtype_policy)
+
+    def check_implementation(
+        self, attention: keras.layers.Layer, biases: list[keras.layers.Layer]
+    ) -> None:
+        """Raise a `ValueError` if a layer cannot compute attention as the caller asks."""
+        bias = biases[0] if biases else None
+        check_implementation(self.attention_implementation, attention, bias)
+
+    def build_output_layer_norm(self, inputs_shape: Shape) -> None:
+        """Create and build the last layer normalization, which pre-norm blocks need."""
+        self.output_layer_norm = None
+        if self.normalize_first:
+            self.output_layer_norm = keras.layers.LayerNormalization(
+                epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="output_layer_norm"
+            )
+            self.output_layer_norm.build(inputs_shape)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""

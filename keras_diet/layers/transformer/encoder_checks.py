@@ -8,11 +8,19 @@ from keras import ops
 
 from keras_diet import validation
 from keras_diet.layers.attention.input_checks import check_masks
+from keras_diet.layers.transformer.position_encodings import find_position_encoding
 from keras_diet.types import Tensor
 
+_SEGMENT_ENCODINGS = ("per-head", "input", "none")
 
-def check_segment_encoding(segment_encoding: str, projection_dim: int | None) -> None:
-    """Raise a `ValueError` for segments per head with projected keys."""
+
+def check_encoder_arguments(
+    position_encoding: str | keras.layers.Layer, segment_encoding: str, projection_dim: int | None
+) -> None:
+    """Raise a `ValueError` for an unknown segment encoding, or one that projected keys exclude."""
+    # Not every position encoding works with projected keys.
+    find_position_encoding(position_encoding, projection_dim=projection_dim)
+    validation.choice("segment_encoding", segment_encoding, _SEGMENT_ENCODINGS)
     if projection_dim is not None and segment_encoding == "per-head":
         raise ValueError(
             "With `projection_dim`, `segment_encoding` must be 'input' or 'none', because a "

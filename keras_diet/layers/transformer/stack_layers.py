@@ -1,4 +1,4 @@
-"""The layers that a stack makes for its position and segment encodings."""
+"""The layers that a stack makes: blocks, their attention layers, and bias layers."""
 
 from typing import Any
 
@@ -10,6 +10,7 @@ from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position.cached_position_bias import CachedPositionBias
 from keras_diet.layers.position.position_encoding import EncoderSizes, PositionEncoding
 from keras_diet.layers.position.segment_bias import SegmentBias
+from keras_diet.layers.transformer.biased_transformer_decoder import BiasedTransformerDecoder
 from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder
 from keras_diet.types import DType
 
@@ -35,15 +36,19 @@ def make_position_biases(
     sharing: str | None,
     cached: bool,
     dtype: DType,
+    prefix: str = "",
 ) -> list[keras.layers.Layer]:
-    """Return the bias layers of a stack: none, one for all its layers, or one for each."""
+    """Return the bias layers of a stack: none, one for all its layers, or one for each.
+
+    Their names begin with `prefix`.
+    """
     if encoding.bias is None:
         return []
     sharing = sharing or encoding.sharing_modes[0]
     arguments = {"share_heads": sharing == "head-wise", "dtype": dtype}
-    names = [f"position_bias_{i}" for i in range(sizes.num_layers)]
+    names = [f"{prefix}position_bias_{i}" for i in range(sizes.num_layers)]
     if sharing == "layer-wise":
-        names = ["position_bias"]
+        names = [f"{prefix}position_bias"]
     biases = [encoding.bias(sizes, name=name, **arguments) for name in names]
     return [CachedPositionBias.like(bias) for bias in biases] if cached else biases
 
@@ -58,21 +63,48 @@ def make_segment_biases(
     ]
 
 
-def make_block(stack: Any, index: int, sizes: EncoderSizes) -> BiasedTransformerEncoder:
-    """Return block number `index` of a `DietStack`."""
-    arguments = {
+def make_encoder_block(stack: Any, index: int, sizes: EncoderSizes) -> BiasedTransformerEncoder:
+    """Return block number `index` of a `DietEncoder`."""
+    arguments = _arguments_of_layers(stack)
+    return BiasedTransformerEncoder(
+        **_arguments_of_block(stack, index),
+        self_attention=make_attention(stack.encoding, sizes, name="self_attention", **arguments),
+        **arguments,
+    )
+
+
+def make_decoder_block(
+    stack: Any, index: int, sizes: EncoderSizes, cross_sizes: EncoderSizes
+) -> BiasedTransformerDecoder:
+    """Return block number `index` of a `DietDecoder`."""
+    arguments = _arguments_of_layers(stack)
+    attention = make_attention(stack.encoding, sizes, name="self_attention", **arguments)
+    cross_attention = make_attention(
+        stack.cross_encoding, cross_sizes, name="cross_attention", **arguments
+    )
+    return BiasedTransformerDecoder(
+        **_arguments_of_block(stack, index),
+        self_attention=attention,
+        cross_attention=cross_attention,
+        **arguments,
+    )
+
+
+def _arguments_of_layers(stack):
+    return {
         "dropout": stack.dropout,
         "kernel_initializer": fresh(stack.kernel_initializer),
         "bias_initializer": fresh(stack.bias_initializer),
         "dtype": stack.dtype_policy,
     }
-    return BiasedTransformerEncoder(
-        stack.intermediate_dim,
-        stack.num_heads,
-        activation=stack.activation,
-        layer_norm_epsilon=stack.layer_norm_epsilon,
-        normalize_first=stack.normalize_first,
-        self_attention=make_attention(stack.encoding, sizes, name="self_attention", **arguments),
-        name=f"transformer_layer_{index}",
-        **arguments,
-    )
+
+
+def _arguments_of_block(stack, index):
+    return {
+        "intermediate_dim": stack.intermediate_dim,
+        "num_heads": stack.num_heads,
+        "activation": stack.activation,
+        "layer_norm_epsilon": stack.layer_norm_epsilon,
+        "normalize_first": stack.normalize_first,
+        "name": f"transformer_layer_{index}",
+    }

@@ -23,9 +23,9 @@ def terms_of_layers(
     terms: ScoreTerms,
     attentions: list[keras.layers.Layer],
     position_biases: list[keras.layers.Layer],
-    segment_biases: list[keras.layers.Layer],
-    segment_ids: Tensor | None,
-    projection_dim: int | None = None,
+    segment_biases: list[keras.layers.Layer] | None = None,
+    segment_ids: Tensor | None = None,
+    key: Tensor | None = None,
     attention_hook: AttentionHook | None = None,
     **arguments: Any,
 ) -> Iterator[tuple[ScoreTerms, AttentionPlan]]:
@@ -39,16 +39,15 @@ def terms_of_layers(
         terms: Masks and the position of the first query, the same for all layers.
         attentions: The attention layers.
         position_biases: No bias layer, one for all layers, or one for each.
-        segment_biases: No bias layer, or one for each layer.
+        segment_biases: No bias layer or `None`, or one for each layer.
         segment_ids: Integer tensor `(B, T)`, or `None` if all tokens are in segment 0.
-        projection_dim: Number of projected keys, or `None`.
+        key: Tensor `(B, S, ...)` with the number of keys, or `None` for the inputs.
         attention_hook: A hook for all layers, or `None`.
         **arguments: Arguments of `BiasedMultiHeadAttention.plan`.
     """
-    if segment_ids is None:
+    if segment_biases and segment_ids is None:
         segment_ids = ops.zeros(ops.shape(inputs)[:2], dtype="int32")
-    # Only the length of this key is read.
-    key = None if projection_dim is None else ops.zeros((1, projection_dim))
+    key_shape = inputs.shape if key is None else key.shape
     arguments["attention_hook"] = attention_hook
     up_to_softmax = not any(_reads_scores(attention, attention_hook) for attention in attentions)
     is_shared = len(position_biases) == 1
@@ -60,10 +59,11 @@ def terms_of_layers(
         if segment_biases:
             segments = (segment_biases[i].features(segment_ids, up_to_softmax=up_to_softmax),)
         if plan is None:
-            plan = _plan(attention, layer_terms.replace(features=segments), inputs, **arguments)
+            all_terms = layer_terms.replace(features=segments)
+            plan = _plan(attention, all_terms, inputs.shape, key_shape, **arguments)
         if lowered is None or not is_shared:
             lowered = lower_shared_terms(layer_terms, plan, inputs, key, inputs.dtype)
-            _check_scores(lowered.bias, inputs, attention, projection_dim)
+            _check_scores(lowered.bias, attention, inputs.shape, key_shape)
         yield lowered.replace(features=(*segments, *lowered.features)), plan
 
 
@@ -75,16 +75,15 @@ def _reads_scores(attention, attention_hook):
     return any(hook is not None and hook.scores is not None for hook in hooks)
 
 
-def _plan(attention, terms, inputs, **arguments):
+def _plan(attention, terms, query_shape, key_shape, **arguments):
     if not takes_score_terms(attention):
         return CUSTOM_ATTENTION_PLAN
-    return attention.plan(terms, inputs.shape, inputs.shape, **arguments)
+    return attention.plan(terms, query_shape, key_shape, **arguments)
 
 
-def _check_scores(bias, inputs, attention, projection_dim):
+def _check_scores(bias, attention, query_shape, key_shape):
     if bias is None or isinstance(bias, keras.layers.Layer):
         return
-    batch_size, length = inputs.shape[:2]
-    key_length = length if projection_dim is None else projection_dim
     num_heads = getattr(attention, "num_heads", None)
-    validation.score_bias("position_encoding", bias, (batch_size, num_heads, length, key_length))
+    shape = (query_shape[0], num_heads, query_shape[1], key_shape[1])
+    validation.score_bias("position_encoding", bias, shape)

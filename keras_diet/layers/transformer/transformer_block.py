@@ -113,16 +113,16 @@ class TransformerBlock(keras.layers.Layer):
 
     def _build_layer_norm(self, name, inputs_shape):
         layer_norm = keras.layers.LayerNormalization(
-            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=f"{name}_layer_norm"
+            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=_name(name, "layer_norm")
         )
         layer_norm.build(inputs_shape)
-        setattr(self, f"{name}_layer_norm", layer_norm)
+        setattr(self, _name(name, "layer_norm"), layer_norm)
 
     def _make_dropout(self, name):
         dropout = keras.layers.Dropout(
-            self.dropout, dtype=self.dtype_policy, name=f"{name}_dropout"
+            self.dropout, dtype=self.dtype_policy, name=_name(name, "dropout")
         )
-        setattr(self, f"{name}_dropout", dropout)
+        setattr(self, _name(name, "dropout"), dropout)
 
     def _dense(self, units, name, activation=None):
         return keras.layers.Dense(
@@ -152,9 +152,9 @@ class TransformerBlock(keras.layers.Layer):
         Returns:
             A tensor like `inputs`, and what else the function returned.
         """
-        layer_norm = getattr(self, f"{name}_layer_norm")
+        layer_norm = getattr(self, _name(name, "layer_norm"))
         x, others = sublayer(layer_norm(inputs) if self.normalize_first else inputs)
-        x = getattr(self, f"{name}_dropout")(x, training=training) + inputs
+        x = getattr(self, _name(name, "dropout"))(x, training=training) + inputs
         return (x if self.normalize_first else layer_norm(x)), others
 
     def feed_forward(self, inputs: Tensor, training: bool | None) -> Tensor:
@@ -196,3 +196,8 @@ class TransformerBlock(keras.layers.Layer):
             if isinstance(config.get(name), dict)
         }
         return super().from_config({**config, **layers})
+
+
+def _name(sublayer, part):
+    """Return the name of a layer that belongs to a sublayer, such as its dropout."""
+    return f"{sublayer}_{part}"

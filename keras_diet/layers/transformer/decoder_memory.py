@@ -1,0 +1,71 @@
+"""What a stack of decoder blocks keeps from one step of decoding to the next."""
+
+from typing import Any, NamedTuple
+
+from keras import ops
+
+from keras_diet._keras import get_keras_mask
+from keras_diet.layers.attention.key_memory import KeysAndValues
+from keras_diet.layers.attention.score_terms import as_bool
+from keras_diet.layers.transformer.biased_transformer_decoder import BlockMemory
+from keras_diet.layers.transformer.decoder_checks import check_lengths, check_start
+from keras_diet.types import Tensor
+
+
+class DecoderMemory(NamedTuple):
+    """The keys and values of all blocks of a `DietDecoder`, in tensors of fixed sizes.
+
+    It is a nest of tensors, so it can be a variable of a compiled loop. The first axis of all
+    tensors is the batch. Beam search reorders `target`. The other fields never change.
+
+    Attributes:
+        target: For each block, keys and values of self-attention, `(B, length, num_heads, size)`.
+            Positions that are not decoded yet hold zeros.
+        source: For each block, keys and values of cross-attention, `(B, S, num_heads, size)`.
+        source_padding_mask: Boolean tensor `(B, S)`, `False` for padding of the source.
+    """
+
+    target: tuple[KeysAndValues, ...]
+    source: tuple[KeysAndValues, ...]
+    source_padding_mask: Tensor
+
+    def of_block(self, index: int) -> BlockMemory:
+        """Return the memory of one block."""
+        return self.target[index], self.source[index]
+
+
+def start_decoder_memory(
+    decoder: Any,
+    batch_size: Any,
+    length: int,
+    encoder_outputs: Tensor,
+    encoder_padding_mask: Tensor | None = None,
+) -> DecoderMemory:
+    """Return the memory of a `DietDecoder` before the first step, with the keys of the source.
+
+    Args:
+        decoder: The decoder. It must be built.
+        batch_size: int. Number of targets, a multiple of the number of sources. With two targets
+            for each source, the first two targets belong to the first source.
+        length: int. Number of positions of the target, at most `max_sequence_length`.
+        encoder_outputs: Source of shape `(batch_size or fewer, S, source_dim)`.
+        encoder_padding_mask: Boolean or 0/1 tensor like the first two axes of the source, `False`
+            for padding. Defaults to the Keras mask of the source.
+    """
+    check_start(decoder, batch_size, length, encoder_outputs)
+    check_lengths(decoder, length, encoder_outputs)
+    num_sources, source_length = ops.shape(encoder_outputs)[:2]
+    mask = encoder_padding_mask
+    if mask is None:
+        mask = get_keras_mask(encoder_outputs)
+    if mask is None:
+        mask = ops.ones((num_sources, source_length), "bool")
+    pairs = [
+        block.start_memory(batch_size, length, encoder_outputs)
+        for block in decoder.transformer_layers
+    ]
+    return DecoderMemory(
+        target=tuple(target for target, _ in pairs),
+        source=tuple(source for _, source in pairs),
+        source_padding_mask=ops.repeat(as_bool(mask), batch_size // num_sources, axis=0),
+    )

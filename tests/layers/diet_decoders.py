@@ -1,0 +1,71 @@
+"""What the tests of `DietDecoder` share: small decoders, and their outputs by the reference."""
+
+import numpy as np
+
+from keras_diet.layers import DietDecoder
+from tests import reference
+from tests.helpers import decoder_block_weights, randomize, to_numpy
+from tests.layers.diet_encoders import expected_scores
+
+BATCH, LENGTH, SOURCE, HIDDEN, SOURCE_DIM = 2, 5, 7, 12, 10
+NUM_LAYERS, NUM_HEADS, INTERMEDIATE, MAX_LENGTH, MEMORY, RANK = 2, 3, 11, 9, 8, 13
+TARGET_SHAPE, SOURCE_SHAPE = (BATCH, LENGTH, HIDDEN), (BATCH, SOURCE, SOURCE_DIM)
+# The second target and the second source end with padding.
+VALID = np.array([[True] * 5, [True] * 3 + [False] * 2])
+SOURCE_VALID = np.array([[True] * 7, [True] * 4 + [False] * 3])
+PADDINGS = {"padding_mask": VALID, "encoder_padding_mask": SOURCE_VALID}
+EPSILON = 0.3
+
+
+def make_decoder(rng, **kwargs):
+    """A built decoder with random weights."""
+    arguments = {"max_sequence_length": MAX_LENGTH, "layer_norm_epsilon": EPSILON, **kwargs}
+    decoder = DietDecoder(NUM_LAYERS, NUM_HEADS, INTERMEDIATE, **arguments)
+    decoder.build(TARGET_SHAPE, SOURCE_SHAPE)
+    return randomize(decoder, rng, scale=0.6)
+
+
+def make_inputs(rng):
+    """Target and source."""
+    return tuple(rng.normal(size=shape).astype("float32") for shape in (TARGET_SHAPE, SOURCE_SHAPE))
+
+
+def expected_output(decoder, target, source):
+    """The output of the decoder with `PADDINGS` by the reference."""
+    x = target + _expected_positions(decoder)
+    for i, block in enumerate(decoder.transformer_layers):
+        weights = decoder_block_weights(block)
+        if decoder.position_encoding.startswith("tupe"):
+            scaled = ("attention", "cross_attention")
+            for name in scaled if decoder.cross_attention_positions else scaled[:1]:
+                weights[name]["scale"] = 1 / np.sqrt(2 * HIDDEN // NUM_HEADS)
+        x = reference.decoder_block(
+            x,
+            source,
+            weights,
+            _expected_bias(decoder.position_biases, i, LENGTH),
+            _expected_bias(decoder.cross_position_biases, i, SOURCE),
+            VALID[:, None, None],
+            SOURCE_VALID[:, None, None],
+            normalize_first=decoder.normalize_first,
+            epsilon=EPSILON,
+            activation=np.tanh,
+        )
+    if not decoder.normalize_first:
+        return x
+    return reference.layer_norm(x, *map(to_numpy, decoder.output_layer_norm.weights), EPSILON)
+
+
+def _expected_positions(decoder):
+    if decoder.position_encoding in ("input", "diet_abs_input"):
+        embedding = decoder.input_encoding.position_embedding.position_embeddings
+        return to_numpy(embedding)[:LENGTH]
+    if decoder.position_encoding == "sinusoidal":
+        return reference.sinusoidal_positions(LENGTH, HIDDEN)
+    return 0.0
+
+
+def _expected_bias(biases, index, key_length):
+    if not biases:
+        return None
+    return expected_scores(biases[0 if len(biases) == 1 else index], LENGTH, key_length)

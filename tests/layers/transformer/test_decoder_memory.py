@@ -1,0 +1,274 @@
+"""Decoding in steps with a memory equals the full pass of `DietDecoder`."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops, tree
+
+from keras_diet.layers import POSITION_ENCODINGS, cache_positions
+from keras_diet.layers.transformer.decoder_memory import DecoderMemory
+from tests.helpers import assert_close, to_numpy
+from tests.layers.diet_decoders import (
+    BATCH,
+    HIDDEN,
+    LENGTH,
+    MEMORY,
+    NUM_HEADS,
+    NUM_LAYERS,
+    RANK,
+    SOURCE,
+    SOURCE_VALID,
+    VALID,
+    make_decoder,
+    make_inputs,
+)
+from tests.layers.diet_encoders import Distances
+
+# Names, which the registry has when this file is loaded.
+ENCODINGS = list(POSITION_ENCODINGS)
+# JAX takes seconds to compile each operation of an eager step. The compiled loop has the same code.
+EAGER_ENCODINGS = ENCODINGS
+if keras.backend.backend() == "jax":
+    EAGER_ENCODINGS = ["sinusoidal"]
+
+
+def decode(decoder, target, memory, sizes=(1,) * LENGTH, **arguments):
+    """The outputs of steps of these sizes, one after the other, and the last memory."""
+    outputs, start = [], 0
+    for size in sizes:
+        step = target[:, start : start + size]
+        output, memory = decoder(step, memory=memory, start_index=start, **arguments)
+        outputs.append(output)
+        start += size
+    return ops.concatenate(outputs, axis=1), memory
+
+
+def decode_in_a_loop(decoder, target, source, valid):
+    """The same in a loop, in which the index is a tensor."""
+
+    def step(index, state):
+        outputs, memory = state
+        token = ops.slice(target, (0, index, 0), (BATCH, 1, HIDDEN))
+        output, memory = decoder(token, memory=memory, start_index=index)
+        return ops.slice_update(outputs, (0, index, 0), output), memory
+
+    memory = decoder.start_memory(BATCH, MEMORY, source, valid)
+    start = (ops.zeros((BATCH, LENGTH, HIDDEN)), memory)
+    return ops.fori_loop(0, LENGTH, step, start)[0]
+
+
+def compiled(function):
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.jit(function)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(function)
+    return function
+
+
+@pytest.mark.parametrize("position_encoding", EAGER_ENCODINGS)
+def test_steps_equal_the_full_pass(rng, position_encoding):
+    decoder = make_decoder(rng, position_encoding=position_encoding, normalize_first=True)
+    target, source = make_inputs(rng)
+    expected = decoder(target, source, encoder_padding_mask=SOURCE_VALID)
+    memory = decoder.start_memory(BATCH, MEMORY, source, SOURCE_VALID)
+    assert_close(decode(decoder, target, memory)[0], expected)
+    # The position matters, unless there is none.
+    changed, _ = decoder(target[:, 2:3], memory=memory, start_index=3)
+    unchanged, _ = decoder(target[:, 2:3], memory=memory, start_index=2)
+    difference = np.abs(to_numpy(changed) - to_numpy(unchanged)).max()
+    assert position_encoding == "none" or difference > 1e-3
+
+
+@pytest.mark.parametrize("position_encoding", ENCODINGS)
+def test_a_compiled_loop_equals_the_full_pass(rng, position_encoding):
+    decoder = make_decoder(rng, position_encoding=position_encoding)
+    target, source = map(ops.convert_to_tensor, make_inputs(rng))
+    valid = ops.convert_to_tensor(SOURCE_VALID)
+
+    @compiled
+    def both(target, source, valid):
+        full = decoder(target, source, encoder_padding_mask=valid)
+        return decode_in_a_loop(decoder, target, source, valid), full
+
+    assert_close(*both(target, source, valid))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"sharing": "none", "cross_attention_positions": False},
+        {"position_encoding": "shaw", "cross_attention_positions": False},
+        {"attention_implementation": "features", "rank": RANK},
+        {"attention_implementation": "blockwise", "position_encoding": "diet_rel"},
+        {"position_encoding": Distances(NUM_HEADS, 9)},
+        {"position_encoding": "diet_abs_input", "encode_inputs": False},
+    ],
+    ids=str,
+)
+def test_arguments(rng, arguments):
+    decoder = make_decoder(rng, **arguments)
+
+    @compiled
+    def both(target, source):
+        memory = decoder.start_memory(BATCH, MEMORY, source)
+        return decode(decoder, target, memory, (2, 3))[0], decoder(target, source)
+
+    assert_close(*both(*map(ops.convert_to_tensor, make_inputs(rng))))
+
+
+def test_cached_positions(rng):
+    decoder, (target, source) = make_decoder(rng), make_inputs(rng)
+    cached = cache_positions(decoder)
+    memory = cached.start_memory(BATCH, MEMORY, source)
+    assert_close(decode(cached, target, memory)[0], decoder(target, source))
+
+
+def test_paddings_and_scores_of_a_step(rng):
+    decoder, (target, source) = make_decoder(rng), make_inputs(rng)
+    options = {"return_attention_scores": True}
+    output, scores, cross_scores = decoder(
+        target, source, padding_mask=VALID, encoder_padding_mask=SOURCE_VALID, **options
+    )
+    valid = np.concatenate([VALID, np.ones((BATCH, MEMORY - LENGTH), "bool")], axis=1)
+    memory = decoder.start_memory(BATCH, MEMORY, source, SOURCE_VALID.astype("int32"))
+    _, memory = decode(decoder, target, memory, (3,), padding_mask=valid)
+    step, *step_scores, memory = decoder(
+        target[:, 3:], memory=memory, start_index=3, padding_mask=valid, **options
+    )
+    assert_close(step, output[:, 3:])
+    for found, expected in zip(step_scores, (scores, cross_scores), strict=True):
+        assert len(found) == NUM_LAYERS
+        for of_layer, expected_of_layer in zip(found, expected, strict=True):
+            length = expected_of_layer.shape[-1]
+            assert_close(of_layer[..., :length], expected_of_layer[:, :, 3:])
+            assert not to_numpy(of_layer[..., length:]).any()
+    assert isinstance(memory, DecoderMemory)
+
+
+def test_the_memory_has_a_fixed_size_and_keeps_the_source(rng):
+    decoder, (target, source) = make_decoder(rng), make_inputs(rng)
+    start = decoder.start_memory(BATCH, MEMORY, source)
+    _, end = decode(decoder, target, start)
+    shapes = [
+        *[(BATCH, MEMORY, NUM_HEADS, HIDDEN // NUM_HEADS)] * 2 * NUM_LAYERS,
+        *[(BATCH, SOURCE, NUM_HEADS, HIDDEN // NUM_HEADS)] * 2 * NUM_LAYERS,
+        (BATCH, SOURCE),
+    ]
+    for memory in (start, end):
+        assert [tuple(tensor.shape) for tensor in tree.flatten(memory)] == shapes
+    for tensor in tree.flatten(start.target):
+        assert not to_numpy(tensor).any()
+    for tensor in tree.flatten(end.target):
+        assert to_numpy(tensor)[:, :LENGTH].any()
+        assert not to_numpy(tensor)[:, LENGTH:].any()
+    for before, after in zip(start.source, end.source, strict=True):
+        assert before[0] is after[0]
+
+
+def test_targets_of_a_source_can_change_places(rng):
+    """What beam search does: two targets for each source, whose memories it reorders."""
+    decoder, (target, source) = make_decoder(rng), make_inputs(rng)
+    other = rng.normal(size=target.shape).astype("float32")
+    targets = np.stack([target, other], axis=1).reshape(2 * BATCH, LENGTH, HIDDEN)
+    memory = decoder.start_memory(2 * BATCH, MEMORY, source, SOURCE_VALID)
+    _, memory = decode(decoder, targets, memory, (3,))
+    order = np.array([1, 1, 3, 2])
+    reordered = tree.map_structure(lambda x: ops.take(x, order, axis=0), memory.target)
+    memory = memory._replace(target=reordered)
+    targets[:, :3] = targets[order, :3]
+    output, _ = decoder(targets[:, 3:], memory=memory, start_index=3)
+    sources, valid = (np.repeat(x, 2, axis=0) for x in (source, SOURCE_VALID))
+    expected = decoder(targets, sources, encoder_padding_mask=valid)
+    assert_close(output, expected[:, 3:])
+
+
+@pytest.mark.any_backend
+def test_half_precision(rng):
+    decoder = make_decoder(rng, position_encoding="input", dtype="mixed_bfloat16")
+    target, source = make_inputs(rng)
+    memory = decoder.start_memory(BATCH, MEMORY, source)
+    output, memory = decode(decoder, target, memory, (2, 3))
+    for tensor in tree.flatten((output, memory.target, memory.source)):
+        assert keras.backend.standardize_dtype(tensor.dtype) == "bfloat16"
+    assert_close(output, decoder(target, source), 0.1)
+
+
+@pytest.mark.any_backend
+def test_symbolic_outputs(rng):
+    decoder, (target, source) = make_decoder(rng), make_inputs(rng)
+    memory = decoder.start_memory(BATCH, MEMORY, source)
+    options = {"start_index": 2, "return_attention_scores": True}
+    outputs = decoder(target, memory=memory, **options)
+    target, memory = tree.map_structure(
+        lambda x: keras.KerasTensor(x.shape, keras.backend.standardize_dtype(x.dtype)),
+        (ops.convert_to_tensor(target), memory),
+    )
+    spec = decoder.compute_output_spec(target, memory=memory, **options)
+
+    def check(symbolic, tensor):
+        assert tuple(symbolic.shape) == tuple(tensor.shape)
+        assert symbolic.dtype == keras.backend.standardize_dtype(tensor.dtype)
+
+    tree.map_structure(check, spec, outputs)
+
+
+@pytest.mark.any_backend
+def test_a_custom_embedding_gets_the_start_index(rng, register):
+    class Ramp(keras.layers.Layer):
+        def call(self, inputs, start_index=0):
+            positions = ops.cast(ops.arange(inputs.shape[1]) + start_index, "float32")
+            return ops.broadcast_to(positions[:, None] / 3.0, inputs.shape)
+
+    name = register(embedding=lambda sizes, **kwargs: Ramp(**kwargs))
+    decoder = make_decoder(rng, position_encoding=name)
+    target, source = make_inputs(rng)
+    memory = decoder.start_memory(BATCH, MEMORY, source)
+    assert_close(decode(decoder, target, memory)[0], decoder(target, source))
+
+
+def start(decoder, source, **arguments):
+    arguments = {"batch_size": BATCH, "length": MEMORY, **arguments}
+    return decoder.start_memory(encoder_outputs=source, **arguments)
+
+
+CALLS = {
+    "both": (lambda d, x, y: d(x, y, memory=start(d, y)), "either `encoder_outputs` or.*both"),
+    "neither": (lambda d, x, y: d(x), "either `encoder_outputs` or.*neither"),
+    "mask": (
+        lambda d, x, y: d(x, encoder_padding_mask=SOURCE_VALID, memory=start(d, y)),
+        "A memory holds the padding of the source",
+    ),
+    "layers": (
+        lambda d, x, y: d(x, memory=start(d, y)._replace(target=())),
+        r"from this decoder.*0 layers for num_layers=2",
+    ),
+    "end": (
+        lambda d, x, y: d(x, memory=start(d, y), start_index=4),
+        r"fit into the memory.*start_index=4, inputs.shape=\(2, 5, 12\).* of 8 positions",
+    ),
+    "length": (
+        lambda d, x, y: start(d, y, length=13),
+        "target is longer than `max_sequence_length`.*13",
+    ),
+    "source": (
+        lambda d, x, y: start(d, np.zeros((BATCH, 11, 10), "float32")),
+        "source is longer than `max_sequence_length`.*11",
+    ),
+    "batch_size": (
+        lambda d, x, y: start(d, y, batch_size=5),
+        r"multiple of the number of sources.*batch_size=5, .*\(2, 7, 10\)",
+    ),
+}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_that_are_refused(rng, name):
+    call, message = CALLS[name]
+    target, source = map(ops.convert_to_tensor, make_inputs(rng))
+    with pytest.raises(ValueError, match=message):
+        call(make_decoder(rng), target, source)
