@@ -3,27 +3,19 @@
 from typing import Any
 
 import keras
-from keras import ops
 
 from keras_diet import _backend, validation
 from keras_diet._keras import OpenMultiHeadAttention, get_keras_mask, set_keras_mask
 from keras_diet.layers.attention.attention_hook import AttentionHook, checked_hooks
+from keras_diet.layers.attention.call_arguments import keys_of_call, terms_of_call
 from keras_diet.layers.attention.cases import case_of
-from keras_diet.layers.attention.compute_attention import attend_as_layer
-from keras_diet.layers.attention.dot_product import attend, options_of
-from keras_diet.layers.attention.input_checks import check_masks, check_sequences
+from keras_diet.layers.attention.compute_attention import attend_as_layer, attend_as_stock_layer
 from keras_diet.layers.attention.key_memory import KeysAndValues
 from keras_diet.layers.attention.lowering import lower_shared_terms
 from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan
 from keras_diet.layers.attention.plan_checks import check_is_plan, checked_plan
-from keras_diet.layers.attention.score_shapes import (
-    check_no_values,
-    check_only_terms,
-    check_symbolic_bias,
-    check_terms,
-    scores_shape,
-)
-from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, terms_of_arguments
+from keras_diet.layers.attention.score_shapes import check_symbolic_bias, scores_shape
+from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms
 from keras_diet.types import Config, Shape, Tensor
 
 
@@ -140,6 +132,8 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
      - [FlashBias, 2025](https://arxiv.org/abs/2505.12044), biases as features
     """
 
+    # `_compute_attention` of Keras's layer calls it.
+    attend_as_stock_layer = attend_as_stock_layer
     # Ways of computing attention that a stack of blocks may choose for this layer.
     implementations: tuple[str, ...] = IMPLEMENTATIONS
     # Whether the call takes a `block_size`.
@@ -229,36 +223,26 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
     ) -> Any:
         check_is_plan(attention_plan)
         self.check_flash_attention(query, return_attention_scores)
-        if projected_keys is None:
-            check_sequences(query, value)
-            key = value if key is None else key
-        else:
-            check_no_values(value, key)
-            # Only their length is read.
-            key, value = projected_keys
+        key, value = keys_of_call(query, value, key, projected_keys)
         # As in Keras, masks are consumed here. The output gets the mask of the query.
         query_mask = get_keras_mask(query)
         for tensor in (query, value, key):
             set_keras_mask(tensor, None)
-        arguments = {
-            "attention_bias": attention_bias,
-            "attention_features": attention_features,
-            "attention_mask": attention_mask,
-            "query_mask": query_mask,
-            "value_mask": value_mask,
-            "key_mask": key_mask,
-            "use_causal_mask": use_causal_mask,
-            "start_index": start_index,
-        }
-        if score_terms is None:
-            shape = scores_shape(self, query.shape, value.shape)
-            check_masks(shape, attention_mask, value_mask=value_mask, key_mask=key_mask)
-            score_terms = terms_of_arguments(**arguments)
-        else:
-            check_only_terms(score_terms, **arguments)
-        if attention_plan is None:
-            # A stack of blocks has checked its terms.
-            check_terms(self, score_terms, query.shape, value.shape)
+        score_terms = terms_of_call(
+            self,
+            query,
+            value,
+            score_terms,
+            is_planned=attention_plan is not None,
+            attention_bias=attention_bias,
+            attention_features=attention_features,
+            attention_mask=attention_mask,
+            query_mask=query_mask,
+            value_mask=value_mask,
+            key_mask=key_mask,
+            use_causal_mask=use_causal_mask,
+            start_index=start_index,
+        )
         terms = self._with_window(score_terms)
         options: Config = {
             "training": training,
@@ -287,18 +271,6 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         if query_mask is not None:
             set_keras_mask(output, query_mask)
         return (output, scores) if return_attention_scores else output
-
-    def attend_as_stock_layer(
-        self, query, key, value, attention_mask, training, return_attention_scores, use_causal_mask
-    ):
-        """Compute attention as the method of Keras's layer that subclasses may call."""
-        terms = ScoreTerms(attention_mask=attention_mask, is_causal=bool(use_causal_mask))
-        shapes = (query.shape[:-1], key.shape[:-1])
-        plan = self.plan(terms, *shapes, training, return_attention_scores)
-        query, key, value = map(ops.convert_to_tensor, (query, key, value))
-        return attend(
-            query, key, value, terms, plan, options_of(self, training, plan, self._hooks())
-        )
 
     def _hooks(self, attention_hook=None):
         return checked_hooks(self.attention_hook(), attention_hook)

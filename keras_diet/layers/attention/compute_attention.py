@@ -4,7 +4,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_diet.layers.attention.attention_hook import AttentionHook
+from keras_diet.layers.attention.attention_hook import AttentionHook, checked_hooks
 from keras_diet.layers.attention.dot_product import attend, options_of
 from keras_diet.layers.attention.lowering import with_score_axes
 from keras_diet.layers.attention.plan import AttentionPlan
@@ -37,6 +37,26 @@ def attend_as_layer(
     check_override(attention, terms, plan, hooks)
     mask = mask_of_override(heads, terms)
     return attention.compute_attention(*heads, mask, training, return_attention_scores)
+
+
+def attend_as_stock_layer(
+    attention: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    training: bool | None,
+    return_attention_scores: bool,
+    use_causal_mask: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Compute attention as the method of Keras's layer that subclasses may call."""
+    terms = ScoreTerms(attention_mask=attention_mask, is_causal=bool(use_causal_mask))
+    shapes = (query.shape[:-1], key.shape[:-1])
+    plan = attention.plan(terms, *shapes, training, return_attention_scores)
+    query, key, value = map(ops.convert_to_tensor, (query, key, value))
+    hooks = checked_hooks(attention.attention_hook())
+    options = options_of(attention, training, plan, hooks)
+    return attend(query, key, value, terms, plan, options)
 
 
 def check_override(

@@ -38,27 +38,18 @@ def _is_default(name, value):
     return value is None or (has_default and value == DEFAULTS[name])
 
 
-def check_only_terms(score_terms: Any, **arguments: Any) -> None:
-    """Raise a `ValueError` for arguments that `score_terms` replaces."""
+def check_only_terms(score_terms: Any, name: str = "score_terms", **arguments: Any) -> None:
+    """Raise a `ValueError` for arguments that score terms of this name replace."""
     if not isinstance(score_terms, ScoreTerms):
         raise ValueError(
-            "`score_terms` must be a `keras_diet.layers.ScoreTerms`. Received: "
+            f"`{name}` must be a `keras_diet.layers.ScoreTerms`. Received: "
             f"{type(score_terms).__name__}. Pass `ScoreTerms(...)`."
         )
     names = list(without_defaults(arguments))
     if names:
         raise ValueError(
-            f"`score_terms` replaces the arguments {', '.join(names)}. Received: both. Put these "
-            "terms into `score_terms`."
-        )
-
-
-def check_no_values(value: Any, key: Any) -> None:
-    """Raise a `ValueError` for values or keys that `projected_keys` replace."""
-    if value is not None or key is not None:
-        name = "key" if value is None else "value"
-        raise ValueError(
-            f"`projected_keys` replace the argument `{name}`. Received: both. Pass {name}=None."
+            f"`{name}` replaces the arguments {', '.join(names)}. Received: both. Put these "
+            f"terms into `{name}`."
         )
 
 

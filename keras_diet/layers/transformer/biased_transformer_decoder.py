@@ -15,6 +15,7 @@ from keras_diet.layers.transformer.decoder_checks import (
     check_source,
     check_start,
     check_step,
+    check_tensors,
 )
 from keras_diet.layers.transformer.decoder_outputs import (
     symbolic_copy,
@@ -186,6 +187,7 @@ class BiasedTransformerDecoder(TransformerBlock):
     ) -> Any:
         check_source(encoder_outputs, memory)
         check_step(inputs, memory, start_index)
+        check_tensors(self, inputs, encoder_outputs, memory, padding_mask, encoder_padding_mask)
         with keras_masks_removed(inputs, encoder_outputs) as (mask, encoder_mask):
             if score_terms is not None:
                 check_only_terms(
@@ -202,6 +204,7 @@ class BiasedTransformerDecoder(TransformerBlock):
             if cross_score_terms is not None:
                 check_only_terms(
                     cross_score_terms,
+                    name="cross_score_terms",
                     cross_attention_bias=cross_attention_bias,
                     encoder_padding_mask=encoder_padding_mask,
                 )

@@ -7,7 +7,9 @@ import keras
 from keras import ops
 
 from keras_diet import validation
+from keras_diet.layers.attention.input_checks import check_masks
 from keras_diet.layers.transformer.attention_arguments import takes_score_terms
+from keras_diet.layers.transformer.encoder_checks import check_float
 from keras_diet.types import Tensor
 
 
@@ -34,6 +36,19 @@ def check_bias(bias: keras.layers.Layer) -> None:
         )
 
 
+def lengths_of_keys(inputs: Tensor, encoder_outputs: Tensor | None, memory: Any) -> Any:
+    """Return the number of keys of self-attention and of cross-attention.
+
+    Args:
+        inputs: Target `(B, T, hidden_dim)`.
+        encoder_outputs: Source, or `None` with a memory.
+        memory: Memory of a block, or `None`.
+    """
+    if encoder_outputs is not None:
+        return inputs.shape[1], encoder_outputs.shape[1]
+    return tuple(keys.shape[1] for keys, _ in memory)
+
+
 def check_source(encoder_outputs: Tensor | None, memory: Any) -> None:
     """Raise a `ValueError` unless the source is given in one way."""
     if (encoder_outputs is None) == (memory is None):
@@ -45,15 +60,79 @@ def check_source(encoder_outputs: Tensor | None, memory: Any) -> None:
         )
 
 
+def check_tensors(
+    decoder: Any,
+    inputs: Tensor,
+    encoder_outputs: Tensor | None,
+    memory: Any,
+    padding_mask: Any,
+    encoder_padding_mask: Any,
+) -> None:
+    """Raise a `ValueError` unless target, source, memory and masks fit each other.
+
+    Args:
+        decoder: The block, or a stack of such blocks.
+        inputs: Target `(B, T, hidden_dim)`.
+        encoder_outputs: Source, or `None` with a memory.
+        memory: Memory of a block, or `None`.
+        padding_mask: Mask of the target, or `None`.
+        encoder_padding_mask: Mask of the source, or `None`.
+    """
+    check_float(inputs)
+    batch_size, length = inputs.shape[:2]
+    if memory is None:
+        check_source_tensor(encoder_outputs, batch_size)
+    else:
+        _check_memory_batch(inputs, memory)
+    masks = {"padding_mask": padding_mask, "encoder_padding_mask": encoder_padding_mask}
+    key_lengths = lengths_of_keys(inputs, encoder_outputs, memory)
+    for (name, mask), key_length in zip(masks.items(), key_lengths, strict=True):
+        check_masks((batch_size, decoder.num_heads, length, key_length), **{name: mask})
+
+
+def check_source_tensor(encoder_outputs: Any, batch_size: Any = None) -> None:
+    """Raise a `ValueError` unless the source is a batch of vectors, one for each token."""
+    shape: Any = getattr(encoder_outputs, "shape", ())
+    dtype = getattr(encoder_outputs, "dtype", None)
+    if len(shape) != 3 or not keras.backend.is_float_dtype(dtype):
+        rule = "be floating point numbers of shape (batch_size, source_length, source_dim)"
+        remedy = "Pass the output of an encoder."
+    elif batch_size != 1 and shape[0] != 1 and _differ(batch_size, shape[0]):
+        rule = f"have the batch size of the inputs, {batch_size}"
+        remedy = "Pass one source for each target."
+    else:
+        return
+    kind = type(encoder_outputs).__name__
+    if dtype is not None:
+        kind = f"dtype={keras.backend.standardize_dtype(dtype)}, shape={tuple(shape)}"
+    raise ValueError(f"`encoder_outputs` must {rule}. Received: {kind}. {remedy}")
+
+
+def _check_memory_batch(inputs, memory):
+    num_targets = memory[0][0].shape[0]
+    if _differ(inputs.shape[0], num_targets):
+        raise ValueError(
+            f"`inputs` must have one target for each of the {num_targets} targets of the memory. "
+            f"Received: inputs.shape={tuple(inputs.shape)}. Pass another `batch_size` to "
+            "`start_memory`."
+        )
+
+
+def _differ(size, other):
+    """Return whether two sizes are known and differ."""
+    return isinstance(size, int) and isinstance(other, int) and size != other
+
+
 def check_step(inputs: Tensor, memory: Any, start_index: Any) -> None:
     """Raise a `ValueError` if the inputs do not fit into the memory.
 
     Args:
         inputs: Tensor `(B, T, hidden_dim)`.
         memory: Memory of a block, or `None`.
-        start_index: int or scalar tensor. A tensor is not checked.
+        start_index: int or scalar tensor. Whether a tensor fits is not checked.
     """
     if not isinstance(start_index, numbers.Integral):
+        validation.start_index(start_index)
         if memory is None:
             raise ValueError(_index_without_memory(start_index))
         return
@@ -86,6 +165,7 @@ def check_start(decoder: Any, batch_size: Any, length: Any, encoder_outputs: Ten
             "its `build` first."
         )
     validation.positive_int("length", length)
+    check_source_tensor(encoder_outputs)
     num_sources = ops.shape(encoder_outputs)[0]
     if isinstance(batch_size, int) and isinstance(num_sources, int) and batch_size % num_sources:
         raise ValueError(
@@ -117,14 +197,17 @@ def check_decoder_call(
     decoder: Any,
     inputs: Tensor,
     encoder_outputs: Tensor | None,
+    padding_mask: Tensor | None,
     encoder_padding_mask: Tensor | None,
     memory: Any,
     start_index: Any,
 ) -> None:
     """Raise a `ValueError` for arguments of a call that a `DietDecoder` cannot use."""
     check_source(encoder_outputs, memory)
+    masks = (padding_mask, encoder_padding_mask)
     if memory is None:
         check_step(inputs, None, start_index)
+        check_tensors(decoder, inputs, encoder_outputs, None, *masks)
         check_lengths(decoder, ops.shape(inputs)[1], encoder_outputs)
         return
     if len(memory.target) != decoder.num_layers:
@@ -139,6 +222,7 @@ def check_decoder_call(
             "`memory`. Pass the mask to `start_memory`."
         )
     check_step(inputs, memory.of_block(0), start_index)
+    check_tensors(decoder, inputs, None, memory.of_block(0), *masks)
 
 
 def check_lengths(decoder: Any, length: Any, encoder_outputs: Tensor) -> None:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from keras_diet._keras import get_keras_mask
+from keras_diet.layers.attention.input_checks import check_masks
 from keras_diet.layers.attention.key_memory import KeysAndValues
 from keras_diet.layers.attention.score_terms import as_bool
 from keras_diet.layers.transformer.biased_transformer_decoder import BlockMemory
@@ -56,10 +57,13 @@ def start_decoder_memory(
     check_lengths(decoder, length, encoder_outputs)
     num_sources, source_length = ops.shape(encoder_outputs)[:2]
     mask = encoder_padding_mask
+    scores_shape = (num_sources, decoder.num_heads, length, source_length)
+    check_masks(scores_shape, encoder_padding_mask=mask)
     if mask is None:
         mask = get_keras_mask(encoder_outputs)
     if mask is None:
         mask = ops.ones((num_sources, source_length), "bool")
+    mask = ops.broadcast_to(as_bool(mask), (num_sources, source_length))
     pairs = [
         block.start_memory(batch_size, length, encoder_outputs)
         for block in decoder.transformer_layers
@@ -67,5 +71,5 @@ def start_decoder_memory(
     return DecoderMemory(
         target=tuple(target for target, _ in pairs),
         source=tuple(source for _, source in pairs),
-        source_padding_mask=ops.repeat(as_bool(mask), batch_size // num_sources, axis=0),
+        source_padding_mask=ops.repeat(mask, batch_size // num_sources, axis=0),
     )

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import tree
 
+from keras_diet.layers.transformer.decoder_checks import lengths_of_keys
 from keras_diet.types import Tensor
 
 
@@ -26,15 +27,11 @@ def symbolic_scores(
         memory: Symbolic memory of a block, or `None`.
     """
     batch_size, length = inputs.shape[:2]
-    if memory is None:
-        key_lengths = (length, encoder_outputs.shape[1])
-    else:
-        key_lengths = tuple(keys.shape[1] for keys, _ in memory)
     target, source = (
         keras.KerasTensor(
             (batch_size, decoder.num_heads, length, key_length), decoder.compute_dtype
         )
-        for key_length in key_lengths
+        for key_length in lengths_of_keys(inputs, encoder_outputs, memory)
     )
     return target, source
 

@@ -223,7 +223,8 @@ class DietDecoder(DietStack):
         memory: DecoderMemory | None = None,
         start_index: int | Tensor = 0,
     ) -> Any:
-        check_decoder_call(self, inputs, encoder_outputs, encoder_padding_mask, memory, start_index)
+        masks = (padding_mask, encoder_padding_mask)
+        check_decoder_call(self, inputs, encoder_outputs, *masks, memory, start_index)
         if not isinstance(start_index, int):
             start_index = ops.cast(start_index, "int32")
         with keras_masks_removed(inputs, encoder_outputs) as (mask, encoder_mask):
@@ -264,7 +265,8 @@ class DietDecoder(DietStack):
         start_index: int | Tensor = 0,
     ) -> Any:
         """Return the symbolic outputs."""
-        check_decoder_call(self, inputs, encoder_outputs, encoder_padding_mask, memory, start_index)
+        masks = (padding_mask, encoder_padding_mask)
+        check_decoder_call(self, inputs, encoder_outputs, *masks, memory, start_index)
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         scores: list[list[keras.KerasTensor]] = []
         if return_attention_scores:

@@ -70,14 +70,19 @@ def check_call(
         )
     if segment_ids is not None:
         validation.shape_of_segment_ids("segment_ids", segment_ids, inputs.shape[:2])
+    check_float(inputs)
+    validation.length_within(
+        ops.shape(inputs)[1], encoder.max_sequence_length, "max_sequence_length"
+    )
+
+
+def check_float(inputs: Tensor) -> None:
+    """Raise a `ValueError` unless the inputs are floating point numbers."""
     if not keras.backend.is_float_dtype(inputs.dtype):
         raise ValueError(
             "`inputs` must be floating point numbers. Received: dtype="
             f"{keras.backend.standardize_dtype(inputs.dtype)}. Embed token ids first."
         )
-    validation.length_within(
-        ops.shape(inputs)[1], encoder.max_sequence_length, "max_sequence_length"
-    )
 
 
 def check_mask_shapes(encoder: Any, inputs: Tensor, attention_mask: Any, padding_mask: Any) -> None:
