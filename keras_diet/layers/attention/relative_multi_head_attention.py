@@ -175,7 +175,8 @@ _MAX_DISTANCE = 1024
 
 SHAW = PositionEncoding(
     attention=lambda sizes, **kwargs: RelativeMultiHeadAttention(
-        sizes.num_heads, sizes.head_dim, _MAX_DISTANCE, **kwargs
+        sizes.num_heads, sizes.head_dim, sizes.max_distance or _MAX_DISTANCE, **kwargs
     ),
     sharing_modes=("head-wise",),
+    has_max_distance=True,
 )

@@ -169,7 +169,9 @@ T5 = PositionEncoding(
         sizes.num_heads,
         max_length=sizes.max_length,
         bidirectional=not sizes.is_causal,
+        max_distance=sizes.max_distance or 128,
         **kwargs,
     ),
     sharing_modes=("layer-wise", "none", "head-wise"),
+    has_max_distance=True,
 )

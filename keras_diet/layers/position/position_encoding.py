@@ -23,6 +23,8 @@ class EncoderSizes:
         max_length: Number of positions, in tokens.
         rank: Rank of positional scores, or `None` for the head size.
         projection_dim: Number of projected keys of Linformer, or `None`.
+        max_distance: Distance of tokens from which on all share their parameters, or `None` for the
+            default of the encoding.
         is_causal: Whether a token attends only to itself and earlier tokens, as in self-attention
             of a decoder.
 
@@ -42,6 +44,7 @@ class EncoderSizes:
     max_length: int
     rank: int | None = None
     projection_dim: int | None = None
+    max_distance: int | None = None
     is_causal: bool = False
 
     @property
@@ -78,6 +81,7 @@ class PositionEncoding:
             `share_heads=True`. An encoding without a `bias` has at most one value, which says how
             its attention layers share parameters.
         has_rank: bool. Whether the encoding uses `rank`.
+        has_max_distance: bool. Whether the encoding uses `max_distance`.
         allows_projection: bool. Whether the encoding works with Linformer's `projection_dim`.
 
     Raises:
@@ -108,6 +112,7 @@ class PositionEncoding:
     scale: Callable[[EncoderSizes], float] | None = None
     sharing_modes: tuple[str, ...] = ()
     has_rank: bool = False
+    has_max_distance: bool = False
     allows_projection: bool = False
 
     def __post_init__(self) -> None:
@@ -133,6 +138,7 @@ def check_arguments(
     rank: int | None,
     sharing: str | None,
     projection_dim: int | None,
+    max_distance: int | None,
 ) -> None:
     """Raise a `ValueError` for arguments of an encoder that its encoding does not support.
 
@@ -142,6 +148,7 @@ def check_arguments(
         rank: `None`, or the rank of positional scores.
         sharing: `None`, or one of `sharing_modes`.
         projection_dim: `None`, or a number of projected keys.
+        max_distance: `None`, or the distance from which on tokens share their parameters.
     """
 
     def check_support(is_supported, argument, value):
@@ -160,6 +167,9 @@ def check_arguments(
     if projection_dim is not None:
         check_support(encoding.allows_projection, "projection_dim", projection_dim)
         validation.positive_int("projection_dim", projection_dim)
+    if max_distance is not None:
+        check_support(encoding.has_max_distance, "max_distance", max_distance)
+        validation.positive_int("max_distance", max_distance)
 
 
 def encoding_of_layer(layer: keras.layers.Layer) -> PositionEncoding:

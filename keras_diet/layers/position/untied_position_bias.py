@@ -211,11 +211,13 @@ def _encoding(relative):
             sizes.max_length,
             position_dim=sizes.hidden_dim,
             relative=relative,
+            max_distance=sizes.max_distance,
             **kwargs,
         )
 
     return PositionEncoding(
         bias,
+        has_max_distance=relative,
         scale=lambda sizes: (2 * sizes.head_dim) ** -0.5,
         sharing_modes=("layer-wise", "none", "head-wise"),
     )

@@ -59,6 +59,8 @@ class BiasedTransformerDecoder(TransformerBlock):
             `RelativeMultiHeadAttention`. Defaults to `None`: a `BiasedMultiHeadAttention` made from
             the arguments above.
         cross_attention: The same for the attention to the source.
+        activation_dropout: float. Dropout rate of the hidden units of the feed-forward network,
+            after the activation. Defaults to `0.0`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -126,6 +128,7 @@ class BiasedTransformerDecoder(TransformerBlock):
         normalize_first: bool = False,
         self_attention: keras.layers.Layer | None = None,
         cross_attention: keras.layers.Layer | None = None,
+        activation_dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         check_attention("self_attention", self_attention)
@@ -140,6 +143,7 @@ class BiasedTransformerDecoder(TransformerBlock):
             bias_initializer=bias_initializer,
             normalize_first=normalize_first,
             self_attention=self_attention,
+            activation_dropout=activation_dropout,
             **kwargs,
         )
         self.set_attention("cross_attention", cross_attention)

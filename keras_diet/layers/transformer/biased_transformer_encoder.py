@@ -51,6 +51,8 @@ class BiasedTransformerEncoder(TransformerBlock):
             `RelativeMultiHeadAttention`. The block calls it as `BiasedMultiHeadAttention`, and
             leaves out arguments that have their defaults. Defaults to `None`: a
             `BiasedMultiHeadAttention` made from the arguments above.
+        activation_dropout: float. Dropout rate of the hidden units of the feed-forward network,
+            after the activation. Defaults to `0.0`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -102,6 +104,7 @@ class BiasedTransformerEncoder(TransformerBlock):
         bias_initializer: Initializer = "zeros",
         normalize_first: bool = False,
         self_attention: keras.layers.Layer | None = None,
+        activation_dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -114,6 +117,7 @@ class BiasedTransformerEncoder(TransformerBlock):
             bias_initializer=bias_initializer,
             normalize_first=normalize_first,
             self_attention=self_attention,
+            activation_dropout=activation_dropout,
             **kwargs,
         )
 

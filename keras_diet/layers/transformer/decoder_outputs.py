@@ -41,3 +41,16 @@ def symbolic_copy(memory: Any) -> Any:
     if memory is None:
         return None
     return tree.map_structure(lambda x: keras.KerasTensor(x.shape, dtype=x.dtype), memory)
+
+
+def join_blocks(others: list[list[Any]], memory: Any) -> list[Any]:
+    """Return lists with the scores of all blocks, and the next memory of the stack.
+
+    Args:
+        others: For each block, what it returned beside its output.
+        memory: The memory before the step, or `None`.
+    """
+    joined: list[Any] = [list(of_blocks) for of_blocks in zip(*others, strict=True)]
+    if memory is not None:
+        joined[-1] = memory._replace(target=tuple(target for target, _ in joined[-1]))
+    return joined

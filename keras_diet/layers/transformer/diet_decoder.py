@@ -17,6 +17,7 @@ from keras_diet.layers.transformer.decoder_checks import (
 )
 from keras_diet.layers.transformer.decoder_memory import DecoderMemory, start_decoder_memory
 from keras_diet.layers.transformer.decoder_outputs import (
+    join_blocks,
     symbolic_copy,
     symbolic_scores,
     without_missing,
@@ -79,6 +80,8 @@ class DietDecoder(DietStack):
         encode_inputs: bool. Whether the decoder adds positions to its inputs, if they belong there.
             Pass `False` if the model adds them before. Defaults to `True`.
         cached_positions: As in `DietEncoder`. Defaults to `False`.
+        activation_dropout: As in `DietEncoder`. Defaults to `0.0`.
+        max_distance: As in `DietEncoder`. Defaults to `None`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -150,6 +153,8 @@ class DietDecoder(DietStack):
         attention_implementation: str = "auto",
         encode_inputs: bool = True,
         cached_positions: bool = False,
+        activation_dropout: float = 0.0,
+        max_distance: int | None = None,
         **kwargs: Any,
     ) -> None:
         check_decoder_arguments(kwargs)
@@ -170,6 +175,8 @@ class DietDecoder(DietStack):
             attention_implementation=attention_implementation,
             encode_inputs=encode_inputs,
             cached_positions=cached_positions,
+            activation_dropout=activation_dropout,
+            max_distance=max_distance,
             **kwargs,
         )
         self.cross_attention_positions = validation.boolean(
@@ -251,7 +258,7 @@ class DietDecoder(DietStack):
                 others.append(others_of_block)
         if self.output_layer_norm is not None:
             x = self.output_layer_norm(x)
-        return without_missing(x, *_join_blocks(others, memory))
+        return without_missing(x, *join_blocks(others, memory))
 
     def compute_output_spec(
         self,
@@ -288,11 +295,3 @@ class DietDecoder(DietStack):
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         return {**super().get_config(), "cross_attention_positions": self.cross_attention_positions}
-
-
-def _join_blocks(others, memory):
-    """Return lists with the scores of all blocks, and the next memory of the stack."""
-    joined = [list(of_blocks) for of_blocks in zip(*others, strict=True)]
-    if memory is not None:
-        joined[-1] = memory._replace(target=tuple(target for target, _ in joined[-1]))
-    return joined

@@ -43,7 +43,7 @@ class DietEncoder(DietStack):
     | `"t5"` | `B_ij = b[bucket(j-i)]` (Raffel et al.) | layer-wise, none, head-wise |
     | `"tupe_abs"` | untied absolute positions (Ke et al., TUPE-A) | layer-wise, none, head-wise |
     | `"tupe_rel"` | `"tupe_abs"` and T5's bins (TUPE-R) | layer-wise, none, head-wise |
-    | `"shaw"` | vectors of distances up to 1024 in keys and values (Shaw et al.) | head-wise |
+    | `"shaw"` | vectors of distances in keys and values (Shaw et al.) | head-wise |
     | `"input"` | learned positions added to the inputs (Devlin et al., BERT) | |
     | `"diet_abs_input"` | `"diet_abs"` and `"input"`, for Figure 5 | layer-wise, none, head-wise |
     | `"sinusoidal"` | sines and cosines added to the inputs (Vaswani et al.) | |
@@ -91,6 +91,10 @@ class DietEncoder(DietStack):
         cached_positions: bool. Whether the encoder holds positional scores instead of position
             parameters. `cache_positions` sets it in the copies that it makes. A new encoder with
             `True` has scores of zero. Defaults to `False`.
+        activation_dropout: float. Dropout rate of the hidden units of the feed-forward networks,
+            after the activation. Defaults to `0.0`.
+        max_distance: int or `None`. With `"shaw"`, `"t5"` and `"tupe_rel"`, tokens at this distance
+            and further away share parameters. Defaults to `None`: 1024 for Shaw, 128 for T5's bins.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -151,6 +155,8 @@ class DietEncoder(DietStack):
         attention_implementation: str = "auto",
         encode_inputs: bool = True,
         cached_positions: bool = False,
+        activation_dropout: float = 0.0,
+        max_distance: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -170,6 +176,8 @@ class DietEncoder(DietStack):
             attention_implementation=attention_implementation,
             encode_inputs=encode_inputs,
             cached_positions=cached_positions,
+            activation_dropout=activation_dropout,
+            max_distance=max_distance,
             **kwargs,
         )
         check_encoder_arguments(position_encoding, segment_encoding, projection_dim)
@@ -241,7 +249,7 @@ class DietEncoder(DietStack):
             "return_attention_scores": return_attention_scores,
             "attention_hook": attention_hook,
         }
-        terms_and_plans = terms_of_layers(
+        of_layers = terms_of_layers(
             x,
             terms,
             self._attentions(),
@@ -253,9 +261,7 @@ class DietEncoder(DietStack):
             **options,
         )
         scores = []
-        for block, (layer_terms, plan) in zip(
-            self.transformer_layers, terms_and_plans, strict=True
-        ):
+        for block, (layer_terms, plan) in zip(self.transformer_layers, of_layers, strict=True):
             x = block(x, score_terms=layer_terms, attention_plan=plan, **options)
             if return_attention_scores:
                 x, layer_scores = x
@@ -285,14 +291,8 @@ class DietEncoder(DietStack):
         batch_size, length = inputs.shape[:2]
         shape = (batch_size, self.num_heads, length, self.projection_dim or length)
         # Each layer needs a separate tensor, because functional models identify outputs by object.
-        scores = [
-            keras.KerasTensor(shape, dtype=self.compute_dtype) for _ in range(self.num_layers)
-        ]
+        scores = [keras.KerasTensor(shape, self.compute_dtype) for _ in range(self.num_layers)]
         return output, scores
-
-    def compute_output_shape(self, inputs_shape: Shape) -> Shape:
-        """Return the shape of the output, which is the shape of the inputs."""
-        return inputs_shape
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""

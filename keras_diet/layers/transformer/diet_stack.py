@@ -23,7 +23,7 @@ from keras_diet.types import Activation, Config, Initializer, Shape
 _PLAIN_ARGUMENTS = (
     *("num_layers", "num_heads", "intermediate_dim", "rank", "sharing", "max_sequence_length"),
     *("dropout", "layer_norm_epsilon", "normalize_first", "attention_implementation"),
-    *("encode_inputs", "cached_positions"),
+    *("encode_inputs", "cached_positions", "activation_dropout", "max_distance"),
 )
 
 
@@ -56,13 +56,17 @@ class DietStack(keras.layers.Layer):
         attention_implementation: str = "auto",
         encode_inputs: bool = True,
         cached_positions: bool = False,
+        activation_dropout: float = 0.0,
+        max_distance: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         if cached_positions and isinstance(position_encoding, keras.layers.Layer):
             # Keras would track the weights of the layer, although its scores are cached.
             position_encoding = CachedPositionBias.like(position_encoding)
-        self.encoding = find_position_encoding(position_encoding, rank, sharing)
+        self.encoding = find_position_encoding(
+            position_encoding, rank, sharing, max_distance=max_distance
+        )
         self.num_layers = validation.positive_int("num_layers", num_layers)
         self.num_heads = validation.positive_int("num_heads", num_heads)
         validation.heads_of_bias("position_encoding", position_encoding, num_heads)
@@ -86,6 +90,8 @@ class DietStack(keras.layers.Layer):
         )
         self.encode_inputs = validation.boolean("encode_inputs", encode_inputs)
         self.cached_positions = validation.boolean("cached_positions", cached_positions)
+        self.activation_dropout = validation.rate("activation_dropout", activation_dropout)
+        self.max_distance = max_distance
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
@@ -103,6 +109,7 @@ class DietStack(keras.layers.Layer):
             max_length=self.max_sequence_length,
             rank=self.rank,
             projection_dim=self.projection_dim,
+            max_distance=self.max_distance,
         )
 
     def all_position_biases(self) -> list[keras.layers.Layer]:
@@ -132,6 +139,10 @@ class DietStack(keras.layers.Layer):
                 epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="output_layer_norm"
             )
             self.output_layer_norm.build(inputs_shape)
+
+    def compute_output_shape(self, inputs_shape: Shape) -> Shape:
+        """Return the shape of the output, which is the shape of the inputs."""
+        return inputs_shape
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""

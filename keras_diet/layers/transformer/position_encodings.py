@@ -86,6 +86,7 @@ def find_position_encoding(
     rank: int | None = None,
     sharing: str | None = None,
     projection_dim: int | None = None,
+    max_distance: int | None = None,
 ) -> PositionEncoding:
     """Return the `PositionEncoding` of a name or of a custom bias layer.
 
@@ -94,6 +95,7 @@ def find_position_encoding(
         rank: `None`, or the rank of positional scores.
         sharing: `None`, or one of the encoding's `sharing_modes`.
         projection_dim: `None`, or a number of projected keys.
+        max_distance: `None`, or the distance from which on tokens share their parameters.
 
     Raises:
         ValueError: If the name is unknown, or the encoding does not support an argument.
@@ -109,5 +111,5 @@ def find_position_encoding(
             f"bias layer. Received: position_encoding={position_encoding!r}. Register other names "
             "with `keras_diet.layers.register_position_encoding` first."
         )
-    check_arguments(encoding, name, rank, sharing, projection_dim)
+    check_arguments(encoding, name, rank, sharing, projection_dim, max_distance)
     return encoding

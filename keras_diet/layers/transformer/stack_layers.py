@@ -106,5 +106,6 @@ def _arguments_of_block(stack, index):
         "activation": stack.activation,
         "layer_norm_epsilon": stack.layer_norm_epsilon,
         "normalize_first": stack.normalize_first,
+        "activation_dropout": stack.activation_dropout,
         "name": f"transformer_layer_{index}",
     }

@@ -39,6 +39,7 @@ class TransformerBlock(keras.layers.Layer):
         bias_initializer: Initializer = "zeros",
         normalize_first: bool = False,
         self_attention: keras.layers.Layer | None = None,
+        activation_dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -52,6 +53,7 @@ class TransformerBlock(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.normalize_first = validation.boolean("normalize_first", normalize_first)
+        self.activation_dropout = validation.rate("activation_dropout", activation_dropout)
         self._made_attentions: tuple[str, ...] = ()
         self.set_attention("self_attention", self_attention)
         self.supports_masking = True
@@ -98,7 +100,7 @@ class TransformerBlock(keras.layers.Layer):
             # A layer that was loaded with its configuration is built already.
             attention.build(inputs_shape, value_shape)
         self._build_layer_norm(name, inputs_shape)
-        self._make_dropout(name)
+        self._make_dropout(name, self.dropout)
 
     def build_feed_forward(self, inputs_shape: Shape) -> None:
         """Create and build the feed-forward network, with its normalization and dropout."""
@@ -109,7 +111,8 @@ class TransformerBlock(keras.layers.Layer):
         self.feedforward_intermediate_dense.build(inputs_shape)
         self.feedforward_output_dense = self._dense(inputs_shape[-1], "feedforward_output_dense")
         self.feedforward_output_dense.build((*inputs_shape[:-1], self.intermediate_dim))
-        self._make_dropout("feedforward")
+        self._make_dropout("feedforward_intermediate", self.activation_dropout)
+        self._make_dropout("feedforward", self.dropout)
 
     def _build_layer_norm(self, name, inputs_shape):
         layer_norm = keras.layers.LayerNormalization(
@@ -118,10 +121,8 @@ class TransformerBlock(keras.layers.Layer):
         layer_norm.build(inputs_shape)
         setattr(self, _name(name, "layer_norm"), layer_norm)
 
-    def _make_dropout(self, name):
-        dropout = keras.layers.Dropout(
-            self.dropout, dtype=self.dtype_policy, name=_name(name, "dropout")
-        )
+    def _make_dropout(self, name, rate):
+        dropout = keras.layers.Dropout(rate, dtype=self.dtype_policy, name=_name(name, "dropout"))
         setattr(self, _name(name, "dropout"), dropout)
 
     def _dense(self, units, name, activation=None):
@@ -162,6 +163,7 @@ class TransformerBlock(keras.layers.Layer):
 
         def network(x):
             x = _backend.dense(self.feedforward_intermediate_dense, x)
+            x = self.feedforward_intermediate_dropout(x, training=training)
             return _backend.dense(self.feedforward_output_dense, x), None
 
         return self.residual("feedforward", network, inputs, training)[0]
@@ -179,6 +181,7 @@ class TransformerBlock(keras.layers.Layer):
                 "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
                 "bias_initializer": keras.initializers.serialize(self.bias_initializer),
                 "normalize_first": self.normalize_first,
+                "activation_dropout": self.activation_dropout,
             }
         )
         for name in self.attention_names:

@@ -102,6 +102,27 @@ def test_rank_defaults_to_the_head_size(rank, expected):
     assert make_biases("diet_abs", rank=rank)[0].rank == expected
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize("max_distance", [None, 19])
+def test_max_distance(max_distance):
+    stack = DietEncoder(2, 3, 11, position_encoding="t5", max_distance=max_distance)
+    assert stack.from_config(stack.get_config()).max_distance == max_distance
+    assert stack.sizes(15).max_distance == max_distance
+    for name, default in (("t5", 128), ("tupe_rel", None)):
+        (bias,) = make_biases(name, max_distance=max_distance)
+        assert bias.max_distance == (max_distance or default), name
+    shaw = make_attention(POSITION_ENCODINGS["shaw"], sizes(max_distance=max_distance))
+    assert shaw.max_distance == (max_distance or 1024)
+
+
+@pytest.mark.any_backend
+def test_max_distance_of_an_encoding_without_distances():
+    with pytest.raises(ValueError, match=r"`max_distance` is not supported.*'diet_rel'.*=19"):
+        DietEncoder(2, 3, 11, position_encoding="diet_rel", max_distance=19)
+    with pytest.raises(ValueError, match=r"`max_distance` must be a positive integer.*=0"):
+        DietEncoder(2, 3, 11, position_encoding="shaw", max_distance=0)
+
+
 def test_sizes_of_biases():
     assert make_biases("diet_abs", projection_dim=2)[0].key_length == 2
     (t5,) = make_biases("t5")
