@@ -18,6 +18,10 @@ from keras_diet.models.diet_bert.diet_bert_text_embedder_preprocessor import (
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
 from keras_diet.models.diet_bert.extend_positions import extend_positions
 from keras_diet.models.diet_bert.register_preset import register_preset
+from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
+from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm import (
+    DietTransformerSeq2SeqLM,
+)
 
 __all__ = [
     "DietBertBackbone",
@@ -28,6 +32,8 @@ __all__ = [
     "DietBertTextEmbedder",
     "DietBertTextEmbedderPreprocessor",
     "DietBertTokenizer",
+    "DietTransformerBackbone",
+    "DietTransformerSeq2SeqLM",
     "add_segments",
     "extend_positions",
     "register_preset",

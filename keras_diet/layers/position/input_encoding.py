@@ -180,7 +180,11 @@ class InputEncoding(keras.layers.Layer):
 
 
 def make_input_encoding(
-    encoding: PositionEncoding, sizes: EncoderSizes, num_segments: int | None, dtype: DType
+    encoding: PositionEncoding,
+    sizes: EncoderSizes,
+    num_segments: int | None,
+    dtype: DType,
+    name: str = "input_encoding",
 ) -> InputEncoding | None:
     """Return the layer that adds positions and segments to the inputs of an encoder.
 
@@ -189,6 +193,7 @@ def make_input_encoding(
         sizes: `EncoderSizes` of the encoder.
         num_segments: int, or `None` if segments are not at the input.
         dtype: The dtype policy.
+        name: str. Name of the layer.
 
     Returns:
         The layer, or `None` if the encoder adds nothing to its inputs.
@@ -203,7 +208,7 @@ def make_input_encoding(
         num_segments=num_segments,
         position_embedding=embedding,
         dtype=dtype,
-        name="input_encoding",
+        name=name,
     )
 
 

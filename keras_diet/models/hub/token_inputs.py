@@ -23,11 +23,14 @@ class TokenInput:
         description: str. What the values are, for messages.
         positions_in: str or `None`. If the values are positions of tokens, the input that holds
             these tokens. Otherwise there is one value for each token.
+        sequence: str. Which sequence the tokens belong to, if a model has several, such as a source
+            and a target. All inputs of a sequence have the same shape. Defaults to `""`.
     """
 
     limit: int | None
     description: str
     positions_in: str | None = None
+    sequence: str = ""
 
 
 def check_ids(name: str, value: Any, expected: TokenInput) -> None:
@@ -53,17 +56,27 @@ def check_token_inputs(x: Any, inputs: Mapping[str, TokenInput]) -> None:
         )
     _check_keys(x, inputs)
     shapes = {name: _checked(f"`x[{name!r}]`", x[name]) for name in inputs}
-    per_token = {name: shape for name, shape in shapes.items() if not inputs[name].positions_in}
-    # Sizes may be unknown or symbolic.
-    known = {shape for shape in per_token.values() if all(isinstance(n, int) for n in shape)}
-    if len(known - {()}) > 1:
-        raise ValueError(
-            f"{listed(per_token)} must have the same shape (batch_size, length). Received: "
-            f"{', '.join(f'{name} of shape {shape}' for name, shape in per_token.items())}. Pad or "
-            "cut them."
+    for sequence in {expected.sequence: None for expected in inputs.values()}:
+        _check_same_shape(
+            {
+                name: shape
+                for name, shape in shapes.items()
+                if inputs[name].sequence == sequence and not inputs[name].positions_in
+            }
         )
     for name, expected in inputs.items():
         _check_values(f"`x[{name!r}]`", x[name], _limited(expected, shapes))
+
+
+def _check_same_shape(shapes):
+    # Sizes may be unknown or symbolic.
+    known = {shape for shape in shapes.values() if all(isinstance(n, int) for n in shape)}
+    if len(known - {()}) > 1:
+        raise ValueError(
+            f"{listed(shapes)} must have the same shape (batch_size, length). Received: "
+            f"{', '.join(f'{name} of shape {shape}' for name, shape in shapes.items())}. Pad or "
+            "cut them."
+        )
 
 
 def _limited(expected, shapes):

@@ -1,0 +1,1 @@
+"""The encoder-decoder family, for translation."""

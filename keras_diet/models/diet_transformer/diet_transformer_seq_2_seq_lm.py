@@ -1,0 +1,189 @@
+"""Translation with a DietTransformer backbone."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+from keras_hub.models import Seq2SeqLM
+
+from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
+from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm_preprocessor import (
+    DietTransformerSeq2SeqLMPreprocessor,
+)
+from keras_diet.models.hub.labels import Classes
+from keras_diet.models.hub.loss_inputs import warn_if_loss_does_not_fit
+from keras_diet.models.hub.task import HubTask
+from keras_diet.samplers import BeamSearchSampler
+from keras_diet.types import Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
+    """A DietTransformer backbone that predicts the next token of a target, for translation.
+
+    With the token embedding `E` and the output `h_i` of the decoder for the target's token `i`:
+
+        logits_i = E h_i
+
+    With a `preprocessor`, `fit` takes texts, and `generate` returns texts.
+
+    Args:
+        backbone: A `keras_diet.models.DietTransformerBackbone`.
+        preprocessor: A `keras_diet.models.DietTransformerSeq2SeqLMPreprocessor`, or `None` for
+            inputs that are already preprocessed. Defaults to `None`.
+        compile: bool. Whether to compile the model with its defaults. Defaults to `True`.
+        name: str or `None`. Name of the model.
+        trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
+            leaves frozen layers frozen.
+
+    Call arguments:
+        inputs: The backbone's dictionary.
+
+    Returns:
+        Logits of shape `(B, T, vocabulary_size)`.
+
+    Raises:
+        ValueError: If the preprocessor has more tokens or longer sequences than the backbone.
+        TypeError: If an argument is unknown.
+
+    Example:
+
+    ```python
+    backbone = keras_diet.models.DietTransformerBackbone(
+        vocabulary_size=100, num_layers=2, num_heads=4, hidden_dim=32, intermediate_dim=64,
+        max_sequence_length=16,
+    )
+    seq_2_seq_lm = keras_diet.models.DietTransformerSeq2SeqLM(backbone)
+    inputs = {
+        "encoder_token_ids": np.array([[5, 6, 7, 2]]),
+        "encoder_padding_mask": np.ones((1, 4), dtype="int32"),
+        # The start token, and room for the target.
+        "decoder_token_ids": np.array([[1, 0, 0, 0, 0, 0]]),
+        "decoder_padding_mask": np.array([[1, 0, 0, 0, 0, 0]]),
+    }
+    outputs = seq_2_seq_lm.generate(inputs, stop_token_ids=(2,))
+    ```
+
+    References:
+     - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 4.3
+     - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
+    """
+
+    backbone_cls = DietTransformerBackbone
+    preprocessor_cls = DietTransformerSeq2SeqLMPreprocessor
+
+    def __init__(
+        self,
+        backbone: DietTransformerBackbone,
+        preprocessor: keras.layers.Layer | None = None,
+        compile: bool = True,
+        name: str | None = None,
+        trainable: bool | None = None,
+    ) -> None:
+        # === Layers ===
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+
+        # === Functional Model ===
+        hidden_states = backbone(backbone.input)["decoder_sequence_output"]
+        outputs = backbone.token_embedding(hidden_states, reverse=True)
+        super().__init__(
+            inputs=backbone.input, outputs=outputs, compile=compile, name=name, trainable=trainable
+        )
+
+    @property
+    def classes(self) -> Classes:
+        """The labels that a sparse loss expects."""
+        return Classes("vocabulary_size", self.backbone.vocabulary_size)
+
+    def compile(
+        self,
+        optimizer: Any = "auto",
+        loss: Any = "auto",
+        *,
+        weighted_metrics: Any = "auto",
+        sampler: Any = "auto",
+        **kwargs: Any,
+    ) -> None:
+        """Configure training and generation, as `keras_hub.models.Seq2SeqLM.compile`.
+
+        A loss that takes probabilities gives a warning, because the model returns logits.
+
+        Args:
+            optimizer: As in `keras_hub.models.Seq2SeqLM.compile`. Defaults to `"auto"`.
+            loss: As in `keras_hub.models.Seq2SeqLM.compile`. Defaults to `"auto"`, which means the
+                cross-entropy averaged over the tokens of the targets.
+            weighted_metrics: As in `keras_hub.models.Seq2SeqLM.compile`. Defaults to `"auto"`.
+            sampler: A `keras_hub.samplers.Sampler` or its name. Defaults to `"auto"`, which means
+                `keras_diet.samplers.BeamSearchSampler()`.
+            **kwargs: Keyword arguments of `keras.Model.compile`.
+        """
+        if isinstance(loss, str) and loss == "auto":
+            loss = keras.losses.SparseCategoricalCrossentropy(
+                from_logits=True, reduction="mean_with_sample_weight"
+            )
+        if isinstance(sampler, str) and sampler == "auto":
+            sampler = BeamSearchSampler()
+        super().compile(
+            optimizer=optimizer,
+            loss=loss,
+            weighted_metrics=weighted_metrics,
+            sampler=sampler,
+            **kwargs,
+        )
+        warn_if_loss_does_not_fit(self, "logits")
+
+    def generate_step(
+        self, inputs: dict[str, Tensor], stop_token_ids: Sequence[int] | None = None
+    ) -> dict[str, Tensor]:
+        """Return the targets of a batch of sources. `generate` compiles it.
+
+        The encoder runs once, and the keys and values of its output are computed once.
+
+        Args:
+            inputs: The backbone's dictionary. Each target begins with at least one token, and has
+                room for the tokens that are generated.
+            stop_token_ids: Tokens that end a target, or `None`.
+
+        Returns:
+            A dictionary with `"decoder_token_ids"`, and `"decoder_padding_mask"` that is true up to
+            the end token.
+        """
+        source_mask = ops.cast(inputs["encoder_padding_mask"], "bool")
+        prompt_mask = ops.cast(inputs["decoder_padding_mask"], "bool")
+        prompt = inputs["decoder_token_ids"]
+        memory = self.backbone.decoder.start_memory(
+            *ops.shape(prompt),
+            encoder_outputs=self.backbone.encode(inputs["encoder_token_ids"], source_mask),
+            encoder_padding_mask=source_mask,
+        )
+
+        def next(prompt, memory, index):
+            last = ops.slice(prompt, [0, index - 1], [ops.shape(prompt)[0], 1])
+            hidden_states, memory = self.backbone.decode_step(last, memory, index - 1)
+            logits = self.backbone.token_embedding(hidden_states, reverse=True)
+            return logits[:, 0], hidden_states[:, 0], memory
+
+        token_ids = self.sampler(
+            next=next,
+            prompt=prompt,
+            cache=memory,
+            index=1,
+            mask=prompt_mask,
+            stop_token_ids=stop_token_ids,
+            model=self,
+        )
+        return {
+            "decoder_token_ids": token_ids,
+            "decoder_padding_mask": _up_to_the_end(token_ids, prompt_mask, stop_token_ids or ()),
+        }
+
+
+def _up_to_the_end(token_ids, prompt_mask, stop_token_ids):
+    """Return a mask that is true up to the first stop token after the prompt."""
+    ends = ops.zeros_like(prompt_mask)
+    for stop_token_id in stop_token_ids:
+        ends = ops.logical_or(ends, ops.equal(token_ids, stop_token_id))
+    ends = ops.cast(ops.logical_and(ends, ops.logical_not(prompt_mask)), "int32")
+    return ops.equal(ops.cumsum(ends, axis=-1) - ends, 0)
