@@ -1,0 +1,53 @@
+"""The mean of the weights of several checkpoints."""
+
+import os
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+
+
+def average_weights(model: keras.Model, paths: Sequence[str | os.PathLike[str]]) -> None:
+    """Load the mean of the weights in several files into a model.
+
+    Each weight becomes the mean of its values in the files. A weight of integers keeps its value in
+    the last file. So does the state of the optimizer.
+
+    Args:
+        model: A model that is built.
+        paths: Files that `model.save_weights` wrote, for example at the last five epochs.
+
+    Raises:
+        ValueError: If there are no files, or if a file does not fit the model.
+
+    Example:
+
+    ```python
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+    for epoch in range(2):
+        model.save_weights(f"epoch_{epoch}.weights.h5")
+    keras_diet.training.average_weights(model, ["epoch_0.weights.h5", "epoch_1.weights.h5"])
+    ```
+
+    References:
+     - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762), section 6.1
+    """
+    if isinstance(paths, (str, os.PathLike)) or not len(paths):
+        raise ValueError(
+            f"`paths` must be a list of at least one file. Received: paths={paths!r}. Put the file "
+            "into a list."
+        )
+    means: list[np.ndarray] = []
+    for number, path in enumerate(paths, start=1):
+        model.load_weights(path)
+        values = model.get_weights()
+        if not means:
+            means = [value.astype("float64") for value in values]
+        means = [mean + (value - mean) / number for mean, value in zip(means, values, strict=True)]
+    is_float = [keras.backend.is_float_dtype(weight.dtype) for weight in model.weights]
+    model.set_weights(
+        [
+            mean if floats else value
+            for mean, value, floats in zip(means, values, is_float, strict=True)
+        ]
+    )

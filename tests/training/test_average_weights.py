@@ -1,0 +1,43 @@
+"""The mean of the weights of several checkpoints."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_diet.training import average_weights
+from tests.helpers import assert_close
+
+
+class Counted(keras.layers.Layer):
+    """A layer with a weight of integers."""
+
+    def build(self, input_shape):
+        self.kernel = self.add_weight(shape=(2, 3))
+        self.count = self.add_weight(shape=(), dtype="int32", trainable=False, initializer="zeros")
+
+    def call(self, inputs):
+        return keras.ops.matmul(inputs, self.kernel)
+
+
+def test_mean_of_three_files(tmp_path, rng):
+    model = keras.Sequential([keras.Input((2,)), Counted()])
+    files, kernels = [], []
+    for number in (4, 7, 6):
+        kernel = rng.normal(size=(2, 3)).astype("float32")
+        model.layers[0].kernel.assign(kernel)
+        model.layers[0].count.assign(number)
+        files.append(tmp_path / f"{number}.weights.h5")
+        kernels.append(kernel)
+        model.save_weights(files[-1])
+    average_weights(model, files)
+    assert_close(model.layers[0].kernel, np.mean(kernels, axis=0))
+    assert int(model.layers[0].count) == 6
+    assert model.layers[0].count.dtype == "int32"
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("paths", [[], "a.weights.h5"])
+def test_paths_are_checked(paths):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+    with pytest.raises(ValueError, match="`paths` must be a list of at least one file"):
+        average_weights(model, paths)
