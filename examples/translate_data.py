@@ -4,11 +4,11 @@ import sys
 
 import numpy as np
 
-_ONES = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
-    "fifteen sixteen seventeen eighteen nineteen"
-).split()
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_WORDS = """
+zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
+sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety
+"""
+_ONES, _TENS = _WORDS.split()[:20], _WORDS.split()[20:]
 
 
 def read_pairs(source, target):
