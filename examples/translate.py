@@ -135,17 +135,15 @@ def train(translator, pairs, validation_pairs, arguments):
     folder = arguments.output_dir
     checkpoint = folder / "checkpoint.weights.h5"
     steps = common.load_checkpoint(translator, checkpoint)
-    batches, validation = (
-        token_batches(translator, columns, arguments) for columns in (pairs, validation_pairs)
-    )
-    batches = token_batches(translator, pairs, arguments, initial_epoch=steps // len(batches))
+    batches = token_batches(translator, pairs, arguments)
+    batches.start_at(steps // len(batches))
     if batches.epoch < arguments.epochs:
         translator.fit(
             batches,
             initial_epoch=batches.epoch,
             epochs=arguments.epochs,
             shuffle=False,
-            validation_data=validation,
+            validation_data=token_batches(translator, validation_pairs, arguments),
             callbacks=[
                 keras.callbacks.CSVLogger(folder / "history.csv", append=steps > 0),
                 common.Checkpoint(checkpoint),
@@ -156,7 +154,7 @@ def train(translator, pairs, validation_pairs, arguments):
     training.average_weights(translator, sorted(folder.glob("epoch_*.weights.h5")))
 
 
-def token_batches(translator, columns, arguments, **options):
+def token_batches(translator, columns, arguments):
     lengths = [
         max(map(len, tokens)) + 1
         for tokens in zip(*map(translator.preprocessor.tokenizer, columns), strict=True)
@@ -167,7 +165,6 @@ def token_batches(translator, columns, arguments, **options):
         length_buckets=buckets(arguments),
         tokens_per_batch=arguments.tokens_per_batch,
         seed=arguments.seed,
-        **options,
     )
 
 
@@ -201,7 +198,7 @@ def load_preset(preset, arguments):
 
 def report_bleu(translator, sources, references, folder):
     """Print BLEU with the signature of its settings, and keep both with the translations."""
-    translations = translator.generate(sources, batch_size=32)
+    translations = translator.generate(sources, batch_size=32, verbose=1)
     (folder / "translations.txt").write_text("".join(f"{line}\n" for line in translations))
     metric = sacrebleu.BLEU()
     score = metric.corpus_score(translations, [references])
@@ -226,7 +223,8 @@ def translate_lines(translator, path):
 def plot_attention(translator, source, path):
     """Draw how much each token of a translation attends to each token of its source."""
     translation = translator.generate([source])[0]
-    analysis.plot_cross_attention(translator, source, translation).savefig(path)
+    attention = analysis.cross_attention(translator, source, translation)
+    analysis.plot_cross_attention(attention).savefig(path)
 
 
 if __name__ == "__main__":

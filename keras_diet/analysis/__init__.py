@@ -14,6 +14,11 @@
 
 from keras_diet.analysis.attended_distance import attended_distance
 from keras_diet.analysis.attention_scores import attention_scores
+from keras_diet.analysis.cross_attention import (
+    CrossAttention,
+    cross_attention,
+    plot_cross_attention,
+)
 from keras_diet.analysis.distance_variance import distance_variance
 from keras_diet.analysis.numerical_rank import numerical_rank, plot_ranks
 from keras_diet.analysis.plot_scores import plot_scores
@@ -22,10 +27,13 @@ from keras_diet.analysis.position_similarity import plot_position_similarity, po
 from keras_diet.analysis.segment_scores import position_and_segment_scores, segment_scores
 
 __all__ = [
+    "CrossAttention",
     "attended_distance",
     "attention_scores",
+    "cross_attention",
     "distance_variance",
     "numerical_rank",
+    "plot_cross_attention",
     "plot_position_similarity",
     "plot_ranks",
     "plot_scores",

@@ -26,7 +26,6 @@ class TokenBatches(keras.utils.PyDataset):
         length_buckets: Sequence of int. Increasing lengths. The preprocessor should have the same.
         tokens_per_batch: int. Number of tokens in a batch, with padding. Defaults to `4096`.
         seed: int. Defaults to `0`.
-        initial_epoch: int. The number of the first epoch, to resume a training. Defaults to `0`.
         **kwargs: Keyword arguments of `keras.utils.PyDataset`.
 
     Raises:
@@ -54,7 +53,6 @@ class TokenBatches(keras.utils.PyDataset):
         length_buckets: Sequence[int],
         tokens_per_batch: int = 4096,
         seed: int = 0,
-        initial_epoch: int = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -73,13 +71,18 @@ class TokenBatches(keras.utils.PyDataset):
         validation.positive_int("tokens_per_batch", tokens_per_batch)
         self.columns = columns
         self.seed = seed
-        self.epoch = initial_epoch
+        self.epoch = 0
         places = np.searchsorted(buckets[:-1], np.asarray(lengths))
         # For each bucket, its examples and the size of its batches.
         self._buckets = [
             (np.flatnonzero(places == i), max(1, tokens_per_batch // bucket))
             for i, bucket in enumerate(buckets)
         ]
+        self._shuffle()
+
+    def start_at(self, epoch: int) -> None:
+        """Make the batches of an epoch, to resume a training. The first epoch is 0."""
+        self.epoch = epoch
         self._shuffle()
 
     def _shuffle(self):
@@ -100,5 +103,4 @@ class TokenBatches(keras.utils.PyDataset):
 
     def on_epoch_end(self) -> None:
         """Make the batches of the next epoch."""
-        self.epoch += 1
-        self._shuffle()
+        self.start_at(self.epoch + 1)

@@ -273,6 +273,18 @@ class DietTransformerBackbone(HubBackbone):
             x, padding_mask=padding_mask, memory=memory, start_index=start_index, training=False
         )
 
+    def cross_attention_scores(self, inputs: dict[str, Tensor]) -> list[Tensor]:
+        """Return the probabilities of attention to the source, `(B, num_heads, T, S)` by layer."""
+        source_mask = inputs["encoder_padding_mask"]
+        _, _, scores = self.decoder(
+            self._embed(inputs["decoder_token_ids"], self.decoder_input_encoding),
+            self.encode(inputs["encoder_token_ids"], source_mask),
+            padding_mask=inputs["decoder_padding_mask"],
+            encoder_padding_mask=source_mask,
+            return_attention_scores=True,
+        )
+        return scores
+
     def _embed(
         self,
         token_ids: Tensor,

@@ -1,12 +1,13 @@
 """Translation with a DietTransformer backbone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 from keras_hub.models import Seq2SeqLM
 
+from keras_diet import validation
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
 from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm_preprocessor import (
     DietTransformerSeq2SeqLMPreprocessor,
@@ -14,6 +15,7 @@ from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm_preprocess
 from keras_diet.models.hub.labels import Classes
 from keras_diet.models.hub.loss_inputs import warn_if_loss_does_not_fit
 from keras_diet.models.hub.task import HubTask
+from keras_diet.models.hub.texts import is_batch
 from keras_diet.samplers import BeamSearchSampler
 from keras_diet.types import Tensor
 
@@ -133,6 +135,69 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             **kwargs,
         )
         warn_if_loss_does_not_fit(self, "logits")
+
+    def generate(
+        self,
+        inputs: Any,
+        max_length: int | None = None,
+        stop_token_ids: Any = "auto",
+        strip_prompt: bool = False,
+        batch_size: int | None = None,
+        verbose: int = 0,
+    ) -> Any:
+        """Translate, as `keras_hub.models.Seq2SeqLM.generate`, also in batches.
+
+        Args:
+            inputs: A text, a list of texts, or what else the preprocessor's `generate_preprocess`
+                takes. Without a preprocessor, the backbone's dictionary.
+            max_length: int or `None`. The length of the targets with start token and prompt.
+                Defaults to `None`, which means 50 tokens more than the longest source of the batch,
+                and at most `decoder_sequence_length`.
+            stop_token_ids: Tokens that end a target, or `None`. Defaults to `"auto"`, which means
+                the end token of the tokenizer.
+            strip_prompt: Must be `False`. Translations contain their prompts.
+            batch_size: int or `None`. Translates a list of texts in batches of texts of similar
+                length. The results have the order of the texts. Defaults to `None`, which means a
+                single batch.
+            verbose: int. 1 shows a progress bar over the batches. Defaults to `0`.
+
+        Returns:
+            A text for a text, and a list of texts for a list. Without a preprocessor, the
+            dictionary that `generate_step` returns.
+
+        Raises:
+            ValueError: If a source is empty, or a source or prompt is too long.
+        """
+        if strip_prompt:
+            raise ValueError(
+                "`strip_prompt` must be False, because a source is no prompt. Received: "
+                "strip_prompt=True. Leave it out."
+            )
+        if batch_size is None:
+            return super().generate(inputs, max_length=max_length, stop_token_ids=stop_token_ids)
+        texts = self._texts(inputs, batch_size)
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]), reverse=True)
+        bar = keras.utils.Progbar(len(texts), verbose=verbose, unit_name="text")
+        translations: dict[int, str] = {}
+        for start in range(0, len(texts), batch_size):
+            places = order[start : start + batch_size]
+            batch = super().generate(
+                [texts[i] for i in places], max_length=max_length, stop_token_ids=stop_token_ids
+            )
+            translations.update(zip(places, batch, strict=True))
+            bar.update(len(translations))
+        return [translations[i] for i in range(len(texts))]
+
+    def _texts(self, inputs, batch_size):
+        """Return the texts that are translated in batches."""
+        validation.positive_int("batch_size", batch_size)
+        if self.preprocessor is None or isinstance(inputs, Mapping) or not is_batch(inputs):
+            raise ValueError(
+                "`batch_size` needs a preprocessor and a list of texts. Received: "
+                f"inputs={type(inputs).__name__}, preprocessor={self.preprocessor}. Leave "
+                "`batch_size` out, and pass one batch."
+            )
+        return list(inputs)
 
     def generate_step(
         self, inputs: dict[str, Tensor], stop_token_ids: Sequence[int] | None = None

@@ -1,0 +1,114 @@
+"""How the tokens of a translation attend to the tokens of its source."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from keras import ops
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class CrossAttention(NamedTuple):
+    """The attention of a target to its source.
+
+    Attributes:
+        probabilities: Array of shape `(num_layers, num_heads, T, S)`. Row `i` is the attention of
+            the step that predicts target token `i`.
+        target_tokens: The `T` tokens of the target, with the end token.
+        source_tokens: The `S` tokens of the source, with the end token.
+    """
+
+    probabilities: np.ndarray
+    target_tokens: list[str]
+    source_tokens: list[str]
+
+
+def cross_attention(seq_2_seq_lm: Any, source: str, target: str) -> CrossAttention:
+    """Return the attention of a target to its source, in all layers and heads.
+
+    Args:
+        seq_2_seq_lm: A `keras_diet.models.DietTransformerSeq2SeqLM` with a preprocessor.
+        source: The source.
+        target: Its translation, for example from `generate`.
+
+    Returns:
+        A `CrossAttention`.
+
+    Raises:
+        ValueError: If the model has no preprocessor, or if the source is empty.
+
+    Example:
+
+    ```python
+    texts = ["the quick fox", "der schnelle Fuchs"]
+    tokenizer = keras_diet.models.DietTransformerTokenizer.train(texts, 30)
+    seq_2_seq_lm = keras_diet.models.DietTransformerSeq2SeqLM(
+        keras_diet.models.DietTransformerBackbone(
+            vocabulary_size=30, num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=16,
+            max_sequence_length=20,
+        ),
+        keras_diet.models.DietTransformerSeq2SeqLMPreprocessor(tokenizer, 20, 20),
+    )
+    attention = keras_diet.analysis.cross_attention(seq_2_seq_lm, *texts)
+    figure = keras_diet.analysis.plot_cross_attention(attention)
+    ```
+
+    References:
+     - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762), section 3.2.3
+    """
+    preprocessor, backbone = seq_2_seq_lm.preprocessor, seq_2_seq_lm.backbone
+    if preprocessor is None:
+        raise ValueError(
+            "`seq_2_seq_lm` needs a preprocessor for texts. Received: preprocessor=None. Pass one "
+            "to the constructor."
+        )
+    inputs, labels, _ = preprocessor([source], [target])
+    inputs = {name: ops.convert_to_tensor(value) for name, value in inputs.items()}
+    scores = backbone.cross_attention_scores(inputs)
+    source_length, target_length = (
+        int(ops.sum(ops.cast(inputs[f"{side}_padding_mask"], "int32")))
+        for side in ("encoder", "decoder")
+    )
+    probabilities = np.stack([ops.convert_to_numpy(of_layer)[0] for of_layer in scores])
+    token_ids = ops.convert_to_numpy(inputs["encoder_token_ids"])[0, :source_length]
+    label_ids = ops.convert_to_numpy(labels)[0, :target_length]
+    to_token = preprocessor.tokenizer.id_to_token
+    return CrossAttention(
+        probabilities[:, :, :target_length, :source_length],
+        [to_token(int(token_id)) for token_id in label_ids],
+        [to_token(int(token_id)) for token_id in token_ids],
+    )
+
+
+def plot_cross_attention(attention: CrossAttention, layer: int = -1) -> "Figure":
+    """Plot the mean attention of the heads of a layer, with a row for each token of the target.
+
+    Args:
+        attention: What `cross_attention` returns.
+        layer: int. The layer. Defaults to `-1`, the last one.
+
+    Returns:
+        A `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
+
+    Raises:
+        ImportError: If matplotlib is not installed (`pip install keras-diet[examples]`).
+        ValueError: If the model has no such layer.
+    """
+    from matplotlib.figure import Figure
+
+    num_layers = len(attention.probabilities)
+    if not -num_layers <= layer < num_layers:
+        raise ValueError(
+            f"`layer` must be below {num_layers}, the number of layers. Received: layer={layer}. "
+            "Pass -1 for the last layer."
+        )
+    mean = attention.probabilities[layer].mean(axis=0)
+    rows, columns = mean.shape
+    figure = Figure(figsize=(1.5 + 0.35 * columns, 1.2 + 0.3 * rows), layout="constrained")
+    axis = figure.subplots()
+    axis.imshow(mean, cmap="Blues", vmin=0, aspect="auto", interpolation="nearest")
+    axis.set_xticks(range(columns), attention.source_tokens, rotation=60, ha="right")
+    axis.set_yticks(range(rows), attention.target_tokens)
+    axis.set(xlabel="source", ylabel="target")
+    return figure
