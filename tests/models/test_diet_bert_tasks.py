@@ -520,7 +520,7 @@ def test_presets_with_another_vocabulary_are_refused(copied, base):
     folder = copied("classifier")
     with open(folder / "assets/tokenizer/vocabulary.txt", "a") as file:
         file.write("extra\n")
-    with pytest.raises(ValueError, match="32 lines, but 31 tokens were saved"):
+    with pytest.raises(ValueError, match="32 tokens, but 31 tokens were saved"):
         base.from_preset(str(folder))
     # A preset of an earlier version does not say how many tokens it has.
     config = json.loads((folder / "task.json").read_text())

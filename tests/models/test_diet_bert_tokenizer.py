@@ -103,7 +103,7 @@ def test_saved_vocabularies_need_no_last_line_break(tmp_path):
     copy.load_preset_assets(str(tmp_path))
     assert copy.get_vocabulary() == VOCABULARY
     file.write_text("\n".join(VOCABULARY[:-1]) + "\n")
-    with pytest.raises(ValueError, match="30 lines, but 31 tokens were saved"):
+    with pytest.raises(ValueError, match="30 tokens, but 31 tokens were saved"):
         copy.load_preset_assets(str(tmp_path))
 
 

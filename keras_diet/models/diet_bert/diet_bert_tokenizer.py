@@ -1,7 +1,6 @@
 """The WordPiece tokenizer of the DietBert models."""
 
 import os
-from pathlib import Path
 from typing import Any, Self
 
 import keras
@@ -11,12 +10,12 @@ from keras_hub.tokenizers import WordPieceTokenizer
 from keras_diet import validation
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.from_bert.read_bert import read_tokenizer
-from keras_diet.models.hub.file_errors import complete_preset, preset_address
+from keras_diet.models.hub.tokenizer import HubTokenizer
 from keras_diet.types import Config
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietBertTokenizer(WordPieceTokenizer):
+class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
     """A WordPiece tokenizer with BERT's special tokens.
 
     This is `keras_hub.models.BertTokenizer` for DietBert models. It runs in pure Python. Only
@@ -52,6 +51,7 @@ class DietBertTokenizer(WordPieceTokenizer):
     """
 
     backbone_cls = DietBertBackbone
+    assets_file = "vocabulary.txt"
 
     def __init__(
         self,
@@ -59,8 +59,6 @@ class DietBertTokenizer(WordPieceTokenizer):
         lowercase: bool = False,
         **kwargs: Any,
     ) -> None:
-        # Size of a saved vocabulary that is not loaded yet.
-        self._saved_size: int | None = None
         self._add_special_token("[CLS]", "cls_token")
         self._add_special_token("[SEP]", "sep_token")
         self._add_special_token("[PAD]", "pad_token")
@@ -87,57 +85,13 @@ class DietBertTokenizer(WordPieceTokenizer):
 
     def get_config(self) -> Config:
         """Return the constructor's arguments, and the size of the vocabulary to check files."""
-        size = self._saved_size if self.vocabulary is None else len(self.vocabulary)
         # KerasHub 0.32 leaves `split_on_cjk` out.
-        config = {**super().get_config(), "split_on_cjk": self.split_on_cjk}
-        return config if size is None else {**config, "vocabulary_size": size}
+        return {**super().get_config(), "split_on_cjk": self.split_on_cjk}
 
-    @classmethod
-    def from_config(cls, config: Config) -> Self:
-        """Build the tokenizer from its configuration, without the vocabulary."""
-        size = config.get("vocabulary_size")
-        tokenizer = super().from_config(
-            {name: value for name, value in config.items() if name != "vocabulary_size"}
-        )
-        tokenizer._saved_size = size
-        return tokenizer
-
-    def load_assets(self, dir_path: str | os.PathLike[str]) -> None:
-        """Read the vocabulary that `save_assets` wrote.
-
-        Raises:
-            ValueError: If lines are missing, or if there are more lines than were saved.
-        """
-        file = Path(dir_path) / "vocabulary.txt"
+    def size_of_assets(self, file: str) -> int:
+        """Return the number of tokens in a file: one a line."""
         with open(file, encoding="utf-8") as lines:
-            size = sum(1 for _ in lines)
-        if self._saved_size not in (None, size):
-            raise ValueError(
-                f"`{file}` is not the vocabulary that was saved, or is truncated. Received: {size} "
-                f"lines, but {self._saved_size} tokens were saved. Copy, download or save it again."
-            )
-        super().load_assets(dir_path)
-
-    @classmethod
-    def from_preset(
-        cls,
-        preset: str | os.PathLike[str],
-        config_file: str = "tokenizer.json",
-        **kwargs: Any,
-    ) -> Self:
-        """Load the tokenizer from a preset, as `keras_hub.tokenizers.Tokenizer.from_preset`.
-
-        Args:
-            preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
-            config_file: str. The file with the configuration. Defaults to `"tokenizer.json"`.
-            **kwargs: Arguments of the constructor to change.
-
-        Raises:
-            ValueError: If files are missing or damaged, including the vocabulary.
-        """
-        preset = preset_address(preset)
-        with complete_preset(preset):
-            return super().from_preset(preset, config_file=config_file, **kwargs)
+            return sum(1 for _ in lines)
 
     @classmethod
     def from_bert(cls, bert: BertTokenizer | str | os.PathLike[str], **kwargs: Any) -> Self:
