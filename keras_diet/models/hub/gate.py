@@ -26,6 +26,7 @@ from keras_diet.models.hub.labels import (
     sparse_loss,
 )
 from keras_diet.models.hub.listed import listed
+from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.texts import check_lengths, holds_text, is_one_text
 
 
@@ -46,6 +47,8 @@ def checked_data(
     Raises:
         ValueError: If they cannot be right, or do not go together.
     """
+    if isinstance(task.preprocessor, HubPreprocessor):
+        x, y = task.preprocessor.joined(x, y)
     if task.preprocessor is not None and is_one_text(x):
         raise ValueError(
             "`x` must hold several texts. Received: one text. Put it into a list, and call `batch` "

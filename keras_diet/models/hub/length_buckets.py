@@ -6,9 +6,8 @@ import keras
 import numpy as np
 
 from keras_diet import validation
-from keras_diet.types import Tensor
 
-# What KerasHub's preprocessors return for each token.
+# What KerasHub's preprocessors return for each token. Encoder-decoders add a prefix to the names.
 PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")
 
 
@@ -19,45 +18,73 @@ def check_buckets(buckets: Any, shortest: int, longest: int) -> None:
     if list(buckets) != sorted(set(buckets)) or buckets[0] < shortest or buckets[-1] > longest:
         raise ValueError(
             f"`length_buckets` must be increasing lengths from {shortest}, the shortest sequence, "
-            f"to sequence_length={longest}. Received: length_buckets={buckets}"
+            f"to {longest}, the longest sequence. Received: length_buckets={buckets}"
         )
 
 
-def shortened(inputs: dict[str, Tensor], lengths: tuple[int, ...]) -> dict[str, Tensor]:
-    """Cut padding off, to the smallest length that holds the longest sequence."""
-    length = _length(inputs["padding_mask"], lengths)
-    return {
-        name: value[..., :length] if name in PER_TOKEN else value for name, value in inputs.items()
+def shortened(outputs: Any, lengths: tuple[int, ...], labels_per_token: bool = False) -> Any:
+    """Cut padding off, to the smallest length that holds the longest sequence.
+
+    An encoder's and a decoder's sequences get the same length, so that compilers compile one
+    program for each length, not for each pair of lengths.
+
+    Args:
+        outputs: What a preprocessor returns: a dictionary of inputs, or a tuple that starts with
+            it.
+        lengths: The lengths to choose from.
+        labels_per_token: bool. Whether labels and weights have the length of a sequence too.
+            Defaults to `False`.
+    """
+    inputs, *others = outputs if isinstance(outputs, tuple) else (outputs,)
+    length = _length([inputs[name] for name in inputs if name.endswith("padding_mask")], lengths)
+    inputs = {
+        name: value[..., :length] if name.endswith(PER_TOKEN) else value
+        for name, value in inputs.items()
     }
+    if labels_per_token:
+        others = [value[..., :length] for value in others]
+    return (inputs, *others) if isinstance(outputs, tuple) else inputs
 
 
-def _length(padding_mask, lengths):
-    values = validation.host_value(padding_mask)
-    if values is not None:
-        longest = int(values.sum(-1).max())
+def _length(padding_masks, lengths):
+    values = [validation.host_value(mask) for mask in padding_masks]
+    if all(value is not None for value in values):
+        longest = max(int(value.sum(-1).max()) for value in values)
         return min(length for length in lengths if length >= longest)
-    if keras.ops.is_tensor(padding_mask) and keras.config.backend() != "tensorflow":
+    if keras.ops.is_tensor(padding_masks[0]) and keras.config.backend() != "tensorflow":
         # On an accelerator.
-        return _length(keras.ops.convert_to_numpy(padding_mask), lengths)
+        return _length([keras.ops.convert_to_numpy(mask) for mask in padding_masks], lengths)
     # In a graph of `tf.data`, on any backend.
     import tensorflow as tf
 
-    longest = tf.reduce_max(tf.reduce_sum(tf.cast(padding_mask, "int32"), axis=-1))
+    longest = tf.reduce_max(
+        [tf.reduce_max(tf.reduce_sum(tf.cast(mask, "int32"), axis=-1)) for mask in padding_masks]
+    )
     lengths = np.array(lengths, "int32")
     return tf.reduce_min(tf.boolean_mask(lengths, lengths >= longest))
 
 
-def as_tf_dataset(batches: keras.utils.PyDataset) -> Any:
+def as_tf_dataset(batches: keras.utils.PyDataset, labels_per_token: bool = False) -> Any:
     """Return a `tf.data.Dataset` of batches of different lengths.
 
     Keras would take the lengths of the first two batches for those of all.
+
+    Args:
+        batches: Preprocessed batches.
+        labels_per_token: bool. Whether labels and weights have the length of a sequence too.
+            Defaults to `False`.
     """
     import tensorflow as tf
 
     x, *others = batches[0]
     signature = (
         {name: _spec(value, (None, None)) for name, value in x.items()},
-        *keras.tree.map_structure(lambda value: _spec(value, (None, *value.shape[1:])), others),
+        *keras.tree.map_structure(
+            lambda value: _spec(
+                value, (None, None) if labels_per_token else (None, *value.shape[1:])
+            ),
+            others,
+        ),
     )
     dataset = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
     if batches.num_batches is not None:

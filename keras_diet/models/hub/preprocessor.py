@@ -23,7 +23,8 @@ from keras_diet.models.hub.texts import (
 from keras_diet.types import Config
 
 # KerasHub's names for the lengths of sequences that a preprocessor makes.
-SEQUENCE_LENGTHS = ("sequence_length", "encoder_sequence_length", "decoder_sequence_length")
+# The last one is an alias in encoder-decoders.
+SEQUENCE_LENGTHS = ("encoder_sequence_length", "decoder_sequence_length", "sequence_length")
 
 
 class HubPreprocessor(Preprocessor):
@@ -44,6 +45,10 @@ class HubPreprocessor(Preprocessor):
 
     # Whether the preprocessor makes the labels from the text.
     makes_labels = False
+    # Whether labels and weights have the length of a sequence.
+    labels_per_token = False
+    # Whether a tuple of texts is one input. Otherwise it is an element of a dataset.
+    takes_tuples = True
     # The special tokens of a text, and one token.
     shortest_sequence = 1
 
@@ -66,9 +71,10 @@ class HubPreprocessor(Preprocessor):
 
     def __call__(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         is_all = y is None and sample_weight is None
-        if is_all and isinstance(x, tuple) and not is_pair(x):
+        if is_all and isinstance(x, tuple) and not (self.takes_tuples and is_pair(x)):
             # An element of a dataset: examples, perhaps with labels and weights.
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(x)
+        x, y = self.joined(x, y)
         self.check_texts(x)
         check_labels_are_not_text(y)
         if not is_one_text(x):
@@ -84,14 +90,25 @@ class HubPreprocessor(Preprocessor):
             )
         return super().__call__(x, y=y, sample_weight=sample_weight)
 
+    def joined(self, x: Any, y: Any) -> tuple[Any, Any]:
+        """Return `x` with all texts, and `y` without texts. Labels are no texts by default."""
+        return x, y
+
     def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        outputs = super().call(x, y=y, sample_weight=sample_weight)
+        outputs = self.packed(x, y, sample_weight)
         if not self.length_buckets:
             return outputs
-        lengths = (*self.length_buckets, self.sequence_length)
-        if isinstance(outputs, tuple):
-            return (shortened(outputs[0], lengths), *outputs[1:])
-        return shortened(outputs, lengths)
+        return shortened(outputs, self.lengths, self.labels_per_token)
+
+    def packed(self, x: Any, y: Any, sample_weight: Any) -> Any:
+        """Return sequences of full length. KerasHub makes them by default."""
+        return super().call(x, y=y, sample_weight=sample_weight)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The lengths that a batch may have, from short to long."""
+        longest = max(getattr(self, name, None) or 0 for name in SEQUENCE_LENGTHS)
+        return (*(self.length_buckets or ()), longest)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
@@ -115,7 +132,7 @@ class HubPreprocessor(Preprocessor):
                     f"tokens and one token. Received: {name}={length}"
                 )
         if self.length_buckets:
-            check_buckets(self.length_buckets, self.shortest_sequence, self.sequence_length)
+            check_buckets(self.length_buckets, self.shortest_sequence, self.lengths[-1])
 
     def check_texts(self, x: Any) -> None:
         """Raise a `ValueError` if `x` cannot be a batch of texts or of tuples of texts."""

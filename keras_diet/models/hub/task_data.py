@@ -209,7 +209,7 @@ class TaskData(Task):
         has_lengths = getattr(self.preprocessor, "length_buckets", None)
         is_python = isinstance(batches, keras.utils.PyDataset)
         if has_lengths and is_python and keras.config.backend() == "tensorflow":
-            return as_tf_dataset(batches)
+            return as_tf_dataset(batches, getattr(self.preprocessor, "labels_per_token", False))
         return batches
 
     def _preprocessed(self, batch):

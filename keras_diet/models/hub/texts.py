@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_diet import validation
 from keras_diet.models.hub.listed import listed
 
 
@@ -28,7 +29,7 @@ def is_pair(x: Any) -> bool:
 
 def check_texts_are_flat(x: Any, name: str = "x") -> None:
     """Raise a `ValueError` for texts in nested lists or in arrays with several axes."""
-    if any(map(_is_nested_text, _segments(x))):
+    if any(map(is_nested_text, _segments(x))):
         raise ValueError(
             f"`{name}` must be a string, a list of strings, or a tuple of them. Received: texts in "
             "lists of lists, or in an array of several axes. For pairs of texts pass a tuple "
@@ -41,6 +42,10 @@ def check_texts_are_strings(x: Any, name: str = "x") -> None:
 
     A missing value of pandas would otherwise become the word "nan", and a number its digits. A
     masked array would lose its mask.
+
+    Args:
+        x: Texts, or a tuple of them.
+        name: str. The name of `x` in messages. Defaults to `"x"`.
     """
     parts = _segments(x)
     are_single = [isinstance(part, (str, bytes)) for part in parts]
@@ -61,7 +66,7 @@ def check_texts_are_strings(x: Any, name: str = "x") -> None:
             received = f"a {type(part).__name__} with the keys {listed(part)}"
             remedy = " Pass one of its values. For pairs of texts pass a tuple (first, second)."
             raise ValueError(_not_text(where, received, remedy))
-        for row, value in enumerate(_objects(part)):
+        for row, value in enumerate(_rows(part)):
             if not isinstance(value, (str, bytes)):
                 raise ValueError(
                     f"{where} must hold strings. Received: {value!r} in row {row}. Remove missing "
@@ -74,19 +79,39 @@ def check_texts_are_strings(x: Any, name: str = "x") -> None:
                 )
 
 
+def check_texts_are_not_blank(x: Any, name: str) -> None:
+    """Raise a `ValueError` that names the row of a text without characters, or with spaces only.
+
+    Args:
+        x: Texts. In a graph of TensorFlow they cannot be read, so they are not checked.
+        name: str. The name of `x` in messages.
+    """
+    if hasattr(x, "shape") and validation.host_value(x) is None:
+        return
+    for row, text in enumerate(_rows(x)):
+        if not text.strip():
+            raise ValueError(
+                f"`{name}` must hold texts that are not empty. Received: {text!r} in row {row}. "
+                "Remove such rows."
+            )
+
+
+def _rows(texts):
+    """Return an iterable of the texts in a string, a list, an array or a tensor."""
+    if isinstance(texts, (str, bytes)):
+        return [texts]
+    if isinstance(texts, np.ma.MaskedArray):
+        # Entries that are masked become `None`.
+        return texts.ravel().tolist()
+    return texts if isinstance(texts, list) else np.asarray(texts, dtype=object).ravel()
+
+
 def _is_utf8(text):
     try:
         text.decode()
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _objects(part):
-    if isinstance(part, np.ma.MaskedArray):
-        # Entries that are masked become `None`.
-        return part.ravel().tolist()
-    return part if isinstance(part, list) else np.asarray(part, dtype=object).ravel()
 
 
 def _holds_only_strings(part):
@@ -128,10 +153,17 @@ def _not_text(where, received, remedy=""):
     )
 
 
+def _parts(x):
+    """Return the texts or arrays in a tuple or a dictionary, or `x` as the only part."""
+    return tuple(x.values()) if isinstance(x, Mapping) else _segments(x)
+
+
 def as_batch(x: Any) -> Any:
-    """Return one text, or a tuple of texts for one example, as a batch of one."""
+    """Return one text, or a tuple or dictionary of texts for one example, as a batch of one."""
     if not is_one_text(x):
         return x
+    if isinstance(x, Mapping):
+        return {name: [_as_string(text)] for name, text in x.items()}
     batch = tuple([_as_string(part)] for part in _segments(x))
     return batch if isinstance(x, tuple) else batch[0]
 
@@ -141,8 +173,8 @@ def _as_string(text: Any) -> Any:
 
 
 def is_one_text(x: Any) -> bool:
-    """Return whether `x` is one text, or a tuple of texts for one example, without a batch axis."""
-    parts = _segments(x)
+    """Return whether `x` is the text or texts of one example, without a batch axis."""
+    parts = _parts(x)
     return len(parts) > 0 and all(
         isinstance(part, (str, bytes)) or (getattr(part, "shape", None) == () and holds_text(part))
         for part in parts
@@ -196,8 +228,7 @@ def check_lengths(**arguments: Any) -> None:
 
 def _has_no_axis(x):
     # In a graph of TensorFlow a shape may be unknown, which differs from `()`.
-    parts = x.values() if isinstance(x, Mapping) else _segments(x)
-    return all(getattr(part, "shape", ()) == () for part in parts)
+    return all(getattr(part, "shape", ()) == () for part in _parts(x))
 
 
 def shape_of(x: Any) -> tuple[int | None, ...]:
@@ -221,7 +252,8 @@ def _is_segment(x: Any) -> bool:
     return not isinstance(x, tuple) and (holds_text(x) or _batch_sizes(x) == [0])
 
 
-def _is_nested_text(x: Any) -> bool:
+def is_nested_text(x: Any) -> bool:
+    """Return whether `x` holds texts in lists of lists, or in an array of several axes."""
     if isinstance(x, list):
         return holds_text(x) and (isinstance(x[0], (list, tuple)) or len(shape_of(x[0])) > 0)
     return holds_text(x) and len(shape_of(x)) > 1
