@@ -1,0 +1,116 @@
+"""Train a SentencePiece model from texts."""
+
+import io
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import sentencepiece
+
+from keras_diet import validation
+
+MODEL_TYPES = ("bpe", "unigram")
+Texts = Iterable[str | os.PathLike[str]] | os.PathLike[str]
+# SentencePiece's own defaults make no padding token, and leave long lines out without an error.
+_DEFAULTS = {
+    "pad_id": 0,
+    "unk_id": 1,
+    "bos_id": 2,
+    "eos_id": 3,
+    "max_sentence_length": 2**20,
+    "minloglevel": 2,
+}
+_OURS = ("input", "model_prefix", "model_type", "model_writer", "sentence_iterator", "vocab_size")
+
+
+def train_sentence_piece(
+    texts: Texts, vocabulary_size: int, model_type: str, **options: Any
+) -> bytes:
+    """Return a SentencePiece model. The same texts and arguments give the same model.
+
+    Args:
+        texts: An iterable of texts and of paths of text files, or one path.
+        vocabulary_size: int. The number of tokens.
+        model_type: `"bpe"` or `"unigram"`.
+        **options: Other options of `sentencepiece.SentencePieceTrainer`.
+
+    Raises:
+        ValueError: If SentencePiece cannot make so many tokens of these texts.
+    """
+    validation.positive_int("vocabulary_size", vocabulary_size)
+    validation.choice("model_type", model_type, MODEL_TYPES)
+    for name in _OURS:
+        if name in options:
+            raise ValueError(
+                f"`{name}` must be left out. Received: {name}={options[name]!r}. Pass `texts`, "
+                "`vocabulary_size` and `model_type`. The model is returned."
+            )
+    lines = _Lines(texts)
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            vocab_size=vocabulary_size,
+            model_type=model_type,
+            **{**_DEFAULTS, **options},
+        )
+    except (RuntimeError, ValueError) as error:
+        raise lines.error or _clear_error(str(error), vocabulary_size) from error
+    return model.getvalue()
+
+
+class _Lines:
+    """The lines of texts and files. SentencePiece hides errors, so `error` keeps the first one."""
+
+    def __init__(self, texts: Texts) -> None:
+        if isinstance(texts, (str, bytes)) or not isinstance(texts, (Iterable, os.PathLike)):
+            raise ValueError(
+                "`texts` must be an iterable of strings, or of paths of text files. Received: "
+                f"{type(texts).__name__}. Put a text into a list, and make a path with "
+                "`pathlib.Path`."
+            )
+        self.texts = [texts] if isinstance(texts, os.PathLike) else texts
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            for row, text in enumerate(self.texts):
+                if isinstance(text, os.PathLike):
+                    with open(text, encoding="utf-8") as file:
+                        yield from (line.rstrip("\n") for line in file)
+                elif isinstance(text, str):
+                    yield text
+                else:
+                    raise ValueError(
+                        f"`texts` must hold strings, or paths of text files. Received: {text!r} in "
+                        f"row {row}. Remove missing rows."
+                    )
+        except Exception as error:
+            self.error = error
+            raise
+
+
+def _clear_error(message: str, vocabulary_size: int) -> ValueError:
+    """Return an error that says which sizes SentencePiece can make of the texts."""
+    received = f"Received: vocabulary_size={vocabulary_size}."
+    if largest := re.search(r"size too high .* value <= (\d+)", message):
+        return ValueError(
+            f"`vocabulary_size` must be at most {largest[1]}, because the texts have no more parts "
+            f"of words. {received} Choose a smaller `vocabulary_size`, or pass more texts."
+        )
+    if smallest := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
+        return ValueError(
+            f"`vocabulary_size` must be at least {smallest[1]}, the number of characters and "
+            f"special tokens. {received} Choose a larger `vocabulary_size`, or pass a smaller "
+            "`character_coverage`."
+        )
+    if "sentences_.empty()" in message:
+        return ValueError(
+            "`texts` must hold at least one text that is not empty. Received: no such text. Pass "
+            "texts."
+        )
+    return ValueError(
+        f"SentencePiece cannot train with these options. {received} Its message: {message}"
+    )
