@@ -1,4 +1,4 @@
-"""Models: a BERT family with DIET's encodings, built on KerasHub."""
+"""Models: a BERT family and an encoder-decoder with DIET's encodings, built on KerasHub."""
 
 from keras_diet.models.diet_bert.add_segments import add_segments
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
@@ -22,6 +22,10 @@ from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTra
 from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm import (
     DietTransformerSeq2SeqLM,
 )
+from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm_preprocessor import (
+    DietTransformerSeq2SeqLMPreprocessor,
+)
+from keras_diet.models.diet_transformer.diet_transformer_tokenizer import DietTransformerTokenizer
 
 __all__ = [
     "DietBertBackbone",
@@ -34,6 +38,8 @@ __all__ = [
     "DietBertTokenizer",
     "DietTransformerBackbone",
     "DietTransformerSeq2SeqLM",
+    "DietTransformerSeq2SeqLMPreprocessor",
+    "DietTransformerTokenizer",
     "add_segments",
     "extend_positions",
     "register_preset",

@@ -1,7 +1,245 @@
-"""TEMPORARY."""
+"""From pairs of raw texts to the inputs of `DietTransformerSeq2SeqLM`, and back to texts."""
 
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+from keras_hub.layers import StartEndPacker
 from keras_hub.models import Seq2SeqLMPreprocessor
 
+from keras_diet import validation
+from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
+from keras_diet.models.diet_transformer.diet_transformer_tokenizer import DietTransformerTokenizer
+from keras_diet.models.hub.preprocessor import HubPreprocessor
+from keras_diet.models.hub.text_pairs import (
+    SOURCE,
+    TARGET,
+    check_flat_texts,
+    check_number_of_tokens,
+    check_text_pairs,
+)
+from keras_diet.models.hub.texts import is_one_text
+from keras_diet.types import Config, Tensor
 
-class DietTransformerSeq2SeqLMPreprocessor(Seq2SeqLMPreprocessor):
-    """TEMPORARY."""
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocessor):
+    """Tokenize and pack sources and targets for translation.
+
+    For source tokens `s` and target tokens `t`, this makes:
+
+        encoder_token_ids = s_1, ..., s_n, end
+        decoder_token_ids = start, t_1, ..., t_m
+        labels            = t_1, ..., t_m, end
+
+    and padding after them. The source has no start token, as in Tensor2Tensor and Marian. Weights
+    are 1 for labels and 0 for padding.
+
+    To train, a longer source or target is cut off before its end token. To generate, it is an
+    error.
+
+    Args:
+        tokenizer: A `keras_diet.models.DietTransformerTokenizer`.
+        encoder_sequence_length: int. Longest source, in tokens with the end token. Defaults to
+            `256`.
+        decoder_sequence_length: int. Longest target, in tokens with the end token. Defaults to
+            `256`.
+        length_buckets: tuple of int or `None`. Shorter lengths to which a batch may be padded, if
+            they hold its longest source and target. Defaults to `None`: all batches have full
+            length.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        x: Sources: a string, or a batch of strings. Or a dictionary of sources and targets with
+            the keys `"encoder_text"` and `"decoder_text"`, as in KerasHub.
+        y: Targets: as many strings as `x` has. `None` if `x` is a dictionary. A dataset holds
+            elements `(sources, targets)`.
+        sample_weight: Must be `None`. The preprocessor makes the weights.
+
+    Returns:
+        A tuple `(x, y, sample_weight)`. `x` is a dictionary of `"encoder_token_ids"` and
+        `"encoder_padding_mask"` of shape `(B, encoder_sequence_length)`, and `"decoder_token_ids"`
+        and `"decoder_padding_mask"` of shape `(B, decoder_sequence_length)`. `y` holds the labels
+        and `sample_weight` the weights, of shape `(B, decoder_sequence_length)`.
+
+    Raises:
+        ValueError: For an empty batch, for an empty source, for sources and targets of unequal
+            number, for missing targets, and for a `sample_weight` that is not `None`.
+
+    Example:
+
+    ```python
+    sources = ["the quick fox", "the slow dog"]
+    targets = ["der schnelle Fuchs", "der langsame Hund"]
+    tokenizer = keras_diet.models.DietTransformerTokenizer.train(sources + targets, 40)
+    preprocessor = keras_diet.models.DietTransformerSeq2SeqLMPreprocessor(
+        tokenizer, encoder_sequence_length=16, decoder_sequence_length=16
+    )
+    x, y, sample_weight = preprocessor(sources, targets)
+    inputs = preprocessor.generate_preprocess(sources)
+    preprocessor.generate_postprocess(inputs)
+    ```
+
+    References:
+     - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
+    """
+
+    backbone_cls = DietTransformerBackbone
+    tokenizer_cls = DietTransformerTokenizer
+    makes_labels = True
+    labels_per_token = True
+    takes_tuples = False
+    # A token, and the end token or the start token.
+    shortest_sequence = 2
+
+    def __init__(
+        self,
+        tokenizer: DietTransformerTokenizer,
+        encoder_sequence_length: int = 256,
+        decoder_sequence_length: int = 256,
+        length_buckets: tuple[int, ...] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            tokenizer,
+            encoder_sequence_length=encoder_sequence_length,
+            decoder_sequence_length=decoder_sequence_length,
+            length_buckets=length_buckets,
+            **kwargs,
+        )
+
+    def get_config(self) -> Config:
+        """Return the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "encoder_sequence_length": self.encoder_sequence_length,
+            "decoder_sequence_length": self.decoder_sequence_length,
+        }
+
+    def check_arguments(self) -> None:
+        """Raise a `ValueError` if no text fits, or if the tokenizer adds tokens of its own."""
+        super().check_arguments()
+        for name in ("add_bos", "add_eos", "sequence_length"):
+            value = getattr(self.tokenizer, name, None)
+            if value:
+                raise ValueError(
+                    "`tokenizer` must not add special tokens or padding, because the preprocessor "
+                    f"does. Received: tokenizer.{name}={value}. Make a tokenizer without it."
+                )
+
+    # === Training ===
+
+    def joined(self, x: Any, y: Any) -> tuple[Any, Any]:
+        """Return a dictionary of sources and targets, and `None`."""
+        return (x, None) if y is None else ({SOURCE: x, TARGET: y}, None)
+
+    def check_texts(self, x: Any) -> None:
+        """Raise a `ValueError` if `x` cannot be a batch of sources and targets."""
+        check_text_pairs(x)
+
+    def build(self, input_shape: Any) -> None:
+        """Check the arguments and create the packers."""
+        super().build(input_shape)
+        # KerasHub adds a start token.
+        self.encoder_packer = StartEndPacker(
+            sequence_length=self.encoder_sequence_length,
+            end_value=self.tokenizer.end_token_id,
+            pad_value=self.tokenizer.pad_token_id,
+            return_padding_mask=True,
+        )
+
+    def packed(self, x: Any, y: Any, sample_weight: Any) -> Any:
+        """Return inputs, labels and weights of full length."""
+        sources, targets = self.tokenizer(x[SOURCE]), self.tokenizer(x[TARGET])
+        labels, weights = self.decoder_packer(targets, add_start_value=False)
+        return (
+            _inputs(
+                self.encoder_packer(sources), self.decoder_packer(targets, add_end_value=False)
+            ),
+            labels,
+            weights,
+        )
+
+    # === Generation ===
+
+    def generate_preprocess(
+        self,
+        x: Any,
+        *,
+        encoder_sequence_length: int | None = None,
+        decoder_sequence_length: int | None = None,
+        sequence_length: int | None = None,
+    ) -> dict[str, Tensor]:
+        """Return the inputs for generation: sources, and targets that go on after their prompt.
+
+        Args:
+            x: Sources: a string, or a batch of strings. Or a dictionary with `"encoder_text"` and
+                with prompts as `"decoder_text"`. A prompt is the beginning of a target.
+            encoder_sequence_length: int or `None`. Longest source, in tokens with the end token.
+                Defaults to `None`, which means that of the constructor. With `length_buckets`,
+                shorter sources are padded to the smallest bucket that holds them.
+            decoder_sequence_length: int or `None`. The length of the targets with start token and
+                prompt. Defaults to `None`, which means that of the constructor.
+            sequence_length: Another name of `decoder_sequence_length`, as in KerasHub.
+
+        Raises:
+            ValueError: If a source is empty, or if a source or a prompt is too long.
+        """
+        if not self.built:
+            self.build(None)
+        if not isinstance(x, Mapping):
+            check_flat_texts(x, SOURCE)
+            x = {SOURCE: x, TARGET: "" if is_one_text(x) else [""] * len(x)}
+        check_text_pairs(x)
+        length = _first(encoder_sequence_length, self.encoder_sequence_length)
+        validation.positive_int("encoder_sequence_length", length)
+        max_length = _first(decoder_sequence_length, sequence_length, self.decoder_sequence_length)
+        validation.positive_int("max_length", max_length)
+        sources, prompts = self.tokenizer(x[SOURCE]), self.tokenizer(x[TARGET])
+        rows = [sources] if is_one_text(x) else sources
+        check_number_of_tokens(SOURCE, rows, length - 1, "encoder_sequence_length", length)
+        longest = 1 + max(map(len, rows))
+        rows = [prompts] if is_one_text(x) else prompts
+        # A start token before the prompt, and a token after it.
+        check_number_of_tokens(TARGET, rows, max_length - 2, "max_length", max_length)
+        bucket = min(each for each in (*(self.length_buckets or ()), length) if each >= longest)
+        return _inputs(
+            self.encoder_packer(sources, sequence_length=bucket),
+            self.decoder_packer(prompts, sequence_length=max_length, add_end_value=False),
+        )
+
+    def generate_postprocess(self, x: Mapping[str, Tensor]) -> Any:
+        """Return the texts of generated tokens, without special tokens and padding.
+
+        Args:
+            x: Dictionary with `"decoder_token_ids"` and `"decoder_padding_mask"` of shape `(T,)`,
+                `(B, T)`, or with more axes, for example for several beams of a source. Tokens after
+                the first end token are left out.
+
+        Returns:
+            A string, or nested lists of strings for all axes but the last one.
+        """
+        return self._text(
+            keras.ops.convert_to_numpy(x["decoder_token_ids"]),
+            keras.ops.convert_to_numpy(x["decoder_padding_mask"]).astype(bool),
+        )
+
+    def _text(self, token_ids: np.ndarray, padding_mask: np.ndarray) -> Any:
+        if token_ids.ndim > 1:
+            return [self._text(*row) for row in zip(token_ids, padding_mask, strict=True)]
+        tokens = token_ids[padding_mask].tolist()
+        if self.tokenizer.end_token_id in tokens:
+            tokens = tokens[: tokens.index(self.tokenizer.end_token_id)]
+        left_out = (self.tokenizer.start_token_id, self.tokenizer.pad_token_id)
+        return self.tokenizer.detokenize([token for token in tokens if token not in left_out])
+
+
+def _first(*values: Any) -> Any:
+    return next(value for value in values if value is not None)
+
+
+def _inputs(encoder: tuple[Tensor, Tensor], decoder: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
+    names = ("encoder_token_ids", "encoder_padding_mask")
+    names += ("decoder_token_ids", "decoder_padding_mask")
+    return dict(zip(names, (*encoder, *decoder), strict=True))

@@ -193,7 +193,7 @@ def check_batch(x: Any, name: str = "x") -> None:
         x: Texts, arrays, or tuples and dictionaries of them. Datasets are not read.
         name: Name of the argument. Defaults to `"x"`.
     """
-    sizes = _batch_sizes(x)
+    sizes = batch_sizes(x)
     if 0 in sizes:
         raise ValueError(f"`{name}` must hold at least one example. Received: an empty batch")
     if len(set(sizes)) > 1:
@@ -210,7 +210,7 @@ def check_lengths(**arguments: Any) -> None:
     """
     lengths = {}
     for name, value in arguments.items():
-        sizes = [] if value is None else _batch_sizes(value)
+        sizes = [] if value is None else batch_sizes(value)
         if value is not None and not sizes and _has_no_axis(value):
             raise ValueError(
                 f"`{name}` must be an array or a list. Received: {type(value).__name__}. Pass one "
@@ -237,10 +237,11 @@ def shape_of(x: Any) -> tuple[int | None, ...]:
     return () if getattr(shape, "rank", 0) is None else tuple(shape)
 
 
-def _batch_sizes(x: Any) -> list[int]:
+def batch_sizes(x: Any) -> list[int]:
+    """Return the batch size of each part of `x` that has one."""
     if isinstance(x, (tuple, dict)):
         parts = x.values() if isinstance(x, dict) else x
-        return [size for part in parts for size in _batch_sizes(part)]
+        return [size for part in parts for size in batch_sizes(part)]
     if isinstance(x, list):
         return [len(x)]
     # A graph of TensorFlow does not know its batch size.
@@ -249,7 +250,7 @@ def _batch_sizes(x: Any) -> list[int]:
 
 def _is_segment(x: Any) -> bool:
     # An empty part may be text. `check_batch` refuses it later.
-    return not isinstance(x, tuple) and (holds_text(x) or _batch_sizes(x) == [0])
+    return not isinstance(x, tuple) and (holds_text(x) or batch_sizes(x) == [0])
 
 
 def is_nested_text(x: Any) -> bool:
