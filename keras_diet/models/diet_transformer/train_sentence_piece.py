@@ -106,7 +106,7 @@ def _clear_error(message: str, vocabulary_size: int) -> ValueError:
             f"special tokens. {received} Choose a larger `vocabulary_size`, or pass a smaller "
             "`character_coverage`."
         )
-    if "sentences_.empty()" in message:
+    if re.search(r"sentences_.empty\(\)|all_chars_count", message):
         return ValueError(
             "`texts` must hold at least one text that is not empty. Received: no such text. Pass "
             "texts."
