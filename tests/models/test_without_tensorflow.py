@@ -60,6 +60,14 @@ models.DietBertMaskedLM.from_preset("masked_lm")
 
 classifier.quantize("int8")
 
+pairs = models.DietTransformerSeq2SeqLMPreprocessor(
+    models.DietTransformerTokenizer.train(TEXTS, 24), 13, 17, length_buckets=(5,)
+)
+inputs, labels, weights = pairs(TEXTS, TEXTS[::-1])
+assert inputs["encoder_token_ids"].shape == (4, 13) and labels.shape == weights.shape == (4, 17)
+prompts = {"encoder_text": TEXTS[1], "decoder_text": "the cat"}
+assert pairs.generate_postprocess(pairs.generate_preprocess(prompts)) == "the cat"
+
 assert not any(name.split(".")[0] == "tensorflow" for name, m in sys.modules.items() if m)
 print("works on", keras.backend.backend())
 """

@@ -118,7 +118,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         }
 
     def check_arguments(self) -> None:
-        """Raise a `ValueError` if no text fits, or if the tokenizer adds tokens of its own."""
+        """Raise a `ValueError` if no text fits, or if the tokenizer adds special tokens."""
         super().check_arguments()
         for name in ("add_bos", "add_eos", "sequence_length"):
             value = getattr(self.tokenizer, name, None)
@@ -171,7 +171,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         decoder_sequence_length: int | None = None,
         sequence_length: int | None = None,
     ) -> dict[str, Tensor]:
-        """Return the inputs for generation: sources, and targets that go on after their prompt.
+        """Return the inputs for generation: sources, and the beginnings of their targets.
 
         Args:
             x: Sources: a string, or a batch of strings. Or a dictionary with `"encoder_text"` and
@@ -240,6 +240,9 @@ def _first(*values: Any) -> Any:
 
 
 def _inputs(encoder: tuple[Tensor, Tensor], decoder: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
-    names = ("encoder_token_ids", "encoder_padding_mask")
-    names += ("decoder_token_ids", "decoder_padding_mask")
-    return dict(zip(names, (*encoder, *decoder), strict=True))
+    return {
+        "encoder_token_ids": encoder[0],
+        "encoder_padding_mask": encoder[1],
+        "decoder_token_ids": decoder[0],
+        "decoder_padding_mask": decoder[1],
+    }

@@ -119,7 +119,8 @@ class DietTransformerTokenizer(HubTokenizer, SentencePieceTokenizer):
             A `DietTransformerTokenizer`.
 
         Raises:
-            ValueError: If there is no text, or if the texts do not allow so many or so few tokens.
+            ValueError: If all texts are empty, or if `vocabulary_size` is too large or too small for
+                the texts.
 
         Example:
 

@@ -36,7 +36,8 @@ def train_sentence_piece(
         **options: Other options of `sentencepiece.SentencePieceTrainer`.
 
     Raises:
-        ValueError: If SentencePiece cannot make so many tokens of these texts.
+        ValueError: If all texts are empty, or if `vocabulary_size` is too large or too small for
+            them.
     """
     validation.positive_int("vocabulary_size", vocabulary_size)
     validation.choice("model_type", model_type, MODEL_TYPES)

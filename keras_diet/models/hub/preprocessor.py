@@ -91,7 +91,7 @@ class HubPreprocessor(Preprocessor):
         return super().__call__(x, y=y, sample_weight=sample_weight)
 
     def joined(self, x: Any, y: Any) -> tuple[Any, Any]:
-        """Return `x` with all texts, and `y` without texts. Labels are no texts by default."""
+        """Return `x` with all texts, and `y` without texts. By default, labels are not texts."""
         return x, y
 
     def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:

@@ -39,7 +39,7 @@ def test_special_tokens(proto, shuffled_proto):
         assert getattr(shuffled, f"{name}_token_id") == SHUFFLED[f"{piece}_id"]
     assert sorted(shuffled.special_token_ids) == [0, 3, 5, 7]
     assert sorted(shuffled.special_tokens) == ["[?]", "[END]", "[GO]", "[P]"]
-    # The text of a special token is no special token.
+    # A text cannot contain special tokens.
     assert not {0, 5, 7} & set(shuffled("[GO] the [END] fox [P]").tolist())
 
 
