@@ -197,12 +197,11 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         max_length = _first(decoder_sequence_length, sequence_length, self.decoder_sequence_length)
         validation.positive_int("max_length", max_length)
         sources, prompts = self.tokenizer(x[SOURCE]), self.tokenizer(x[TARGET])
-        rows = [sources] if is_one_text(x) else sources
+        rows, prompt_rows = ([sources], [prompts]) if is_one_text(x) else (sources, prompts)
         check_number_of_tokens(SOURCE, rows, length - 1, "encoder_sequence_length", length)
-        longest = 1 + max(map(len, rows))
-        rows = [prompts] if is_one_text(x) else prompts
         # A start token before the prompt, and a token after it.
-        check_number_of_tokens(TARGET, rows, max_length - 2, "max_length", max_length)
+        check_number_of_tokens(TARGET, prompt_rows, max_length - 2, "max_length", max_length)
+        longest = 1 + max(map(len, rows))
         bucket = min(each for each in (*(self.length_buckets or ()), length) if each >= longest)
         return _inputs(
             self.encoder_packer(sources, sequence_length=bucket),

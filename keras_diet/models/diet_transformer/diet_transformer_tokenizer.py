@@ -119,8 +119,8 @@ class DietTransformerTokenizer(HubTokenizer, SentencePieceTokenizer):
             A `DietTransformerTokenizer`.
 
         Raises:
-            ValueError: If all texts are empty, or if `vocabulary_size` is too large or too small for
-                the texts.
+            ValueError: If all texts are empty, or if `vocabulary_size` is too large or too small
+                for the texts.
 
         Example:
 
