@@ -1,8 +1,8 @@
 """The private names of KerasHub that this library uses.
 
-KerasHub has no public way to register the name of a preset, or to find and read the files of a
-preset at any address. `OVERRIDDEN_METHODS` lists private methods that our classes override, with
-the reason for each. Tests look all names up.
+KerasHub has no public way to register the name of a preset, to find and read the files of a preset
+at any address, or to know that a preprocessor runs in Grain. `OVERRIDDEN_METHODS` lists private
+methods that our classes override, with the reason for each. Tests look all names up.
 """
 
 from keras_hub.src.utils.preset_utils import (
@@ -11,11 +11,13 @@ from keras_hub.src.utils.preset_utils import (
     load_json,
     register_presets,
 )
+from keras_hub.src.utils.tensor_utils import convert_preprocessing_outputs_python
 
 __all__ = [
     "BUILTIN_PRESETS",
     "OVERRIDDEN_METHODS",
     "check_file_exists",
+    "convert_preprocessing_outputs_python",
     "load_json",
     "register_presets",
 ]

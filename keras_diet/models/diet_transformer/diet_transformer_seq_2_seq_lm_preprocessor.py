@@ -5,12 +5,12 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras_hub.layers import StartEndPacker
 from keras_hub.models import Seq2SeqLMPreprocessor
 
 from keras_diet import validation
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
 from keras_diet.models.diet_transformer.diet_transformer_tokenizer import DietTransformerTokenizer
+from keras_diet.models.hub.pack_tokens import pack_tokens
 from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.text_pairs import (
     SOURCE,
@@ -138,28 +138,26 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         """Raise a `ValueError` if `x` cannot be a batch of sources and targets."""
         check_text_pairs(x)
 
-    def build(self, input_shape: Any) -> None:
-        """Check the arguments and create the packers."""
-        super().build(input_shape)
-        # KerasHub adds a start token.
-        self.encoder_packer = StartEndPacker(
-            sequence_length=self.encoder_sequence_length,
-            end_value=self.tokenizer.end_token_id,
-            pad_value=self.tokenizer.pad_token_id,
-            return_padding_mask=True,
-        )
-
     def packed(self, x: Any, y: Any, sample_weight: Any) -> Any:
         """Return inputs, labels and weights of full length."""
-        sources, targets = self.tokenizer(x[SOURCE]), self.tokenizer(x[TARGET])
-        labels, weights = self.decoder_packer(targets, add_start_value=False)
-        return (
-            _inputs(
-                self.encoder_packer(sources), self.decoder_packer(targets, add_end_value=False)
-            ),
-            labels,
-            weights,
-        )
+        sources, targets = self._tokens(x)
+        length = self.decoder_sequence_length
+        labels, weights = pack_tokens(targets, self.decoder_packer, length, start=False)
+        return self._inputs(sources, targets, self.encoder_sequence_length, length), labels, weights
+
+    def _tokens(self, x):
+        # A call of the layer would take longer.
+        return self.tokenizer.tokenize(x[SOURCE]), self.tokenizer.tokenize(x[TARGET])
+
+    def _inputs(self, sources, targets, source_length, target_length):
+        """Return sources with end tokens, and targets with start tokens."""
+        source = pack_tokens(sources, self.encoder_packer, source_length, start=False)
+        target = pack_tokens(targets, self.decoder_packer, target_length, end=False)
+        names = ("token_ids", "padding_mask")
+        return {
+            **{f"encoder_{name}": value for name, value in zip(names, source, strict=True)},
+            **{f"decoder_{name}": value for name, value in zip(names, target, strict=True)},
+        }
 
     # === Generation ===
 
@@ -196,17 +194,14 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         validation.positive_int("encoder_sequence_length", length)
         max_length = _first(decoder_sequence_length, sequence_length, self.decoder_sequence_length)
         validation.positive_int("max_length", max_length)
-        sources, prompts = self.tokenizer(x[SOURCE]), self.tokenizer(x[TARGET])
+        sources, prompts = self._tokens(x)
         rows, prompt_rows = ([sources], [prompts]) if is_one_text(x) else (sources, prompts)
         check_number_of_tokens(SOURCE, rows, length - 1, "encoder_sequence_length", length)
         # A start token before the prompt, and a token after it.
         check_number_of_tokens(TARGET, prompt_rows, max_length - 2, "max_length", max_length)
         longest = 1 + max(map(len, rows))
         bucket = min(each for each in (*(self.length_buckets or ()), length) if each >= longest)
-        return _inputs(
-            self.encoder_packer(sources, sequence_length=bucket),
-            self.decoder_packer(prompts, sequence_length=max_length, add_end_value=False),
-        )
+        return self._inputs(sources, prompts, bucket, max_length)
 
     def generate_postprocess(self, x: Mapping[str, Tensor]) -> Any:
         """Return the texts of generated tokens, without special tokens and padding.
@@ -236,12 +231,3 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
 
 def _first(*values: Any) -> Any:
     return next(value for value in values if value is not None)
-
-
-def _inputs(encoder: tuple[Tensor, Tensor], decoder: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
-    return {
-        "encoder_token_ids": encoder[0],
-        "encoder_padding_mask": encoder[1],
-        "decoder_token_ids": decoder[0],
-        "decoder_padding_mask": decoder[1],
-    }
