@@ -60,6 +60,12 @@ models.DietBertMaskedLM.from_preset("masked_lm")
 
 classifier.quantize("int8")
 
+try:
+    models.DietTransformerTokenizer(b"")
+except ValueError as error:
+    assert "complete SentencePiece model" in str(error)
+else:
+    raise AssertionError("an empty file is not a model")
 pairs = models.DietTransformerSeq2SeqLMPreprocessor(
     models.DietTransformerTokenizer.train(TEXTS, 24), 13, 17, length_buckets=(5,)
 )

@@ -182,5 +182,6 @@ def test_sizes_in_errors_work():
 
 @pytest.mark.any_backend
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"train\.en"):
-        DietTransformerTokenizer.train(tmp_path / "train.en")
+    for texts in (tmp_path / "train.en", [*TEXTS, tmp_path / "train.en"]):
+        with pytest.raises(FileNotFoundError, match=r"train\.en"):
+            DietTransformerTokenizer.train(texts)
