@@ -14,8 +14,8 @@ def pack_tokens(
 ) -> tuple[Tensor, Tensor]:
     """Return the token ids and the padding mask that a `StartEndPacker` returns.
 
-    The layer takes milliseconds for each text, because Keras handles every token as an input of its
-    own. So this calls the layer in graphs of `tf.data` only.
+    The layer takes milliseconds for each text, because Keras handles every token as an input of a
+    layer. So this calls the layer in graphs of `tf.data` only.
 
     Args:
         tokens: What a tokenizer returns: an array for one text, a list of lists for several texts,
