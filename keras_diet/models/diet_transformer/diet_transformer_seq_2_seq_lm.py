@@ -151,8 +151,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             inputs: A text, a list of texts, or what else the preprocessor's `generate_preprocess`
                 takes. Without a preprocessor, the backbone's dictionary.
             max_length: int or `None`. The length of the targets with start token and prompt.
-                Defaults to `None`, which means 50 tokens more than the longest source of the batch,
-                and at most `decoder_sequence_length`.
+                Defaults to `None`, which means the default of the preprocessor.
             stop_token_ids: Tokens that end a target, or `None`. Defaults to `"auto"`, which means
                 the end token of the tokenizer.
             strip_prompt: Must be `False`. Translations contain their prompts.

@@ -22,6 +22,9 @@ from keras_diet.models.hub.text_pairs import (
 from keras_diet.models.hub.texts import is_one_text
 from keras_diet.types import Config, Tensor
 
+# Tensor2Tensor searches for translations up to this number of tokens longer than their sources.
+_EXTRA_LENGTH = 50
+
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocessor):
@@ -178,7 +181,9 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
                 Defaults to `None`, which means that of the constructor. With `length_buckets`,
                 shorter sources are padded to the smallest bucket that holds them.
             decoder_sequence_length: int or `None`. The length of the targets with start token and
-                prompt. Defaults to `None`, which means that of the constructor.
+                prompt. Defaults to `None`, which means that of the constructor. With
+                `length_buckets`, the default is smaller if the sources are short: 50 tokens more
+                than the padded sources, as in Tensor2Tensor, plus the longest prompt.
             sequence_length: Another name of `decoder_sequence_length`, as in KerasHub.
 
         Raises:
@@ -192,15 +197,18 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         check_text_pairs(x)
         length = _first(encoder_sequence_length, self.encoder_sequence_length)
         validation.positive_int("encoder_sequence_length", length)
-        max_length = _first(decoder_sequence_length, sequence_length, self.decoder_sequence_length)
-        validation.positive_int("max_length", max_length)
         sources, prompts = self._tokens(x)
         rows, prompt_rows = ([sources], [prompts]) if is_one_text(x) else (sources, prompts)
         check_number_of_tokens(SOURCE, rows, length - 1, "encoder_sequence_length", length)
-        # A start token before the prompt, and a token after it.
-        check_number_of_tokens(TARGET, prompt_rows, max_length - 2, "max_length", max_length)
         longest = 1 + max(map(len, rows))
         bucket = min(each for each in (*(self.length_buckets or ()), length) if each >= longest)
+        default = self.decoder_sequence_length
+        if self.length_buckets:
+            default = min(default, bucket + _EXTRA_LENGTH + max(map(len, prompt_rows)))
+        max_length = _first(decoder_sequence_length, sequence_length, default)
+        validation.positive_int("max_length", max_length)
+        # A start token before the prompt, and a token after it.
+        check_number_of_tokens(TARGET, prompt_rows, max_length - 2, "max_length", max_length)
         return self._inputs(sources, prompts, bucket, max_length)
 
     def generate_postprocess(self, x: Mapping[str, Tensor]) -> Any:
