@@ -28,7 +28,7 @@ from translate_options import parse_arguments
 
 from keras_diet import analysis, models, samplers, training
 
-LENGTH_BUCKETS = (12, 16, 24, 40, 64)
+LENGTH_BUCKETS = (16, 32, 64)
 
 
 def main(argv=None):
