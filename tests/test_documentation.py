@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import keras_diet
-from keras_diet import analysis, layers, models, pretraining, samplers
+from keras_diet import analysis, layers, models, pretraining, samplers, training
 from tests.fixtures import (  # noqa: F401
     eager_steps,
     numpy_initializers,
@@ -28,7 +28,7 @@ PAGES_FOR_EVERY_BACKEND = ("README.md", "docs/deployment.md")
 COMPILED_PAGES = ("README.md", "docs/guide.md")
 # Examples of these modules run once as well: they compute with NumPy, or read trained models.
 MODULES_FOR_ANY_BACKEND = (pretraining, analysis)
-MODULES = (layers, models, samplers, *MODULES_FOR_ANY_BACKEND)
+MODULES = (layers, models, samplers, training, *MODULES_FOR_ANY_BACKEND)
 
 
 def python_blocks(text):
@@ -129,7 +129,9 @@ def test_docstring_names_every_argument(public):
 
 @pytest.mark.any_backend
 def test_the_package_shows_its_modules():
-    assert set(keras_diet.__all__) >= {"layers", "models", "pretraining", "samplers", "analysis"}
+    assert set(keras_diet.__all__) >= {
+        *("layers", "models", "pretraining", "samplers", "training", "analysis")
+    }
     assert "__version__" in keras_diet.__all__
 
 

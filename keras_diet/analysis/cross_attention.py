@@ -94,6 +94,17 @@ def plot_cross_attention(attention: CrossAttention, layer: int = -1) -> "Figure"
     Raises:
         ImportError: If matplotlib is not installed (`pip install keras-diet[examples]`).
         ValueError: If the model has no such layer.
+
+    Example:
+
+    ```python
+    attention = keras_diet.analysis.CrossAttention(
+        probabilities=np.full((2, 4, 3, 2), 0.5),
+        target_tokens=["ein", "Fuchs", "</s>"],
+        source_tokens=["fox", "</s>"],
+    )
+    figure = keras_diet.analysis.plot_cross_attention(attention)
+    ```
     """
     from matplotlib.figure import Figure
 
