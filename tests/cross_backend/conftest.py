@@ -19,9 +19,11 @@ def run_workers(folder):
     """Run the worker on all backends at once. If one fails, fail with its output."""
     # `tests/conftest.py` has set the threads and the compilers in `os.environ`.
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.cross_backend.worker", str(folder)]
+    worker = ["tests.cross_backend.worker", str(folder)]
     processes = {}
     for backend in BACKENDS:
+        blocked = [] if backend == "tensorflow" else ["tests.without_tensorflow"]
+        command = [sys.executable, "-m", *blocked, *worker]
         with open(folder / f"{backend}.log", "w") as log:
             processes[backend] = subprocess.Popen(
                 command,
