@@ -10,9 +10,6 @@ from tests.models.tasks import tiny_preprocessor
 from tests.models.test_from_hugging_face_bert import make, outputs
 from tests.models.tiny import SIZES, TEXTS, random_inputs
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
 NAMES = ["sad", "glad", "neither", "both", "other"]
 ID2LABEL = dict(enumerate(NAMES))
 SEQUENCES = "BertForSequenceClassification"
@@ -20,6 +17,8 @@ SEQUENCES = "BertForSequenceClassification"
 
 def make_classifier(folder, labels=ID2LABEL, **options):
     model = make(folder, SEQUENCES, id2label=labels, **options)
+    import torch
+
     torch.nn.init.normal_(model.classifier.weight, std=0.7)
     model.save_pretrained(folder)
     return model

@@ -8,8 +8,8 @@ from keras_diet.models import DietBertBackbone, DietBertTokenizer
 from tests.models.test_from_hugging_face_bert import AT_INPUT, assert_same_outputs, make
 from tests.models.tiny import VOCABULARY
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+# The weights of `transformers` become NumPy arrays before Keras sees them.
+pytestmark = pytest.mark.any_backend
 CLS = VOCABULARY.index("[CLS]")
 
 
@@ -31,7 +31,6 @@ def test_it_is_the_same_as_the_folder(tmp_path, encoding):
     assert (actual.dropout, actual.activation) == (0.3, "relu")
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "head", ["SequenceClassification", "PreTraining", "NextSentencePrediction"]
 )
@@ -40,7 +39,6 @@ def test_models_with_heads(tmp_path, rng, head):
     assert_same_outputs(model, model.bert, rng)
 
 
-@pytest.mark.any_backend
 def test_a_masked_language_model_has_no_pooler(tmp_path, rng):
     model = make(tmp_path, "BertForMaskedLM")
     with pytest.warns(UserWarning, match="the `BertForMaskedLM` has no pooler") as caught:
@@ -49,8 +47,9 @@ def test_a_masked_language_model_has_no_pooler(tmp_path, rng):
     assert files == [assert_same_outputs.__code__.co_filename]
 
 
-@pytest.mark.any_backend
 def test_half_precision_and_gradients(tmp_path):
+    import torch
+
     model = make(tmp_path).to(torch.bfloat16).train()
     backbone = DietBertBackbone.from_bert(model, **AT_INPUT)
     expected = model.embeddings.word_embeddings.weight.detach().float().numpy()
@@ -62,7 +61,6 @@ def test_half_precision_and_gradients(tmp_path):
     assert np.abs(expected).max() > 0.1
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -82,8 +80,10 @@ def test_other_configurations_are_refused(tmp_path, changes, message):
         DietBertBackbone.from_bert(model)
 
 
-@pytest.mark.any_backend
 def test_other_objects_are_refused(tmp_path):
+    import torch
+    import transformers
+
     make(tmp_path)
     sizes = {"n_layers": 1, "n_heads": 1, "dim": 4, "hidden_dim": 8, "vocab_size": 31}
     other = transformers.DistilBertModel(transformers.DistilBertConfig(**sizes))
