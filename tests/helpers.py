@@ -8,11 +8,18 @@ import tempfile
 
 import keras
 import numpy as np
+import pytest
 from keras import ops, tree
 
 from keras_diet.layers import LinformerMultiHeadAttention, RelativeMultiHeadAttention
 
 HALF_POLICIES = ("mixed_float16", "bfloat16", "mixed_bfloat16")
+
+
+def once(*cases):
+    """Test cases that run on one backend, beside cases of the same test that run on each."""
+    cases = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [pytest.param(*case, marks=pytest.mark.any_backend) for case in cases]
 
 
 def to_numpy(x):

@@ -18,7 +18,7 @@ def test_results(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(task_data, "checked_data", count)
     output = tmp_path / "checks.json"
-    input_checks.main(["--texts", "40", "--rounds", "3", "--output", str(output)])
+    input_checks.main(["--texts", "5", "--rounds", "3", "--output", str(output)])
     cells = json.loads(output.read_text())["cells"]
     assert list(cells) == ["predict", "fit"]
     for cell in cells.values():

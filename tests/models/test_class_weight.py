@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_diet.models import DietBertTextClassifier
-from tests.helpers import to_numpy
+from tests.helpers import once, to_numpy
 from tests.models.tasks import tiny_preprocessor, tiny_task
 from tests.models.tiny import TEXTS, randomize_weights, tiny_backbone
 
@@ -54,13 +54,18 @@ def tf_data(labels):
     return {"x": tf.data.Dataset.from_tensor_slices((TEXTS, labels)).batch(5)}
 
 
-@pytest.mark.parametrize("make", [arrays, py_dataset, tf_data])
+BY_NAME = {"bad": 0.25, "neutral": 4, "very good": 2.0}
+BY_INDEX = {0: 0.25, 2: 4, 3: 2.0}
+BY_BOTH = {np.int64(0): np.float32(0.25), 1: 1, "neutral": 4, "very good": 2.0}
+
+
 @pytest.mark.parametrize(
-    "class_weight",
+    ("make", "class_weight"),
     [
-        {"bad": 0.25, "neutral": 4, "very good": 2.0},
-        {0: 0.25, 2: 4, 3: 2.0},
-        {np.int64(0): np.float32(0.25), 1: 1, "neutral": 4, "very good": 2.0},
+        (arrays, BY_BOTH),
+        (py_dataset, BY_BOTH),
+        (tf_data, BY_BOTH),
+        *once((arrays, BY_NAME), (arrays, BY_INDEX), (py_dataset, BY_INDEX), (tf_data, BY_NAME)),
     ],
 )
 def test_examples_weigh_what_their_class_weighs(make, class_weight):
