@@ -26,9 +26,10 @@ PAGES_FOR_EVERY_BACKEND = ("README.md", "docs/deployment.md")
 # What a reader runs first, as the reader runs it. Examples of other pages train a step or two, and
 # take less time when their steps are not compiled.
 COMPILED_PAGES = ("README.md", "docs/guide.md")
-# Examples of these modules run once as well: they compute with NumPy, or read trained models.
-MODULES_FOR_ANY_BACKEND = (pretraining, analysis)
-MODULES = (layers, models, samplers, training, *MODULES_FOR_ANY_BACKEND)
+# Examples of these modules run once as well. They compute with NumPy or read trained models, or
+# their calls have tests on every backend.
+MODULES_FOR_ANY_BACKEND = (models, samplers, training, pretraining, analysis)
+MODULES = (layers, *MODULES_FOR_ANY_BACKEND)
 
 
 def python_blocks(text):

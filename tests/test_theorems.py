@@ -8,6 +8,8 @@ from keras_diet import analysis
 from keras_diet.models import DietBertBackbone, DietBertMaskedLM
 from tests.helpers import gradients, random_loss, randomize, to_numpy
 
+# The scores and gradients are equal on all backends, as other tests show.
+pytestmark = pytest.mark.any_backend
 NUM_LAYERS, NUM_HEADS, BATCH, VOCABULARY = 2, 2, 3, 97
 
 

@@ -58,6 +58,7 @@ def test_names_are_labels(classifier, kind):
     assert classifier.test_on_batch(TEXTS, labels) == pytest.approx(expected)
 
 
+@pytest.mark.any_backend
 def test_training_with_names():
     def trained(labels):
         model = tiny_classifier()

@@ -58,6 +58,7 @@ def test_several_masks_and_texts(masked_lm):
     assert len(masked_lm.fill_mask("a lazy [MASK]")) == 5
 
 
+@pytest.mark.any_backend
 def test_parts_of_words_are_joined(masked_lm):
     found = masked_lm.fill_mask("the quick [MASK] jump", top_k=len(SHUFFLED))
     (result,) = [result for result in found if result["token"] == "##ing"]
@@ -66,6 +67,7 @@ def test_parts_of_words_are_joined(masked_lm):
     assert result["text"] == "s"
 
 
+@pytest.mark.any_backend
 def test_more_texts_than_a_batch(masked_lm):
     texts = ["the [MASK]", "a [MASK] lazy dog", "[MASK] the cat"] * 12
     found = masked_lm.fill_mask(texts, top_k=1)
@@ -106,6 +108,7 @@ def test_a_preprocessor_is_needed():
         model.fill_mask("a [MASK]")
 
 
+@pytest.mark.any_backend
 def test_the_longest_text_fits():
     model = tiny_task("masked_lm")
     model.preprocessor = tiny_preprocessor("masked_lm", sequence_length=5)
