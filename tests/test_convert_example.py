@@ -15,8 +15,9 @@ import pytest
 from keras_diet import models
 from tests.models.tiny import SIZES, VOCABULARY, randomize_weights
 
+# What it calls has tests on every backend.
+pytestmark = pytest.mark.any_backend
 SCRIPT = Path(__file__).parents[1] / "examples" / "convert_bert.py"
-# All batches are full, so JAX compiles for one shape.
 SMALL = ["--sequence-length", "11", "--batch-size", "4", "--validation-sequences", "8"]
 TEXT = "\n\n".join(
     f"the quick brown fox jumped over the lazy dogs . {word} birds sing" for word in VOCABULARY * 4
@@ -97,7 +98,6 @@ def test_presets_are_the_healed_models(script, bert, finished):
     assert found == pytest.approx(results["diet_abs"]["after"], abs=1e-4)
 
 
-@pytest.mark.any_backend
 def test_cosines_leave_out_padding(script):
     class Model:
         def predict(self, inputs, **kwargs):
@@ -112,7 +112,6 @@ def test_cosines_leave_out_padding(script):
     assert found["sentences"] == pytest.approx(1.5 / (1.25 * 4.25) ** 0.5)
 
 
-@pytest.mark.any_backend
 def test_without_healing_there_is_no_second_column(script, bert, tmp_path):
     options = ("--steps", "0", "--position-encoding", "diet_rel", "diet_abs_input")
     output, results = run(script, bert, tmp_path, *options, "--sharing", "head-wise", "--rank", "3")
@@ -124,7 +123,6 @@ def test_without_healing_there_is_no_second_column(script, bert, tmp_path):
     assert [backbone.rank for backbone in backbones] == [None, 3]
 
 
-@pytest.mark.any_backend
 def test_a_random_bert_is_the_default(script, tmp_path):
     arguments = [*SMALL, "--steps", "1", "--position-encoding", "diet_abs"]
     with contextlib.redirect_stdout(io.StringIO()):
@@ -134,7 +132,6 @@ def test_a_random_bert_is_the_default(script, tmp_path):
     assert results["shuffled positions"]["before"]["tokens"] < 0.99
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -150,13 +147,11 @@ def test_bad_command_lines_are_explained(script, capsys, options, message):
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.any_backend
 def test_a_short_text_is_refused(script, bert, tmp_path):
     with pytest.raises(SystemExit, match="too short"):
         run(script, bert, tmp_path, "--validation-sequences", "100000")
 
 
-@pytest.mark.any_backend
 def test_help_explains_every_option(script):
     with contextlib.redirect_stdout(io.StringIO()) as output, pytest.raises(SystemExit):
         script.main(["--help"])
@@ -168,7 +163,6 @@ def test_help_explains_every_option(script):
         assert re.search(rf"^  {option}\b[^\n]*(?:  |\n {{10,}})\w", details, re.M), option
 
 
-@pytest.mark.any_backend
 def test_commands_of_the_docstring_are_accepted(script):
     commands = re.findall(r"python examples/convert_bert\.py(.*)", script.__doc__)
     assert len(commands) == 2

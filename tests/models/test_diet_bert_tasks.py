@@ -12,7 +12,7 @@ import pytest
 
 import keras_diet
 from keras_diet.models import DietBertBackbone, DietBertMaskedLM, DietBertTextClassifier
-from tests.helpers import assert_close, to_numpy
+from tests.helpers import assert_close, once, to_numpy
 from tests.models.tasks import CLASSES, TASKS, random_data, tiny_preprocessor, tiny_task
 from tests.models.tiny import SIZES, TEXTS, VOCABULARY, randomize_weights, tiny_backbone
 
@@ -50,7 +50,7 @@ def compiled_task(task, **arguments):
 # === Pairs ===
 
 
-@every_task
+@pytest.mark.parametrize("task", ["classifier", *once("masked_lm", "embedder")])
 def test_pairs_reach_the_model_as_two_segments(task):
     """In `predict`, `evaluate`, `fit`, and in the steps of a custom training loop."""
     model = compiled_task(task)
