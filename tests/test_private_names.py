@@ -10,6 +10,11 @@ import keras_hub
 import pytest
 from keras.src import backend
 from keras.src.saving import saving_lib
+from keras.src.trainers.data_adapters import (
+    data_adapter_utils,
+    generator_data_adapter,
+    py_dataset_adapter,
+)
 
 import keras_diet
 from keras_diet import _keras, _keras_hub
@@ -17,6 +22,7 @@ from keras_diet import _keras, _keras_hub
 ROOT = Path(keras_diet.__file__).parent
 # Layers on PyTorch inherit these. Tensors count writes in an attribute of this name.
 NAMES_OF_PYTORCH = {"_version"}
+ADAPTERS = (data_adapter_utils, generator_data_adapter, py_dataset_adapter)
 # The only files that may use private names of each library.
 ALLOWED = {"keras": "_keras.py", "keras_hub": "_keras_hub.py"}
 
@@ -29,8 +35,9 @@ def missing_names(names):
 def exists(name):
     class_name, _, attribute = name.rpartition(".")
     if not class_name:
-        return hasattr(backend, name) or hasattr(saving_lib, name)
-    return attribute in private_attributes(getattr(keras.layers, class_name))
+        return any(hasattr(module, name) for module in (backend, saving_lib, *ADAPTERS))
+    classes = (getattr(module, class_name, None) for module in (keras.layers, *ADAPTERS))
+    return attribute in private_attributes(next(filter(None, classes)))
 
 
 def private_attributes(keras_class):
@@ -113,7 +120,8 @@ def test_every_name_is_used_and_explained():
     source = (ROOT / "_keras.py").read_text()
     nodes = list(ast.walk(ast.parse(source)))
     imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
-    used = private_uses(source) | {alias.name for node in imports for alias in node.names}
+    used = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    used |= private_uses(source) | {alias.name for node in imports for alias in node.names}
     listed = {name.rpartition(".")[2] for name in _keras.PRIVATE_NAMES}
     assert listed <= used, f"{listed - used} are not used"
     assert private_uses(source) <= listed

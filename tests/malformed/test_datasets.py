@@ -199,7 +199,7 @@ DATASETS = {
     "gen texts": (lambda: iter(TEXTS), "`x` must hold several texts. ... Received: one text"),
     "gen empty": (
         lambda: iter([]),
-        "When passing a Python generator to a Keras model, the generator must yield at",
+        "A dataset must have at least one batch. ... Received: list_iterator without batches",
     ),
     "gen later bad": (
         lambda: iter([(TEXTS, LABELS), (TEXTS, LABELS[:2])]),

@@ -1,5 +1,6 @@
 """Batches that are padded to a bucket."""
 
+import keras
 import numpy as np
 import pytest
 
@@ -11,6 +12,16 @@ from tests.models.tasks import TASKS, tiny_preprocessor, tiny_task
 TEXTS = ["the fox", "the", "a", "the fox", "the red fox sleep .", "a", "the fox and " * 4]
 SIZES = [5, 5, 8, 13]
 BUCKETS = (5, 8)
+
+
+class Unsized:
+    """A re-iterable object without a length."""
+
+    def __init__(self, elements):
+        self.elements = elements
+
+    def __iter__(self):
+        return iter(self.elements)
 
 
 def bucketed(task, **arguments):
@@ -59,6 +70,71 @@ def test_compiled_training(task):
     history = model.fit(TEXTS, **labels, batch_size=2, epochs=2, shuffle=False, verbose=0)
     assert np.isfinite(history.history["loss"]).all()
     assert history.params["steps"] == 4
+
+
+class Shuffled(keras.utils.PyDataset):
+    """The texts in batches of 2, in the reverse order after each epoch."""
+
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self.starts = [0, 2, 4, 6]
+        self.read, self.ended = [], 0
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        start = self.starts[index]
+        self.read.append(start)
+        return TEXTS[start : start + 2], np.arange(7)[start : start + 2]
+
+    def on_epoch_end(self):
+        self.starts = self.starts[::-1]
+        self.ended += 1
+
+
+def elements():
+    """Batches in which the first two have the same length, and the next ones other lengths."""
+    return [(TEXTS[i : i + 2], np.arange(7)[i : i + 2]) for i in range(0, 7, 2)]
+
+
+@pytest.mark.usefixtures("compiled_steps")
+@pytest.mark.parametrize("make", [Shuffled, lambda: iter(elements()), lambda: Unsized(elements())])
+def test_datasets(make):
+    model = tiny_task("classifier")
+    expected = model.predict(TEXTS, batch_size=2, verbose=0)
+    model.preprocessor = bucketed("classifier")
+    np.testing.assert_allclose(model.predict(make(), verbose=0), expected, 1e-5, 1e-6)
+    assert np.isfinite(model.fit(make(), verbose=0).history["loss"]).all()
+
+
+@pytest.mark.usefixtures("compiled_steps")
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_py_dataset_keeps_its_settings(workers, recwarn):
+    keras.utils.set_random_seed(2)
+    model = tiny_task("classifier")
+    model.preprocessor = bucketed("classifier")
+    dataset = Shuffled(workers=workers)
+    model.fit(dataset, epochs=3, verbose=0)
+    assert not [warning for warning in recwarn if "shuffle" in str(warning.message)]
+    # Keras may end an epoch before the first one.
+    assert dataset.ended in (3, 4)
+    if workers == 1:
+        epochs = [dataset.read[i : i + 4] for i in range(len(dataset.read) - 12, 12, 4)]
+        assert all(sorted(epoch) == [0, 2, 4, 6] for epoch in epochs)
+        assert not all(epoch in ([0, 2, 4, 6], [6, 4, 2, 0]) for epoch in epochs)
+
+
+def test_labels_keep_their_shape():
+    # One-hot labels of as many classes as a batch has tokens.
+    model = tiny_task("classifier")
+    model.preprocessor = bucketed("classifier")
+    model.compile(loss=keras.losses.CategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+    one_hot = np.eye(7, dtype="float32")[[3, 0, 6, 1, 2, 4, 5]]
+    results = model.evaluate(TEXTS, one_hot, batch_size=2, verbose=0, return_dict=True)
+    model.preprocessor = tiny_preprocessor("classifier")
+    expected = model.evaluate(TEXTS, one_hot, batch_size=2, verbose=0, return_dict=True)
+    assert results == pytest.approx(expected, rel=1e-5)
 
 
 def test_tf_data():

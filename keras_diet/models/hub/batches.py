@@ -7,44 +7,52 @@ after `keras.utils.set_random_seed`.
 
 import collections
 import concurrent.futures
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 
+from keras_diet._keras import IterableAdapter, adapter_of_py_dataset
+from keras_diet.models.hub.length_buckets import with_other_lengths
+
 _READ_AHEAD = 4
 _END = object()
 
 
-def preprocessed(data: Any, preprocess: Callable[[Any], Any]) -> Any:
-    """Return a dataset of preprocessed batches for `keras.Model.fit`.
+def preprocessed(
+    data: Any, preprocess: Callable[[Any], Any], shuffle: bool = False, varies_length: bool = False
+) -> Any:
+    """Return preprocessed batches for `keras.Model.fit`.
 
     Args:
         data: Batches that `check_is_dataset` accepts: `ArrayBatches`, a `tf.data.Dataset`, a Grain
             dataset, a `keras.utils.PyDataset`, a PyTorch `DataLoader`, or another iterable.
-        preprocess: Function of one batch `(x,)`, `(x, y)` or `(x, y, sample_weight)`.
+        preprocess: Function of one batch `(x,)`, `(x, y)` or `(x, y, sample_weight)`. It returns
+            such a tuple.
+        shuffle: bool. Whether the batches of a `PyDataset` get a new order in each epoch. Defaults
+            to `False`.
+        varies_length: bool. Whether batches have sequences of different lengths. Defaults to
+            `False`.
 
     Raises:
         ValueError: If `data` is empty.
     """
     if _num_batches(data) == 0:
-        raise ValueError(
-            f"A dataset must have at least one batch. Received: {type(data).__name__} of length 0. "
-            "Pass data, or a smaller batch size if incomplete batches are dropped."
-        )
+        raise ValueError(_no_batches(f"{type(data).__name__} of length 0"))
     if is_tf_dataset(data):
         return _map_tf_dataset(data, preprocess)
+    # Keras on TensorFlow would take the lengths of the first two batches for those of all.
+    varies_length = varies_length and keras.config.backend() == "tensorflow"
     if isinstance(data, keras.utils.PyDataset):
-        return _MappedPyDataset(data, preprocess)
+        batches = _MappedPyDataset(data, preprocess)
+        if not varies_length:
+            return batches
+        return adapter_of_py_dataset(batches, shuffle, with_other_lengths(batches[0]))
     if is_data_loader(data):
         data = _PlainDataLoader(data)
-    if _num_batches(data) is not None:
-        return _PreprocessedBatches(data, preprocess)
-    if hasattr(data, "map"):
-        # A dataset of Grain. Keras starts it again for each epoch.
-        return data.map(preprocess)
-    return (preprocess(batch) for batch in data)
+    return PreprocessedBatches(data, preprocess, varies_length)
 
 
 def check_is_dataset(name: str, data: Any) -> None:
@@ -112,25 +120,48 @@ def _plain(batch):
     return batch
 
 
-class _PreprocessedBatches(keras.utils.PyDataset):
-    """Batches in the order of a sized iterable. Each pass over them starts with batch 0."""
+class PreprocessedBatches(IterableAdapter):
+    """The batches of any iterable, in its order, as Keras reads them on each backend.
 
-    def __init__(self, batches, preprocess):
-        super().__init__()
-        self._batches = batches
-        self._preprocess = preprocess
-        self._pass = iter(())
+    Each epoch calls `iter(data)` again. An iterator cannot start again, so its first two batches
+    are all that it has left for the second epoch, as in Keras.
 
-    @property
-    def num_batches(self):
+    Args:
+        data: The iterable.
+        preprocess: Function of one batch.
+        varies_length: bool. Whether TensorFlow must expect other lengths than those of the first
+            two batches. Defaults to `False`.
+    """
+
+    def __init__(
+        self, data: Any, preprocess: Callable[[Any], Any], varies_length: bool = False
+    ) -> None:
+        num_batches = _num_batches(data)
         # An endless dataset of Grain has this length.
-        num_batches = _num_batches(self._batches)
-        return None if num_batches == sys.maxsize else num_batches
+        super().__init__(None if num_batches == sys.maxsize else num_batches)
+        self._data = data
+        self._preprocess = preprocess
+        self._varies_length = varies_length
+        self._is_iterator = hasattr(data, "__next__") and iter(data) is data
+        self._first = list(itertools.islice(self._batches(), 2)) if self._is_iterator else []
 
-    def __getitem__(self, index):
-        if index == 0:
-            self._pass = _read_ahead(map(self._preprocess, _one_pass(self._batches)))
-        return next(self._pass)
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches of one pass."""
+        batch = _END
+        for batch in itertools.chain(self._first, self._batches()):
+            yield batch
+        if batch is _END:
+            raise ValueError(_no_batches(f"{type(self._data).__name__} without batches"))
+
+    def examples(self) -> list[Any]:
+        """Return two batches. On TensorFlow, all batches have the sizes that are the same in both."""
+        first = self._first or list(itertools.islice(self, 2))
+        return with_other_lengths(first[0]) if self._varies_length else first
+
+    def _batches(self):
+        batches = map(self._preprocess, _one_pass(self._data))
+        # What is read ahead of the last step would be lost to a later call.
+        return batches if self._is_iterator else _read_ahead(batches)
 
 
 def _num_batches(batches: Any) -> int | None:
@@ -141,11 +172,18 @@ def _num_batches(batches: Any) -> int | None:
         return None
 
 
-def _one_pass(batches: Any) -> Iterator[Any]:
-    if hasattr(batches, "__getitem__"):
+def _no_batches(received: str) -> str:
+    return (
+        f"A dataset must have at least one batch. Received: {received}. Pass data, or a smaller "
+        "batch size if incomplete batches are dropped."
+    )
+
+
+def _one_pass(data: Any) -> Iterator[Any]:
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         # The iterator of a Grain dataset would read 500 batches ahead, in 16 threads.
-        return (batches[i] for i in range(len(batches)))
-    return iter(batches)
+        return (data[i] for i in range(len(data)))
+    return iter(data)
 
 
 def _read_ahead(batches: Iterator[Any]) -> Iterator[Any]:

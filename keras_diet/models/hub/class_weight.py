@@ -1,10 +1,13 @@
-"""The argument `class_weight` of `fit`."""
+"""The argument `class_weight` of `fit` and `train_on_batch`."""
 
 import math
 import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
+
+from keras_diet._keras import class_weight_to_sample_weights
 from keras_diet.models.hub.labels import Classes
 from keras_diet.models.hub.listed import listed
 
@@ -51,6 +54,27 @@ def checked_class_weight(class_weight: Any, classes: Any) -> Any:
             )
         weights[int(index)] = float(weight)
     return weights
+
+
+def with_class_weight(batch: tuple[Any, ...], class_weight: dict[int, float]) -> tuple[Any, ...]:
+    """Return `(x, y)` with the weight of each example.
+
+    Raises:
+        ValueError: If the examples have weights already, or several outputs have labels.
+    """
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+    if sample_weight is not None:
+        raise ValueError(
+            "`class_weight` must be `None` if examples have weights. Received: both. Multiply "
+            "`sample_weight` by the weights of the classes."
+        )
+    if y is None or keras.tree.is_nested(y):
+        received = "no labels" if y is None else f"labels in a {type(y).__name__}"
+        raise ValueError(
+            f"`class_weight` needs the labels of a single output. Received: {received}. Pass "
+            "`sample_weight`."
+        )
+    return x, y, class_weight_to_sample_weights(y, class_weight)
 
 
 def _is_class(index: Any, number: int | None) -> bool:

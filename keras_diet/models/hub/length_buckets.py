@@ -64,35 +64,17 @@ def _length(padding_masks, lengths):
     return tf.reduce_min(tf.boolean_mask(lengths, lengths >= longest))
 
 
-def as_tf_dataset(batches: keras.utils.PyDataset, labels_per_token: bool = False) -> Any:
-    """Return a `tf.data.Dataset` of batches of different lengths.
+def with_other_lengths(batch: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Return a preprocessed batch, and zeros of its shapes with sequences one token longer.
 
-    Keras would take the lengths of the first two batches for those of all.
-
-    Args:
-        batches: Preprocessed batches.
-        labels_per_token: bool. Whether labels and weights have the length of a sequence too.
-            Defaults to `False`.
+    Sizes that differ between the two may be different in each batch.
     """
-    import tensorflow as tf
+    lengths = {mask.shape[1] for name, mask in batch[0].items() if name.endswith("padding_mask")}
 
-    x, *others = batches[0]
-    signature = (
-        {name: _spec(value, (None, None)) for name, value in x.items()},
-        *keras.tree.map_structure(
-            lambda value: _spec(
-                value, (None, None) if labels_per_token else (None, *value.shape[1:])
-            ),
-            others,
-        ),
-    )
-    dataset = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
-    if batches.num_batches is not None:
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches.num_batches))
-    return dataset.prefetch(tf.data.AUTOTUNE)
+    def longer(value):
+        shape = list(value.shape)
+        if len(shape) > 1 and shape[1] in lengths:
+            shape[1] += 1
+        return np.zeros(shape)
 
-
-def _spec(value, shape):
-    import tensorflow as tf
-
-    return tf.TensorSpec(shape, keras.backend.standardize_dtype(value.dtype))
+    return [batch, keras.tree.map_structure(longer, batch)]

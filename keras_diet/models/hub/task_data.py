@@ -7,11 +7,15 @@ import keras
 from keras_diet import validation
 from keras_diet._keras import variables_restored
 from keras_diet.models.hub.array_batches import ArrayBatches, host_arrays, split
-from keras_diet.models.hub.batches import check_is_dataset, check_left_out, preprocessed
-from keras_diet.models.hub.class_weight import checked_class_weight
+from keras_diet.models.hub.batches import (
+    check_is_dataset,
+    check_left_out,
+    is_tf_dataset,
+    preprocessed,
+)
+from keras_diet.models.hub.class_weight import checked_class_weight, with_class_weight
 from keras_diet.models.hub.fit_arguments import check_fit_arguments
 from keras_diet.models.hub.gate import checked_data, checked_element
-from keras_diet.models.hub.length_buckets import as_tf_dataset
 from keras_diet.models.hub.preprocessor import HubPreprocessor, check_preprocessor_fits
 from keras_diet.models.hub.texts import as_batch, check_batch, holds_text, is_batch
 from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
@@ -85,10 +89,10 @@ class TaskData(Task):
             validation_data = self._batches(validation_data, size)
         return keras.Model.fit(
             self,
-            self._batches(data, batch_size, shuffle),
+            self._batches(data, batch_size, shuffle, class_weight=class_weight),
             validation_data=validation_data,
             shuffle=shuffle and isinstance(x, keras.utils.PyDataset),
-            class_weight=class_weight,
+            class_weight=class_weight if is_tf_dataset(data) else None,
             **kwargs,
         )
 
@@ -198,24 +202,23 @@ class TaskData(Task):
         check_left_out(data, validation_batch_size=batch_size)
         return data
 
-    def _batches(self, data, batch_size=None, shuffle=False, needs_labels=True):
+    def _batches(self, data, batch_size=None, shuffle=False, needs_labels=True, class_weight=None):
         """Return preprocessed batches of the result of `_checked`."""
-        if isinstance(data, tuple):
-            batches = preprocessed(ArrayBatches(data, batch_size, shuffle), self._preprocessed)
-        else:
-            batches = preprocessed(
-                data, lambda batch: self._preprocessed(checked_element(self, batch, needs_labels))
-            )
-        has_lengths = getattr(self.preprocessor, "length_buckets", None)
-        is_python = isinstance(batches, keras.utils.PyDataset)
-        if has_lengths and is_python and keras.config.backend() == "tensorflow":
-            return as_tf_dataset(batches, getattr(self.preprocessor, "labels_per_token", False))
-        return batches
+        is_checked = isinstance(data, tuple)
+        if is_checked:
+            data = ArrayBatches(data, batch_size, shuffle)
+        # Keras weighs the classes of `tf.data` itself.
+        class_weight = None if is_tf_dataset(data) else class_weight
 
-    def _preprocessed(self, batch):
-        batch = self.preprocess_samples(*batch)
-        # Keras takes only tuples from generators.
-        return batch if isinstance(batch, tuple) else (batch,)
+        def preprocess(batch):
+            batch = batch if is_checked else checked_element(self, batch, needs_labels)
+            batch = self.preprocess_samples(*batch)
+            # Keras takes only tuples from generators.
+            batch = batch if isinstance(batch, tuple) else (batch,)
+            return batch if class_weight is None else with_class_weight(batch, class_weight)
+
+        varies_length = bool(getattr(self.preprocessor, "length_buckets", None))
+        return preprocessed(data, preprocess, shuffle, varies_length)
 
 
 def _check_batch_size(batch_size):
