@@ -145,11 +145,11 @@ DATASETS = {
     ),
     "loader nan": (
         lambda: dl([(float("nan"), 1) for t in TEXTS]),
-        "`x` must be a string, a list of ... Received: an array of dtype torch.float64",
+        "`x` must be a string, a list of ... Received: an array of dtype float64",
     ),
     "torch dataset": (
         lambda: torch.utils.data.TensorDataset(torch.zeros(5)),
-        "`x` must be a string, a list of ... Received: an array of dtype torch.float32",
+        "`x` must be a string, a list of ... Received: an array of dtype float32",
     ),
     "pyd unbatched": (lambda: PD(pairs), "`x` must hold several texts. ... Received: one text"),
     "pyd out of range": (
@@ -223,7 +223,7 @@ DATASETS = {
         lambda: iter([(TEXTS, LABELS, np.full(5, np.nan))]),
         "`sample_weight` must hold finite numbers. ... Received: nan in row 0",
     ),
-    "str path": ("train.csv", "`x` must hold several texts. ... Received: one text"),
+    "str path": ("train.csv", "`x` must be a list of texts. ... Received: one text"),
 }
 
 
@@ -243,7 +243,7 @@ ARGUMENTS = {
     ),
     "bs with": (
         lambda: task("classifier").fit(PD([(TEXTS, LABELS)]), batch_size=4, verbose=0),
-        "`batch_size` must be `None` if `x` is a dataset or a ... Received: x=PD",
+        "`batch_size` must be `None` if `x` is a dataset or a ... Received: x=PD. Set the batch",
     ),
     "split with": (
         lambda: task("classifier").fit(PD([(TEXTS, LABELS)]), validation_split=0.2, verbose=0),
@@ -267,7 +267,8 @@ ARGUMENTS = {
             )
             .history
         ),
-        "`validation_batch_size` must be `None` if `x` is a dataset ... Received: x=PD",
+        "`validation_batch_size` must be `None` if `validation_data` is a dataset "
+        "... Received: validation_data=PD. Set the batch size in the dataset.",
     ),
     "tf sparse weights shape": (
         lambda: (

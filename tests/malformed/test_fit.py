@@ -49,7 +49,7 @@ ARGUMENTS = {
     ),
     "y tuple": ({"y": tuple(LABELS)}, "`y` must be an array or a list. ... Received: tuple"),
     "y set": ({"y": {0, 1, 2, 3, 4}}, "`y` must be an array or a list. ... Received: set"),
-    "y range": ({"y": range(5)}, "`y` must be an array or a list. ... Received: range"),
+    "y set": ({"y": {0, 1, 2, 3, 4}}, "`y` must be an array or a list. ... Received: set"),
     "y number": ({"y": 3}, "`y` must be an array or a list. ... Received: int"),
     "y str numbers": ({"y": ["0", "1", "2", "3", "4"]}, "`y` must be numbers. ... Received: text"),
     "y ragged": (
@@ -159,7 +159,7 @@ ARGUMENTS = {
     ),
     "class_weight and sw": (
         {"class_weight": dict.fromkeys(range(7), 1.0), "sample_weight": np.ones(5)},
-        "You cannot specify `class_weight` and `sample_weight` at the same time.",
+        "`class_weight` must be `None` if examples have weights. ... Received: both. Multiply",
     ),
     "epochs negative": (
         {"epochs": -1},
@@ -620,7 +620,7 @@ BATCHES = {
     ),
     "train_on_batch: one text": (
         lambda: task("classifier").train_on_batch("the fox", 3),
-        "`x` must hold several texts. ... Received: one text",
+        "`x` must be a list of texts. ... Received: one text",
     ),
     "test_on_batch: out of range": (
         lambda: task("classifier").test_on_batch(TEXTS, LABELS - 1),

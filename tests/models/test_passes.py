@@ -122,7 +122,7 @@ def test_a_generator_continues_in_the_next_epoch():
 def test_without_batches(make):
     model = tiny_task("classifier")
     for call in (model.predict, model.fit):
-        with pytest.raises(ValueError, match="at least one batch.*without batches"):
+        with pytest.raises(ValueError, match=r"at least one batch.*without batches"):
             call(make(), verbose=0)
 
 

@@ -2,11 +2,12 @@
 
 import math
 import numbers
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from keras import ops
+
+from keras_diet.models.hub.host_data import map_parts
 
 BATCH_SIZE = 32
 
@@ -15,15 +16,15 @@ class ArrayBatches:
     """Batches of examples in host memory, in a new order for each pass.
 
     Args:
-        data: A tuple of inputs, labels and weights that `host_arrays` returned. All hold the same
-            number of examples.
+        data: A tuple of inputs, labels and weights from `checked_data`. Each is an array, a list of
+            strings, `None`, or a tuple or dictionary of them. All hold the same number of examples.
         batch_size: int or `None`. Defaults to `None`, which means 32, as in Keras.
         shuffle: bool. Whether each pass has a new random order. Defaults to `False`.
     """
 
     def __init__(self, data: Any, batch_size: int | None = None, shuffle: bool = False) -> None:
         self.data = data
-        self.num_examples = _num_examples(self.data)
+        self.num_examples = _num_examples(data)
         self.batch_size = batch_size or BATCH_SIZE
         # `keras.utils.set_random_seed` seeds NumPy's global generator.
         self._rng = np.random.default_rng(np.random.randint(2**31)) if shuffle else None
@@ -45,7 +46,7 @@ def split(data: Any, validation_split: float) -> tuple[Any, Any]:
     """Return the first examples for training and the last ones for validation, as Keras does.
 
     Args:
-        data: What `host_arrays` returned.
+        data: What `checked_data` returned.
         validation_split: float. The fraction of the examples to hold out.
     """
     is_number = isinstance(validation_split, numbers.Real)
@@ -66,29 +67,9 @@ def split(data: Any, validation_split: float) -> tuple[Any, Any]:
 
 def take(data: Any, rows: np.ndarray) -> Any:
     """Return some examples."""
-    return _map(
+    return map_parts(
         lambda part: [part[i] for i in rows] if isinstance(part, list) else part[rows], data
     )
-
-
-def _map(function: Callable[[Any], Any], data: Any) -> Any:
-    """Apply a function to the arrays and lists in tuples and dictionaries."""
-    if data is None:
-        return None
-    if isinstance(data, tuple):
-        return tuple(_map(function, part) for part in data)
-    if isinstance(data, dict):
-        return {name: _map(function, part) for name, part in data.items()}
-    return function(data)
-
-
-def host_arrays(data: Any) -> Any:
-    """Return arrays in host memory, and texts as lists of strings.
-
-    Args:
-        data: An array, a list, `None`, or a tuple or dictionary of them.
-    """
-    return _map(_host_array, data)
 
 
 def _num_examples(data: Any) -> int:
@@ -96,21 +77,3 @@ def _num_examples(data: Any) -> int:
         parts = data.values() if isinstance(data, dict) else data
         return next(_num_examples(part) for part in parts if part is not None)
     return len(data)
-
-
-def _host_array(values: Any) -> Any:
-    """Return a list of strings, or an array with Keras's default precision for Python numbers."""
-    is_python = isinstance(values, list)
-    if is_python and values and isinstance(values[0], (str, bytes)):
-        return _as_text(values)
-    array = ops.convert_to_numpy(values) if ops.is_tensor(values) else np.asarray(values)
-    if array.dtype.kind in "USTO":
-        return _as_text(array.tolist())
-    narrow = {"float64": "float32", "int64": "int32"}.get(array.dtype.name)
-    if not (is_python and narrow) or (narrow == "int32" and np.any(array != array.astype(narrow))):
-        return array
-    return array.astype(narrow)
-
-
-def _as_text(values):
-    return [value.decode() if isinstance(value, bytes) else value for value in values]

@@ -70,9 +70,13 @@ def check_left_out(data: Any, **arguments: Any) -> None:
     """Raise a `ValueError` for arguments that are given, although the data is a dataset."""
     for name, value in arguments.items():
         if value is not None:
+            dataset = "validation_data" if name == "validation_batch_size" else "x"
+            remedy = "Its batches contain the labels and the weights."
+            if name.endswith("batch_size"):
+                remedy = "Set the batch size in the dataset."
             raise ValueError(
-                f"`{name}` must be `None` if `x` is a dataset or a generator. Received: "
-                f"x={type(data).__name__}. Its batches contain the labels and the weights."
+                f"`{name}` must be `None` if `{dataset}` is a dataset or a generator. Received: "
+                f"{dataset}={type(data).__name__}. {remedy}"
             )
 
 
@@ -154,7 +158,7 @@ class PreprocessedBatches(IterableAdapter):
             raise ValueError(_no_batches(f"{type(self._data).__name__} without batches"))
 
     def examples(self) -> list[Any]:
-        """Return two batches. On TensorFlow, all batches have the sizes that are the same in both."""
+        """Return two batches, from which Keras on TensorFlow learns which sizes are fixed."""
         first = self._first or list(itertools.islice(self, 2))
         return with_other_lengths(first[0]) if self._varies_length else first
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from keras_diet import validation
+from keras_diet.models.hub.graph_checks import check_in_graph, is_in_graph
 from keras_diet.models.hub.labels import Classes
 from keras_diet.models.hub.listed import listed
 from keras_diet.models.hub.texts import is_string_dtype
@@ -80,7 +81,7 @@ def labels_of_names(y: Any, classes: Classes, as_ids: bool) -> Any:
     if hasattr(y, "to_tensor"):
         # A ragged tensor of TensorFlow. An empty string does not count as a label.
         y = y.to_tensor("")
-    if hasattr(y, "dtype") and validation.host_value(y) is None:
+    if is_in_graph(y):
         return _labels_in_graph(y, classes, classes.names, as_ids)
     if classes.is_multi_label:
         return _memberships(y, classes.names)
@@ -159,7 +160,7 @@ def _labels_in_graph(y: Any, classes: Classes, names: tuple[str, ...], as_ids: b
     unknown = tf.logical_not(is_known)
     label, row = tf.boolean_mask(y, unknown)[:1], tf.where(unknown)[:1, :1]
     message = f"`y` must hold names of classes, which are {listed(names)}. Received:"
-    tf.debugging.Assert(tf.reduce_all(is_known), [message, label, "in row", row])
+    check_in_graph(is_known, message, label, "in row", row)
     if classes.is_multi_label:
         return tf.cast(tf.reduce_any(matches, axis=-2), "float32")
     return tf.argmax(matches, axis=-1) if as_ids else tf.cast(matches, "float32")

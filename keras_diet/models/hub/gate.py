@@ -1,7 +1,7 @@
-"""The gate: one place for the checks of the data that a user passes to a task.
+"""The gate: one place that converts and checks the data that a user passes to a model.
 
 `fit`, `evaluate` and `predict` check arrays once, before the first step, and datasets batch by
-batch. All checks run on the host.
+batch. Data comes to the host first, and all checks run there.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,9 @@ from typing import Any
 import keras
 
 from keras_diet.models.hub.class_names import labels_of_names
+from keras_diet.models.hub.host_data import as_arrays, on_host
 from keras_diet.models.hub.labels import (
+    MULTI_LABEL_REMEDY,
     check_are_finite,
     check_classes,
     check_has_labels,
@@ -31,40 +33,52 @@ from keras_diet.models.hub.texts import check_lengths, holds_text, is_one_text
 
 
 def checked_element(task: Any, element: Any, needs_labels: bool = True) -> tuple[Any, Any, Any]:
-    """Check `x`, `(x, y)` or `(x, y, sample_weight)`. Return all three, with labels as numbers."""
+    """Return the result of `checked_data` for an element `x`, `(x, y)` or `(x, y, weights)`."""
     if isinstance(element, list) and holds_text(element):
         # Texts. Other lists are inputs, labels and weights.
         element = (element,)
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(element)
+    if task.preprocessor is not None and is_one_text(on_host(x)):
+        raise ValueError(
+            "`x` must hold several texts. Received: one text. Put it into a list, or call `batch` "
+            "on the dataset."
+        )
     return checked_data(task, x, y, sample_weight, needs_labels)
 
 
 def checked_data(
     task: Any, x: Any, y: Any = None, sample_weight: Any = None, needs_labels: bool = True
 ) -> tuple[Any, Any, Any]:
-    """Check inputs, labels and weights. Return them, with labels as numbers.
+    """Check inputs, labels and weights. Return them as arrays and lists of strings.
+
+    Tensors in a graph of TensorFlow, as in `tf.data`, stay as they are.
+
+    Args:
+        task: The model.
+        x: Inputs.
+        y: Labels, or `None`.
+        sample_weight: Weights, or `None`.
+        needs_labels: bool. Whether labels and weights are used. Otherwise they are not read, and
+            `None` is returned for them. Defaults to `True`.
 
     Raises:
         ValueError: If they cannot be right, or do not go together.
     """
     if isinstance(task.preprocessor, HubPreprocessor):
         x, y = task.preprocessor.joined(x, y)
+    x, y, sample_weight = on_host((x, y, sample_weight) if needs_labels else (x, None, None))
     if task.preprocessor is not None and is_one_text(x):
-        raise ValueError(
-            "`x` must hold several texts. Received: one text. Put it into a list, and call `batch` "
-            "on a dataset of single texts."
-        )
+        raise ValueError("`x` must be a list of texts. Received: one text. Put it into a list.")
     task.check_inputs(x)
-    check_lengths(x=x, y=y, sample_weight=sample_weight)
     if needs_labels:
+        check_lengths(x=x, y=y, sample_weight=sample_weight)
         check_has_labels(y, task)
-    sample_weight = _checked_weights(task, sample_weight)
-    y = _checked_labels(task, y)
+        y, sample_weight = _checked_labels(task, y), _checked_weights(task, sample_weight)
     if isinstance(x, Mapping) and y is not None and sparse_loss(_loss(task))[0]:
         for name, token_input in task.token_inputs.items():
             if token_input.positions_in:
                 check_positions(y, name, x[name])
-    return x, y, sample_weight
+    return as_arrays((x, y, sample_weight))
 
 
 def _checked_labels(task, y):
@@ -108,7 +122,8 @@ def _of_output(task, y, name=None):
     if classes is not None:
         y = labels_of_names(y, classes, as_ids=is_sparse or not is_of_keras(loss))
     check_labels_are_not_text(y)
-    y = numbers_of("y", y)
+    is_multi_label = classes is not None and classes.is_multi_label
+    y = numbers_of("y", y, *[MULTI_LABEL_REMEDY] * is_multi_label)
     if is_sparse and classes is not None:
         check_classes(y, classes, ignore_class)
     elif is_of_keras(loss):
@@ -120,7 +135,7 @@ def _of_output(task, y, name=None):
                 "Labels of a regression must be one number for each example",
                 " Pass one column, or write a custom loss.",
             )
-        if classes is not None and classes.is_multi_label:
+        if is_multi_label:
             check_multi_label(y, classes)
         if name is None and not is_regression and _has_one_output(task):
             check_shape_of_outputs(y, task.output_shape)

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from keras_diet import _arrays, validation
+from keras_diet.models.hub.graph_checks import are_integers_in_graph, check_in_graph, is_in_graph
 from keras_diet.models.hub.texts import holds_text, shape_of
 
 
@@ -32,6 +33,11 @@ class Classes:
     def is_regression(self) -> bool:
         """Whether the output is a number, not a class."""
         return self.one_per_example and self.number == 1
+
+
+MULTI_LABEL_REMEDY = (
+    "Pass one row of 0 and 1 for each text, or lists of names to a classifier with `class_names`."
+)
 
 
 def of_output(values: Any, name: str | None) -> Any:
@@ -97,31 +103,25 @@ def is_of_keras(loss: Any) -> bool:
 
 def check_are_finite(name: str, values: Any) -> None:
     """Raise a `ValueError` that names the row if a number is NaN or infinite."""
-    tensor = values
+    rule = f"`{name}` must hold finite numbers."
+    if is_in_graph(values):
+        if values.dtype.is_floating:
+            # NaN is not smaller either.
+            check_in_graph(abs(values) < float("inf"), f"{rule} Received:", values)
+        return
     values = None if values is None else validation.host_value(values)
-    if values is None and type(tensor).__module__.startswith("tensorflow"):
-        _check_are_finite_in_graph(name, tensor)
     if values is None or values.dtype.kind != "f" or values.ndim == 0:
         return
     places = np.argwhere(~np.isfinite(values))
     if len(places):
         row, value = places[0][0], values[tuple(places[0])]
         raise ValueError(
-            f"`{name}` must hold finite numbers. Received: {value} in row {row}. Remove the "
-            "example, or correct the value."
+            f"{rule} Received: {value} in row {row}. Remove the example, or correct the value."
         )
 
 
-def _check_are_finite_in_graph(name, tensor):
-    import tensorflow as tf
-
-    if tensor.dtype.is_floating:
-        is_finite = tf.reduce_all(tf.math.is_finite(tensor))
-        tf.debugging.Assert(is_finite, [f"`{name}` must hold finite numbers. Received:", tensor])
-
-
-def numbers_of(name: str, values: Any) -> Any:
-    """Return labels or weights as they are, but lists and arrays of Python objects as numbers.
+def numbers_of(name: str, values: Any, remedy: str = "Pass an array of integers or floats.") -> Any:
+    """Return labels or weights as they are, but arrays of Python objects as numbers.
 
     Raises:
         ValueError: If they are not numbers.
@@ -138,9 +138,7 @@ def numbers_of(name: str, values: Any) -> Any:
         received = "lists of different lengths, or Python objects that are not numbers"
         if array.dtype.kind != "O":
             received = f"values of dtype {array.dtype}"
-        raise ValueError(
-            f"`{name}` must be numbers. Received: {received}. Pass an array of integers or floats."
-        )
+        raise ValueError(f"`{name}` must be numbers. Received: {received}. {remedy}")
     return values if isinstance(values, list) else array
 
 
@@ -202,11 +200,10 @@ def check_classes(y: Any, classes: Classes, ignore_class: int | None = None) -> 
             " For one-hot labels or probabilities, compile with "
             "`keras.losses.CategoricalCrossentropy(from_logits=True)` and categorical metrics.",
         )
-    values = validation.host_value(y)
-    if values is not None:
-        _check_values(values, y, classes, ignore_class)
-    elif type(y).__module__.startswith("tensorflow"):
+    if is_in_graph(y):
         _check_in_graph(y, classes, ignore_class)
+    elif (values := validation.host_value(y)) is not None:
+        _check_values(values, y, classes, ignore_class)
 
 
 def check_one_per_example(y: Any, rule: str, remedy: str = "") -> None:
@@ -227,12 +224,11 @@ def check_multi_label(y: Any, classes: Classes) -> None:
     )
     shape = _shape(y)
     if shape and (len(shape) != 2 or shape[1] not in (None, classes.number)):
-        raise ValueError(
-            f"{rule} Received: y.shape={shape}. Pass one row for each text, or lists of names to a "
-            "classifier with `class_names`."
-        )
-    values = validation.host_value(y)
-    if values is not None:
+        raise ValueError(f"{rule} Received: y.shape={shape}. {MULTI_LABEL_REMEDY}")
+    if is_in_graph(y):
+        if not y.dtype.is_bool:
+            check_in_graph((y >= 0) & (y <= 1), rule, "Received:", y)
+    elif (values := validation.host_value(y)) is not None:
         # NaN fails both comparisons.
         wrong = np.argwhere(~((values >= 0) & (values <= 1)))
         if len(wrong):
@@ -241,11 +237,6 @@ def check_multi_label(y: Any, classes: Classes) -> None:
                 f"{rule} Received: {values[row, column]} in row {row} for class {column}. Correct "
                 "this value."
             )
-    elif type(y).__module__.startswith("tensorflow"):
-        import tensorflow as tf
-
-        is_right = (y >= 0) & (y <= 1) if y.dtype != tf.bool else tf.ones_like(y)
-        tf.debugging.Assert(tf.reduce_all(is_right), [rule, "Received:", y])
 
 
 def _check_values(values: np.ndarray, y: Any, classes: Classes, ignore_class: int | None) -> None:
@@ -262,24 +253,22 @@ def _check_values(values: np.ndarray, y: Any, classes: Classes, ignore_class: in
 
 
 def _check_in_graph(y: Any, classes: Classes, ignore_class: int | None) -> None:
-    # Keras has no assertion for graphs.
     import tensorflow as tf
 
     labels = tf.cast(y, "int64")
     is_class = (labels >= 0) & (labels < classes.number)
     if ignore_class is not None:
         is_class |= labels == ignore_class
-    is_integer = tf.cast(labels, y.dtype) == y
-    tf.debugging.Assert(tf.reduce_all(is_integer), [_not_integers(y), "Received:", y])
-    tf.debugging.Assert(tf.reduce_all(is_class), [_out_of_range(classes), "Received:", y])
+    check_in_graph(are_integers_in_graph(y), _not_integers(y), "Received:", y)
+    check_in_graph(is_class, _out_of_range(classes), "Received:", y)
 
 
 def _not_integers(y: Any) -> str:
     dtype = keras.backend.standardize_dtype(y.dtype if hasattr(y, "dtype") else np.asarray(y).dtype)
     return (
         f"Labels `y` of a sparse loss must be integers. Received: labels of dtype {dtype} with "
-        "other values. Use `num_classes=1` for regression, and a loss of probabilities for "
-        "probabilities."
+        "other values. Use `num_classes=1` for regression. For probabilities, compile with "
+        "`keras.losses.CategoricalCrossentropy(from_logits=True)`."
     )
 
 

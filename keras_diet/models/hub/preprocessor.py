@@ -9,6 +9,7 @@ from keras_hub.models import Backbone, Preprocessor, Tokenizer
 
 from keras_diet import validation
 from keras_diet.models.hub.file_errors import complete_preset, preset_address
+from keras_diet.models.hub.host_data import as_list, map_parts
 from keras_diet.models.hub.labels import check_labels_are_not_text
 from keras_diet.models.hub.length_buckets import check_buckets, shortened
 from keras_diet.models.hub.task_files import check_preprocessor_is_saved
@@ -75,6 +76,7 @@ class HubPreprocessor(Preprocessor):
             # An element of a dataset: examples, perhaps with labels and weights.
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(x)
         x, y = self.joined(x, y)
+        x = map_parts(as_list, x)
         self.check_texts(x)
         check_labels_are_not_text(y)
         if not is_one_text(x):

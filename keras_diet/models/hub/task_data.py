@@ -6,7 +6,7 @@ import keras
 
 from keras_diet import validation
 from keras_diet._keras import variables_restored
-from keras_diet.models.hub.array_batches import ArrayBatches, host_arrays, split
+from keras_diet.models.hub.array_batches import ArrayBatches, split
 from keras_diet.models.hub.batches import (
     check_is_dataset,
     check_left_out,
@@ -182,7 +182,7 @@ class TaskData(Task):
         check_preprocessor_fits(self.preprocessor, self.backbone)
         _check_batch_size(batch_size)
         if is_batch(x):
-            return host_arrays(checked_data(self, x, y, sample_weight, needs_labels))
+            return checked_data(self, x, y, sample_weight, needs_labels)
         check_is_dataset("x", x)
         check_left_out(x, y=y, sample_weight=sample_weight, batch_size=batch_size)
         return x
@@ -196,7 +196,8 @@ class TaskData(Task):
         if is_batch(data):
             raise ValueError(
                 "`validation_data` must be a tuple (x, y) or (x, y, sample_weight), or a dataset. "
-                f"Received: {type(data).__name__}. Put inputs and labels into a tuple."
+                f"Received: {type(data).__name__}. Put inputs and labels into a tuple, and inputs "
+                "without labels into `(x,)`."
             )
         check_is_dataset("validation_data", data)
         check_left_out(data, validation_batch_size=batch_size)

@@ -1,6 +1,6 @@
 """Checks of the texts that users pass to preprocessors and tasks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -183,7 +183,8 @@ def is_one_text(x: Any) -> bool:
 
 def is_batch(x: Any) -> bool:
     """Return whether `x` holds examples. Otherwise it is a dataset, which is not read here."""
-    return isinstance(x, (str, bytes, Mapping, list, tuple)) or hasattr(x, "shape")
+    is_column = isinstance(x, Sequence) and len(x) > 0 and isinstance(x[0], (str, bytes))
+    return is_column or isinstance(x, (str, bytes, Mapping, list, tuple)) or hasattr(x, "shape")
 
 
 def check_batch(x: Any, name: str = "x") -> None:
