@@ -27,7 +27,8 @@ from benchmarks.results import (
     write,
 )
 from keras_diet import models
-from keras_diet.models.hub import gate, task_data
+from keras_diet.models.hub import data_methods, gate
+from keras_diet.models.hub.host_data import as_arrays
 from keras_diet.pretraining.vocabulary import SPECIAL_TOKENS
 
 MODULE = "benchmarks.input_checks"
@@ -65,9 +66,9 @@ def make_calls(method: str, texts: list[str], labels: np.ndarray) -> dict[str, C
 
     def unchecked():
         def no_checks(task, x, y=None, sample_weight=None, needs_labels=True):
-            return x, y, sample_weight
+            return as_arrays((x, y, sample_weight))
 
-        with mock.patch.object(task_data, "checked_data", no_checks):
+        with mock.patch.object(data_methods, "checked_data", no_checks):
             checked()
 
     def keras_hub_path():

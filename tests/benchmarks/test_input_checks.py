@@ -5,7 +5,7 @@ import json
 import pytest
 
 from benchmarks import input_checks
-from keras_diet.models.hub import gate, task_data
+from keras_diet.models.hub import data_methods, gate
 
 
 @pytest.mark.any_backend
@@ -16,7 +16,7 @@ def test_results(tmp_path, capsys, monkeypatch):
         checked.append(data)
         return gate.checked_data(*data, **options)
 
-    monkeypatch.setattr(task_data, "checked_data", count)
+    monkeypatch.setattr(data_methods, "checked_data", count)
     output = tmp_path / "checks.json"
     input_checks.main(["--texts", "5", "--rounds", "3", "--output", str(output)])
     cells = json.loads(output.read_text())["cells"]

@@ -49,7 +49,6 @@ ARGUMENTS = {
     ),
     "y tuple": ({"y": tuple(LABELS)}, "`y` must be an array or a list. ... Received: tuple"),
     "y set": ({"y": {0, 1, 2, 3, 4}}, "`y` must be an array or a list. ... Received: set"),
-    "y set": ({"y": {0, 1, 2, 3, 4}}, "`y` must be an array or a list. ... Received: set"),
     "y number": ({"y": 3}, "`y` must be an array or a list. ... Received: int"),
     "y str numbers": ({"y": ["0", "1", "2", "3", "4"]}, "`y` must be numbers. ... Received: text"),
     "y ragged": (

@@ -320,13 +320,30 @@ def test_new_heads_of_presets(preset, classifier, loader):
     task = loader.from_preset(preset, num_classes=4, class_names=names)
     assert (task.class_names, task.num_classes) == (names, 4)
     task = loader.from_preset(preset, num_classes=3)
-    assert task.class_names == NAMES
+    # KerasHub does not tell given arguments from saved ones.
+    assert task.class_names == (None if loader is DietBertTextClassifier else NAMES)
+    assert not head_is_kept(task)
+    task = loader.from_preset(preset, num_classes=3, class_names=names[:3])
+    assert task.class_names == names[:3]
     assert not head_is_kept(task)
     task = loader.from_preset(preset, class_names=names[:3])
     assert task.class_names == names[:3]
     assert head_is_kept(task)
     with pytest.raises(ValueError, match=r"4 names.*For a new head, pass num_classes=4"):
         loader.from_preset(preset, class_names=names)
+
+
+@pytest.mark.any_backend
+def test_the_cause_of_an_error_in_the_head_is_told(tmp_path, classifier):
+    folder = tmp_path / "preset"
+    classifier.save_to_preset(folder)
+    with pytest.raises(FileNotFoundError, match=r"missing\.weights\.h5"):
+        classifier.load_task_weights(tmp_path / "missing.weights.h5")
+    copy = DietBertTextClassifier.from_preset(folder)
+    copy.output_dense.bias.assign([0.0, np.nan, 0.0])
+    copy.save_task_weights(folder / "task.weights.h5")
+    with pytest.raises(ValueError, match=r"must be finite\. Received: NaN"):
+        DietBertTextClassifier.from_preset(folder)
 
 
 @pytest.mark.any_backend

@@ -127,7 +127,7 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
         # === Config ===
         # The default loss depends on the number of classes.
         self.num_classes, self.class_names = checked_classes(num_classes, class_names)
-        self.multi_label = validation.choice("multi_label", multi_label, (False, True))
+        self.multi_label = validation.boolean("multi_label", multi_label)
         self.activation = keras.activations.get(activation)
         if multi_label:
             check_multi_label(self.num_classes, self.activation)
@@ -219,7 +219,7 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
     def from_config(cls, config: Config) -> Self:
         """Build the model from `get_config`.
 
-        If a preset is loaded with another `num_classes`, the names of its classes are dropped.
+        If KerasHub loads a preset with another `num_classes`, the names of its classes are dropped.
         """
         number, names = config.get("num_classes"), config.get("class_names")
         if number is not None and names is not None and number != len(names):
@@ -230,7 +230,13 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
     def from_preset(
         cls, preset: str | os.PathLike[str], load_weights: bool = True, **kwargs: Any
     ) -> Self:
-        """Load the classifier from a preset, as `HubTask.from_preset`."""
+        """Load the classifier from a preset, as `HubTask.from_preset`.
+
+        With `num_classes`, the head is new and has no names of classes, unless `class_names` are
+        given too.
+        """
+        if "num_classes" in kwargs:
+            kwargs.setdefault("class_names", None)
         task = super().from_preset(preset, load_weights, **kwargs)
         names = kwargs.get("class_names")
         if names is not None and task.class_names is None:
@@ -248,8 +254,8 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
         except ValueError as error:
             if self.class_names is None:
                 raise
+            number = len(self.class_names)
             raise ValueError(
-                "The weights of the head do not fit, or are damaged. Received: "
-                f"{self.num_classes} names in `class_names`. For a new head, pass "
-                f"num_classes={self.num_classes} too. The file is `{filepath}`."
+                f"{error} The head has {number} names in `class_names`. If the file has another "
+                f"number of classes: For a new head, pass num_classes={number} too."
             ) from error

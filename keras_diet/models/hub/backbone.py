@@ -8,9 +8,9 @@ import keras
 from keras_hub.models import Backbone
 
 from keras_diet.models.hub.checked_weights import CheckedWeights
+from keras_diet.models.hub.data_methods import DataMethods
 from keras_diet.models.hub.default_export import DefaultExport
 from keras_diet.models.hub.file_errors import complete_preset, preset_address
-from keras_diet.models.hub.listed import listed
 from keras_diet.models.hub.lora import (
     check_enable_lora,
     enabled_layers,
@@ -25,14 +25,15 @@ from keras_diet.models.hub.quantized_policies import (
     policy_to_save,
 )
 from keras_diet.models.hub.quiet_quantization import quiet_quantization
-from keras_diet.models.hub.texts import check_batch, is_batch
+from keras_diet.models.hub.texts import check_batch
 from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
 from keras_diet.types import Config
 
 
-class HubBackbone(CheckedWeights, DefaultExport, Backbone):
+class HubBackbone(CheckedWeights, DefaultExport, DataMethods, Backbone):
     """A `keras_hub.models.Backbone` with safer presets, LoRA and quantization.
 
+    - `fit`, `evaluate` and `predict` check their data, as those of tasks do.
     - A preset is saved completely or not at all, and a damaged file raises an error that names it.
     - Mixed and quantized dtype policies are part of configurations and presets.
     - After `enable_lora` and `quantize`, the tasks of the backbone compile their steps again.
@@ -46,6 +47,9 @@ class HubBackbone(CheckedWeights, DefaultExport, Backbone):
             leaves frozen layers frozen.
         **kwargs: Keyword arguments of `keras_hub.models.Backbone`.
     """
+
+    # `DataMethods` asks for it.
+    preprocessor = None
 
     def __init__(self, *args: Any, trainable: bool | None = None, **kwargs: Any) -> None:
         super().__init__(*args, trainable=trainable, **kwargs)
@@ -82,49 +86,14 @@ class HubBackbone(CheckedWeights, DefaultExport, Backbone):
         return super().__call__(inputs, *args, **kwargs)
 
     def check_inputs(self, x: Any) -> None:
-        """Raise a `ValueError` if `x` holds arrays that cannot be a batch of inputs."""
-        if x is None:
-            raise ValueError(
-                "`x` must be a dictionary of arrays, or a dataset. Received: x=None. Pass the "
-                f"inputs {listed(self.token_inputs)}."
-            )
-        # The values of arrays are unknown in a compiled step.
-        if self.token_inputs and is_batch(x):
-            check_token_inputs(x, self.token_inputs)
-            check_batch(x)
+        """Raise a `ValueError` if `x` cannot be a batch of inputs."""
+        if self.token_inputs:
+            check_token_inputs(x, self.token_inputs, when_graphs_run=True)
+        check_batch(x)
 
-    def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """Train the model, as `keras.Model.fit`."""
-        self.check_inputs(x)
-        validation_data = kwargs.get("validation_data")
-        if isinstance(validation_data, (tuple, list)):
-            self.check_inputs(validation_data[0])
-        return super().fit(x, *args, **kwargs)
-
-    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Evaluate the model, as `keras.Model.evaluate`."""
-        self.check_inputs(x)
-        return super().evaluate(x, *args, **kwargs)
-
-    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return the outputs, as `keras.Model.predict`."""
-        self.check_inputs(x)
-        return super().predict(x, *args, **kwargs)
-
-    def train_on_batch(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Train on one batch, as `keras.Model.train_on_batch`."""
-        self.check_inputs(x)
-        return super().train_on_batch(x, *args, **kwargs)
-
-    def test_on_batch(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Evaluate one batch, as `keras.Model.test_on_batch`."""
-        self.check_inputs(x)
-        return super().test_on_batch(x, *args, **kwargs)
-
-    def predict_on_batch(self, x: Any) -> Any:
-        """Return the outputs of one batch, as `keras.Model.predict_on_batch`."""
-        self.check_inputs(x)
-        return super().predict_on_batch(x)
+    def preprocess_samples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Return one batch. Inputs of a backbone are preprocessed already."""
+        return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
     # === Files ===
 

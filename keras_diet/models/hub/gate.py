@@ -38,7 +38,7 @@ def checked_element(task: Any, element: Any, needs_labels: bool = True) -> tuple
         # Texts. Other lists are inputs, labels and weights.
         element = (element,)
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(element)
-    if task.preprocessor is not None and is_one_text(on_host(x)):
+    if task.preprocessor is not None and is_one_text(x):
         raise ValueError(
             "`x` must hold several texts. Received: one text. Put it into a list, or call `batch` "
             "on the dataset."
@@ -84,10 +84,12 @@ def checked_data(
 def _checked_labels(task, y):
     """Check the labels of all outputs."""
     if isinstance(y, dict):
-        if not set(y) <= set(task.output_names):
+        # Outputs in a dictionary have its keys, and other outputs the names of their layers.
+        names = list(task.output) if isinstance(task.output, dict) else task.output_names
+        if not set(y) <= set(names):
             raise ValueError(
                 "`y` must be an array or a list, or a dictionary with a key for each output: "
-                f"{listed(task.output_names)}. Received: the keys {listed(y)}. Pass the "
+                f"{listed(names)}. Received: the keys {listed(y)}. Pass the "
                 "labels themselves if the model has one output."
             )
         return {name: _of_output(task, labels, name) for name, labels in y.items()}

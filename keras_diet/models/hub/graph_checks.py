@@ -24,8 +24,10 @@ def check_in_graph(condition: Any, *message: Any) -> None:
     tf.debugging.Assert(tf.reduce_all(condition), list(message))
 
 
-def are_integers_in_graph(values: Any) -> Any:
-    """Return a tensor that tells which values of a tensor are integers."""
+def are_integers_in_graph(values: Any, limit: int | None = None) -> Any:
+    """Return a tensor that tells which values are integers, or integers in `[0, limit)`."""
     import tensorflow as tf
 
-    return tf.cast(tf.cast(values, "int64"), values.dtype) == values
+    integers = tf.cast(values, "int64")
+    are_integers = tf.cast(integers, values.dtype) == values
+    return are_integers if limit is None else are_integers & (integers >= 0) & (integers < limit)

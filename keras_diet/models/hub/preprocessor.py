@@ -212,6 +212,16 @@ def check_preprocessor_class(preprocessor: Any, task: Any) -> None:
         )
 
 
+def check_preprocessor_is_no_function(preprocessor: Any) -> None:
+    """Raise a `ValueError` if a preprocessor is a function, which has no configuration to save."""
+    if preprocessor is not None and not hasattr(preprocessor, "get_config"):
+        raise ValueError(
+            "`preprocessor` must be a preprocessor or `None` to save or rebuild a task. Received: "
+            f"{_kind(preprocessor)}. Set `task.preprocessor = None`, and set the function on the "
+            "new task."
+        )
+
+
 def check_preprocessor_fits(preprocessor: Any, backbone: Backbone) -> None:
     """Raise a `ValueError` if a preprocessor makes inputs that a backbone cannot take.
 

@@ -8,6 +8,7 @@ import keras
 from keras_hub.models import Task, Tokenizer
 
 from keras_diet._keras import flatten_layers
+from keras_diet.models.hub.preprocessor import check_preprocessor_is_no_function
 
 
 def backbone_of(model: Any, backbone_cls: type[keras.Model]) -> keras.Model:
@@ -43,6 +44,7 @@ def rebuild(
     """
     backbone = getattr(model, "backbone", model)
     _refuse_replaced_weights(model)
+    check_preprocessor_is_no_function(getattr(model, "preprocessor", None))
     rebuilt = type(backbone).from_config({**backbone.get_config(), **changes})
     if model is not backbone:
         rebuilt = _task_like(model, rebuilt)
@@ -70,7 +72,7 @@ def _refuse_replaced_weights(model: keras.Model) -> None:
 def _task_like(task: Task, backbone: keras.Model) -> Task:
     config = {**task.get_config(), "backbone": keras.saving.serialize_keras_object(backbone)}
     copy = type(task).from_config({**config, "compile": False})
-    if task.preprocessor is not None:
+    if hasattr(task.preprocessor, "tokenizer"):
         _copy_vocabulary(task.preprocessor.tokenizer, copy.preprocessor.tokenizer)
     if task.compiled:
         copy.compile(**_compile_arguments(task))

@@ -8,15 +8,21 @@ import keras
 from keras_diet._keras import flatten_layers
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.checked_weights import CheckedWeights
+from keras_diet.models.hub.data_methods import DataMethods
 from keras_diet.models.hub.default_export import DefaultExport
 from keras_diet.models.hub.file_errors import complete_file, complete_preset, preset_address
-from keras_diet.models.hub.labels import Classes
 from keras_diet.models.hub.lora import enabled_layers
-from keras_diet.models.hub.preprocessor import check_preprocessor_class, check_preprocessor_fits
+from keras_diet.models.hub.preprocessor import (
+    HubPreprocessor,
+    check_preprocessor_class,
+    check_preprocessor_fits,
+    check_preprocessor_is_no_function,
+)
 from keras_diet.models.hub.preset_folder import new_preset
 from keras_diet.models.hub.quantized_policies import dtype_to_load
-from keras_diet.models.hub.task_data import TaskData
 from keras_diet.models.hub.task_files import check_head_has_weights, check_head_is_described
+from keras_diet.models.hub.texts import check_batch
+from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
 from keras_diet.models.hub.weights_files import check_weights_file
 from keras_diet.types import Config
 
@@ -24,7 +30,7 @@ from keras_diet.types import Config
 _HAS_STATE = "has_state"
 
 
-class HubTask(CheckedWeights, DefaultExport, TaskData):
+class HubTask(CheckedWeights, DefaultExport, DataMethods):
     """A mixin for a `keras_hub.models.Task` that checks its data and its files.
 
     Put it before KerasHub's class of the task: `class MyClassifier(HubTask, TextClassifier)`.
@@ -79,11 +85,6 @@ class HubTask(CheckedWeights, DefaultExport, TaskData):
         check_preprocessor_class(preprocessor, self)
         self._preprocessor = preprocessor
 
-    @property
-    def classes(self) -> Classes | dict[str, Classes] | None:
-        """The labels that a sparse loss expects, by output if there are several outputs."""
-        return None
-
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
@@ -108,6 +109,28 @@ class HubTask(CheckedWeights, DefaultExport, TaskData):
             return config
         optimizer = keras.saving.serialize_keras_object(self.optimizer)
         return {**config, "optimizer": {**optimizer, _HAS_STATE: self.optimizer.built}}
+
+    # === Data ===
+
+    @property
+    def token_inputs(self) -> dict[str, TokenInput]:
+        """What each input holds after preprocessing."""
+        return self.backbone.token_inputs
+
+    def check_inputs(self, x: Any) -> None:
+        """Raise a `ValueError` if `x` cannot be a batch of inputs."""
+        if isinstance(self.preprocessor, HubPreprocessor):
+            self.preprocessor.check_texts(x)
+            return
+        if self.preprocessor is None and self.token_inputs:
+            check_token_inputs(x, self.token_inputs, when_graphs_run=True)
+        check_batch(x)
+
+    def preprocess_samples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Preprocess one batch, which was checked before. Without a preprocessor, return it."""
+        if isinstance(self.preprocessor, HubPreprocessor):
+            return self.preprocessor.preprocess(x, y, sample_weight)
+        return super().preprocess_samples(x, y, sample_weight)
 
     # === Quantization ===
 
@@ -189,7 +212,11 @@ class HubTask(CheckedWeights, DefaultExport, TaskData):
         Args:
             preset_dir: The folder. A preset in it is replaced.
             max_shard_size: Largest size of a weights file in GB. Defaults to `10`.
+
+        Raises:
+            ValueError: If the preprocessor is a function.
         """
+        check_preprocessor_is_no_function(self.preprocessor)
         with new_preset(preset_dir) as folder:
             super().save_to_preset(folder, max_shard_size=max_shard_size)
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_diet import _arrays, validation
+from keras_diet.models.hub.graph_checks import are_integers_in_graph, check_in_graph, is_in_graph
 from keras_diet.models.hub.listed import listed
 from keras_diet.models.hub.texts import holds_text, shape_of
 
@@ -39,7 +40,9 @@ def check_ids(name: str, value: Any, expected: TokenInput) -> None:
     _check_values(f"`{name}`", value, expected)
 
 
-def check_token_inputs(x: Any, inputs: Mapping[str, TokenInput]) -> None:
+def check_token_inputs(
+    x: Any, inputs: Mapping[str, TokenInput], when_graphs_run: bool = False
+) -> None:
     """Raise a `ValueError` unless `x` holds the inputs of a model.
 
     Symbolic tensors and tensors on an accelerator have no values here, so only their names and
@@ -48,6 +51,9 @@ def check_token_inputs(x: Any, inputs: Mapping[str, TokenInput]) -> None:
     Args:
         x: What the user passes.
         inputs: `TokenInput` of each key.
+        when_graphs_run: bool. Whether a graph of TensorFlow, such as that of `tf.data`, checks
+            values and raises a `tf.errors.InvalidArgumentError`. A model does not check them in
+            each step. Defaults to `False`.
     """
     if not isinstance(x, Mapping):
         raise ValueError(
@@ -65,7 +71,10 @@ def check_token_inputs(x: Any, inputs: Mapping[str, TokenInput]) -> None:
             }
         )
     for name, expected in inputs.items():
-        _check_values(f"`x[{name!r}]`", x[name], _limited(expected, shapes))
+        where, expected = f"`x[{name!r}]`", _limited(expected, shapes)
+        _check_values(where, x[name], expected)
+        if when_graphs_run and is_in_graph(x[name]) and expected.limit is not None:
+            _check_values_in_graph(where, x[name], expected)
 
 
 def _check_same_shape(shapes):
@@ -140,6 +149,12 @@ def _check_values(where, value, expected):
             f"{where} must hold {expected.description}. Received: dtype={values.dtype}, "
             f"values from {values.min()} to {values.max()}. Correct these values."
         )
+
+
+def _check_values_in_graph(where, value, expected):
+    message = f"{where} must hold {expected.description}. Received:"
+    if not value.dtype.is_bool:
+        check_in_graph(are_integers_in_graph(value, expected.limit), message, value)
 
 
 def _kind(x):

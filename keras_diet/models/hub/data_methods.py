@@ -1,4 +1,4 @@
-"""How a task gets from the data of a user to batches of token ids."""
+"""How a model gets from the data of a user to batches of token ids."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +16,9 @@ from keras_diet.models.hub.batches import (
 from keras_diet.models.hub.class_weight import checked_class_weight, with_class_weight
 from keras_diet.models.hub.fit_arguments import check_fit_arguments
 from keras_diet.models.hub.gate import checked_data, checked_element
+from keras_diet.models.hub.labels import Classes
 from keras_diet.models.hub.preprocessor import HubPreprocessor, check_preprocessor_fits
-from keras_diet.models.hub.texts import as_batch, check_batch, holds_text, is_batch
-from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
+from keras_diet.models.hub.texts import as_batch, holds_text, is_batch
 
 if TYPE_CHECKING:
     from keras_hub.models import Task
@@ -27,12 +27,24 @@ else:
     Task = object
 
 
-class TaskData(Task):
-    """The methods of a task that take data.
+class DataMethods(Task):
+    """The methods of backbones and tasks that take data.
 
     KerasHub's methods take lists, arrays, `tf.data` and Grain. These methods also take everything
     else that `keras.Model.fit` takes, shuffle arrays and lists, and check the data.
+
+    A backbone is like a task without preprocessor and classes. A subclass implements `check_inputs`
+    and `preprocess_samples`.
     """
+
+    @property
+    def classes(self) -> Classes | dict[str, Classes] | None:
+        """The labels that a sparse loss expects, by output if there are several outputs."""
+        return None
+
+    def check_inputs(self, x: Any) -> None:
+        """Raise a `ValueError` if `x` cannot be a batch of inputs."""
+        raise NotImplementedError
 
     def fit(
         self,
@@ -151,35 +163,16 @@ class TaskData(Task):
         x, _, _ = checked_data(self, self._as_batch(x), needs_labels=False)
         return super().predict_on_batch(x, **kwargs)
 
-    def preprocess_samples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Preprocess one batch, which was checked before. Without a preprocessor, return it."""
-        if isinstance(self.preprocessor, HubPreprocessor):
-            return self.preprocessor.preprocess(x, y, sample_weight)
-        return super().preprocess_samples(x, y, sample_weight)
-
     # === Checks ===
-
-    def check_inputs(self, x: Any) -> None:
-        """Raise a `ValueError` if `x` cannot be a batch of inputs."""
-        if isinstance(self.preprocessor, HubPreprocessor):
-            self.preprocessor.check_texts(x)
-            return
-        if self.preprocessor is None and self.token_inputs:
-            check_token_inputs(x, self.token_inputs)
-        check_batch(x)
-
-    @property
-    def token_inputs(self) -> dict[str, TokenInput]:
-        """What each input holds after preprocessing."""
-        return self.backbone.token_inputs
 
     def _as_batch(self, x):
         return as_batch(x) if isinstance(self.preprocessor, HubPreprocessor) else x
 
     def _checked(self, x, y, sample_weight, batch_size, needs_labels=True):
         """Return a tuple of checked arrays, or a dataset, whose batches are checked later."""
-        # The vocabulary of a preset is read after the model is built.
-        check_preprocessor_fits(self.preprocessor, self.backbone)
+        if self.preprocessor is not None:
+            # The vocabulary of a preset is read after the model is built.
+            check_preprocessor_fits(self.preprocessor, self.backbone)
         _check_batch_size(batch_size)
         if is_batch(x):
             return checked_data(self, x, y, sample_weight, needs_labels)
