@@ -75,13 +75,22 @@ def replace_dtype_policy(layer, policy):
 def variables_restored(model: keras.Model) -> Iterator[None]:
     """Give the variables of a model their values back after an error in a batch of a dataset.
 
-    On JAX, Keras takes the values out of the variables while it evaluates or predicts.
+    On JAX, Keras takes the values out of the variables while it evaluates or predicts. It has them
+    as its state only after the first batch.
     """
+    if keras.config.backend() != "jax":
+        yield
+        return
+    values = [(variable, variable.value) for variable in model.variables]
     try:
         yield
-    finally:
-        if keras.config.backend() == "jax":
-            model.jax_state_sync()
+    except BaseException:
+        model.jax_state_sync()
+        for variable, value in values:
+            # The first batch gives the memory of the values to the state.
+            if not value.is_deleted():
+                variable.assign(value)
+        raise
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ import pytest
 from keras_diet.models import DietBertTextClassifier
 from tests.helpers import once, to_numpy
 from tests.models.tasks import TASKS, tiny_preprocessor, tiny_task
+from tests.models.tiny import randomize_weights
 
 # In batches of 2: lengths 4, 4, 7, 13 with [CLS] and [SEP], where the longest length is 13.
 TEXTS = ["the fox", "the", "a", "the fox", "the red fox sleep .", "a", "the fox and " * 4]
@@ -72,8 +73,8 @@ def test_compiled_training(task):
     assert history.params["steps"] == 4
 
 
-class Shuffled(keras.utils.PyDataset):
-    """The texts in batches of 2, in the reverse order after each epoch."""
+class InOrder(keras.utils.PyDataset):
+    """The texts in batches of 2."""
 
     def __init__(self, **arguments):
         super().__init__(**arguments)
@@ -88,6 +89,10 @@ class Shuffled(keras.utils.PyDataset):
         self.read.append(start)
         return TEXTS[start : start + 2], np.arange(7)[start : start + 2]
 
+
+class Reversed(InOrder):
+    """Batches in the reverse order after each epoch."""
+
     def on_epoch_end(self):
         self.starts = self.starts[::-1]
         self.ended += 1
@@ -99,12 +104,12 @@ def elements():
 
 
 @pytest.mark.usefixtures("compiled_steps")
-@pytest.mark.parametrize("make", [Shuffled, lambda: iter(elements()), lambda: Unsized(elements())])
+@pytest.mark.parametrize("make", [InOrder, lambda: iter(elements()), lambda: Unsized(elements())])
 def test_datasets(make):
-    model = tiny_task("classifier")
+    model = randomize_weights(tiny_task("classifier"))
     expected = model.predict(TEXTS, batch_size=2, verbose=0)
     model.preprocessor = bucketed("classifier")
-    np.testing.assert_allclose(model.predict(make(), verbose=0), expected, 1e-5, 1e-6)
+    np.testing.assert_allclose(model.predict(make(), verbose=0), expected, 1e-3, 1e-3)
     assert np.isfinite(model.fit(make(), verbose=0).history["loss"]).all()
 
 
@@ -114,7 +119,7 @@ def test_a_py_dataset_keeps_its_settings(workers, recwarn):
     keras.utils.set_random_seed(2)
     model = tiny_task("classifier")
     model.preprocessor = bucketed("classifier")
-    dataset = Shuffled(workers=workers)
+    dataset = Reversed(workers=workers)
     model.fit(dataset, epochs=3, verbose=0)
     assert not [warning for warning in recwarn if "shuffle" in str(warning.message)]
     # Keras may end an epoch before the first one.

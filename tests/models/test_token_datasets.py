@@ -76,8 +76,10 @@ def test_backbone(backbone, make):
 @KINDS
 @CASES
 def test_wrong_batches_of_a_backbone(backbone, make, inputs, message):
+    before = to_numpy(backbone(INPUTS)["pooled_output"])
     with pytest.raises(Exception, match=message):
         backbone.predict(make(inputs), verbose=0)
+    np.testing.assert_array_equal(to_numpy(backbone(INPUTS)["pooled_output"]), before)
 
 
 @KINDS
