@@ -148,7 +148,7 @@ def test_length_buckets(proto, task):
         (((SOURCES, TARGETS),), "x of type tuple, and no y. Pass sources as `x` and targets as"),
         ((SOURCES, TARGETS[:4]), "as many targets as sources"),
         ((SOURCES, [1, 2, 3, 4, 5]), "`decoder_text` must hold strings"),
-        (("the fox", "der Fuchs"), "several texts. Received: one text"),
+        (("the fox", "der Fuchs"), "a list of texts. Received: one text"),
         ((["", *SOURCES[1:]], TARGETS), "`encoder_text` must hold texts that are not empty"),
         ((iter([(SOURCES, TARGETS[:2])]),), "as many targets as sources"),
         ((iter([SOURCES]),), "needs sources and targets"),
