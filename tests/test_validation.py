@@ -9,6 +9,15 @@ import pytest
 from keras import ops
 
 from keras_diet import validation
+from keras_diet.layers.attention.bias_checks import (
+    check_is_no_layer,
+    check_score_bias,
+    check_score_features,
+)
+from keras_diet.layers.attention.input_checks import (
+    check_no_attention_axes,
+    check_one_sequence_axis,
+)
 from tests.helpers import to_numpy
 
 any_backend = pytest.mark.any_backend
@@ -100,7 +109,7 @@ def test_heads_divide_the_hidden_size():
 @any_backend
 @pytest.mark.parametrize("axes", [None, (1,), [1]], ids=repr)
 def test_attention_along_the_sequence_is_accepted(axes):
-    validation.without_attention_axes(types.SimpleNamespace(attention_axes=axes))
+    check_no_attention_axes(types.SimpleNamespace(attention_axes=axes))
 
 
 @any_backend
@@ -110,13 +119,13 @@ def test_attention_along_other_axes_is_refused(axes):
         attention_axes = axes
 
     with pytest.raises(ValueError, match="`attention_axes` must be left at `None` in `Grid`") as e:
-        validation.without_attention_axes(Grid())
+        check_no_attention_axes(Grid())
     assert f"Received: attention_axes={axes}. Leave it out" in str(e.value)
 
 
 @any_backend
 def test_query_and_value_have_one_sequence_axis():
-    validation.one_sequence_axis((2, None, 5), (2, 7, 5))
+    check_one_sequence_axis((2, None, 5), (2, 7, 5))
 
 
 @any_backend
@@ -125,7 +134,7 @@ def test_query_and_value_have_one_sequence_axis():
 )
 def test_other_numbers_of_axes_are_refused(query_shape, value_shape):
     with pytest.raises(ValueError, match=r"must have the shape \(batch_size, len") as error:
-        validation.one_sequence_axis(query_shape, list(value_shape))
+        check_one_sequence_axis(query_shape, list(value_shape))
     assert f"query_shape={query_shape}, value_shape={value_shape}" in str(error.value)
 
 
@@ -171,17 +180,17 @@ SCORES = (2, 3, 5, 7)
     ids=str,
 )
 def test_a_bias_may_be_broadcast_to_the_scores(shape, scores):
-    validation.score_bias("attention_bias", ops.ones(shape, "float16"), scores)
+    check_score_bias("attention_bias", ops.ones(shape, "float16"), scores)
 
 
 def test_unknown_sizes_of_a_bias_are_accepted():
-    validation.score_bias("bias", keras.KerasTensor((None, 3, None, 7)), SCORES)
+    check_score_bias("bias", keras.KerasTensor((None, 3, None, 7)), SCORES)
 
 
 @pytest.mark.parametrize("shape", [(1, *SCORES), (2, 3, 5, 6), (3, 1, 5, 7), (5,), (2, 1, 7, 5)])
 def test_a_bias_of_another_shape_is_refused(shape):
     with pytest.raises(ValueError, match="`bias` must be broadcastable to the scores") as error:
-        validation.score_bias("bias", ops.ones(shape), SCORES)
+        check_score_bias("bias", ops.ones(shape), SCORES)
     assert f"key_length) = {SCORES}. Received: shape={shape}" in str(error.value)
 
 
@@ -189,16 +198,16 @@ def test_a_bias_of_another_shape_is_refused(shape):
 def test_a_bias_of_another_dtype_is_refused(dtype):
     message = rf"`bias` must be a floating point.*Received: dtype={dtype}\. .*`attention_mask`"
     with pytest.raises(ValueError, match=message):
-        validation.score_bias("bias", ops.ones(SCORES, dtype), SCORES)
+        check_score_bias("bias", ops.ones(SCORES, dtype), SCORES)
 
 
 @any_backend
 def test_a_functional_model_takes_tensors_only():
-    validation.tensor_in_functional_model("bias", keras.KerasTensor((2, 3)))
+    check_is_no_layer("bias", keras.KerasTensor((2, 3)))
     layer = keras.layers.Dense(3, name="scores")
     message = r"In a functional model `bias` must be a tensor\. Received: bias=.*scores.*Call the"
     with pytest.raises(ValueError, match=message):
-        validation.tensor_in_functional_model("bias", layer)
+        check_is_no_layer("bias", layer)
 
 
 def features(query_shape, key_shape, dtype="float32"):
@@ -216,8 +225,8 @@ def features(query_shape, key_shape, dtype="float32"):
 )
 def test_features_of_queries_and_keys_are_accepted(query_shape, key_shape, scores):
     pair = features(query_shape, key_shape)
-    validation.score_features("features", pair, scores)
-    validation.score_features("features", list(pair), scores)
+    check_score_features("features", pair, scores)
+    check_score_features("features", list(pair), scores)
 
 
 GOOD = (2, 5, 3, 11), (2, 7, 3, 11)
@@ -240,7 +249,7 @@ BAD_FEATURES = {
 def test_other_features_are_refused(name):
     message = r"`features` must be a pair of floating.*= \(2, 3, 5, 7\)\. Received: features="
     with pytest.raises(ValueError, match=message):
-        validation.score_features("features", BAD_FEATURES[name](), SCORES)
+        check_score_features("features", BAD_FEATURES[name](), SCORES)
 
 
 @pytest.mark.parametrize("ids", [[0, 2], [[1, 1], [0, 2]], []], ids=str)

@@ -28,6 +28,27 @@ def check_sequences(query: Tensor, value: Tensor) -> None:
     raise ValueError(f"`query` and `value` must have {problem}. Received: {received}. {remedy}")
 
 
+def check_no_attention_axes(attention: keras.layers.Layer) -> None:
+    """Raise a `ValueError` if `attention_axes` is set on a layer that supports only axis 1."""
+    # Keras replaces `None` by the sequence axis when it builds the layer.
+    if attention.attention_axes is not None and tuple(attention.attention_axes) != (1,):
+        raise ValueError(
+            f"`attention_axes` must be left at `None` in `{type(attention).__name__}`. "
+            f"Received: attention_axes={attention.attention_axes}. Leave it out, or use "
+            "`BiasedMultiHeadAttention`."
+        )
+
+
+def check_one_sequence_axis(query_shape: Shape, value_shape: Shape) -> None:
+    """Raise a `ValueError` unless both shapes are `(batch_size, length, features)`."""
+    if len(query_shape) != 3 or len(value_shape) != 3:
+        raise ValueError(
+            "`query` and `value` must have the shape (batch_size, length, features). Received: "
+            f"query_shape={tuple(query_shape)}, value_shape={tuple(value_shape)}. Reshape them, or "
+            "use `BiasedMultiHeadAttention`."
+        )
+
+
 def check_masks(scores_shape: Shape, attention_mask: Any = None, **masks_of_tokens: Any) -> None:
     """Raise a `ValueError` unless masks hold booleans, or 0 and 1, and fit the scores.
 

@@ -10,7 +10,11 @@ from keras_diet import validation
 from keras_diet._keras import get_keras_mask
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
-from keras_diet.layers.attention.input_checks import check_masks
+from keras_diet.layers.attention.input_checks import (
+    check_masks,
+    check_no_attention_axes,
+    check_one_sequence_axis,
+)
 from keras_diet.layers.attention.key_memory import KeysAndValues
 from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, all_of
@@ -96,7 +100,7 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_heads, key_dim, **kwargs)
-        validation.without_attention_axes(self)
+        check_no_attention_axes(self)
         self.sequence_length = validation.positive_int("sequence_length", sequence_length)
         self.projection_dim = validation.positive_int("projection_dim", projection_dim)
         if self.sliding_window is not None:
@@ -104,7 +108,7 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
 
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         """Create the projections."""
-        validation.one_sequence_axis(query_shape, value_shape)
+        check_one_sequence_axis(query_shape, value_shape)
         super().build(query_shape, value_shape, key_shape)
         self.key_projection = self._add_projection("key_projection")
         self.value_projection = self._add_projection("value_projection")

@@ -9,6 +9,10 @@ from keras_diet import _backend, validation
 from keras_diet.layers import initializers
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
+from keras_diet.layers.attention.input_checks import (
+    check_no_attention_axes,
+    check_one_sequence_axis,
+)
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import distances_to_keys, keys_to_distances
 from keras_diet.types import Config, Initializer, Shape, Tensor
@@ -87,7 +91,7 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_heads, key_dim, **kwargs)
-        validation.without_attention_axes(self)
+        check_no_attention_axes(self)
         if use_value_embedding:
             if kwargs.get("flash_attention"):
                 raise ValueError(
@@ -103,7 +107,7 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
 
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         """Create the projections and the vectors of the distances."""
-        validation.one_sequence_axis(query_shape, value_shape)
+        check_one_sequence_axis(query_shape, value_shape)
         super().build(query_shape, value_shape, key_shape)
         self.key_embedding = self._add_embedding("key_embedding", self.key_dim)
         self.value_embedding = None

@@ -3,6 +3,12 @@
 from typing import Any
 
 from keras_diet import validation
+from keras_diet.layers.attention.bias_checks import (
+    check_heads_of_bias,
+    check_is_no_layer,
+    check_score_bias,
+    check_score_features,
+)
 from keras_diet.layers.attention.input_checks import check_masks
 from keras_diet.layers.attention.score_terms import ScoreTerms
 from keras_diet.layers.position.bias_layer import check_bias_layer
@@ -57,19 +63,19 @@ def check_symbolic_bias(attention_bias: Any, score_terms: ScoreTerms | None) -> 
     """Raise a `ValueError` if a functional model would not own the weights of a bias."""
     bias_of_terms = None if score_terms is None else score_terms.bias
     for bias in (attention_bias, bias_of_terms):
-        validation.tensor_in_functional_model("attention_bias", bias)
+        check_is_no_layer("attention_bias", bias)
 
 
 def check_terms(attention: Any, terms: ScoreTerms, query_shape: Shape, key_shape: Shape) -> None:
     """Raise a `ValueError` if a term does not fit the scores."""
     shape = scores_shape(attention, query_shape, key_shape)
     validation.start_index(terms.start_index)
-    validation.heads_of_bias("attention_bias", terms.bias, attention.num_heads)
+    check_heads_of_bias("attention_bias", terms.bias, attention.num_heads)
     check_masks(shape, terms.attention_mask, padding_mask=terms.padding_mask)
     if terms.has_bias_layer:
         check_bias_layer("attention_bias", terms.bias)
     elif terms.bias is not None:
-        validation.score_bias("attention_bias", terms.bias, shape)
+        check_score_bias("attention_bias", terms.bias, shape)
     for features in terms.features:
         if len(shape) != 4:
             raise ValueError(
@@ -77,4 +83,4 @@ def check_terms(attention: Any, terms: ScoreTerms, query_shape: Shape, key_shape
                 f"attention_axes={attention.attention_axes}, query.shape={tuple(query_shape)}. Use "
                 "`attention_bias`."
             )
-        validation.score_features("attention_features", features, shape)
+        check_score_features("attention_features", features, shape)

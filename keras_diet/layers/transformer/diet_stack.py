@@ -5,6 +5,7 @@ from typing import Any, Self
 import keras
 
 from keras_diet import validation
+from keras_diet.layers.attention.bias_checks import check_heads_of_bias
 from keras_diet.layers.attention.cases import check_implementation
 from keras_diet.layers.attention.plan import IMPLEMENTATIONS
 from keras_diet.layers.position.cached_position_bias import CachedPositionBias
@@ -69,7 +70,7 @@ class DietStack(keras.layers.Layer):
         )
         self.num_layers = validation.positive_int("num_layers", num_layers)
         self.num_heads = validation.positive_int("num_heads", num_heads)
-        validation.heads_of_bias("position_encoding", position_encoding, num_heads)
+        check_heads_of_bias("position_encoding", position_encoding, num_heads)
         self.intermediate_dim = validation.positive_int("intermediate_dim", intermediate_dim)
         self.position_encoding = position_encoding
         self.rank = rank

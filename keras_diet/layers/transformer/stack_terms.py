@@ -6,8 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_diet import validation
 from keras_diet.layers.attention.attention_hook import AttentionHook
+from keras_diet.layers.attention.bias_checks import check_score_bias
 from keras_diet.layers.attention.lowering import lower_shared_terms
 from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms
@@ -86,4 +86,4 @@ def _check_scores(bias, attention, query_shape, key_shape):
         return
     num_heads = getattr(attention, "num_heads", None)
     shape = (query_shape[0], num_heads, query_shape[1], key_shape[1])
-    validation.score_bias("position_encoding", bias, shape)
+    check_score_bias("position_encoding", bias, shape)
