@@ -1,0 +1,215 @@
+"""Time of beam search: keras_diet, `transformers` and CTranslate2, side by side.
+
+Each translates the same number of sources into targets of `--length` tokens: no end token stops the
+search. The models have the same sizes and random weights. `transformers` runs a Marian model on
+PyTorch, and CTranslate2 runs in float32. The calls alternate. The results are printed, and written
+to `--output` as JSON and as a page beside it.
+
+    KERAS_BACKEND=jax python -m benchmarks.decoding --output runs/decoding_jax.json
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import measure
+from benchmarks.results import (
+    add_file_options,
+    head_of_page,
+    markdown_table,
+    parse_file_options,
+    start,
+    write,
+)
+from keras_diet import models, samplers
+
+MODULE = "benchmarks.decoding"
+VOCABULARY_SIZE = 4000
+SIZES = {"num_layers": 3, "num_heads": 4, "hidden_dim": 256, "intermediate_dim": 1024}
+OTHERS = ("transformers", "ctranslate2")
+
+
+def make_tokenizer() -> models.DietTransformerTokenizer:
+    """Return a tokenizer of random words, because CTranslate2 needs the names of the tokens."""
+    rng = np.random.default_rng(0)
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    words = ["".join(rng.choice(letters, size=rng.integers(3, 9))) for _ in range(8000)]
+    return models.DietTransformerTokenizer.train(words, VOCABULARY_SIZE)
+
+
+def make_translator(tokenizer: Any, length: int) -> models.DietTransformerSeq2SeqLM:
+    """Return our model, with Vaswani's positions, which all three libraries have."""
+    backbone = models.DietTransformerBackbone(
+        VOCABULARY_SIZE, **SIZES, max_sequence_length=4 * length, position_encoding="sinusoidal"
+    )
+    preprocessor = models.DietTransformerSeq2SeqLMPreprocessor(tokenizer, 4 * length, 4 * length)
+    return models.DietTransformerSeq2SeqLM(backbone, preprocessor)
+
+
+def with_keras_diet(translator: Any, sources: np.ndarray, length: int) -> Callable[[], Any]:
+    batch_size = len(sources)
+    prompt = np.zeros((batch_size, length + 1), "int32")
+    prompt[:, 0] = translator.preprocessor.tokenizer.start_token_id
+    inputs = {
+        "encoder_token_ids": sources,
+        "encoder_padding_mask": np.ones_like(sources),
+        "decoder_token_ids": prompt,
+        "decoder_padding_mask": np.eye(1, length + 1, dtype="int32").repeat(batch_size, axis=0),
+    }
+
+    def translate():
+        preprocessor, translator.preprocessor = translator.preprocessor, None
+        try:
+            return translator.generate(inputs, stop_token_ids=None)
+        finally:
+            translator.preprocessor = preprocessor
+
+    return translate
+
+
+def with_transformers(
+    marian: Any, sources: np.ndarray, length: int, beams: int
+) -> Callable[[], Any]:
+    import torch
+
+    token_ids = torch.tensor(sources)
+
+    def translate():
+        with torch.inference_mode():
+            return marian.generate(
+                token_ids,
+                attention_mask=torch.ones_like(token_ids),
+                num_beams=beams,
+                do_sample=False,
+                min_new_tokens=length,
+                max_new_tokens=length,
+            )
+
+    return translate
+
+
+def with_ctranslate2(
+    translator: Any, sources: list[list[str]], length: int, beams: int
+) -> Callable:
+    def translate():
+        return engine.translate_batch(
+            sources, beam_size=beams, min_decoding_length=length, max_decoding_length=length
+        )
+
+    return translate
+
+
+def make_marian(tokenizer: Any, length: int) -> Any:
+    import transformers
+
+    config = transformers.MarianConfig(
+        vocab_size=VOCABULARY_SIZE,
+        d_model=SIZES["hidden_dim"],
+        encoder_layers=SIZES["num_layers"],
+        decoder_layers=SIZES["num_layers"],
+        encoder_attention_heads=SIZES["num_heads"],
+        decoder_attention_heads=SIZES["num_heads"],
+        encoder_ffn_dim=SIZES["intermediate_dim"],
+        decoder_ffn_dim=SIZES["intermediate_dim"],
+        activation_function="relu",
+        max_position_embeddings=4 * length,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.end_token_id,
+        forced_eos_token_id=None,
+        decoder_start_token_id=tokenizer.pad_token_id,
+    )
+    return transformers.MarianMTModel(config).eval()
+
+
+def make_ctranslate2(translator: Any, folder: Path) -> Any:
+    import ctranslate2
+
+    translator.export_to_ctranslate2(folder)
+    cores = measure.machine("cpu")["cores"]
+    return ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=cores)
+
+
+def make_calls(
+    engines: tuple[Any, ...], batch_size: int, beams: int, length: int
+) -> dict[str, Callable[[], Any]]:
+    """Return a function for each library that translates a batch."""
+    translator, marian, engine = engines
+    tokenizer = translator.preprocessor.tokenizer
+    # No special tokens.
+    sources = np.random.default_rng(0).integers(10, VOCABULARY_SIZE, (batch_size, length))
+    pieces = [[tokenizer.id_to_token(int(token)) for token in row] for row in sources]
+    translator.compile(sampler=samplers.BeamSearchSampler(beams))
+    return {
+        "keras_diet": with_keras_diet(translator, sources, length),
+        "transformers": with_transformers(marian, sources, length, beams),
+        "ctranslate2": with_ctranslate2(engine, pieces, length, beams),
+    }
+
+
+def measure_cell(
+    engines: tuple[Any, ...], batch_size: int, beams: int, length: int, rounds: int
+) -> dict[str, Any]:
+    """Return the seconds of each library, and the ratios of ours to the others."""
+    calls = make_calls(engines, batch_size, beams, length)
+    for call in calls.values():
+        # The first call compiles.
+        call()
+    times = measure.time_in_turn(calls, rounds)
+    cell: dict[str, Any] = {"seconds": times}
+    for other in OTHERS:
+        ratio, quartiles = measure.ratio(times["keras_diet"], times[other])
+        cell[other] = {"ratio": ratio, "quartiles": quartiles}
+    return cell
+
+
+def make_page(results: dict[str, Any]) -> str:
+    rows = [
+        [
+            name,
+            *(f"{1000 * np.median(seconds):.0f}" for seconds in cell["seconds"].values()),
+            *(f"{cell[other]['ratio']:.2f}" for other in OTHERS),
+        ]
+        for name, cell in results["cells"].items()
+    ]
+    columns = (
+        *("batch size, beams", "keras_diet, ms", "transformers, ms", "CTranslate2, ms"),
+        *("keras_diet / transformers", "keras_diet / CTranslate2"),
+    )
+    return "\n".join([*head_of_page("Beam search", results), *markdown_table(columns, rows)])
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    argv = sys.argv[1:] if argv is None else argv
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--batch-sizes", nargs="+", type=int, default=[1, 32])
+    parser.add_argument("--beams", nargs="+", type=int, default=[4, 10])
+    parser.add_argument("--length", type=int, default=32, help="tokens of sources and targets")
+    parser.add_argument("--rounds", type=int, default=7, help="calls of each library")
+    add_file_options(parser)
+    options = parse_file_options(parser, argv)
+    results = start(MODULE, argv, options, ("length", "rounds"), **SIZES)
+    tokenizer = make_tokenizer()
+    translator = make_translator(tokenizer, options.length)
+    with tempfile.TemporaryDirectory() as folder:
+        engine = make_ctranslate2(translator, Path(folder) / "model")
+        engines = (translator, make_marian(tokenizer, options.length), engine)
+        for batch_size in options.batch_sizes:
+            for beams in options.beams:
+                name = f"{batch_size}, {beams}"
+                if name not in results["cells"]:
+                    results["cells"][name] = measure_cell(
+                        engines, batch_size, beams, options.length, options.rounds
+                    )
+                page = make_page(results)
+                if options.output:
+                    write(options.output, results, page)
+    print(page)
+
+
+if __name__ == "__main__":
+    main()
