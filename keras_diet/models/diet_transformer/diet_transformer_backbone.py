@@ -25,10 +25,8 @@ from keras_diet.types import Activation, Config, DType, Tensor
 _PLAIN_ARGUMENTS = (
     *("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim", "dropout"),
     *("max_sequence_length", "rank", "sharing", "cross_attention_positions", "normalize_first"),
-    *("max_distance", "attention_implementation"),
+    *("max_distance", "attention_implementation", "layer_norm_epsilon"),
 )
-# As in Tensor2Tensor.
-_EPSILON = 1e-6
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -63,6 +61,7 @@ class DietTransformerBackbone(HubBackbone):
         max_distance: As in `keras_diet.layers.DietEncoder`. Tensor2Tensor has 20 for Shaw's
             encoding. Defaults to `None`.
         attention_implementation: As in `keras_diet.layers.DietEncoder`. Defaults to `"auto"`.
+        layer_norm_epsilon: float. Defaults to `1e-6`, as in Tensor2Tensor.
         dtype: A dtype or `keras.DTypePolicy` for computations and weights. Softmax and layer
             normalization are computed in float32 regardless. Defaults to `None`, which means
             Keras's global policy.
@@ -123,6 +122,7 @@ class DietTransformerBackbone(HubBackbone):
         activation: Activation = "relu",
         max_distance: int | None = None,
         attention_implementation: str = "auto",
+        layer_norm_epsilon: float = 1e-6,
         dtype: DType = None,
         name: str | None = None,
         trainable: bool | None = None,
@@ -144,6 +144,7 @@ class DietTransformerBackbone(HubBackbone):
         self.activation = keras.activations.get(activation)
         self.max_distance = max_distance
         self.attention_implementation = attention_implementation
+        self.layer_norm_epsilon = layer_norm_epsilon
 
         # === Layers ===
         self._make_embeddings(position_encoding, dtype)
@@ -207,7 +208,7 @@ class DietTransformerBackbone(HubBackbone):
             "dropout": self.dropout,
             "activation_dropout": self.dropout,
             "activation": self.activation,
-            "layer_norm_epsilon": _EPSILON,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
             "normalize_first": self.normalize_first,
             "max_distance": self.max_distance,
             "attention_implementation": self.attention_implementation,
