@@ -100,7 +100,7 @@ def _tokenizer_of(translator):
         raise ValueError(
             "CTranslate2 needs a name for each token. Received: a tokenizer of "
             f"{tokenizer.vocabulary_size()} tokens for vocabulary_size={size}. Train a backbone "
-            "whose `vocabulary_size` is that of the tokenizer."
+            "with `vocabulary_size=tokenizer.vocabulary_size()`."
         )
     return tokenizer
 
@@ -162,9 +162,7 @@ def _set_linear(spec, layers):
     kernels = [float32_array(layer.kernel) for layer in layers]
     spec.bias = np.concatenate([bias.reshape(-1) for bias in biases])
     # The heads are axes of their own in kernels and biases of attention layers.
-    matrices = [
-        kernel.reshape(-1, bias.size) for kernel, bias in zip(kernels, biases, strict=True)
-    ]
+    matrices = [kernel.reshape(-1, bias.size) for kernel, bias in zip(kernels, biases, strict=True)]
     spec.weight = np.concatenate(matrices, axis=1).T
 
 

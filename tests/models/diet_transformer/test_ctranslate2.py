@@ -1,0 +1,275 @@
+"""CTranslate2 computes and generates the same as the translator that was written for it.
+
+These tests run on every backend with the same weights, so all backends generate the same tokens.
+"""
+
+import json
+import sys
+
+import keras
+import numpy as np
+import pytest
+import sentencepiece
+
+from keras_diet.models import (
+    DietTransformerBackbone,
+    DietTransformerSeq2SeqLM,
+    DietTransformerSeq2SeqLMPreprocessor,
+    DietTransformerTokenizer,
+)
+from keras_diet.samplers import BeamSearchSampler
+from tests.helpers import to_numpy
+from tests.models.diet_transformer.pairs import SOURCES
+from tests.models.diet_transformer.varied_weights import assert_varied, more_ends, varied_weight
+
+ctranslate2 = pytest.importorskip("ctranslate2")
+
+LENGTH, BEAMS = 29, 4
+# CTranslate2 forbids an end token at the beginning by default.
+OPTIONS = {"max_decoding_length": LENGTH - 1, "min_decoding_length": 0, "return_end_token": True}
+SHAW = {"position_encoding": "shaw", "cross_attention_positions": False, "max_distance": 3}
+CASES = {
+    "sinusoidal": {"position_encoding": "sinusoidal"},
+    "post-norm": {
+        "position_encoding": "sinusoidal",
+        "normalize_first": False,
+        "activation": "silu",
+        "layer_norm_epsilon": 0.01,
+    },
+    "shaw": SHAW,
+    "shaw-post-norm": {**SHAW, "normalize_first": False, "activation": "gelu"},
+    "input": {"position_encoding": "input", "activation": "gelu"},
+    "none": {"position_encoding": "none"},
+}
+# The others differ in what is written only.
+ON_ALL_BACKENDS = ("sinusoidal", "shaw")
+# With these weights the tokens are varied.
+SEEDS = dict(zip(CASES, (0, 26, 1, 7, 1, 1), strict=True))
+
+
+def make(proto, seed=0, **arguments):
+    tokenizer = DietTransformerTokenizer(proto)
+    backbone = DietTransformerBackbone(
+        **{
+            "vocabulary_size": tokenizer.vocabulary_size(),
+            "num_layers": 2,
+            "num_heads": 3,
+            "hidden_dim": 36,
+            "intermediate_dim": 31,
+            "max_sequence_length": LENGTH,
+            "position_encoding": "sinusoidal",
+            **arguments,
+        }
+    )
+    preprocessor = DietTransformerSeq2SeqLMPreprocessor(
+        tokenizer, encoder_sequence_length=LENGTH, decoder_sequence_length=LENGTH
+    )
+    rng = np.random.default_rng(seed)
+    weights = {weight.path: weight for weight in backbone.weights}
+    for path in sorted(weights):
+        weights[path].assign(varied_weight(path, weights[path].shape, rng))
+    embeddings = backbone.token_embedding.embeddings
+    embeddings.assign(more_ends(to_numpy(embeddings), tokenizer.end_token_id))
+    return DietTransformerSeq2SeqLM(backbone, preprocessor)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(case, marks=() if case in ON_ALL_BACKENDS else pytest.mark.any_backend)
+        for case in CASES
+    ]
+)
+def models(request, proto, tmp_path):
+    translator = make(proto, SEEDS[request.param], **CASES[request.param])
+    translator.export_to_ctranslate2(tmp_path / "model")
+    return translator, ctranslate2.Translator(str(tmp_path / "model"), intra_threads=1)
+
+
+def tokens(translator):
+    """The tokens of each source. CTranslate2 adds the end token."""
+    tokenizer = translator.preprocessor.tokenizer
+    return [[tokenizer.id_to_token(i) for i in row] for row in tokenizer.tokenize(SOURCES)]
+
+
+def ours(translator, sampler):
+    """The generated tokens of each source, with the end token."""
+    preprocessor = translator.preprocessor
+    inputs = preprocessor.generate_preprocess(SOURCES)
+    translator.compile(sampler=sampler)
+    translator.preprocessor = None
+    output = translator.generate(inputs, stop_token_ids=(preprocessor.tokenizer.end_token_id,))
+    translator.preprocessor = preprocessor
+    rows = zip(output["decoder_token_ids"], output["decoder_padding_mask"], strict=True)
+    name = preprocessor.tokenizer.id_to_token
+    return [[name(i) for i in row[mask.astype(bool)][1:]] for row, mask in rows]
+
+
+class AllBeams(BeamSearchSampler):
+    """Keeps the scores of all beams. For eager steps only."""
+
+    def __call__(self, *args, **kwargs):
+        self.return_all_beams = True
+        self.sequences, self.scores = (to_numpy(each) for each in super().__call__(*args, **kwargs))
+        return keras.ops.convert_to_tensor(self.sequences[:, 0])
+
+    def texts_and_scores(self, translator):
+        """The score of each sequence of tokens up to its end, by row."""
+        tokenizer = translator.preprocessor.tokenizer
+        rows = []
+        for sequences, scores in zip(self.sequences, self.scores, strict=True):
+            names = [[tokenizer.id_to_token(i) for i in row[1:]] for row in sequences]
+            rows.append(
+                {
+                    tuple(row[: row.index("</s>") + 1] if "</s>" in row else row): score
+                    for row, score in zip(names, scores, strict=True)
+                }
+            )
+        return rows
+
+
+def first(results):
+    return [result.hypotheses[0] for result in results]
+
+
+def logits(translator, targets):
+    """The logits of each token of the targets and of the one that follows."""
+    inputs = translator.preprocessor.generate_preprocess(SOURCES)
+    inputs = {name: to_numpy(value) for name, value in inputs.items()}
+    tokenizer = translator.preprocessor.tokenizer
+    for row, target in zip(inputs["decoder_token_ids"], targets, strict=True):
+        row[1 : len(target)] = [tokenizer.token_to_id(token) for token in target[:-1]]
+    inputs["decoder_padding_mask"] = np.ones_like(inputs["decoder_token_ids"])
+    return to_numpy(translator(inputs))
+
+
+def test_greedy_tokens_and_logits(models):
+    translator, exported = models
+    results = exported.translate_batch(
+        tokens(translator), beam_size=1, return_logits_vocab=True, **OPTIONS
+    )
+    assert_varied(first(results))
+    assert ours(translator, "greedy") == first(results)
+    for actual, result in zip(logits(translator, first(results)), results, strict=True):
+        expected = np.array([np.array(each) for each in result.logits[0]])
+        assert expected.std() > 0.5
+        np.testing.assert_allclose(actual[: len(expected)], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_beam_search_without_length_penalty(models):
+    translator, exported = models
+    results = exported.translate_batch(
+        tokens(translator), beam_size=BEAMS, length_penalty=0, **OPTIONS
+    )
+    assert ours(translator, BeamSearchSampler(BEAMS, length_penalty=0.0)) == first(results)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("length_penalty", [0.0, 0.7])
+def test_scores_of_beams(proto, tmp_path, length_penalty):
+    """CTranslate2 divides by `len^alpha`, where `len` counts the end token as in our penalty."""
+    translator = make(proto, SEEDS["sinusoidal"])
+    translator.export_to_ctranslate2(tmp_path)
+    exported = ctranslate2.Translator(str(tmp_path), intra_threads=1)
+    sampler = AllBeams(BEAMS, length_penalty=0.0)
+    ours(translator, sampler)
+    best = sampler.texts_and_scores(translator)
+    results = exported.translate_batch(
+        tokens(translator),
+        beam_size=BEAMS,
+        num_hypotheses=BEAMS,
+        length_penalty=length_penalty,
+        return_scores=True,
+        **OPTIONS,
+    )
+    common = 0
+    for scores, result in zip(best, results, strict=True):
+        for hypothesis, score in zip(result.hypotheses, result.scores, strict=True):
+            if tuple(hypothesis) in scores:
+                expected = scores[tuple(hypothesis)] / len(hypothesis) ** length_penalty
+                assert score == pytest.approx(expected, rel=1e-4)
+                common += 1
+    assert common >= 10
+
+
+def test_lora_is_written(proto, tmp_path):
+    translator = make(proto)
+    translator.backbone.enable_lora(rank=2)
+    for weight in translator.backbone.trainable_weights:
+        weight.assign(np.random.default_rng(5).normal(scale=0.3, size=weight.shape))
+    translator.export_to_ctranslate2(tmp_path)
+    exported = ctranslate2.Translator(str(tmp_path), intra_threads=1)
+    target = ["<unk>"] * 7
+    scores = exported.score_batch(tokens(translator), [target] * len(SOURCES))
+    ids = [translator.preprocessor.tokenizer.token_to_id(token) for token in [*target, "</s>"]]
+    actual = to_numpy(keras.ops.log_softmax(logits(translator, [[*target, "</s>"]] * len(SOURCES))))
+    for row, score in zip(actual, scores, strict=True):
+        np.testing.assert_allclose(row[np.arange(8), ids], score.log_probs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.any_backend
+def test_the_example_of_the_docstring(proto, tmp_path):
+    """From a text to a text, with the files in the folder only."""
+    translator = make(proto, SEEDS["sinusoidal"])
+    translator.compile(sampler=BeamSearchSampler(BEAMS, length_penalty=0.0))
+    expected = translator.generate(SOURCES)
+    folder = tmp_path / "new" / "model"
+    translator.export_to_ctranslate2(folder)
+    # A second time replaces the files.
+    translator.export_to_ctranslate2(folder)
+    exported = ctranslate2.Translator(str(folder), intra_threads=1)
+    tokenizer = sentencepiece.SentencePieceProcessor(str(folder / "vocabulary.spm"))
+    for text, translation in zip(SOURCES, expected, strict=True):
+        (result,) = exported.translate_batch(
+            [tokenizer.encode(text, out_type=str)],
+            beam_size=BEAMS,
+            length_penalty=0,
+            max_decoding_length=LENGTH - 1,
+            min_decoding_length=0,
+        )
+        assert tokenizer.decode(result.hypotheses[0]) == translation
+
+
+@pytest.mark.any_backend
+def test_special_tokens_of_other_names(shuffled_proto, tmp_path):
+    translator = make(shuffled_proto)
+    translator.export_to_ctranslate2(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    names = ("unk_token", "bos_token", "eos_token", "decoder_start_token")
+    assert [config[name] for name in names] == ["[?]", "[GO]", "[END]", "[GO]"]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"position_encoding": "diet_rel"}, "no such position encoding.*'diet_rel'.*'sinusoidal'"),
+        (
+            {**SHAW, "cross_attention_positions": True},
+            "self-attention only.*attention_positions=Fa",
+        ),
+        ({"activation": "tanh"}, "no such activation.*'tanh'.*'relu', 'gelu', 'silu'"),
+        ({"vocabulary_size": 67}, "a name for each token.*61 tokens for vocabulary_size=67"),
+    ],
+    ids=["encoding", "cross-attention", "activation", "vocabulary"],
+)
+def test_models_that_cannot_be_written(proto, tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make(proto, **arguments).export_to_ctranslate2(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.any_backend
+def test_states_that_cannot_be_written(proto, tmp_path):
+    translator = make(proto)
+    with pytest.raises(ValueError, match=r"preprocessor=None\. Pass a `preprocessor`"):
+        DietTransformerSeq2SeqLM(translator.backbone).export_to_ctranslate2(tmp_path)
+    translator.quantize("int8")
+    with pytest.raises(ValueError, match="Write the model before `quantize`"):
+        translator.export_to_ctranslate2(tmp_path)
+
+
+@pytest.mark.any_backend
+def test_without_ctranslate2(proto, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    with pytest.raises(ImportError, match="pip install ctranslate2"):
+        make(proto).export_to_ctranslate2(tmp_path)
