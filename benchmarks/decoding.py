@@ -93,9 +93,7 @@ def with_transformers(
     return translate
 
 
-def with_ctranslate2(
-    translator: Any, sources: list[list[str]], length: int, beams: int
-) -> Callable:
+def with_ctranslate2(engine: Any, sources: list[list[str]], length: int, beams: int) -> Callable:
     def translate():
         return engine.translate_batch(
             sources, beam_size=beams, min_decoding_length=length, max_decoding_length=length
