@@ -1,9 +1,13 @@
 """How the tokens of a translation attend to the tokens of its source."""
 
+import numbers
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from keras import ops
+
+from keras_diet._arrays import float32_array
+from keras_diet.models import DietTransformerSeq2SeqLM
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,7 +40,7 @@ def cross_attention(seq_2_seq_lm: Any, source: str, target: str) -> CrossAttenti
         A `CrossAttention`.
 
     Raises:
-        ValueError: If the model has no preprocessor, or if the source is empty.
+        ValueError: If the model is another one or has no preprocessor, or if the source is empty.
 
     Example:
 
@@ -57,6 +61,11 @@ def cross_attention(seq_2_seq_lm: Any, source: str, target: str) -> CrossAttenti
     References:
      - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762), section 3.2.3
     """
+    if not isinstance(seq_2_seq_lm, DietTransformerSeq2SeqLM):
+        raise ValueError(
+            "`seq_2_seq_lm` must be a `DietTransformerSeq2SeqLM`. Received: "
+            f"{type(seq_2_seq_lm).__name__}. Build one on the backbone, with a preprocessor."
+        )
     preprocessor, backbone = seq_2_seq_lm.preprocessor, seq_2_seq_lm.backbone
     if preprocessor is None:
         raise ValueError(
@@ -70,7 +79,7 @@ def cross_attention(seq_2_seq_lm: Any, source: str, target: str) -> CrossAttenti
         int(ops.sum(ops.cast(inputs[f"{side}_padding_mask"], "int32")))
         for side in ("encoder", "decoder")
     )
-    probabilities = np.stack([ops.convert_to_numpy(of_layer)[0] for of_layer in scores])
+    probabilities = np.stack([float32_array(of_layer)[0] for of_layer in scores])
     token_ids = ops.convert_to_numpy(inputs["encoder_token_ids"])[0, :source_length]
     label_ids = ops.convert_to_numpy(labels)[0, :target_length]
     to_token = preprocessor.tokenizer.id_to_token
@@ -109,10 +118,10 @@ def plot_cross_attention(attention: CrossAttention, layer: int = -1) -> "Figure"
     from matplotlib.figure import Figure
 
     num_layers = len(attention.probabilities)
-    if not -num_layers <= layer < num_layers:
+    if not isinstance(layer, numbers.Integral) or not -num_layers <= layer < num_layers:
         raise ValueError(
-            f"`layer` must be below {num_layers}, the number of layers. Received: layer={layer}. "
-            "Pass -1 for the last layer."
+            f"`layer` must be an integer below {num_layers}, the number of layers. Received: "
+            f"layer={layer!r}. Pass -1 for the last layer."
         )
     mean = attention.probabilities[layer].mean(axis=0)
     rows, columns = mean.shape

@@ -1,5 +1,6 @@
 """Translation with a DietTransformer backbone."""
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,10 +15,19 @@ from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTra
 from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm_preprocessor import (
     DietTransformerSeq2SeqLMPreprocessor,
 )
+from keras_diet.models.diet_transformer.generate_checks import (
+    check_generate_inputs,
+    check_max_length,
+    check_sampler,
+    checked_sampler,
+    checked_stop_tokens,
+)
 from keras_diet.models.hub.labels import Classes
 from keras_diet.models.hub.loss_inputs import warn_if_loss_does_not_fit
+from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.task import HubTask
-from keras_diet.models.hub.texts import is_batch
+from keras_diet.models.hub.texts import is_batch, is_one_text
+from keras_diet.models.hub.token_inputs import TokenInput
 from keras_diet.samplers import BeamSearchSampler
 from keras_diet.types import Tensor
 
@@ -48,7 +58,8 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         Logits of shape `(B, T, vocabulary_size)`.
 
     Raises:
-        ValueError: If the preprocessor has more tokens or longer sequences than the backbone.
+        ValueError: If the preprocessor has another number of tokens than the backbone, or longer
+            sequences.
         TypeError: If an argument is unknown.
 
     Example:
@@ -101,6 +112,13 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         """The labels that a sparse loss expects."""
         return Classes("vocabulary_size", self.backbone.vocabulary_size)
 
+    @property
+    def token_inputs(self) -> dict[str, TokenInput]:
+        """What each input holds."""
+        inputs = self.backbone.token_inputs
+        name = "decoder_token_ids"
+        return {**inputs, name: dataclasses.replace(inputs[name], has_labels=True)}
+
     def compile(
         self,
         optimizer: Any = "auto",
@@ -127,8 +145,8 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             loss = keras.losses.SparseCategoricalCrossentropy(
                 from_logits=True, reduction="mean_with_sample_weight"
             )
-        if isinstance(sampler, str) and sampler == "auto":
-            sampler = BeamSearchSampler()
+        is_auto = isinstance(sampler, str) and sampler == "auto"
+        sampler = BeamSearchSampler() if is_auto else checked_sampler(sampler)
         super().compile(
             optimizer=optimizer,
             loss=loss,
@@ -167,16 +185,23 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             dictionary that `generate_step` returns.
 
         Raises:
-            ValueError: If a source is empty, or a source or prompt is too long.
+            ValueError: If a source is empty, or a source or prompt is too long; if an argument
+                cannot be right; or if the model was not compiled.
         """
         if strip_prompt:
             raise ValueError(
                 "`strip_prompt` must be False, because a source is no prompt. Received: "
                 "strip_prompt=True. Leave it out."
             )
-        if batch_size is None:
+        check_sampler(self)
+        check_preprocessor_fits(self.preprocessor, self.backbone)
+        check_max_length(max_length, self.backbone)
+        stop_token_ids = checked_stop_tokens(stop_token_ids, self.backbone.vocabulary_size)
+        validation.optional_positive_int("batch_size", batch_size)
+        if batch_size is None or is_one_text(inputs):
+            inputs = self._one_batch(inputs)
             return super().generate(inputs, max_length=max_length, stop_token_ids=stop_token_ids)
-        texts = self._texts(inputs, batch_size)
+        texts = self._texts(inputs)
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]), reverse=True)
         bar = keras.utils.Progbar(len(texts), verbose=verbose, unit_name="text")
         translations: dict[int, str] = {}
@@ -189,16 +214,26 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             bar.update(len(translations))
         return [translations[i] for i in range(len(texts))]
 
-    def _texts(self, inputs, batch_size):
-        """Return the texts that are translated in batches."""
-        validation.positive_int("batch_size", batch_size)
+    def _one_batch(self, inputs):
+        """Return checked inputs of a single batch."""
+        if self.preprocessor is None and (inputs is None or is_batch(inputs)):
+            check_generate_inputs(inputs, self.token_inputs)
+        # KerasHub changes the dictionary.
+        return dict(inputs) if isinstance(inputs, Mapping) else inputs
+
+    def _texts(self, inputs):
+        """Return the texts that are translated in batches, all of them checked."""
         if self.preprocessor is None or isinstance(inputs, Mapping) or not is_batch(inputs):
             raise ValueError(
                 "`batch_size` needs a preprocessor and a list of texts. Received: "
                 f"inputs={type(inputs).__name__}, preprocessor={self.preprocessor}. Leave "
                 "`batch_size` out, and pass one batch."
             )
-        return list(inputs)
+        texts = list(inputs)
+        # An empty text would stop the last of the batches.
+        if texts and isinstance(self.preprocessor, DietTransformerSeq2SeqLMPreprocessor):
+            self.preprocessor.with_prompts(inputs)
+        return texts
 
     def generate_step(
         self, inputs: dict[str, Tensor], stop_token_ids: Sequence[int] | None = None

@@ -93,6 +93,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
     makes_labels = True
     labels_per_token = True
     takes_tuples = False
+    makes_texts = True
     # A token, and the end token or the start token.
     shortest_sequence = 2
 
@@ -187,14 +188,12 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
             sequence_length: Another name of `decoder_sequence_length`, as in KerasHub.
 
         Raises:
-            ValueError: If a source is empty, or if a source or a prompt is too long.
+            ValueError: If a source is empty, if a source or a prompt is too long, or if
+                `decoder_sequence_length` has no room for a token.
         """
         if not self.built:
             self.build(None)
-        if not isinstance(x, Mapping):
-            check_flat_texts(x, SOURCE)
-            x = {SOURCE: x, TARGET: "" if is_one_text(x) else [""] * len(x)}
-        check_text_pairs(x)
+        x = self.with_prompts(x)
         length = _first(encoder_sequence_length, self.encoder_sequence_length)
         validation.positive_int("encoder_sequence_length", length)
         sources, prompts = self._tokens(x)
@@ -206,10 +205,22 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         if self.length_buckets:
             default = min(default, bucket + _EXTRA_LENGTH + max(map(len, prompt_rows)))
         max_length = _first(decoder_sequence_length, sequence_length, default)
-        validation.positive_int("max_length", max_length)
+        if validation.positive_int("max_length", max_length) < self.shortest_sequence:
+            raise ValueError(
+                "`max_length` must have room for the start token and another token. Received: "
+                f"max_length={max_length}. Choose {self.shortest_sequence} or more."
+            )
         # A start token before the prompt, and a token after it.
         check_number_of_tokens(TARGET, prompt_rows, max_length - 2, "max_length", max_length)
         return self._inputs(sources, prompts, bucket, max_length)
+
+    def with_prompts(self, x: Any) -> Mapping[str, Any]:
+        """Return sources with empty prompts, or with those they have, and check both."""
+        if not isinstance(x, Mapping):
+            check_flat_texts(x, SOURCE)
+            x = {SOURCE: x, TARGET: "" if is_one_text(x) else [""] * len(x)}
+        check_text_pairs(x)
+        return x
 
     def generate_postprocess(self, x: Mapping[str, Tensor]) -> Any:
         """Return the texts of generated tokens, without special tokens and padding.

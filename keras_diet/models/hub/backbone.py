@@ -221,3 +221,5 @@ class HubBackbone(CheckedWeights, DefaultExport, DataMethods, Backbone):
             model.train_function = None
             model.test_function = None
             model.predict_function = None
+            if hasattr(model, "generate_function"):
+                model.generate_function = None

@@ -76,7 +76,7 @@ def checked_data(
         y, sample_weight = _checked_labels(task, y), _checked_weights(task, sample_weight)
     if isinstance(x, Mapping) and y is not None and sparse_loss(_loss(task))[0]:
         for name, token_input in task.token_inputs.items():
-            if token_input.positions_in:
+            if token_input.positions_in or token_input.has_labels:
                 check_positions(y, name, x[name])
     return as_arrays((x, y, sample_weight))
 

@@ -50,6 +50,8 @@ class HubPreprocessor(Preprocessor):
     labels_per_token = False
     # Whether a tuple of texts is one input. Otherwise it is an element of a dataset.
     takes_tuples = True
+    # Whether the tokenizer turns the tokens that a model generates into texts.
+    makes_texts = False
     # The special tokens of a text, and one token.
     shortest_sequence = 1
 
@@ -246,6 +248,13 @@ def check_preprocessor_fits(preprocessor: Any, backbone: Backbone) -> None:
             "The preprocessor has tokens without an embedding in the backbone. "
             f"Received: backbone.vocabulary_size={backbone.vocabulary_size} and a "
             f"tokenizer of {size} tokens. Use a backbone with a larger `vocabulary_size`."
+        )
+    makes_texts = getattr(preprocessor, "makes_texts", False)
+    if makes_texts and size is not None and size < backbone.vocabulary_size:
+        raise ValueError(
+            "The backbone may generate tokens that the tokenizer does not know. "
+            f"Received: backbone.vocabulary_size={backbone.vocabulary_size} and a "
+            f"tokenizer of {size} tokens. Use a backbone with `vocabulary_size={size}`."
         )
 
 

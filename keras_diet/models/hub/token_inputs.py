@@ -26,12 +26,15 @@ class TokenInput:
             these tokens. Otherwise there is one value for each token.
         sequence: str. Which sequence the tokens belong to, if a model has several, such as a source
             and a target. All inputs of a sequence have the same shape. Defaults to `""`.
+        has_labels: bool. Whether a sparse loss expects a label for each of the values. Defaults to
+            `False`.
     """
 
     limit: int | None
     description: str
     positions_in: str | None = None
     sequence: str = ""
+    has_labels: bool = False
 
 
 def check_ids(name: str, value: Any, expected: TokenInput) -> None:
@@ -70,6 +73,7 @@ def check_token_inputs(
                 if inputs[name].sequence == sequence and not inputs[name].positions_in
             }
         )
+    _check_same_batch_size({expected.sequence: shapes[name] for name, expected in inputs.items()})
     for name, expected in inputs.items():
         where, expected = f"`x[{name!r}]`", _limited(expected, shapes)
         _check_values(where, x[name], expected)
@@ -85,6 +89,16 @@ def _check_same_shape(shapes):
             f"{listed(shapes)} must have the same shape (batch_size, length). Received: "
             f"{', '.join(f'{name} of shape {shape}' for name, shape in shapes.items())}. Pad or "
             "cut them."
+        )
+
+
+def _check_same_batch_size(shapes):
+    sizes = {name: shape[0] for name, shape in shapes.items() if shape}
+    if len({size for size in sizes.values() if isinstance(size, int)}) > 1:
+        received = ", ".join(f"{size} in the inputs of the {name}" for name, size in sizes.items())
+        raise ValueError(
+            f"All inputs must have the same batch size. Received: {received}. Pass as many targets "
+            "as sources."
         )
 
 
