@@ -42,6 +42,8 @@ GRADIENT_ENCODINGS = _cases(
     ("shaw", "head-wise", "per-head"),
     ("diet_abs", "none", "input", 5),
 )
+# The rows of Table 4 of the paper.
+TRANSLATION_ENCODINGS = ("sinusoidal", "shaw", "diet_rel", "diet_abs")
 # Below the maximum length, so that each encoding uses a part of its positions.
 LENGTH = 7
 

@@ -72,6 +72,12 @@ def gradients(saved):
 
 
 @pytest.fixture(scope="session")
+def translations(saved):
+    """Outputs, paths of weights and generated tokens of DietTransformer."""
+    return read(saved, "translation.npz")
+
+
+@pytest.fixture(scope="session")
 def task_outputs(saved):
     """Outputs of each task on the backend that saved it."""
     return read(saved, "tasks.npz")

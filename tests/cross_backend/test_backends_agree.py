@@ -14,6 +14,7 @@ from tests.cross_backend.cases import (
     ENCODINGS,
     GRADIENT_ENCODINGS,
     LENGTH,
+    TRANSLATION_ENCODINGS,
     case_name,
 )
 from tests.helpers import assert_close
@@ -66,7 +67,30 @@ def test_every_weight_has_a_gradient(gradients, case, backend):
             assert (np.abs(gradient).max() > 1e-4) != unused, key
 
 
-SHAPES = {"masked_lm": (2, 5, 31), "classifier": (2, 7), "embedder": (2, 15)}
+@PAIRS
+@pytest.mark.parametrize("encoding", TRANSLATION_ENCODINGS)
+def test_same_translators(translations, encoding, pair):
+    first, second = (translations[backend] for backend in pair)
+    assert first[f"{encoding}/paths"].tolist() == second[f"{encoding}/paths"].tolist()
+    logits = first[f"{encoding}/logits"]
+    assert logits.shape == (2, 7, 31)
+    assert_close(logits, second[f"{encoding}/logits"], 1e-5)
+    other = next(name for name in TRANSLATION_ENCODINGS if name != encoding)
+    assert abs(logits - first[f"{other}/logits"]).max() > 1e-2
+
+
+@PAIRS
+def test_same_translations(translations, pair):
+    first, second = (translations[backend] for backend in pair)
+    for name in ("decoder_token_ids", "decoder_padding_mask"):
+        assert first[name].shape == (2, 7)
+        assert first[name].tolist() == second[name].tolist()
+
+
+SHAPES = {
+    **{"masked_lm": (2, 5, 31), "classifier": (2, 7), "embedder": (2, 15)},
+    "translator": (2, 7, 31),
+}
 
 
 @pytest.mark.parametrize("file", ["preset", "weights"])

@@ -7,6 +7,7 @@ It writes to `FOLDER/<backend>/`:
 - a model of each task, as a preset in `<task>/` and as `<task>.weights.h5`
 - `tasks.npz`: the outputs of these models
 - `outputs.npz` and `gradients.npz`: outputs and gradients with each encoding
+- `translation.npz`: outputs, paths of weights and generated tokens of DietTransformer
 - `loaded.npz`: the outputs of the models that all backends have saved. It waits for them.
 """
 
@@ -19,9 +20,18 @@ import keras_hub
 import numpy as np
 
 from keras_diet.models import DietBertMaskedLM
-from tests.cross_backend.cases import BACKENDS, ENCODINGS, GRADIENT_ENCODINGS, LENGTH, case_name
+from keras_diet.samplers import BeamSearchSampler
+from tests.cross_backend.cases import (
+    BACKENDS,
+    ENCODINGS,
+    GRADIENT_ENCODINGS,
+    LENGTH,
+    TRANSLATION_ENCODINGS,
+    case_name,
+)
 from tests.helpers import gradients, to_numpy
-from tests.models.tasks import TASKS, tiny_task
+from tests.models.diet_transformer import tiny as translation
+from tests.models.tasks import tiny_task
 from tests.models.tiny import (
     draw_with_numpy,
     random_inputs,
@@ -64,7 +74,21 @@ def all_gradients():
     return results
 
 
+def translations():
+    """Outputs, paths of weights, and tokens of beam search."""
+    results = {}
+    for encoding in TRANSLATION_ENCODINGS:
+        task = translation.tiny_task(num_layers=1, position_encoding=encoding)
+        results[f"{encoding}/paths"] = np.array([weight.path for weight in task.weights])
+        inputs = translation.random_inputs(np.random.default_rng(11))
+        results[f"{encoding}/logits"] = task.predict_on_batch(inputs)
+    task.compile(sampler=BeamSearchSampler(3), jit_compile=False)
+    outputs = task.generate(translation.prompts(inputs), stop_token_ids=(3, 6, 20))
+    return {**results, **outputs}
+
+
 BASES = {
+    "translator": keras_hub.models.Seq2SeqLM,
     "masked_lm": keras_hub.models.MaskedLM,
     "classifier": keras_hub.models.TextClassifier,
     "embedder": keras_hub.models.TextEmbedder,
@@ -74,17 +98,20 @@ BASES = {
 def task_outputs(model):
     """Outputs of a task for inputs that are the same in every call."""
     inputs, _, _ = random_masked_inputs(np.random.default_rng(11))
+    inputs |= translation.random_inputs(np.random.default_rng(11))
     return to_numpy(model({name: inputs[name] for name in model.input}))
 
 
 def new_task(task):
+    if task == "translator":
+        return translation.tiny_task(num_layers=1, position_encoding="diet_abs_input", rank=7)
     return tiny_task(task, num_layers=2, rank=7, sharing="none")
 
 
 def save_models(folder, backend):
     (folder / backend).mkdir()
     results = {}
-    for task in TASKS:
+    for task in BASES:
         # Each backend has other weights, so that a test sees which file was loaded.
         model = randomize_weights(new_task(task), seed=BACKENDS.index(backend))
         model.save_to_preset(str(folder / backend / task))
@@ -101,10 +128,10 @@ def wait_for_models(folder):
 
 def load_models(folder, backend):
     results = {}
-    for task in TASKS:
+    for task in BASES:
         model = new_task(task)
         for source in BACKENDS:
-            preset = BASES[task].from_preset(str(folder / source / task))
+            preset = BASES[task].from_preset(str(folder / source / task), preprocessor=None)
             results[f"{task}/{source}/preset"] = task_outputs(preset)
             model.load_weights(folder / source / f"{task}.weights.h5")
             results[f"{task}/{source}/weights"] = task_outputs(model)
@@ -115,6 +142,7 @@ def main(folder, backend):
     save_models(folder, backend)
     np.savez(folder / backend / "outputs.npz", **outputs())
     np.savez(folder / backend / "gradients.npz", **all_gradients())
+    np.savez(folder / backend / "translation.npz", **translations())
     wait_for_models(folder)
     load_models(folder, backend)
 

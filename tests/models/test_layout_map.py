@@ -5,7 +5,8 @@ import re
 import keras
 import pytest
 
-from keras_diet.models import DietBertBackbone
+from keras_diet.models import DietBertBackbone, DietTransformerBackbone
+from tests.models.diet_transformer import tiny as translation
 from tests.models.tiny import tiny_backbone
 
 DATA, MODEL = "rows", "columns"
@@ -32,13 +33,15 @@ REPLICATED = (
 )
 
 
-@pytest.fixture(scope="module")
-def layout_map():
+def layout_map_of(cls):
     devices = [f"cpu:{i}" for i in range(6)]
     mesh = keras.distribution.DeviceMesh((2, 3), (DATA, MODEL), devices)
-    return DietBertBackbone.get_layout_map(
-        mesh, model_parallel_dim_name=MODEL, data_parallel_dim_name=DATA
-    )
+    return cls.get_layout_map(mesh, model_parallel_dim_name=MODEL, data_parallel_dim_name=DATA)
+
+
+@pytest.fixture(scope="module")
+def layout_map():
+    return layout_map_of(DietBertBackbone)
 
 
 @pytest.mark.any_backend
@@ -55,18 +58,50 @@ def layout_map():
     ids=lambda arguments: "-".join(map(str, arguments.values())),
 )
 def test_every_axis_of_every_weight(layout_map, arguments):
+    check_every_axis(layout_map, tiny_backbone(**arguments), SPLIT, REPLICATED)
+
+
+# The same for both stacks and both kinds of attention, without a pooler.
+TRANSLATION_SPLIT = {
+    pattern.replace("encoder/", "(en|de)coder/").replace("self_", "(self|cross)_"): axes
+    for pattern, axes in SPLIT.items()
+    if "pooled" not in pattern
+}
+TRANSLATION_REPLICATED = (
+    *(
+        each.replace("encoder/", "(en|de)coder/").replace("self_", "(self|cross)_")
+        for each in REPLICATED
+    ),
+    r"decoder/cross_position_bias(_\d+)?/[\w/]+",
+    r"(en|de)coder_input_encoding/position_embedding/\w+",
+)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("position_encoding", ["diet_rel", "diet_abs_input", "shaw", "sinusoidal"])
+def test_every_axis_of_every_weight_for_translation(position_encoding):
+    """Among them every kernel of cross-attention."""
+    backbone = translation.tiny_backbone(position_encoding=position_encoding)
+    layout_map = layout_map_of(DietTransformerBackbone)
+    check_every_axis(layout_map, backbone, TRANSLATION_SPLIT, TRANSLATION_REPLICATED)
+    kernels = [w.path for w in backbone.weights if re.search("cross_attention/.*kernel", w.path)]
+    assert len(kernels) == 4 * 2
+    assert all(layout_map[path] is not None for path in kernels)
+
+
+def check_every_axis(layout_map, backbone, split, replicated):
     found = set()
-    for weight in tiny_backbone(**arguments).weights:
-        patterns = [pattern for pattern in SPLIT if re.fullmatch(pattern, weight.path)]
+    for weight in backbone.weights:
+        patterns = [pattern for pattern in split if re.fullmatch(pattern, weight.path)]
         # Tasks put their name before the path of a weight.
         for path in (weight.path, f"masked_lm/{weight.path}"):
             layout = layout_map[path]
             if patterns:
                 assert layout is not None, path
-                assert tuple(layout.axes) == SPLIT[patterns[0]], path
+                assert tuple(layout.axes) == split[patterns[0]], path
                 assert len(layout.axes) == len(weight.shape), path
             else:
                 assert layout is None, path
-                assert any(re.fullmatch(pattern, weight.path) for pattern in REPLICATED), path
+                assert any(re.fullmatch(pattern, weight.path) for pattern in replicated), path
         found.update(patterns)
-    assert found == set(SPLIT)
+    assert found == set(split)

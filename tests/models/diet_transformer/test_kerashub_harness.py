@@ -1,9 +1,15 @@
-"""KerasHub's own tests of tokenizers and preprocessors, on those of DietTransformer."""
+"""KerasHub's own tests, on the classes of DietTransformer."""
 
 import pytest
 
-from keras_diet.models import DietTransformerSeq2SeqLMPreprocessor, DietTransformerTokenizer
+from keras_diet.models import (
+    DietTransformerBackbone,
+    DietTransformerSeq2SeqLM,
+    DietTransformerSeq2SeqLMPreprocessor,
+    DietTransformerTokenizer,
+)
 from tests.models.diet_transformer.pairs import SOURCES, TARGETS
+from tests.models.diet_transformer.tiny import SIZES, random_inputs, tiny_backbone
 from tests.models.test_kerashub_harness import harness, without_autograph
 
 __all__ = ["harness"]
@@ -36,4 +42,31 @@ def test_preprocessor(harness, proto, kind):
         harness.init_kwargs,
         pairs if kind == "dictionary" else (SOURCES[:2], TARGETS[:2]),
         token_id_key="decoder_token_ids",
+    )
+
+
+@pytest.mark.usefixtures("compiled_steps")
+def test_backbone(harness, rng):
+    inputs = random_inputs(rng)
+    harness.run_backbone_test(
+        cls=DietTransformerBackbone,
+        init_kwargs={**SIZES, "num_layers": 1},
+        input_data=inputs,
+        expected_output_shape={
+            "encoder_sequence_output": (2, 11, 15),
+            "decoder_sequence_output": (2, 7, 15),
+        },
+        variable_length_data=[{name: x[:, :3] for name, x in inputs.items()}],
+    )
+
+
+def test_task(harness, proto):
+    preprocessor = DietTransformerSeq2SeqLMPreprocessor(DietTransformerTokenizer(proto), 23, 13)
+    pairs = {"encoder_text": SOURCES[:2], "decoder_text": TARGETS[:2]}
+    backbone = tiny_backbone(num_layers=1, vocabulary_size=61, max_sequence_length=23)
+    without_autograph(harness.run_task_test)(
+        cls=DietTransformerSeq2SeqLM,
+        init_kwargs={"backbone": backbone, "preprocessor": preprocessor},
+        train_data=(pairs,),
+        expected_output_shape=(2, 13, 61),
     )

@@ -1,0 +1,211 @@
+"""Translation on a small scale: `translate.py` and its two modules in `examples/`."""
+
+import contextlib
+import csv
+import importlib
+import io
+import json
+import re
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+from keras_diet.models import DietTransformerSeq2SeqLM
+
+pytest.importorskip("sacrebleu")
+EXAMPLES = Path(__file__).parents[1] / "examples"
+NUMBERS = [*range(1, 100, 3), *range(100, 999, 37)]
+SMALL = [
+    *("--vocabulary-size", "45", "--sequence-length", "40", "--num-layers", "1"),
+    *("--num-heads", "2", "--hidden-dim", "16", "--intermediate-dim", "32", "--dropout", "0"),
+    *("--epochs", "2", "--averaged-epochs", "2", "--tokens-per-batch", "640"),
+    *("--warmup-steps", "3", "--num-beams", "2", "--position-encoding", "diet_abs"),
+]
+
+
+@pytest.fixture(scope="module")
+def script():
+    with pytest.MonkeyPatch.context() as patch:
+        # Compiling takes longer than the few steps, but not on JAX.
+        eager = property(lambda trainer: True, lambda trainer, value: None)
+        if keras.backend.backend() != "jax":
+            patch.setattr(keras.Model, "run_eagerly", eager)
+        patch.syspath_prepend(EXAMPLES)
+        yield importlib.import_module("translate")
+
+
+@pytest.fixture(scope="module")
+def data(script):
+    return sys.modules["translate_data"]
+
+
+def write_texts(data, folder):
+    pairs = [(data.in_words(number), " ".join(str(number))) for number in NUMBERS]
+    for split, rows in (("train", pairs[:-5]), ("validation", pairs[-5:])):
+        for side, texts in zip(("source", "target"), zip(*rows, strict=True), strict=True):
+            (folder / f"{split}.{side}").write_text("".join(f"{text}\n" for text in texts))
+
+
+def run(script, folder, *options):
+    """Run the script with output in `folder`, and return what it prints."""
+    arguments = [*SMALL, "--output-dir", str(folder / "out")]
+    for name, split in (("--text", "train"), ("--validation-text", "validation")):
+        arguments += [name, *(str(folder / f"{split}.{side}") for side in ("source", "target"))]
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        script.main([*arguments, *options])
+    return output.getvalue()
+
+
+@pytest.fixture(scope="module")
+def finished(script, data, tmp_path_factory):
+    """The folder of a finished run, and what the run printed."""
+    folder = tmp_path_factory.mktemp("translate")
+    write_texts(data, folder)
+    return folder, run(script, folder)
+
+
+def test_a_run(finished):
+    folder, output = finished
+    results = json.loads((folder / "out" / "bleu.json").read_text())
+    assert "BLEU = " in output
+    assert results["signature"] in output
+    assert set(results) == {"bleu", "exact", "signature"}
+    assert len((folder / "out" / "translations.txt").read_text().splitlines()) == 5
+    assert (folder / "out" / "cross_attention.png").read_bytes().startswith(b"\x89PNG")
+    with (folder / "out" / "history.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == ["0", "1"]
+    assert float(rows[1]["val_loss"]) < float(rows[0]["val_loss"])
+
+
+@pytest.mark.any_backend
+def test_the_preset_is_the_mean_of_the_last_epochs(finished):
+    folder, _ = finished
+    preset = DietTransformerSeq2SeqLM.from_preset(str(folder / "out" / "preset"))
+    assert preset.preprocessor.length_buckets == (16, 32, 40)
+    path = "token_embedding/embeddings"
+
+    def values(model):
+        return keras.ops.convert_to_numpy({w.path: w for w in model.weights}[path])
+
+    mean = values(preset)
+    files = sorted((folder / "out").glob("epoch_*.weights.h5"))
+    assert [file.name for file in files] == ["epoch_0000.weights.h5", "epoch_0001.weights.h5"]
+    total = 0
+    for file in files:
+        preset.load_weights(file)
+        total = total + values(preset)
+    assert abs(mean - total / 2).max() < 1e-6
+    assert abs(mean - values(preset)).max() > 1e-5
+
+
+@pytest.mark.any_backend
+def test_an_interrupted_run_continues(script, data, finished, tmp_path, monkeypatch):
+    _, output = finished
+    write_texts(data, tmp_path)
+
+    class Crash(script.LastEpochs):
+        def on_epoch_end(self, epoch, logs=None):
+            super().on_epoch_end(epoch, logs)
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(script, "LastEpochs", Crash)
+        with pytest.raises(KeyboardInterrupt):
+            run(script, tmp_path)
+    again = run(script, tmp_path)
+    assert "Epoch 1/2" not in again
+    assert "Epoch 2/2" in again
+
+    def loss(text):
+        return float(re.findall(r"val_loss: (\S+)", text)[-1])
+
+    assert loss(again) == pytest.approx(loss(output), abs=2e-4)
+
+
+@pytest.mark.any_backend
+def test_a_finished_run_is_not_trained_again(script, finished):
+    folder, output = finished
+    again = run(script, folder)
+    assert "Epoch" not in again
+    assert again.splitlines()[-8:] == output.splitlines()[-8:]
+    with pytest.raises(SystemExit, match="other values of: seed"):
+        run(script, folder, "--seed", "1")
+
+
+@pytest.mark.any_backend
+def test_lines_are_translated(script, finished, monkeypatch):
+    folder, _ = finished
+    lines = "ninety\n\n  one hundred and two \n"
+    (folder / "lines.txt").write_text(lines)
+    from_file = run(script, folder, "--translate", str(folder / "lines.txt"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+    assert run(script, folder, "--translate", "-") == from_file
+    first, second, third = from_file.splitlines()
+    assert second == ""
+    assert first != third
+
+
+# === Data ===
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "number, words",
+    [
+        (0, "zero"),
+        (19, "nineteen"),
+        (40, "forty"),
+        (90_006, "ninety thousand and six"),
+        (300_215, "three hundred thousand two hundred and fifteen"),
+        (999_999, "nine hundred and ninety nine thousand nine hundred and ninety nine"),
+        (7_000, "seven thousand"),
+    ],
+)
+def test_numbers_in_words(data, number, words):
+    assert data.in_words(number) == words
+
+
+@pytest.mark.any_backend
+def test_numbers_of_the_default(data):
+    (sources, targets), (other_sources, other_targets) = data.number_pairs()
+    assert len(sources) == len(set(sources)) == len(targets) > 5000
+    assert len(other_sources) == len(other_targets) == 500
+    assert not set(sources) & set(other_sources)
+    assert sources[3] == data.in_words(int(targets[3].replace(" ", "")))
+
+
+@pytest.mark.any_backend
+def test_bad_texts_are_explained(data, tmp_path):
+    source, target = tmp_path / "a.en", tmp_path / "a.de"
+    target.write_text("ein Hund\neine Katze\n")
+    for text, message in (("a dog\n", "has 1 lines and .* has 2"), ("a dog\n \n", "in line 2")):
+        source.write_text(text)
+        with pytest.raises(SystemExit, match=message):
+            data.read_pairs(source, target)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--text", "a", "b"], "--text needs --validation-text"),
+        (["--validation-text", "a", "b"], "--validation-text needs --text"),
+        (["--epochs", "0"], "--epochs: must be a positive integer. Received: 0"),
+        (["--position-encoding", "rotary"], "invalid choice: 'rotary'"),
+    ],
+)
+def test_bad_command_lines_are_explained(script, capsys, options, message):
+    with pytest.raises(SystemExit):
+        script.parse_arguments(options)
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.any_backend
+def test_commands_of_the_docstring_are_accepted(script):
+    commands = re.findall(r"translate\.py ?(.*)", script.__doc__)
+    assert len(commands) >= 3
+    for command in commands:
+        script.parse_arguments(command.split())
