@@ -138,6 +138,13 @@ def test_a_finished_run_is_not_trained_again(script, finished):
 @pytest.mark.any_backend
 def test_lines_are_translated(script, finished, monkeypatch):
     folder, _ = finished
+    generate = DietTransformerSeq2SeqLM.generate
+
+    def marked(self, texts, **kwargs):
+        translations = generate(self, texts, **kwargs)
+        return [f"{text}: {each}" for text, each in zip(texts, translations, strict=True)]
+
+    monkeypatch.setattr(DietTransformerSeq2SeqLM, "generate", marked)
     lines = "ninety\n\n  one hundred and two \n"
     (folder / "lines.txt").write_text(lines)
     from_file = run(script, folder, "--translate", str(folder / "lines.txt"))
@@ -145,7 +152,8 @@ def test_lines_are_translated(script, finished, monkeypatch):
     assert run(script, folder, "--translate", "-") == from_file
     first, second, third = from_file.splitlines()
     assert second == ""
-    assert first != third
+    assert first.startswith("ninety: ")
+    assert third.startswith("one hundred and two: ")
 
 
 # === Data ===
@@ -158,7 +166,7 @@ def test_lines_are_translated(script, finished, monkeypatch):
         (0, "zero"),
         (19, "nineteen"),
         (40, "forty"),
-        (90_006, "ninety thousand and six"),
+        (90_006, "ninety thousand six"),
         (300_215, "three hundred thousand two hundred and fifteen"),
         (999_999, "nine hundred and ninety nine thousand nine hundred and ninety nine"),
         (7_000, "seven thousand"),
