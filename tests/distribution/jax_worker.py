@@ -18,17 +18,29 @@ from jax.experimental.pallas.ops.tpu import splash_attention as splash
 from jax.sharding import NamedSharding, PartitionSpec
 
 from keras_diet.layers.attention.splash_attention import splash_attention
-from keras_diet.models import DietBertBackbone
-from tests.distribution.training import ENCODINGS, UNEQUAL, fit, make_batches, make_masked_lm
+from keras_diet.models import (
+    DietBertBackbone,
+    DietTransformerBackbone,
+    DietTransformerSeq2SeqLM,
+)
+from tests.distribution.training import (
+    ENCODINGS,
+    SIZES,
+    UNEQUAL,
+    fit,
+    make_batches,
+    make_masked_lm,
+)
+from tests.models.diet_transformer import tiny as translation
 
 
-def model_parallel():
+def model_parallel(cls=DietBertBackbone):
     """Two groups of four devices. A group has half of the batch, a device a quarter of weights."""
     mesh = keras.distribution.DeviceMesh(
         (2, 4), ("batch", "model"), keras.distribution.list_devices()
     )
     return keras.distribution.ModelParallel(
-        layout_map=DietBertBackbone.get_layout_map(mesh), batch_dim_name="batch"
+        layout_map=cls.get_layout_map(mesh), batch_dim_name="batch"
     )
 
 
@@ -50,6 +62,25 @@ def train(distribution, position_encoding):
         "devices": len(masked_lm.weights[0].value.sharding.device_set),
         "weights": shards(masked_lm.weights),
         "optimizer": shards(masked_lm.optimizer.variables),
+    }
+
+
+def train_translator(distribution):
+    """Losses, the shapes of weights on a device, and translations after training."""
+    with distribution.scope() if distribution else contextlib.nullcontext():
+        backbone = DietTransformerBackbone(**SIZES, num_layers=1)
+        translator = DietTransformerSeq2SeqLM(backbone, compile=False)
+        translation.with_random_weights(translator)
+        translator.compile(keras.optimizers.SGD(0.05, momentum=0.9), sampler="greedy")
+        inputs = translation.random_inputs(np.random.default_rng(29), 8, 13, 9)
+        batch = (inputs, inputs["decoder_token_ids"], inputs["decoder_padding_mask"])
+        losses = fit(translator, [batch] * 3)
+        outputs = translator.generate(translation.prompts(inputs), stop_token_ids=None)
+    return {
+        "losses": losses,
+        "devices": len(translator.weights[0].value.sharding.device_set),
+        "weights": shards(translator.weights),
+        "tokens": outputs["decoder_token_ids"].tolist(),
     }
 
 
@@ -118,6 +149,10 @@ def main(path):
     }
     # Data parallelism does not look at weights, so one encoding is enough.
     results["diet_abs"]["data"] = train(keras.distribution.DataParallel(), "diet_abs")
+    results["translation"] = {
+        "one": train_translator(None),
+        "model": train_translator(model_parallel(DietTransformerBackbone)),
+    }
     results["kernel"] = {
         "model": attend_as_on_tpus(distribution),
         "three": attend_as_on_tpus(three_axes(), parts=("rows", None, "heads")),

@@ -75,6 +75,21 @@ def test_model_parallel_splits_weights_over_the_mesh(results, encoding):
     assert {path: shape for path, shape in part.items() if shape != full[path]} == expected
 
 
+def test_translators_train_and_translate_as_on_one_device(all_results):
+    one, model = (all_results["translation"][kind] for kind in ("one", "model"))
+    assert (one["devices"], model["devices"]) == (1, 8)
+    assert len(np.unique(one["losses"])) == 3
+    assert_close(model["losses"], one["losses"], 1e-4)
+    assert model["tokens"] == one["tokens"]
+    assert len({tuple(tokens) for tokens in one["tokens"]}) > 1
+    kernels = [path for path in one["weights"] if path.endswith("kernel")]
+    # Four of each attention layer and two of each feed-forward network.
+    assert len(kernels) == 3 * 4 + 2 * 2
+    for path in kernels:
+        ratio = np.prod(one["weights"][path]) / np.prod(model["weights"][path])
+        assert ratio == 8, path
+
+
 def test_optimizer_is_split_as_the_weights(results):
     """The split was read after training, so a step keeps weights and momenta where they are."""
     moments = {

@@ -241,6 +241,7 @@ def translator(proto):
     return task
 
 
+@any_backend
 def test_kinds_of_texts(translator):
     expected = translator.generate(SOURCES)
     assert isinstance(expected, list)

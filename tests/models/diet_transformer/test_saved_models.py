@@ -282,9 +282,8 @@ def test_export(rng, tmp_path):
 
         path = str(tmp_path / "model")
         task.export(path, format="tf_saved_model", input_signature=[signature], verbose=False)
-        output = tf.saved_model.load(path).serve(
-            {name: tf.constant(value) for name, value in inputs.items()}
-        )
+        model = tf.saved_model.load(path)
+        output = model.serve({name: tf.constant(value) for name, value in inputs.items()})
     assert_close(np.asarray(output), to_numpy(task(inputs)))
 
 
