@@ -74,7 +74,7 @@ def cross_attention(seq_2_seq_lm: Any, source: str, target: str) -> CrossAttenti
         )
     inputs, labels, _ = preprocessor([source], [target])
     inputs = {name: ops.convert_to_tensor(value) for name, value in inputs.items()}
-    scores = backbone.cross_attention_scores(inputs)
+    scores = cross_attention_scores(backbone, inputs)
     source_length, target_length = (
         int(ops.sum(ops.cast(inputs[f"{side}_padding_mask"], "int32")))
         for side in ("encoder", "decoder")
@@ -88,6 +88,19 @@ def cross_attention(seq_2_seq_lm: Any, source: str, target: str) -> CrossAttenti
         [to_token(int(token_id)) for token_id in label_ids],
         [to_token(int(token_id)) for token_id in token_ids],
     )
+
+
+def cross_attention_scores(backbone: Any, inputs: dict[str, Any]) -> list[Any]:
+    """Return the probabilities of attention to the source, `(B, num_heads, T, S)` by layer."""
+    source_mask = inputs["encoder_padding_mask"]
+    _, _, scores = backbone.decoder(
+        backbone.embed(inputs["decoder_token_ids"], backbone.decoder_input_encoding),
+        backbone.encode(inputs["encoder_token_ids"], source_mask),
+        padding_mask=inputs["decoder_padding_mask"],
+        encoder_padding_mask=source_mask,
+        return_attention_scores=True,
+    )
+    return scores
 
 
 def plot_cross_attention(attention: CrossAttention, layer: int = -1) -> "Figure":

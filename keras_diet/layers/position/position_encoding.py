@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import keras
 
@@ -186,6 +187,13 @@ def encoding_of_layer(layer: keras.layers.Layer) -> PositionEncoding:
         return layer.from_config({**layer.get_config(), "name": f"{layer.name}_{number}"})
 
     return PositionEncoding(bias, sharing_modes=("layer-wise", "none"))
+
+
+def another_position_encoding(position_encoding: str | keras.layers.Layer) -> Any:
+    """Return a name unchanged, and a copy of a bias layer with new weights."""
+    if isinstance(position_encoding, keras.layers.Layer):
+        return position_encoding.from_config(position_encoding.get_config())
+    return position_encoding
 
 
 def serialize_position_encoding(position_encoding: str | keras.layers.Layer) -> str | Config:

@@ -10,6 +10,7 @@ from keras_diet import validation
 from keras_diet.layers.position.input_encoding import InputEncoding, make_input_encoding
 from keras_diet.layers.position.position_encoding import (
     EncoderSizes,
+    another_position_encoding,
     deserialize_position_encoding,
     serialize_position_encoding,
 )
@@ -21,12 +22,13 @@ from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.token_inputs import PADDING_MASK, TokenInput, ids_below
 from keras_diet.types import Activation, Config, DType, Tensor
 
-# Constructor arguments that a configuration holds as they are.
-_PLAIN_ARGUMENTS = (
-    *("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim", "dropout"),
-    *("max_sequence_length", "rank", "sharing", "cross_attention_positions", "normalize_first"),
-    *("max_distance", "attention_implementation", "layer_norm_epsilon"),
+# Constructor arguments that encoder and decoder take as they are.
+_ARGUMENTS_OF_STACKS = (
+    *("num_layers", "num_heads", "intermediate_dim", "rank", "sharing", "max_sequence_length"),
+    *("dropout", "activation", "layer_norm_epsilon", "normalize_first", "max_distance"),
+    "attention_implementation",
 )
+_OTHER_ARGUMENTS = ("vocabulary_size", "hidden_dim", "cross_attention_positions")
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -39,9 +41,8 @@ class DietTransformerBackbone(HubBackbone):
         encoder_sequence_output = DietEncoder(x of the source)
         decoder_sequence_output = DietDecoder(x of the target, encoder_sequence_output)
 
-    The defaults are those of `transformer_base` in Tensor2Tensor, which the paper trains, except
-    for the position encoding: pre-norm blocks, ReLU, and one dropout rate for residuals, attention
-    and the hidden units of feed-forward networks.
+    As in `transformer_base` of Tensor2Tensor, blocks are pre-norm by default, have ReLU, and one
+    dropout rate for residuals, attention and the hidden units of feed-forward networks.
 
     Args:
         vocabulary_size: int. Number of tokens, of source and target together.
@@ -62,9 +63,8 @@ class DietTransformerBackbone(HubBackbone):
             encoding. Defaults to `None`.
         attention_implementation: As in `keras_diet.layers.DietEncoder`. Defaults to `"auto"`.
         layer_norm_epsilon: float. Defaults to `1e-6`, as in Tensor2Tensor.
-        dtype: A dtype or `keras.DTypePolicy` for computations and weights. Softmax and layer
-            normalization are computed in float32 regardless. Defaults to `None`, which means
-            Keras's global policy.
+        dtype: A dtype or `keras.DTypePolicy` for computations and weights. Defaults to `None`,
+            which means Keras's global policy.
         name: str or `None`. Name of the model.
         trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
             leaves frozen layers frozen.
@@ -81,7 +81,6 @@ class DietTransformerBackbone(HubBackbone):
     Raises:
         ValueError: If an argument is refused by `keras_diet.layers.DietDecoder`, or if a sequence
             is longer than `max_sequence_length`.
-        TypeError: If an argument is unknown.
 
     Example:
 
@@ -158,7 +157,7 @@ class DietTransformerBackbone(HubBackbone):
         }
         source = self.encode(inputs["encoder_token_ids"], inputs["encoder_padding_mask"])
         target = self.decoder(
-            self._embed(inputs["decoder_token_ids"], self.decoder_input_encoding),
+            self.embed(inputs["decoder_token_ids"], self.decoder_input_encoding),
             source,
             padding_mask=inputs["decoder_padding_mask"],
             encoder_padding_mask=inputs["encoder_padding_mask"],
@@ -193,25 +192,13 @@ class DietTransformerBackbone(HubBackbone):
             make_input_encoding(encoding, sizes, None, dtype, name=f"{side}_input_encoding")
             for side in ("decoder", "encoder")
         )
-        self.embeddings_dropout = keras.layers.Dropout(
-            self.dropout, dtype=dtype, name="embeddings_dropout"
-        )
+        name = "embeddings_dropout"
+        self.embeddings_dropout = keras.layers.Dropout(self.dropout, dtype=dtype, name=name)
 
     def _make_stacks(self, position_encoding: str | keras.layers.Layer, dtype: DType) -> None:
         arguments: dict[str, Any] = {
-            "num_layers": self.num_layers,
-            "num_heads": self.num_heads,
-            "intermediate_dim": self.intermediate_dim,
-            "rank": self.rank,
-            "sharing": self.sharing,
-            "max_sequence_length": self.max_sequence_length,
-            "dropout": self.dropout,
+            **{name: getattr(self, name) for name in _ARGUMENTS_OF_STACKS},
             "activation_dropout": self.dropout,
-            "activation": self.activation,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "normalize_first": self.normalize_first,
-            "max_distance": self.max_distance,
-            "attention_implementation": self.attention_implementation,
             # The dropout of the embeddings comes after the positions.
             "encode_inputs": False,
             "dtype": dtype,
@@ -223,7 +210,7 @@ class DietTransformerBackbone(HubBackbone):
             **arguments,
         )
         self.decoder = DietDecoder(
-            position_encoding=_another(position_encoding),
+            position_encoding=another_position_encoding(position_encoding),
             cross_attention_positions=self.cross_attention_positions,
             name="decoder",
             **arguments,
@@ -251,7 +238,7 @@ class DietTransformerBackbone(HubBackbone):
             padding_mask: Boolean or 0/1 tensor `(B, S)`, or `None` if there is no padding.
             training: bool or `None`. Whether dropout is active.
         """
-        x = self._embed(token_ids, self.encoder_input_encoding, training=training)
+        x = self.embed(token_ids, self.encoder_input_encoding, training=training)
         return self.encoder(x, padding_mask=padding_mask, training=training)
 
     def decode_step(
@@ -269,30 +256,26 @@ class DietTransformerBackbone(HubBackbone):
             start_index: int or scalar tensor. Position of the first of these tokens.
             padding_mask: As in `DietDecoder` with a memory, or `None`.
         """
-        x = self._embed(token_ids, self.decoder_input_encoding, start_index, training=False)
+        x = self.embed(token_ids, self.decoder_input_encoding, start_index, training=False)
         return self.decoder(
             x, padding_mask=padding_mask, memory=memory, start_index=start_index, training=False
         )
 
-    def cross_attention_scores(self, inputs: dict[str, Tensor]) -> list[Tensor]:
-        """Return the probabilities of attention to the source, `(B, num_heads, T, S)` by layer."""
-        source_mask = inputs["encoder_padding_mask"]
-        _, _, scores = self.decoder(
-            self._embed(inputs["decoder_token_ids"], self.decoder_input_encoding),
-            self.encode(inputs["encoder_token_ids"], source_mask),
-            padding_mask=inputs["decoder_padding_mask"],
-            encoder_padding_mask=source_mask,
-            return_attention_scores=True,
-        )
-        return scores
-
-    def _embed(
+    def embed(
         self,
         token_ids: Tensor,
         input_encoding: InputEncoding | None,
         start_index: int | Tensor = 0,
         training: bool | None = None,
     ) -> Tensor:
+        """Return the input of the encoder or the decoder: embeddings with positions and dropout.
+
+        Args:
+            token_ids: Integers of shape `(B, T)`.
+            input_encoding: `encoder_input_encoding`, `decoder_input_encoding`, or `None`.
+            start_index: int or scalar tensor. Position of the first token. Defaults to `0`.
+            training: bool or `None`. Whether dropout is active.
+        """
         x = self.token_embedding(token_ids) * math.sqrt(self.hidden_dim)
         if input_encoding is not None:
             x = input_encoding(x, start_index=start_index)
@@ -301,7 +284,9 @@ class DietTransformerBackbone(HubBackbone):
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
-        config.update({name: getattr(self, name) for name in _PLAIN_ARGUMENTS})
+        config.update(
+            {name: getattr(self, name) for name in (*_ARGUMENTS_OF_STACKS, *_OTHER_ARGUMENTS)}
+        )
         config.update(
             position_encoding=serialize_position_encoding(self.position_encoding),
             activation=keras.activations.serialize(self.activation),
@@ -312,10 +297,3 @@ class DietTransformerBackbone(HubBackbone):
     def from_config(cls, config: Config) -> Self:
         """Build the backbone from its configuration, including a custom bias layer."""
         return super().from_config(deserialize_position_encoding(config))
-
-
-def _another(position_encoding: str | keras.layers.Layer) -> str | keras.layers.Layer:
-    """Return a name unchanged, and a copy of a bias layer with new weights."""
-    if isinstance(position_encoding, keras.layers.Layer):
-        return position_encoding.from_config(position_encoding.get_config())
-    return position_encoding

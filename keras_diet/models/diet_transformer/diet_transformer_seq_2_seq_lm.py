@@ -2,11 +2,10 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import keras
-from keras import ops
 from keras_hub.models import Seq2SeqLM
 
 from keras_diet import validation
@@ -22,6 +21,7 @@ from keras_diet.models.diet_transformer.generate_checks import (
     checked_sampler,
     checked_stop_tokens,
 )
+from keras_diet.models.diet_transformer.generate_step import generate_step
 from keras_diet.models.hub.labels import Classes
 from keras_diet.models.hub.loss_inputs import warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
@@ -29,7 +29,6 @@ from keras_diet.models.hub.task import HubTask
 from keras_diet.models.hub.texts import is_batch, is_one_text
 from keras_diet.models.hub.token_inputs import TokenInput
 from keras_diet.samplers import BeamSearchSampler
-from keras_diet.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -87,6 +86,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
 
     backbone_cls = DietTransformerBackbone
     preprocessor_cls = DietTransformerSeq2SeqLMPreprocessor
+    generate_step = generate_step
 
     def __init__(
         self,
@@ -235,51 +235,6 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             self.preprocessor.with_prompts(inputs)
         return texts
 
-    def generate_step(
-        self, inputs: dict[str, Tensor], stop_token_ids: Sequence[int] | None = None
-    ) -> dict[str, Tensor]:
-        """Return the targets of a batch of sources. `generate` compiles it.
-
-        The encoder runs once, and the keys and values of its output are computed once.
-
-        Args:
-            inputs: The backbone's dictionary. Each target begins with at least one token, and has
-                room for the tokens that are generated.
-            stop_token_ids: Tokens that end a target, or `None`.
-
-        Returns:
-            A dictionary with `"decoder_token_ids"`, and `"decoder_padding_mask"` that is true up to
-            the end token.
-        """
-        source_mask = ops.cast(inputs["encoder_padding_mask"], "bool")
-        prompt_mask = ops.cast(inputs["decoder_padding_mask"], "bool")
-        prompt = inputs["decoder_token_ids"]
-        memory = self.backbone.decoder.start_memory(
-            *ops.shape(prompt),
-            encoder_outputs=self.backbone.encode(inputs["encoder_token_ids"], source_mask),
-            encoder_padding_mask=source_mask,
-        )
-
-        def next(prompt, memory, index):
-            last = ops.slice(prompt, [0, index - 1], [ops.shape(prompt)[0], 1])
-            hidden_states, memory = self.backbone.decode_step(last, memory, index - 1)
-            logits = self.backbone.token_embedding(hidden_states, reverse=True)
-            return logits[:, 0], hidden_states[:, 0], memory
-
-        token_ids = self.sampler(
-            next=next,
-            prompt=prompt,
-            cache=memory,
-            index=1,
-            mask=prompt_mask,
-            stop_token_ids=stop_token_ids,
-            model=self,
-        )
-        return {
-            "decoder_token_ids": token_ids,
-            "decoder_padding_mask": _up_to_the_end(token_ids, prompt_mask, stop_token_ids or ()),
-        }
-
     def export_to_ctranslate2(self, path: str | os.PathLike[str]) -> None:
         """Write a CTranslate2 model, which translates quickly on CPUs and GPUs.
 
@@ -313,12 +268,3 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
          - [CTranslate2](https://opennmt.net/CTranslate2/)
         """
         write_ctranslate2_model(self, path)
-
-
-def _up_to_the_end(token_ids, prompt_mask, stop_token_ids):
-    """Return a mask that is true up to the first stop token after the prompt."""
-    ends = ops.zeros_like(prompt_mask)
-    for stop_token_id in stop_token_ids:
-        ends = ops.logical_or(ends, ops.equal(token_ids, stop_token_id))
-    ends = ops.cast(ops.logical_and(ends, ops.logical_not(prompt_mask)), "int32")
-    return ops.equal(ops.cumsum(ends, axis=-1) - ends, 0)

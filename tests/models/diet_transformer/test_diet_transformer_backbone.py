@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_diet.analysis.cross_attention import cross_attention_scores
 from keras_diet.layers import RelativePositionBias
 from keras_diet.models import DietTransformerBackbone
 from tests import reference
@@ -224,6 +225,7 @@ def test_defaults_are_those_of_transformer_base():
         "activation": "relu",
         "max_distance": None,
         "attention_implementation": "auto",
+        "layer_norm_epsilon": 1e-6,
         "dtype": None,
         "name": None,
         "trainable": None,
@@ -233,6 +235,7 @@ def test_defaults_are_those_of_transformer_base():
 # Every value differs from its default.
 CONFIG = {
     **SIZES,
+    "layer_norm_epsilon": 0.003,
     "dropout": 0.3,
     "position_encoding": "shaw",
     "sharing": "head-wise",
@@ -393,7 +396,7 @@ def test_steps_equal_the_full_pass(rng):
 def test_cross_attention_scores(rng):
     backbone = randomize_weights(tiny_backbone())
     inputs = random_inputs(rng)
-    scores = backbone.cross_attention_scores(inputs)
+    scores = cross_attention_scores(backbone, inputs)
     assert len(scores) == 2
     valid = inputs["encoder_padding_mask"].astype("bool")
     for of_layer in map(to_numpy, scores):
