@@ -95,14 +95,7 @@ def _tokenizer_of(translator):
             "`export_to_ctranslate2` needs the tokens of the vocabulary. Received: "
             "preprocessor=None. Pass a `preprocessor` to the constructor."
         )
-    tokenizer, size = translator.preprocessor.tokenizer, translator.backbone.vocabulary_size
-    if tokenizer.vocabulary_size() != size:
-        raise ValueError(
-            "CTranslate2 needs a name for each token. Received: a tokenizer of "
-            f"{tokenizer.vocabulary_size()} tokens for vocabulary_size={size}. Train a backbone "
-            "with `vocabulary_size=tokenizer.vocabulary_size()`."
-        )
-    return tokenizer
+    return translator.preprocessor.tokenizer
 
 
 # === Weights ===

@@ -250,7 +250,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             ValueError: If the model has no preprocessor, a position encoding other than
                 `"sinusoidal"`, `"input"`, `"none"` and `"shaw"`, `"shaw"` with
                 `cross_attention_positions`, an activation other than relu, gelu and silu, or
-                quantized weights; or if the tokenizer has fewer tokens than the backbone.
+                quantized weights.
             ImportError: If the package ctranslate2 is not installed.
 
         Example:
