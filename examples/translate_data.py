@@ -45,7 +45,8 @@ def in_words(number):
     """Return a number below a million in words."""
     if number >= 1000:
         thousands, rest = divmod(number, 1000)
-        return f"{in_words(thousands)} thousand" + (f" {in_words(rest)}" if rest else "")
+        joint = " and " if rest < 100 else " "
+        return f"{in_words(thousands)} thousand" + (joint + in_words(rest) if rest else "")
     if number >= 100:
         hundreds, rest = divmod(number, 100)
         return f"{_ONES[hundreds]} hundred" + (f" and {in_words(rest)}" if rest else "")

@@ -166,7 +166,7 @@ def test_lines_are_translated(script, finished, monkeypatch):
         (0, "zero"),
         (19, "nineteen"),
         (40, "forty"),
-        (90_006, "ninety thousand six"),
+        (90_006, "ninety thousand and six"),
         (300_215, "three hundred thousand two hundred and fifteen"),
         (999_999, "nine hundred and ninety nine thousand nine hundred and ninety nine"),
         (7_000, "seven thousand"),
