@@ -121,6 +121,19 @@ def draw_alibi():
     )
 
 
+def draw_kerple():
+    log, power = layers.KerplePositionBias(1), layers.KerplePositionBias(1, kernel="power")
+    for bias, r1, r2 in ((log, 2.0, 1.0), (power, 0.5, 0.8)):
+        bias.build()
+        bias.r1.assign([r1])
+        bias.r2.assign([r2])
+    draw(
+        "kerple",
+        ("-r$_1$ log(1 + r$_2$ |i - j|), r$_1$ = 2, r$_2$ = 1", scores(log), SCORES),
+        ("-r$_1$ |i - j|$^{r_2}$, r$_1$ = 0.5, r$_2$ = 0.8", scores(power), SCORES),
+    )
+
+
 def main():
     # The order decides which random numbers a picture gets.
     keras.utils.set_random_seed(3)
@@ -134,6 +147,7 @@ def main():
     draw_sinusoidal()
     draw_linformer(rng)
     draw_alibi()
+    draw_kerple()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from keras_diet.layers.position.alibi_position_bias import AlibiPositionBias
 from keras_diet.layers.position.bucketed_relative_position_bias import BucketedRelativePositionBias
 from keras_diet.layers.position.cached_position_bias import CachedPositionBias
 from keras_diet.layers.position.input_encoding import InputEncoding
+from keras_diet.layers.position.kerple_position_bias import KerplePositionBias
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import EncoderSizes, PositionEncoding
 from keras_diet.layers.position.relative_position_bias import RelativePositionBias
@@ -41,6 +42,7 @@ __all__ = [
     "DietEncoder",
     "EncoderSizes",
     "InputEncoding",
+    "KerplePositionBias",
     "LinformerMultiHeadAttention",
     "PositionBias",
     "PositionEncoding",

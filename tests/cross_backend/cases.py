@@ -28,6 +28,7 @@ ENCODINGS = _cases(
     ("shaw", "head-wise", "per-head"),
     ("sinusoidal", None, "per-head"),
     ("alibi", "layer-wise", "per-head"),
+    ("kerple", "head-wise", "per-head"),
     ("diet_abs_input", "none", "per-head"),
     ("diet_abs", "none", "input", 5),
     ("sinusoidal", None, "none", 5),
@@ -40,6 +41,7 @@ GRADIENT_ENCODINGS = _cases(
     ("t5", "none", "per-head"),
     ("tupe_rel", "head-wise", "per-head"),
     ("shaw", "head-wise", "per-head"),
+    ("kerple", "none", "per-head"),
     ("diet_abs", "none", "input", 5),
 )
 # The rows of Table 4 of the paper.

@@ -23,6 +23,7 @@ BIASES = {
     "relative": lambda: layers.RelativePositionBias(NUM_HEADS, 13),
     "t5": lambda: layers.BucketedRelativePositionBias(NUM_HEADS),
     "alibi": lambda: layers.AlibiPositionBias(NUM_HEADS),
+    "kerple": lambda: layers.KerplePositionBias(NUM_HEADS),
     "tupe": lambda: layers.UntiedPositionBias(NUM_HEADS, 4, 13, position_dim=HIDDEN),
     "cached": lambda: layers.CachedPositionBias(NUM_HEADS, 13),
 }

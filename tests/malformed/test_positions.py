@@ -139,6 +139,22 @@ BIASES = {
         lambda: L.AlibiPositionBias(3)(X, start_index=0.5),
         "`start_index` must be a single integer. ... Received: start_index=0.5",
     ),
+    "kerple heads 0": (
+        lambda: L.KerplePositionBias(0),
+        "`num_heads` must be a positive integer. ... Received: num_heads=0",
+    ),
+    "kerple kernel": (
+        lambda: L.KerplePositionBias(3, kernel="linear"),
+        "`kernel` must be one of 'log', 'power'. ... Received: kernel='linear'",
+    ),
+    "kerple max 0": (
+        lambda: L.KerplePositionBias(3, max_length=0),
+        "`max_length` must be a positive integer. ... Received: max_length=0",
+    ),
+    "kerple start negative": (
+        lambda: L.KerplePositionBias(3)(X, start_index=-1),
+        "`start_index` must not be negative. ... Received: start_index=-1",
+    ),
     "untied rel args": (
         lambda: L.UntiedPositionBias(3, 5, 9, 15, num_buckets=8),
         "`num_buckets` and `max_distance` ... Received: num_buckets=8, max_distance=None",

@@ -68,6 +68,7 @@ POSITIONS = {
     "diet_abs": 786_432,
     "diet_rel": 147_312,
     "alibi": 0,
+    "kerple": 24,
     "t5": 384,
     "tupe_abs": 1_574_424,
     "tupe_rel": 1_574_808,

@@ -41,13 +41,13 @@ class DietEncoder(DietStack):
     | `"diet_abs"` | `B = P_Q P_K^T` (equation 1), of any `rank` | layer-wise, none, head-wise |
     | `"diet_rel"` | `B_ij = R_{i-j}` (equation 3) | none, head-wise, layer-wise |
     | `"t5"` | `B_ij = b[bucket(j-i)]` (Raffel et al.) | layer-wise, none, head-wise |
-    | `"tupe_abs"` | untied absolute positions (Ke et al., TUPE-A) | layer-wise, none, head-wise |
-    | `"tupe_rel"` | `"tupe_abs"` and T5's bins (TUPE-R) | layer-wise, none, head-wise |
+    | `"tupe_abs"`, `"tupe_rel"` | untied positions (Ke et al.) | layer-wise, none, head-wise |
     | `"shaw"` | vectors of distances in keys and values (Shaw et al.) | head-wise |
     | `"input"` | learned positions added to the inputs (Devlin et al., BERT) | |
     | `"diet_abs_input"` | `"diet_abs"` and `"input"`, for Figure 5 | layer-wise, none, head-wise |
     | `"sinusoidal"` | sines and cosines added to the inputs (Vaswani et al.) | |
     | `"alibi"` | `B_ij` is the distance times a fixed slope (Press et al.) | layer-wise |
+    | `"kerple"` | `B_ij = -r1 log(1 + r2 |i-j|)` (Chi et al.) | layer-wise, none, head-wise |
     | `"none"` | no positions | |
 
     Args:

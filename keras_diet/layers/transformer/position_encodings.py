@@ -10,6 +10,7 @@ from keras_diet.layers.position.alibi_position_bias import ALIBI
 from keras_diet.layers.position.bias_layer import check_bias_layer
 from keras_diet.layers.position.bucketed_relative_position_bias import T5
 from keras_diet.layers.position.input_encoding import INPUT, SINUSOIDAL
+from keras_diet.layers.position.kerple_position_bias import KERPLE
 from keras_diet.layers.position.position_encoding import (
     PositionEncoding,
     check_arguments,
@@ -29,6 +30,7 @@ POSITION_ENCODINGS: dict[str, PositionEncoding] = {
     "tupe_abs": TUPE_ABS,
     "tupe_rel": TUPE_REL,
     "alibi": ALIBI,
+    "kerple": KERPLE,
     "none": PositionEncoding(allows_projection=True),
 }
 _BUILT_IN = frozenset(POSITION_ENCODINGS)

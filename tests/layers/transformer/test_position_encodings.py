@@ -10,6 +10,7 @@ from keras_diet.layers import (
     BucketedRelativePositionBias,
     DietEncoder,
     EncoderSizes,
+    KerplePositionBias,
     LinformerMultiHeadAttention,
     PositionEncoding,
     RelativeMultiHeadAttention,
@@ -41,6 +42,7 @@ BIASES = {
     "diet_abs": AbsolutePositionBias,
     "diet_abs_input": AbsolutePositionBias,
     "diet_rel": RelativePositionBias,
+    "kerple": KerplePositionBias,
     "t5": BucketedRelativePositionBias,
     "tupe_abs": UntiedPositionBias,
     "tupe_rel": UntiedPositionBias,
@@ -81,7 +83,7 @@ def test_default_sharing_is_what_the_papers_found_best(name):
 
 
 @pytest.mark.parametrize("sharing", [None, *SHARING_MODES])
-@pytest.mark.parametrize("name", ["diet_abs", "diet_rel", "t5", "tupe_rel"])
+@pytest.mark.parametrize("name", ["diet_abs", "diet_rel", "kerple", "t5", "tupe_rel"])
 def test_biases(name, sharing):
     biases = make_biases(name, sharing)
     sharing = sharing or ("none" if name == "diet_rel" else "layer-wise")
