@@ -134,6 +134,20 @@ def draw_kerple():
     )
 
 
+def draw_sandwich():
+    sandwich = scores(layers.SandwichPositionBias(8))
+    one_scale = {**SCORES, "vmin": -LENGTH, "vmax": LENGTH}
+    draw(
+        "sandwich",
+        (
+            "(p$_i$ . p$_j$ - p$_i$ . p$_i$) / c$_h$, head 1 of 8, c$_h$ = 1",
+            sandwich[0, 0],
+            one_scale,
+        ),
+        ("head 3 of 8, c$_h$ = 3", sandwich[0, 2], one_scale),
+    )
+
+
 def main():
     # The order decides which random numbers a picture gets.
     keras.utils.set_random_seed(3)
@@ -148,6 +162,7 @@ def main():
     draw_linformer(rng)
     draw_alibi()
     draw_kerple()
+    draw_sandwich()
 
 
 if __name__ == "__main__":

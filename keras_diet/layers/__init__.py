@@ -15,6 +15,7 @@ from keras_diet.layers.position.kerple_position_bias import KerplePositionBias
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import EncoderSizes, PositionEncoding
 from keras_diet.layers.position.relative_position_bias import RelativePositionBias
+from keras_diet.layers.position.sandwich_position_bias import SandwichPositionBias
 from keras_diet.layers.position.segment_bias import SegmentBias
 from keras_diet.layers.position.untied_position_bias import UntiedPositionBias
 from keras_diet.layers.transformer.biased_transformer_decoder import BiasedTransformerDecoder
@@ -48,6 +49,7 @@ __all__ = [
     "PositionEncoding",
     "RelativeMultiHeadAttention",
     "RelativePositionBias",
+    "SandwichPositionBias",
     "ScoreTerms",
     "SegmentBias",
     "UntiedPositionBias",

@@ -29,6 +29,7 @@ ENCODINGS = _cases(
     ("sinusoidal", None, "per-head"),
     ("alibi", "layer-wise", "per-head"),
     ("kerple", "head-wise", "per-head"),
+    ("sandwich", "layer-wise", "per-head"),
     ("diet_abs_input", "none", "per-head"),
     ("diet_abs", "none", "input", 5),
     ("sinusoidal", None, "none", 5),

@@ -24,6 +24,7 @@ BIASES = {
     "t5": lambda: layers.BucketedRelativePositionBias(NUM_HEADS),
     "alibi": lambda: layers.AlibiPositionBias(NUM_HEADS),
     "kerple": lambda: layers.KerplePositionBias(NUM_HEADS),
+    "sandwich": lambda: layers.SandwichPositionBias(NUM_HEADS),
     "tupe": lambda: layers.UntiedPositionBias(NUM_HEADS, 4, 13, position_dim=HIDDEN),
     "cached": lambda: layers.CachedPositionBias(NUM_HEADS, 13),
 }

@@ -155,6 +155,22 @@ BIASES = {
         lambda: L.KerplePositionBias(3)(X, start_index=-1),
         "`start_index` must not be negative. ... Received: start_index=-1",
     ),
+    "sandwich heads float": (
+        lambda: L.SandwichPositionBias(2.5),
+        "`num_heads` must be a positive integer. ... Received: num_heads=2.5",
+    ),
+    "sandwich dim odd": (
+        lambda: L.SandwichPositionBias(3, position_dim=7),
+        "`position_dim` must be even, ... Received: position_dim=7",
+    ),
+    "sandwich dim 0": (
+        lambda: L.SandwichPositionBias(3, position_dim=0),
+        "`position_dim` must be a positive integer. ... Received: position_dim=0",
+    ),
+    "sandwich start float": (
+        lambda: L.SandwichPositionBias(3)(X, start_index=0.5),
+        "`start_index` must be a single integer. ... Received: start_index=0.5",
+    ),
     "untied rel args": (
         lambda: L.UntiedPositionBias(3, 5, 9, 15, num_buckets=8),
         "`num_buckets` and `max_distance` ... Received: num_buckets=8, max_distance=None",

@@ -69,6 +69,7 @@ POSITIONS = {
     "diet_rel": 147_312,
     "alibi": 0,
     "kerple": 24,
+    "sandwich": 0,
     "t5": 384,
     "tupe_abs": 1_574_424,
     "tupe_rel": 1_574_808,

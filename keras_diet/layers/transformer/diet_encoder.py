@@ -46,7 +46,7 @@ class DietEncoder(DietStack):
     | `"input"` | learned positions added to the inputs (Devlin et al., BERT) | |
     | `"diet_abs_input"` | `"diet_abs"` and `"input"`, for Figure 5 | layer-wise, none, head-wise |
     | `"sinusoidal"` | sines and cosines added to the inputs (Vaswani et al.) | |
-    | `"alibi"` | `B_ij` is the distance times a fixed slope (Press et al.) | layer-wise |
+    | `"alibi"`, `"sandwich"` | fixed functions of the distance (Press, Chi et al.) | layer-wise |
     | `"kerple"` | `B_ij = -r1 log(1 + r2 |i-j|)` (Chi et al.) | layer-wise, none, head-wise |
     | `"none"` | no positions | |
 

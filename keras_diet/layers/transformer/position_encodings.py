@@ -17,6 +17,7 @@ from keras_diet.layers.position.position_encoding import (
     encoding_of_layer,
 )
 from keras_diet.layers.position.relative_position_bias import DIET_REL
+from keras_diet.layers.position.sandwich_position_bias import SANDWICH
 from keras_diet.layers.position.untied_position_bias import TUPE_ABS, TUPE_REL
 
 POSITION_ENCODINGS: dict[str, PositionEncoding] = {
@@ -31,6 +32,7 @@ POSITION_ENCODINGS: dict[str, PositionEncoding] = {
     "tupe_rel": TUPE_REL,
     "alibi": ALIBI,
     "kerple": KERPLE,
+    "sandwich": SANDWICH,
     "none": PositionEncoding(allows_projection=True),
 }
 _BUILT_IN = frozenset(POSITION_ENCODINGS)

@@ -53,9 +53,10 @@ class DietBertBackbone(HubBackbone):
         max_sequence_length: int. Longest sequence, in tokens. Defaults to `512`.
         num_segments: int. Number of segments. Defaults to `2`.
         position_encoding: `"diet_abs"`, `"diet_rel"`, `"t5"`, `"tupe_abs"`, `"tupe_rel"`, `"shaw"`,
-            `"input"`, `"diet_abs_input"`, `"sinusoidal"`, `"alibi"`, `"kerple"`, `"none"`, a name
-            that you registered (`keras_diet.layers.register_position_encoding`), or a custom bias
-            layer. Defaults to `"diet_abs"`.
+            `"input"`, `"diet_abs_input"`, `"sinusoidal"`, `"alibi"`, `"kerple"`,
+            `"sandwich"`, `"none"`, a name that you registered
+            (`keras_diet.layers.register_position_encoding`), or a custom bias layer. Defaults to
+            `"diet_abs"`.
         rank: int or `None`. Rank `d_p` of the positional scores of `"diet_abs"` and
             `"diet_abs_input"`. Defaults to `None`, which means the head size. The best model of the
             paper uses 128.

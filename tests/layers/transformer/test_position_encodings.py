@@ -48,7 +48,7 @@ BIASES = {
     "tupe_rel": UntiedPositionBias,
 }
 WITHOUT_BIAS = ("input", "sinusoidal", "shaw", "none")
-ONE_SHARING = {"shaw": "head-wise", "alibi": "layer-wise"}
+ONE_SHARING = {"shaw": "head-wise", "alibi": "layer-wise", "sandwich": "layer-wise"}
 PROJECTABLE = ("diet_abs", "diet_abs_input", "input", "sinusoidal", "none")
 
 
@@ -63,7 +63,7 @@ def make_biases(position_encoding, sharing=None, dtype="float32", **kwargs):
 
 
 def test_names():
-    assert set(POSITION_ENCODINGS) == {*BIASES, "alibi", *WITHOUT_BIAS}
+    assert set(POSITION_ENCODINGS) == {*BIASES, *ONE_SHARING, *WITHOUT_BIAS}
 
 
 def test_sizes():
