@@ -148,6 +148,18 @@ def draw_sandwich():
     )
 
 
+def draw_fire():
+    panels = []
+    for threshold in (4, 512):
+        fire = layers.FirePositionBias(1, hidden_dim=1, threshold=threshold)
+        fire.build()
+        # The network is the identity, so that the picture shows its argument.
+        for weight, value in zip(fire.weights[2:], (1.0, 0.0, 1.0, 0.0), strict=True):
+            weight.assign(np.full(weight.shape, value))
+        panels.append((f"argument of f, L = {threshold}", scores(fire), {}))
+    draw("fire", *panels)
+
+
 def main():
     # The order decides which random numbers a picture gets.
     keras.utils.set_random_seed(3)
@@ -163,6 +175,7 @@ def main():
     draw_alibi()
     draw_kerple()
     draw_sandwich()
+    draw_fire()
 
 
 if __name__ == "__main__":

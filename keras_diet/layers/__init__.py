@@ -10,6 +10,7 @@ from keras_diet.layers.position.absolute_position_bias import AbsolutePositionBi
 from keras_diet.layers.position.alibi_position_bias import AlibiPositionBias
 from keras_diet.layers.position.bucketed_relative_position_bias import BucketedRelativePositionBias
 from keras_diet.layers.position.cached_position_bias import CachedPositionBias
+from keras_diet.layers.position.fire_position_bias import FirePositionBias
 from keras_diet.layers.position.input_encoding import InputEncoding
 from keras_diet.layers.position.kerple_position_bias import KerplePositionBias
 from keras_diet.layers.position.position_bias import PositionBias
@@ -42,6 +43,7 @@ __all__ = [
     "DietDecoder",
     "DietEncoder",
     "EncoderSizes",
+    "FirePositionBias",
     "InputEncoding",
     "KerplePositionBias",
     "LinformerMultiHeadAttention",

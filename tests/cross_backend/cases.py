@@ -30,6 +30,7 @@ ENCODINGS = _cases(
     ("alibi", "layer-wise", "per-head"),
     ("kerple", "head-wise", "per-head"),
     ("sandwich", "layer-wise", "per-head"),
+    ("fire", "head-wise", "per-head"),
     ("diet_abs_input", "none", "per-head"),
     ("diet_abs", "none", "input", 5),
     ("sinusoidal", None, "none", 5),
@@ -43,6 +44,7 @@ GRADIENT_ENCODINGS = _cases(
     ("tupe_rel", "head-wise", "per-head"),
     ("shaw", "head-wise", "per-head"),
     ("kerple", "none", "per-head"),
+    ("fire", "none", "per-head"),
     ("diet_abs", "none", "input", 5),
 )
 # The rows of Table 4 of the paper.

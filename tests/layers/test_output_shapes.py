@@ -25,6 +25,7 @@ BIASES = {
     "alibi": lambda: layers.AlibiPositionBias(NUM_HEADS),
     "kerple": lambda: layers.KerplePositionBias(NUM_HEADS),
     "sandwich": lambda: layers.SandwichPositionBias(NUM_HEADS),
+    "fire": lambda: layers.FirePositionBias(NUM_HEADS),
     "tupe": lambda: layers.UntiedPositionBias(NUM_HEADS, 4, 13, position_dim=HIDDEN),
     "cached": lambda: layers.CachedPositionBias(NUM_HEADS, 13),
 }

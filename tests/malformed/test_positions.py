@@ -171,6 +171,22 @@ BIASES = {
         lambda: L.SandwichPositionBias(3)(X, start_index=0.5),
         "`start_index` must be a single integer. ... Received: start_index=0.5",
     ),
+    "fire heads 0": (
+        lambda: L.FirePositionBias(0),
+        "`num_heads` must be a positive integer. ... Received: num_heads=0",
+    ),
+    "fire hidden float": (
+        lambda: L.FirePositionBias(3, hidden_dim=2.5),
+        "`hidden_dim` must be a positive integer. ... Received: hidden_dim=2.5",
+    ),
+    "fire threshold 0": (
+        lambda: L.FirePositionBias(3, threshold=0),
+        "`threshold` must be a positive, finite number. ... Received: threshold=0",
+    ),
+    "fire start negative": (
+        lambda: L.FirePositionBias(3)(X, start_index=-1),
+        "`start_index` must not be negative. ... Received: start_index=-1",
+    ),
     "untied rel args": (
         lambda: L.UntiedPositionBias(3, 5, 9, 15, num_buckets=8),
         "`num_buckets` and `max_distance` ... Received: num_buckets=8, max_distance=None",

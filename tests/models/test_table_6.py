@@ -70,6 +70,7 @@ POSITIONS = {
     "alibi": 0,
     "kerple": 24,
     "sandwich": 0,
+    "fire": 5_544,
     "t5": 384,
     "tupe_abs": 1_574_424,
     "tupe_rel": 1_574_808,

@@ -43,11 +43,11 @@ class DietEncoder(DietStack):
     | `"t5"` | `B_ij = b[bucket(j-i)]` (Raffel et al.) | layer-wise, none, head-wise |
     | `"tupe_abs"`, `"tupe_rel"` | untied positions (Ke et al.) | layer-wise, none, head-wise |
     | `"shaw"` | vectors of distances in keys and values (Shaw et al.) | head-wise |
-    | `"input"` | learned positions added to the inputs (Devlin et al., BERT) | |
+    | `"input"`, `"sinusoidal"` | added to the inputs, learned (BERT) or fixed (Vaswani et al.) | |
     | `"diet_abs_input"` | `"diet_abs"` and `"input"`, for Figure 5 | layer-wise, none, head-wise |
-    | `"sinusoidal"` | sines and cosines added to the inputs (Vaswani et al.) | |
     | `"alibi"`, `"sandwich"` | fixed functions of the distance (Press, Chi et al.) | layer-wise |
-    | `"kerple"` | `B_ij = -r1 log(1 + r2 |i-j|)` (Chi et al.) | layer-wise, none, head-wise |
+    | `"kerple"` | a learned penalty for the distance (Chi et al.) | layer-wise, none, head-wise |
+    | `"fire"` | a small network of the distance (Li et al.) | none, layer-wise, head-wise |
     | `"none"` | no positions | |
 
     Args:

@@ -9,6 +9,7 @@ from keras_diet.layers.position.absolute_position_bias import DIET_ABS
 from keras_diet.layers.position.alibi_position_bias import ALIBI
 from keras_diet.layers.position.bias_layer import check_bias_layer
 from keras_diet.layers.position.bucketed_relative_position_bias import T5
+from keras_diet.layers.position.fire_position_bias import FIRE
 from keras_diet.layers.position.input_encoding import INPUT, SINUSOIDAL
 from keras_diet.layers.position.kerple_position_bias import KERPLE
 from keras_diet.layers.position.position_encoding import (
@@ -33,6 +34,7 @@ POSITION_ENCODINGS: dict[str, PositionEncoding] = {
     "alibi": ALIBI,
     "kerple": KERPLE,
     "sandwich": SANDWICH,
+    "fire": FIRE,
     "none": PositionEncoding(allows_projection=True),
 }
 _BUILT_IN = frozenset(POSITION_ENCODINGS)

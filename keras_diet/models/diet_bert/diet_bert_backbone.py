@@ -54,15 +54,16 @@ class DietBertBackbone(HubBackbone):
         num_segments: int. Number of segments. Defaults to `2`.
         position_encoding: `"diet_abs"`, `"diet_rel"`, `"t5"`, `"tupe_abs"`, `"tupe_rel"`, `"shaw"`,
             `"input"`, `"diet_abs_input"`, `"sinusoidal"`, `"alibi"`, `"kerple"`,
-            `"sandwich"`, `"none"`, a name that you registered
+            `"sandwich"`, `"fire"`, `"none"`, a name that you registered
             (`keras_diet.layers.register_position_encoding`), or a custom bias layer. Defaults to
             `"diet_abs"`.
         rank: int or `None`. Rank `d_p` of the positional scores of `"diet_abs"` and
             `"diet_abs_input"`. Defaults to `None`, which means the head size. The best model of the
             paper uses 128.
         sharing: `"none"`, `"head-wise"`, `"layer-wise"`, or `None` for the default of the encoding.
-            The default is `"none"` for `"diet_rel"`, `"head-wise"` for `"shaw"`, which has no
-            other, and `"layer-wise"` for all others that score positions. Defaults to `None`.
+            The default is `"none"` for `"diet_rel"` and `"fire"`, `"head-wise"` for `"shaw"`, which
+            has no other, and `"layer-wise"` for all others that score positions. Defaults to
+            `None`.
         segment_encoding: `"per-head"`, `"input"`, or `"none"`, which ignores `segment_ids`.
             Defaults to `"per-head"`.
         projection_dim: int or `None`. Number of projected keys and values of Linformer, whose cost

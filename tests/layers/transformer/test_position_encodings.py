@@ -10,6 +10,7 @@ from keras_diet.layers import (
     BucketedRelativePositionBias,
     DietEncoder,
     EncoderSizes,
+    FirePositionBias,
     KerplePositionBias,
     LinformerMultiHeadAttention,
     PositionEncoding,
@@ -42,11 +43,13 @@ BIASES = {
     "diet_abs": AbsolutePositionBias,
     "diet_abs_input": AbsolutePositionBias,
     "diet_rel": RelativePositionBias,
+    "fire": FirePositionBias,
     "kerple": KerplePositionBias,
     "t5": BucketedRelativePositionBias,
     "tupe_abs": UntiedPositionBias,
     "tupe_rel": UntiedPositionBias,
 }
+NOT_SHARED = ("diet_rel", "fire")
 WITHOUT_BIAS = ("input", "sinusoidal", "shaw", "none")
 ONE_SHARING = {"shaw": "head-wise", "alibi": "layer-wise", "sandwich": "layer-wise"}
 PROJECTABLE = ("diet_abs", "diet_abs_input", "input", "sinusoidal", "none")
@@ -76,17 +79,17 @@ def test_sizes():
 def test_default_sharing_is_what_the_papers_found_best(name):
     modes = POSITION_ENCODINGS[name].sharing_modes
     if name in BIASES:
-        assert modes[0] == ("none" if name == "diet_rel" else "layer-wise")
+        assert modes[0] == ("none" if name in NOT_SHARED else "layer-wise")
         assert set(modes) == set(SHARING_MODES)
     else:
         assert modes == tuple(mode for other, mode in ONE_SHARING.items() if other == name)
 
 
 @pytest.mark.parametrize("sharing", [None, *SHARING_MODES])
-@pytest.mark.parametrize("name", ["diet_abs", "diet_rel", "kerple", "t5", "tupe_rel"])
+@pytest.mark.parametrize("name", ["diet_abs", "diet_rel", "fire", "kerple", "t5", "tupe_rel"])
 def test_biases(name, sharing):
     biases = make_biases(name, sharing)
-    sharing = sharing or ("none" if name == "diet_rel" else "layer-wise")
+    sharing = sharing or ("none" if name in NOT_SHARED else "layer-wise")
     assert [type(bias) for bias in biases] == [BIASES[name]] * (1 if sharing == "layer-wise" else 2)
     assert len({bias.name for bias in biases}) == len(biases)
     for bias in biases:
