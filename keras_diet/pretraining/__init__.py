@@ -16,7 +16,8 @@ Every step streams its input, is reproducible from a seed, and runs on every bac
 
 from keras_diet.pretraining.dataset import as_tf_dataset, masked_lm_dataset
 from keras_diet.pretraining.masking import mask_tokens
-from keras_diet.pretraining.packing import pack_sentences, pack_text_files, write_packed
+from keras_diet.pretraining.packed_files import pack_text_files, write_packed
+from keras_diet.pretraining.packing import pack_sentences
 from keras_diet.pretraining.segments import number_segments
 from keras_diet.pretraining.text import read_documents, split_sentences
 from keras_diet.pretraining.vocabulary import train_wordpiece_vocabulary

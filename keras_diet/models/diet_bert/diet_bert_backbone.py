@@ -70,9 +70,8 @@ class DietBertBackbone(HubBackbone):
             is linear in the length. Requires `"diet_abs"`, `"diet_abs_input"`, `"input"`,
             `"sinusoidal"` or `"none"`, and no segments per head. Defaults to `None`, which means no
             projection.
-        dtype: A dtype or `keras.DTypePolicy` for computations and weights. Softmax and layer
-            normalization are computed in float32 regardless. Defaults to `None`, which means
-            Keras's global policy.
+        dtype: A dtype or `keras.DTypePolicy` for computations and weights. Defaults to `None`,
+            which means Keras's global policy.
         attention_implementation: `"full"` computes all scores of a layer at once and shares
             positional scores between layers. `"features"` adds positions of low rank, segments and
             padding as features of one dot-product attention, for fused kernels. `"blockwise"`
@@ -100,7 +99,6 @@ class DietBertBackbone(HubBackbone):
         ValueError: If a size is not positive, if `num_heads` does not divide `hidden_dim`, if a
             name is unknown, if `rank`, `sharing` or `projection_dim` is given to an encoding
             without it, or if a sequence is longer than `max_sequence_length`.
-        TypeError: If an argument is unknown.
 
     Example:
 
