@@ -29,15 +29,15 @@ class SandwichPositionBias(PositionBias):
     heads with large ratios also read distant keys. The layer has no weights and takes sequences of
     any length.
 
-    The inner product and `c_h` are the paper's. The second term, `p_i . p_i = d / 2`, is ours. It
-    is the same for all keys, so softmax removes it. With it, near keys have scores close to zero,
-    where float16 and bfloat16 are more precise. The paper has a causal mask. Without a mask, the
-    scores are the same before and after the query.
+    The paper proposes inner products of sinusoidal positions with a ratio for each head. That `k`
+    counts from 0, as in Vaswani et al., and that the ratios are those of its figure of ALiBi is our
+    reading. The second term, `p_i . p_i = d / 2`, is the same for all keys, so softmax removes it.
+    With it, near keys have scores close to zero, where float16 and bfloat16 are more precise. The
+    paper has a causal mask. Without a mask, the scores are the same before and after the query.
 
     Args:
         num_heads: int. Number of attention heads `H`.
-        position_dim: int. Size `d` of the sinusoidal positions, an even number. Defaults to `128`,
-            as in the paper.
+        position_dim: int. Size `d` of the sinusoidal positions, an even number. Defaults to `128`.
         max_length: int or `None`. Longest sequence, in tokens. `cache_positions` needs a number.
             Defaults to `None`, which allows any length.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
@@ -83,7 +83,7 @@ class SandwichPositionBias(PositionBias):
         if self.position_dim % 2:
             raise ValueError(
                 "`position_dim` must be even, since each sine has a cosine. Received: "
-                f"position_dim={position_dim}. The default of 128 is the paper's."
+                f"position_dim={position_dim}. Add 1 to it."
             )
         steps = np.arange(0, self.position_dim, 2) / self.position_dim
         self._frequencies = (10_000.0**-steps).astype("float32")
