@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops, tree
 
+from keras_diet._keras import set_keras_mask
 from keras_diet.layers import POSITION_ENCODINGS, cache_positions
 from keras_diet.layers.transformer.decoder_memory import DecoderMemory
 from tests.helpers import assert_close, to_numpy
@@ -147,6 +148,19 @@ def test_paddings_and_scores_of_a_step(rng):
             assert_close(of_layer[..., :length], expected_of_layer[:, :, 3:])
             assert not to_numpy(of_layer[..., length:]).any()
     assert isinstance(memory, DecoderMemory)
+
+
+def test_a_keras_mask_of_the_source_is_its_padding(rng):
+    decoder, (target, source) = make_decoder(rng), make_inputs(rng)
+    expected = decoder(target, source, encoder_padding_mask=SOURCE_VALID)
+    source = ops.convert_to_tensor(source)
+    set_keras_mask(source, ops.convert_to_tensor(SOURCE_VALID))
+    memory = decoder.start_memory(BATCH, MEMORY, source)
+    assert np.array_equal(to_numpy(memory.source_padding_mask), SOURCE_VALID)
+    assert_close(decode(decoder, target, memory, (2, 3))[0], expected)
+    # A mask that is given replaces it.
+    memory = decoder.start_memory(BATCH, MEMORY, source, ~SOURCE_VALID)
+    assert np.array_equal(to_numpy(memory.source_padding_mask), ~SOURCE_VALID)
 
 
 def test_the_memory_has_a_fixed_size_and_keeps_the_source(rng):
