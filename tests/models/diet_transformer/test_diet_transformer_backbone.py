@@ -328,6 +328,15 @@ def test_dropout_is_active_in_training_only(rng, side, rate):
     assert np.array_equal(*outputs)
 
 
+@pytest.mark.any_backend
+def test_embeddings_have_dropout_in_training_only(rng):
+    backbone = randomize_weights(tiny_backbone(dropout=0.3))
+    token_ids = rng.integers(1, SIZES["vocabulary_size"], (19, 13))
+    for training, rate in ((True, 0.3), (False, 0.0), (None, 0.0)):
+        x = to_numpy(backbone.embed(token_ids, None, training=training))
+        assert np.mean(x == 0) == pytest.approx(rate, abs=0.04)
+
+
 # === Behaviour ===
 
 

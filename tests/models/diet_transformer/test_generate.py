@@ -310,10 +310,11 @@ def test_length_and_end_of_texts(translator, monkeypatch):
         "generate_postprocess",
         lambda x: outputs.append(x) or postprocess(x),
     )
-    for max_length in (3, 9, None):
+    # The longest targets of the backbone have 71 tokens.
+    for max_length in (3, 9, None, 71):
         translator.generate(SOURCES[:2], max_length=max_length)
     lengths = [to_numpy(output["decoder_token_ids"]).shape[1] for output in outputs]
-    assert lengths == [3, 9, 17]
+    assert lengths == [3, 9, 17, 71]
     end = tokenizer.end_token_id
     ends = {}
     for stops in (None, "auto", (end,), (int(to_numpy(outputs[2]["decoder_token_ids"])[0, 2]),)):
