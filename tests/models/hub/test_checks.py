@@ -14,6 +14,7 @@ from keras_diet.models.hub.labels import (
     sparse_loss,
 )
 from keras_diet.models.hub.texts import check_batch, holds_text, is_pair
+from keras_diet.models.hub.token_inputs import check_token_inputs, ids_below
 from tests.helpers import assert_close, to_numpy
 from tests.models.tiny import random_inputs, randomize_weights, tiny_backbone
 
@@ -175,9 +176,26 @@ def test_graphs_of_tensorflow_accept_the_ignored_class_and_unknown_shapes():
         check_classes(y, classes, ignore_class=-7)
         return y
 
-    checked(tf.constant([-7, 4]))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[0, 5\)"):
-        checked(tf.constant([-6, 4]))
+    checked(tf.constant([-7, 0, 4]))
+    for label in (-6, -1, 5):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[0, 5\)"):
+            checked(tf.constant([label, 4]))
+
+
+@pytest.mark.any_backend("tensorflow")
+def test_graphs_of_tensorflow_accept_token_ids_below_the_limit_only():
+    tf = pytest.importorskip("tensorflow")
+    inputs = {"token_ids": ids_below(5, "vocabulary_size")}
+
+    @tf.function(input_signature=[tf.TensorSpec((None, None), "int32")])
+    def checked(token_ids):
+        check_token_inputs({"token_ids": token_ids}, inputs, when_graphs_run=True)
+        return token_ids
+
+    checked(tf.constant([[0, 4]]))
+    for token_id in (-1, 5):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[0, 5\)"):
+            checked(tf.constant([[token_id, 4]]))
 
 
 def test_one_class_per_example_may_have_an_axis_of_its_own():

@@ -74,6 +74,14 @@ def test_labels_of_each_output_are_checked(rng, task, name, label, message):
 
 
 @pytest.mark.any_backend
+def test_weights_of_each_output_are_checked(rng, task):
+    inputs, labels = toy_inputs(rng), toy_labels(rng)
+    weights = {"first": np.ones(5), "second": np.array([1.0, 2.0, 0.0, np.inf, 1.0])}
+    with pytest.raises(ValueError, match=r"`sample_weight` must.*Received: inf in row 3"):
+        task.fit(inputs, labels, sample_weight=weights, verbose=0)
+
+
+@pytest.mark.any_backend
 def test_inputs_with_different_batch_sizes_are_refused(rng, task):
     inputs = toy_inputs(rng)
     inputs["decoder_token_ids"] = inputs["decoder_token_ids"][:2]
