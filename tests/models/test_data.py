@@ -270,6 +270,14 @@ def test_validation_split_takes_the_weights_too():
     assert history["val_loss"][0] == pytest.approx(results["loss"], rel=1e-5)
 
 
+@pytest.mark.any_backend
+def test_a_py_dataset_keeps_its_settings_for_workers():
+    dataset = PyDataset(batches(TEXTS))
+    dataset.workers, dataset.use_multiprocessing, dataset.max_queue_size = 3, True, 17
+    found = preprocessed(dataset, lambda batch: batch)
+    assert (found.workers, found.use_multiprocessing, found.max_queue_size) == (3, True, 17)
+
+
 class Reversed(PyDataset):
     """Batches in the reverse order after each epoch."""
 

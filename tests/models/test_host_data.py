@@ -8,6 +8,7 @@ import pytest
 
 from keras_diet.models import DietBertTextClassifier
 from keras_diet.models.hub.gate import checked_data, checked_element
+from keras_diet.models.hub.host_data import as_arrays
 from tests.models.tasks import tiny_preprocessor, tiny_task
 from tests.models.tiny import TEXTS, random_inputs, tiny_backbone
 
@@ -62,6 +63,23 @@ def test_large_integers_keep_their_values(classifier):
     assert y.tolist() == [3_000_000_000, 5]
     _, y, weights = checked_data(regression, TEXTS[:2], [7, 5], [0.5, 2.0])
     assert (y.dtype, weights.dtype) == ("int32", "float32")
+
+
+@pytest.mark.any_backend
+def test_only_numbers_of_python_get_the_default_precision():
+    data = {
+        "floats": [0.1, 2.5],
+        "integers": [7, 5],
+        "precise": np.array([0.1, 2.5]),
+        "long": np.array([7, 5], "int64"),
+    }
+    dtypes = {name: str(array.dtype) for name, array in as_arrays(data).items()}
+    assert dtypes == {
+        "floats": "float32",
+        "integers": "int32",
+        "precise": "float64",
+        "long": "int64",
+    }
 
 
 @pytest.mark.parametrize("kind", [list, Column, collections.deque])
