@@ -55,7 +55,8 @@ def test_epochs_differ_and_repeat():
     resumed = make()
     resumed.start_at(2)
     assert contents(resumed) == epochs[2]
-    assert contents(make(seed=6)) != epochs[0]
+    # Another seed has other epochs, not the same ones earlier or later.
+    assert contents(make(seed=6)) not in epochs
     # Not only the order of the batches changes.
     assert {frozenset(numbers) for _, numbers in epochs[0]} != {
         frozenset(numbers) for _, numbers in epochs[1]
