@@ -164,3 +164,15 @@ def test_bad_arguments():
     for threshold in (0, -512, "long"):
         with pytest.raises(ValueError, match=r"`threshold` must be a positive, finite number"):
             FirePositionBias(NUM_HEADS, threshold=threshold)
+
+
+@pytest.mark.any_backend
+def test_half_precision_tells_near_keys_apart_at_large_positions():
+    start = 5000
+    exact, half = (
+        make(np.random.default_rng(7), dtype=dtype) for dtype in ("float32", "mixed_bfloat16")
+    )
+    expected, found = (to_numpy(call(bias, 1, start + 1, start)) for bias in (exact, half))
+    near = expected[..., -20:]
+    assert np.abs(near[..., -1] - near[..., 0]).max() > 0.1
+    assert_close(found[..., -20:], near, 2e-2)
