@@ -39,7 +39,7 @@ def make_tokenizer() -> models.DietTransformerTokenizer:
     rng = np.random.default_rng(0)
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
     words = ["".join(rng.choice(letters, size=rng.integers(3, 9))) for _ in range(8000)]
-    return models.DietTransformerTokenizer.train(words, VOCABULARY_SIZE)
+    return models.DietTransformerTokenizer.from_texts(words, VOCABULARY_SIZE)
 
 
 def make_translator(tokenizer: Any, length: int) -> models.DietTransformerSeq2SeqLM:

@@ -77,7 +77,7 @@ def load_tokenizer(arguments, pairs):
     """Train the tokenizer of both languages, or read the one of an earlier run."""
     path = arguments.output_dir / "tokenizer.model"
     if not path.exists():
-        tokenizer = models.DietTransformerTokenizer.train(
+        tokenizer = models.DietTransformerTokenizer.from_texts(
             [*pairs[0], *pairs[1]], arguments.vocabulary_size
         )
         temporary = path.with_name("unfinished.model")

@@ -46,7 +46,7 @@ def cross_attention(seq_2_seq_lm: Any, source: str, target: str) -> CrossAttenti
 
     ```python
     texts = ["the quick fox", "der schnelle Fuchs"]
-    tokenizer = keras_diet.models.DietTransformerTokenizer.train(texts, 30)
+    tokenizer = keras_diet.models.DietTransformerTokenizer.from_texts(texts, 30)
     seq_2_seq_lm = keras_diet.models.DietTransformerSeq2SeqLM(
         keras_diet.models.DietTransformerBackbone(
             vocabulary_size=30, num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=16,

@@ -15,7 +15,7 @@ SOURCE, TARGET = SOURCES[1], "ein Hund"
 
 @pytest.fixture(scope="module")
 def proto():
-    return DietTransformerTokenizer.train(SOURCES + TARGETS, vocabulary_size=61).proto
+    return DietTransformerTokenizer.from_texts(SOURCES + TARGETS, vocabulary_size=61).proto
 
 
 @pytest.mark.parametrize(

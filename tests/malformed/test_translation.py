@@ -28,7 +28,7 @@ task = functools.cache(tiny_task)
 INPUTS = random_inputs(np.random.default_rng(3))
 PROMPTS = prompts(INPUTS)
 PROTOS = functools.cache(
-    lambda size: M.DietTransformerTokenizer.train(SOURCES + TARGETS, size).proto
+    lambda size: M.DietTransformerTokenizer.from_texts(SOURCES + TARGETS, size).proto
 )
 NO = np.zeros_like
 

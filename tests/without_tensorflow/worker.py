@@ -64,7 +64,7 @@ def use_translator():
     with pytest.raises(ValueError, match="complete SentencePiece model"):
         models.DietTransformerTokenizer(b"")
     pairs = models.DietTransformerSeq2SeqLMPreprocessor(
-        models.DietTransformerTokenizer.train(TEXTS, 24), 13, 17, length_buckets=(5,)
+        models.DietTransformerTokenizer.from_texts(TEXTS, 24), 13, 17, length_buckets=(5,)
     )
     inputs, labels, weights = pairs(TEXTS, TEXTS[::-1])
     assert inputs["encoder_token_ids"].shape == (4, 13)

@@ -75,7 +75,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
     ```python
     sources = ["the quick fox", "the slow dog"]
     targets = ["der schnelle Fuchs", "der langsame Hund"]
-    tokenizer = keras_diet.models.DietTransformerTokenizer.train(sources + targets, 40)
+    tokenizer = keras_diet.models.DietTransformerTokenizer.from_texts(sources + targets, 40)
     preprocessor = keras_diet.models.DietTransformerSeq2SeqLMPreprocessor(
         tokenizer, encoder_sequence_length=16, decoder_sequence_length=16
     )

@@ -29,7 +29,7 @@ class DietTransformerTokenizer(HubTokenizer, SentencePieceTokenizer):
     tensorflow-text.
 
     Args:
-        proto: The path of a SentencePiece model, or its bytes. `train` makes one.
+        proto: The path of a SentencePiece model, or its bytes. `from_texts` makes one.
         **kwargs: Keyword arguments of `keras_hub.tokenizers.SentencePieceTokenizer`:
             `sequence_length`, `add_bos`, `add_eos`, `dtype`, `name`. The preprocessor adds special
             tokens and padding, so it takes none of the first three.
@@ -47,7 +47,7 @@ class DietTransformerTokenizer(HubTokenizer, SentencePieceTokenizer):
 
     ```python
     texts = ["the quick fox", "the slow dog", "der schnelle Fuchs", "der langsame Hund"]
-    tokenizer = keras_diet.models.DietTransformerTokenizer.train(texts, vocabulary_size=40)
+    tokenizer = keras_diet.models.DietTransformerTokenizer.from_texts(texts, vocabulary_size=40)
     tokens = tokenizer(["the fox", "der Hund"])
     tokenizer.detokenize(tokens)
     ```
@@ -95,7 +95,7 @@ class DietTransformerTokenizer(HubTokenizer, SentencePieceTokenizer):
             return _processor(Path(file).read_bytes()).vocab_size()
 
     @classmethod
-    def train(
+    def from_texts(
         cls,
         texts: Texts,
         vocabulary_size: int = 32768,
@@ -126,7 +126,7 @@ class DietTransformerTokenizer(HubTokenizer, SentencePieceTokenizer):
 
         ```python
         texts = ["the quick fox", "the slow dog", "der schnelle Fuchs", "der langsame Hund"]
-        tokenizer = keras_diet.models.DietTransformerTokenizer.train(
+        tokenizer = keras_diet.models.DietTransformerTokenizer.from_texts(
             texts, vocabulary_size=40, model_type="unigram"
         )
         ```
@@ -149,7 +149,7 @@ def _special_tokens(proto: bytes) -> dict[str, str]:
             raise ValueError(
                 f"`proto` must have tokens for {', '.join(_SPECIAL_TOKENS)}. Received: a "
                 f"SentencePiece model without {name} token ({piece}_id=-1). Make one with "
-                f"`DietTransformerTokenizer.train`, or train it with SentencePiece's `{piece}_id`."
+                f"`DietTransformerTokenizer.from_texts`, or train it with SentencePiece's `{piece}_id`."
             )
         tokens[name] = model.id_to_piece(token_id)
     return tokens
@@ -175,5 +175,5 @@ def _not_a_model(proto):
     received = f"{len(proto)} bytes" if isinstance(proto, bytes) else f"the file `{proto}`"
     return (
         f"`proto` must be a complete SentencePiece model. Received: {received}. Make one with "
-        "`DietTransformerTokenizer.train`, or copy the file again."
+        "`DietTransformerTokenizer.from_texts`, or copy the file again."
     )

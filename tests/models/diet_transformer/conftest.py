@@ -9,13 +9,13 @@ from tests.models.diet_transformer.pairs import SHUFFLED, SOURCES, TARGETS
 @pytest.fixture(scope="session")
 def proto():
     """A SentencePiece model of 61 tokens with default special tokens."""
-    return DietTransformerTokenizer.train(SOURCES + TARGETS, vocabulary_size=61).proto
+    return DietTransformerTokenizer.from_texts(SOURCES + TARGETS, vocabulary_size=61).proto
 
 
 @pytest.fixture(scope="session")
 def shuffled_proto():
     """A SentencePiece model of 59 tokens whose special tokens have other names and ids."""
-    return DietTransformerTokenizer.train(SOURCES + TARGETS, 59, **SHUFFLED).proto
+    return DietTransformerTokenizer.from_texts(SOURCES + TARGETS, 59, **SHUFFLED).proto
 
 
 @pytest.fixture(params=["default", "shuffled"])

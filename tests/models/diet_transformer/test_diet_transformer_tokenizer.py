@@ -112,7 +112,7 @@ def test_a_changed_file_is_refused(tmp_path, proto, shuffled_proto):
 def test_training_gives_the_same_tokens_again(model_type, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     first, second = (
-        DietTransformerTokenizer.train(iter(TEXTS), 61, model_type, character_coverage=1.0)
+        DietTransformerTokenizer.from_texts(iter(TEXTS), 61, model_type, character_coverage=1.0)
         for _ in range(2)
     )
     assert first.proto == second.proto
@@ -122,10 +122,10 @@ def test_training_gives_the_same_tokens_again(model_type, tmp_path, monkeypatch)
 
 @pytest.mark.any_backend
 def test_model_types(proto):
-    unigram = DietTransformerTokenizer.train(TEXTS, 61, "unigram")
+    unigram = DietTransformerTokenizer.from_texts(TEXTS, 61, "unigram")
     assert unigram.get_vocabulary() != DietTransformerTokenizer(proto).get_vocabulary()
-    assert DietTransformerTokenizer.train(TEXTS, 61, "bpe").proto == proto
-    assert DietTransformerTokenizer.train(TEXTS, 61).proto == proto
+    assert DietTransformerTokenizer.from_texts(TEXTS, 61, "bpe").proto == proto
+    assert DietTransformerTokenizer.from_texts(TEXTS, 61).proto == proto
 
 
 @pytest.mark.any_backend
@@ -133,15 +133,15 @@ def test_files_are_read_by_line(tmp_path, proto):
     source, target = tmp_path / "train.en", tmp_path / "train.de"
     source.write_text("\n".join(SOURCES) + "\n", encoding="utf-8")
     target.write_text("\n".join(TARGETS), encoding="utf-8")
-    assert DietTransformerTokenizer.train([source, target], 61).proto == proto
-    assert DietTransformerTokenizer.train([source, *TARGETS], 61).proto == proto
-    one_file = DietTransformerTokenizer.train(source, 40)
-    assert one_file.proto == DietTransformerTokenizer.train(SOURCES, 40).proto
+    assert DietTransformerTokenizer.from_texts([source, target], 61).proto == proto
+    assert DietTransformerTokenizer.from_texts([source, *TARGETS], 61).proto == proto
+    one_file = DietTransformerTokenizer.from_texts(source, 40)
+    assert one_file.proto == DietTransformerTokenizer.from_texts(SOURCES, 40).proto
 
 
 @pytest.mark.any_backend
 def test_long_texts_are_not_left_out():
-    tokenizer = DietTransformerTokenizer.train(["fox " * 3000, "zebra"], 14)
+    tokenizer = DietTransformerTokenizer.from_texts(["fox " * 3000, "zebra"], 14)
     assert "▁fox" in tokenizer.get_vocabulary()
 
 
@@ -165,23 +165,23 @@ def test_long_texts_are_not_left_out():
 )
 def test_errors(texts, arguments, message):
     with pytest.raises(ValueError, match=message):
-        DietTransformerTokenizer.train(texts, **arguments)
+        DietTransformerTokenizer.from_texts(texts, **arguments)
 
 
 @pytest.mark.any_backend
 def test_sizes_in_errors_work():
     with pytest.raises(ValueError, match="at least") as error:
-        DietTransformerTokenizer.train(TEXTS, 9)
+        DietTransformerTokenizer.from_texts(TEXTS, 9)
     smallest = int(str(error.value).split("at least ")[1].split(",")[0])
-    assert DietTransformerTokenizer.train(TEXTS, smallest).vocabulary_size() == smallest
+    assert DietTransformerTokenizer.from_texts(TEXTS, smallest).vocabulary_size() == smallest
     with pytest.raises(ValueError, match="at most") as error:
-        DietTransformerTokenizer.train(TEXTS, 9000)
+        DietTransformerTokenizer.from_texts(TEXTS, 9000)
     largest = int(str(error.value).split("at most ")[1].split(",")[0])
-    assert DietTransformerTokenizer.train(TEXTS, largest).vocabulary_size() == largest
+    assert DietTransformerTokenizer.from_texts(TEXTS, largest).vocabulary_size() == largest
 
 
 @pytest.mark.any_backend
 def test_a_missing_file_is_named(tmp_path):
     for texts in (tmp_path / "train.en", [*TEXTS, tmp_path / "train.en"]):
         with pytest.raises(FileNotFoundError, match=r"train\.en"):
-            DietTransformerTokenizer.train(texts)
+            DietTransformerTokenizer.from_texts(texts)

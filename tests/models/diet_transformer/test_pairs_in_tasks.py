@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_diet.models import DietTransformerSeq2SeqLMPreprocessor, DietTransformerTokenizer
+from keras_diet.models import (
+    DietTransformerBackbone,
+    DietTransformerSeq2SeqLM,
+    DietTransformerSeq2SeqLMPreprocessor,
+    DietTransformerTokenizer,
+)
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.task import HubTask
 from tests.models.diet_transformer.pairs import SOURCES, TARGETS
@@ -158,3 +163,17 @@ def test_length_buckets(proto, task):
 def test_refusals(task, data, message):
     with pytest.raises(ValueError, match=message):
         task.fit(*data, verbose=0)
+
+
+@pytest.mark.any_backend
+def test_a_preprocessor_may_be_set_later():
+    """Keras's layers are modules on PyTorch, which calls `train` of all their parts."""
+    texts = ["the quick fox", "der schnelle Fuchs", "a dog"]
+    tokenizer = DietTransformerTokenizer.from_texts(texts, 30)
+    preprocessor = DietTransformerSeq2SeqLMPreprocessor(tokenizer, 12, 12)
+    translator = DietTransformerSeq2SeqLM(
+        DietTransformerBackbone(30, 1, 2, 8, 16, max_sequence_length=12)
+    )
+    translator.preprocessor = preprocessor
+    history = translator.fit(texts, texts[::-1], verbose=0).history
+    assert len(history["loss"]) == 1
