@@ -149,7 +149,8 @@ def _special_tokens(proto: bytes) -> dict[str, str]:
             raise ValueError(
                 f"`proto` must have tokens for {', '.join(_SPECIAL_TOKENS)}. Received: a "
                 f"SentencePiece model without {name} token ({piece}_id=-1). Make one with "
-                f"`DietTransformerTokenizer.from_texts`, or train it with SentencePiece's `{piece}_id`."
+                "`DietTransformerTokenizer.from_texts`, or set SentencePiece's option "
+                f"`{piece}_id`."
             )
         tokens[name] = model.id_to_piece(token_id)
     return tokens

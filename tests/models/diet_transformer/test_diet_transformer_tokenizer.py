@@ -59,7 +59,9 @@ def test_other_files_are_refused(tmp_path, proto, kind):
     path.write_bytes(content)
     with pytest.raises(ValueError, match=rf"complete SentencePiece model.*{len(content)} bytes"):
         DietTransformerTokenizer(content)
-    with pytest.raises(ValueError, match=r"complete SentencePiece model.*`DietTransformerT.*train"):
+    with pytest.raises(
+        ValueError, match=r"complete SentencePiece model.*`DietTransformerT.*from_texts"
+    ):
         DietTransformerTokenizer(path)
 
 
