@@ -152,7 +152,7 @@ def make_calls(
 def measure_cell(
     engines: tuple[Any, ...], batch_size: int, beams: int, length: int, rounds: int
 ) -> dict[str, Any]:
-    """Return the seconds of each library, and the ratios of ours to the others."""
+    """Return the seconds of each library, and the ratios of keras_diet to the others."""
     calls = make_calls(engines, batch_size, beams, length)
     for call in calls.values():
         # The first call compiles.

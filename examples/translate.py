@@ -1,9 +1,9 @@
 """Train a Transformer with DIET positions to translate, measure BLEU, and translate.
 
 The recipe follows `transformer_base` in Tensor2Tensor, the library that the paper uses (Chen et
-al., EMNLP 2021, appendix A): pre-norm blocks, label smoothing, Adam, a learning rate with linear
-warm-up and inverse square root, batches of tokens, the mean of the last checkpoints, and beam
-search. The sizes are options. The paper trains 6 layers for 250,000 steps.
+al., EMNLP 2021, appendix A). It has pre-norm blocks, label smoothing, Adam, a learning rate with
+linear warm-up and inverse square root, and batches of tokens. It averages the last checkpoints and
+translates with beam search. The sizes are options. The paper trains 6 layers for 250,000 steps.
 
 Without `--text` the script learns to write numbers in digits ("two hundred and seven" becomes
 "2 0 7"), so it downloads nothing. `KERAS_BACKEND` chooses the backend. To resume an interrupted

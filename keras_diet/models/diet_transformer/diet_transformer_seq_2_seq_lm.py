@@ -190,7 +190,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         """
         if strip_prompt:
             raise ValueError(
-                "`strip_prompt` must be False, because a source is no prompt. Received: "
+                "`strip_prompt` must be False, because a source is not a prompt. Received: "
                 "strip_prompt=True. Leave it out."
             )
         check_sampler(self)

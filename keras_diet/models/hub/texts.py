@@ -121,7 +121,7 @@ def _holds_only_strings(part):
 
 
 def is_string_dtype(dtype: Any) -> bool:
-    """Return whether a dtype of NumPy, pandas or TensorFlow is that of strings."""
+    """Return whether a dtype of NumPy, pandas or TensorFlow is for strings."""
     # NumPy marks strings by the kind of their dtype, TensorFlow by its name.
     return _kind(dtype) in tuple("UST") or "string" in str(dtype)
 
