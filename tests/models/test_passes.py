@@ -151,3 +151,21 @@ def test_class_weight_beside_sample_weight():
     model = tiny_task("classifier")
     with pytest.raises(ValueError, match="`class_weight` must be `None` if examples have weights"):
         model.fit(TEXTS, np.arange(5), sample_weight=np.ones(5), class_weight={0: 2.0}, verbose=0)
+
+
+@pytest.mark.any_backend
+def test_threads_find_a_preprocessor_that_is_built(monkeypatch):
+    """KerasHub makes the packer after Keras has marked the preprocessor as built."""
+    model = tiny_task("classifier")
+    built = []
+    preprocess = type(model.preprocessor).preprocess
+
+    def recorded(preprocessor, *args):
+        built.append(preprocessor.packer is not None)
+        return preprocess(preprocessor, *args)
+
+    monkeypatch.setattr(type(model.preprocessor), "preprocess", recorded)
+    model.preprocessor.packer, model.preprocessor.built = None, False
+    model.predict(TEXTS, batch_size=2, verbose=0)
+    assert built[0]
+    assert all(built)

@@ -198,6 +198,9 @@ class DataMethods(Task):
 
     def _batches(self, data, batch_size=None, shuffle=False, needs_labels=True, class_weight=None):
         """Return preprocessed batches of the result of `_checked`."""
+        if isinstance(self.preprocessor, HubPreprocessor) and not self.preprocessor.built:
+            # Several threads may preprocess the first batches at the same time.
+            self.preprocessor.build(None)
         is_checked = isinstance(data, tuple)
         if is_checked:
             data = ArrayBatches(data, batch_size, shuffle)
