@@ -21,6 +21,17 @@ class CrossAttention(NamedTuple):
             the step that predicts target token `i`.
         target_tokens: The `T` tokens of the target, with the end token.
         source_tokens: The `S` tokens of the source, with the end token.
+
+    Example:
+
+    ```python
+    attention = keras_diet.analysis.CrossAttention(
+        probabilities=np.full((2, 4, 3, 2), 0.5),
+        target_tokens=["ein", "Fuchs", "</s>"],
+        source_tokens=["fox", "</s>"],
+    )
+    attention.probabilities.mean(axis=1)  # of the heads
+    ```
     """
 
     probabilities: np.ndarray

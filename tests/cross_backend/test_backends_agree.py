@@ -60,10 +60,14 @@ def test_same_gradients(gradients, case, pair):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("case", GRADIENT_CASES)
 def test_every_weight_has_a_gradient(gradients, case, backend):
-    """Except the pooler, which the loss does not use, and key biases, which softmax removes."""
+    """Except the pooler, which the loss does not use, and what softmax removes.
+
+    Biases of keys, and the bias of the network of FIRE, are the same for all keys of a query.
+    """
     for key, gradient in gradients[backend].items():
         if key.startswith(f"{case}/"):
-            unused = "/pooled_dense/" in key or key.endswith("self_attention/key/bias")
+            removed = key.endswith(("self_attention/key/bias", "/output_bias"))
+            unused = "/pooled_dense/" in key or removed
             assert (np.abs(gradient).max() > 1e-4) != unused, key
 
 

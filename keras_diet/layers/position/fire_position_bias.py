@@ -31,7 +31,8 @@ class FirePositionBias(PositionBias):
     The paper has a causal mask, so that `j <= i` and `max(L, i, j) = max(L, i)`. The form for keys
     after the query is ours. It divides by the larger position, and the scores are the same before
     and after the query. The width and the first values, `c = 0.1` and `m = 1`, come from the
-    paper's PyTorch code. The weights of the network start as in PyTorch's `Linear`.
+    paper's PyTorch code. The weights of the network start as in PyTorch's `Linear`. The bias `a` of
+    the output is the same for all keys, so softmax removes it.
 
     Args:
         num_heads: int. Number of attention heads `H`.
