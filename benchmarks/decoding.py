@@ -51,7 +51,12 @@ def make_translator(tokenizer: Any, length: int) -> models.DietTransformerSeq2Se
     return models.DietTransformerSeq2SeqLM(backbone, preprocessor)
 
 
-def with_keras_diet(translator: Any, sources: np.ndarray, length: int) -> Callable[[], Any]:
+def with_keras_diet(
+    translator: Any, sources: np.ndarray, length: int, beams: int
+) -> Callable[[], Any]:
+    # Without a preprocessor it takes token ids.
+    model = models.DietTransformerSeq2SeqLM(translator.backbone)
+    model.compile(sampler=samplers.BeamSearchSampler(beams))
     batch_size = len(sources)
     prompt = np.zeros((batch_size, length + 1), "int32")
     prompt[:, 0] = translator.preprocessor.tokenizer.start_token_id
@@ -63,11 +68,7 @@ def with_keras_diet(translator: Any, sources: np.ndarray, length: int) -> Callab
     }
 
     def translate():
-        preprocessor, translator.preprocessor = translator.preprocessor, None
-        try:
-            return translator.generate(inputs, stop_token_ids=None)
-        finally:
-            translator.preprocessor = preprocessor
+        return model.generate(inputs, stop_token_ids=None)
 
     return translate
 
@@ -141,9 +142,8 @@ def make_calls(
     # No special tokens.
     sources = np.random.default_rng(0).integers(10, VOCABULARY_SIZE, (batch_size, length))
     pieces = [[tokenizer.id_to_token(int(token)) for token in row] for row in sources]
-    translator.compile(sampler=samplers.BeamSearchSampler(beams))
     return {
-        "keras_diet": with_keras_diet(translator, sources, length),
+        "keras_diet": with_keras_diet(translator, sources, length, beams),
         "transformers": with_transformers(marian, sources, length, beams),
         "ctranslate2": with_ctranslate2(engine, pieces, length, beams),
     }

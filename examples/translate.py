@@ -133,8 +133,9 @@ def buckets(arguments):
 def train(translator, pairs, validation_pairs, arguments):
     """Train for the remaining epochs, and load the mean of the last checkpoints."""
     folder = arguments.output_dir
-    checkpoint = folder / "checkpoint.weights.h5"
-    steps = common.load_checkpoint(translator, checkpoint)
+    # The newest of the last epochs is the checkpoint.
+    newest = max(folder.glob("epoch_*.weights.h5"), default=folder / "epoch_0000.weights.h5")
+    steps = common.load_checkpoint(translator, newest)
     batches = token_batches(translator, pairs, arguments)
     batches.start_at(steps // len(batches))
     if batches.epoch < arguments.epochs:
@@ -146,7 +147,6 @@ def train(translator, pairs, validation_pairs, arguments):
             validation_data=token_batches(translator, validation_pairs, arguments),
             callbacks=[
                 keras.callbacks.CSVLogger(folder / "history.csv", append=steps > 0),
-                common.Checkpoint(checkpoint),
                 LastEpochs(folder, arguments.averaged_epochs),
             ],
             verbose=1 if sys.stdout.isatty() else 2,

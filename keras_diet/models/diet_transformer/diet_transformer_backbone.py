@@ -17,8 +17,8 @@ from keras_diet.layers.position.position_encoding import (
 from keras_diet.layers.transformer.diet_decoder import DecoderMemory, DietDecoder
 from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
-from keras_diet.models.diet_transformer.layout_map import diet_transformer_layout_map
 from keras_diet.models.hub.backbone import HubBackbone
+from keras_diet.models.hub.layout_map import transformer_layout_map
 from keras_diet.models.hub.token_inputs import PADDING_MASK, TokenInput, ids_below
 from keras_diet.types import Activation, Config, DType, Tensor
 
@@ -102,7 +102,7 @@ class DietTransformerBackbone(HubBackbone):
      - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
     """
 
-    get_layout_map = staticmethod(diet_transformer_layout_map)
+    get_layout_map = staticmethod(transformer_layout_map)
 
     def __init__(
         self,

@@ -7,8 +7,8 @@ import keras
 
 def transformer_layout_map(
     device_mesh: keras.distribution.DeviceMesh,
-    model_parallel_dim_name: str,
-    data_parallel_dim_name: str,
+    model_parallel_dim_name: str = "model",
+    data_parallel_dim_name: str = "batch",
 ) -> keras.distribution.LayoutMap:
     """Return a layout map for token embeddings and Transformer blocks.
 
@@ -20,14 +20,27 @@ def transformer_layout_map(
     All other weights are replicated. Positions and segments are small, an embedding that the heads
     share cannot be split by heads, and each device reads the part of its heads from its copy.
 
+    `num_heads`, `hidden_dim` and `intermediate_dim` must be divisible by the number of devices
+    along the model axis. `hidden_dim` and the batch size must be divisible by the number of devices
+    along the data axis.
+
     Args:
         device_mesh: A `keras.distribution.DeviceMesh` with both axes.
-        model_parallel_dim_name: str. Axis of the mesh that splits a layer.
-        data_parallel_dim_name: str. Axis of the mesh that splits the batch.
+        model_parallel_dim_name: str. Axis of the mesh that splits a layer. Defaults to `"model"`.
+        data_parallel_dim_name: str. Axis of the mesh that splits the batch. Defaults to `"batch"`.
 
     Raises:
         ValueError: If `device_mesh` is not a mesh or has no axis of these names, or if both names
             are the same.
+
+    Example:
+
+    ```python
+    # On a machine with eight devices, use `keras.distribution.list_devices()`.
+    devices = [f"cpu:{i}" for i in range(8)]
+    mesh = keras.distribution.DeviceMesh((2, 4), ("batch", "model"), devices)
+    layout_map = keras_diet.models.DietTransformerBackbone.get_layout_map(mesh)
+    ```
     """
     model_axis, data_axis = model_parallel_dim_name, data_parallel_dim_name
     _check_axes(device_mesh, model_axis, data_axis)

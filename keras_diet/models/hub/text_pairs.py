@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from keras_diet.models.hub.listed import listed
 from keras_diet.models.hub.texts import (
     batch_sizes,
     check_batch,
@@ -24,7 +25,7 @@ def check_text_pairs(x: Any) -> None:
             strings, is right.
     """
     if not isinstance(x, Mapping) or set(x) != {SOURCE, TARGET}:
-        keys = f" with the keys {', '.join(map(repr, x))}" if isinstance(x, Mapping) else ""
+        keys = f" with the keys {listed(x)}" if isinstance(x, Mapping) else ""
         raise ValueError(
             f"A model needs sources and targets. Received: x of type {type(x).__name__}{keys}, and "
             f"no y. Pass sources as `x` and targets as `y`, or a dictionary with the keys "
