@@ -14,7 +14,11 @@ from keras_diet.layers.attention.input_checks import (
     check_one_sequence_axis,
 )
 from keras_diet.layers.position.position_encoding import PositionEncoding
-from keras_diet.layers.position.relative_shift import distances_to_keys, keys_to_distances
+from keras_diet.layers.position.relative_shift import (
+    distances_of_pairs,
+    distances_to_keys,
+    keys_to_distances,
+)
 from keras_diet.types import Config, Initializer, Shape, Tensor
 
 
@@ -155,8 +159,7 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
 
     def _rows(self, embedding, query_length, key_length, start_index, dtype):
         """Return the vectors of all distances `j - i`, the smallest distance first."""
-        smallest = -(start_index + query_length - 1)
-        distances = _backend.arange(query_length + key_length - 1) + smallest
+        distances = distances_of_pairs(query_length, key_length, start_index)
         indices = ops.clip(distances, -self.max_distance, self.max_distance) + self.max_distance
         return ops.cast(ops.take(embedding, indices, axis=0), dtype)
 

@@ -7,11 +7,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_diet import _backend
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
-from keras_diet.layers.position.relative_shift import scores_of_distances
-from keras_diet.types import Config, Tensor
+from keras_diet.layers.position.relative_shift import distances_of_pairs, scores_of_distances
+from keras_diet.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -58,6 +57,7 @@ class AlibiPositionBias(PositionBias):
     """
 
     any_length = True
+    fixed_arguments = ("key_length", "share_heads", "initializer")
 
     def __init__(self, num_heads: int, max_length: int | None = None, **kwargs: Any) -> None:
         super().__init__(
@@ -69,18 +69,10 @@ class AlibiPositionBias(PositionBias):
         self, query_length: int, key_length: int, start_index: int | Tensor
     ) -> Tensor:
         """Return `-m_h |i - j|` of the given positions."""
-        smallest = -(start_index + query_length - 1)
-        distances = _backend.arange(query_length + key_length - 1) + smallest
+        distances = distances_of_pairs(query_length, key_length, start_index)
         distances = ops.cast(ops.expand_dims(ops.abs(distances), 1), self.compute_dtype)
         by_distance = -distances * ops.cast(self.slopes, self.compute_dtype)
         return scores_of_distances(by_distance, query_length, key_length)
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        config = super().get_config()
-        for name in ("key_length", "share_heads", "initializer"):
-            del config[name]
-        return config
 
 
 def alibi_slopes(num_heads: int) -> np.ndarray:

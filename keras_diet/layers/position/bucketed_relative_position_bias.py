@@ -6,11 +6,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_diet import _backend, validation
+from keras_diet import validation
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
-from keras_diet.layers.position.relative_shift import scores_of_distances
+from keras_diet.layers.position.relative_shift import distances_of_pairs, scores_of_distances
 from keras_diet.types import Config, Initializer, Shape, Tensor
 
 
@@ -79,6 +79,7 @@ class BucketedRelativePositionBias(PositionBias):
     """
 
     any_length = True
+    fixed_arguments = ("key_length",)
 
     def __init__(
         self,
@@ -117,8 +118,7 @@ class BucketedRelativePositionBias(PositionBias):
         self, query_length: int, key_length: int, start_index: int | Tensor
     ) -> Tensor:
         """Return `b[bucket(j - i)]` for the given positions."""
-        first_distance = -(start_index + query_length - 1)
-        distances = _backend.arange(query_length + key_length - 1) + first_distance
+        distances = distances_of_pairs(query_length, key_length, start_index)
         distances = ops.clip(distances, -self.max_distance, self.max_distance)
         buckets = ops.take(ops.convert_to_tensor(self._buckets), distances + self.max_distance)
         by_distance = ops.cast(ops.take(self.bucket_embedding, buckets, axis=0), self.compute_dtype)
@@ -127,7 +127,6 @@ class BucketedRelativePositionBias(PositionBias):
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
-        del config["key_length"]
         config.update(
             {
                 "num_buckets": self.num_buckets,

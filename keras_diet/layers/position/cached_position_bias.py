@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_diet.layers.position.position_bias import PositionBias
-from keras_diet.types import Config, Shape, Tensor
+from keras_diet.types import Shape, Tensor
 
 
 def check_can_be_cached(bias: Any) -> None:
@@ -66,6 +66,8 @@ class CachedPositionBias(PositionBias):
     References:
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 3.1
     """
+
+    fixed_arguments = ("initializer",)
 
     def __init__(
         self,
@@ -128,9 +130,3 @@ class CachedPositionBias(PositionBias):
         size = (self.num_score_heads, query_length, key_length)
         rows = ops.slice(scores, (0, start_index, 0), size)
         return ops.cast(ops.expand_dims(rows, 0), self.compute_dtype)
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        config = super().get_config()
-        del config["initializer"]
-        return config

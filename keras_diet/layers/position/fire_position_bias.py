@@ -70,6 +70,7 @@ class FirePositionBias(PositionBias):
     """
 
     any_length = True
+    fixed_arguments = ("key_length", "initializer")
 
     def __init__(
         self,
@@ -136,8 +137,6 @@ class FirePositionBias(PositionBias):
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
-        for name in ("key_length", "initializer"):
-            del config[name]
         config.update({"hidden_dim": self.hidden_dim, "threshold": self.threshold})
         return config
 

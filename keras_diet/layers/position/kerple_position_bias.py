@@ -6,10 +6,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_diet import _backend, validation
+from keras_diet import validation
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
-from keras_diet.layers.position.relative_shift import scores_of_distances
+from keras_diet.layers.position.relative_shift import distances_of_pairs, scores_of_distances
 from keras_diet.types import Config, Shape, Tensor
 
 KERNELS = ("log", "power")
@@ -78,6 +78,7 @@ class KerplePositionBias(PositionBias):
     """
 
     any_length = True
+    fixed_arguments = ("key_length", "initializer")
 
     def __init__(
         self,
@@ -116,8 +117,7 @@ class KerplePositionBias(PositionBias):
         self, query_length: int, key_length: int, start_index: int | Tensor
     ) -> Tensor:
         """Return `-r1 log(1 + r2 |i - j|)` or `-r1 |i - j|^r2` of the given positions."""
-        smallest = -(start_index + query_length - 1)
-        distances = _backend.arange(query_length + key_length - 1) + smallest
+        distances = distances_of_pairs(query_length, key_length, start_index)
         # In float16 or bfloat16 many distances would be equal.
         distances = ops.cast(ops.expand_dims(ops.abs(distances), 1), "float32")
         r1, r2 = _in_range(self.r1), _in_range(self.r2)
@@ -134,11 +134,7 @@ class KerplePositionBias(PositionBias):
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
-        config = super().get_config()
-        for name in ("key_length", "initializer"):
-            del config[name]
-        config["kernel"] = self.kernel
-        return config
+        return {**super().get_config(), "kernel": self.kernel}
 
 
 class _AtMost(keras.constraints.Constraint):

@@ -67,6 +67,8 @@ class PositionBias(keras.layers.Layer):
     """
 
     any_length = False
+    # Arguments of this class that a subclass does not take.
+    fixed_arguments: tuple[str, ...] = ()
     # Subclasses with scores of low rank define `features(query, key=None, start_index=0)`.
     features: Callable[..., Any] | None = None
 
@@ -172,4 +174,4 @@ class PositionBias(keras.layers.Layer):
                 "initializer": keras.initializers.serialize(self.initializer),
             }
         )
-        return config
+        return {name: config[name] for name in config if name not in self.fixed_arguments}

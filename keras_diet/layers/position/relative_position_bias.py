@@ -9,7 +9,7 @@ from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import scores_of_distances
-from keras_diet.types import Config, Initializer, Shape, Tensor
+from keras_diet.types import Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -56,6 +56,8 @@ class RelativePositionBias(PositionBias):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), equation 3
     """
 
+    fixed_arguments = ("key_length",)
+
     def __init__(
         self,
         num_heads: int,
@@ -93,12 +95,6 @@ class RelativePositionBias(PositionBias):
         # Rows are ordered by `i - j`, and `scores_of_distances` takes an order by `j - i`.
         by_distance = ops.cast(ops.flip(rows, axis=0), self.compute_dtype)
         return scores_of_distances(by_distance, query_length, key_length)
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        config = super().get_config()
-        del config["key_length"]
-        return config
 
 
 DIET_REL = PositionEncoding(

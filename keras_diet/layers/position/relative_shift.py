@@ -8,6 +8,23 @@ from keras_diet.types import Tensor
 _NUM_BLOCKS = 16
 
 
+def distances_of_pairs(
+    query_length: int | Tensor, key_length: int | Tensor, start_index: int | Tensor
+) -> Tensor:
+    """Return all distances `j - i` of a key from a query, the smallest first.
+
+    Args:
+        query_length: int or scalar tensor, `T`.
+        key_length: int or scalar tensor, `S`.
+        start_index: int or scalar tensor. Position of the first query. The first key is at 0.
+
+    Returns:
+        Integer tensor `(T + S - 1,)`, in the order of `distances_to_keys`.
+    """
+    smallest = -(start_index + query_length - 1)
+    return _backend.arange(query_length + key_length - 1) + smallest
+
+
 def distances_to_keys(
     scores: Tensor, query_length: int | Tensor, key_length: int | Tensor
 ) -> Tensor:

@@ -6,10 +6,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_diet import _backend, validation
+from keras_diet import validation
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
-from keras_diet.layers.position.relative_shift import scores_of_distances
+from keras_diet.layers.position.relative_shift import distances_of_pairs, scores_of_distances
 from keras_diet.types import Config, Tensor
 
 
@@ -29,11 +29,12 @@ class SandwichPositionBias(PositionBias):
     heads with large ratios also read distant keys. The layer has no weights and takes sequences of
     any length.
 
-    The paper proposes inner products of sinusoidal positions with a ratio for each head. That `k`
-    counts from 0, as in Vaswani et al., and that the ratios are those of its figure of ALiBi is our
-    reading. The second term, `p_i . p_i = d / 2`, is the same for all keys, so softmax removes it.
-    With it, near keys have scores close to zero, where float16 and bfloat16 are more precise. The
-    paper has a causal mask. Without a mask, the scores are the same before and after the query.
+    The paper proposes inner products of sinusoidal positions with a ratio for each head. Two points
+    are our reading: `k` counts from 0, as in Vaswani et al., and the ratios are `8 h / H`, as in
+    the paper's figure of ALiBi. The second term, `p_i . p_i = d / 2`, is the same for all keys, so
+    softmax removes it. With it, near keys have scores close to zero, where float16 and bfloat16 are
+    more precise. The paper has a causal mask. Without a mask, the scores are the same before and
+    after the query.
 
     Args:
         num_heads: int. Number of attention heads `H`.
@@ -68,6 +69,7 @@ class SandwichPositionBias(PositionBias):
     """
 
     any_length = True
+    fixed_arguments = ("key_length", "share_heads", "initializer")
 
     def __init__(
         self,
@@ -93,8 +95,7 @@ class SandwichPositionBias(PositionBias):
         self, query_length: int, key_length: int, start_index: int | Tensor
     ) -> Tensor:
         """Return `(p_i . p_j - p_i . p_i) / c_h` of the given positions."""
-        smallest = -(start_index + query_length - 1)
-        distances = _backend.arange(query_length + key_length - 1) + smallest
+        distances = distances_of_pairs(query_length, key_length, start_index)
         # Half precision cannot hold the angles of distant keys.
         distances = ops.cast(ops.expand_dims(distances, 1), "float32")
         angles = distances * ops.convert_to_tensor(self._frequencies)
@@ -105,11 +106,7 @@ class SandwichPositionBias(PositionBias):
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
-        config = super().get_config()
-        for name in ("key_length", "share_heads", "initializer"):
-            del config[name]
-        config["position_dim"] = self.position_dim
-        return config
+        return {**super().get_config(), "position_dim": self.position_dim}
 
 
 SANDWICH = PositionEncoding(

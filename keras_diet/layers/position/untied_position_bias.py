@@ -82,6 +82,8 @@ class UntiedPositionBias(PositionBias):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 2.2.2
     """
 
+    fixed_arguments = ("key_length",)
+
     def __init__(
         self,
         num_heads: int,
@@ -188,7 +190,6 @@ class UntiedPositionBias(PositionBias):
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
-        del config["key_length"]
         config.update(
             {
                 "key_dim": self.key_dim,
