@@ -6,10 +6,13 @@ from typing import Any, Self
 import keras
 from keras_hub.models import BertTokenizer
 from keras_hub.tokenizers import WordPieceTokenizer
+from tokenizers.models import WordPiece
 
 from keras_diet import validation
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.from_bert.read_bert import read_tokenizer
+from keras_diet.models.diet_bert.word_piece_offsets import tokens_with_offsets, word_piece_model
+from keras_diet.models.hub.aligned_text import Span
 from keras_diet.models.hub.tokenizer import HubTokenizer
 from keras_diet.types import Config
 
@@ -52,6 +55,8 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
 
     backbone_cls = DietBertBackbone
     assets_file = "vocabulary.txt"
+    # Made from the vocabulary when it is needed.
+    _word_piece_model: WordPiece | None = None
 
     def __init__(
         self,
@@ -82,6 +87,18 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
         if isinstance(vocabulary, os.PathLike):
             vocabulary = os.fspath(vocabulary)
         super().set_vocabulary(vocabulary)
+        self._word_piece_model = None
+
+    def tokens_with_offsets(self, text: str) -> tuple[list[int], list[Span]]:
+        """Return the token ids of one text, and the span of characters of each token."""
+        if self._word_piece_model is None:
+            self._word_piece_model = word_piece_model(self)
+        return tokens_with_offsets(text, self, self._word_piece_model)
+
+    def split_token(self, token: str) -> tuple[str, bool]:
+        """Return the text of a token, and whether it begins a word."""
+        is_suffix = token.startswith(self.suffix_indicator)
+        return token.removeprefix(self.suffix_indicator), not is_suffix
 
     def get_config(self) -> Config:
         """Return the constructor's arguments, and the size of the vocabulary to check files."""

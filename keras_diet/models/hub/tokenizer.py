@@ -5,8 +5,13 @@ from typing import Any, Self
 
 from keras_hub.models import Tokenizer
 
+from keras_diet.models.hub.aligned_text import Span
 from keras_diet.models.hub.file_errors import complete_preset, preset_address
+from keras_diet.models.hub.texts import as_strings, is_one_text
 from keras_diet.types import Config
+
+# Arguments of tokenizers, and their values with which all tokens come from one text.
+_WITHOUT_OFFSETS = {"sequence_length": None, "split": True, "add_bos": False, "add_eos": False}
 
 
 class HubTokenizer(Tokenizer):
@@ -14,7 +19,7 @@ class HubTokenizer(Tokenizer):
 
     Put it before KerasHub's class: `class MyTokenizer(HubTokenizer, WordPieceTokenizer)`. The
     configuration holds the size of the vocabulary, so that a truncated file raises a `ValueError`.
-    A subclass implements `size_of_assets`.
+    A subclass implements `size_of_assets` and `tokens_with_offsets`.
     """
 
     # The name of the file of the vocabulary.
@@ -25,6 +30,52 @@ class HubTokenizer(Tokenizer):
     def size_of_assets(self, file: str) -> int:
         """Return the number of tokens in a file that `save_assets` wrote."""
         raise NotImplementedError
+
+    def tokens_with_offsets(self, text: str) -> tuple[list[int], list[Span]]:
+        """Return the token ids of one text, and the span of characters of each token."""
+        raise NotImplementedError
+
+    def tokenize_with_offsets(self, text: str | list[str]) -> Any:
+        """Return the tokens of a text, and where each token stands in the text.
+
+        Calling the tokenizer returns the same ids. `text[start:end]` is the part of the original
+        text that became the token. It may differ from the token, because tokenizers fold the
+        case and replace characters. Several tokens have the same span if one character, such as a
+        ligature, became several tokens. White space belongs to no span, so a token of white space
+        has an empty span.
+
+        Args:
+            text: A string, or a list of strings.
+
+        Returns:
+            A tuple `(token_ids, offsets)`: a list of int, and a list of tuples `(start, end)` of
+            positions in `text`, where `end` is exclusive. For a list of texts, a list of such
+            tuples. Special tokens and padding are not
+            added.
+
+        Raises:
+            ValueError: If `text` holds something else than strings, or if the tokenizer pads, adds
+                special tokens, or takes words instead of texts.
+
+        Example:
+
+        ```python
+        vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "fox", "##es"]
+        tokenizer = keras_diet.models.DietBertTokenizer(vocabulary, lowercase=True)
+        token_ids, offsets = tokenizer.tokenize_with_offsets("The foxes")
+        offsets  # [(0, 3), (4, 7), (7, 9)]
+        ```
+        """
+        for name, neutral in _WITHOUT_OFFSETS.items():
+            value = getattr(self, name, neutral)
+            if value != neutral:
+                raise ValueError(
+                    f"The tokenizer must have `{name}={neutral}` for `tokenize_with_offsets`, "
+                    f"which returns the tokens of a text only. Received: {name}={value!r}. Make a "
+                    f"tokenizer without `{name}`."
+                )
+        found = [self.tokens_with_offsets(each) for each in as_strings(text, "text")]
+        return found[0] if is_one_text(text) else found
 
     def get_config(self) -> Config:
         """Return the constructor's arguments, and the size of the vocabulary to check files."""
@@ -77,8 +128,18 @@ class HubTokenizer(Tokenizer):
             **kwargs: Arguments of the constructor to change.
 
         Raises:
-            ValueError: If files are missing or damaged, including the vocabulary.
+            ValueError: If files are missing or damaged, including the vocabulary, or if the preset
+                has a tokenizer of another class.
         """
         preset = preset_address(preset)
         with complete_preset(preset):
-            return super().from_preset(preset, config_file=config_file, **kwargs)
+            tokenizer = super().from_preset(preset, config_file=config_file, **kwargs)
+        if not isinstance(tokenizer, cls):
+            # KerasHub loads the class that was saved, not the class that is asked for.
+            saved = type(tokenizer).__name__
+            raise ValueError(
+                f"The preset must have a `{cls.__name__}`. Received: preset={preset!r} with a "
+                f"`{saved}`. Load it with `{saved}.from_preset`, or with "
+                "`keras_hub.models.Tokenizer.from_preset`."
+            )
+        return tokenizer

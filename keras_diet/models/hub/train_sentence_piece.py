@@ -3,12 +3,13 @@
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import sentencepiece
 
 from keras_diet import validation
+from keras_diet.pretraining.languages import sample_languages
 
 MODEL_TYPES = ("bpe", "unigram")
 Texts = Iterable[str | os.PathLike[str]] | os.PathLike[str]
@@ -25,14 +26,25 @@ _OURS = ("input", "model_prefix", "model_type", "model_writer", "sentence_iterat
 
 
 def train_sentence_piece(
-    texts: Texts, vocabulary_size: int, model_type: str, **options: Any
+    texts: Texts | Mapping[str, Texts],
+    vocabulary_size: int,
+    model_type: str,
+    sampling_exponent: float = 0.5,
+    seed: int = 0,
+    **options: Any,
 ) -> bytes:
     """Return a SentencePiece model. The same texts and arguments give the same model.
 
+    Only with `input_sentence_size`, and without a dictionary of languages, SentencePiece chooses
+    other texts in each process.
+
     Args:
-        texts: An iterable of texts and of paths of text files, or one path.
+        texts: An iterable of texts and of paths of text files, or one path. Or a dictionary of
+            them, with a key for each language. Then they are read several times.
         vocabulary_size: int. The number of tokens.
         model_type: `"bpe"` or `"unigram"`.
+        sampling_exponent: float in [0, 1]. As in `sample_languages`. Defaults to `0.5`.
+        seed: int. As in `sample_languages`. Defaults to `0`.
         **options: Other options of `sentencepiece.SentencePieceTrainer`.
 
     Raises:
@@ -47,7 +59,10 @@ def train_sentence_piece(
                 f"`{name}` must be left out. Received: {name}={options[name]!r}. Pass `texts`, "
                 "`vocabulary_size` and `model_type`. The model is returned."
             )
-    lines = _Lines(texts)
+    lines = _lines(texts, sampling_exponent, seed)
+    if isinstance(texts, Mapping):
+        # They are in random order. SentencePiece would choose with another seed in each process.
+        options = {"shuffle_input_sentence": False, **options}
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -60,6 +75,19 @@ def train_sentence_piece(
     except (RuntimeError, ValueError) as error:
         raise lines.error or _clear_error(str(error), vocabulary_size) from error
     return model.getvalue()
+
+
+def _lines(texts, exponent, seed):
+    if not isinstance(texts, Mapping):
+        return _Lines(texts)
+    languages = {language: _Lines(of_language) for language, of_language in texts.items()}
+    for language, of_language in texts.items():
+        if isinstance(of_language, Iterator):
+            raise ValueError(
+                f"`texts[{language!r}]` must be a list or a path, because it is read several "
+                f"times. Received: {type(of_language).__name__}. Make a list of it."
+            )
+    return _Lines(sample_languages(languages, exponent, seed))
 
 
 class _Lines:
