@@ -1,0 +1,221 @@
+"""The sampling of languages: probabilities, texts, and batches of packed sequences."""
+
+import collections
+import itertools
+
+import numpy as np
+import pytest
+
+from keras_diet.pretraining import (
+    language_probabilities,
+    masked_lm_dataset,
+    sample_languages,
+)
+from tests.models.multilingual import multilingual_tokenizer
+
+pytestmark = pytest.mark.any_backend
+
+SIZES = {"en": 70, "sw": 11, "de": 19}
+
+
+def reference_probabilities(sizes, exponent):
+    """The equation of XLM, one language at a time."""
+    total = sum(sizes.values())
+    weights = {language: (size / total) ** exponent for language, size in sizes.items()}
+    return {language: weight / sum(weights.values()) for language, weight in weights.items()}
+
+
+@pytest.mark.parametrize("exponent", [0, 0.3, 0.7, 1])
+def test_probabilities(exponent):
+    found = language_probabilities(SIZES, exponent)
+    assert found == pytest.approx(reference_probabilities(SIZES, exponent))
+    assert list(found) == list(SIZES)
+
+
+def test_probabilities_of_extreme_exponents():
+    assert language_probabilities(SIZES, 0.0) == pytest.approx(dict.fromkeys(SIZES, 1 / 3))
+    assert language_probabilities(SIZES, 1.0) == pytest.approx({"en": 0.7, "sw": 0.11, "de": 0.19})
+    assert language_probabilities({"en": 900, "sw": 100}, 0.5) == {"en": 0.75, "sw": 0.25}
+
+
+# === Texts ===
+
+
+def texts_of(sizes):
+    return {language: [(language, i) for i in range(size)] for language, size in sizes.items()}
+
+
+@pytest.mark.parametrize("num_samples", [None, 37, 500])
+@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0])
+def test_shares_of_texts(exponent, num_samples):
+    sampled = list(sample_languages(texts_of(SIZES), exponent, 3, num_samples))
+    probabilities = reference_probabilities(SIZES, exponent)
+    for language, size in SIZES.items():
+        rows = [row for name, row in sampled if name == language]
+        count = round(probabilities[language] * (num_samples or 100))
+        assert len(rows) == count
+        # Each row comes equally often, or once more.
+        passes, rest = divmod(count, size)
+        times = collections.Counter(rows)
+        assert (
+            sorted(times[i] for i in range(size)) == [passes] * (size - rest) + [passes + 1] * rest
+        )
+        # Rows stay in their order within each pass.
+        for start in range(0, count, size):
+            of_pass = rows[start : start + size]
+            assert of_pass == sorted(of_pass)
+
+
+def test_exponent_1_keeps_all_texts():
+    sampled = list(sample_languages(texts_of(SIZES), 1.0))
+    assert sorted(sampled) == sorted(itertools.chain(*texts_of(SIZES).values()))
+
+
+def test_languages_are_mixed_and_seeds_differ():
+    texts = texts_of(SIZES)
+    first, again, other = (list(sample_languages(texts, 0.0, seed)) for seed in (3, 3, 4))
+    assert first == again
+    assert first != other
+    languages = [language for language, _ in first]
+    changes = sum(a != b for a, b in itertools.pairwise(languages))
+    assert changes > 40
+    # Another seed takes another part of a language with too many texts.
+    parts = [{row for language, row in each if language == "en"} for each in (first, other)]
+    assert len(parts[0]) == len(parts[1]) == 33
+    assert parts[0] != parts[1]
+
+
+def test_rare_languages_are_not_lost():
+    sampled = list(sample_languages(texts_of({"en": 70, "sw": 1}), 1.0, num_samples=7))
+    assert collections.Counter(language for language, _ in sampled) == {"en": 7, "sw": 1}
+
+
+class Lines:
+    """Texts that can be read several times, such as those of files, without a length."""
+
+    def __iter__(self):
+        return iter(["one", "two", "three"])
+
+
+def test_texts_without_a_length():
+    sampled = list(sample_languages({"en": Lines(), "sw": ["moja"]}, 0.0, num_samples=6))
+    assert sorted(sampled) == ["moja"] * 3 + ["one", "three", "two"]
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: language_probabilities({}, 0.5), "`sizes` must be a dictionary"),
+        (lambda: language_probabilities({"en": 0}, 0.5), r"`sizes\['en'\]` must be a positive"),
+        (lambda: language_probabilities({"en": 5}, 1.5), "`sampling_exponent` must be a number"),
+        (lambda: sample_languages([["one"]]), "`texts` must be a dictionary"),
+        (lambda: sample_languages({"en": []}), r"`texts\['en'\]` must hold at least one text"),
+        (lambda: sample_languages({"en": iter(["a"])}), r"several times. Received: list_iterator"),
+        (lambda: sample_languages({"en": "a"}), r"several times. Received: str"),
+        (lambda: sample_languages({"en": ["a"]}, num_samples=0), "`num_samples` must be a posit"),
+    ],
+)
+def test_errors(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+# === Batches ===
+
+
+def sequences_of(sizes, length=7):
+    """Sequences that say which language and row they are: `[CLS] language row ...`."""
+    arrays = {}
+    for i, (language, size) in enumerate(sizes.items()):
+        array = np.full((size, length), 9, "int32")
+        array[:, 0], array[:, 1], array[:, 2] = 4, 7 + i, 10 + np.arange(size) % 50
+        arrays[language] = array
+    return arrays
+
+
+def rows_of(dataset, num_batches):
+    """The languages and rows in the first batches, which are not masked."""
+    ids = np.concatenate([dataset[i][0]["token_ids"] for i in range(num_batches)])
+    names = list(SIZES)
+    return [(names[i - 7], row - 10) for i, row in ids[:, 1:3].tolist()]
+
+
+def batches(sizes=SIZES, **arguments):
+    unmasked = {"mask_token_rate": 0.0, "random_token_rate": 0.0, "repeat": True}
+    tokenizer = multilingual_tokenizer()
+    return masked_lm_dataset(sequences_of(sizes), tokenizer, 13, **{**unmasked, **arguments})
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.7, 1.0])
+def test_shares_of_batches(exponent):
+    rows = rows_of(batches(sampling_exponent=exponent), 77)
+    counts = collections.Counter(language for language, _ in rows)
+    for language, probability in reference_probabilities(SIZES, exponent).items():
+        assert counts[language] == pytest.approx(probability * 77 * 13, abs=3)
+    # Each batch has these shares, as nearly as whole sequences permit.
+    for start in range(0, len(rows), 13):
+        of_batch = collections.Counter(language for language, _ in rows[start : start + 13])
+        for language, probability in reference_probabilities(SIZES, exponent).items():
+            assert abs(of_batch[language] - 13 * probability) < 2
+
+
+def test_each_language_has_its_own_epochs():
+    rows = rows_of(batches({"en": 43, "sw": 11, "de": 19}, sampling_exponent=0.0), 30)
+    for language, size in {"en": 43, "sw": 11, "de": 19}.items():
+        of_language = [row for name, row in rows if name == language]
+        epochs = [of_language[i : i + size] for i in range(0, len(of_language) - size, size)]
+        assert len(epochs) > 2
+        for epoch in epochs:
+            assert sorted(epoch) == list(range(size))
+        assert epochs[0] != epochs[1]
+        assert epochs[0] != sorted(epochs[0])
+
+
+def test_batches_are_reproducible_and_can_be_resumed():
+    dataset, again, other = batches(seed=5), batches(seed=5), batches(seed=6)
+    assert rows_of(dataset, 9) == rows_of(again, 9) != rows_of(other, 9)
+    resumed = batches(seed=5)[4:]
+    for found, expected in zip(resumed[0][0].values(), dataset[4][0].values(), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert len(dataset) == len(
+        masked_lm_dataset(sequences_of(SIZES)["en"], multilingual_tokenizer(), 13, repeat=True)
+    )
+    masked = batches(mask_token_rate=1.0)
+    positions = [masked[i][0]["mask_positions"].tolist() for i in range(2)]
+    assert positions[0] != positions[1]
+
+
+def test_no_shuffling():
+    rows = rows_of(batches(shuffle=False, sampling_exponent=1.0), 5)
+    for language in SIZES:
+        of_language = [row for name, row in rows if name == language]
+        assert of_language == [i % SIZES[language] % 50 for i in range(len(of_language))]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"repeat": False}, "`repeat` must be `True` for several languages"),
+        ({"sampling_exponent": -1}, "`sampling_exponent` must be a number in"),
+        ({"token_ids": {}}, r"for each of one or more languages. Received: lengths \{\}"),
+        (
+            {"token_ids": {**sequences_of({"en": 3}), "sw": np.zeros((3, 5), "int32")}},
+            r"Received: lengths \{'en': 7, 'sw': 5\}",
+        ),
+        (
+            {"token_ids": {**sequences_of(SIZES), "sw": np.zeros((0, 7), "int32")}},
+            r"`token_ids` must be a non-empty array.*shape=\(0, 7\)",
+        ),
+        (
+            {"token_ids": sequences_of(SIZES)["en"], "sampling_exponent": 2},
+            "`sampling_exponent` must be a number in",
+        ),
+        ({"token_ids": {"sw": [[1, 2]]}}, r"`token_ids\['sw'\]` must be a NumPy array"),
+        ({"batch_size": 0}, "`batch_size` must be a positive integer"),
+    ],
+    ids=lambda value: ", ".join(value) if isinstance(value, dict) else "",
+)
+def test_errors_of_batches(arguments, message):
+    defaults = {"token_ids": sequences_of(SIZES), "batch_size": 13, "repeat": True}
+    with pytest.raises(ValueError, match=message):
+        masked_lm_dataset(tokenizer=multilingual_tokenizer(), **{**defaults, **arguments})
