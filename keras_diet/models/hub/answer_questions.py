@@ -1,0 +1,148 @@
+"""The answers to questions, as parts of their contexts."""
+
+import math
+import numbers
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_diet import validation
+from keras_diet._keras import variables_restored
+from keras_diet.models.hub.answer_labels import NO_START, as_string
+from keras_diet.models.hub.answer_search import Candidates, find_candidates
+from keras_diet.models.hub.array_batches import ArrayBatches
+from keras_diet.models.hub.batches import preprocessed
+from keras_diet.models.hub.gate import checked_data
+from keras_diet.models.hub.preprocessor import check_preprocessor_fits
+from keras_diet.models.hub.question_windows import QuestionWindows
+from keras_diet.models.hub.texts import as_batch
+
+
+def answer(
+    task: keras.Model,
+    questions: str | list[str],
+    contexts: str | list[str],
+    top_k: int | None = None,
+    n_best: int = 20,
+    max_answer_length: int = 30,
+    null_threshold: float | None = None,
+    batch_size: int | None = None,
+) -> Any:
+    """Return the part of each context that answers its question.
+
+    A context that is longer than the model becomes several windows. The score of a part is its
+    start logit plus its end logit. Each window contributes its `n_best` parts, and the best part of
+    all windows is the answer.
+
+    Args:
+        questions: A string, or a list of strings.
+        contexts: A string for one question, or as many strings as there are questions.
+        top_k: int or `None`. Number of answers for each question, at most `n_best`. Defaults to
+            `None`, which means the best answer itself, not in a list.
+        n_best: int. Number of parts that each window contributes. Defaults to `20`.
+        max_answer_length: int. The longest answer, in tokens. Defaults to `30`.
+        null_threshold: float or `None`. With SQuAD 2.0, questions may have no answer. A question
+            has none if `null_score` exceeds the best score by more than this. `null_score` is the
+            lowest score of `[CLS]` over the windows. Defaults to `None`, which means that each
+            question has an answer.
+        batch_size: int or `None`. Number of windows in a batch. Defaults to `None`, which means 32.
+
+    Returns:
+        For one question, a dictionary. `"text"` is the answer, `"start"` and `"end"` are its
+        characters in the context, so `context[start:end]` is the text, `"score"` is its score, and
+        `"null_score"` the score of no answer. No answer is the text `""` with start and end -1.
+        With `top_k`, a list of such dictionaries, the best one first. For several questions, a list
+        with the result of each.
+
+    Raises:
+        ValueError: If the model has no preprocessor, if there are not as many contexts as
+            questions, if an argument is out of its range, or as in `predict`.
+
+    Example:
+
+    ```python
+    best = question_answerer.answer("the fox ?", "the quick fox")
+    best["text"], best["score"], best["start"], best["end"]
+    ```
+    """
+    _check_arguments(top_k, n_best, max_answer_length, null_threshold)
+    if not isinstance(task.preprocessor, task.preprocessor_cls):
+        raise ValueError(
+            f"`answer` needs a preprocessor. Received: preprocessor={task.preprocessor}. Build the "
+            f"model with a `{task.preprocessor_cls.__name__}`."
+        )
+    check_preprocessor_fits(task.preprocessor, task.backbone)
+    pair = questions, contexts
+    texts = as_batch(pair)
+    batch, _, _ = checked_data(task, texts, needs_labels=False)
+    windows = task.preprocessor.windows(*batch)
+    logits = _logits(task, windows, validation.optional_positive_int("batch_size", batch_size))
+    candidates = find_candidates(windows, logits, n_best, max_answer_length)
+    results = [
+        _answers(as_string(context), offsets, found, top_k or 1, null_threshold)
+        for context, offsets, found in zip(batch[1], windows.offsets, candidates, strict=True)
+    ]
+    returned = [found[0] if top_k is None else found for found in results]
+    return returned if texts is pair else returned[0]
+
+
+def _check_arguments(top_k, n_best, max_answer_length, null_threshold):
+    validation.positive_int("n_best", n_best)
+    validation.positive_int("max_answer_length", max_answer_length)
+    if top_k is not None and validation.positive_int("top_k", top_k) > n_best:
+        raise ValueError(
+            f"`top_k` must be at most `n_best`, {n_best}. Received: top_k={top_k}. Choose a larger "
+            "`n_best`."
+        )
+    is_number = isinstance(null_threshold, numbers.Real) and not isinstance(null_threshold, bool)
+    if null_threshold is not None and (not is_number or math.isnan(null_threshold)):
+        raise ValueError(
+            "`null_threshold` must be a number, or `None` if each question has an answer. "
+            f"Received: null_threshold={null_threshold!r}"
+        )
+
+
+def _logits(
+    task: keras.Model, windows: QuestionWindows, batch_size: int | None
+) -> dict[str, np.ndarray]:
+    """Return the logits of all windows. Windows of one bucket have batches of their own."""
+    shape = windows.inputs["token_ids"].shape
+    lengths = np.array(task.preprocessor.lengths)
+    buckets = lengths[np.searchsorted(lengths, windows.inputs["padding_mask"].sum(-1))]
+    logits = {name: np.zeros(shape, "float32") for name in ("start", "end")}
+    for length in np.unique(buckets):
+        rows = np.flatnonzero(buckets == length)
+        x = {name: array[rows, :length] for name, array in windows.inputs.items()}
+        batches = preprocessed(ArrayBatches((x,), batch_size), lambda batch: batch)
+        with variables_restored(task):
+            found = keras.Model.predict(task, batches, verbose=0)
+        for name, array in logits.items():
+            array[rows, :length] = found[name]
+    return logits
+
+
+def _answers(
+    context: str,
+    offsets: Any,
+    found: Candidates,
+    number: int,
+    null_threshold: float | None,
+) -> list[dict[str, Any]]:
+    """Return the best answers of one question."""
+    null_score = found.null_score
+    best = found.best(number)
+    answers = [
+        {
+            "text": context[offsets[first][0] : offsets[last][1]],
+            "score": score,
+            "start": offsets[first][0],
+            "end": offsets[last][1],
+            "null_score": null_score,
+        }
+        for score, (first, last) in best
+    ]
+    if null_threshold is not None and null_score - best[0][0] > null_threshold:
+        place = {"start": NO_START, "end": NO_START}
+        answers.insert(0, {"text": "", "score": null_score, **place, "null_score": null_score})
+    return answers[:number]

@@ -1,0 +1,304 @@
+"""Fine-tuning on SQuAD: `finetune_qa.py`, `qa_data.py` and `qa_results.py` in `examples/`."""
+
+import csv
+import importlib
+import json
+import re
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+from keras_diet import models
+from tests.models.tiny import VOCABULARY, tiny_backbone
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+pytestmark = pytest.mark.any_backend
+
+
+@pytest.fixture(scope="module")
+def script():
+    with pytest.MonkeyPatch.context() as patch:
+        eager = property(lambda trainer: True, lambda trainer, value: None)
+        if keras.backend.backend() != "jax":
+            patch.setattr(keras.Model, "run_eagerly", eager)
+        patch.syspath_prepend(EXAMPLES)
+        yield importlib.import_module("finetune_qa")
+
+
+@pytest.fixture(scope="module")
+def data(script):
+    return sys.modules["qa_data"]
+
+
+@pytest.fixture(scope="module")
+def results(script):
+    return sys.modules["qa_results"]
+
+
+def paragraph(context, *questions):
+    """A paragraph in SQuAD's format, with questions `(id, question, texts)`."""
+    return {
+        "context": context,
+        "qas": [
+            {
+                "id": name,
+                "question": question,
+                "answers": [{"text": t, "answer_start": context.index(t)} for t in texts],
+                "is_impossible": not texts,
+                "plausible_answers": [{"text": "the", "answer_start": 0}],
+            }
+            for name, question, texts in questions
+        ],
+    }
+
+
+FILE = {
+    "version": "v2.0",
+    "data": [
+        {
+            "title": "a",
+            "paragraphs": [
+                paragraph(
+                    "the red cat and the dog .",
+                    ("q1", "the cat", ["red", "red cat"]),
+                    ("q2", "a bird", []),
+                )
+            ],
+        },
+        {"title": "b", "paragraphs": [paragraph("a fox", ("q3", "the fox", ["fox"]))]},
+    ],
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("train-v2.0.json", "dev-v2.0.json", "xquad.ar.json", "xquad.de.json"):
+        (tmp_path / name).write_text(json.dumps(FILE), encoding="utf-8")
+    tiny_backbone(num_layers=1, segment_encoding="none").save_to_preset(tmp_path / "preset")
+    models.DietBertTokenizer(VOCABULARY).save_to_preset(tmp_path / "preset")
+    return tmp_path
+
+
+def test_files_of_squad_are_read(data, folder):
+    questions = data.read([folder / "train-v2.0.json"])
+    assert questions.ids == ["q1", "q2", "q3"]
+    assert questions.contexts == ["the red cat and the dog .", "the red cat and the dog .", "a fox"]
+    assert questions.texts == [["red", "red cat"], [], ["fox"]]
+    assert questions.labels == {"text": ["red", "", "fox"], "answer_start": [4, -1, 2]}
+    assert data.read([folder / "train-v2.0.json"] * 2, most=4).ids == ["q1", "q2", "q3", "q1"]
+
+
+@pytest.mark.parametrize("content", [[], {"questions": []}])
+def test_other_files_are_named(data, tmp_path, content):
+    (tmp_path / "other.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"other\.json must have SQuAD's format"):
+        data.read([tmp_path / "other.json"])
+
+
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [
+        ("xquad.ar.json", "ar"),
+        ("test-context-vi-question-de.json", "vi"),
+        ("tydiqa.sw.dev.json", "sw"),
+        ("tydiqa-goldp-dev-indonesian.json", "id"),
+        ("dev-v1.1.json", "en"),
+        ("train-v2.0.json", "en"),
+    ],
+)
+def test_languages_of_file_names(data, name, language):
+    assert data.language_of(Path("folder.de.x", name)) == language
+
+
+def test_stories_answer_their_questions(data):
+    questions = data.embedded("train", with_unanswerable=True, size=200)
+    is_empty = [not golds for golds in questions.golds]
+    assert 20 < sum(is_empty) < 60
+    for question, context, golds in zip(
+        questions.questions, questions.contexts, questions.golds, strict=True
+    ):
+        (name,) = (word.rstrip("?") for word in question.split() if word.rstrip("?") in data.NAMES)
+        assert (f"{name} met" in context) == bool(golds)
+        for text, start in golds:
+            # The answer is in the sentence about the person in the question.
+            assert context[start : start + len(text)] == text
+            assert context.rindex(f"{name} met", 0, start) >= context.rfind(". ", 0, start)
+    assert not set(questions.contexts) & set(data.embedded("validation").contexts)
+    assert all(data.embedded("validation", size=50).golds)
+
+
+@pytest.mark.parametrize(
+    ("data_set", "language", "version", "expected"),
+    [
+        # "die" is an article of MLQA's German.
+        ("mlqa", "de", "1.1", (100, 100)),
+        ("xquad", "de", "2.0", (50, 50 * (1 + 2 / 3))),
+        ("squad", "en", "1.1", (50, 50 * (1 + 2 / 3))),
+    ],
+)
+def test_each_data_set_has_its_metrics(results, data, data_set, language, version, expected):
+    questions = data.Questions(["a", "b"], ["?"] * 2, ["x"] * 2, [[("Stadt", 0)], [("Ort", 0)]])
+    found = results.evaluate(["die Stadt", "Ort"], questions, data_set, language, version)
+    assert (found["exact_match"], found["f1"]) == pytest.approx(expected)
+
+
+def test_questions_without_answer_count_in_version_2(results, data):
+    questions = data.Questions(["a"], ["?"], ["x"], [[]])
+    for data_set, version, expected in (
+        ("squad", "2.0", 100),
+        ("embedded", "2.0", 100),
+        ("squad", "1.1", 0),
+        ("tydiqa", "2.0", 0),
+    ):
+        assert results.evaluate([""], questions, data_set, "en", version)["f1"] == expected
+
+
+QUICK = ["--epochs", "1", "--sequence-length", "13", "--doc-stride", "3", "--batch-size", "4"]
+
+
+def test_presets_are_fine_tuned_and_runs_resumed(script, results, folder, monkeypatch):
+    output = folder / "output"
+    arguments = [*QUICK, "--presets", str(folder / "preset"), "--add-segments"]
+    arguments += ["--train", str(folder / "train-v2.0.json"), "--squad-version", "2.0"]
+    arguments += ["--squad", str(folder / "dev-v2.0.json")]
+    arguments += ["--xquad", *(str(folder / f"xquad.{name}.json") for name in ("de", "ar"))]
+    arguments += ["--output-dir", str(output)]
+    script.main([*arguments, "--null-threshold=-1e9"])
+    (run,) = results.TABLE.read(output / "runs.csv")
+    found = results.metrics_of(run)
+    names = ["squad.en", "xquad.ar", "xquad.de"]
+    assert list(found) == [f"{name}.{metric}" for name in names for metric in ("f1", "exact_match")]
+    # With this threshold no question of SQuAD has an answer. One of three has none.
+    assert found["squad.en.exact_match"] == pytest.approx(100 / 3, abs=1e-3)
+    (predictions,) = (output / "predictions").iterdir()
+    assert json.loads((predictions / "squad.en.json").read_text()) == dict.fromkeys(
+        ["q1", "q2", "q3"], ""
+    )
+    assert all(json.loads((predictions / "xquad.ar.json").read_text()).values())
+
+    trained = []
+    train = script.train_model
+    monkeypatch.setattr(script, "train_model", lambda *a: trained.append(a[4]) or train(*a))
+    script.main([*arguments, "--null-threshold=-1e9", "--seeds", "0", "1"])
+    # The run with seed 0 is finished.
+    assert trained == [1]
+    with (output / "results.csv").open(newline="") as file:
+        rows = {(row["task"], row["metric"]): row for row in csv.DictReader(file)}
+    means = [float(rows[f"xquad {name}", "f1"]["median"]) for name in ("ar", "de", "mean")]
+    assert means[0] == means[1] == means[2]
+    assert {row["seeds"] for row in rows.values()} == {"2"}
+    assert json.loads((output / "results.json").read_text())[0]["task"] == "squad en"
+    assert "| squad en | exact_match |" in (output / "results.md").read_text()
+    assert (output / "results.png").stat().st_size > 1000
+
+
+def test_random_models_of_the_embedded_task(script, results, tmp_path):
+    arguments = ["--epochs", "1", "--position-encoding", "diet_rel", "--examples", "6"]
+    arguments += ["--evaluation-examples", "4", "--output-dir", str(tmp_path)]
+    script.main(arguments)
+    (run,) = results.TABLE.read(tmp_path / "runs.csv")
+    assert set(results.metrics_of(run)) == {"embedded.en.f1", "embedded.en.exact_match"}
+
+
+def test_a_bert_of_hugging_face_is_the_start(script, tmp_path, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    from tests.models.test_from_hugging_face_bert import make
+
+    assert transformers
+    make(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+    arguments = script.parse_arguments(
+        ["--bert", str(tmp_path), "--position-encoding", "input", "diet_abs"]
+    )
+    assert arguments.models == ["input", "diet_abs"]
+    preprocessor = script.make_preprocessor("input", arguments)
+    expected = models.DietBertBackbone.from_bert(tmp_path, "input")
+    backbone = script.make_backbone("input", preprocessor, arguments)
+    for found, weight in zip(backbone.get_weights(), expected.get_weights(), strict=True):
+        assert (found == weight).all()
+
+
+def run_of(model, rate, seed, **values):
+    text = " ".join(f"{name.replace('_', '.')}={value}" for name, value in values.items())
+    return {"model": model, "learning_rate": rate, "seed": seed, "metrics": text}
+
+
+def test_the_rate_with_the_best_median_is_reported(results):
+    runs = [
+        run_of("a", "1e-5", "0", squad_en_f1=10, xquad_ar_f1=1, xquad_de_f1=5),
+        run_of("a", "1e-5", "1", squad_en_f1=90, xquad_ar_f1=2, xquad_de_f1=6),
+        run_of("a", "1e-5", "2", squad_en_f1=20, xquad_ar_f1=3, xquad_de_f1=7),
+        run_of("a", "4e-5", "0", squad_en_f1=30, xquad_ar_f1=0, xquad_de_f1=1),
+        run_of("a", "4e-5", "1", squad_en_f1=40, xquad_ar_f1=8, xquad_de_f1=3),
+        run_of("a", "4e-5", "2", squad_en_f1=50, xquad_ar_f1=2, xquad_de_f1=9),
+    ]
+    rows = {row["task"]: row for row in results.summarize(runs)}
+    assert {row["learning_rate"] for row in rows.values()} == {"4e-5"}
+    assert [rows["squad en"][name] for name in ("median", "lowest", "highest")] == [
+        *("40.0", "30.0", "50.0"),
+    ]
+    # The means of the languages in each run are 0.5, 5.5 and 5.5.
+    assert rows["xquad mean"]["median"] == "5.5"
+    assert "squad mean" not in rows
+
+
+CHANGED_OPTIONS = {
+    "epochs": ["--epochs", "2"],
+    "batch_size": ["--batch-size", "3"],
+    "sequence_length": ["--sequence-length", "39"],
+    "doc_stride": ["--doc-stride", "7"],
+    "warmup_proportion": ["--warmup-proportion", "0.2"],
+    "weight_decay": ["--weight-decay", "0.1"],
+    "optimizer": ["--optimizer", "lamb"],
+    "accumulation_steps": ["--accumulation-steps", "2"],
+    "examples": ["--examples", "5"],
+    "evaluation_examples": ["--evaluation-examples", "5"],
+    "squad_version": ["--squad-version", "2.0"],
+    "null_threshold": ["--null-threshold", "3"],
+    "add_segments": ["--add-segments"],
+    "bert": ["--bert", "folder"],
+    "backend": [],
+    "train": ["--train", "FILE", "--squad", "FILE"],
+    "squad": ["--train", "FILE", "--squad", "OTHER"],
+    "xquad": ["--train", "FILE", "--xquad", "FILE"],
+    "mlqa": ["--train", "FILE", "--mlqa", "FILE"],
+    "tydiqa": ["--train", "FILE", "--tydiqa", "FILE"],
+}
+
+
+@pytest.mark.parametrize("name", CHANGED_OPTIONS)
+def test_a_run_with_another_option_is_another_run(script, results, tmp_path, monkeypatch, name):
+    first = script.parse_arguments([])
+    (run, *_) = results.missing_runs(tmp_path / "runs.csv", first)
+    results.TABLE.append(tmp_path / "runs.csv", run, {"squad.en.f1": 50.0})
+    assert len(results.missing_runs(tmp_path / "runs.csv", first)) == 2
+    if name == "backend":
+        monkeypatch.setattr(keras.config, "backend", lambda: "another")
+    second = script.parse_arguments(CHANGED_OPTIONS[name])
+    assert len(results.missing_runs(tmp_path / "runs.csv", second)) == 3
+    assert results.runs_to_compare(tmp_path / "runs.csv", second) == []
+
+
+def test_every_option_is_shared_by_runs_or_chooses_them(script):
+    choices = {"presets", "position_encoding", "models", "learning_rates", "seeds"}
+    others = {"output_dir", "verbose", "strategy"}
+    options = set(vars(script.parse_arguments([])))
+    assert options == {*CHANGED_OPTIONS, *choices, *others}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--presets", "a", "--bert", "b"], "--presets and --bert exclude each other"),
+        (["--train", "a.json"], "--train needs one of --squad"),
+        (["--xquad", "a.json"], "--train needs one of --squad"),
+        (["--doc-stride", "0"], "--doc-stride: must be a positive integer. Received: 0"),
+        (["--squad-version", "3"], "invalid choice: '3'"),
+    ],
+)
+def test_bad_command_lines_are_explained(script, capsys, arguments, message):
+    with pytest.raises(SystemExit):
+        script.parse_arguments(arguments)
+    assert re.search(re.escape(message), capsys.readouterr().err)

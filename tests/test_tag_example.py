@@ -1,0 +1,147 @@
+"""`examples/tag_words.py` and `tag_data.py`: files, metrics, a run, and its continuation."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+from keras_diet import models
+from tests.models.tiny import VOCABULARY, tiny_backbone
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+any_backend = pytest.mark.any_backend
+pytestmark = any_backend
+
+
+@pytest.fixture(scope="module")
+def script():
+    with pytest.MonkeyPatch.context() as patch:
+        eager = property(lambda trainer: True, lambda trainer, value: None)
+        if keras.backend.backend() != "jax":
+            patch.setattr(keras.Model, "run_eagerly", eager)
+        patch.syspath_prepend(EXAMPLES)
+        yield importlib.import_module("tag_words")
+
+
+@pytest.fixture(scope="module")
+def data(script):
+    return sys.modules["tag_data"]
+
+
+CONLL = """-DOCSTART- -X- -X- O
+
+the DT I-NP O
+foxes NNS I-NP B-X
+
+cats NNS B-NP B-Y
+and CC O O
+\t
+# NN B-NP O
+"""
+
+
+def test_conll_files_are_read(data, tmp_path):
+    path = tmp_path / "train.conll"
+    path.write_text(CONLL, encoding="utf-8")
+    sentences, tags = data.read_conll(path)
+    assert sentences == [["the", "foxes"], ["cats", "and"], ["#"]]
+    assert tags == [["O", "B-X"], ["B-Y", "O"], ["O"]]
+    assert data.read_conll(path, (0, 1))[1] == [["DT", "NNS"], ["NNS", "CC"], ["NN"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "message"),
+    [
+        ("the O\nfox\n", (0, -1), r"line 2 must have a word in column 0.*'fox\\n'.*--columns"),
+        ("the O\n", (0, 2), "line 1 must have .* a tag in column 2"),
+        ("-DOCSTART- O\n\n", (0, -1), "at least one sentence"),
+    ],
+)
+def test_damaged_files_are_named(data, tmp_path, text, columns, message):
+    path = tmp_path / "train.conll"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        data.read_conll(path, columns)
+
+
+def test_names_of_the_rule_are_persons_and_places(data):
+    """So the words alone do not tell the class."""
+    seen = {}
+    for words, tags in zip(*data.sentences_from_rule("train"), strict=True):
+        assert len(words) == len(tags)
+        for word, tag in zip(words, tags, strict=True):
+            seen.setdefault(word, set()).add(tag)
+            assert tag == "O" or word in data.NAMES + data.SECOND_NAMES
+    assert all(seen[name] == {"B-PER", "B-LOC"} for name in data.NAMES)
+    assert all(seen[name] == {"I-PER", "I-LOC"} for name in data.SECOND_NAMES)
+    train, validation = (data.sentences_from_rule(split)[0] for split in ("train", "validation"))
+    assert (len(train), len(validation)) == (2000, 300)
+    assert train[:300] != validation
+
+
+def test_entities_are_counted_as_in_conll(script):
+    """One of two entities found, one of three guesses right: the other two have a wrong border."""
+    tags = [["B-PER", "I-PER", "O", "B-LOC", "I-LOC"], ["O", "O"]]
+    found = [["B-PER", "I-PER", "O", "B-LOC", "O"], ["B-PER", "O"]]
+    results = script.evaluate(tags, found)
+    assert results["accuracy"] == pytest.approx(5 / 7)
+    entities = results["entities"]
+    assert entities["all"] == pytest.approx({"precision": 1 / 3, "recall": 1 / 2, "f1": 0.4})
+    assert entities["PER"] == pytest.approx({"precision": 1 / 2, "recall": 1, "f1": 2 / 3})
+    assert entities["LOC"] == {"precision": 0, "recall": 0, "f1": 0}
+    assert script.evaluate([["DT", "NN"]], [["DT", "VB"]]) == {"accuracy": 0.5}
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name in ("train", "validation"):
+        (tmp_path / f"{name}.conll").write_text(CONLL)
+    return [str(tmp_path / f"{name}.conll") for name in ("train", "validation")]
+
+
+def test_a_run_is_continued_after_the_last_epoch(script, files, tmp_path, monkeypatch, capsys):
+    preset = str(tmp_path / "preset")
+    tiny_backbone(num_layers=1, segment_encoding="none").save_to_preset(preset)
+    models.DietBertTokenizer(VOCABULARY, lowercase=True).save_to_preset(preset)
+    folder = tmp_path / "output"
+    arguments = ["--data", *files, "--preset", preset, "--sequence-length", "7", "--epochs", "2"]
+    arguments += ["--batch-size", "2", "--output-dir", str(folder)]
+    fit, epochs = models.DietBertTokenClassifier.fit, []
+
+    def one_epoch(classifier, *data, initial_epoch, **options):
+        epochs.append(initial_epoch)
+        return fit(
+            classifier,
+            *data,
+            initial_epoch=initial_epoch,
+            **{**options, "epochs": initial_epoch + 1},
+        )
+
+    monkeypatch.setattr(models.DietBertTokenClassifier, "fit", one_epoch)
+    for _ in range(3):
+        script.main(arguments)
+    assert epochs == [0, 1]
+    assert len((folder / "history.csv").read_text().splitlines()) == 3
+    results = json.loads((folder / "results.json").read_text())
+    assert set(results["entities"]) >= {"all", "X", "Y"}
+    assert "entities, all: precision" in capsys.readouterr().out
+    loaded = models.DietBertTokenClassifier.from_preset(str(folder / "preset"))
+    assert loaded.class_names == ["B-X", "B-Y", "O"]
+    with pytest.raises(SystemExit, match="other values of: learning_rate"):
+        script.main([*arguments, "--learning-rate", "0.5"])
+
+
+def test_a_small_model_without_data(script, data, tmp_path, monkeypatch):
+    few = {
+        split: tuple(part[:5] for part in data.sentences_from_rule(split))
+        for split in ("train", "validation")
+    }
+    monkeypatch.setattr(script, "sentences_from_rule", few.get)
+    script.main(
+        ["--epochs", "1", "--output-dir", str(tmp_path / "output"), "--sequence-length", "64"]
+    )
+    results = json.loads((tmp_path / "output" / "results.json").read_text())
+    assert 0 <= results["accuracy"] <= 1
