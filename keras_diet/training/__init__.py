@@ -1,19 +1,28 @@
 """What the training of a model needs beside the model.
 
+- `ExactResume` continues an interrupted training with the next step.
+- `AccumulatedSteps` makes a schedule fit an optimizer that accumulates gradients.
 - `InverseSquareRootDecay` is the learning rate of the first Transformer.
-- `SmoothedCategoricalCrossentropy` is its loss, the cross-entropy with label smoothing.
+- `WarmupLinearDecay` is the learning rate of BERT.
+- `SmoothedCategoricalCrossentropy` is the loss of the first Transformer, with label smoothing.
 - `TokenBatches` makes batches with about the same number of tokens.
 - `average_weights` loads the mean of several files of weights.
 """
 
+from keras_diet.training.accumulated_steps import AccumulatedSteps
 from keras_diet.training.average_weights import average_weights
+from keras_diet.training.exact_resume import ExactResume
 from keras_diet.training.inverse_square_root_decay import InverseSquareRootDecay
 from keras_diet.training.smoothed_categorical_crossentropy import SmoothedCategoricalCrossentropy
 from keras_diet.training.token_batches import TokenBatches
+from keras_diet.training.warmup_linear_decay import WarmupLinearDecay
 
 __all__ = [
+    "AccumulatedSteps",
+    "ExactResume",
     "InverseSquareRootDecay",
     "SmoothedCategoricalCrossentropy",
     "TokenBatches",
+    "WarmupLinearDecay",
     "average_weights",
 ]

@@ -1,13 +1,13 @@
 """The mean of the weights of several checkpoints."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import keras
 import numpy as np
 
 
-def average_weights(model: keras.Model, paths: Sequence[str | os.PathLike[str]]) -> None:
+def average_weights(model: keras.Model, paths: Iterable[str | os.PathLike[str]]) -> None:
     """Load the mean of the weights in several files into a model.
 
     Each weight becomes the mean of its values in the files. A weight of integers keeps its value in
@@ -32,13 +32,14 @@ def average_weights(model: keras.Model, paths: Sequence[str | os.PathLike[str]])
     References:
      - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762), section 6.1
     """
-    if isinstance(paths, (str, os.PathLike)) or not len(paths):
+    files = [] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    if not files:
         raise ValueError(
             f"`paths` must be a list of at least one file. Received: paths={paths!r}. Put the file "
             "into a list."
         )
     means: list[np.ndarray] = []
-    for number, path in enumerate(paths, start=1):
+    for number, path in enumerate(files, start=1):
         model.load_weights(path)
         values = model.get_weights()
         if not means:

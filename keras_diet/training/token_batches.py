@@ -1,5 +1,6 @@
 """Batches with about the same number of tokens."""
 
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,7 +31,8 @@ class TokenBatches(keras.utils.PyDataset):
 
     Raises:
         ValueError: If the columns and `lengths` do not have the same length, which is not 0; if a
-            number is not positive; or if the buckets do not increase.
+            number is not positive; if a length is not an integer from 0 on; or if the buckets do
+            not increase.
 
     Example:
 
@@ -57,22 +59,17 @@ class TokenBatches(keras.utils.PyDataset):
     ) -> None:
         super().__init__(**kwargs)
         numbers = [len(column) for column in (*columns, lengths)]
-        if len(set(numbers)) > 1 or not numbers[0]:
+        if not columns or len(set(numbers)) > 1 or not numbers[0]:
             raise ValueError(
                 "`columns` and `lengths` must have one entry for each example. Received: columns "
                 f"with {numbers[:-1]} entries, and {numbers[-1]} lengths. Pass as many of each."
             )
-        buckets = [validation.positive_int("length_buckets", bucket) for bucket in length_buckets]
-        if not buckets or buckets != sorted(set(buckets)):
-            raise ValueError(
-                "`length_buckets` must be increasing lengths. Received: "
-                f"length_buckets={length_buckets!r}. Sort them, such as in (16, 32, 64)."
-            )
+        buckets = validation.increasing_ints("length_buckets", length_buckets)
         validation.positive_int("tokens_per_batch", tokens_per_batch)
         self.columns = columns
-        self.seed = seed
+        self.seed = validation.not_negative_int("seed", seed)
         self.epoch = 0
-        places = np.searchsorted(buckets[:-1], np.asarray(lengths))
+        places = np.searchsorted(buckets[:-1], _checked_lengths(lengths))
         # For each bucket, its examples and the size of its batches.
         self._buckets = [
             (np.flatnonzero(places == i), max(1, tokens_per_batch // bucket))
@@ -82,7 +79,7 @@ class TokenBatches(keras.utils.PyDataset):
 
     def start_at(self, epoch: int) -> None:
         """Make the batches of an epoch, to resume a training. The first epoch is 0."""
-        self.epoch = epoch
+        self.epoch = validation.not_negative_int("epoch", epoch)
         self._shuffle()
 
     def _shuffle(self):
@@ -104,3 +101,13 @@ class TokenBatches(keras.utils.PyDataset):
     def on_epoch_end(self) -> None:
         """Make the batches of the next epoch."""
         self.start_at(self.epoch + 1)
+
+
+def _checked_lengths(lengths):
+    for row, length in enumerate(lengths):
+        if isinstance(length, bool) or not isinstance(length, numbers.Integral) or length < 0:
+            raise ValueError(
+                f"`lengths` must hold numbers of tokens. Received: {length!r} in row {row}. Pass "
+                "an integer for each example."
+            )
+    return np.asarray(lengths)

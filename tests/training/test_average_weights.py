@@ -29,7 +29,7 @@ def test_mean_of_three_files(tmp_path, rng):
         files.append(tmp_path / f"{number}.weights.h5")
         kernels.append(kernel)
         model.save_weights(files[-1])
-    average_weights(model, files)
+    average_weights(model, iter(files))
     assert_close(model.layers[0].kernel, np.mean(kernels, axis=0))
     assert int(model.layers[0].count) == 6
     assert model.layers[0].count.dtype == "int32"

@@ -71,10 +71,13 @@ def test_batches_are_not_sorted_by_bucket():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"length_buckets": (8, 3)}, r"`length_buckets` must be increasing.*\(8, 3\)"),
-        ({"length_buckets": ()}, "`length_buckets` must be increasing"),
+        ({"length_buckets": (8, 3)}, r"`length_buckets` must be integers that inc.*\(8, 3\)"),
+        ({"length_buckets": ()}, "`length_buckets` must be integers that increase"),
+        ({"length_buckets": 8}, "`length_buckets` must be a tuple.*length_buckets=8. Put a single"),
         ({"length_buckets": (3, 0)}, "`length_buckets` must be a positive integer.*=0"),
         ({"tokens_per_batch": 0}, "`tokens_per_batch` must be a positive integer.*=0"),
+        ({"seed": -1}, "`seed` must be an integer that is not negative. Received: seed=-1"),
+        ({"seed": None}, "`seed` must be an integer that is not negative. Received: seed=None"),
     ],
 )
 def test_arguments_are_checked(arguments, message):
@@ -87,3 +90,17 @@ def test_numbers_of_examples_are_checked():
         TokenBatches((["a", "b"], ["c"]), [1, 2], (4,))
     with pytest.raises(ValueError, match=r"entry for each example.*\[0\] entries, and 0"):
         TokenBatches(([],), [], (4,))
+    with pytest.raises(ValueError, match=r"entry for each example.*\[\] entries, and 2"):
+        TokenBatches((), [1, 2], (4,))
+
+
+@pytest.mark.parametrize("length", ["3", -1, 2.5, None])
+def test_lengths_are_checked(length):
+    with pytest.raises(ValueError, match=rf"`lengths` must hold numbers.*: {length!r} in row 1"):
+        TokenBatches((["a", "b"],), [1, length], (4,))
+    TokenBatches((["a", "b"],), np.array([1, 0]), np.array([4, 9]))
+
+
+def test_the_first_epoch_is_checked():
+    with pytest.raises(ValueError, match=r"`epoch` must be an integer that is not negative.*=-1"):
+        make().start_at(-1)

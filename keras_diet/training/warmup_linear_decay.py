@@ -43,7 +43,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     Example:
 
     ```python
-    schedule = keras_diet.pretraining.WarmupLinearDecay(0.0018, total_steps=500_000)
+    schedule = keras_diet.training.WarmupLinearDecay(0.0018, total_steps=500_000)
     float(schedule(12_500))  # 0.0018
     optimizer = keras.optimizers.AdamW(schedule, weight_decay=0.01)
     ```

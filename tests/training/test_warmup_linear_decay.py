@@ -2,7 +2,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet.pretraining import WarmupLinearDecay
+from keras_diet import pretraining
+from keras_diet.training import WarmupLinearDecay
 
 
 def rates(schedule, steps):
@@ -63,6 +64,12 @@ def test_config_round_trip():
     restored = keras.saving.deserialize_keras_object(config)
     assert restored.get_config() == schedule.get_config()
     assert rates(restored, range(41)) == rates(schedule, range(41))
+
+
+@pytest.mark.any_backend
+def test_the_old_import_path_works():
+    assert pretraining.WarmupLinearDecay is WarmupLinearDecay
+    assert "WarmupLinearDecay" in pretraining.__all__
 
 
 def test_optimizer_follows_it():

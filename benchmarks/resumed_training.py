@@ -1,0 +1,141 @@
+"""The trainings that `kill_and_resume.py` kills. Each runs in a process of its own."""
+
+import io
+import os
+import signal
+
+import keras
+import numpy as np
+
+from keras_diet import models, pretraining
+from keras_diet.training import ExactResume, TokenBatches
+
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+LENGTH, EPOCHS, SAVE_EVERY = 13, 3, 3
+SAVEZ = np.savez
+
+
+def train_on_texts(callbacks):
+    """Texts and labels in lists, in a new order in each epoch, with masks of the preprocessor."""
+    rng = np.random.default_rng(7)
+    texts = [" ".join(rng.choice(WORDS, rng.integers(3, 9))) for _ in range(37)]
+    tokenizer = models.DietBertTokenizer(SPECIAL + WORDS)
+    preprocessor = models.DietBertMaskedLMPreprocessor(
+        tokenizer, sequence_length=LENGTH, mask_selection_length=3, mask_selection_rate=0.3
+    )
+    masked_lm = make_masked_lm(preprocessor)
+    history = masked_lm.fit(
+        texts, batch_size=5, epochs=EPOCHS, validation_split=0.2, callbacks=callbacks, verbose=0
+    )
+    return masked_lm, history
+
+
+def train_on_grain(callbacks):
+    """An endless Grain dataset, whose epochs are no passes over the data."""
+    rng = np.random.default_rng(7)
+    tokenizer = models.DietBertTokenizer(SPECIAL + WORDS)
+    token_ids = rng.integers(len(SPECIAL), len(SPECIAL) + len(WORDS), (31, LENGTH))
+    dataset = pretraining.masked_lm_dataset(token_ids, tokenizer, 5, repeat=True, seed=3)
+    masked_lm = make_masked_lm()
+    history = masked_lm.fit(
+        dataset, steps_per_epoch=7, epochs=EPOCHS, shuffle=False, callbacks=callbacks, verbose=0
+    )
+    return masked_lm, history
+
+
+def train_on_batches(callbacks):
+    """A `PyDataset` with new batches in each epoch, and a model that is not of this library."""
+    rng = np.random.default_rng(7)
+    x, y = rng.normal(size=(41, 7)).astype("float32"), rng.normal(size=(41, 3)).astype("float32")
+    batches = BatchesOfArrays((x, y), rng.integers(1, 9, 41), (4, 8), tokens_per_batch=32, seed=3)
+    model = keras.Sequential(
+        [
+            keras.Input((7,)),
+            keras.layers.GaussianNoise(0.2),
+            keras.layers.Dense(11, activation="relu"),
+            keras.layers.Dropout(0.3),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dense(3),
+        ]
+    )
+    model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+    history = model.fit(batches, epochs=EPOCHS, callbacks=callbacks, verbose=0)
+    return model, history
+
+
+class BatchesOfArrays(TokenBatches):
+    """Batches of arrays instead of lists."""
+
+    def __getitem__(self, index):  # noqa: D105
+        return tuple(np.stack(column) for column in super().__getitem__(index))
+
+
+def make_masked_lm(preprocessor=None):
+    backbone = models.DietBertBackbone(
+        vocabulary_size=len(SPECIAL) + len(WORDS),
+        num_layers=1,
+        num_heads=2,
+        hidden_dim=8,
+        intermediate_dim=16,
+        dropout=0.2,
+        max_sequence_length=LENGTH,
+    )
+    backbone.pooled_dense.trainable = False
+    masked_lm = models.DietBertMaskedLM(backbone, preprocessor)
+    masked_lm.compile(optimizer=keras.optimizers.AdamW(0.01))
+    return masked_lm
+
+
+TRAININGS = {"texts": train_on_texts, "grain": train_on_grain, "batches": train_on_batches}
+
+
+def script(data, folder, moment, started):
+    """What a process runs: train, and write the results. A `moment` of its own kills it."""
+    keras.utils.set_random_seed(5)
+    kind, value = moment
+    if kind == "write":
+        np.savez = killed_while_writing(value, np.savez)
+    callbacks = [Started(started, value if kind == "step" else None)]
+    callbacks.append(ExactResume(folder / "checkpoints", SAVE_EVERY))
+    model, history = TRAININGS[data](callbacks)
+    variables = [*model.variables, *model.optimizer.variables]
+    values = {f"variable {i}": keras.ops.convert_to_numpy(v) for i, v in enumerate(variables)}
+    logs = {f"history {name}": np.array(each) for name, each in history.history.items()}
+    SAVEZ(folder / "result.npz", epochs=np.array(history.epoch), **values, **logs)
+
+
+class Started(keras.callbacks.Callback):
+    """Tell the parent process that steps begin, and kill this process before one of them."""
+
+    def __init__(self, started, steps):
+        super().__init__()
+        self.started, self.steps = started, steps
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.started.set()
+        if self.steps == 0:
+            kill_this_process()
+        self.steps = None if self.steps is None else self.steps - 1
+
+
+def killed_while_writing(value, savez):
+    """Return a `savez` that kills the process within a file, after a fraction of its bytes."""
+    files, fraction = value
+
+    def write(file, **arrays):
+        nonlocal files
+        if files:
+            files -= 1
+            return savez(file, **arrays)
+        buffer = io.BytesIO()
+        savez(buffer, **arrays)
+        file.write(buffer.getvalue()[: int(fraction * len(buffer.getvalue()))])
+        file.flush()
+        kill_this_process()
+
+    return write
+
+
+def kill_this_process():
+    os.kill(os.getpid(), signal.SIGKILL)

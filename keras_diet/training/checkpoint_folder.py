@@ -1,0 +1,89 @@
+"""A folder of checkpoints. Each is one file, which is complete or absent."""
+
+import json
+import os
+import warnings
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+# What NumPy raises for a file that is truncated or damaged.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, OSError)
+
+
+class CheckpointFolder:
+    """The last checkpoints of a training.
+
+    Args:
+        folder: Path of the folder.
+        keep: int. Number of checkpoints to keep.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], keep: int) -> None:
+        self.folder = Path(folder)
+        self.keep = keep
+
+    def files(self) -> list[Path]:
+        """Return the files of all checkpoints, from old to new."""
+        return sorted(self.folder.glob("step_*.npz"))
+
+    def write(self, step: int, state: Any, arrays: dict[str, np.ndarray]) -> None:
+        """Write a checkpoint, and then delete the oldest ones.
+
+        Args:
+            step: int. Number of the step, which names the file.
+            state: Values for JSON.
+            arrays: Arrays of any dtype.
+
+        Raises:
+            OSError: If the file cannot be written. The earlier checkpoints remain.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        unfinished = self.folder / "unfinished"
+        try:
+            with unfinished.open("wb") as file:
+                np.savez(file, state=_bytes_of(state), **{k: _plain(v) for k, v in arrays.items()})
+                file.flush()
+                os.fsync(file.fileno())
+            # A file appears under its name when it is complete.
+            os.replace(unfinished, self.folder / f"step_{step:012d}.npz")
+        finally:
+            unfinished.unlink(missing_ok=True)
+        for old in self.files()[: -self.keep]:
+            old.unlink()
+
+    def read(self) -> tuple[Any, dict[str, np.ndarray]] | None:
+        """Return the newest checkpoint that is complete, or `None` if there are no files.
+
+        Raises:
+            ValueError: If no file is complete.
+        """
+        files = self.files()
+        for path in reversed(files):
+            try:
+                # NumPy compares the checksum of each array that it reads.
+                with np.load(path, allow_pickle=False) as file:
+                    arrays = {name: file[name] for name in file.files}
+                return json.loads(arrays.pop("state").tobytes()), arrays
+            except _DAMAGED as error:
+                warnings.warn(f"{path} is damaged, so it is skipped: {error}", stacklevel=2)
+        if not files:
+            return None
+        raise ValueError(
+            f"`folder` has no checkpoint that can be read. Received: folder={str(self.folder)!r} "
+            f"with {len(files)} damaged files. Delete them to start the training again."
+        )
+
+
+def _bytes_of(state):
+    return np.frombuffer(json.dumps(state).encode(), dtype="uint8")
+
+
+def _plain(array):
+    """Return an array of bytes for a dtype that NumPy's files do not know, such as bfloat16."""
+    if array.dtype.kind != "V":
+        return array
+    return np.ascontiguousarray(array).reshape(-1).view("uint8")

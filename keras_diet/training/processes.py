@@ -1,0 +1,59 @@
+"""The processes that train a model together."""
+
+from typing import Any
+
+import keras
+
+
+class Processes:
+    """The processes of `torch.distributed`, or a single one.
+
+    Args:
+        model: The model. Its strategy on TensorFlow must run in one process.
+
+    Raises:
+        ValueError: If several processes of JAX or TensorFlow train together.
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        self.rank, self.count = 0, 1
+        backend = keras.config.backend()
+        several = False
+        if backend == "torch":
+            import torch
+
+            if torch.distributed.is_available() and torch.distributed.is_initialized():
+                self.rank = torch.distributed.get_rank()
+                self.count = torch.distributed.get_world_size()
+        elif backend == "jax":
+            import jax
+
+            several = jax.process_count() > 1
+        elif getattr(model.distribute_strategy, "cluster_resolver", None) is not None:
+            several = len(model.distribute_strategy.cluster_resolver.cluster_spec().jobs) > 0
+        if several:
+            raise ValueError(
+                "`ExactResume` needs a single process on JAX and TensorFlow, which may have "
+                f"several devices. Received: several processes of {backend}. Use the checkpoints "
+                "of Orbax or `tf.train.Checkpoint`."
+            )
+
+    def any(self, flag: bool) -> bool:
+        """Return whether the flag is true in one of the processes."""
+        if self.count == 1:
+            return flag
+        import torch
+
+        flags = [None] * self.count
+        torch.distributed.all_gather_object(flags, flag)
+        return True in flags
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """Return the values of all processes in the first process, and `None` in the others."""
+        if self.count == 1:
+            return [value]
+        import torch
+
+        values = [None] * self.count if self.rank == 0 else None
+        torch.distributed.gather_object(value, values)
+        return values

@@ -1,0 +1,272 @@
+"""The batches of a training that can begin at any batch.
+
+Three kinds of data can tell any of their batches, or can continue where they stopped: arrays and
+lists, a `keras.utils.PyDataset`, and a Grain dataset.
+"""
+
+import base64
+import json
+import math
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_diet._keras_fit import data_of_adapter
+
+_END = object()
+
+
+class ArraySource:
+    """Batches of the examples in arrays or lists.
+
+    Args:
+        examples: Function from the numbers of some examples to their batch.
+        num_examples: int. Number of examples.
+        batch_size: int. Number of examples in a batch.
+        shuffle: bool. Whether each pass has a new order.
+    """
+
+    def __init__(
+        self,
+        examples: Callable[[np.ndarray], Any],
+        num_examples: int,
+        batch_size: int,
+        shuffle: bool,
+    ) -> None:
+        self.examples = examples
+        self.num_examples = num_examples
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.num_batches = math.ceil(num_examples / batch_size)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what must be the same when the training continues."""
+        first = self.examples(np.arange(min(self.batch_size, self.num_examples)))
+        return {
+            "number of examples": self.num_examples,
+            "batch_size": self.batch_size,
+            "shuffle": self.shuffle,
+            "first examples": _checksum(first),
+        }
+
+    def read(self, seed: int, pass_number: int, start: int) -> Iterator[Any]:
+        """Yield the batches of a pass over the examples, from batch `start` on."""
+        order = _order(self.num_examples, seed, pass_number, self.shuffle)
+        for first in range(start * self.batch_size, self.num_examples, self.batch_size):
+            yield self.examples(order[first : first + self.batch_size])
+
+
+class PyDatasetSource:
+    """Batches of a `keras.utils.PyDataset`.
+
+    Args:
+        dataset: The dataset. If it has a method `start_at`, each pass calls it with its number.
+        shuffle: bool. Whether each pass has a new order of the batches.
+        standardize: Function of a batch.
+    """
+
+    def __init__(
+        self, dataset: keras.utils.PyDataset, shuffle: bool, standardize: Callable[[Any], Any]
+    ) -> None:
+        self.dataset = dataset
+        # The dataset of the user, if a task preprocesses its batches.
+        self.original = getattr(dataset, "dataset", dataset)
+        self.num_batches = dataset.num_batches
+        self.shuffle = bool(shuffle) and self.num_batches is not None
+        self.standardize = standardize
+        _check_py_dataset(self.original)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what must be the same when the training continues."""
+        names = ("batch_size", "tokens_per_batch", "seed")
+        settings = {name: getattr(self.original, name, None) for name in names}
+        return {
+            "dataset": type(self.original).__name__,
+            "number of batches": self.num_batches,
+            "shuffle": self.shuffle,
+            **{name: value for name, value in settings.items() if isinstance(value, int)},
+        }
+
+    def read(self, seed: int, pass_number: int, start: int) -> Iterator[Any]:
+        """Yield the batches of a pass over the dataset, from batch `start` on."""
+        if hasattr(self.original, "start_at"):
+            self.original.start_at(pass_number)
+        index = start
+        order = None
+        if self.shuffle:
+            order = _order(self.num_batches, seed, pass_number, shuffle=True)
+        while self.num_batches is None or index < self.num_batches:
+            yield self.standardize(self.dataset[index if order is None else int(order[index])])
+            index += 1
+
+
+class MapSource:
+    """Batches of a Grain `MapDataset`, which is read by index."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        # An endless dataset has the largest length that Python knows.
+        self.num_batches = len(dataset) if len(dataset) < sys.maxsize else None
+
+    def facts(self) -> dict[str, Any]:
+        """Return what must be the same when the training continues."""
+        return {"number of batches": self.num_batches, **_facts_of_batch(self.dataset[0])}
+
+    def read(self, seed: int, pass_number: int, start: int) -> Iterator[Any]:
+        """Yield the batches of a pass over the dataset, from batch `start` on."""
+        for index in range(start, len(self.dataset)):
+            yield self.dataset[index]
+
+
+class IteratorSource:
+    """Batches of a Grain `IterDataset` or `DataLoader`, whose iterators have a state."""
+
+    num_batches = None
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        # The states of iterators by pass and number of batches, and the end of the last pass.
+        self.states: dict[tuple[int, int], str] = {}
+        self.end: tuple[int, int] | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """Return what must be the same when the training continues."""
+        return _facts_of_batch(next(iter(self.dataset)))
+
+    def read(self, seed: int, pass_number: int, start: int) -> Iterator[Any]:
+        """Yield the batches of a pass over the dataset, from batch `start` on."""
+        iterator = iter(self.dataset)
+        if start:
+            iterator.set_state(_decoded(self.states[pass_number, start]))
+        batch = next(iterator, _END)
+        while batch is not _END:
+            start += 1
+            self.states[pass_number, start] = _encoded(iterator.get_state())
+            # One batch ahead, because an epoch must not begin where no batch is left.
+            following = next(iterator, _END)
+            if following is _END:
+                self.end = (pass_number, start)
+            yield batch
+            batch = following
+
+
+class PreprocessedSource:
+    """Batches of another source after a function, which a task of this library applies."""
+
+    def __init__(self, source: Any, preprocess: Callable[[Any], Any]) -> None:
+        self.source = source
+        self.preprocess = preprocess
+        self.num_batches = source.num_batches
+        self.facts = source.facts
+
+    def read(self, seed: int, pass_number: int, start: int) -> Iterator[Any]:
+        """Yield the batches of a pass over the data, from batch `start` on."""
+        return map(self.preprocess, self.source.read(seed, pass_number, start))
+
+
+def source_of(adapter: Any) -> Any:
+    """Return the source of the batches that an adapter of Keras or of this library reads.
+
+    Raises:
+        ValueError: If the data cannot continue exactly at a batch.
+    """
+    if hasattr(adapter, "preprocess"):
+        return PreprocessedSource(_source_of_data(adapter.data), adapter.preprocess)
+    kind, arguments = data_of_adapter(adapter)
+    if kind == "arrays":
+        return _source_of_arrays(*arguments)
+    if kind == "py_dataset":
+        return PyDatasetSource(*arguments)
+    if kind == "grain":
+        return _source_of_data(*arguments)
+    raise _cannot_resume(type(adapter).__name__.removesuffix("Adapter"))
+
+
+def _source_of_data(data):
+    if hasattr(data, "num_examples"):
+        return ArraySource(data.examples, data.num_examples, data.batch_size, data.shuffle)
+    if any(base.__module__.partition(".")[0] == "grain" for base in type(data).__mro__):
+        return MapSource(data) if hasattr(data, "__getitem__") else IteratorSource(data)
+    raise _cannot_resume(type(data).__name__.removeprefix("_Plain"))
+
+
+def _source_of_arrays(inputs, batch_size, shuffle):
+    if shuffle == "batch":
+        raise ValueError(
+            "`shuffle` must be a bool with `ExactResume`. Received: shuffle='batch'. Pass "
+            "`shuffle=True` for a new order of all examples in each epoch."
+        )
+    arrays = keras.tree.map_structure(np.asarray, inputs, none_is_leaf=False)
+
+    def examples(rows):
+        return keras.tree.map_structure(lambda array: array[rows], arrays, none_is_leaf=False)
+
+    num_examples = len(keras.tree.flatten(arrays)[0])
+    return ArraySource(examples, num_examples, batch_size, bool(shuffle))
+
+
+def _check_py_dataset(dataset):
+    base = keras.utils.PyDataset
+    changes = any(
+        getattr(type(dataset), name) is not getattr(base, name)
+        for name in ("on_epoch_begin", "on_epoch_end")
+    )
+    if changes and not hasattr(dataset, "start_at"):
+        raise ValueError(
+            "A `PyDataset` that changes between epochs needs a method `start_at(epoch)`, so that "
+            f"`ExactResume` can continue with any epoch. Received: {type(dataset).__name__} with "
+            "`on_epoch_begin` or `on_epoch_end`, and without `start_at`. Add the method, as "
+            "`keras_diet.training.TokenBatches` has."
+        )
+    if dataset.workers > 1 or dataset.use_multiprocessing:
+        raise ValueError(
+            "`ExactResume` reads a `PyDataset` without workers. Received: "
+            f"workers={dataset.workers}, use_multiprocessing={dataset.use_multiprocessing}. Pass "
+            "`workers=1` and `use_multiprocessing=False`, or a Grain dataset, which reads ahead."
+        )
+
+
+def _cannot_resume(received):
+    return ValueError(
+        "`ExactResume` needs data that can continue at any batch. Received: "
+        f"{received}, which does not tell where to continue. Pass arrays, lists, a "
+        "`keras.utils.PyDataset`, or a Grain dataset to `fit`. Grain shuffles with a seed."
+    )
+
+
+def _order(size, seed, pass_number, shuffle):
+    order = np.arange(size)
+    if shuffle:
+        np.random.default_rng((seed, pass_number)).shuffle(order)
+    return order
+
+
+def _facts_of_batch(batch):
+    sizes = [len(leaf) for leaf in keras.tree.flatten(batch) if np.ndim(leaf)]
+    return {"batch_size": sizes[0] if sizes else None, "first batch": _checksum(batch)}
+
+
+def _checksum(batch):
+    """Return a number that other data, another order or another seed would change."""
+    checksum = 0
+    for leaf in keras.tree.flatten(batch):
+        array = np.asarray(leaf)
+        is_text = array.dtype.kind in "OUS"
+        data = repr(array.tolist()).encode() if is_text else np.ascontiguousarray(array)
+        checksum = zlib.crc32(data, checksum)
+    return f"checksum {checksum:08x}"
+
+
+def _encoded(state):
+    """Return the state of a Grain iterator, bytes or a dictionary, as a string."""
+    if isinstance(state, bytes):
+        return base64.b64encode(state).decode()
+    return json.dumps(state)
+
+
+def _decoded(text):
+    return json.loads(text) if text.startswith("{") else base64.b64decode(text)

@@ -1,0 +1,109 @@
+"""A training on several devices or processes that crashes and resumes. Run it as a process:
+
+    KERAS_BACKEND=jax python -m tests.distribution.resume_worker FOLDER
+
+TensorFlow has a strategy of two logical devices, JAX a mesh of four simulated ones. `torchrun`
+starts two processes of PyTorch, which add up their gradients, have other data and drop other units.
+Each process writes the results of a training without and with crashes to `FOLDER`.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from tests.training.resumed import BATCH_SIZE, make_arrays, make_model, result, train
+
+
+def training_on_tensorflow():
+    import tensorflow as tf
+
+    device = tf.config.list_physical_devices("CPU")[0]
+    parts = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(device, parts)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+    def make():
+        with strategy.scope():
+            return make_model()
+
+    x, y = make_arrays()
+    return make, {"x": x[:48], "y": y[:48], "batch_size": 6}
+
+
+def training_on_jax():
+    devices = keras.distribution.list_devices()
+    mesh = keras.distribution.DeviceMesh((2, 2), ("batch", "model"), devices[:4])
+    layout_map = keras.distribution.LayoutMap(mesh)
+    layout_map["dense.*/kernel"] = (None, "model")
+    keras.distribution.set_distribution(
+        keras.distribution.ModelParallel(layout_map=layout_map, batch_dim_name="batch")
+    )
+
+    def make():
+        model = make_model(units=12, outputs=4)
+        assert "model" in str(model.layers[0].kernel.value.sharding)
+        return model
+
+    x, y = make_arrays()
+    # Devices can only share what they can divide.
+    return make, {"x": x[:48], "y": np.pad(y, ((0, 0), (0, 1)))[:48], "batch_size": 6}
+
+
+def training_on_torch():
+    import torch
+
+    rank = int(os.environ["RANK"])
+    torch.distributed.init_process_group("gloo")
+
+    class Parallel(keras.Sequential):
+        """Adds up the gradients of all processes before each step of the optimizer."""
+
+        def train_step(self, data):
+            x, y = data
+            self.zero_grad()
+            loss = self.compute_loss(x, y, self(x, training=True), training=True)
+            self._loss_tracker.update_state(loss)
+            loss.backward()
+            variables = self.trainable_variables
+            gradients = [variable.value.grad for variable in variables]
+            for gradient in gradients:
+                torch.distributed.all_reduce(gradient)
+            with torch.no_grad():
+                self.optimizer.apply(gradients, variables)
+            return {"loss": self._loss_tracker.result()}
+
+    def make():
+        model = make_model(model_class=Parallel)
+        # Each process drops other units, and has another state of PyTorch's generator.
+        torch.manual_seed(rank)
+        return model
+
+    x, y = make_arrays()
+    return make, {"x": x[rank::2], "y": y[rank::2], "batch_size": BATCH_SIZE}
+
+
+def main(folder):
+    backend = keras.config.backend()
+    make, options = {
+        "tensorflow": training_on_tensorflow,
+        "jax": training_on_jax,
+        "torch": training_on_torch,
+    }[backend]()
+    rank = os.environ.get("RANK", "0")
+    expected = result(*train(folder / "once", model=make(), **options))
+    for steps in (4, 3):
+        assert train(folder / "crashed", steps, model=make(), **options) is None
+    found = result(*train(folder / "crashed", model=make(), **options))
+    np.savez(folder / f"once_{rank}.npz", **expected)
+    np.savez(folder / f"crashed_{rank}.npz", **found)
+    if backend == "torch":
+        import torch
+
+        torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,129 @@
+"""Trainings that crash and resume in this process, for the tests of `ExactResume`."""
+
+import grain
+import keras
+import numpy as np
+
+from keras_diet.training import ExactResume
+
+EXAMPLES, BATCH_SIZE, EPOCHS = 53, 5, 3
+STEPS = 11  # in an epoch
+
+
+class Crash(keras.callbacks.Callback):
+    """Stop the training after a number of steps, without `on_train_end`."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.steps = steps
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if not self.steps:
+            raise KeyboardInterrupt
+        self.steps -= 1
+
+
+class Noisy(keras.utils.PyDataset):
+    """Batches with noise from NumPy's global generator."""
+
+    def __init__(self, x, y, **kwargs):
+        super().__init__(**kwargs)
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return STEPS
+
+    def __getitem__(self, index):
+        rows = slice(BATCH_SIZE * index, BATCH_SIZE * (index + 1))
+        x = self.x[rows]
+        return x + np.random.normal(size=x.shape).astype("float32"), self.y[rows]
+
+
+def make_arrays():
+    rng = np.random.default_rng(17)
+    shapes = (EXAMPLES, 7), (EXAMPLES, 3)
+    return tuple(rng.normal(size=shape).astype("float32") for shape in shapes)
+
+
+def grain_batches(seed=3):
+    return grain.MapDataset.source(list(zip(*make_arrays(), strict=True))).seed(seed).shuffle()
+
+
+def data_of(kind):
+    """The arguments of `fit` for a kind of data."""
+    x, y = make_arrays()
+    if kind.startswith("arrays"):
+        options = {"x": x, "y": y, "batch_size": BATCH_SIZE, "shuffle": "shuffled" in kind}
+        return {**options, "steps_per_epoch": 4 if "steps" in kind else None}
+    if kind == "py_dataset":
+        return {"x": Noisy(x, y)}
+    batches = grain_batches().batch(BATCH_SIZE)
+    if kind == "endless grain":
+        return {"x": batches.repeat(), "steps_per_epoch": 7}
+    if kind == "grain iterator":
+        options = grain.ReadOptions(num_threads=2, prefetch_buffer_size=3)
+        return {"x": batches.to_iter_dataset(options)}
+    if kind == "grain loader":
+        sampler = grain.samplers.IndexSampler(EXAMPLES, shuffle=True, seed=5, num_epochs=1)
+        source = list(zip(x, y, strict=True))
+        return {
+            "x": grain.DataLoader(
+                data_source=source, sampler=sampler, operations=[grain.transforms.Batch(BATCH_SIZE)]
+            )
+        }
+    return {"x": batches}
+
+
+def make_model(
+    seed=5,
+    optimizer=None,
+    units=13,
+    outputs=3,
+    dropout=0.3,
+    dtype=None,
+    model_class=keras.Sequential,
+):
+    """A model whose steps draw random numbers. It has a state beside its weights."""
+    keras.utils.set_random_seed(seed)
+    model = model_class(
+        [
+            keras.Input((7,)),
+            keras.layers.Dense(units, activation="relu", dtype=dtype),
+            keras.layers.Dropout(dropout, dtype=dtype),
+            keras.layers.BatchNormalization(dtype=dtype),
+            keras.layers.Dense(outputs, dtype=dtype),
+        ]
+    )
+    model.compile(optimizer or keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+    return model
+
+
+def train(folder, crash_after=None, model=None, data="arrays", callbacks=(), **options):
+    """Train as a script would, and save every 3 steps.
+
+    Returns:
+        The model and its history, or `None` if the training crashed after some steps.
+    """
+    model = model or make_model()
+    callbacks = [*callbacks, ExactResume(folder, options.pop("save_every", 3))]
+    callbacks += [] if crash_after is None else [Crash(crash_after)]
+    options = {**data_of(data), "epochs": EPOCHS, "verbose": 0, **options}
+    try:
+        return model, model.fit(callbacks=callbacks, **options)
+    except KeyboardInterrupt:
+        return None
+
+
+def result(model, history):
+    """All values of a training as arrays."""
+    variables = [*model.variables, *model.optimizer.variables]
+    values = {f"variable {i}": keras.ops.convert_to_numpy(v) for i, v in enumerate(variables)}
+    logs = {name: np.array(each, "float64") for name, each in history.history.items()}
+    return {**values, **logs, "epochs": np.array(history.epoch)}
+
+
+def assert_same(actual, expected):
+    """Assert that two results are bitwise the same."""
+    assert set(actual) == set(expected)
+    different = [n for n in expected if not np.array_equal(actual[n], expected[n], equal_nan=True)]
+    assert not different, f"not bitwise equal: {different}"

@@ -1,0 +1,433 @@
+"""`ExactResume`: an interrupted training has the results of one that was not interrupted."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+from keras_diet.models import DietBertMaskedLM, DietBertMaskedLMPreprocessor, DietBertTokenizer
+from keras_diet.training import ExactResume
+from tests.helpers import once
+from tests.models.tiny import TEXTS, VOCABULARY, tiny_backbone
+from tests.training.resumed import (
+    STEPS,
+    Crash,
+    Noisy,
+    assert_same,
+    data_of,
+    grain_batches,
+    make_arrays,
+    make_model,
+    result,
+    train,
+)
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """The results of a training on arrays."""
+    return result(*train(tmp_path_factory.mktemp("uninterrupted")))
+
+
+def steps_of(folder):
+    return [int(path.stem.removeprefix("step_")) for path in sorted(folder.glob("step_*.npz"))]
+
+
+# === The same results ===
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "py_dataset",
+        "endless grain",
+        *once("arrays", "arrays shuffled", "grain", "grain iterator", "grain loader"),
+    ],
+)
+def test_a_crashed_training_continues_bitwise(tmp_path, data):
+    """Within the first epoch, and within a later one after a second crash."""
+    options = {"data": data, "validation_data": make_arrays()}
+    expected = result(*train(tmp_path / "once", **options))
+    for steps in (4, 13):
+        assert train(tmp_path / "crashed", steps, **options) is None
+    assert_same(result(*train(tmp_path / "crashed", **options)), expected)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("steps", [0, 2, 3, STEPS - 1, STEPS, STEPS + 1, 3 * STEPS - 1])
+def test_a_crash_before_a_step(tmp_path, uninterrupted, steps):
+    assert train(tmp_path, steps, save_every=1) is None
+    assert steps_of(tmp_path) == list(range(max(1, steps - 1), steps + 1))
+    assert_same(result(*train(tmp_path, save_every=1)), uninterrupted)
+
+
+@pytest.mark.any_backend("tensorflow")
+def test_several_steps_in_one_execution(tmp_path):
+    def make():
+        model = make_model()
+        model.compile(keras.optimizers.Adam(0.01), "mse", steps_per_execution=2)
+        return model
+
+    expected = result(*train(tmp_path / "once", model=make()))
+    assert train(tmp_path / "crashed", 3, model=make()) is None
+    assert steps_of(tmp_path / "crashed") == [4, 6]
+    assert_same(result(*train(tmp_path / "crashed", model=make())), expected)
+
+
+@pytest.mark.any_backend
+def test_a_model_in_bfloat16(tmp_path):
+    def make():
+        model = make_model(dtype="bfloat16")
+        assert model.layers[0].kernel.dtype == "bfloat16"
+        return model
+
+    expected = result(*train(tmp_path / "once", model=make()))
+    assert train(tmp_path / "crashed", 7, model=make()) is None
+    assert_same(result(*train(tmp_path / "crashed", model=make())), expected)
+
+
+@pytest.mark.any_backend
+def test_pass_of_the_data_that_ends_within_epochs(tmp_path):
+    """11 batches in epochs of 4 steps: the third epoch has only 3 steps, as without crashes."""
+    options = {"data": "arrays steps", "epochs": 5}
+    with pytest.warns(UserWarning, match="ran out of data"):
+        expected = result(*train(tmp_path / "once", **options))
+    for steps in (5, 4):
+        assert train(tmp_path / "crashed", steps, **options) is None
+    with pytest.warns(UserWarning, match="ran out of data"):
+        found = train(tmp_path / "crashed", **options)
+    assert_same(result(*found), expected)
+
+
+def train_on_texts(folder, crash_after=None):
+    """Train a task on a list of texts in a new order, with random masks of its preprocessor."""
+    keras.utils.set_random_seed(5)
+    tokenizer = DietBertTokenizer(VOCABULARY)
+    preprocessor = DietBertMaskedLMPreprocessor(
+        tokenizer, sequence_length=13, mask_selection_length=3, mask_selection_rate=0.4
+    )
+    masked_lm = DietBertMaskedLM(tiny_backbone(dropout=0.2, num_layers=1), preprocessor)
+    options = {"x": TEXTS * 3, "batch_size": 2, "validation_split": 0.2, "validation_data": None}
+    return train(folder, crash_after, masked_lm, **{"y": None, "shuffle": True, **options})
+
+
+def test_a_task_on_texts_continues_bitwise(tmp_path):
+    expected = result(*train_on_texts(tmp_path / "once"))
+    assert train_on_texts(tmp_path / "crashed", 4) is None
+    assert train_on_texts(tmp_path / "crashed", 5) is None
+    assert_same(result(*train_on_texts(tmp_path / "crashed")), expected)
+
+
+@pytest.mark.any_backend
+def test_a_finished_training_is_not_trained_again(tmp_path, uninterrupted):
+    train(tmp_path)
+    crash = Crash(0)
+    model = make_model()
+    resume = ExactResume(tmp_path, save_every=3)
+    history = model.fit(**data_of("arrays"), epochs=3, verbose=0, callbacks=[crash, resume])
+    assert_same(result(model, history), uninterrupted)
+
+
+@pytest.mark.any_backend
+def test_more_epochs_continue_a_finished_training(tmp_path, uninterrupted):
+    train(tmp_path, epochs=2)
+    assert_same(result(*train(tmp_path, epochs=3)), uninterrupted)
+
+
+@pytest.mark.any_backend
+def test_the_next_fit_begins_with_its_first_epoch(tmp_path):
+    model, _ = train(tmp_path)
+    history = model.fit(*make_arrays(), epochs=2, verbose=0)
+    assert history.epoch == [0, 1]
+
+
+@pytest.mark.any_backend
+def test_without_a_seed_the_training_continues_too(tmp_path, monkeypatch):
+    """The order of the data and the dropout come from the checkpoint."""
+    monkeypatch.setattr(keras.utils, "set_random_seed", lambda seed: None)
+    orders = []
+
+    class Recorder(Noisy):
+        def __getitem__(self, index):
+            orders.append(index)
+            return super().__getitem__(index)
+
+    assert train(tmp_path, 5, x=Recorder(*make_arrays()), **{"data": "py_dataset"}) is None
+    seen = orders[:]
+    del orders[:]
+    train(tmp_path, data="py_dataset", x=Recorder(*make_arrays()), epochs=1)
+    # Before the first step, Keras reads a batch to build the metrics.
+    assert sorted(seen[1:4] + orders[-8:]) == list(range(STEPS))
+    assert seen[1:4] + orders[-8:] != list(range(STEPS))
+
+
+# === Saving ===
+
+
+@pytest.mark.any_backend
+def test_checkpoints_are_saved_every_few_steps(tmp_path):
+    assert train(tmp_path, 10, save_every=4) is None
+    assert steps_of(tmp_path) == [4, 8]
+    assert train(tmp_path, 8, save_every=4) is None
+    assert steps_of(tmp_path) == [12, 16]
+    train(tmp_path, save_every=4)
+    assert steps_of(tmp_path) == [32, 33]
+
+
+@pytest.mark.any_backend
+def test_the_last_step_of_an_epoch_is_saved_after_its_validation(tmp_path):
+    assert train(tmp_path, 12, save_every=11) is None
+    assert steps_of(tmp_path) == [11]
+    _, history = train(tmp_path, save_every=11)
+    assert history.epoch == [0, 1, 2]
+
+
+@pytest.mark.any_backend
+def test_the_number_of_checkpoints(tmp_path):
+    make_model().fit(
+        **data_of("arrays"), epochs=1, verbose=0, callbacks=[ExactResume(tmp_path, 2, keep=3)]
+    )
+    assert steps_of(tmp_path) == [8, 10, 11]
+
+
+@pytest.mark.any_backend
+def test_a_truncated_checkpoint_is_skipped(tmp_path, uninterrupted):
+    assert train(tmp_path, 8) is None
+    newest = max(tmp_path.glob("step_*.npz"))
+    newest.write_bytes(newest.read_bytes()[:-100])
+    with pytest.warns(UserWarning, match=r"step_000000000006.npz is damaged, so it is skipped"):
+        found = train(tmp_path)
+    assert_same(result(*found), uninterrupted)
+
+
+@pytest.mark.any_backend
+def test_a_changed_byte_is_noticed(tmp_path, uninterrupted):
+    assert train(tmp_path, 8) is None
+    newest = max(tmp_path.glob("step_*.npz"))
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1
+    newest.write_bytes(content)
+    with pytest.warns(UserWarning, match="is damaged"):
+        assert_same(result(*train(tmp_path)), uninterrupted)
+
+
+@pytest.mark.any_backend
+def test_only_damaged_checkpoints_are_refused(tmp_path):
+    assert train(tmp_path, 8) is None
+    for path in tmp_path.glob("step_*.npz"):
+        path.write_bytes(b"")
+    with (
+        pytest.warns(UserWarning, match="is damaged"),
+        pytest.raises(ValueError, match=r"no checkpoint that can be read.*2 damaged files"),
+    ):
+        train(tmp_path)
+
+
+@pytest.mark.any_backend
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux's device that is full")
+def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, uninterrupted):
+    class FullDisk(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if batch == 4:
+                (tmp_path / "unfinished").symlink_to("/dev/full")
+
+    crash = Crash(8)
+    with pytest.warns(UserWarning, match=r"could not save step 6 .*No space left.*goes on"):
+        assert train(tmp_path, callbacks=[FullDisk()], crash_after=8) is None
+    assert crash.steps == 8
+    assert steps_of(tmp_path) == [3]
+    assert_same(result(*train(tmp_path)), uninterrupted)
+
+
+@pytest.mark.any_backend
+def test_a_read_only_folder_keeps_the_last_checkpoint(tmp_path, uninterrupted, monkeypatch):
+    assert train(tmp_path, 4) is None
+
+    def refuse(*paths):
+        raise PermissionError("Read-only file system")
+
+    # The permissions of a folder do not hold for the superuser, who often runs tests.
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", refuse)
+        with pytest.warns(UserWarning, match=r"could not save step 33 .*Read-only"):
+            found = train(tmp_path, save_every=40)
+    assert_same(result(*found), uninterrupted)
+    assert [path.name for path in tmp_path.iterdir()] == ["step_000000000003.npz"]
+
+
+# === SIGTERM ===
+
+
+class Terminate(keras.callbacks.Callback):
+    """Send SIGTERM to this process within a step."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self.step == 0:
+            signal.raise_signal(signal.SIGTERM)
+        self.step -= 1
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("step", [4, STEPS - 1])
+def test_sigterm_saves_and_stops(tmp_path, uninterrupted, step):
+    previous = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as error:
+        train(tmp_path, callbacks=[Terminate(step)])
+    assert error.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) == previous
+    assert steps_of(tmp_path)[-1] == step + 1
+    assert_same(result(*train(tmp_path)), uninterrupted)
+
+
+@pytest.mark.any_backend
+def test_sigterm_after_an_error_is_handled_as_before(tmp_path, monkeypatch):
+    received = []
+    previous = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    try:
+        assert train(tmp_path, 4) is None
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    assert received == [signal.SIGTERM]
+
+
+# === What is refused ===
+
+
+@pytest.fixture(scope="module")
+def crashed(tmp_path_factory):
+    """Folders of crashed trainings."""
+    folders = {}
+    for data in ("arrays", "grain"):
+        folders[data] = tmp_path_factory.mktemp("crashed")
+        assert train(folders[data], 5, data=data) is None
+    return folders
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (lambda: {"batch_size": 7}, r"batch_size=7 \(the checkpoint has 5\)"),
+        (lambda: {"model": make_model(seed=6)}, r"seed=6 \(the checkpoint has 5\)"),
+        (
+            lambda: {"x": make_arrays()[0][:51], "y": make_arrays()[1][:51]},
+            r"number of examples=51 \(the checkpoint has 53\)",
+        ),
+        (lambda: {"x": make_arrays()[0] + 1}, "with first examples=checksum"),
+        (lambda: {"shuffle": True}, r"shuffle=True \(the checkpoint has False\)"),
+        (lambda: {"steps_per_epoch": 9}, r"steps_per_epoch=9 \(the checkpoint has None\)"),
+        (
+            lambda: {"model": make_model(optimizer=keras.optimizers.SGD(0.01))},
+            r"optimizer=SGD \(the checkpoint has Adam\)",
+        ),
+        (
+            lambda: {"model": make_model(optimizer=keras.optimizers.Adam(0.03))},
+            r"optimizer.learning_rate=0.0\d* \(the checkpoint has 0.0\d*\)",
+        ),
+        (lambda: {"model": make_model(units=17)}, r"variable 0 \(kernel\)=\(7, 17\).*\(7, 13\)"),
+        (lambda: {"model": make_model(dropout=0.2)}, "with model=checksum"),
+    ],
+)
+def test_another_training_is_refused(crashed, options, message):
+    with pytest.raises(ValueError, match=f"checkpoint of another training.*{message}"):
+        train(crashed["arrays"], **options())
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "dataset, message",
+    [
+        (lambda: grain_batches(seed=4).batch(5), "with first batch=checksum"),
+        (lambda: grain_batches().batch(7), r"batch_size=7 \(the checkpoint has 5\)"),
+        (lambda: grain_batches()[:50].batch(5), r"batches=10 \(the checkpoint has 11\)"),
+    ],
+)
+def test_another_grain_dataset_is_refused(crashed, dataset, message):
+    with pytest.raises(ValueError, match=f"checkpoint of another training.*{message}"):
+        train(crashed["grain"], x=dataset(), data="grain")
+
+
+@pytest.mark.any_backend
+def test_a_generator_is_refused(tmp_path):
+    x, y = make_arrays()
+    batches = ((x[i : i + 5], y[i : i + 5]) for i in range(0, 50, 5))
+    with pytest.raises(ValueError, match=r"Received: Generator.*Pass arrays, lists.*Grain"):
+        train(tmp_path, data="grain", x=batches)
+
+
+@pytest.mark.any_backend
+def test_a_data_loader_is_refused(tmp_path):
+    import torch
+
+    loader = torch.utils.data.DataLoader(list(zip(*make_arrays(), strict=True)), batch_size=5)
+    with pytest.raises(ValueError, match=r"Received: TorchDataLoader.*Pass arrays"):
+        train(tmp_path, data="grain", x=loader)
+
+
+@pytest.mark.any_backend("tensorflow")
+def test_tf_data_is_refused(tmp_path):
+    import tensorflow as tf
+
+    dataset = tf.data.Dataset.from_tensor_slices(make_arrays()).shuffle(53).batch(5)
+    with pytest.raises(ValueError, match=r"Received: TFDataset.*Pass arrays"):
+        train(tmp_path, data="grain", x=dataset)
+
+
+@pytest.mark.any_backend
+def test_datasets_that_cannot_resume_are_refused(tmp_path):
+    class Changing(Noisy):
+        def on_epoch_end(self):
+            pass
+
+    with pytest.raises(ValueError, match=r"needs a method `start_at.*Received: Changing"):
+        train(tmp_path, data="grain", x=Changing(*make_arrays()))
+    with pytest.raises(ValueError, match=r"without workers\. Received: workers=2"):
+        train(tmp_path, data="grain", x=Noisy(*make_arrays(), workers=2))
+    with pytest.raises(ValueError, match=r"`shuffle` must be a bool.*'batch'"):
+        train(tmp_path, shuffle="batch")
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name, value", [("save_every", 0), ("keep", 0), ("save_every", "epoch")])
+def test_bad_arguments(name, value):
+    arguments = {"folder": "run", "save_every": 3, name: value}
+    with pytest.raises(ValueError, match=f"`{name}` must be a positive integer.*{value!r}"):
+        ExactResume(**arguments)
+
+
+@pytest.mark.any_backend
+def test_outside_of_fit_it_is_refused(tmp_path):
+    callbacks = keras.callbacks.CallbackList([ExactResume(tmp_path, 3)], model=make_model())
+    with pytest.raises(ValueError, match="works in `fit` only"):
+        callbacks.on_train_begin()
+
+
+# === Killed processes ===
+
+
+@pytest.mark.any_backend
+def test_killed_processes(tmp_path):
+    """The command that kills trainings by SIGKILL, also while they write a checkpoint."""
+    command = [sys.executable, "-m", "benchmarks.kill_and_resume", "--runs", "3"]
+    command += ["--kills", "1", "--seed", "3"]
+    command += ["--moments", "step", "write", "--output", str(tmp_path / "runs.json")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, cwd=ROOT, env=environment, check=True)
+    found = json.loads((tmp_path / "runs.json").read_text())["runs"]
+    assert len(found) == 3
+    for run in found:
+        assert (run["different"], len(run["kills"])) == ([], 1)
+        assert run["values"] > 20
+    assert {kill["moment"][0] for run in found for kill in run["kills"]} == {"step", "write"}
