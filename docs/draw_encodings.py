@@ -160,6 +160,33 @@ def draw_fire():
     draw("fire", *panels)
 
 
+def draw_rotary(rng):
+    rotary = layers.RotaryMultiHeadAttention(1, 32, max_wavelength=100)
+    unit = np.zeros((1, LENGTH, 1, 32), "float32")
+    unit[..., :16] = 1.0
+    same = np.broadcast_to(rng.normal(size=(1, 1, 1, 32)), (1, LENGTH, 1, 32)).astype("float32")
+    turned = ops.convert_to_numpy(rotary.rotate(same))[0, :, 0]
+    draw(
+        "rotary",
+        ("cos(t$_{p,k}$)", rotary.rotate(unit)[0, :, 0, :16], SCORES, "pair k", "position p"),
+        ("scores of equal queries and keys", turned @ turned.T, SCORES),
+    )
+
+
+def draw_transformer_xl():
+    attention = layers.TransformerXLMultiHeadAttention(
+        1, 24, position_bias_initializer=NORMAL.clone(), kernel_initializer=NORMAL.clone()
+    )
+    attention.build((1, LENGTH, 32), (1, LENGTH, 32))
+    vectors = ops.convert_to_numpy(attention.project_distances(LENGTH, LENGTH))[:, 0]
+    by_distance = vectors @ ops.convert_to_numpy(attention.position_bias)[0]
+    draw(
+        "transformer_xl",
+        ("W$_R$ r$_d$", vectors[::-1], SCORES, "feature", "distance d + 23"),
+        ("v . W$_R$ r$_{i-j}$", by_distance[DISTANCE + LENGTH - 1], SCORES),
+    )
+
+
 def main():
     # The order decides which random numbers a picture gets.
     keras.utils.set_random_seed(3)
@@ -176,6 +203,8 @@ def main():
     draw_kerple()
     draw_sandwich()
     draw_fire()
+    draw_rotary(rng)
+    draw_transformer_xl()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,11 @@ from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiH
 from keras_diet.layers.attention.linformer_multi_head_attention import LinformerMultiHeadAttention
 from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.relative_multi_head_attention import RelativeMultiHeadAttention
+from keras_diet.layers.attention.rotary_multi_head_attention import RotaryMultiHeadAttention
 from keras_diet.layers.attention.score_terms import ScoreTerms
+from keras_diet.layers.attention.transformer_xl_multi_head_attention import (
+    TransformerXLMultiHeadAttention,
+)
 from keras_diet.layers.position.absolute_position_bias import AbsolutePositionBias
 from keras_diet.layers.position.alibi_position_bias import AlibiPositionBias
 from keras_diet.layers.position.bucketed_relative_position_bias import BucketedRelativePositionBias
@@ -51,9 +55,11 @@ __all__ = [
     "PositionEncoding",
     "RelativeMultiHeadAttention",
     "RelativePositionBias",
+    "RotaryMultiHeadAttention",
     "SandwichPositionBias",
     "ScoreTerms",
     "SegmentBias",
+    "TransformerXLMultiHeadAttention",
     "UntiedPositionBias",
     "cache_positions",
     "register_position_encoding",

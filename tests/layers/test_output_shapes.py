@@ -17,6 +17,8 @@ ATTENTION = {
     "biased": lambda: layers.BiasedMultiHeadAttention(NUM_HEADS, 4),
     "linformer": lambda: layers.LinformerMultiHeadAttention(NUM_HEADS, 4, 13, 6),
     "shaw": lambda: layers.RelativeMultiHeadAttention(NUM_HEADS, 4, max_distance=3),
+    "rotary": lambda: layers.RotaryMultiHeadAttention(NUM_HEADS, 4),
+    "transformer_xl": lambda: layers.TransformerXLMultiHeadAttention(NUM_HEADS, 4),
 }
 BIASES = {
     "absolute": lambda: layers.AbsolutePositionBias(NUM_HEADS, 13, rank=4),

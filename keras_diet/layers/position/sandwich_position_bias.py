@@ -10,6 +10,7 @@ from keras_diet import validation
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import distances_of_pairs, scores_of_distances
+from keras_diet.layers.position.sinusoids import angles_of
 from keras_diet.types import Config, Tensor
 
 
@@ -87,8 +88,6 @@ class SandwichPositionBias(PositionBias):
                 "`position_dim` must be even, since each sine has a cosine. Received: "
                 f"position_dim={position_dim}. Add 1 to it."
             )
-        steps = np.arange(0, self.position_dim, 2) / self.position_dim
-        self._frequencies = (10_000.0**-steps).astype("float32")
         self._ratios = (8 * np.arange(1, self.num_heads + 1) / self.num_heads).astype("float32")
 
     def compute_scores(
@@ -96,9 +95,7 @@ class SandwichPositionBias(PositionBias):
     ) -> Tensor:
         """Return `(p_i . p_j - p_i . p_i) / c_h` of the given positions."""
         distances = distances_of_pairs(query_length, key_length, start_index)
-        # Half precision cannot hold the angles of distant keys.
-        distances = ops.cast(ops.expand_dims(distances, 1), "float32")
-        angles = distances * ops.convert_to_tensor(self._frequencies)
+        angles = angles_of(distances, self.position_dim)
         products = ops.sum(ops.cos(angles), axis=1, keepdims=True)
         by_distance = (products - self.position_dim / 2) / ops.convert_to_tensor(self._ratios)
         by_distance = ops.cast(by_distance, self.compute_dtype)

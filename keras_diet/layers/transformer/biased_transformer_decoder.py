@@ -61,6 +61,8 @@ class BiasedTransformerDecoder(TransformerBlock):
         cross_attention: The same for the attention to the source.
         activation_dropout: float. Dropout rate of the hidden units of the feed-forward network,
             after the activation. Defaults to `0.0`.
+        recompute_attention: bool. Whether training keeps nothing of the attention layers, and
+            computes them again for the gradient. Defaults to `False`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -129,6 +131,7 @@ class BiasedTransformerDecoder(TransformerBlock):
         self_attention: keras.layers.Layer | None = None,
         cross_attention: keras.layers.Layer | None = None,
         activation_dropout: float = 0.0,
+        recompute_attention: bool = False,
         **kwargs: Any,
     ) -> None:
         check_attention("self_attention", self_attention)
@@ -144,6 +147,7 @@ class BiasedTransformerDecoder(TransformerBlock):
             normalize_first=normalize_first,
             self_attention=self_attention,
             activation_dropout=activation_dropout,
+            recompute_attention=recompute_attention,
             **kwargs,
         )
         self.set_attention("cross_attention", cross_attention)
@@ -239,14 +243,15 @@ class BiasedTransformerDecoder(TransformerBlock):
                 new_keys = self.self_attention.project_keys(x)
                 keys = write_keys(target_keys, new_keys, terms["score_terms"].start_index)
             value = x if memory is None else None
-            attended = self.self_attention(x, value, projected_keys=keys, **terms, **options)
+            attended = self.call_attention(
+                self.self_attention, x, value, projected_keys=keys, **terms, **options
+            )
             x, scores = attended if returns_scores else (attended, None)
             return x, (scores, keys)
 
         def attend_to_source(x):
-            attended = self.cross_attention(
-                x, source, projected_keys=source_keys, **cross_terms, **options
-            )
+            arguments = {"projected_keys": source_keys, **cross_terms, **options}
+            attended = self.call_attention(self.cross_attention, x, source, **arguments)
             return attended if returns_scores else (attended, None)
 
         x, (scores, keys) = self.residual("self_attention", attend_to_target, inputs, training)

@@ -53,6 +53,8 @@ class BiasedTransformerEncoder(TransformerBlock):
             `BiasedMultiHeadAttention` made from the arguments above.
         activation_dropout: float. Dropout rate of the hidden units of the feed-forward network,
             after the activation. Defaults to `0.0`.
+        recompute_attention: bool. Whether training keeps nothing of the attention layers, and
+            computes them again for the gradient. Defaults to `False`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -105,6 +107,7 @@ class BiasedTransformerEncoder(TransformerBlock):
         normalize_first: bool = False,
         self_attention: keras.layers.Layer | None = None,
         activation_dropout: float = 0.0,
+        recompute_attention: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -118,6 +121,7 @@ class BiasedTransformerEncoder(TransformerBlock):
             normalize_first=normalize_first,
             self_attention=self_attention,
             activation_dropout=activation_dropout,
+            recompute_attention=recompute_attention,
             **kwargs,
         )
 
@@ -176,7 +180,9 @@ class BiasedTransformerEncoder(TransformerBlock):
 
     def _attend(self, x, arguments, attention_hook, **options):
         if takes_score_terms(self.self_attention):
-            return self.self_attention(x, x, attention_hook=attention_hook, **arguments, **options)
+            return self.call_attention(
+                self.self_attention, x, x, attention_hook=attention_hook, **arguments, **options
+            )
         if attention_hook is not None:
             raise ValueError(
                 "An `attention_hook` needs attention layers that derive from "
@@ -186,7 +192,8 @@ class BiasedTransformerEncoder(TransformerBlock):
         if "score_terms" in arguments:
             arguments = arguments_of_terms(arguments["score_terms"])
         # A custom layer may lack arguments that nobody uses.
-        return self.self_attention(x, x, **without_defaults(arguments), **options)
+        arguments = without_defaults(arguments)
+        return self.call_attention(self.self_attention, x, x, **arguments, **options)
 
     def compute_output_spec(
         self,

@@ -82,6 +82,7 @@ class DietDecoder(DietStack):
         cached_positions: As in `DietEncoder`. Defaults to `False`.
         activation_dropout: As in `DietEncoder`. Defaults to `0.0`.
         max_distance: As in `DietEncoder`. Defaults to `None`.
+        recompute: As in `DietEncoder`. Defaults to `"none"`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -155,6 +156,7 @@ class DietDecoder(DietStack):
         cached_positions: bool = False,
         activation_dropout: float = 0.0,
         max_distance: int | None = None,
+        recompute: str = "none",
         **kwargs: Any,
     ) -> None:
         check_decoder_arguments(kwargs)
@@ -177,6 +179,7 @@ class DietDecoder(DietStack):
             cached_positions=cached_positions,
             activation_dropout=activation_dropout,
             max_distance=max_distance,
+            recompute=recompute,
             **kwargs,
         )
         self.cross_attention_positions = validation.boolean(
@@ -253,7 +256,7 @@ class DietDecoder(DietStack):
             )
             others = []
             for block, arguments in zip(self.transformer_layers, of_blocks, strict=True):
-                outputs = block(x, encoder_outputs, **arguments, **options)
+                outputs = self.call_block(block, x, encoder_outputs, **arguments, **options)
                 x, *others_of_block = outputs if isinstance(outputs, tuple) else (outputs,)
                 others.append(others_of_block)
         if self.output_layer_norm is not None:

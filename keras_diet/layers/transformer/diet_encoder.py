@@ -15,6 +15,7 @@ from keras_diet.layers.transformer.encoder_checks import (
     check_encoder_arguments,
     check_mask_shapes,
 )
+from keras_diet.layers.transformer.encoder_outputs import symbolic_outputs
 from keras_diet.layers.transformer.stack_layers import (
     make_encoder_block,
     make_position_biases,
@@ -48,6 +49,8 @@ class DietEncoder(DietStack):
     | `"alibi"`, `"sandwich"` | fixed functions of the distance (Press, Chi et al.) | layer-wise |
     | `"kerple"` | a learned penalty for the distance (Chi et al.) | layer-wise, none, head-wise |
     | `"fire"` | a small network of the distance (Li et al.) | none, layer-wise, head-wise |
+    | `"rotary"` | angles that turn queries and keys (Su et al.) | |
+    | `"transformer_xl"` | projected sinusoids of the distance (Dai et al., XLNet) | none |
     | `"none"` | no positions | |
 
     Args:
@@ -95,6 +98,8 @@ class DietEncoder(DietStack):
             after the activation. Defaults to `0.0`.
         max_distance: int or `None`. With `"shaw"`, `"t5"` and `"tupe_rel"`, tokens at this distance
             and further away share parameters. Defaults to `None`: 1024 for Shaw, 128 for T5's bins.
+        recompute: What training computes again for the gradient, to save memory: `"none"`, the
+            `"attention"` layers, or each `"block"`. Gradients are equal. Defaults to `"none"`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -157,6 +162,7 @@ class DietEncoder(DietStack):
         cached_positions: bool = False,
         activation_dropout: float = 0.0,
         max_distance: int | None = None,
+        recompute: str = "none",
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -178,6 +184,7 @@ class DietEncoder(DietStack):
             cached_positions=cached_positions,
             activation_dropout=activation_dropout,
             max_distance=max_distance,
+            recompute=recompute,
             **kwargs,
         )
         check_encoder_arguments(position_encoding, segment_encoding, projection_dim)
@@ -262,7 +269,7 @@ class DietEncoder(DietStack):
         )
         scores = []
         for block, (layer_terms, plan) in zip(self.transformer_layers, of_layers, strict=True):
-            x = block(x, score_terms=layer_terms, attention_plan=plan, **options)
+            x = self.call_block(block, x, score_terms=layer_terms, attention_plan=plan, **options)
             if return_attention_scores:
                 x, layer_scores = x
                 scores.append(layer_scores)
@@ -285,14 +292,7 @@ class DietEncoder(DietStack):
     ) -> Any:
         """Return the symbolic output, and the symbolic scores if the caller asks for them."""
         check_call(self, inputs, segment_ids, attention_mask, use_causal_mask)
-        output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
-        if not return_attention_scores:
-            return output
-        batch_size, length = inputs.shape[:2]
-        shape = (batch_size, self.num_heads, length, self.projection_dim or length)
-        # Each layer needs a separate tensor, because functional models identify outputs by object.
-        scores = [keras.KerasTensor(shape, self.compute_dtype) for _ in range(self.num_layers)]
-        return output, scores
+        return symbolic_outputs(self, inputs, return_attention_scores)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""

@@ -18,13 +18,14 @@ from keras_diet.layers.position.position_encoding import (
 from keras_diet.layers.transformer.cached_weights import copy_with_cached_positions
 from keras_diet.layers.transformer.encoder_checks import check_is_tensor
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
+from keras_diet.layers.transformer.recomputed_call import RECOMPUTE, call_recomputed
 from keras_diet.types import Activation, Config, Initializer, Shape
 
 # Constructor arguments that a configuration holds as they are.
 _PLAIN_ARGUMENTS = (
     *("num_layers", "num_heads", "intermediate_dim", "rank", "sharing", "max_sequence_length"),
     *("dropout", "layer_norm_epsilon", "normalize_first", "attention_implementation"),
-    *("encode_inputs", "cached_positions", "activation_dropout", "max_distance"),
+    *("encode_inputs", "cached_positions", "activation_dropout", "max_distance", "recompute"),
 )
 
 
@@ -59,6 +60,7 @@ class DietStack(keras.layers.Layer):
         cached_positions: bool = False,
         activation_dropout: float = 0.0,
         max_distance: int | None = None,
+        recompute: str = "none",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -93,6 +95,7 @@ class DietStack(keras.layers.Layer):
         self.cached_positions = validation.boolean("cached_positions", cached_positions)
         self.activation_dropout = validation.rate("activation_dropout", activation_dropout)
         self.max_distance = max_distance
+        self.recompute = validation.choice("recompute", recompute, RECOMPUTE)
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
@@ -112,6 +115,12 @@ class DietStack(keras.layers.Layer):
             projection_dim=self.projection_dim,
             max_distance=self.max_distance,
         )
+
+    def call_block(self, block: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
+        """Call a block. In training, `recompute` says whether it runs again for the gradient."""
+        if self.recompute == "block" and kwargs["training"]:
+            return call_recomputed(block, *args, **kwargs)
+        return block(*args, **kwargs)
 
     def all_position_biases(self) -> list[keras.layers.Layer]:
         """Return the bias layers of all attention layers."""

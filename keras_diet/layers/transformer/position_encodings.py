@@ -5,6 +5,8 @@ import dataclasses
 import keras
 
 from keras_diet.layers.attention.relative_multi_head_attention import SHAW
+from keras_diet.layers.attention.rotary_multi_head_attention import ROTARY
+from keras_diet.layers.attention.transformer_xl_multi_head_attention import TRANSFORMER_XL
 from keras_diet.layers.position.absolute_position_bias import DIET_ABS
 from keras_diet.layers.position.alibi_position_bias import ALIBI
 from keras_diet.layers.position.bias_layer import check_bias_layer
@@ -35,6 +37,8 @@ POSITION_ENCODINGS: dict[str, PositionEncoding] = {
     "kerple": KERPLE,
     "sandwich": SANDWICH,
     "fire": FIRE,
+    "rotary": ROTARY,
+    "transformer_xl": TRANSFORMER_XL,
     "none": PositionEncoding(allows_projection=True),
 }
 _BUILT_IN = frozenset(POSITION_ENCODINGS)

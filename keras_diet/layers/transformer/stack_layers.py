@@ -107,5 +107,6 @@ def _arguments_of_block(stack, index):
         "layer_norm_epsilon": stack.layer_norm_epsilon,
         "normalize_first": stack.normalize_first,
         "activation_dropout": stack.activation_dropout,
+        "recompute_attention": stack.recompute == "attention",
         "name": f"transformer_layer_{index}",
     }

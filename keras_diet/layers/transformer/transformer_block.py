@@ -8,6 +8,7 @@ import keras
 from keras_diet import _backend, validation
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.initializers import fresh
+from keras_diet.layers.transformer.recomputed_call import call_recomputed
 from keras_diet.types import Activation, Config, Initializer, Shape, Tensor
 
 
@@ -40,6 +41,7 @@ class TransformerBlock(keras.layers.Layer):
         normalize_first: bool = False,
         self_attention: keras.layers.Layer | None = None,
         activation_dropout: float = 0.0,
+        recompute_attention: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -54,6 +56,7 @@ class TransformerBlock(keras.layers.Layer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.normalize_first = validation.boolean("normalize_first", normalize_first)
         self.activation_dropout = validation.rate("activation_dropout", activation_dropout)
+        self.recompute_attention = validation.boolean("recompute_attention", recompute_attention)
         self._made_attentions: tuple[str, ...] = ()
         self.set_attention("self_attention", self_attention)
         self.supports_masking = True
@@ -158,6 +161,12 @@ class TransformerBlock(keras.layers.Layer):
         x = getattr(self, _name(name, "dropout"))(x, training=training) + inputs
         return (x if self.normalize_first else layer_norm(x)), others
 
+    def call_attention(self, attention: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
+        """Call an attention layer. With `recompute_attention` it runs again for the gradient."""
+        if self.recompute_attention and kwargs["training"]:
+            return call_recomputed(attention, *args, **kwargs)
+        return attention(*args, **kwargs)
+
     def feed_forward(self, inputs: Tensor, training: bool | None) -> Tensor:
         """Apply the feed-forward network."""
 
@@ -182,6 +191,7 @@ class TransformerBlock(keras.layers.Layer):
                 "bias_initializer": keras.initializers.serialize(self.bias_initializer),
                 "normalize_first": self.normalize_first,
                 "activation_dropout": self.activation_dropout,
+                "recompute_attention": self.recompute_attention,
             }
         )
         for name in self.attention_names:

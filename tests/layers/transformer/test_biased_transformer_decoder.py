@@ -141,6 +141,13 @@ def test_scores_and_padding_of_a_step(rng):
     assert_close(step[2], cross_scores[:, :, 3:])
 
 
+def test_steps_with_values_of_another_size_than_keys(rng):
+    attention = BiasedMultiHeadAttention(NUM_HEADS, 2, value_dim=5, name="self_attention")
+    block, (target, source, _) = make(rng, self_attention=attention), make_inputs(rng)
+    memory = block.start_memory(BATCH, LENGTH, source)
+    assert_close(decode(block, target, memory, (2, 3)), block(target, source))
+
+
 def test_a_memory_for_two_targets_of_each_source(rng):
     block, (target, source, _) = make(rng), make_inputs(rng)
     targets = np.concatenate([target, normal(rng, *target.shape)])
@@ -159,6 +166,16 @@ def test_keras_masks_are_paddings(rng):
     assert_close(output, expected, 1e-6)
     for tensor, mask in [(target, VALID), (source, SOURCE_VALID), (output, VALID)]:
         assert np.array_equal(to_numpy(get_keras_mask(tensor)), mask)
+
+
+def test_a_step_reads_no_keras_mask(rng):
+    """It would have a value for each token of the step, not for each position of the memory."""
+    block, (target, source, _) = make(rng), make_inputs(rng)
+    memory = block.start_memory(BATCH, LENGTH, source)
+    step = keras.ops.convert_to_tensor(target[:, :1])
+    expected, _ = block(step, memory=memory)
+    set_keras_mask(step, keras.ops.convert_to_tensor(np.array([[True], [False]])))
+    assert_close(block(step, memory=memory)[0], expected, 1e-6)
 
 
 @pytest.mark.parametrize(

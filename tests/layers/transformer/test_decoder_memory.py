@@ -163,6 +163,15 @@ def test_a_keras_mask_of_the_source_is_its_padding(rng):
     assert np.array_equal(to_numpy(memory.source_padding_mask), ~SOURCE_VALID)
 
 
+def test_a_step_reads_no_keras_mask_of_its_tokens(rng):
+    decoder, (target, source) = make_decoder(rng), make_inputs(rng)
+    memory = decoder.start_memory(BATCH, MEMORY, source)
+    step = ops.convert_to_tensor(target[:, :1])
+    expected, _ = decoder(step, memory=memory)
+    set_keras_mask(step, ops.convert_to_tensor(np.arange(BATCH)[:, None] > 0))
+    assert_close(decoder(step, memory=memory)[0], expected, 1e-6)
+
+
 def test_the_memory_has_a_fixed_size_and_keeps_the_source(rng):
     decoder, (target, source) = make_decoder(rng), make_inputs(rng)
     start = decoder.start_memory(BATCH, MEMORY, source)

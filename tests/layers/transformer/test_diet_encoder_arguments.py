@@ -20,6 +20,13 @@ BAD_ARGUMENTS = [
     ({"position_encoding": "none", "sharing": "layer-wise"}, "`sharing` is not supported.*'none'"),
     ({"position_encoding": "sinusoidal", "sharing": "none"}, "`sharing` is not supported.*'sinus"),
     ({"position_encoding": "shaw", "sharing": "none"}, "`sharing` must be one of 'head-wise'"),
+    ({"position_encoding": "rotary", "sharing": "none"}, "`sharing` is not supported.*'rotary'"),
+    ({"position_encoding": "rotary", "rank": 5}, "`rank` is not supported.*'rotary'.*rank=5"),
+    ({"position_encoding": "rotary", "max_distance": 5}, "`max_distance` is not.*'rotary'"),
+    (
+        {"position_encoding": "transformer_xl", "sharing": "layer-wise"},
+        "`sharing` must be one of 'none'.*'layer-wise'",
+    ),
     ({"position_encoding": "t5", "rank": 5}, "`rank` is not supported.*'t5'.*rank=5"),
     ({"position_encoding": "tupe_abs", "rank": 5}, "`rank` is not supported.*'tupe_abs'.*rank=5"),
     ({"position_encoding": "shaw", "rank": 5}, "`rank` is not supported.*'shaw'.*rank=5"),

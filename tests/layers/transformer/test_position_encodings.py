@@ -16,6 +16,8 @@ from keras_diet.layers import (
     PositionEncoding,
     RelativeMultiHeadAttention,
     RelativePositionBias,
+    RotaryMultiHeadAttention,
+    TransformerXLMultiHeadAttention,
     UntiedPositionBias,
     register_position_encoding,
 )
@@ -50,8 +52,18 @@ BIASES = {
     "tupe_rel": UntiedPositionBias,
 }
 NOT_SHARED = ("diet_rel", "fire")
-WITHOUT_BIAS = ("input", "sinusoidal", "shaw", "none")
-ONE_SHARING = {"shaw": "head-wise", "alibi": "layer-wise", "sandwich": "layer-wise"}
+OWN_ATTENTION = {
+    "shaw": RelativeMultiHeadAttention,
+    "rotary": RotaryMultiHeadAttention,
+    "transformer_xl": TransformerXLMultiHeadAttention,
+}
+WITHOUT_BIAS = ("input", "sinusoidal", "none", *OWN_ATTENTION)
+ONE_SHARING = {
+    "shaw": "head-wise",
+    "alibi": "layer-wise",
+    "sandwich": "layer-wise",
+    "transformer_xl": "none",
+}
 PROJECTABLE = ("diet_abs", "diet_abs_input", "input", "sinusoidal", "none")
 
 
@@ -141,13 +153,15 @@ def test_sizes_of_biases():
 def test_attention_layers():
     def attention(name, **kwargs):
         layer = make_attention(POSITION_ENCODINGS[name], sizes(**kwargs), dropout=0.5, name="own")
-        assert (layer.num_heads, layer.key_dim, layer.dropout, layer.name) == (3, 5, 0.5, "own")
+        head_dim = sizes(**kwargs).head_dim
+        found = (layer.num_heads, layer.key_dim, layer.dropout, layer.name)
+        assert found == (3, head_dim, 0.5, "own")
         return layer
 
     for name in POSITION_ENCODINGS:
-        layer = attention(name)
-        kind = RelativeMultiHeadAttention if name == "shaw" else BiasedMultiHeadAttention
-        assert type(layer) is kind
+        # Rotary positions need an even size.
+        layer = attention(name, **({"hidden_dim": 18} if name == "rotary" else {}))
+        assert type(layer) is OWN_ATTENTION.get(name, BiasedMultiHeadAttention)
         assert layer.scale == (0.1**0.5 if name.startswith("tupe") else None)
     shaw = attention("shaw")
     assert (shaw.max_distance, shaw.use_value_embedding) == (1024, True)

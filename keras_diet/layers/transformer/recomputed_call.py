@@ -1,0 +1,92 @@
+"""Calls of layers that are computed again for the gradient, with the same random numbers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops, tree
+
+from keras_diet import _backend
+from keras_diet._keras import autocast_disabled
+from keras_diet.layers.attention.score_terms import ScoreTerms
+
+RECOMPUTE = ("none", "attention", "block")
+
+
+def call_recomputed(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
+    """Return `layer(*args, **kwargs)`, without keeping what is in between for the gradient.
+
+    The layer runs a second time for the gradient. Both times it is a pure function of the tensors
+    in its arguments, of its weights and of the states of its random generators, so dropout drops
+    the same units. `keras.remat` alone draws new random numbers on TensorFlow, and on PyTorch if
+    the layer has a seed.
+
+    Args:
+        layer: A built layer.
+        *args: Arguments of its call: nests of tensors, `ScoreTerms` and other values.
+        **kwargs: The same, by name.
+
+    Raises:
+        ValueError: On TensorFlow, if an `attention_hook` is given. TensorFlow finds gradients of
+            arguments only, so it would lose the gradients of what the hook reads.
+    """
+    _check_hook(kwargs.get("attention_hook"))
+    arguments = (args, kwargs)
+    tensors: dict[int, Any] = {}
+    _map_tensors(lambda tensor: tensors.setdefault(id(tensor), tensor), arguments)
+    # Gradients are found for these. Whole numbers and masks are constants.
+    given = [each for each in tensors.values() if keras.backend.is_float_dtype(each.dtype)]
+    layers = [layer, *_bias_layers(arguments)]
+    weights = _unique(weight for each in layers for weight in each.weights)
+    variables = _unique(variable for each in layers for variable in each.variables)
+    # Layers count their random generators as variables, but not as weights.
+    kept = {id(weight) for weight in weights}
+    seeds = [variable for variable in variables if id(variable) not in kept]
+    with autocast_disabled():
+        values = [_backend.as_tensor(weight.value) for weight in weights]
+        # Copies, because the next call changes the states before this call is computed again.
+        states = [ops.copy(seed.value) for seed in seeds]
+
+    def compute(*values):
+        new_tensors = dict(zip(map(id, given), values, strict=False))
+        mapping = list(zip(weights, values[len(given) :], strict=True))
+        new_args, new_kwargs = _map_tensors(lambda x: new_tensors.get(id(x), x), arguments)
+        mapping += zip(seeds, states, strict=True)
+        # The scope converts weights to their dtype, and the layer casts them to its compute dtype.
+        with autocast_disabled(), keras.StatelessScope(mapping) as scope:
+            outputs = layer(*new_args, **new_kwargs)
+        return outputs, [scope.get_current_value(seed) for seed in seeds]
+
+    outputs, new_states = keras.remat(compute)(*given, *values)
+    for seed, state in zip(seeds, new_states, strict=True):
+        seed.assign(state)
+    return outputs
+
+
+def _check_hook(attention_hook):
+    if attention_hook is not None and keras.backend.backend() == "tensorflow":
+        raise ValueError(
+            "With `recompute`, TensorFlow would lose the gradients of what an `attention_hook` of "
+            f"the call reads. Received: attention_hook={attention_hook!r}. Return the hook from "
+            "`attention_hook()` of an attention layer, or pass recompute='none'."
+        )
+
+
+def _map_tensors(function: Callable[[Any], Any], arguments: Any) -> Any:
+    """Apply a function to all tensors of a nest, also to those inside of `ScoreTerms`."""
+
+    def map_leaf(leaf):
+        if isinstance(leaf, ScoreTerms):
+            return leaf.replace(**_map_tensors(function, dict(vars(leaf))))
+        return function(leaf) if ops.is_tensor(leaf) else leaf
+
+    return tree.map_structure(map_leaf, arguments)
+
+
+def _bias_layers(arguments):
+    terms = [leaf for leaf in tree.flatten(arguments) if isinstance(leaf, ScoreTerms)]
+    return [each.bias for each in terms if each.has_bias_layer]
+
+
+def _unique(items):
+    return list({id(item): item for item in items}.values())

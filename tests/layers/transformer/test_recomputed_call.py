@@ -1,0 +1,300 @@
+"""Recomputation: the gradients and random numbers of training without it."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+from keras import ops, tree
+
+from keras_diet.layers import AttentionHook, BiasedMultiHeadAttention, DietDecoder, DietEncoder
+from keras_diet.layers.transformer.recomputed_call import call_recomputed
+from tests.helpers import randomize, to_numpy, weighted_sum
+
+BACKEND = keras.backend.backend()
+BATCH, LENGTH, SOURCE, HIDDEN, NUM_HEADS = 2, 5, 7, 12, 3
+PADDING = np.array([[True] * 5, [True] * 3 + [False] * 2])
+SEGMENTS = np.array([[0, 0, 1, 1, 1], [0, 1, 0, 0, 0]])
+STACKS = {
+    # Each kind of term: one bias for all layers, own biases, and what reads the layer's weights.
+    "diet_abs": {"position_encoding": "diet_abs", "rank": 5},
+    "diet_rel": {"position_encoding": "diet_rel", "normalize_first": True},
+    "shaw": {"position_encoding": "shaw", "max_distance": 4},
+    "transformer_xl": {"position_encoding": "transformer_xl"},
+    "blocks": {"position_encoding": "diet_rel", "attention_implementation": "blockwise"},
+    "linformer": {
+        "position_encoding": "diet_abs",
+        "projection_dim": 4,
+        "segment_encoding": "none",
+    },
+    "bfloat16": {"position_encoding": "rotary", "dtype": "mixed_bfloat16"},
+}
+
+
+def normal(*shape):
+    return np.random.default_rng(3).normal(size=shape).astype("float32")
+
+
+def encoder_of(recompute, num_layers=2, **arguments):
+    arguments = {"max_sequence_length": 9, "dropout": 0.4, "activation_dropout": 0.3, **arguments}
+    encoder = DietEncoder(num_layers, NUM_HEADS, 11, recompute=recompute, **arguments)
+    encoder.build((BATCH, LENGTH, HIDDEN))
+    return randomize(encoder, np.random.default_rng(7))
+
+
+def call_of_encoder(encoder):
+    x = ops.convert_to_tensor(normal(BATCH, LENGTH, HIDDEN))
+    segment_ids = None if encoder.segment_encoding == "none" else SEGMENTS
+
+    def call():
+        return encoder(x, segment_ids, padding_mask=PADDING, training=True)
+
+    return call
+
+
+def call_of_decoder(decoder):
+    target = ops.convert_to_tensor(normal(BATCH, LENGTH, HIDDEN))
+    source = ops.convert_to_tensor(normal(BATCH, SOURCE, HIDDEN))
+    return lambda: decoder(
+        target, source, padding_mask=PADDING, training=True, return_attention_scores=True
+    )
+
+
+def states_of(stack):
+    """The states of all random generators of a stack, in the order of its layers."""
+    kept = {id(weight) for weight in stack.weights}
+    return [variable for variable in stack.variables if id(variable) not in kept]
+
+
+def results(stack, function, compiles):
+    """The loss, its gradients, and the states of random generators after two steps."""
+    keras.utils.set_random_seed(13)
+    for number, state in enumerate(states_of(stack)):
+        state.assign([100 + number, 0])
+
+    def loss():
+        rng = np.random.default_rng(5)
+        return sum(weighted_sum(x, rng.normal(size=x.shape)) for x in tree.flatten(function()))
+
+    step = step_of(stack, loss, compiles)
+    found = []
+    for _ in range(2):
+        found += step()
+    return found + [to_numpy(state) for state in states_of(stack)]
+
+
+def step_of(stack, loss, compiles):
+    """A function that returns a loss and its gradients, and draws other numbers in each call."""
+    weights = stack.trainable_weights
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        def of_tensorflow():
+            with tf.GradientTape() as tape:
+                value = loss()
+            return value, tape.gradient(value, [weight.value for weight in weights])
+
+        function = of_tensorflow
+        if compiles:
+            function = tf.function(of_tensorflow, jit_compile=compiles == "xla")
+    elif BACKEND == "jax":
+        import jax
+
+        states = states_of(stack)
+
+        def of_jax(values, old):
+            def stateless(values):
+                mapping = [*zip(weights, values, strict=True), *zip(states, old, strict=True)]
+                with keras.StatelessScope(mapping) as scope:
+                    value = loss()
+                return value, [scope.get_current_value(state) for state in states]
+
+            return jax.value_and_grad(stateless, has_aux=True)(values)
+
+        pure = jax.jit(of_jax) if compiles else of_jax
+
+        def function():
+            values = [weight.value for weight in weights]
+            (value, new), found = pure(values, [state.value for state in states])
+            for state, each in zip(states, new, strict=True):
+                state.assign(each)
+            return value, found
+    else:
+        import torch
+
+        def function():
+            value = loss()
+            return value, torch.autograd.grad(
+                value, [weight.value for weight in weights], allow_unused=True
+            )
+
+    def step():
+        value, found = function()
+        arrays = [
+            np.zeros(weight.shape) if each is None else to_numpy(each)
+            for weight, each in zip(weights, found, strict=True)
+        ]
+        return [to_numpy(value), *arrays]
+
+    return step
+
+
+def assert_equal(found, expected, tolerance=1e-6):
+    assert len(found) == len(expected)
+    largest = max(np.abs(array).max() for array in expected[1:-1])
+    for actual, array in zip(found, expected, strict=True):
+        np.testing.assert_allclose(actual, array, tolerance, tolerance * max(1, largest))
+
+
+# Ways to run a step, the fastest first. Keras does not compile steps on PyTorch by default.
+WAYS = {"tensorflow": [False, "graph", "xla"], "jax": ["jit", False], "torch": [False]}[BACKEND]
+
+
+@pytest.mark.parametrize(
+    "recompute, compiles",
+    [("attention", WAYS[0]), *(("block", way) for way in WAYS[: 3 if WAYS[0] is False else 1])],
+)
+def test_gradients_with_dropout(recompute, compiles):
+    """Equal gradients in two steps, which have other dropout, and equal states afterwards."""
+    expected, found = (
+        results(encoder, call_of_encoder(encoder), compiles)
+        for encoder in (encoder_of(name, **STACKS["diet_abs"]) for name in ("none", recompute))
+    )
+    assert_equal(found, expected)
+    # The second step has other random numbers than the first.
+    second_loss = 1 + len(encoder_of("none", **STACKS["diet_abs"]).trainable_weights)
+    assert abs(expected[0] - expected[second_loss]) > 1e-3
+
+
+@pytest.mark.parametrize("name", [name for name in STACKS if name != "diet_abs"])
+def test_every_kind_of_term(name):
+    expected, found = (
+        results(encoder, call_of_encoder(encoder), WAYS[0])
+        for encoder in (encoder_of(each, 1, **STACKS[name]) for each in ("none", "block"))
+    )
+    assert_equal(found, expected, 2e-2 if name == "bfloat16" else 1e-6)
+
+
+@pytest.mark.parametrize("recompute", ["attention", "block"])
+def test_decoder(recompute):
+    """Its blocks have two attention layers and several outputs, and gradients reach the source."""
+    expected, found = (
+        results(decoder, call_of_decoder(decoder), WAYS[0])
+        for decoder in map(decoder_of, ("none", recompute))
+    )
+    assert_equal(found, expected)
+
+
+def decoder_of(recompute):
+    decoder = DietDecoder(1, NUM_HEADS, 11, max_sequence_length=9, dropout=0.4, recompute=recompute)
+    decoder.build((BATCH, LENGTH, HIDDEN), (BATCH, SOURCE, HIDDEN))
+    return randomize(decoder, np.random.default_rng(7))
+
+
+class SeededAttention(BiasedMultiHeadAttention):
+    """Draws from its generator several times in a call, with a seed."""
+
+    def attention_hook(self):
+        return AttentionHook(scores=self.add_noise)
+
+    def add_noise(self, scores):
+        generator = self.dropout_layer.seed_generator
+        for _ in range(3):
+            scores = scores + keras.random.normal(ops.shape(scores), seed=generator)
+        return scores
+
+
+@pytest.mark.parametrize("compiles", WAYS)
+def test_seeds_and_several_draws(compiles):
+    """The states of generators go on as without recomputation, whatever a layer draws."""
+    query = ops.convert_to_tensor(normal(BATCH, LENGTH, HIDDEN))
+    outcomes = []
+    for is_recomputed in (False, True):
+        attention = SeededAttention(NUM_HEADS, 4, dropout=0.4, seed=17)
+        attention.build(query.shape, query.shape)
+        randomize(attention, np.random.default_rng(7))
+
+        def call(attention=attention, is_recomputed=is_recomputed):
+            function = call_recomputed if is_recomputed else lambda f, *a, **k: f(*a, **k)
+            return function(attention, query, query, training=True)
+
+        outcomes.append(results(attention, call, compiles))
+    assert_equal(outcomes[1], outcomes[0])
+    # Two steps, each with three draws and dropout.
+    assert outcomes[1][-1].tolist()[1] == 2 * 4
+
+
+@pytest.mark.skipif(BACKEND == "jax", reason="JAX traces a layer once")
+def test_attention_runs_again_for_the_gradient(monkeypatch):
+    """In training only. Otherwise nothing would be saved."""
+    calls, call = [], BiasedMultiHeadAttention.call
+
+    @functools.wraps(call)
+    def counted(*args, **kwargs):
+        calls.append(kwargs["training"])
+        return call(*args, **kwargs)
+
+    monkeypatch.setattr(BiasedMultiHeadAttention, "call", counted)
+    x = ops.convert_to_tensor(normal(BATCH, LENGTH, HIDDEN))
+    for recompute, times in (("none", 1), ("attention", 2), ("block", 2)):
+        encoder = encoder_of(recompute, position_encoding="none")
+        for training, expected in ((True, 2 * times), (False, 2)):
+            calls.clear()
+            step_of(encoder, lambda e=encoder, t=training: ops.sum(e(x, training=t)), False)()
+            assert calls == [training] * expected
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="reads a program of JAX")
+def test_the_program_of_jax_has_recomputed_parts():
+    import jax
+
+    x = ops.convert_to_tensor(normal(BATCH, LENGTH, HIDDEN))
+    for recompute in ("none", "attention", "block"):
+        encoder = encoder_of(recompute)
+        for training in (False, True):
+
+            def loss(x, encoder=encoder, training=training):
+                with keras.StatelessScope():
+                    return ops.sum(encoder(x, training=training))
+
+            program = str(jax.make_jaxpr(jax.grad(loss))(x))
+            is_recomputed = "remat" in program or "checkpoint" in program
+            assert is_recomputed == (training and recompute != "none")
+
+
+@pytest.mark.any_backend
+def test_weights_of_a_layer_with_another_dtype():
+    """The layer around it computes in bfloat16, in which these weights would lose digits."""
+
+    class Outer(keras.layers.Layer):
+        def __init__(self):
+            super().__init__(dtype="mixed_bfloat16")
+            self.inner = keras.layers.Dense(3, dtype="float32")
+
+        def call(self, x, recomputes):
+            arguments = ops.cast(x, "float32")
+            return call_recomputed(self.inner, arguments) if recomputes else self.inner(arguments)
+
+    x, outer = normal(BATCH, HIDDEN), Outer()
+    expected = to_numpy(outer(x, recomputes=False))
+    np.testing.assert_allclose(to_numpy(outer(x, recomputes=True)), expected, 1e-6, 1e-6)
+
+
+@pytest.mark.any_backend
+def test_configuration_and_bad_values():
+    encoder = encoder_of("block")
+    assert encoder.from_config(encoder.get_config()).recompute == "block"
+    assert not encoder.transformer_layers[0].recompute_attention
+    assert encoder_of("attention").transformer_layers[1].recompute_attention
+    with pytest.raises(ValueError, match=r"`recompute` must be one of 'none'.*'layer'"):
+        encoder_of("layer")
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="others find the gradients of a hook")
+def test_a_hook_of_the_call_is_refused_on_tensorflow():
+    x, hook = normal(BATCH, LENGTH, HIDDEN), AttentionHook(scores=ops.tanh)
+    for recompute in ("attention", "block"):
+        encoder = encoder_of(recompute)
+        with pytest.raises(ValueError, match=r"lose the gradients.*`attention_hook`"):
+            encoder(x, attention_hook=hook, training=True)
+        encoder(x, attention_hook=hook)
