@@ -3,6 +3,7 @@
 import functools
 import numbers
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import grain
@@ -11,6 +12,8 @@ import numpy as np
 
 from keras_diet import validation
 from keras_diet.pretraining.masking import check_rates, checked_token_ids, mask_tokens
+from keras_diet.pretraining.mixed_sequences import MixedSequences
+from keras_diet.pretraining.packed_shards import PackedShards
 from keras_diet.pretraining.segments import number_segments
 
 # A file may be larger than memory, so only its first rows are checked at once. The other rows are
@@ -23,7 +26,7 @@ _READ_OPTIONS = grain.ReadOptions(num_threads=1, prefetch_buffer_size=8)
 
 
 def masked_lm_dataset(
-    token_ids: np.ndarray,
+    token_ids: np.ndarray | Mapping[str, np.ndarray],
     tokenizer: Any,
     batch_size: int,
     *,
@@ -36,6 +39,7 @@ def masked_lm_dataset(
     random_token_rate: float = 0.1,
     drop_remainder: bool = True,
     num_segments: int = 1,
+    sampling_exponent: float = 0.7,
 ) -> grain.MapDataset:
     """Return batches for training a masked language model, with new masks in each epoch.
 
@@ -51,6 +55,11 @@ def masked_lm_dataset(
       same epoch. `fit(epochs=...)` of a KerasHub task continues with new epochs, while `fit` of a
       plain `keras.Model` repeats the first one.
 
+    With several languages, each batch has the shares of `language_probabilities`, as nearly as
+    whole sequences permit. The sizes of the languages are their numbers of sequences. Each language
+    has its own epochs, so a small language repeats more often than a large one. Such a dataset has
+    no end. Validate on one dataset for each language, which also shows how well each is learned.
+
     A plain `keras.Model` iterates over the dataset itself. A KerasHub task also does so if the
     dataset is endless. Grain then reads 500 batches ahead in 16 threads. If batches are large, pass
     `dataset.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=8))`, which takes
@@ -58,7 +67,8 @@ def masked_lm_dataset(
 
     Args:
         token_ids: Integer array of shape `(N, L)`: packed sequences, such as the memory map that
-            `pack_text_files` returns. Rows are read when they are needed.
+            `pack_text_files` returns. Rows are read when they are needed. For several languages,
+            a dictionary with such an array for each, which needs `repeat=True`.
         tokenizer: A `keras_hub.models.BertTokenizer`, or another tokenizer with
             `vocabulary_size()`, `mask_token_id`, `pad_token_id` and `special_token_ids`. With
             several segments it also needs `sep_token_id`.
@@ -77,6 +87,8 @@ def masked_lm_dataset(
         num_segments: int. If greater than 1, `number_segments` numbers the documents in a sequence
             as its segments. Defaults to `1`: all tokens belong to segment 0. We infer this from
             appendix A of the paper, which adds segments for fine-tuning.
+        sampling_exponent: float in [0, 1]. As in `language_probabilities`. It has no effect on one
+            language. Defaults to `0.7`, as in XLM.
 
     Returns:
         `grain.MapDataset` of `(features, labels, sample_weight)`, as returned by `mask_tokens`.
@@ -85,7 +97,8 @@ def masked_lm_dataset(
     Raises:
         ValueError: If `token_ids` is not an integer array of rank 2, if a token id does not fit
             the vocabulary, or if an argument is out of range. `batch_size` must not exceed the
-            number of sequences with `drop_remainder`. Token ids of the first 1024 rows are
+            number of sequences with `drop_remainder`. With several languages, if their sequences
+            have different lengths, or without `repeat=True`. Token ids of the first 1024 rows are
             checked immediately, and all others when they are read.
 
     Example:
@@ -102,10 +115,16 @@ def masked_lm_dataset(
 
     References:
      - [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.1: new masks in each epoch
+     - [Lample and Conneau, 2019](https://arxiv.org/abs/1901.07291): sampling of languages
      - [Grain](https://google-grain.readthedocs.io)
     """
     validation.positive_int("num_segments", num_segments)
-    _check_sequences(token_ids, tokenizer, needs_separator=num_segments > 1)
+    validation.rate("sampling_exponent", sampling_exponent)
+    _check_tokenizer(tokenizer, needs_separator=num_segments > 1)
+    if isinstance(token_ids, Mapping):
+        _check_languages(token_ids, tokenizer, repeat)
+    else:
+        _check_sequences("token_ids", token_ids, tokenizer)
     _check_seed(seed)
     for name, flag in (
         ("shuffle", shuffle),
@@ -128,19 +147,25 @@ def masked_lm_dataset(
         random_token_rate=random_token_rate,
     )
 
+    sequences = MixedSequences(token_ids) if isinstance(token_ids, Mapping) else token_ids
+
     def make_batch(indices, generator):
-        sequences = token_ids[indices]
-        features, labels, sample_weight = mask(sequences, generator)
+        rows = sequences[indices]
+        features, labels, sample_weight = mask(rows, generator)
         if num_segments > 1:
             features["segment_ids"] = number_segments(
-                sequences, tokenizer.sep_token_id, tokenizer.pad_token_id, num_segments
+                rows, tokenizer.sep_token_id, tokenizer.pad_token_id, num_segments
             )
         return features, labels, sample_weight
 
-    rows = grain.MapDataset.range(len(token_ids)).seed(seed)
-    rows = rows.shuffle() if shuffle else rows
     # Row numbers are batched first, because reading and masking whole batches is much faster.
-    batches = _batch_rows(rows, batch_size, drop_remainder, repeat)
+    if isinstance(sequences, MixedSequences):
+        rows = sequences.rows(shuffle, seed, sampling_exponent)
+        batches = rows.batch(validation.positive_int("batch_size", batch_size))
+    else:
+        rows = grain.MapDataset.range(len(sequences)).seed(seed)
+        rows = rows.shuffle() if shuffle else rows
+        batches = _batch_rows(rows, batch_size, drop_remainder, repeat)
     batches = batches.random_map(make_batch)
     if repeat:
         return batches.repeat()
@@ -206,15 +231,35 @@ def as_tf_dataset(dataset: grain.MapDataset) -> Any:
     return tf_dataset.prefetch(tf.data.AUTOTUNE)
 
 
-def _check_sequences(token_ids, tokenizer, needs_separator):
-    shape, dtype = getattr(token_ids, "shape", ()), getattr(token_ids, "dtype", None)
-    if not isinstance(token_ids, np.ndarray) or len(shape) != 2 or dtype.kind not in "iu":
-        raise ValueError(
-            "`token_ids` must be a NumPy array of integers of shape (N, L). "
-            f"Received: shape={shape}, dtype={dtype}, type={type(token_ids)}"
-        )
+def _check_tokenizer(tokenizer, needs_separator):
     names = ["mask_token_id", "pad_token_id", "special_token_ids"]
     validation.special_tokens(tokenizer, names + ["sep_token_id"] * needs_separator)
+
+
+def _check_languages(token_ids, tokenizer, repeat):
+    for language, of_language in token_ids.items():
+        _check_sequences(f"token_ids[{language!r}]", of_language, tokenizer)
+    lengths = {language: array.shape[1] for language, array in token_ids.items()}
+    if len(set(lengths.values())) != 1:
+        raise ValueError(
+            "`token_ids` must hold sequences of the same length for each of one or more "
+            f"languages. Received: lengths {lengths}. Pack all languages with the same length."
+        )
+    if not repeat:
+        raise ValueError(
+            "`repeat` must be `True` for several languages, because they have different epochs. "
+            "Received: repeat=False. To validate, make a dataset of each language."
+        )
+
+
+def _check_sequences(name, token_ids, tokenizer):
+    shape, dtype = getattr(token_ids, "shape", ()), getattr(token_ids, "dtype", None)
+    is_array = isinstance(token_ids, (np.ndarray, PackedShards))
+    if not is_array or len(shape) != 2 or dtype.kind not in "iu":
+        raise ValueError(
+            f"`{name}` must be a NumPy array of integers of shape (N, L), or `PackedShards`. "
+            f"Received: shape={shape}, dtype={dtype}, type={type(token_ids)}"
+        )
     checked_token_ids(token_ids[:_ROWS_TO_CHECK], tokenizer.vocabulary_size())
 
 

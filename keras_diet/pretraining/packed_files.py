@@ -54,7 +54,7 @@ def write_packed(
     ```
     """
     sequence_length = validation.positive_int("sequence_length", sequence_length)
-    dtype, limit = _storage(vocabulary_size)
+    dtype, limit = storage(vocabulary_size)
     sequences = tqdm(
         checked_iterable("sequences", sequences),
         "Writing",
@@ -65,7 +65,7 @@ def write_packed(
         _write_header(file, dtype, 0, sequence_length)
         start, count = file.tell(), 0
         for sequence in sequences:
-            file.write(_row(sequence, sequence_length, dtype, limit))
+            file.write(row_of(sequence, sequence_length, dtype, limit))
             count += 1
         if count == 0:
             raise ValueError("`sequences` must contain at least one sequence. Received: none")
@@ -124,7 +124,8 @@ def pack_text_files(
     return np.load(output_path, mmap_mode="r")
 
 
-def _storage(vocabulary_size):
+def storage(vocabulary_size: int | None) -> tuple[np.dtype, int]:
+    """Return the dtype of token ids in files, and the number that they must be below."""
     if vocabulary_size is None:
         return np.dtype("int32"), 2**31
     vocabulary_size = validation.positive_int("vocabulary_size", vocabulary_size)
@@ -160,7 +161,8 @@ def _write_header(file, dtype, count, length):
     np.lib.format.write_array_header_1_0(file, header)
 
 
-def _row(sequence, length, dtype, limit):
+def row_of(sequence: Any, length: int, dtype: np.dtype, limit: int) -> bytes:
+    """Return a sequence as bytes, or raise a `ValueError` if it has another form."""
     row = np.asarray(sequence)
     if row.shape != (length,) or row.dtype.kind not in "iu":
         raise ValueError(

@@ -61,7 +61,7 @@ def read_documents(
     References:
      - [WikiExtractor](https://github.com/attardi/wikiextractor)
     """
-    return _documents(_checked_paths(paths))
+    return _documents(checked_paths(paths))
 
 
 def split_sentences(text: str) -> list[str]:
@@ -111,7 +111,10 @@ def checked_iterable(name: str, values: Any) -> Iterable[Any]:
     return values
 
 
-def _checked_paths(paths):
+def checked_paths(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+) -> list[str | os.PathLike[str]]:
+    """Return a list of paths, or raise a `ValueError` unless all of them are files."""
     if isinstance(paths, (str, os.PathLike)):
         paths = [paths]
     paths = list(checked_iterable("paths", paths))
@@ -134,7 +137,7 @@ def _checked_paths(paths):
 def _documents(paths):
     empty = True
     for path in paths:
-        for document in _file_documents(path):
+        for document in file_documents(path):
             empty = False
             yield document
     if empty:
@@ -145,9 +148,10 @@ def _documents(paths):
         )
 
 
-def _file_documents(path):
+def file_documents(path: str | os.PathLike[str]) -> Iterator[list[str]]:
+    """Stream the documents of one file, as `read_documents`. An empty file has none."""
     marked = None
-    document = []
+    document: list[str] = []
     for line in _lines(path):
         if marked is None and line:
             marked = line.startswith("<doc ")

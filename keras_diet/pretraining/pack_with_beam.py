@@ -1,0 +1,209 @@
+"""Text files to packed sequences on many workers, with Apache Beam."""
+
+import functools
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_diet.pretraining.packed_files import row_of, storage
+from keras_diet.pretraining.packed_shards import METADATA, PackedShards
+from keras_diet.pretraining.packing import pack_sentences
+from keras_diet.pretraining.text import checked_paths, file_documents
+
+_TOKENIZER = "tokenizer"
+_CONFIG = "config.json"
+_SETTINGS = "settings.json"
+# One sequence can be read without its neighbours.
+_WRITER_OPTIONS = "group_size:1"
+
+
+def pack_with_beam(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    tokenizer: Any,
+    sequence_length: int,
+    output_dir: str | os.PathLike[str],
+    options: Any = None,
+) -> PackedShards:
+    """Tokenize and pack text files with Apache Beam, for text that one machine cannot handle.
+
+    Each text file becomes one ArrayRecord file with the sequences of `pack_sentences` for this
+    file alone, in their order: `tokens-00002-of-00030.arrayrecord` belongs to the third path. So a
+    sequence never spans two text files. The number of workers does not change the files.
+
+    A worker writes a file under a temporary name, and renames it when it is complete. If a worker
+    fails, Beam repeats the text file on another worker, and nothing is lost or doubled. After an
+    interruption, call the function again with the same arguments. It keeps the finished files.
+
+    All workers must see the text files and `output_dir` under the same names, for example in a
+    shared file system or a mounted bucket.
+
+    Args:
+        paths: str, path or iterable of them. UTF-8 text files, as for `read_documents`. Text that
+            is in few large files should be split before, because a file is the part of a worker.
+        tokenizer: A KerasHub tokenizer that `pack_sentences` accepts. The workers load a copy of it
+            from `output_dir`.
+        sequence_length: int. Number of tokens in a sequence, at least 3.
+        output_dir: str or path. A folder for the files. It is made if it does not exist.
+        options: `apache_beam.options.pipeline_options.PipelineOptions`, which choose the runner and
+            its workers. Defaults to `None`, which means Beam's own defaults: the runner for one
+            machine.
+
+    Returns:
+        `PackedShards` of the files.
+
+    Raises:
+        ImportError: If Apache Beam is not installed.
+        ValueError: If a path is not a file, if `output_dir` holds other text, sequences or another
+            tokenizer, if all files are empty, or for the errors of `pack_sentences`.
+
+    Example:
+
+    ```python
+    from pathlib import Path
+
+    Path("a.txt").write_text("One ran. Two ran.\\n\\nTwo.\\n")
+    Path("b.txt").write_text("Two.\\n")
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two", "ran", "."]
+    tokenizer = keras_diet.models.DietBertTokenizer(vocabulary, lowercase=True)
+    sequences = keras_diet.pretraining.pack_with_beam(["a.txt", "b.txt"], tokenizer, 8, "packed")
+    sequences[0]  # [CLS] one ran . two ran . [SEP]
+    ```
+
+    References:
+     - [Apache Beam](https://beam.apache.org)
+    """
+    beam = _apache_beam()
+    paths = [str(path) for path in checked_paths(paths)]
+    # It raises the errors of the arguments before any worker starts.
+    pack_sentences([], tokenizer, sequence_length)
+    folder = Path(output_dir)
+    _claim(folder, paths, tokenizer, sequence_length)
+    names = [f"tokens-{i:05d}-of-{len(paths):05d}.arrayrecord" for i in range(len(paths))]
+    write = functools.partial(_write_shard, folder=str(folder), sequence_length=sequence_length)
+    finish = functools.partial(
+        _write_metadata,
+        folder=str(folder),
+        sequence_length=sequence_length,
+        dtype=storage(tokenizer.vocabulary_size())[0].name,
+    )
+    with beam.Pipeline(options=options) as pipeline:
+        _ = (
+            pipeline
+            | "Text files" >> beam.Create(list(zip(paths, names, strict=True)))
+            | "Share them out" >> beam.Reshuffle()
+            | "Pack each file" >> beam.Map(write)
+            | "Wait for all" >> beam.combiners.ToList()
+            | "Describe them" >> beam.Map(finish)
+        )
+    return PackedShards(folder)
+
+
+def _apache_beam():
+    try:
+        import apache_beam
+    except ImportError as error:
+        raise ImportError(
+            "`pack_with_beam` needs Apache Beam (`pip install keras-diet[beam]`). On one machine, "
+            "`pack_text_files` does not need it."
+        ) from error
+    return apache_beam
+
+
+def _claim(folder, paths, tokenizer, sequence_length):
+    """Save the tokenizer for the workers, or check that the folder belongs to this call."""
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / f"unfinished-{uuid.uuid4().hex}"
+    unfinished.mkdir()
+    config = keras.saving.serialize_keras_object(tokenizer)
+    (unfinished / _CONFIG).write_text(json.dumps(config, indent=2), encoding="utf-8")
+    tokenizer.save_assets(str(unfinished))
+    settings = {
+        "paths": [[path, os.path.getsize(path)] for path in paths],
+        "sequence_length": sequence_length,
+        "tokenizer": _digest(unfinished),
+    }
+    file = folder / _SETTINGS
+    if not file.exists():
+        # An interrupted call may have left it.
+        shutil.rmtree(folder / _TOKENIZER, ignore_errors=True)
+        unfinished.rename(folder / _TOKENIZER)
+        _write_text(file, json.dumps(settings, indent=2))
+        return
+    shutil.rmtree(unfinished)
+    earlier = json.loads(file.read_text(encoding="utf-8"))
+    changed = [name for name in settings if earlier[name] != settings[name]]
+    if changed:
+        raise ValueError(
+            "`output_dir` must be empty, or hold the files of an earlier call with the same "
+            f"arguments. Received: `{folder}`, which has other values of: {', '.join(changed)}. "
+            "Choose another folder."
+        )
+
+
+def _digest(folder):
+    """Return a hash of the files in a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+# === On a worker ===
+
+
+@functools.lru_cache(maxsize=1)
+def _tokenizer(folder):
+    config = json.loads((Path(folder) / _CONFIG).read_text(encoding="utf-8"))
+    tokenizer = keras.saving.deserialize_keras_object(config)
+    tokenizer.load_assets(folder)
+    return tokenizer
+
+
+def _write_shard(file: tuple[str, str], folder: str, sequence_length: int) -> tuple[str, int]:
+    """Pack a text file, and return the name of its shard and the number of sequences."""
+    from array_record.python import array_record_module as array_record
+
+    path, name = file
+    target = Path(folder) / name
+    if target.exists():
+        return name, array_record.ArrayRecordReader(str(target)).num_records()
+    tokenizer = _tokenizer(str(Path(folder) / _TOKENIZER))
+    dtype, limit = storage(tokenizer.vocabulary_size())
+    # Beam may run a file twice at the same time.
+    unfinished = target.with_name(f"unfinished-{uuid.uuid4().hex}.arrayrecord")
+    writer, count = array_record.ArrayRecordWriter(str(unfinished), _WRITER_OPTIONS), 0
+    try:
+        for sequence in pack_sentences(file_documents(path), tokenizer, sequence_length):
+            writer.write(row_of(sequence, sequence_length, dtype, limit))
+            count += 1
+        writer.close()
+        if count:
+            os.replace(unfinished, target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return name, count
+
+
+def _write_metadata(
+    files: list[tuple[str, int]], folder: str, sequence_length: int, dtype: str
+) -> None:
+    """Describe the shards. A folder with this description is complete."""
+    if not any(count for _, count in files):
+        raise ValueError(
+            "`paths` must name files with at least one line of text. Received: empty files only."
+        )
+    metadata = {"sequence_length": sequence_length, "dtype": dtype, "files": sorted(files)}
+    _write_text(Path(folder) / METADATA, json.dumps(metadata, indent=2))
+
+
+def _write_text(path, text):
+    unfinished = path.with_name(f"unfinished-{uuid.uuid4().hex}")
+    unfinished.write_text(text + "\n", encoding="utf-8")
+    os.replace(unfinished, path)

@@ -1,0 +1,200 @@
+"""Packing with Apache Beam, and the files that it writes, against packing in one process."""
+
+import json
+import pickle
+import sys
+
+import numpy as np
+import pytest
+
+from keras_diet import pretraining
+from keras_diet.models import DietBertTokenizer
+
+module = sys.modules["keras_diet.pretraining.pack_with_beam"]
+pytestmark = pytest.mark.any_backend
+pytest.importorskip("array_record")
+LENGTH = 7
+WORDS = ["alpha", "beta", "gamma", "delta", "."]
+# Padding is not 0.
+VOCABULARY = ["[MASK]", "[CLS]", "[PAD]", "[UNK]", "[SEP]", *WORDS]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return DietBertTokenizer(VOCABULARY, lowercase=True)
+
+
+@pytest.fixture
+def paths(tmp_path, rng):
+    """Five text files of different lengths. The third one is empty."""
+    paths = []
+    for i, documents in enumerate((3, 7, 0, 1, 5)):
+        lines = [" ".join(rng.choice(WORDS, 11)) + " .\n\n" for _ in range(documents)]
+        paths.append(tmp_path / f"{i}.txt")
+        paths[-1].write_text("".join(lines), encoding="utf-8")
+    return paths
+
+
+def in_one_process(paths, tokenizer):
+    texts = [path for path in paths if path.read_text()]
+    sequences = [
+        list(pretraining.pack_sentences(pretraining.read_documents(path), tokenizer, LENGTH))
+        for path in texts
+    ]
+    return [np.stack(of_file) for of_file in sequences]
+
+
+@pytest.fixture
+def packed(paths, tokenizer, tmp_path):
+    pytest.importorskip("apache_beam")
+    return pretraining.pack_with_beam(paths, tokenizer, LENGTH, tmp_path / "packed")
+
+
+def test_the_sequences_are_those_of_one_process(packed, paths, tokenizer):
+    expected = np.concatenate(in_one_process(paths, tokenizer))
+    assert packed.shape == expected.shape
+    assert packed.dtype == "uint16"
+    np.testing.assert_array_equal(packed[:], expected)
+
+
+@pytest.mark.parametrize("rows", [3, -1, slice(2, 9, 3), [5, 0, 5], [[1], [2]], []])
+def test_rows_are_those_of_an_array(packed, rows):
+    rows = np.array(rows, "int64") if isinstance(rows, list) else rows
+    np.testing.assert_array_equal(packed[rows], packed[:][rows])
+
+
+def test_a_row_out_of_range_is_an_error(packed):
+    with pytest.raises(IndexError):
+        packed[len(packed)]
+
+
+def test_copies_for_other_processes(packed):
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(packed))[:], packed[:])
+
+
+def test_masked_batches_are_those_of_an_array(packed, tokenizer):
+    batches, expected = (
+        pretraining.masked_lm_dataset(sequences, tokenizer, 3, seed=5)
+        for sequences in (packed, packed[:])
+    )
+    assert len(batches) == len(expected) > 2
+    for i in (0, 2):
+        for one, other in zip(batches[i], expected[i], strict=True):
+            for name in one if isinstance(one, dict) else [...]:
+                np.testing.assert_array_equal(one[name], other[name])
+
+
+def test_each_process_reads_its_own_files(packed, paths, tokenizer, tmp_path):
+    files = in_one_process(paths, tokenizer)
+    for process, own in enumerate(([files[0], files[3]], [files[1]], [files[2]])):
+        part = pretraining.PackedShards(tmp_path / "packed", process, 3)
+        np.testing.assert_array_equal(part[:], np.concatenate(own))
+
+
+@pytest.mark.usefixtures("packed")
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ((0, 5), "process_count=5, and 4 such files"),
+        ((3, 3), "process_index=3, process_count=3"),
+        ((-1, 3), "process_index=-1"),
+        ((0, 0), "`process_count` must be a positive integer"),
+    ],
+)
+def test_impossible_processes(tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        pretraining.PackedShards(tmp_path / "packed", *arguments)
+
+
+def test_a_failed_worker_loses_and_doubles_nothing(paths, tokenizer, tmp_path, monkeypatch):
+    pytest.importorskip("apache_beam")
+    folder = tmp_path / "packed"
+    pack = module.pack_sentences
+
+    def failing(documents, *args):
+        for count, sequence in enumerate(pack(documents, *args)):
+            # Only the second file has so many sequences.
+            if count == 10:
+                raise OSError("the worker is gone")
+            yield sequence
+
+    monkeypatch.setattr(module, "pack_sentences", failing)
+    with pytest.raises(OSError, match="the worker is gone"):
+        pretraining.pack_with_beam(paths, tokenizer, LENGTH, folder)
+    assert not list(folder.glob("unfinished*"))
+    with pytest.raises(ValueError, match=r"has no metadata.json. Run `pack_with_beam` again"):
+        pretraining.PackedShards(folder)
+    assert not (folder / "tokens-00001-of-00005.arrayrecord").exists()
+
+    monkeypatch.undo()
+    packed = pretraining.pack_with_beam(paths, tokenizer, LENGTH, folder)
+    np.testing.assert_array_equal(packed[:], np.concatenate(in_one_process(paths, tokenizer)))
+
+
+def test_a_second_call_makes_missing_files_only(packed, paths, tokenizer, tmp_path):
+    def times():
+        files = (tmp_path / "packed").glob("*.arrayrecord")
+        return {path.name: path.stat().st_mtime_ns for path in files}
+
+    before = times()
+    (tmp_path / "packed" / "metadata.json").unlink()
+    (tmp_path / "packed" / "tokens-00003-of-00005.arrayrecord").unlink()
+    again = pretraining.pack_with_beam(paths, tokenizer, LENGTH, tmp_path / "packed")
+    np.testing.assert_array_equal(again[:], packed[:])
+    changed = {name for name, time in times().items() if time != before[name]}
+    assert changed == {"tokens-00003-of-00005.arrayrecord"}
+
+
+def test_a_folder_of_another_call_is_refused(packed, paths, tokenizer, tmp_path):
+    folder, others = tmp_path / "packed", DietBertTokenizer(VOCABULARY[::-1], lowercase=True)
+    calls = {
+        "sequence_length": (paths, tokenizer, LENGTH + 1),
+        "tokenizer": (paths, others, LENGTH),
+        "paths": (paths[::-1], tokenizer, LENGTH),
+    }
+    for name, arguments in calls.items():
+        with pytest.raises(ValueError, match=f"other values of: {name}. Choose another folder"):
+            pretraining.pack_with_beam(*arguments, folder)
+    with paths[0].open("a") as file:
+        file.write("alpha .\n")
+    with pytest.raises(ValueError, match="other values of: paths"):
+        pretraining.pack_with_beam(paths, tokenizer, LENGTH, folder)
+    assert not list(folder.glob("unfinished*"))
+    np.testing.assert_array_equal(pretraining.PackedShards(folder)[:], packed[:])
+
+
+def test_errors_of_the_text_and_of_the_arguments(paths, tokenizer, tmp_path):
+    pytest.importorskip("apache_beam")
+    with pytest.raises(ValueError, match="empty files only"):
+        pretraining.pack_with_beam(paths[2], tokenizer, LENGTH, tmp_path / "empty")
+    with pytest.raises(ValueError, match="which does not exist"):
+        pretraining.pack_with_beam(tmp_path / "no.txt", tokenizer, LENGTH, tmp_path / "no")
+    with pytest.raises(ValueError, match="`sequence_length` must be at least 3"):
+        pretraining.pack_with_beam(paths, tokenizer, 2, tmp_path / "short")
+    (tmp_path / "latin.txt").write_bytes(b"alpha\nb\xe4ta\n")
+    with pytest.raises(ValueError, match=r"latin.txt', where line 2 is not UTF-8"):
+        pretraining.pack_with_beam(tmp_path / "latin.txt", tokenizer, LENGTH, tmp_path / "latin")
+
+
+def test_a_large_vocabulary_needs_larger_integers(tmp_path):
+    pytest.importorskip("apache_beam")
+    many = [*VOCABULARY, *(f"word{i}" for i in range(2**16))]
+    (tmp_path / "text.txt").write_text("word65535\n")
+    tokenizer = DietBertTokenizer(many)
+    packed = pretraining.pack_with_beam(tmp_path / "text.txt", tokenizer, 3, tmp_path / "packed")
+    assert packed.dtype == "int32"
+    assert packed[0].tolist() == [1, len(many) - 1, 4]
+
+
+def test_without_beam(paths, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    with pytest.raises(ImportError, match=r"keras-diet\[beam\]"):
+        pretraining.pack_with_beam(paths, tokenizer, LENGTH, tmp_path)
+
+
+def test_the_files_are_named_after_the_order_of_the_paths(packed, tmp_path):
+    metadata = json.loads((tmp_path / "packed" / "metadata.json").read_text())
+    names = [f"tokens-{i:05d}-of-00005.arrayrecord" for i in range(5)]
+    assert [name for name, _ in metadata["files"]] == names
+    assert sum(count for _, count in metadata["files"]) == len(packed)
+    assert metadata["files"][2][1] == 0
