@@ -2,7 +2,8 @@
 
 This command runs `examples/translate.py` for each direction, encoding and seed. All runs have the
 same data, size, budget and search. A run that was interrupted is resumed, and a finished one is
-not run again. The table has the means over the seeds, with standard deviations.
+not run again, also if only the file of the results is left. The table has the means over the
+seeds, with standard deviations.
 
     python -m benchmarks.translation --data multi30k --directions en-de de-en --seeds 0 1 \
         --output docs/benchmarks/translation.json
@@ -12,38 +13,43 @@ other languages (https://github.com/multi30k/dataset, task 1).
 """
 
 import argparse
+import csv
 import json
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import tqdm
 
 from benchmarks.results import markdown_table, write
 
-# Arguments of `examples/translate.py` for each row of the table.
+EXAMPLE = Path(__file__).parents[1] / "examples" / "translate.py"
+PEER = Path(__file__).with_name("translation_peer.py")
+# The script of each row of the table, and arguments of this row. Marian is a model of
+# `transformers`, whose BLEU checks ours.
 ROWS = {
-    "sinusoidal": [],
-    "shaw": ["--max-distance", "20"],
-    "diet_rel": [],
-    "diet_abs": [],
+    "sinusoidal": (EXAMPLE, "--position-encoding", "sinusoidal"),
+    "shaw": (EXAMPLE, "--position-encoding", "shaw", "--max-distance", "20"),
+    "diet_rel": (EXAMPLE, "--position-encoding", "diet_rel"),
+    "diet_abs": (EXAMPLE, "--position-encoding", "diet_abs"),
+    "marian": (PEER,),
 }
 # The same for all rows.
 RECIPE = {
-    "num-layers": 3,
+    "num-layers": 2,
     "num-heads": 4,
-    "hidden-dim": 256,
-    "intermediate-dim": 1024,
-    "vocabulary-size": 8000,
-    "sequence-length": 128,
-    "tokens-per-batch": 4096,
-    "learning-rate": 0.001,
-    "warmup-steps": 2000,
-    "epochs": 60,
-    "averaged-epochs": 5,
+    "hidden-dim": 128,
+    "intermediate-dim": 512,
+    "vocabulary-size": 4000,
+    "sequence-length": 80,
+    "tokens-per-batch": 2048,
+    "learning-rate": 0.002,
+    "warmup-steps": 600,
+    "epochs": 12,
+    "averaged-epochs": 3,
 }
-EXAMPLE = Path(__file__).parents[1] / "examples" / "translate.py"
 
 
 def main(argv=None):
@@ -54,16 +60,20 @@ def main(argv=None):
         for direction in arguments.directions
         for row in arguments.encodings
     ]
-    results = []
-    for direction, row, seed in tqdm.tqdm(runs, unit="run", disable=not sys.stderr.isatty()):
+    results = earlier_results(arguments)
+    for run in tqdm.tqdm(runs, unit="run", disable=not sys.stderr.isatty()):
+        if run in results:
+            continue
+        direction, row, seed = run
         folder = arguments.runs / f"{direction}-{row}-{seed}"
+        words = command(arguments, *run, folder)
+        claim(folder, words)
         if not (folder / "bleu.json").exists():
-            subprocess.run(command(arguments, direction, row, seed, folder), check=True)
-        bleu = json.loads((folder / "bleu.json").read_text())
-        results.append({"direction": direction, "encoding": row, "seed": seed, **bleu})
-    page = "\n".join(["# Translation of Multi30k: BLEU on test2016", "", *table_of(results), ""])
-    write(arguments.output, {"recipe": recipe_of(arguments), "runs": results}, page)
-    print(page)
+            subprocess.run(words, check=True)
+        run_of_table = {"direction": direction, "encoding": row, "seed": seed}
+        results[run] = {**run_of_table, **results_of(folder)}
+        write_results(arguments, list(results.values()))
+    print(make_page(arguments, list(results.values())))
 
 
 def parse_arguments(argv):
@@ -85,13 +95,27 @@ def parse_arguments(argv):
 
 
 def recipe_of(arguments):
-    return {**RECIPE, **dict(arguments.change)}
+    changes = {name: type(RECIPE[name])(value) for name, value in arguments.change}
+    return {**RECIPE, **changes}
+
+
+def earlier_results(arguments):
+    """Return the runs in the file of the results, by direction, encoding and seed."""
+    if not arguments.output.exists():
+        return {}
+    earlier = json.loads(arguments.output.read_text(encoding="utf-8"))
+    if earlier["recipe"] != recipe_of(arguments):
+        sys.exit(
+            f"{arguments.output} has results of another recipe: {earlier['recipe']}. Use the same "
+            "recipe, or another --output."
+        )
+    return {(run["direction"], run["encoding"], run["seed"]): run for run in earlier["runs"]}
 
 
 def command(arguments, direction, row, seed, folder):
     """Return the command of one run."""
     languages = direction.split("-")
-    words = [sys.executable, str(EXAMPLE), "--position-encoding", row, *ROWS[row]]
+    words = [sys.executable, *map(str, ROWS[row])]
     for option, split in (
         ("--text", "train"),
         ("--validation-text", "val"),
@@ -103,27 +127,92 @@ def command(arguments, direction, row, seed, folder):
     return [*words, "--seed", str(seed), "--output-dir", str(folder)]
 
 
+def claim(folder, words):
+    """Write the command of a run into its folder, or stop if the folder is of another command."""
+    path = folder / "command.json"
+    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != words:
+        sys.exit(f"{folder} holds a run of another command. Choose another --runs.")
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(words), encoding="utf-8")
+
+
+def results_of(folder):
+    """Return BLEU and the validation losses of a finished run."""
+    bleu = json.loads((folder / "bleu.json").read_text())
+    with open(folder / "history.csv", encoding="utf-8", newline="") as file:
+        losses = [float(epoch["val_loss"]) for epoch in csv.DictReader(file)]
+    return {**bleu, "validation_losses": losses}
+
+
+def write_results(arguments, results):
+    """Write the results, a page with their table, and a picture."""
+    contents = {"recipe": recipe_of(arguments), "runs": results}
+    write(arguments.output, contents, make_page(arguments, results))
+    plot(results).savefig(arguments.output.with_suffix(".svg"))
+
+
+def make_page(arguments, results):
+    recipe = ", ".join(f"{name} {value}" for name, value in recipe_of(arguments).items())
+    return "\n".join(
+        [
+            "# Translation of Multi30k: BLEU on test2016",
+            "",
+            "    python -m benchmarks.translation --data multi30k --output "
+            "docs/benchmarks/translation.json",
+            "",
+            f"- Recipe: {recipe}",
+            f"- SacreBLEU: {results[0]['signature']}",
+            "- Mean of the seeds, and their standard deviation",
+            "",
+            *table_of(results),
+        ]
+    )
+
+
 def table_of(results):
     """Return the table: a row for each encoding, and a column for each direction."""
-    encodings = list(dict.fromkeys(result["encoding"] for result in results))
-    directions = list(dict.fromkeys(result["direction"] for result in results))
-    rows = []
-    for encoding in encodings:
-        row = [encoding]
-        for direction in directions:
-            scores = [
-                result["bleu"]
-                for result in results
-                if (result["encoding"], result["direction"]) == (encoding, direction)
-            ]
-            row.append(_mean(scores))
-        rows.append(row)
+    directions = _different(results, "direction")
+    rows = [
+        [encoding, *(_mean(_bleu(results, encoding, direction)) for direction in directions)]
+        for encoding in _different(results, "encoding")
+    ]
     return markdown_table(["", *directions], rows)
 
 
+def plot(results):
+    """Draw the loss of each run over its epochs, and the BLEU of all runs."""
+    figure, (losses, scores) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    directions = _different(results, "direction")
+    for place, encoding in enumerate(_different(results, "encoding")):
+        color = f"C{place}"
+        for run in (run for run in results if run["encoding"] == encoding):
+            values = run["validation_losses"]
+            losses.plot(range(1, len(values) + 1), values, color=color, linewidth=1)
+            x = directions.index(run["direction"]) + 0.1 * place
+            label = encoding if run is _first_run(results, encoding) else None
+            scores.plot(x, run["bleu"], "o", color=color, label=label)
+    losses.set(xlabel="epoch", ylabel="validation loss")
+    scores.set(ylabel="BLEU on test2016", xticks=range(len(directions)), xticklabels=directions)
+    scores.legend()
+    return figure
+
+
+def _first_run(results, encoding):
+    return next(run for run in results if run["encoding"] == encoding)
+
+
+def _different(results, name):
+    return list(dict.fromkeys(result[name] for result in results))
+
+
+def _bleu(results, encoding, direction):
+    place = (encoding, direction)
+    return [run["bleu"] for run in results if (run["encoding"], run["direction"]) == place]
+
+
 def _mean(scores):
-    if len(scores) == 1:
-        return f"{scores[0]:.2f}"
+    if len(scores) < 2:
+        return "".join(f"{score:.2f}" for score in scores)
     return f"{statistics.mean(scores):.2f} ± {statistics.stdev(scores):.2f}"
 
 

@@ -7,7 +7,9 @@ import pytest
 
 from benchmarks import (
     attention_implementations,
+    input_checks,
     long_sequences,
+    offsets,
     step_time_results,
     summary,
     tpu_compile_results,
@@ -130,6 +132,8 @@ def test_the_page_has_the_summary_of_its_files():
 
 MAKERS = {
     "attention_implementations": attention_implementations.make_page,
+    "input_checks": input_checks.make_page,
+    "offsets": offsets.make_page,
     "long_sequences": long_sequences.make_page,
     "other_encodings": step_time_results.make_page,
     "step_time": step_time_results.make_page,

@@ -1,0 +1,229 @@
+"""All position encodings in the same training: masked language modeling, then tasks of GLUE.
+
+Every row has the same text, tokens, sizes and steps. Short runs with another seed choose the
+learning rate of each row from a grid. Then the row is pretrained with each seed by
+`examples/pretrain_masked_lm.py`, and fine-tuned by `examples/finetune_glue.py`. The page has means
+over the seeds, their standard deviations, and paired tests against BERT's encoding, `input`.
+
+    KERAS_BACKEND=tensorflow python -m benchmarks.study --text train/* --validation-text valid/* \
+        --output docs/benchmarks/study.json
+    KERAS_BACKEND=tensorflow python -m benchmarks.study ... --glue GLUE --tasks cola rte
+
+An interrupted study goes on where it was when you give the same command again. Results in the file
+are kept, also if the folder of the runs is gone. `--rows` adds rows to the file.
+"""
+
+import argparse
+import csv
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import tqdm
+
+from benchmarks import measure, study_page
+from benchmarks.results import write
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+ENCODINGS = (
+    *("input", "none", "sinusoidal", "diet_abs", "diet_abs_input", "diet_rel", "shaw", "t5"),
+    *("tupe_abs", "tupe_rel", "alibi", "kerple", "sandwich", "fire", "rotary", "transformer_xl"),
+)
+# The arguments of each row. The variants have the ranks and the sharing of Tables 8 and 9.
+ROWS = {name: ("--position-encoding", name) for name in ENCODINGS} | {
+    f"{name}, {option} {value}": ("--position-encoding", name, f"--{option}", value)
+    for name, option, value in (
+        ("diet_abs", "sharing", "none"),
+        ("diet_abs", "sharing", "head-wise"),
+        ("diet_abs", "rank", "8"),
+        ("diet_abs", "rank", "128"),
+        ("diet_rel", "sharing", "head-wise"),
+        ("diet_rel", "sharing", "layer-wise"),
+    )
+}
+# The same for all rows.
+RECIPE = {
+    "num-layers": 2,
+    "num-heads": 4,
+    "hidden-dim": 128,
+    "intermediate-dim": 512,
+    "vocabulary-size": 6000,
+    "sequence-length": 128,
+    "batch-size": 32,
+    "dropout": 0.0,
+    "steps": 3000,
+    "validation-interval": 250,
+    "warmup-proportion": 0.05,
+}
+GRID_STEPS = 500
+# The seed of the grid is no seed of the study, so the choice of a rate favors no seed.
+GRID_SEED = 1000
+GLUE = {"epochs": 4, "batch-size": 32, "sequence-length": 128}
+
+
+def main(argv=None):
+    arguments = parse_arguments(argv)
+    results = start(arguments)
+    bar = tqdm.tqdm(arguments.rows, unit="row", disable=not sys.stderr.isatty())
+    for row in bar:
+        bar.set_description(row)
+        cell = results["rows"].setdefault(row, {"grid": {}, "seeds": {}, "glue": {}})
+        for rate in arguments.learning_rates:
+            if str(rate) not in cell["grid"]:
+                history = pretrain(arguments, row, rate, GRID_SEED)
+                cell["grid"][str(rate)] = history["losses"][-1]
+                save(arguments, results)
+        for seed in map(str, arguments.seeds):
+            if seed not in cell["seeds"]:
+                cell["seeds"][seed] = pretrain(arguments, row, best_rate(cell), seed)
+                save(arguments, results)
+            for task in arguments.tasks:
+                if task not in cell["glue"].setdefault(seed, {}):
+                    cell["glue"][seed][task] = finetune(arguments, row, best_rate(cell), seed, task)
+                    save(arguments, results)
+    print(study_page.make_page(results))
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--text", nargs="+", type=Path, required=True, help="text files, as in the example")
+    add("--validation-text", nargs="+", type=Path, required=True, help="held-out text files")
+    add("--rows", nargs="+", default=list(ROWS), choices=list(ROWS), metavar="ROW")
+    add("--learning-rates", nargs="+", type=float, default=[0.001, 0.002, 0.004])
+    add("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    add("--glue", help="folder with the files of GLUE; default: no fine-tuning")
+    add("--tasks", nargs="+", default=None, help="default: cola sst2 stsb rte, with --glue")
+    add("--glue-learning-rate", type=float, default=3e-4)
+    add("--runs", type=Path, default=Path("runs", "study"), help="folder for the runs")
+    add("--output", type=Path, required=True, help="file of the results (.json)")
+    add("--change", nargs="+", type=lambda text: text.split("="), default=[], metavar="NAME=VALUE")
+    arguments = parser.parse_args(argv)
+    if arguments.tasks and not arguments.glue:
+        parser.error("--tasks needs --glue")
+    if arguments.glue and arguments.tasks is None:
+        arguments.tasks = ["cola", "sst2", "stsb", "rte"]
+    arguments.tasks = arguments.tasks or []
+    return arguments
+
+
+# === Results ===
+
+
+def start(arguments):
+    """Return the results in the file, or results without rows."""
+    recipe = recipe_of(arguments)
+    results = {"recipe": recipe, "machine": measure.machine("cpu"), "rows": {}}
+    if arguments.output.exists():
+        results = json.loads(arguments.output.read_text(encoding="utf-8"))
+        check_is_same(results["recipe"], recipe, "--output", arguments.output)
+    # The runs share their packed text, so they must have the same files and sizes.
+    texts = [str(path) for path in (*arguments.text, *arguments.validation_text)]
+    claim, path = {**recipe, "texts": texts}, arguments.runs / "recipe.json"
+    if path.exists():
+        check_is_same(json.loads(path.read_text()), claim, "--runs", arguments.runs)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(claim))
+    return results
+
+
+def check_is_same(found, expected, option, path):
+    changed = [name for name in expected if found.get(name) != expected[name]]
+    if changed:
+        sys.exit(
+            f"{path} holds a study with other values of: {', '.join(changed)}. Use the same "
+            f"values, or another {option}."
+        )
+
+
+def recipe_of(arguments):
+    changes = {name: type(RECIPE[name])(value) for name, value in arguments.change}
+    return {
+        **RECIPE,
+        **changes,
+        "grid-steps": GRID_STEPS,
+        "learning-rates": arguments.learning_rates,
+        "glue": {**GLUE, "learning-rate": arguments.glue_learning_rate},
+        "backend": keras.config.backend(),
+    }
+
+
+def save(arguments, results):
+    """Write the results, their page, and a picture."""
+    write(arguments.output, results, study_page.make_page(results))
+    study_page.plot(results).savefig(arguments.output.with_suffix(".svg"))
+
+
+def best_rate(cell):
+    """Return the learning rate with the lowest loss in the grid. NaN is not low."""
+    return min(cell["grid"], key=lambda rate: (math.isnan(cell["grid"][rate]), cell["grid"][rate]))
+
+
+# === Runs ===
+
+
+def pretrain(arguments, row, rate, seed):
+    """Pretrain a model, and return its validation losses after each interval, and its tokens."""
+    folder = folder_of(arguments, row, rate, seed)
+    recipe = {name: recipe_of(arguments)[name] for name in RECIPE}
+    if seed == GRID_SEED:
+        recipe |= {"steps": GRID_STEPS, "validation-interval": GRID_STEPS}
+    words = ["pretrain_masked_lm.py", *ROWS[row], "--learning-rate", rate, "--seed", seed]
+    words += ["--text", *arguments.text, "--validation-text", *arguments.validation_text]
+    words += [word for name, value in recipe.items() for word in (f"--{name}", value)]
+    share_data(arguments.runs, folder)
+    run(*words, "--output-dir", folder)
+    share_data(folder, arguments.runs)
+    with open(folder / encoding_of(row) / "history.csv", encoding="utf-8", newline="") as file:
+        losses = [float(line["val_loss"]) for line in csv.DictReader(file)]
+    interval = recipe["validation-interval"] * recipe["batch-size"] * recipe["sequence-length"]
+    return {
+        "learning_rate": float(rate),
+        "losses": losses,
+        "tokens": [interval * (i + 1) for i in range(len(losses))],
+    }
+
+
+def finetune(arguments, row, rate, seed, task):
+    """Fine-tune a pretrained model on a task, and return its metrics."""
+    folder = folder_of(arguments, row, rate, seed)
+    preset = folder / encoding_of(row) / "preset"
+    if not preset.exists():
+        pretrain(arguments, row, rate, seed)
+    words = ["finetune_glue.py", "--presets", preset, "--data", arguments.glue, "--tasks", task]
+    words += ["--learning-rates", arguments.glue_learning_rate, "--seeds", seed]
+    words += [word for name, value in GLUE.items() for word in (f"--{name}", value)]
+    run(*words, "--output-dir", folder / "glue")
+    with open(folder / "glue" / "runs.csv", encoding="utf-8", newline="") as file:
+        (line,) = (line for line in csv.DictReader(file) if line["task"] == task)
+    return {
+        name: float(value) for name, value in (part.split("=") for part in line["metrics"].split())
+    }
+
+
+def run(script, *words):
+    subprocess.run([sys.executable, EXAMPLES / script, *map(str, words)], check=True)
+
+
+def folder_of(arguments, row, rate, seed):
+    return arguments.runs / f"{row.replace(', ', '-').replace(' ', '-')}-{rate}-{seed}"
+
+
+def encoding_of(row):
+    return ROWS[row][1]
+
+
+def share_data(source, target):
+    """Link the vocabulary and the packed text of a run, so that the next run need not make them."""
+    target.mkdir(parents=True, exist_ok=True)
+    for name in ("vocabulary.txt", "train.npy", "validation.npy"):
+        if (source / name).exists() and not (target / name).exists():
+            os.link(source / name, target / name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""The page and the picture of the study: means, standard deviations and paired tests."""
+
+import statistics
+
+import numpy as np
+from matplotlib.figure import Figure
+from scipy import stats
+
+from benchmarks.results import date_and_commit, markdown_table
+
+BASELINE = "input"
+
+
+def make_page(results):
+    """Return the page: the recipe, a table of losses, and a table of GLUE."""
+    recipe = ", ".join(f"{name} {value}" for name, value in results["recipe"].items())
+    lines = [
+        "# The study of position encodings",
+        "",
+        f"- Started: {date_and_commit(results['machine'])}",
+        f"- Recipe: {recipe}",
+        "- Tests: paired t-tests of the seeds, against `input`",
+        "",
+        "## Validation loss of masked language modeling",
+        "",
+        *_losses(results["rows"]),
+    ]
+    tasks = _tasks(results["rows"])
+    if tasks:
+        lines += ["", "## GLUE, development sets", "", *_glue(results["rows"], tasks)]
+    return "\n".join(lines)
+
+
+def _losses(rows):
+    """Return the table of final losses, the best row first."""
+    final = {
+        name: {seed: run["losses"][-1] for seed, run in cell["seeds"].items()}
+        for name, cell in rows.items()
+        if cell["seeds"]
+    }
+    lines = []
+    for name in sorted(final, key=lambda name: statistics.mean(final[name].values())):
+        values = final[name]
+        (rate,) = {run["learning_rate"] for run in rows[name]["seeds"].values()}
+        difference, p_value = paired(values, final.get(BASELINE, {}))
+        cells = [f"{rate:g}", str(len(values)), mean_and_deviation(values.values(), 4)]
+        lines.append([name, *cells, difference, p_value])
+    columns = ["", "learning rate", "seeds", "loss", "difference to `input`", "p"]
+    return markdown_table(columns, lines)
+
+
+def _glue(rows, tasks):
+    """Return the table of GLUE: a column for each task, and the mean of the tasks."""
+    lines = []
+    for name, cell in rows.items():
+        scores = {task: _scores(cell, task) for task in tasks}
+        if any(scores.values()):
+            line = [mean_and_deviation([100 * x for x in scores[task]], 1) for task in tasks]
+            is_complete = len({len(values) for values in scores.values()}) == 1
+            means = np.mean(list(scores.values()), axis=0) if is_complete else []
+            lines.append([name, *line, mean_and_deviation([100 * x for x in means], 1)])
+    return markdown_table(["", *tasks, "mean"], lines)
+
+
+def _tasks(rows):
+    return list(
+        dict.fromkeys(
+            task for cell in rows.values() for scores in cell["glue"].values() for task in scores
+        )
+    )
+
+
+def _scores(cell, task):
+    """Return the first metric of a task, for each seed."""
+    of_seeds = [scores[task] for scores in cell["glue"].values() if task in scores]
+    return [next(iter(metrics.values())) for metrics in of_seeds]
+
+
+def mean_and_deviation(values, digits):
+    values = list(values)
+    if len(values) < 2:
+        return "".join(f"{value:.{digits}f}" for value in values)
+    return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
+
+
+def paired(values, baseline):
+    """Return the mean difference to the baseline and the p-value, over the common seeds."""
+    seeds = [seed for seed in values if seed in baseline]
+    differences = [values[seed] - baseline[seed] for seed in seeds]
+    if not seeds or not any(differences):
+        return "", ""
+    text = f"{statistics.mean(differences):+.4f}"
+    if len(seeds) < 2:
+        return text, ""
+    test = stats.ttest_rel([values[seed] for seed in seeds], [baseline[seed] for seed in seeds])
+    return text, f"{test.pvalue:.3f}"
+
+
+def plot(results):
+    """Draw the mean loss of each row over the tokens, and a band from the lowest to the highest."""
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    axes = figure.subplots()
+    for place, (name, cell) in enumerate(results["rows"].items()):
+        runs = list(cell["seeds"].values())
+        if not runs:
+            continue
+        losses = np.array([run["losses"] for run in runs])
+        style = {"color": f"C{place % 10}", "linestyle": ("-", "--", ":")[place // 10 % 3]}
+        axes.plot(runs[0]["tokens"], losses.mean(0), label=name, linewidth=1, **style)
+        axes.fill_between(
+            runs[0]["tokens"], losses.min(0), losses.max(0), color=style["color"], alpha=0.2
+        )
+    axes.set(xlabel="tokens", ylabel="validation loss")
+    if axes.lines:
+        axes.legend(fontsize="small", ncols=2)
+    return figure

@@ -1,0 +1,140 @@
+"""The study: which runs it starts, what it keeps, and the table and tests on its page."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("scipy")
+pytest.importorskip("matplotlib")
+
+from benchmarks import study, study_page
+
+pytestmark = pytest.mark.any_backend
+# Validation losses by encoding and seed. The grid has its own seed.
+LOSSES = {("input", "0"): 3.5, ("input", "1"): 3.75, ("t5", "0"): 3.25, ("t5", "1"): 3.375}
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Commands of the runs. A run writes its files without training."""
+    commands = []
+
+    def run(command, check):
+        assert check
+        script, words = Path(command[1]).name, command[2:]
+        commands.append((script, *words))
+        folder = Path(value_of(words, "--output-dir"))
+        if script == "pretrain_masked_lm.py":
+            encoding, seed = value_of(words, "--position-encoding"), value_of(words, "--seed")
+            rate = float(value_of(words, "--learning-rate"))
+            # The second rate is the best one, and the third diverges.
+            grid = {0.001: 5.0, 0.002: 4.0, 0.004: float("nan")}[rate]
+            last = LOSSES.get((encoding, seed), grid)
+            (folder / encoding / "preset").mkdir(parents=True)
+            history = f"epoch,loss,val_loss\n0,9.0,7.0\n1,8.0,{last}\n"
+            (folder / encoding / "history.csv").write_text(history)
+            for name in ("vocabulary.txt", "train.npy", "validation.npy"):
+                if not (folder / name).exists():
+                    (folder / name).write_text(f"{name} of {folder.name}")
+        else:
+            folder.mkdir(exist_ok=True)
+            lines = "task,metrics\ncola,matthews=0.25\nstsb,pearson=0.5 spearman=0.75\n"
+            (folder / "runs.csv").write_text(lines)
+
+    monkeypatch.setattr(study, "subprocess", SimpleNamespace(run=run))
+    return commands
+
+
+def value_of(words, option):
+    return words[words.index(option) + 1]
+
+
+def run_study(folder, *options):
+    texts = ["--text", "a.txt", "--validation-text", "b.txt", "--runs", str(folder / "runs")]
+    study.main([*texts, "--output", str(folder / "study.json"), *options])
+    return json.loads((folder / "study.json").read_text())
+
+
+TWO_ROWS = ("--rows", "input", "t5", "--seeds", "0", "1")
+
+
+def test_the_grid_chooses_the_rate_of_all_seeds(started, tmp_path):
+    results = run_study(tmp_path, *TWO_ROWS)
+    seeds = [(value_of(words, "--seed"), value_of(words, "--learning-rate")) for words in started]
+    grid = [("1000", "0.001"), ("1000", "0.002"), ("1000", "0.004")]
+    assert seeds == [*grid, ("0", "0.002"), ("1", "0.002")] * 2
+    assert value_of(started[0], "--steps") == "500"
+    assert value_of(started[3], "--steps") == "3000"
+    cell = results["rows"]["t5"]
+    assert cell["seeds"]["1"]["losses"] == [7.0, 3.375]
+    assert cell["seeds"]["1"]["tokens"] == [250 * 32 * 128, 500 * 32 * 128]
+
+
+def test_the_runs_share_their_packed_text(started, tmp_path):
+    run_study(tmp_path, *TWO_ROWS)
+    texts = {file.read_text() for file in (tmp_path / "runs").rglob("train.npy")}
+    assert texts == {"train.npy of input-0.001-1000"}
+
+
+def test_the_page_has_means_deviations_and_paired_tests(started, tmp_path):
+    run_study(tmp_path, *TWO_ROWS)
+    lines = (tmp_path / "study.md").read_text().splitlines()
+    best, baseline = (line for line in lines if line.startswith(("| input", "| t5")))
+    # The differences are -0.25 and -0.375: t = -0.3125 / (0.0884 / sqrt(2)) = -5, and with one
+    # degree of freedom p = 1 - 2 / pi * atan(5).
+    assert best == "| t5 | 0.002 | 2 | 3.3125 ± 0.0884 | -0.3125 | 0.126 |"
+    assert baseline == "| input | 0.002 | 2 | 3.6250 ± 0.1768 |  |  |"
+    assert (tmp_path / "study.svg").stat().st_size
+
+
+def test_a_finished_part_is_not_repeated(started, tmp_path):
+    run_study(tmp_path, "--rows", "input", "--seeds", "0")
+    number = len(started)
+    run_study(tmp_path, "--rows", "input", "--seeds", "0")
+    assert len(started) == number
+    run_study(tmp_path, "--rows", "input", "--seeds", "0", "1")
+    assert [value_of(words, "--seed") for words in started[number:]] == ["1"]
+
+
+def test_each_seed_is_fine_tuned_from_its_own_preset(started, tmp_path):
+    glue = ("--glue", "data", "--tasks", "cola", "stsb")
+    results = run_study(tmp_path, "--rows", "input", "--seeds", "0", "1", *glue)
+    tuned = [words for words in started if words[0] == "finetune_glue.py"]
+    presets = [Path(value_of(words, "--presets")).parts[-3] for words in tuned]
+    assert presets == ["input-0.002-0"] * 2 + ["input-0.002-1"] * 2
+    assert [value_of(words, "--tasks") for words in tuned] == ["cola", "stsb"] * 2
+    stsb = {"pearson": 0.5, "spearman": 0.75}
+    assert results["rows"]["input"]["glue"]["1"] == {"cola": {"matthews": 0.25}, "stsb": stsb}
+    # The mean takes the first metric of each task.
+    row = "| input | 25.0 ± 0.0 | 50.0 ± 0.0 | 37.5 ± 0.0 |"
+    assert row in (tmp_path / "study.md").read_text()
+
+
+def test_a_lost_preset_is_pretrained_again(started, tmp_path):
+    run_study(tmp_path, "--rows", "input", "--seeds", "0")
+    number = len(started)
+    options = ("--runs", str(tmp_path / "others"), "--glue", "data", "--tasks", "cola")
+    run_study(tmp_path, "--rows", "input", "--seeds", "0", *options)
+    scripts = [words[0] for words in started[number:]]
+    assert scripts == ["pretrain_masked_lm.py", "finetune_glue.py"]
+
+
+def test_variants_pass_their_option(started, tmp_path):
+    run_study(tmp_path, "--rows", "diet_rel, sharing head-wise", "--seeds", "0")
+    assert value_of(started[0], "--sharing") == "head-wise"
+    assert value_of(started[0], "--position-encoding") == "diet_rel"
+
+
+@pytest.mark.parametrize("lost", ["study.json", "runs/recipe.json"])
+def test_another_recipe_is_refused(started, tmp_path, lost):
+    run_study(tmp_path, "--rows", "input", "--seeds", "0")
+    (tmp_path / lost).unlink()
+    with pytest.raises(SystemExit, match="other values of: steps"):
+        run_study(tmp_path, "--rows", "input", "--seeds", "0", "--change", "steps=7")
+
+
+def test_a_single_seed_has_no_test():
+    assert study_page.paired({"0": 3.0}, {"0": 2.5, "1": 1.0}) == ("+0.5000", "")
+    assert study_page.paired({"0": 3.0}, {}) == ("", "")
