@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import csv
 import json
 import os
 import shutil
@@ -10,7 +11,7 @@ import sys
 import keras
 import numpy as np
 
-from keras_diet import models, pretraining
+from keras_diet import models, pretraining, training
 
 # === Options ===
 
@@ -125,6 +126,11 @@ def check_strategy(parser, arguments):
             f"--strategy {arguments.strategy} needs KERAS_BACKEND=tensorflow. On {backend} use "
             f"{alternatives[backend]}: see docs/distribution.md."
         )
+    if arguments.strategy != "none" and arguments.accumulation_steps > 1:
+        parser.error(
+            "--accumulation-steps and --strategy cannot be used together. Received: "
+            f"--accumulation-steps {arguments.accumulation_steps} --strategy {arguments.strategy}"
+        )
 
 
 def make_strategy(arguments):
@@ -177,13 +183,47 @@ def as_tf_dataset(dataset):
 # === Training ===
 
 
-def compile_with_adamw(model, learning_rate, steps, arguments):
-    """Compile a model with AdamW, linear warm-up and linear decay, as BERT was trained.
+OPTIMIZERS = {"adamw": keras.optimizers.AdamW, "lamb": keras.optimizers.Lamb}
+
+
+def add_optimizer_options(add, warmup_proportion):
+    add(
+        "--optimizer",
+        choices=list(OPTIMIZERS),
+        default="adamw",
+        help="adamw as for BERT, or lamb, which was made for large batches",
+    )
+    add(
+        "--accumulation-steps",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="average the gradients of N batches for each optimizer step, to train like a batch "
+        "that is N times as large in the memory of one batch",
+    )
+    add(
+        "--warmup-proportion",
+        type=float,
+        default=warmup_proportion,
+        help="fraction of the steps to warm up",
+    )
+    add("--weight-decay", type=float, default=0.01, help="weight decay of the optimizer")
+
+
+def compile_for_training(model, learning_rate, num_batches, arguments):
+    """Compile a model with an optimizer, linear warm-up and linear decay, as BERT was trained.
 
     The paper states the warm-up (Table 7), but no optimizer and no decay.
     """
-    schedule = pretraining.WarmupLinearDecay(learning_rate, steps, arguments.warmup_proportion)
-    optimizer = keras.optimizers.AdamW(schedule, weight_decay=arguments.weight_decay)
+    parts = arguments.accumulation_steps
+    schedule = training.WarmupLinearDecay(
+        learning_rate, -(-num_batches // parts), arguments.warmup_proportion
+    )
+    optimizer = OPTIMIZERS[arguments.optimizer](
+        schedule if parts == 1 else training.AccumulatedSteps(schedule, parts),
+        weight_decay=arguments.weight_decay,
+        gradient_accumulation_steps=None if parts == 1 else parts,
+    )
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
     # With XLA a step on TensorFlow takes less than half the time, but Keras does not use XLA there
     # by default. PyTorch's compiler takes longer than a short run takes to train. With a strategy
@@ -212,6 +252,15 @@ def claim_output_dir(folder, options, overwrite):
     path.write_text(json.dumps(options, indent=2) + "\n")
 
 
+def write_history(path, history):
+    """Write the losses and metrics of all epochs to a CSV file."""
+    columns = {"epoch": history.epoch, **history.history}
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+
+
 class Checkpoint(keras.callbacks.Callback):
     """Save weights and optimizer after each epoch. After a crash the last complete file remains."""
 
@@ -229,7 +278,7 @@ def load_checkpoint(model, path):
     """Load weights and optimizer if the file exists, and return the number of steps taken."""
     if path.exists():
         model.load_weights(path)
-    steps = int(keras.ops.convert_to_numpy(model.optimizer.iterations.value))
+    steps = int(keras.ops.convert_to_numpy(model.optimizer.iterations))
     if path.exists() and not steps:
         raise ValueError(
             f"{path} does not fit the optimizer. Received: a checkpoint without a number of steps. "

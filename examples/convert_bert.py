@@ -26,7 +26,7 @@ import keras_hub
 import numpy as np
 from common import positive_int
 
-from keras_diet import layers, models, pretraining
+from keras_diet import layers, models, pretraining, training
 
 AT_INPUT = {"position_encoding": "input", "segment_encoding": "input"}
 ENCODINGS = ("diet_abs", "diet_rel", "diet_abs_input", "input", "none")
@@ -205,7 +205,7 @@ class Distillation(keras.utils.PyDataset):
 def heal(backbone, original, token_ids, tokenizer, arguments):
     """Train a backbone to give the outputs of the original."""
     model = keras.Model(backbone.input, backbone.output["sequence_output"])
-    schedule = pretraining.WarmupLinearDecay(arguments.learning_rate, arguments.steps, 0.1)
+    schedule = training.WarmupLinearDecay(arguments.learning_rate, arguments.steps, 0.1)
     optimizer = keras.optimizers.AdamW(schedule, weight_decay=0.0)
     model.compile(optimizer=optimizer, loss="mean_squared_error", jit_compile=False)
     verbose = 1 if sys.stdout.isatty() else 2

@@ -2,14 +2,20 @@
 
 The script trains a classifier for each model, task, learning rate and seed. Warm-up takes a tenth
 of the steps, as in Table 7 of the paper. The paper names no optimizer for fine-tuning. AdamW and
-linear decay follow BERT. At the end you see a table with GLUE's metrics on the validation split:
-Matthews correlation, accuracy, Pearson and Spearman correlation. It shows the learning rate with
-the best median over the seeds, among the rates with the most seeds, and the lowest and highest
-value at this rate.
+linear decay follow BERT. At the end you see a table with GLUE's metrics on the validation splits.
+It shows the learning rate with the best median over the seeds, among the rates with the most seeds,
+and the lowest and highest value at this rate. For models with the seven results of the paper's
+tables, it also shows their mean.
 
     python examples/finetune_glue.py
     python examples/finetune_glue.py --presets runs/diet_abs/preset runs/input/preset \\
         --tasks cola rte stsb --data DATA --learning-rates 1e-4 3e-4 --seeds 0 1 2
+
+This is the paper's protocol: the best checkpoint of each run, and the median of five runs.
+
+    python examples/finetune_glue.py --presets PRESET --segment-encoding per-head input \\
+        --tasks mnli qqp qnli sst2 cola stsb --data DATA --learning-rates 1e-5 2e-5 3e-5 4e-5 \\
+        --epochs 5 --checkpoint-interval 3500 --seeds 0 1 2 3 4
 
 Without options, three small random models learn whether the words of a sentence are in order.
 Their sentences are made by rule. `--data` is a folder with GLUE's files, `tfds` or `datasets`.
@@ -20,15 +26,18 @@ give the same command again: finished runs are not repeated. `results.csv`, `res
 
 import itertools
 import sys
-from pathlib import Path
 
 import common
 import glue_data
 import glue_results
 import keras
+import keras_hub
 import numpy as np
-from common import make_strategy, positive_int
+import run_table
+from common import make_strategy
+from glue_options import parse_arguments
 from glue_results import evaluate
+from glue_tasks import TASKS, result_name
 from tqdm import tqdm
 
 from keras_diet import models, pretraining
@@ -37,7 +46,7 @@ from keras_diet import models, pretraining
 def main(argv=None):
     arguments = parse_arguments(argv)
     strategy = make_strategy(arguments)
-    check_lengths(arguments)
+    check_presets(arguments)
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
     table = arguments.output_dir / "runs.csv"
     missing = glue_results.missing_runs(table, arguments)
@@ -46,14 +55,13 @@ def main(argv=None):
         preset = model if arguments.presets else random_preset(model, arguments)
         splits = load_splits(task, preset, arguments)
         for run in runs:
-            rate, seed = run["learning_rate"], run["seed"]
-            found = train_and_evaluate(
-                preset, glue_data.TASKS[task], splits, rate, seed, arguments, strategy
+            found = train_and_evaluate(preset, TASKS[task], splits, run, arguments, strategy)
+            text = glue_results.TABLE.append(table, run, found)
+            tqdm.write(
+                ", ".join(str(run[name]) for name in glue_results.TABLE.varied) + f": {text}"
             )
-            text = glue_results.append_run(table, run, found)
-            tqdm.write(f"{model}, {task}, {rate}, seed {seed}: {text}")
     rows = glue_results.summarize(glue_results.runs_to_compare(table, arguments))
-    glue_results.write_summary(rows, arguments.output_dir)
+    run_table.write_summary(rows, arguments.output_dir, glue_results.means(rows))
     print((arguments.output_dir / "results.md").read_text(encoding="utf-8"))
 
 
@@ -86,8 +94,8 @@ def random_preset(position_encoding, arguments):
     return str(folder)
 
 
-def check_lengths(arguments):
-    """Stop before the first run if a preset only takes shorter sequences."""
+def check_presets(arguments):
+    """Stop before the first run if a preset takes shorter sequences, or has segments already."""
     for preset in arguments.presets or ():
         backbone = models.DietBertBackbone.from_preset(preset, load_weights=False)
         if backbone.max_sequence_length < arguments.sequence_length:
@@ -96,26 +104,31 @@ def check_lengths(arguments):
                 f"Received: {arguments.sequence_length}. For longer sequences use "
                 "`keras_diet.models.extend_positions` first."
             )
+        if backbone.segment_encoding != "none" and arguments.segment_encoding != ["unchanged"]:
+            sys.exit(
+                f"--segment-encoding adds segments, but {preset} has segments already. Received: "
+                f"{' '.join(arguments.segment_encoding)}. Leave the option out for this preset."
+            )
 
 
 def make_preprocessor(preset, arguments):
-    tokenizer = models.DietBertTokenizer.from_preset(preset)
+    tokenizer = keras_hub.models.Tokenizer.from_preset(preset)
     return models.DietBertTextClassifierPreprocessor(tokenizer, arguments.sequence_length)
 
 
-def make_classifier(preset, task, arguments):
+def make_classifier(preset, task, segments, arguments):
     backbone = models.DietBertBackbone.from_preset(preset)
-    if arguments.add_segments:
-        backbone = models.add_segments(backbone)
+    if segments != "unchanged":
+        backbone = models.add_segments(backbone, segment_encoding=segments)
     return models.DietBertTextClassifier(
         backbone, num_classes=task.num_classes, preprocessor=make_preprocessor(preset, arguments)
     )
 
 
 def load_splits(name, preset, arguments):
-    """Return inputs and labels of both splits. All runs share them, so texts are tokenized once."""
+    """Return inputs and labels of all splits. All runs share them, so texts are tokenized once."""
     preprocessor, splits = make_preprocessor(preset, arguments), {}
-    for split in ("train", "validation"):
+    for split in ("train", *TASKS[name].validation):
         most = arguments.examples if split == "train" else None
         texts, labels = glue_data.load(name, split, arguments.data, most)
         inputs = {key: np.asarray(array, "int32") for key, array in preprocessor(texts).items()}
@@ -126,18 +139,53 @@ def load_splits(name, preset, arguments):
 # === Step 2: a run ===
 
 
-def train_and_evaluate(preset, task, splits, learning_rate, seed, arguments, strategy=None):
-    """Train a classifier and return its metrics on the validation split."""
-    keras.utils.set_random_seed(seed)
+def train_and_evaluate(preset, task, splits, run, arguments, strategy=None):
+    """Train a classifier, and return the best value of each metric at its checkpoints."""
+    keras.utils.set_random_seed(run["seed"])
     inputs, labels = splits["train"]
     steps = arguments.epochs * num_batches(len(labels), arguments)
     with common.scope_of(strategy):
-        classifier = make_classifier(preset, task, arguments)
-        common.compile_with_adamw(classifier, learning_rate, steps, arguments)
-    fit(classifier, inputs, labels, seed, arguments)
-    inputs, labels = splits["validation"]
-    outputs = predict(classifier, inputs, len(labels), arguments)
-    return evaluate(np.asarray(outputs, "float32"), labels, task)
+        classifier = make_classifier(preset, task, run["segments"], arguments)
+        common.compile_for_training(classifier, run["learning_rate"], steps, arguments)
+    checkpoints = Checkpoints(
+        lambda model: evaluate_splits(model, task, splits, arguments),
+        (arguments.checkpoint_interval or steps) * arguments.accumulation_steps,
+        steps,
+    )
+    fit(classifier, inputs, labels, run["seed"], arguments, [checkpoints])
+    return {name: max(found[name] for found in checkpoints.found) for name in task.results}
+
+
+class Checkpoints(keras.callbacks.Callback):
+    """Evaluate the model every few steps, and after the last step.
+
+    Args:
+        evaluate: Function of the model. Its results are collected in `found`.
+        interval: Number of steps from one evaluation to the next.
+        steps: Number of steps of the training.
+    """
+
+    def __init__(self, evaluate, interval, steps):
+        super().__init__()
+        self.evaluate, self.interval, self.steps = evaluate, interval, steps
+        self.step, self.found = 0, []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.step += 1
+        if self.step % self.interval == 0 or self.step == self.steps:
+            # On JAX, `self.model` gives the values of the last step to the variables.
+            self.found.append(self.evaluate(self.model))
+
+
+def evaluate_splits(classifier, task, splits, arguments):
+    """Return the metrics on all validation splits of a task."""
+    found = {}
+    for split in task.validation:
+        inputs, labels = splits[split]
+        outputs = predict(classifier, inputs, len(labels), arguments)
+        values = evaluate(np.asarray(outputs, "float32"), labels, task)
+        found |= {result_name(name, split): value for name, value in values.items()}
+    return found
 
 
 def num_batches(num_examples, arguments):
@@ -152,8 +200,8 @@ def num_batches(num_examples, arguments):
     return num_examples // arguments.batch_size
 
 
-def fit(classifier, inputs, labels, seed, arguments):
-    options = {"epochs": arguments.epochs, "verbose": 0}
+def fit(classifier, inputs, labels, seed, arguments, callbacks):
+    options = {"epochs": arguments.epochs, "verbose": 0, "callbacks": callbacks}
     # `keras.Model.fit` shuffles arrays. The `fit` of a KerasHub task does not.
     if arguments.strategy == "none":
         keras.Model.fit(classifier, inputs, labels, batch_size=arguments.batch_size, **options)
@@ -178,57 +226,6 @@ def as_dataset(arrays):
     import tensorflow as tf
 
     return tf.data.Dataset.from_tensor_slices(arrays)
-
-
-# === Options ===
-
-
-def parse_arguments(argv=None):
-    parser = common.make_parser(__doc__.split("\n\n")[0])
-    add = parser.add_argument
-    add(
-        "--presets",
-        nargs="+",
-        metavar="PRESET",
-        help="folders, names or addresses of presets, for example diet_bert_tiny_en. Without them "
-        "the script makes a small random model for each --position-encoding",
-    )
-    add(
-        "--position-encoding",
-        nargs="+",
-        default=["diet_rel", "diet_abs", "input"],
-        help="encodings of the random models",
-    )
-    add(
-        "--tasks",
-        nargs="+",
-        default=["embedded"],
-        choices=list(glue_data.TASKS),
-        help="tasks to learn. All tasks except embedded need --data",
-    )
-    add("--data", help="folder with GLUE's files, tfds, or datasets")
-    add("--sequence-length", type=positive_int, help="tokens, by default 128, embedded 12")
-    add(
-        "--learning-rates", nargs="+", type=float, default=[1e-3], help="peak learning rates to try"
-    )
-    add("--seeds", nargs="+", type=int, default=[0, 1], help="one run for each rate and seed")
-    add("--epochs", type=positive_int, default=12, help="passes over the examples")
-    add("--batch-size", type=positive_int, default=32, help="examples in a batch")
-    add("--warmup-proportion", type=float, default=0.1, help="fraction of the steps to warm up")
-    add("--weight-decay", type=float, default=0.01, help="weight decay of AdamW")
-    add("--examples", type=positive_int, help="most training examples; default: all")
-    add("--add-segments", action="store_true", help="add segments to models without segments")
-    common.add_strategy_option(parser)
-    folder = Path("runs", "finetune_glue", keras.config.backend())
-    add("--output-dir", type=Path, default=folder, help="folder for all results")
-    arguments = parser.parse_args(argv)
-    if arguments.data is None and set(arguments.tasks) != {"embedded"}:
-        parser.error("--tasks other than embedded need --data: a folder, tfds or datasets")
-    if arguments.sequence_length is None:
-        arguments.sequence_length = 12 if arguments.tasks == ["embedded"] else 128
-    common.check_strategy(parser, arguments)
-    arguments.backend = keras.config.backend()
-    return arguments
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Four tasks of GLUE, from a folder, TFDS, or Hugging Face `datasets`, and a task without data.
+"""Tasks of GLUE, from a folder, TFDS, or Hugging Face `datasets`, and a task without data.
 
 A folder holds the files as GLUE distributes them (`CoLA/train.tsv`, `SST-2/train.tsv`, ...) or as
 the authors of the tasks do (`cola/in_domain_train.tsv`, `stsb/sts-train.tsv`, ...).
@@ -9,101 +9,12 @@ needs no data: a rule makes its sentences.
 """
 
 import csv
-import dataclasses
 import itertools
 import random
 from pathlib import Path
 
 import numpy as np
-
-
-@dataclasses.dataclass(frozen=True)
-class Files:
-    """Where to find a task in a folder.
-
-    Attributes:
-        train: The training files, relative to the folder.
-        validation: The validation files, relative to the folder.
-        fields: The columns of the texts, then the column of the label.
-        has_header: Whether the first line names the columns.
-    """
-
-    train: tuple
-    validation: tuple
-    fields: tuple
-    has_header: bool = True
-
-
-@dataclasses.dataclass(frozen=True)
-class GlueTask:
-    """How to read a task, and what a model predicts.
-
-    Attributes:
-        num_classes: Number of classes, or 1 for scores.
-        metrics: Names of the official metrics. The first one chooses the learning rate.
-        columns: The columns of the texts, then the column of the label, in TFDS and `datasets`.
-        files: `Files` of each distribution. The first one that exists is read.
-        classes: The labels in the files, in the order of the classes, or `None` for numbers.
-    """
-
-    num_classes: int
-    metrics: tuple
-    columns: tuple
-    files: tuple
-    classes: tuple | None = None
-
-
-TASKS = {
-    "cola": GlueTask(
-        num_classes=2,
-        metrics=("matthews",),
-        columns=("sentence", "label"),
-        files=(
-            Files(("CoLA/train.tsv",), ("CoLA/dev.tsv",), fields=(3, 1), has_header=False),
-            Files(
-                ("cola/in_domain_train.tsv",),
-                ("cola/in_domain_dev.tsv", "cola/out_of_domain_dev.tsv"),
-                fields=(3, 1),
-                has_header=False,
-            ),
-        ),
-    ),
-    "sst2": GlueTask(
-        num_classes=2,
-        metrics=("accuracy",),
-        columns=("sentence", "label"),
-        files=(
-            Files(("SST-2/train.tsv",), ("SST-2/dev.tsv",), fields=(0, 1)),
-            # In this copy the 872 sentences of GLUE's validation split are in `test`.
-            Files(("sst2_glue/train.tsv",), ("sst2_glue/test.tsv",), fields=(0, 1)),
-        ),
-    ),
-    "rte": GlueTask(
-        num_classes=2,
-        metrics=("accuracy",),
-        columns=("sentence1", "sentence2", "label"),
-        files=(
-            Files(("RTE/train.tsv",), ("RTE/dev.tsv",), fields=(1, 2, 3)),
-            Files(("rte/train.tsv",), ("rte/dev.tsv",), fields=(1, 2, 3)),
-        ),
-        classes=("entailment", "not_entailment"),
-    ),
-    "stsb": GlueTask(
-        num_classes=1,
-        metrics=("pearson", "spearman"),
-        columns=("sentence1", "sentence2", "label"),
-        files=(
-            Files(("STS-B/train.tsv",), ("STS-B/dev.tsv",), fields=(7, 8, 9)),
-            Files(("stsb/sts-train.tsv",), ("stsb/sts-dev.tsv",), (5, 6, 4), has_header=False),
-        ),
-    ),
-    "embedded": GlueTask(
-        num_classes=2,
-        metrics=("matthews", "accuracy"),
-        columns=(),
-        files=(),
-    ),
-}
+from glue_tasks import TASKS
 
 
 def load(name, split, source, most=None):
@@ -111,7 +22,7 @@ def load(name, split, source, most=None):
 
     Args:
         name: One of `TASKS`.
-        split: `"train"` or `"validation"`.
+        split: `"train"`, or a name in `TASKS[name].validation`.
         source: A folder, `"tfds"` (needs `tensorflow-datasets`) or `"datasets"` (needs Hugging
             Face's `datasets`). The task `"embedded"` ignores it.
         most: The largest number of examples, or `None` for all.
@@ -135,19 +46,20 @@ def load(name, split, source, most=None):
 
 def _from_files(folder, split, task):
     for files in task.files:
-        if (folder / getattr(files, split)[0]).exists():
+        if (folder / files.of_split(split)[0]).exists():
             break
     else:
-        names = " and ".join(str(folder / getattr(files, split)[0]) for files in task.files)
+        names = " or ".join(str(folder / files.of_split(split)[0]) for files in task.files)
         raise ValueError(
-            f"{names} are missing. Pass a folder with one of these files, or pass `tfds` or "
-            "`datasets` to load the task from there."
+            f"{names} must exist. Pass a folder with such a file, or pass `tfds` or `datasets` to "
+            "load the task from there."
         )
-    for name in getattr(files, split):
+    for name in files.of_split(split):
         with (folder / name).open(encoding="utf-8", newline="") as file:
             lines = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
             for number, line in enumerate(lines, start=1):
-                if number > 1 or not files.has_header:
+                is_cut = files.skips_cut_lines and len(line) <= max(files.fields)
+                if (number > 1 or not files.has_header) and not is_cut:
                     yield _example(line, files, task, f"{folder / name}, line {number}")
 
 

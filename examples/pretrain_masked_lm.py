@@ -13,6 +13,10 @@ command again: training continues after the last validation.
 
     KERAS_BACKEND=jax python examples/pretrain_masked_lm.py --steps 500
     python examples/pretrain_masked_lm.py --text wiki/*.txt --validation-text held_out.txt
+    python examples/pretrain_masked_lm.py --language en en/*.txt --language de de/*.txt
+
+With several languages, the script trains a SentencePiece tokenizer, and samples texts and sequences
+of the languages as XLM does (docs/multilingual.md).
 """
 
 import csv
@@ -33,14 +37,15 @@ from keras_diet import analysis, layers, models, pretraining
 def main(argv=None):
     arguments = parse_arguments(argv)
     strategy = make_strategy(arguments)
-    per_model = ("output_dir", "overwrite", "position_encoding", "strategy")
+    per_model = ("output_dir", "overwrite", "position_encoding", "strategy", "texts")
     options = {name: value for name, value in vars(arguments).items() if name not in per_model}
     options["backend"] = keras.config.backend()
     common.claim_output_dir(arguments.output_dir, options, arguments.overwrite)
 
     tokenizer = load_tokenizer(arguments)
-    sequences = load_sequences(arguments, tokenizer, validation=False)
-    validation_sequences = load_sequences(arguments, tokenizer, validation=True)
+    sequences = load_sequences(arguments, tokenizer)
+    held_out = validation_documents(arguments)
+    validation_sequences = pack(arguments, tokenizer, "validation", held_out)
     losses = {}
     for name in arguments.position_encoding:
         print(f"\n== {name} ({keras.config.backend()}) ==", flush=True)
@@ -54,7 +59,7 @@ def main(argv=None):
             masked_lm, tokenizer, sequences, validation_sequences, arguments, folder
         )
         save_preset(masked_lm, tokenizer, arguments, folder / "preset")
-        if name not in ("none", "shaw"):
+        if name != "none" and layers.POSITION_ENCODINGS[name].attention is None:
             scores = analysis.position_scores(masked_lm.backbone)
             analysis.plot_scores(scores).savefig(folder / "position_scores.png")
         print("Masked words of held-out sentences, guessed by the reloaded preset:")
@@ -68,43 +73,84 @@ def main(argv=None):
 # === Step 1: text to sequences of token ids ===
 
 
-def documents(arguments, validation):
+def documents(arguments, validation, text):
     """Yield the documents of one split. By default every tenth document is held out."""
     if arguments.validation_text:
-        yield from common.read_text(arguments.validation_text if validation else arguments.text)
+        yield from common.read_text(arguments.validation_text if validation else text)
         return
     count = 0
-    for count, document in enumerate(common.read_text(arguments.text), start=1):
+    for count, document in enumerate(common.read_text(text), start=1):
         if (count % 10 == 1) == validation:
             yield document
     if count == 1:
         raise ValueError(
-            "--text holds a single document. If it is held out, no text is left to train on. "
-            "Separate documents by blank lines, or pass --validation-text."
+            "--text or --language holds a single document. If it is held out, no text is left to "
+            "train on. Separate documents by blank lines, or pass --validation-text."
         )
+
+
+def validation_documents(arguments):
+    """Yield the held-out documents of all languages. `--validation-text` has them all."""
+    texts = [arguments.text] if arguments.validation_text else arguments.texts.values()
+    return itertools.chain.from_iterable(documents(arguments, True, text) for text in texts)
 
 
 def load_tokenizer(arguments):
-    """Train the WordPiece vocabulary, or read the vocabulary of an earlier run."""
-    path = arguments.output_dir / "vocabulary.txt"
-    lowercase = not arguments.cased
+    """Train the tokenizer, or read the vocabulary of an earlier run."""
+    is_sentence_piece = arguments.tokenizer == "sentencepiece"
+    path = arguments.output_dir / ("vocabulary.spm" if is_sentence_piece else "vocabulary.txt")
     if not path.exists():
-        lines = itertools.chain.from_iterable(documents(arguments, validation=False))
-        vocabulary = pretraining.train_wordpiece_vocabulary(
-            lines, arguments.vocabulary_size, lowercase=lowercase
-        )
+        train = train_sentence_piece if is_sentence_piece else train_wordpiece
         temporary = path.with_name("unfinished.txt")
-        temporary.write_text("".join(f"{token}\n" for token in vocabulary), encoding="utf-8")
+        temporary.write_bytes(train(arguments))
         os.replace(temporary, path)
-    return models.DietBertTokenizer(str(path), lowercase=lowercase)
+    if is_sentence_piece:
+        return models.DietBertSentencePieceTokenizer(path)
+    return models.DietBertTokenizer(str(path), lowercase=not arguments.cased)
 
 
-def load_sequences(arguments, tokenizer, validation):
-    """Pack one split into a file of sequences, and map the file into memory."""
-    path = arguments.output_dir / ("validation.npy" if validation else "train.npy")
+def paragraphs(arguments, text):
+    """Yield the paragraphs of a language for training."""
+    return itertools.chain.from_iterable(documents(arguments, False, text))
+
+
+def train_wordpiece(arguments):
+    vocabulary = pretraining.train_wordpiece_vocabulary(
+        itertools.chain.from_iterable(
+            paragraphs(arguments, text) for text in arguments.texts.values()
+        ),
+        arguments.vocabulary_size,
+        lowercase=not arguments.cased,
+    )
+    return "".join(f"{token}\n" for token in vocabulary).encode()
+
+
+def train_sentence_piece(arguments):
+    rule = "nmt_nfkc" if arguments.cased else "nmt_nfkc_cf"
+    return models.DietBertSentencePieceTokenizer.from_texts(
+        {name: list(paragraphs(arguments, text)) for name, text in arguments.texts.items()},
+        arguments.vocabulary_size,
+        seed=arguments.seed,
+        normalization_rule_name=rule,
+    ).proto
+
+
+def load_sequences(arguments, tokenizer):
+    """Return the sequences of one text, or a dictionary with the sequences of each language."""
+    if not arguments.language:
+        return pack(arguments, tokenizer, "train", documents(arguments, False, arguments.text))
+    return {
+        language: pack(arguments, tokenizer, f"train.{language}", documents(arguments, False, text))
+        for language, text in arguments.texts.items()
+    }
+
+
+def pack(arguments, tokenizer, name, documents):
+    """Pack documents into a file of sequences, and map the file into memory."""
+    path = arguments.output_dir / f"{name}.npy"
     if not path.exists():
         length = arguments.sequence_length
-        sequences = pretraining.pack_sentences(documents(arguments, validation), tokenizer, length)
+        sequences = pretraining.pack_sentences(documents, tokenizer, length)
         pretraining.write_packed(sequences, path, length, tokenizer.vocabulary_size())
     return np.load(path, mmap_mode="r")
 
@@ -128,20 +174,23 @@ def build_model(arguments, position_encoding, tokenizer):
         sharing=arguments.sharing if arguments.sharing in encoding.sharing_modes else None,
         segment_encoding=arguments.segment_encoding or ("per-head" if is_per_head else "input"),
         projection_dim=arguments.projection_dim if encoding.allows_projection else None,
+        recompute=arguments.recompute,
         dtype=arguments.dtype,
     )
     # Masked language modeling does not use the pooler, so it gets no gradient.
     backbone.pooled_dense.trainable = False
     # Training needs no preprocessor, because its batches are packed and masked already.
     masked_lm = models.DietBertMaskedLM(backbone)
-    common.compile_with_adamw(masked_lm, arguments.learning_rate, arguments.steps, arguments)
+    num_batches = arguments.steps * arguments.accumulation_steps
+    common.compile_for_training(masked_lm, arguments.learning_rate, num_batches, arguments)
     # `load_checkpoint` can only restore an optimizer that has its variables.
     masked_lm.optimizer.build(masked_lm.trainable_variables)
     return masked_lm
 
 
 def describe(masked_lm, sequences):
-    print(f"{masked_lm.count_params():,} parameters, {len(sequences):,} sequences")
+    count = sum(map(len, sequences.values())) if isinstance(sequences, dict) else len(sequences)
+    print(f"{masked_lm.count_params():,} parameters, {count:,} sequences")
     names = ("rank", "sharing", "segment_encoding", "projection_dim")
     print(", ".join(f"{name}={getattr(masked_lm.backbone, name)}" for name in names))
 
@@ -159,6 +208,7 @@ def train(masked_lm, tokenizer, sequences, validation_sequences, arguments, fold
             arguments.batch_size,
             seed=arguments.seed,
             num_segments=2 if arguments.document_segments else 1,
+            sampling_exponent=arguments.sampling_exponent,
             **options,
         )
 
@@ -170,13 +220,13 @@ def train(masked_lm, tokenizer, sequences, validation_sequences, arguments, fold
 
     checkpoint, history = folder / "checkpoint.weights.h5", folder / "history.csv"
     done = common.load_checkpoint(masked_lm, checkpoint)
-    interval = arguments.validation_interval
+    interval, parts = arguments.validation_interval, arguments.accumulation_steps
     if done < arguments.steps:
         masked_lm.fit(
-            prepare(dataset[done : arguments.steps]),
+            prepare(dataset[done * parts : arguments.steps * parts]),
             initial_epoch=done // interval,
             epochs=arguments.steps // interval,
-            steps_per_epoch=interval,
+            steps_per_epoch=interval * parts,
             shuffle=False,
             validation_data=prepare(held_out),
             callbacks=[keras.callbacks.CSVLogger(history, append=done > 0), Checkpoint(checkpoint)],
@@ -200,7 +250,7 @@ def save_preset(masked_lm, tokenizer, arguments, path):
 
 def example_sentences(arguments, tokenizer, count=3):
     """Return a few held-out sentences that fit into a sequence."""
-    paragraphs = itertools.chain.from_iterable(documents(arguments, validation=True))
+    paragraphs = itertools.chain.from_iterable(validation_documents(arguments))
     sentences = (
         sentence
         for paragraph in paragraphs

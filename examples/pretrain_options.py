@@ -30,12 +30,49 @@ def parse_arguments(argv=None):
         arguments.validation_interval = arguments.steps // (1 if arguments.steps % 4 else 4)
     if arguments.steps % arguments.validation_interval:
         parser.error("--steps must be a multiple of --validation-interval")
-    common.check_text_options(parser, arguments)
+    check_languages(parser, arguments)
     return arguments
 
 
+def check_languages(parser, arguments):
+    """Add `texts`, the files of each language, and the default tokenizer."""
+    languages = [language for language, *_ in arguments.language or []]
+    for language, *files in arguments.language or []:
+        if not files or languages.count(language) > 1:
+            parser.error(
+                f"--language needs a name and one or more files, once for each language. Received: "
+                f"--language {' '.join([language, *files])}"
+            )
+    if arguments.text and languages:
+        parser.error("--text and --language cannot be used together. Pass all files by language")
+    arguments.texts = {language: files for language, *files in arguments.language or []}
+    if not languages:
+        common.check_text_options(parser, arguments)
+        arguments.texts = {"": arguments.text}
+    if arguments.tokenizer is None:
+        arguments.tokenizer = "sentencepiece" if languages else "wordpiece"
+
+
 def add_data_options(add):
-    add("--vocabulary-size", type=positive_int, default=4000, help="WordPiece tokens")
+    add(
+        "--language",
+        nargs="+",
+        action="append",
+        metavar=("NAME", "FILE"),
+        help="name of a language and its text files. Repeat it for each language",
+    )
+    add(
+        "--sampling-exponent",
+        type=float,
+        default=0.7,
+        help="how sequences of languages are sampled: 1 as often as they occur, 0 equally often",
+    )
+    add(
+        "--tokenizer",
+        choices=["wordpiece", "sentencepiece"],
+        help="default: wordpiece, or sentencepiece with --language",
+    )
+    add("--vocabulary-size", type=positive_int, default=4000, help="tokens of the tokenizer")
     add("--cased", action="store_true", help="keep upper-case letters")
     add(
         "--document-segments",
@@ -72,14 +109,19 @@ def add_model_options(add):
     add("--intermediate-dim", type=positive_int, default=512, help="feed-forward size")
     add("--dropout", type=float, default=0.1, help="dropout rate")
     add("--dtype", default="float32", help="dtype policy, for example mixed_bfloat16")
+    add(
+        "--recompute",
+        choices=["none", "attention", "block"],
+        default="none",
+        help="what is computed again for the gradients, to save memory",
+    )
 
 
 def add_training_options(add):
     add("--steps", type=positive_int, default=400, help="optimizer steps")
     add("--batch-size", type=positive_int, default=32, help="sequences in a batch")
     add("--learning-rate", type=float, default=0.0018, help="peak learning rate")
-    add("--warmup-proportion", type=float, default=0.025, help="fraction of the steps to warm up")
-    add("--weight-decay", type=float, default=0.01, help="weight decay of AdamW")
+    common.add_optimizer_options(add, warmup_proportion=0.025)
     add(
         "--validation-interval",
         type=positive_int,

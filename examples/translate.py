@@ -7,7 +7,7 @@ translates with beam search. The sizes are options. The paper trains 6 layers fo
 
 Without `--text` the script learns to write numbers in digits ("two hundred and seven" becomes
 "2 0 7"), so it downloads nothing. `KERAS_BACKEND` chooses the backend. To resume an interrupted
-run, give the same command again: training continues after the last epoch.
+run, give the same command again: training continues with the next step.
 
     KERAS_BACKEND=jax python examples/translate.py
     python examples/translate.py --text train.en train.de --validation-text val.en val.de
@@ -17,18 +17,17 @@ run, give the same command again: training continues after the last epoch.
 import json
 import os
 import sys
-from pathlib import Path
 
 import common
 import keras
 import numpy as np
 import sacrebleu
-from translate_data import number_pairs, read_pairs
+from translate_data import number_pairs, read_lines, read_pairs
 from translate_options import parse_arguments
 
 from keras_diet import analysis, models, samplers, training
 
-LENGTH_BUCKETS = (16, 32, 64)
+LENGTH_BUCKETS = (16, 24, 32, 48, 64)
 
 
 def main(argv=None):
@@ -40,7 +39,8 @@ def main(argv=None):
     options = {
         name: json.loads(json.dumps(value, default=str))
         for name, value in vars(arguments).items()
-        if name not in ("output_dir", "overwrite", "translate", "num_beams", "length_penalty")
+        if name
+        not in ("output_dir", "overwrite", "save_every", "translate", "num_beams", "length_penalty")
     }
     options["backend"] = keras.config.backend()
     common.claim_output_dir(arguments.output_dir, options, arguments.overwrite)
@@ -49,12 +49,13 @@ def main(argv=None):
     keras.utils.set_random_seed(arguments.seed)
     translator = build_model(arguments, tokenizer)
     print(f"{translator.count_params():,} parameters, {len(train_pairs[0]):,} pairs")
+    check_sources(translator, test_pairs[0])
     train(translator, train_pairs, validation_pairs, arguments)
     translator.save_to_preset(preset)
 
     translator = load_preset(preset, arguments)
     report_bleu(translator, *test_pairs, arguments.output_dir)
-    plot_attention(translator, test_pairs[0][0], arguments.output_dir / "cross_attention.png")
+    plot_attention(translator, *test_pairs, arguments.output_dir / "cross_attention.png")
     print(f"Preset, history, translations and picture are in {arguments.output_dir}.")
     if arguments.translate:
         translate_lines(translator, arguments.translate)
@@ -117,8 +118,6 @@ def build_model(arguments, tokenizer):
         loss=training.SmoothedCategoricalCrossentropy(arguments.label_smoothing),
         jit_compile=keras.config.backend() != "torch",
     )
-    # `load_checkpoint` can only restore an optimizer that has its variables.
-    translator.optimizer.build(translator.trainable_variables)
     return translator
 
 
@@ -131,26 +130,20 @@ def buckets(arguments):
 
 
 def train(translator, pairs, validation_pairs, arguments):
-    """Train for the remaining epochs, and load the mean of the last checkpoints."""
+    """Train, or continue with the next step, and load the mean of the last epochs."""
     folder = arguments.output_dir
-    # The newest of the last epochs is the checkpoint.
-    newest = max(folder.glob("epoch_*.weights.h5"), default=folder / "epoch_0000.weights.h5")
-    steps = common.load_checkpoint(translator, newest)
-    batches = token_batches(translator, pairs, arguments)
-    batches.start_at(steps // len(batches))
-    if batches.epoch < arguments.epochs:
-        translator.fit(
-            batches,
-            initial_epoch=batches.epoch,
-            epochs=arguments.epochs,
-            shuffle=False,
-            validation_data=token_batches(translator, validation_pairs, arguments),
-            callbacks=[
-                keras.callbacks.CSVLogger(folder / "history.csv", append=steps > 0),
-                LastEpochs(folder, arguments.averaged_epochs),
-            ],
-            verbose=1 if sys.stdout.isatty() else 2,
-        )
+    history = translator.fit(
+        token_batches(translator, pairs, arguments),
+        epochs=arguments.epochs,
+        shuffle=False,
+        validation_data=token_batches(translator, validation_pairs, arguments),
+        callbacks=[
+            LastEpochs(folder, arguments.averaged_epochs),
+            training.ExactResume(folder / "checkpoints", arguments.save_every),
+        ],
+        verbose=1 if sys.stdout.isatty() else 2,
+    )
+    common.write_history(folder / "history.csv", history)
     training.average_weights(translator, sorted(folder.glob("epoch_*.weights.h5")))
 
 
@@ -159,6 +152,9 @@ def token_batches(translator, columns, arguments):
         max(map(len, tokens)) + 1
         for tokens in zip(*map(translator.preprocessor.tokenizer, columns), strict=True)
     ]
+    cut = sum(length > arguments.sequence_length for length in lengths)
+    if cut:
+        print(f"{cut:,} of {len(lengths):,} pairs are cut to {arguments.sequence_length} tokens.")
     return training.TokenBatches(
         tuple(columns),
         lengths,
@@ -196,10 +192,24 @@ def load_preset(preset, arguments):
     return translator
 
 
+def check_sources(translator, sources):
+    """Stop if a source is too long. It would be cut for training, but not for translation."""
+    preprocessor = translator.preprocessor
+    # An end token follows.
+    limit = preprocessor.encoder_sequence_length - 1
+    for number, tokens in enumerate(preprocessor.tokenizer(sources), start=1):
+        if len(tokens) > limit:
+            sys.exit(
+                f"Line {number} of the text to translate has {len(tokens)} tokens. The model takes "
+                f"{limit}. Shorten the line, or train with a larger --sequence-length."
+            )
+
+
 def report_bleu(translator, sources, references, folder):
     """Print BLEU with the signature of its settings, and keep both with the translations."""
     translations = translator.generate(sources, batch_size=32, verbose=1)
-    (folder / "translations.txt").write_text("".join(f"{line}\n" for line in translations))
+    text = "".join(f"{line}\n" for line in translations)
+    (folder / "translations.txt").write_text(text, encoding="utf-8")
     metric = sacrebleu.BLEU()
     score = metric.corpus_score(translations, [references])
     print(f"{score}\n{metric.get_signature()}")
@@ -211,8 +221,8 @@ def report_bleu(translator, sources, references, folder):
 
 
 def translate_lines(translator, path):
-    lines = sys.stdin if path == "-" else Path(path).read_text(encoding="utf-8").splitlines()
-    texts = [line.strip() for line in lines]
+    texts = read_lines(path)
+    check_sources(translator, texts)
     translations = translator.generate([text for text in texts if text], batch_size=32)
     # Empty lines stay empty.
     translations = iter(translations)
@@ -220,11 +230,15 @@ def translate_lines(translator, path):
         print(next(translations) if text else "")
 
 
-def plot_attention(translator, source, path):
-    """Draw how much each token of a translation attends to each token of its source."""
-    translation = translator.generate([source])[0]
-    attention = analysis.cross_attention(translator, source, translation)
-    analysis.plot_cross_attention(attention).savefig(path)
+def plot_attention(translator, sources, references, path):
+    """Draw how much each token of the first translation attends to each token of its source."""
+    preprocessor = translator.preprocessor
+    for source, reference in zip(sources, references, strict=True):
+        # References may be longer than the model.
+        if len(preprocessor.tokenizer(reference)) < preprocessor.decoder_sequence_length:
+            attention = analysis.cross_attention(translator, source, reference)
+            analysis.plot_cross_attention(attention).savefig(path)
+            return
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The text pairs of `translate.py`: two text files, or numbers in words and in digits."""
 
 import sys
+from pathlib import Path
 
 import numpy as np
 
@@ -11,15 +12,32 @@ sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eigh
 _ONES, _TENS = _WORDS.split()[:20], _WORDS.split()[20:]
 
 
+def read_lines(path):
+    """Return the lines of a UTF-8 file, or of the standard input for "-".
+
+    Only a line feed ends a line. Texts of the web hold other separators, such as U+2028, at which
+    `str.splitlines` would split. The lines of two files would then not belong together.
+    """
+    data = sys.stdin.buffer.read() if str(path) == "-" else Path(path).read_bytes()
+    try:
+        lines = data.decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        sys.exit(f"{path} must be UTF-8 text: {error}. Convert the file.")
+    if not lines[-1]:
+        # The last line ends with a line feed too.
+        lines.pop()
+    return [line.strip() for line in lines]
+
+
 def read_pairs(source, target):
     """Return the lines of two files. Line by line, the second is the translation of the first."""
-    sources, targets = (path.read_text(encoding="utf-8").splitlines() for path in (source, target))
+    sources, targets = read_lines(source), read_lines(target)
     if len(sources) != len(targets):
         sys.exit(
             f"{source} has {len(sources)} lines and {target} has {len(targets)}. "
             "Each line of one file needs its translation in the same line of the other."
         )
-    empty = [i for i, line in enumerate(sources) if not line.strip()]
+    empty = [i for i, line in enumerate(sources) if not line]
     if empty:
         sys.exit(f"{source} has empty lines, the first in line {empty[0] + 1}. Remove them.")
     return sources, targets

@@ -71,6 +71,7 @@ def add_training_options(add):
     add("--warmup-steps", type=positive_int, default=300, help="steps up to this rate")
     add("--label-smoothing", type=float, default=0.1, help="label smoothing")
     add("--averaged-epochs", type=positive_int, default=3, help="last epochs to average")
+    add("--save-every", type=positive_int, default=200, help="steps between two checkpoints")
     add("--seed", type=int, default=0, help="seed of all random numbers")
 
 
