@@ -88,6 +88,18 @@ def add_products(bias, query_features, key_features):
     return bias
 
 
+def as_tensor(value):
+    """Return the value of a variable as an argument of `keras.remat`.
+
+    TensorFlow would count the gradient of a variable twice, as an argument and as a variable.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return value
+    import tensorflow as tf
+
+    return tf.identity(value)
+
+
 def kernel_takes_mask():
     """Whether the fused kernel takes a mask.
 

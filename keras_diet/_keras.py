@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Iterator
 
 import keras
-from keras.src.backend import get_keras_mask, set_keras_mask
+from keras.src.backend import AutocastScope, get_keras_mask, set_keras_mask
 from keras.src.saving.saving_lib import H5IOStore, _save_state
 from keras.src.trainers.data_adapters.data_adapter_utils import (
     class_weight_to_sample_weights,
@@ -22,6 +22,7 @@ __all__ = [
     "IterableAdapter",
     "OpenMultiHeadAttention",
     "adapter_of_py_dataset",
+    "autocast_disabled",
     "class_weight_to_sample_weights",
     "flatten_layers",
     "get_keras_mask",
@@ -37,6 +38,7 @@ __all__ = [
 PRIVATE_NAMES = {
     "get_keras_mask": "Keras attaches padding masks to tensors. No public name reads them.",
     "set_keras_mask": "Attention consumes these masks. No public name clears them.",
+    "AutocastScope": "Inside of a call, no public name reads a variable in its own dtype.",
     "H5IOStore": "Keras writes weights to objects of this class only.",
     "_save_state": "No public name tells under which paths the weights of a model are saved.",
     "GeneratorDataAdapter": "No public class reads a dataset of unknown length again each epoch.",
@@ -91,6 +93,11 @@ def variables_restored(model: keras.Model) -> Iterator[None]:
             if not value.is_deleted():
                 variable.assign(value)
         raise
+
+
+def autocast_disabled():
+    """Return a scope in which variables have their own dtype, also inside of a call of a layer."""
+    return AutocastScope(None)
 
 
 @contextlib.contextmanager

@@ -1,10 +1,12 @@
 """The private names of KerasHub that this library uses.
 
 KerasHub has no public way to register the name of a preset, to find and read the files of a preset
-at any address, or to know that a preprocessor runs in Grain. `OVERRIDDEN_METHODS` lists private
-methods that our classes override, with the reason for each. Tests look all names up.
+at any address, to know that a preprocessor runs in Grain, or to split a text into words exactly as
+its tokenizer does. `OVERRIDDEN_METHODS` lists private methods that our classes override, with the
+reason for each. Tests look all names up.
 """
 
+from keras_hub.src.tokenizers.word_piece_tokenizer import MAX_BYTES_PER_WORD, pretokenize_python
 from keras_hub.src.utils.preset_utils import (
     BUILTIN_PRESETS,
     check_file_exists,
@@ -15,10 +17,12 @@ from keras_hub.src.utils.tensor_utils import convert_preprocessing_outputs_pytho
 
 __all__ = [
     "BUILTIN_PRESETS",
+    "MAX_BYTES_PER_WORD",
     "OVERRIDDEN_METHODS",
     "check_file_exists",
     "convert_preprocessing_outputs_python",
     "load_json",
+    "pretokenize_python",
     "register_presets",
 ]
 

@@ -2,7 +2,7 @@
 
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -22,6 +22,31 @@ def positive_int(name: str, value: Any) -> int:
 def optional_positive_int(name: str, value: Any) -> int | None:
     """Return `None` for `None`, and `positive_int(name, value)` for everything else."""
     return None if value is None else positive_int(name, value)
+
+
+def not_negative_int(name: str, value: Any) -> int:
+    """Return `value` as an `int`, or raise a `ValueError` unless it is an integer from 0 on."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 0:
+        raise ValueError(
+            f"`{name}` must be an integer that is not negative. Received: {name}={value!r}"
+        )
+    return int(value)
+
+
+def increasing_ints(name: str, values: Any) -> tuple[int, ...]:
+    """Return a tuple of `int`, or raise a `ValueError` unless they are positive and increase."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise ValueError(
+            f"`{name}` must be a tuple of integers. Received: {name}={values!r}. Put a single "
+            "integer into a tuple."
+        )
+    integers = tuple(positive_int(name, value) for value in values)
+    if not integers or list(integers) != sorted(set(integers)):
+        raise ValueError(
+            f"`{name}` must be integers that increase. Received: {name}={values!r}. Sort them, "
+            "such as in (16, 32, 64)."
+        )
+    return integers
 
 
 def positive_number(name: str, value: Any) -> float:

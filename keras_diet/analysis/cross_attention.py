@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_diet._arrays import float32_array
 from keras_diet.models import DietTransformerSeq2SeqLM
+from keras_diet.models.hub.text_pairs import SOURCE, TARGET, check_number_of_tokens
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,7 +52,8 @@ def cross_attention(seq_2_seq_lm: Any, source: str, target: str) -> CrossAttenti
         A `CrossAttention`.
 
     Raises:
-        ValueError: If the model is another one or has no preprocessor, or if the source is empty.
+        ValueError: If the model is another one or has no preprocessor, if the source is empty, or
+            if the source or the target is longer than the sequences of the preprocessor.
 
     Example:
 
@@ -84,6 +86,7 @@ def cross_attention(seq_2_seq_lm: Any, source: str, target: str) -> CrossAttenti
             "to the constructor."
         )
     inputs, labels, _ = preprocessor([source], [target])
+    _check_lengths(preprocessor, source, target)
     inputs = {name: ops.convert_to_tensor(value) for name, value in inputs.items()}
     scores = cross_attention_scores(backbone, inputs)
     source_length, target_length = (
@@ -99,6 +102,16 @@ def cross_attention(seq_2_seq_lm: Any, source: str, target: str) -> CrossAttenti
         [to_token(int(token_id)) for token_id in label_ids],
         [to_token(int(token_id)) for token_id in token_ids],
     )
+
+
+def _check_lengths(preprocessor, source, target):
+    """Raise a `ValueError` if the preprocessor cuts tokens off."""
+    for side, name, text in (("encoder", SOURCE, source), ("decoder", TARGET, target)):
+        argument = f"{side}_sequence_length"
+        length = getattr(preprocessor, argument)
+        # An end token follows.
+        tokens = preprocessor.tokenizer.tokenize([text])
+        check_number_of_tokens(name, tokens, length - 1, argument, length)
 
 
 def cross_attention_scores(backbone: Any, inputs: dict[str, Any]) -> list[Any]:

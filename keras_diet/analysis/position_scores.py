@@ -44,8 +44,8 @@ def position_scores(
 
     Raises:
         ValueError: If the model has no positions (`"none"`), if its positional scores depend on
-            the tokens (`"shaw"`, or a bias layer that reads its inputs), or if `length` is not in
-            `[1, max_sequence_length]`.
+            the tokens (`"shaw"`, `"rotary"`, `"transformer_xl"`, or a bias layer that reads its
+            inputs), or if `length` is not in `[1, max_sequence_length]`.
 
     Example:
 
@@ -118,7 +118,6 @@ def _why_no_scores(position_encoding, attention):
             f"{received}. Pass a model with another `position_encoding`."
         )
     return (
-        f"`backbone` has no positional scores, because `{type(attention).__name__}` multiplies its "
-        f"position vectors by the query. {received}. Use `attention_scores` for the scores of a "
-        "batch."
+        f"`backbone` has no positional scores, because `{type(attention).__name__}` combines "
+        f"positions with queries. {received}. Use `attention_scores` for the scores of a batch."
     )

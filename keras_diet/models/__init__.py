@@ -7,6 +7,13 @@ from keras_diet.models.diet_bert.diet_bert_masked_lm_preprocessor import (
     DietBertMaskedLMPreprocessor,
 )
 from keras_diet.models.diet_bert.diet_bert_presets import register_packaged_presets
+from keras_diet.models.diet_bert.diet_bert_question_answerer import DietBertQuestionAnswerer
+from keras_diet.models.diet_bert.diet_bert_question_answerer_preprocessor import (
+    DietBertQuestionAnswererPreprocessor,
+)
+from keras_diet.models.diet_bert.diet_bert_sentence_piece_tokenizer import (
+    DietBertSentencePieceTokenizer,
+)
 from keras_diet.models.diet_bert.diet_bert_text_classifier import DietBertTextClassifier
 from keras_diet.models.diet_bert.diet_bert_text_classifier_preprocessor import (
     DietBertTextClassifierPreprocessor,
@@ -14,6 +21,10 @@ from keras_diet.models.diet_bert.diet_bert_text_classifier_preprocessor import (
 from keras_diet.models.diet_bert.diet_bert_text_embedder import DietBertTextEmbedder
 from keras_diet.models.diet_bert.diet_bert_text_embedder_preprocessor import (
     DietBertTextEmbedderPreprocessor,
+)
+from keras_diet.models.diet_bert.diet_bert_token_classifier import DietBertTokenClassifier
+from keras_diet.models.diet_bert.diet_bert_token_classifier_preprocessor import (
+    DietBertTokenClassifierPreprocessor,
 )
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
 from keras_diet.models.diet_bert.extend_positions import extend_positions
@@ -31,10 +42,15 @@ __all__ = [
     "DietBertBackbone",
     "DietBertMaskedLM",
     "DietBertMaskedLMPreprocessor",
+    "DietBertQuestionAnswerer",
+    "DietBertQuestionAnswererPreprocessor",
+    "DietBertSentencePieceTokenizer",
     "DietBertTextClassifier",
     "DietBertTextClassifierPreprocessor",
     "DietBertTextEmbedder",
     "DietBertTextEmbedderPreprocessor",
+    "DietBertTokenClassifier",
+    "DietBertTokenClassifierPreprocessor",
     "DietBertTokenizer",
     "DietTransformerBackbone",
     "DietTransformerSeq2SeqLM",

@@ -68,7 +68,7 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
 
     Raises:
         ValueError: If `num_beams` is not a positive integer or is above the size of the vocabulary,
-            or if `length_penalty` is negative or not finite.
+            if `length_penalty` is negative or not finite, or if `return_all_beams` is not a bool.
 
     Example:
 
@@ -96,7 +96,7 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
         super().__init__()
         self.num_beams = validation.positive_int("num_beams", num_beams)
         self.length_penalty = validation.not_negative_number("length_penalty", length_penalty)
-        self.return_all_beams = return_all_beams
+        self.return_all_beams = validation.boolean("return_all_beams", return_all_beams)
 
     def __call__(
         self,

@@ -1,5 +1,6 @@
 """The classes of texts, with their probabilities."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -74,12 +75,26 @@ def _probability_function(classifier):
             "`predict`."
         )
     name = "sigmoid" if classifier.multi_label else "softmax"
-    if classifier.activation is keras.activations.linear:
+    return probability_function(name, classifier.activation, "classify")
+
+
+def probability_function(name: str, activation: Any, method: str) -> Callable[[Any], Any]:
+    """Return the function from the outputs of a model to probabilities.
+
+    Args:
+        name: `"softmax"` or `"sigmoid"`, the function from logits to probabilities.
+        activation: The activation of the outputs.
+        method: str. The method that needs probabilities, for messages.
+
+    Raises:
+        ValueError: If the outputs are neither logits nor probabilities.
+    """
+    if activation is keras.activations.linear:
         return getattr(ops, name)
-    if classifier.activation is not getattr(keras.activations, name):
+    if activation is not getattr(keras.activations, name):
         raise ValueError(
-            "`classify` needs a model that returns logits or probabilities. Received: "
-            f"activation={keras.activations.serialize(classifier.activation)!r}. Build it with "
+            f"`{method}` needs a model that returns logits or probabilities. Received: "
+            f"activation={keras.activations.serialize(activation)!r}. Build it with "
             f"activation=None or {name!r}, or call `predict`."
         )
     return lambda outputs: outputs

@@ -17,8 +17,8 @@ from keras_diet.layers.transformer.position_encodings import find_position_encod
 from keras_diet.models.diet_bert.activations import gelu_approximate
 from keras_diet.models.diet_bert.cached_positions import rebuild_with_cached_positions
 from keras_diet.models.diet_bert.from_bert.convert import convert_bert
-from keras_diet.models.diet_bert.layout_map import diet_bert_layout_map
 from keras_diet.models.hub.backbone import HubBackbone
+from keras_diet.models.hub.layout_map import transformer_layout_map
 from keras_diet.models.hub.token_inputs import PADDING_MASK, TokenInput, check_ids, ids_below
 from keras_diet.types import Activation, Config, DType, Tensor
 
@@ -26,7 +26,7 @@ from keras_diet.types import Activation, Config, DType, Tensor
 _PLAIN_ARGUMENTS = (
     *("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim", "dropout"),
     *("max_sequence_length", "num_segments", "rank", "sharing", "segment_encoding"),
-    *("projection_dim", "attention_implementation", "cached_positions"),
+    *("projection_dim", "attention_implementation", "cached_positions", "recompute"),
 )
 
 
@@ -54,16 +54,16 @@ class DietBertBackbone(HubBackbone):
         num_segments: int. Number of segments. Defaults to `2`.
         position_encoding: `"diet_abs"`, `"diet_rel"`, `"t5"`, `"tupe_abs"`, `"tupe_rel"`, `"shaw"`,
             `"input"`, `"diet_abs_input"`, `"sinusoidal"`, `"alibi"`, `"kerple"`,
-            `"sandwich"`, `"fire"`, `"none"`, a name that you registered
-            (`keras_diet.layers.register_position_encoding`), or a custom bias layer. Defaults to
-            `"diet_abs"`.
+            `"sandwich"`, `"fire"`, `"rotary"`, `"transformer_xl"`, `"none"`, a name that you
+            registered (`keras_diet.layers.register_position_encoding`), or a custom bias layer.
+            Defaults to `"diet_abs"`.
         rank: int or `None`. Rank `d_p` of the positional scores of `"diet_abs"` and
             `"diet_abs_input"`. Defaults to `None`, which means the head size. The best model of the
             paper uses 128.
         sharing: `"none"`, `"head-wise"`, `"layer-wise"`, or `None` for the default of the encoding.
-            The default is `"none"` for `"diet_rel"` and `"fire"`, `"head-wise"` for `"shaw"`, which
-            has no other, and `"layer-wise"` for all others that score positions. Defaults to
-            `None`.
+            The default is `"none"` for `"diet_rel"` and `"fire"`, and `"layer-wise"` for all other
+            score biases. `"shaw"` has `"head-wise"` only, `"transformer_xl"` has `"none"` only, and
+            `"rotary"` has no parameters to share. Defaults to `None`.
         segment_encoding: `"per-head"`, `"input"`, or `"none"`, which ignores `segment_ids`.
             Defaults to `"per-head"`.
         projection_dim: int or `None`. Number of projected keys and values of Linformer, whose cost
@@ -82,6 +82,7 @@ class DietBertBackbone(HubBackbone):
             `"gelu_approximate"`, as in KerasHub's BERT. Hugging Face's BERT uses `"gelu"`.
         cached_positions: bool. Whether the model holds positional scores instead of position
             parameters, as `keras_diet.layers.cache_positions` makes it. Defaults to `False`.
+        recompute: As in `keras_diet.layers.DietEncoder`. Defaults to `"none"`.
         name: str or `None`. Name of the model.
         trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
             leaves frozen layers frozen.
@@ -120,7 +121,7 @@ class DietBertBackbone(HubBackbone):
     """
 
     from_bert = classmethod(convert_bert)
-    get_layout_map = staticmethod(diet_bert_layout_map)
+    get_layout_map = staticmethod(transformer_layout_map)
     with_cached_positions = rebuild_with_cached_positions
 
     def __init__(
@@ -142,6 +143,7 @@ class DietBertBackbone(HubBackbone):
         attention_implementation: str = "auto",
         activation: Activation = "gelu_approximate",
         cached_positions: bool = False,
+        recompute: str = "none",
         name: str | None = None,
         trainable: bool | None = None,
     ) -> None:
@@ -162,6 +164,7 @@ class DietBertBackbone(HubBackbone):
         self.projection_dim = projection_dim
         self.attention_implementation = attention_implementation
         self.cached_positions = cached_positions
+        self.recompute = recompute
         self.activation = (
             activation if isinstance(activation, str) else keras.activations.get(activation)
         )
@@ -204,14 +207,8 @@ class DietBertBackbone(HubBackbone):
             dtype=dtype,
             name="token_embedding",
         )
-        sizes = EncoderSizes(
-            self.num_layers,
-            self.num_heads,
-            self.hidden_dim,
-            self.max_sequence_length,
-            self.rank,
-            self.projection_dim,
-        )
+        lengths = (self.max_sequence_length, self.rank, self.projection_dim)
+        sizes = EncoderSizes(self.num_layers, self.num_heads, self.hidden_dim, *lengths)
         # BERT adds positions and segments before the layer normalization, not in the encoder.
         self.input_encoding = make_input_encoding(
             find_position_encoding(position_encoding, self.rank, self.sharing, self.projection_dim),
@@ -248,6 +245,7 @@ class DietBertBackbone(HubBackbone):
             attention_implementation=self.attention_implementation,
             encode_inputs=False,
             cached_positions=self.cached_positions,
+            recompute=self.recompute,
             dtype=dtype,
             name="encoder",
         )

@@ -16,6 +16,7 @@ from keras_diet.models.diet_bert.fill_mask import fill_mask
 from keras_diet.models.hub.labels import Classes
 from keras_diet.models.hub.loss_inputs import warn_if_loss_does_not_fit
 from keras_diet.models.hub.token_inputs import TokenInput, ids_below
+from keras_diet.models.hub.token_loss import token_loss
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -143,9 +144,7 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
             weighted_metrics: As in `keras_hub.models.MaskedLM.compile`. Defaults to `"auto"`.
             **kwargs: Keyword arguments of `keras.Model.compile`.
         """
-        if isinstance(loss, str) and loss == "auto":
-            loss = keras.losses.SparseCategoricalCrossentropy(
-                from_logits=True, reduction="mean_with_sample_weight"
-            )
-        super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
+        super().compile(
+            optimizer=optimizer, loss=token_loss(loss), weighted_metrics=weighted_metrics, **kwargs
+        )
         warn_if_loss_does_not_fit(self, "logits")

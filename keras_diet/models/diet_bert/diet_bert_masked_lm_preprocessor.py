@@ -19,7 +19,7 @@ class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
     on documents, use `keras_diet.pretraining`, which packs full sentences without padding.
 
     Args:
-        tokenizer: A `keras_diet.models.DietBertTokenizer`.
+        tokenizer: A `keras_diet.models.DietBertTokenizer` or `DietBertSentencePieceTokenizer`.
         sequence_length: int. Length of the packed inputs, in tokens. Defaults to `512`.
         truncate: `"round_robin"` or `"waterfall"`. How several texts are shortened to fit.
             Defaults to `"round_robin"`.

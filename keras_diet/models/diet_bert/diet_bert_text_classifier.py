@@ -1,8 +1,7 @@
 """Classification and regression of texts and pairs of texts with a DietBert backbone."""
 
-import os
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import keras
 from keras_hub.models import TextClassifier
@@ -27,11 +26,12 @@ from keras_diet.models.diet_bert.from_bert.classifier import convert_classifier
 from keras_diet.models.hub.class_names import checked_classes
 from keras_diet.models.hub.labels import Classes
 from keras_diet.models.hub.loss_inputs import warn_if_loss_does_not_fit
+from keras_diet.models.hub.named_classes import NamedClasses
 from keras_diet.types import Activation, Config
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietBertTextClassifier(DietBertTask, TextClassifier):
+class DietBertTextClassifier(NamedClasses, DietBertTask, TextClassifier):
     """A DietBert backbone with a head that classifies a text or a pair of texts.
 
     Its conventions are the same as in `keras_hub.models.BertTextClassifier`:
@@ -205,7 +205,7 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
         config = super().get_config()
         config.update(
             {
-                # With names, a number would say that a new head is wanted. See `from_config`.
+                # With names, a number would say that a new head is wanted. See `NamedClasses`.
                 "num_classes": None if self.class_names else self.num_classes,
                 "class_names": list(self.class_names) if self.class_names else None,
                 "multi_label": self.multi_label,
@@ -214,48 +214,3 @@ class DietBertTextClassifier(DietBertTask, TextClassifier):
             }
         )
         return config
-
-    @classmethod
-    def from_config(cls, config: Config) -> Self:
-        """Build the model from `get_config`.
-
-        If KerasHub loads a preset with another `num_classes`, the names of its classes are dropped.
-        """
-        number, names = config.get("num_classes"), config.get("class_names")
-        if number is not None and names is not None and number != len(names):
-            config = {**config, "class_names": None}
-        return super().from_config(config)
-
-    @classmethod
-    def from_preset(
-        cls, preset: str | os.PathLike[str], load_weights: bool = True, **kwargs: Any
-    ) -> Self:
-        """Load the classifier from a preset, as `HubTask.from_preset`.
-
-        With `num_classes`, the head is new and has no names of classes, unless `class_names` are
-        given too.
-        """
-        if "num_classes" in kwargs:
-            kwargs.setdefault("class_names", None)
-        task = super().from_preset(preset, load_weights, **kwargs)
-        names = kwargs.get("class_names")
-        if names is not None and task.class_names is None:
-            raise ValueError(
-                "`class_names` must hold one name for each class of the preset. Received: "
-                f"{len(names)} names for {task.num_classes} classes. For a new head, pass "
-                f"num_classes={len(names)} too."
-            )
-        return task
-
-    def load_task_weights(self, filepath: str | os.PathLike[str]) -> None:
-        """Load the weights of the head. The optimizer does not change."""
-        try:
-            super().load_task_weights(filepath)
-        except ValueError as error:
-            if self.class_names is None:
-                raise
-            number = len(self.class_names)
-            raise ValueError(
-                f"{error} The head has {number} names in `class_names`. If the file has another "
-                f"number of classes: For a new head, pass num_classes={number} too."
-            ) from error

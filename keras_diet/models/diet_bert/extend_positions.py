@@ -32,8 +32,8 @@ def extend_positions(
       distances get the mean of the outer quarter of the learned distances. Sequences of up to `n`
       tokens keep their outputs.
     - `"t5"`, `"tupe_rel"`, `"shaw"`, `"sinusoidal"`, `"alibi"`, `"kerple"`, `"sandwich"`,
-      `"fire"`, `"none"`. Bins, distances and sines already cover longer sequences. The absolute
-      term of `"tupe_rel"` is extended like absolute positions.
+      `"fire"`, `"rotary"`, `"transformer_xl"`, `"none"`. Bins, distances, angles and sines already
+      cover longer sequences. The absolute term of `"tupe_rel"` is extended like absolute positions.
 
     Train the model on long sequences afterwards: docs/adaptation.md has figures. Interpolated
     positions are better after a little training, and repeated positions are better without.

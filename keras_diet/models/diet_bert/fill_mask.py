@@ -8,13 +8,7 @@ from keras import ops
 
 from keras_diet import validation
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
-from keras_diet.models.hub.texts import (
-    as_batch,
-    check_batch,
-    check_texts_are_flat,
-    check_texts_are_strings,
-    is_one_text,
-)
+from keras_diet.models.hub.texts import as_strings, is_one_text
 
 BATCH_SIZE = 32
 
@@ -51,7 +45,7 @@ def fill_mask(
         raise ValueError(
             f"`top_k` must be at most the number of tokens, {size}. Received: top_k={top_k}"
         )
-    batch = _batch_of(texts)
+    batch = as_strings(texts, "texts")
     ids = [_token_ids(tokenizer, text, row, length) for row, text in enumerate(batch)]
     results = []
     for start in range(0, len(batch), BATCH_SIZE):
@@ -65,18 +59,6 @@ def fill_mask(
             ]
             results.append(found[0] if num_masks == 1 else found)
     return results[0] if is_one_text(texts) else results
-
-
-def _batch_of(texts):
-    if not isinstance(texts, (str, list)) and not hasattr(texts, "dtype"):
-        raise ValueError(
-            "`texts` must be a string or a list of strings. Received: "
-            f"{type(texts).__name__}. Put the texts into a list. Segments are not supported."
-        )
-    batch = as_batch(texts)
-    for check in (check_batch, check_texts_are_flat, check_texts_are_strings):
-        check(batch, name="texts")
-    return [text.decode() if isinstance(text, bytes) else text for text in batch]
 
 
 def _tokenizer_and_length(masked_lm):
@@ -141,10 +123,8 @@ def _best(tokenizer, text, mask, probabilities, top_k):
     results = []
     for i in best:
         token = tokenizer.id_to_token(int(i))
-        text = before + token
-        if token.startswith(tokenizer.suffix_indicator):
-            # The token continues the word before it.
-            text = before.rstrip() + token.removeprefix(tokenizer.suffix_indicator)
+        word, begins_word = tokenizer.split_token(token)
+        text = (before if begins_word else before.rstrip()) + word
         probability = float(probabilities[i])
         results.append({"token": token, "probability": probability, "text": text + after})
     return results

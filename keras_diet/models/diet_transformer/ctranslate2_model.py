@@ -90,12 +90,15 @@ def _check_backbone(backbone):
 
 
 def _tokenizer_of(translator):
-    if translator.preprocessor is None:
+    preprocessor = translator.preprocessor
+    tokenizer = getattr(preprocessor, "tokenizer", None)
+    if tokenizer is None:
+        received = None if preprocessor is None else type(preprocessor).__name__
         raise ValueError(
             "`export_to_ctranslate2` needs the tokens of the vocabulary. Received: "
-            "preprocessor=None. Pass a `preprocessor` to the constructor."
+            f"preprocessor={received}. Pass a `preprocessor` with a tokenizer to the constructor."
         )
-    return translator.preprocessor.tokenizer
+    return tokenizer
 
 
 # === Weights ===

@@ -26,7 +26,7 @@ from keras_diet.types import Activation, Config, DType, Tensor
 _ARGUMENTS_OF_STACKS = (
     *("num_layers", "num_heads", "intermediate_dim", "rank", "sharing", "max_sequence_length"),
     *("dropout", "activation", "layer_norm_epsilon", "normalize_first", "max_distance"),
-    "attention_implementation",
+    *("attention_implementation", "recompute"),
 )
 _OTHER_ARGUMENTS = ("vocabulary_size", "hidden_dim", "cross_attention_positions")
 
@@ -63,11 +63,10 @@ class DietTransformerBackbone(HubBackbone):
             encoding. Defaults to `None`.
         attention_implementation: As in `keras_diet.layers.DietEncoder`. Defaults to `"auto"`.
         layer_norm_epsilon: float. Defaults to `1e-6`, as in Tensor2Tensor.
-        dtype: A dtype or `keras.DTypePolicy` for computations and weights. Defaults to `None`,
-            which means Keras's global policy.
+        recompute: As in `keras_diet.layers.DietEncoder`. Defaults to `"none"`.
+        dtype: As in `DietBertBackbone`. Defaults to `None`.
         name: str or `None`. Name of the model.
-        trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
-            leaves frozen layers frozen.
+        trainable: As in `DietBertBackbone`. Defaults to `None`.
 
     Call arguments:
         inputs: A dictionary of integer tensors: `"encoder_token_ids"` and `"encoder_padding_mask"`
@@ -122,6 +121,7 @@ class DietTransformerBackbone(HubBackbone):
         max_distance: int | None = None,
         attention_implementation: str = "auto",
         layer_norm_epsilon: float = 1e-6,
+        recompute: str = "none",
         dtype: DType = None,
         name: str | None = None,
         trainable: bool | None = None,
@@ -144,6 +144,7 @@ class DietTransformerBackbone(HubBackbone):
         self.max_distance = max_distance
         self.attention_implementation = attention_implementation
         self.layer_norm_epsilon = layer_norm_epsilon
+        self.recompute = recompute
 
         # === Layers ===
         self._make_embeddings(position_encoding, dtype)

@@ -17,18 +17,22 @@ from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm_preprocess
 from keras_diet.models.diet_transformer.generate_checks import (
     check_generate_inputs,
     check_max_length,
+    check_preprocessor,
     check_sampler,
     checked_sampler,
     checked_stop_tokens,
 )
 from keras_diet.models.diet_transformer.generate_step import generate_step
+from keras_diet.models.hub.host_data import as_arrays, on_host
 from keras_diet.models.hub.labels import Classes
 from keras_diet.models.hub.loss_inputs import warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.task import HubTask
 from keras_diet.models.hub.texts import is_batch, is_one_text
 from keras_diet.models.hub.token_inputs import TokenInput
+from keras_diet.models.hub.token_loss import token_loss
 from keras_diet.samplers import BeamSearchSampler
+from keras_diet.types import Config
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -141,20 +145,23 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
                 `keras_diet.samplers.BeamSearchSampler()`.
             **kwargs: Keyword arguments of `keras.Model.compile`.
         """
-        if isinstance(loss, str) and loss == "auto":
-            loss = keras.losses.SparseCategoricalCrossentropy(
-                from_logits=True, reduction="mean_with_sample_weight"
-            )
         is_auto = isinstance(sampler, str) and sampler == "auto"
         sampler = BeamSearchSampler() if is_auto else checked_sampler(sampler)
         super().compile(
             optimizer=optimizer,
-            loss=loss,
+            loss=token_loss(loss),
             weighted_metrics=weighted_metrics,
             sampler=sampler,
             **kwargs,
         )
         warn_if_loss_does_not_fit(self, "logits")
+
+    def get_compile_config(self) -> Config:
+        """Return the arguments of `compile`, with the sampler, which KerasHub leaves out."""
+        config = super().get_compile_config()
+        if not config:
+            return config
+        return {**config, "sampler": keras.saving.serialize_keras_object(self.sampler)}
 
     def generate(
         self,
@@ -175,9 +182,9 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             stop_token_ids: Tokens that end a target, or `None`. Defaults to `"auto"`, which means
                 the end token of the tokenizer.
             strip_prompt: Must be `False`. Translations contain their prompts.
-            batch_size: int or `None`. Translates a list of texts in batches of texts of similar
-                length. The results have the order of the texts. Defaults to `None`, which means a
-                single batch.
+            batch_size: int or `None`. Translates the texts in batches of texts of similar length.
+                The results have the order of the texts. Defaults to `None`, which means a single
+                batch.
             verbose: int. 1 shows a progress bar over the batches. Defaults to `0`.
 
         Returns:
@@ -194,6 +201,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
                 "strip_prompt=True. Leave it out."
             )
         check_sampler(self)
+        check_preprocessor(self.preprocessor, max_length)
         check_preprocessor_fits(self.preprocessor, self.backbone)
         check_max_length(max_length, self.backbone)
         stop_token_ids = checked_stop_tokens(stop_token_ids, self.backbone.vocabulary_size)
@@ -201,18 +209,17 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         if batch_size is None or is_one_text(inputs):
             inputs = self._one_batch(inputs)
             return super().generate(inputs, max_length=max_length, stop_token_ids=stop_token_ids)
-        texts = self._texts(inputs)
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]), reverse=True)
-        bar = keras.utils.Progbar(len(texts), verbose=verbose, unit_name="text")
+        texts, lengths = self._texts(inputs, max_length)
+        order = sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True)
+        bar = keras.utils.Progbar(len(lengths), verbose=verbose, unit_name="text")
         translations: dict[int, str] = {}
-        for start in range(0, len(texts), batch_size):
+        for start in range(0, len(lengths), batch_size):
             places = order[start : start + batch_size]
-            batch = super().generate(
-                [texts[i] for i in places], max_length=max_length, stop_token_ids=stop_token_ids
-            )
-            translations.update(zip(places, batch, strict=True))
+            batch = {name: [each[i] for i in places] for name, each in texts.items()}
+            found = super().generate(batch, max_length=max_length, stop_token_ids=stop_token_ids)
+            translations.update(zip(places, found, strict=True))
             bar.update(len(translations))
-        return [translations[i] for i in range(len(texts))]
+        return [translations[i] for i in range(len(lengths))]
 
     def _one_batch(self, inputs):
         """Return checked inputs of a single batch."""
@@ -221,19 +228,25 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         # KerasHub changes the dictionary.
         return dict(inputs) if isinstance(inputs, Mapping) else inputs
 
-    def _texts(self, inputs):
-        """Return the texts that are translated in batches, all of them checked."""
-        if self.preprocessor is None or isinstance(inputs, Mapping) or not is_batch(inputs):
+    def _texts(self, inputs, max_length):
+        """Return the texts that are translated in batches, and the numbers of source tokens.
+
+        All texts are checked, because an error in the last batch would come late.
+        """
+        preprocessor = self.preprocessor
+        is_ours = isinstance(preprocessor, DietTransformerSeq2SeqLMPreprocessor)
+        if not is_ours or not is_batch(inputs):
+            kind = type(preprocessor).__name__
             raise ValueError(
-                "`batch_size` needs a preprocessor and a list of texts. Received: "
-                f"inputs={type(inputs).__name__}, preprocessor={self.preprocessor}. Leave "
+                "`batch_size` needs a `DietTransformerSeq2SeqLMPreprocessor` and a list of texts. "
+                f"Received: inputs={type(inputs).__name__}, preprocessor={kind}. Leave "
                 "`batch_size` out, and pass one batch."
             )
-        texts = list(inputs)
-        # An empty text would stop the last of the batches.
-        if texts and isinstance(self.preprocessor, DietTransformerSeq2SeqLMPreprocessor):
-            self.preprocessor.with_prompts(inputs)
-        return texts
+        if isinstance(inputs, list) and not inputs:
+            return {}, []
+        texts = as_arrays(on_host(preprocessor.with_prompts(inputs)))
+        sources, _ = preprocessor.rows_of_tokens(texts, max_length=max_length)
+        return texts, [len(tokens) for tokens in sources]
 
     def export_to_ctranslate2(self, path: str | os.PathLike[str]) -> None:
         """Write a CTranslate2 model, which translates quickly on CPUs and GPUs.

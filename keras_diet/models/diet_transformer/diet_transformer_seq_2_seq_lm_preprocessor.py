@@ -10,12 +10,14 @@ from keras_hub.models import Seq2SeqLMPreprocessor
 from keras_diet import validation
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
 from keras_diet.models.diet_transformer.diet_transformer_tokenizer import DietTransformerTokenizer
+from keras_diet.models.hub.host_data import as_list, map_parts
 from keras_diet.models.hub.pack_tokens import pack_tokens
 from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.text_pairs import (
     SOURCE,
     TARGET,
     check_flat_texts,
+    check_has_tokens,
     check_number_of_tokens,
     check_text_pairs,
 )
@@ -121,17 +123,6 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
             "decoder_sequence_length": self.decoder_sequence_length,
         }
 
-    def check_arguments(self) -> None:
-        """Raise a `ValueError` if no text fits, or if the tokenizer adds special tokens."""
-        super().check_arguments()
-        for name in ("add_bos", "add_eos", "sequence_length"):
-            value = getattr(self.tokenizer, name, None)
-            if value:
-                raise ValueError(
-                    "`tokenizer` must not add special tokens or padding, because the preprocessor "
-                    f"does. Received: tokenizer.{name}={value}. Make a tokenizer without it."
-                )
-
     # === Training ===
 
     def joined(self, x: Any, y: Any) -> tuple[Any, Any]:
@@ -176,8 +167,8 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         """Return the inputs for generation: sources, and the beginnings of their targets.
 
         Args:
-            x: Sources: a string, or a batch of strings. Or a dictionary with `"encoder_text"` and
-                with prompts as `"decoder_text"`. A prompt is the beginning of a target.
+            x: Sources: a string, or a batch of strings. Or a dictionary with `"encoder_text"` and,
+                if targets have given beginnings, with these prompts as `"decoder_text"`.
             encoder_sequence_length: int or `None`. Longest source, in tokens with the end token.
                 Defaults to `None`, which means that of the constructor. With `length_buckets`,
                 shorter sources are padded to the smallest bucket that holds them.
@@ -194,33 +185,57 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         if not self.built:
             self.build(None)
         x = self.with_prompts(x)
-        length = _first(encoder_sequence_length, self.encoder_sequence_length)
-        validation.positive_int("encoder_sequence_length", length)
-        sources, prompts = self._tokens(x)
-        rows, prompt_rows = ([sources], [prompts]) if is_one_text(x) else (sources, prompts)
-        check_number_of_tokens(SOURCE, rows, length - 1, "encoder_sequence_length", length)
-        longest = 1 + max(map(len, rows))
-        bucket = min(each for each in (*(self.length_buckets or ()), length) if each >= longest)
-        default = self.decoder_sequence_length
-        if self.length_buckets:
-            default = min(default, bucket + _EXTRA_LENGTH + max(map(len, prompt_rows)))
-        max_length = _first(decoder_sequence_length, sequence_length, default)
+        source_length = _first(encoder_sequence_length, self.encoder_sequence_length)
+        max_length = _first(decoder_sequence_length, sequence_length)
+        rows = self.rows_of_tokens(x, source_length, max_length)
+        longest_source, longest_prompt = (max(map(len, each)) for each in rows)
+        lengths = (*(self.length_buckets or ()), source_length)
+        # An end token follows.
+        bucket = min(length for length in lengths if length > longest_source)
+        if max_length is None:
+            max_length = self.decoder_sequence_length
+            if self.length_buckets:
+                max_length = min(max_length, bucket + _EXTRA_LENGTH + longest_prompt)
+        sources, prompts = (each[0] if is_one_text(x) else each for each in rows)
+        return self._inputs(sources, prompts, bucket, max_length)
+
+    def with_prompts(self, x: Any) -> Mapping[str, Any]:
+        """Return sources with empty prompts, or with those they have, and check both."""
+        x = map_parts(as_list, x if isinstance(x, Mapping) else {SOURCE: x})
+        if set(x) == {SOURCE}:
+            sources = x[SOURCE]
+            check_flat_texts(sources, SOURCE)
+            x = {SOURCE: sources, TARGET: "" if is_one_text(sources) else [""] * len(sources)}
+        check_text_pairs(x)
+        return x
+
+    def rows_of_tokens(
+        self, x: Mapping[str, Any], source_length: int | None = None, max_length: int | None = None
+    ) -> tuple[list[Any], list[Any]]:
+        """Return the tokens of each source and of each prompt, and check their numbers.
+
+        Args:
+            x: What `with_prompts` returns.
+            source_length: int or `None`. Longest source with the end token. Defaults to `None`,
+                which means that of the constructor.
+            max_length: int or `None`. Longest target with the start token. Defaults to `None`,
+                which means that of the constructor.
+        """
+        source_length = _first(source_length, self.encoder_sequence_length)
+        max_length = _first(max_length, self.decoder_sequence_length)
+        validation.positive_int("encoder_sequence_length", source_length)
         if validation.positive_int("max_length", max_length) < self.shortest_sequence:
             raise ValueError(
                 "`max_length` must have room for the start token and another token. Received: "
                 f"max_length={max_length}. Choose {self.shortest_sequence} or more."
             )
+        sources, prompts = ([each] if is_one_text(x) else each for each in self._tokens(x))
+        check_has_tokens(SOURCE, sources)
+        name = "encoder_sequence_length"
+        check_number_of_tokens(SOURCE, sources, source_length - 1, name, source_length)
         # A start token before the prompt, and a token after it.
-        check_number_of_tokens(TARGET, prompt_rows, max_length - 2, "max_length", max_length)
-        return self._inputs(sources, prompts, bucket, max_length)
-
-    def with_prompts(self, x: Any) -> Mapping[str, Any]:
-        """Return sources with empty prompts, or with those they have, and check both."""
-        if not isinstance(x, Mapping):
-            check_flat_texts(x, SOURCE)
-            x = {SOURCE: x, TARGET: "" if is_one_text(x) else [""] * len(x)}
-        check_text_pairs(x)
-        return x
+        check_number_of_tokens(TARGET, prompts, max_length - 2, "max_length", max_length)
+        return sources, prompts
 
     def generate_postprocess(self, x: Mapping[str, Tensor]) -> Any:
         """Return the texts of generated tokens, without special tokens and padding.
@@ -249,4 +264,4 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
 
 
 def _first(*values: Any) -> Any:
-    return next(value for value in values if value is not None)
+    return next((value for value in values if value is not None), None)

@@ -11,6 +11,8 @@ from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
 from keras_diet.types import Tensor
 
 AUTO = "auto"
+_REMEDY = "Choose 'greedy', 'top_k', or a `BeamSearchSampler`."
+_NEED_MORE = (keras_hub.samplers.ContrastiveSampler, keras_hub.samplers.SpeculativeSampler)
 
 
 def checked_sampler(sampler: Any) -> Any:
@@ -19,7 +21,12 @@ def checked_sampler(sampler: Any) -> Any:
     if not callable(found):
         raise ValueError(
             "`sampler` must be a `keras_hub.samplers.Sampler` or the name of one. Received: "
-            f"sampler={sampler!r}. Choose 'greedy', 'top_k', or a `BeamSearchSampler`."
+            f"sampler={sampler!r}. {_REMEDY}"
+        )
+    if isinstance(found, _NEED_MORE):
+        raise ValueError(
+            "`sampler` must choose tokens by their logits alone, without hidden states of the "
+            f"prompt or a second model. Received: {type(found).__name__}. {_REMEDY}"
         )
     return found
 
@@ -37,6 +44,21 @@ def check_sampler(task: Any) -> None:
         raise ValueError(
             "`generate` needs a sampler that returns one target for each source. Received: "
             "return_all_beams=True. Compile the model with a sampler without it."
+        )
+
+
+def check_preprocessor(preprocessor: Any, max_length: int | None) -> None:
+    """Raise a `ValueError` if a preprocessor cannot make the inputs of `generate`."""
+    if preprocessor is None and max_length is not None:
+        raise ValueError(
+            f"`max_length` needs a preprocessor. Received: max_length={max_length}, "
+            "preprocessor=None. Pass `decoder_token_ids` of this length instead."
+        )
+    if preprocessor is not None and not hasattr(preprocessor, "generate_preprocess"):
+        raise ValueError(
+            "`generate` needs a preprocessor with `generate_preprocess`, or inputs that are "
+            f"preprocessed. Received: {type(preprocessor).__name__}. Set `preprocessor` to a "
+            "`DietTransformerSeq2SeqLMPreprocessor` or to `None`."
         )
 
 

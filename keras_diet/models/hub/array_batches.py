@@ -28,6 +28,7 @@ class ArrayBatches:
         self.batch_size = batch_size or BATCH_SIZE
         # `keras.utils.set_random_seed` seeds NumPy's global generator.
         self._rng = np.random.default_rng(np.random.randint(2**31)) if shuffle else None
+        self.shuffle = shuffle
 
     def __len__(self) -> int:
         """Return the number of batches."""
@@ -39,7 +40,11 @@ class ArrayBatches:
         if self._rng is not None:
             self._rng.shuffle(order)
         for start in range(0, self.num_examples, self.batch_size):
-            yield take(self.data, order[start : start + self.batch_size])
+            yield self.examples(order[start : start + self.batch_size])
+
+    def examples(self, rows: np.ndarray) -> Any:
+        """Return the examples with some numbers as a batch."""
+        return take(self.data, rows)
 
 
 def split(data: Any, validation_split: float) -> tuple[Any, Any]:

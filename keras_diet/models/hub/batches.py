@@ -5,19 +5,19 @@ batches ahead, so that the model need not wait. It is a single thread, so that r
 after `keras.utils.set_random_seed`.
 """
 
-import collections
-import concurrent.futures
 import itertools
+import numbers
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 
+from keras_diet._batch_seed import batch_seed
 from keras_diet._keras import IterableAdapter, adapter_of_py_dataset
+from keras_diet._read_ahead import read_ahead
 from keras_diet.models.hub.length_buckets import with_other_lengths
 
-_READ_AHEAD = 4
 _END = object()
 
 
@@ -117,11 +117,19 @@ class _PlainDataLoader:
 
 
 def _plain(batch):
+    if isinstance(batch, list) and _holds_lists_of_numbers(batch):
+        # PyTorch makes tensors of numbers, so these are of a user, such as the labels of words.
+        return batch
     # PyTorch collects strings in tuples, and the parts of examples in lists.
     if isinstance(batch, (list, tuple)):
         is_text = all(isinstance(part, (str, bytes)) for part in batch)
         return list(batch) if is_text else tuple(map(_plain, batch))
     return batch
+
+
+def _holds_lists_of_numbers(rows):
+    lists = [row for row in rows if isinstance(row, list) and row]
+    return len(lists) == len(rows) and all(isinstance(row[0], numbers.Real) for row in lists)
 
 
 class PreprocessedBatches(IterableAdapter):
@@ -143,8 +151,8 @@ class PreprocessedBatches(IterableAdapter):
         num_batches = _num_batches(data)
         # An endless dataset of Grain has this length.
         super().__init__(None if num_batches == sys.maxsize else num_batches)
-        self._data = data
-        self._preprocess = preprocess
+        self.data = data
+        self.preprocess = preprocess
         self._varies_length = varies_length
         self._is_iterator = hasattr(data, "__next__") and iter(data) is data
         self._first = list(itertools.islice(self._batches(), 2)) if self._is_iterator else []
@@ -155,17 +163,22 @@ class PreprocessedBatches(IterableAdapter):
         for batch in itertools.chain(self._first, self._batches()):
             yield batch
         if batch is _END:
-            raise ValueError(_no_batches(f"{type(self._data).__name__} without batches"))
+            raise ValueError(_no_batches(f"{type(self.data).__name__} without batches"))
 
     def examples(self) -> list[Any]:
         """Return two batches, from which Keras on TensorFlow learns which sizes are fixed."""
-        first = self._first or list(itertools.islice(self, 2))
+        # These batches are no part of a pass, so what they draw must not change it.
+        with batch_seed((0,)):
+            batches = map(self.preprocess, _one_pass(self.data))
+            first = self._first or list(itertools.islice(batches, 2))
+        if not first:
+            raise ValueError(_no_batches(f"{type(self.data).__name__} without batches"))
         return with_other_lengths(first[0]) if self._varies_length else first
 
     def _batches(self):
-        batches = map(self._preprocess, _one_pass(self._data))
+        batches = map(self.preprocess, _one_pass(self.data))
         # What is read ahead of the last step would be lost to a later call.
-        return batches if self._is_iterator else _read_ahead(batches)
+        return batches if self._is_iterator else read_ahead(batches)
 
 
 def _num_batches(batches: Any) -> int | None:
@@ -190,33 +203,23 @@ def _one_pass(data: Any) -> Iterator[Any]:
     return iter(data)
 
 
-def _read_ahead(batches: Iterator[Any]) -> Iterator[Any]:
-    """Yield the elements of an iterator that a thread keeps a few elements ahead."""
-    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-        pending: collections.deque[concurrent.futures.Future[Any]]
-        pending = collections.deque(thread.submit(next, batches, _END) for _ in range(_READ_AHEAD))
-        while (batch := pending.popleft().result()) is not _END:
-            pending.append(thread.submit(next, batches, _END))
-            yield batch
-
-
 class _MappedPyDataset(keras.utils.PyDataset):
     """The batches of a dataset of the user, with its settings for workers."""
 
     def __init__(self, dataset, preprocess):
         super().__init__(dataset.workers, dataset.use_multiprocessing, dataset.max_queue_size)
-        self._dataset = dataset
+        self.dataset = dataset
         self._preprocess = preprocess
 
     @property
     def num_batches(self):
-        return self._dataset.num_batches
+        return self.dataset.num_batches
 
     def __getitem__(self, index):
-        return self._preprocess(self._dataset[index])
+        return self._preprocess(self.dataset[index])
 
     def on_epoch_begin(self):
-        self._dataset.on_epoch_begin()
+        self.dataset.on_epoch_begin()
 
     def on_epoch_end(self):
-        self._dataset.on_epoch_end()
+        self.dataset.on_epoch_end()

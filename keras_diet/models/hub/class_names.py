@@ -112,7 +112,9 @@ def _ids(y: Any, names: tuple[str, ...]) -> np.ndarray:
     index = {name: i for i, name in enumerate(names)}
     values = np.asarray(y, dtype=object)
     size = values[0].size if values.ndim > 1 else 1
-    ids = [_id(value, i // size, index) for i, value in enumerate(values.ravel().tolist())]
+    ids = [
+        index_of_name(value, i // size, index) for i, value in enumerate(values.ravel().tolist())
+    ]
     return np.array(ids, "int32").reshape(values.shape)
 
 
@@ -130,11 +132,12 @@ def _memberships(y: Any, names: tuple[str, ...]) -> np.ndarray:
             )
         for label in labels:
             if label not in ("", b""):
-                result[row, _id(label, row, index)] = 1
+                result[row, index_of_name(label, row, index)] = 1
     return result
 
 
-def _id(label: Any, row: int, index: dict[str, int]) -> int:
+def index_of_name(label: Any, row: int, index: dict[str, int]) -> int:
+    """Return the index of a name, or raise a `ValueError` that names the row."""
     name = label.decode("utf-8", "replace") if isinstance(label, bytes) else label
     if not isinstance(name, str) or name not in index:
         raise ValueError(

@@ -15,7 +15,12 @@ from keras_diet.models.hub.batches import (
 )
 from keras_diet.models.hub.class_weight import checked_class_weight, with_class_weight
 from keras_diet.models.hub.fit_arguments import check_fit_arguments
-from keras_diet.models.hub.gate import checked_data, checked_element
+from keras_diet.models.hub.gate import (
+    checked_data,
+    checked_element,
+    checked_labels,
+    checked_weights,
+)
 from keras_diet.models.hub.labels import Classes
 from keras_diet.models.hub.preprocessor import HubPreprocessor, check_preprocessor_fits
 from keras_diet.models.hub.texts import as_batch, holds_text, is_batch
@@ -34,7 +39,8 @@ class DataMethods(Task):
     else that `keras.Model.fit` takes, shuffle arrays and lists, and check the data.
 
     A backbone is like a task without preprocessor and classes. A subclass implements `check_inputs`
-    and `preprocess_samples`.
+    and `preprocess_samples`. A task that makes several sequences of an example also implements
+    `expand_samples`.
     """
 
     @property
@@ -45,6 +51,18 @@ class DataMethods(Task):
     def check_inputs(self, x: Any) -> None:
         """Raise a `ValueError` if `x` cannot be a batch of inputs."""
         raise NotImplementedError
+
+    def checked_targets(self, x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+        """Return labels and weights after checking them. Names of classes become numbers."""
+        return checked_labels(self, x, y), checked_weights(self, sample_weight)
+
+    def expand_samples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Return what batches are made of, for examples that were checked before.
+
+        By default, these are the examples. `fit` expands arrays and lists once, before it shuffles
+        them, and datasets batch by batch.
+        """
+        return x, y, sample_weight
 
     def fit(
         self,
@@ -151,17 +169,27 @@ class DataMethods(Task):
     ) -> Any:
         """Train on one batch, as `keras.Model.train_on_batch`."""
         class_weight = checked_class_weight(class_weight, self.classes)
-        data = checked_data(self, x, y, sample_weight)
-        return super().train_on_batch(*data, class_weight=class_weight, **kwargs)
+        x, y, sample_weight = self._tensors(*checked_data(self, x, y, sample_weight))
+        return keras.Model.train_on_batch(self, x, y, sample_weight, class_weight, **kwargs)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
         """Evaluate one batch, as `keras.Model.test_on_batch`."""
-        return super().test_on_batch(*checked_data(self, x, y, sample_weight), **kwargs)
+        x, y, sample_weight = self._tensors(*checked_data(self, x, y, sample_weight))
+        return keras.Model.test_on_batch(self, x, y, sample_weight, **kwargs)
 
     def predict_on_batch(self, x: Any, **kwargs: Any) -> Any:
         """Return the outputs of one batch, as `keras.Model.predict_on_batch`."""
-        x, _, _ = checked_data(self, self._as_batch(x), needs_labels=False)
-        return super().predict_on_batch(x, **kwargs)
+        x, _, _ = self._tensors(*checked_data(self, self._as_batch(x), needs_labels=False))
+        return keras.Model.predict_on_batch(self, x, **kwargs)
+
+    def _tensors(self, *data):
+        """Return the inputs, labels and weights of one batch as tensors.
+
+        The methods of KerasHub take labels of one output only.
+        """
+        batch = self.preprocess_samples(*self.expand_samples(*data))
+        batch = keras.utils.unpack_x_y_sample_weight(batch)
+        return keras.tree.map_structure(keras.ops.convert_to_tensor, batch, none_is_leaf=False)
 
     # === Checks ===
 
@@ -203,12 +231,13 @@ class DataMethods(Task):
             self.preprocessor.build(None)
         is_checked = isinstance(data, tuple)
         if is_checked:
-            data = ArrayBatches(data, batch_size, shuffle)
+            data = ArrayBatches(self.expand_samples(*data), batch_size, shuffle)
         # Keras weighs the classes of `tf.data` itself.
         class_weight = None if is_tf_dataset(data) else class_weight
 
         def preprocess(batch):
-            batch = batch if is_checked else checked_element(self, batch, needs_labels)
+            if not is_checked:
+                batch = self.expand_samples(*checked_element(self, batch, needs_labels))
             batch = self.preprocess_samples(*batch)
             # Keras takes only tuples from generators.
             batch = batch if isinstance(batch, tuple) else (batch,)

@@ -19,7 +19,8 @@ def check_fit_arguments(task: Any, shuffle: Any, arguments: dict[str, Any]) -> N
     validation.boolean("shuffle", shuffle)
     for name in ("epochs", "initial_epoch"):
         if name in arguments:
-            _check_count(name, arguments[name])
+            # Without epochs, `fit` returns at once, which is useful after a restart.
+            validation.not_negative_int(name, arguments[name])
     for name in ("steps_per_epoch", "validation_steps"):
         validation.optional_positive_int(name, arguments.get(name))
     frequency = arguments.get("validation_freq", 1)
@@ -31,14 +32,6 @@ def check_fit_arguments(task: Any, shuffle: Any, arguments: dict[str, Any]) -> N
         raise ValueError(
             "`fit` needs an optimizer. Received: a model compiled with optimizer=None. Call "
             "`compile` with an optimizer, or without this argument."
-        )
-
-
-def _check_count(name, value):
-    # Without epochs, `fit` returns at once, which is useful after a restart.
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 0:
-        raise ValueError(
-            f"`{name}` must be an integer that is not negative. Received: {name}={value!r}"
         )
 
 

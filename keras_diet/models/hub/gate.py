@@ -66,6 +66,8 @@ def checked_data(
     """
     if isinstance(task.preprocessor, HubPreprocessor):
         x, y = task.preprocessor.joined(x, y)
+        if needs_labels:
+            task.preprocessor.check_left_out(y, sample_weight)
     x, y, sample_weight = on_host((x, y, sample_weight) if needs_labels else (x, None, None))
     if task.preprocessor is not None and is_one_text(x):
         raise ValueError("`x` must be a list of texts. Received: one text. Put it into a list.")
@@ -73,7 +75,7 @@ def checked_data(
     if needs_labels:
         check_lengths(x=x, y=y, sample_weight=sample_weight)
         check_has_labels(y, task)
-        y, sample_weight = _checked_labels(task, y), _checked_weights(task, sample_weight)
+        y, sample_weight = task.checked_targets(x, y, sample_weight)
     if isinstance(x, Mapping) and y is not None and sparse_loss(_loss(task))[0]:
         for name, token_input in task.token_inputs.items():
             if token_input.positions_in or token_input.has_labels:
@@ -81,8 +83,11 @@ def checked_data(
     return as_arrays((x, y, sample_weight))
 
 
-def _checked_labels(task, y):
-    """Check the labels of all outputs."""
+def checked_labels(task: Any, x: Any, y: Any) -> Any:
+    """Check the labels of all outputs, and return them with numbers in the place of names."""
+    if y is not None and getattr(task.preprocessor, "converts_labels", False):
+        task.preprocessor.check_labels(x, y)
+        return y
     if isinstance(y, dict):
         # Outputs in a dictionary have its keys, and other outputs the names of their layers.
         names = list(task.output) if isinstance(task.output, dict) else task.output_names
@@ -96,10 +101,10 @@ def _checked_labels(task, y):
     return _of_output(task, y)
 
 
-def _checked_weights(task, sample_weight):
-    """Check the weights of all outputs."""
+def checked_weights(task: Any, sample_weight: Any) -> Any:
+    """Check the weights of all outputs, and return them as numbers."""
     if isinstance(sample_weight, dict):
-        return {name: _checked_weights(task, each) for name, each in sample_weight.items()}
+        return {name: checked_weights(task, each) for name, each in sample_weight.items()}
     sample_weight = numbers_of("sample_weight", sample_weight)
     check_are_finite("sample_weight", sample_weight)
     if _has_one_output(task) and is_of_keras(_loss(task)) and len(task.output_shape) > 1:

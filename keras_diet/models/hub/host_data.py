@@ -44,7 +44,7 @@ def _on_host(values):
 
 
 def as_arrays(data: Any) -> Any:
-    """Return numbers as arrays, and texts as lists of strings.
+    """Return numbers as arrays, and texts as lists of strings. Ragged lists stay lists.
 
     Python's numbers get the default precision of Keras, if they fit.
     """
@@ -57,6 +57,8 @@ def _as_array(values):
     is_python = isinstance(values, list)
     if is_python and values and isinstance(values[0], (str, bytes)):
         return _as_text(values)
+    if is_python and _is_ragged(values):
+        return values
     array = np.asarray(values)
     if array.dtype.kind in "USTO":
         return _as_text(array.tolist())
@@ -64,6 +66,12 @@ def _as_array(values):
     if not (is_python and narrow) or (narrow == "int32" and np.any(array != array.astype(narrow))):
         return array
     return array.astype(narrow)
+
+
+def _is_ragged(values):
+    """Return whether a list holds lists of different lengths, such as the words of sentences."""
+    rows = [row for row in values if isinstance(row, (list, np.ndarray))]
+    return len(rows) == len(values) and len(set(map(len, rows))) > 1
 
 
 def _as_text(values):

@@ -10,7 +10,7 @@ def transformer_layout_map(
     model_parallel_dim_name: str = "model",
     data_parallel_dim_name: str = "batch",
 ) -> keras.distribution.LayoutMap:
-    """Return a layout map for token embeddings and Transformer blocks.
+    """Return how `keras.distribution.ModelParallel` splits the weights over devices.
 
     Attention projections are split by heads, and feed-forward layers by their inner axis. Each of
     the two then needs one sum over devices in a layer. Token embeddings are split by `hidden_dim`,
@@ -28,6 +28,9 @@ def transformer_layout_map(
         device_mesh: A `keras.distribution.DeviceMesh` with both axes.
         model_parallel_dim_name: str. Axis of the mesh that splits a layer. Defaults to `"model"`.
         data_parallel_dim_name: str. Axis of the mesh that splits the batch. Defaults to `"batch"`.
+
+    Returns:
+        A `keras.distribution.LayoutMap` for backbones and tasks with any encoding.
 
     Raises:
         ValueError: If `device_mesh` is not a mesh or has no axis of these names, or if both names
@@ -50,7 +53,7 @@ def transformer_layout_map(
         # (vocabulary_size, hidden_dim)
         ".*token_embedding/embeddings": (None, model_axis),
         # (hidden_dim, num_heads, head_dim) and (num_heads, head_dim)
-        f"{attention}/(query|key|value)/kernel": (data_axis, model_axis, None),
+        f"{attention}/(query|key|value|position)/kernel": (data_axis, model_axis, None),
         f"{attention}/(query|key|value)/bias": (model_axis, None),
         # (num_heads, head_dim, hidden_dim)
         f"{attention}/attention_output/kernel": (model_axis, None, data_axis),
@@ -59,6 +62,9 @@ def transformer_layout_map(
         f"{feedforward}_intermediate_dense/bias": (model_axis,),
         # (intermediate_dim, hidden_dim)
         f"{feedforward}_output_dense/kernel": (model_axis, data_axis),
+        # (hidden_dim, hidden_dim) and (hidden_dim,), of BERT only
+        ".*pooled_dense/kernel": (data_axis, model_axis),
+        ".*pooled_dense/bias": (model_axis,),
     }
     layout_map = keras.distribution.LayoutMap(device_mesh)
     for path, axes in layouts.items():

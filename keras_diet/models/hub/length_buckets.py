@@ -13,12 +13,11 @@ PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")
 
 def check_buckets(buckets: Any, shortest: int, longest: int) -> None:
     """Raise a `ValueError` unless the buckets are increasing lengths of sequences."""
-    for length in buckets:
-        validation.positive_int("length_buckets", length)
-    if list(buckets) != sorted(set(buckets)) or buckets[0] < shortest or buckets[-1] > longest:
+    lengths = validation.increasing_ints("length_buckets", buckets)
+    if lengths[0] < shortest or lengths[-1] > longest:
         raise ValueError(
-            f"`length_buckets` must be increasing lengths from {shortest}, the shortest sequence, "
-            f"to {longest}, the longest sequence. Received: length_buckets={buckets}"
+            f"`length_buckets` must be lengths from {shortest}, the shortest sequence, to "
+            f"{longest}, the longest sequence. Received: length_buckets={buckets}"
         )
 
 

@@ -46,6 +46,8 @@ class HubPreprocessor(Preprocessor):
 
     # Whether the preprocessor makes the labels from the text.
     makes_labels = False
+    # Whether `y` holds what users write, such as texts, and the preprocessor makes labels of it.
+    converts_labels = False
     # Whether labels and weights have the length of a sequence.
     labels_per_token = False
     # Whether a tuple of texts is one input. Otherwise it is an element of a dataset.
@@ -78,21 +80,35 @@ class HubPreprocessor(Preprocessor):
             # An element of a dataset: examples, perhaps with labels and weights.
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(x)
         x, y = self.joined(x, y)
-        x = map_parts(as_list, x)
+        x, y = map_parts(as_list, (x, y))
         self.check_texts(x)
         check_labels_are_not_text(y)
         if not is_one_text(x):
             check_lengths(x=x, y=y, sample_weight=sample_weight)
-        return self.preprocess(x, y, sample_weight)
+        if self.converts_labels and y is not None:
+            self.check_labels(x, y)
+        return self.preprocess(*self.expanded(x, y, sample_weight))
+
+    def expanded(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+        """Return what batches are made of: by default, the examples.
+
+        Several sequences of an example must become rows before they are shuffled and batched.
+        """
+        return x, y, sample_weight
 
     def preprocess(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Return what calling the preprocessor returns, for data that was checked before."""
+        """Return what calling the preprocessor returns, for the result of `expanded`."""
+        self.check_left_out(y, sample_weight)
+        return super().__call__(x, y=y, sample_weight=sample_weight)
+
+    def check_left_out(self, y: Any, sample_weight: Any) -> None:
+        """Raise a `ValueError` for labels or weights that the preprocessor would replace."""
         if self.makes_labels and (y is not None or sample_weight is not None):
+            check_labels_are_not_text(y)
             raise ValueError(
                 f"`y` and `sample_weight` must be `None`, because `{type(self).__name__}` makes "
                 "them. Received: labels or weights beside the text. Pass the text only."
             )
-        return super().__call__(x, y=y, sample_weight=sample_weight)
 
     def joined(self, x: Any, y: Any) -> tuple[Any, Any]:
         """Return `x` with all texts, and `y` without texts. By default, labels are not texts."""
@@ -124,7 +140,14 @@ class HubPreprocessor(Preprocessor):
         super().build(input_shape)
 
     def check_arguments(self) -> None:
-        """Raise a `ValueError` if no text fits into the sequences."""
+        """Raise a `ValueError` if no text fits, or if the tokenizer adds special tokens."""
+        for name in ("add_bos", "add_eos", "sequence_length"):
+            value = getattr(self.tokenizer, name, None)
+            if value:
+                raise ValueError(
+                    "`tokenizer` must not add special tokens or padding, because the preprocessor "
+                    f"does. Received: tokenizer.{name}={value}. Make a tokenizer without it."
+                )
         for name in SEQUENCE_LENGTHS:
             length = getattr(self, name, None)
             if (
@@ -145,6 +168,10 @@ class HubPreprocessor(Preprocessor):
         if getattr(self.tokenizer, "split", True):
             check_texts_are_flat(x)
             check_texts_are_strings(x)
+
+    def check_labels(self, x: Any, y: Any) -> None:
+        """Raise a `ValueError` unless `y` holds what the preprocessor makes labels of."""
+        raise NotImplementedError
 
     @classmethod
     def from_preset(

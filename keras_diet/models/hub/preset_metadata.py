@@ -15,7 +15,8 @@ def write_library_metadata(preset_dir: str | os.PathLike[str], backbone_cls: typ
     """Add the version of this library, and name the tasks as KerasHub names them.
 
     KerasHub writes the first base class of each task. Our tasks, and tasks that users derive from
-    ours, have a base class of this library there.
+    ours, have a base class of this library there. KerasHub has no name for tasks that derive from
+    `Task` itself.
     """
     file = Path(preset_dir) / "metadata.json"
     metadata = json.loads(file.read_text(encoding="utf-8"))
@@ -26,7 +27,7 @@ def write_library_metadata(preset_dir: str | os.PathLike[str], backbone_cls: typ
         and issubclass(registered, Task)
         and getattr(registered, "backbone_cls", None) is backbone_cls
     }
-    metadata.update(keras_diet_version=__version__, tasks=sorted(tasks))
+    metadata.update(keras_diet_version=__version__, tasks=sorted(tasks - {Task.__name__}))
     file.write_text(json.dumps(metadata, indent=4), encoding="utf-8")
 
 

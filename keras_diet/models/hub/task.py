@@ -126,8 +126,17 @@ class HubTask(CheckedWeights, DefaultExport, DataMethods):
             check_token_inputs(x, self.token_inputs, when_graphs_run=True)
         check_batch(x)
 
+    def expand_samples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Return what the preprocessor makes batches of. By default, these are the examples."""
+        if isinstance(self.preprocessor, HubPreprocessor):
+            return self.preprocessor.expanded(x, y, sample_weight)
+        return x, y, sample_weight
+
     def preprocess_samples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Preprocess one batch, which was checked before. Without a preprocessor, return it."""
+        """Preprocess one batch, which was checked and expanded before.
+
+        Without a preprocessor, return the batch.
+        """
         if isinstance(self.preprocessor, HubPreprocessor):
             return self.preprocessor.preprocess(x, y, sample_weight)
         return super().preprocess_samples(x, y, sample_weight)

@@ -54,10 +54,20 @@ def check_flat_texts(texts: Any, name: str) -> None:
     if isinstance(texts, tuple) or is_nested_text(texts):
         raise ValueError(
             f"`{name}` must be a string, a list of strings, or an array of strings. Received: "
-            "texts in tuples, in lists of lists, or in an array of several axes. Pass all sources "
-            "as `x` and all targets as `y`."
+            "texts in tuples, in lists of lists, or in an array of several axes. Put all sources "
+            "into one list, and all targets into another one."
         )
     check_texts_are_strings(texts, name)
+
+
+def check_has_tokens(name: str, tokens: Sequence[Any]) -> None:
+    """Raise a `ValueError` that names the first text without tokens, such as an invisible one."""
+    for row, each in enumerate(tokens):
+        if not len(each):
+            raise ValueError(
+                f"`{name}` must hold texts that are not empty. Received: no token in row {row}. "
+                "Remove such rows."
+            )
 
 
 def check_number_of_tokens(

@@ -168,6 +168,23 @@ def as_batch(x: Any) -> Any:
     return batch if isinstance(x, tuple) else batch[0]
 
 
+def as_strings(texts: Any, name: str) -> list[str]:
+    """Return one text, or a list or an array of texts, as a list of strings.
+
+    Raises:
+        ValueError: If there is no text, if texts are nested or in tuples, or if one is missing.
+    """
+    if not isinstance(texts, (str, list)) and not hasattr(texts, "dtype"):
+        raise ValueError(
+            f"`{name}` must be a string or a list of strings. Received: {type(texts).__name__}. "
+            "Put the texts into a list. Segments are not supported."
+        )
+    batch = as_batch(texts)
+    for check in (check_batch, check_texts_are_flat, check_texts_are_strings):
+        check(batch, name=name)
+    return [text.decode() if isinstance(text, bytes) else text for text in batch]
+
+
 def _as_string(text: Any) -> Any:
     return text if isinstance(text, (str, bytes)) else np.asarray(text).item()
 
