@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 from keras import ops, tree
 
-from keras_diet.layers import LinformerMultiHeadAttention, RelativeMultiHeadAttention
+from keras_diet.layers import (
+    LinformerMultiHeadAttention,
+    RelativeMultiHeadAttention,
+    RotaryMultiHeadAttention,
+    TransformerXLMultiHeadAttention,
+)
 
 HALF_POLICIES = ("mixed_float16", "bfloat16", "mixed_bfloat16")
 
@@ -301,6 +306,12 @@ def attention_weights(attention):
         weights["distance_key_embedding"] = to_numpy(attention.key_embedding)
         if attention.use_value_embedding:
             weights["distance_value_embedding"] = to_numpy(attention.value_embedding)
+    if isinstance(attention, RotaryMultiHeadAttention):
+        weights["max_wavelength"] = attention.max_wavelength
+    if isinstance(attention, TransformerXLMultiHeadAttention):
+        weights["position_kernel"] = to_numpy(attention.position_dense.kernel)
+        weights["content_bias"] = to_numpy(attention.content_bias)
+        weights["position_bias"] = to_numpy(attention.position_bias)
     if isinstance(attention, LinformerMultiHeadAttention):
         weights["key_projection"] = to_numpy(attention.key_projection)
         weights["value_projection"] = to_numpy(attention.value_projection)

@@ -164,7 +164,10 @@ def multi_head_attention(
 
     `weights` may also have "scale", which replaces `1/sqrt(d_h)`. Shaw et al. 2018 add a vector
     for the distance `j - i`, from `-c` to `c`, to each head's keys and values. They are
-    distance_key_embedding (2c+1, d_h) and distance_value_embedding (2c+1, d_v).
+    distance_key_embedding (2c+1, d_h) and distance_value_embedding (2c+1, d_v). Su et al. 2021
+    turn queries and keys by their positions: max_wavelength. Dai et al. 2019 add vectors to the
+    queries and score projected sinusoids of `i - j`: content_bias `u` and position_bias `v`
+    (H, d_h), position_kernel `W_R` (d, H, d_h).
     """
     projected = {}
     key = value if key is None else key
@@ -187,8 +190,17 @@ def multi_head_attention(
     bias = np.broadcast_to(0.0 if bias is None else bias, scores.shape)
     mask = np.broadcast_to(True if mask is None else mask, scores.shape)
     for b, h, i, j in np.ndindex(scores.shape):
-        key_vector = projected["key"][b, j, h] + of_distance("distance_key_embedding", j - i)
-        scores[b, h, i, j] = projected["query"][b, i, h] @ key_vector * scale + bias[b, h, i, j]
+        query_vector, key_vector = projected["query"][b, i, h], projected["key"][b, j, h]
+        key_vector = key_vector + of_distance("distance_key_embedding", j - i)
+        if "max_wavelength" in weights:
+            query_vector = turned(query_vector, i, weights["max_wavelength"])
+            key_vector = turned(key_vector, j, weights["max_wavelength"])
+        score = query_vector @ key_vector
+        if "position_kernel" in weights:
+            kernel = _float64(weights["position_kernel"][:, h])
+            score = (query_vector + weights["content_bias"][h]) @ key_vector
+            score += (query_vector + weights["position_bias"][h]) @ sinusoids(i - j, kernel)
+        scores[b, h, i, j] = score * scale + bias[b, h, i, j]
 
     probabilities = np.zeros(scores.shape)
     for b, h, i in np.ndindex(batch_size, num_heads, query_length):
@@ -208,6 +220,26 @@ def multi_head_attention(
             weighted_value = probabilities[b, h, i, j] * value_vector
             output[b, i] += weighted_value @ _float64(weights["output_kernel"][h])
     return (output, probabilities) if return_scores else output
+
+
+def turned(vector, position, max_wavelength=10_000.0):
+    """Su et al. 2021, eq. 15: each pair of numbers turned by its angle. Pairs are half apart."""
+    half = len(vector) // 2
+    output = np.zeros(2 * half)
+    for k in range(half):
+        angle = position / max_wavelength ** (2 * k / len(vector))
+        a, b = vector[k], vector[k + half]
+        output[k] = a * math.cos(angle) - b * math.sin(angle)
+        output[k + half] = a * math.sin(angle) + b * math.cos(angle)
+    return output
+
+
+def sinusoids(distance, kernel):
+    """Dai et al. 2019: `W_R r_d`, with all sines before the cosines. kernel (d, d_h) -> (d_h,)."""
+    size = len(kernel)
+    angles = [distance / 10_000 ** (k / size) for k in range(0, size, 2)]
+    vector = [math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles]
+    return np.array(vector[:size]) @ kernel
 
 
 def linformer_attention(query, value, weights, key=None, bias=None, valid=None, **kwargs):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import keras_diet
-from keras_diet import analysis, layers, models, pretraining, samplers, training
+from keras_diet import analysis, layers, metrics, models, pretraining, samplers, training
 from tests.fixtures import (  # noqa: F401
     eager_steps,
     numpy_initializers,
@@ -28,7 +28,7 @@ PAGES_FOR_EVERY_BACKEND = ("README.md", "docs/deployment.md")
 COMPILED_PAGES = ("README.md", "docs/guide.md")
 # Examples of these modules run once as well. They compute with NumPy or read trained models, or
 # their calls have tests on every backend.
-MODULES_FOR_ANY_BACKEND = (models, samplers, training, pretraining, analysis)
+MODULES_FOR_ANY_BACKEND = (models, metrics, samplers, training, pretraining, analysis)
 MODULES = (layers, *MODULES_FOR_ANY_BACKEND)
 
 
@@ -131,7 +131,7 @@ def test_docstring_names_every_argument(public):
 @pytest.mark.any_backend
 def test_the_package_shows_its_modules():
     assert set(keras_diet.__all__) >= {
-        *("layers", "models", "pretraining", "samplers", "training", "analysis")
+        *("layers", "metrics", "models", "pretraining", "samplers", "training", "analysis")
     }
     assert "__version__" in keras_diet.__all__
 

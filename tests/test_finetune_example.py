@@ -84,7 +84,7 @@ def test_files_of_the_authors_are_read(data, folder, task, split, texts, labels)
 
 @any_backend
 def test_missing_files_are_named(data, tmp_path):
-    with pytest.raises(ValueError, match=r"CoLA/train.tsv and .*in_domain_train.tsv are missing"):
+    with pytest.raises(ValueError, match=r"CoLA/train.tsv or .*in_domain_train.tsv must exist"):
         data.load("cola", "train", tmp_path)
 
 
@@ -105,6 +105,12 @@ def test_tfds_and_datasets_are_read(data, monkeypatch):
         assert found == (["A fox."], ["A cat."])
         np.testing.assert_array_equal(labels, [1])
     assert calls == [("nyu-mll/glue", "rte")]
+    example |= {"premise": b"A.", "hypothesis": b"B."}
+    texts |= {"premise": "A.", "hypothesis": "B."}
+    for source in ("tfds", "datasets"):
+        found, labels = data.load("mnli", "validation_mismatched", source)
+        assert found == (["A."], ["B."])
+        np.testing.assert_array_equal(labels, [1])
 
 
 @any_backend
@@ -126,15 +132,20 @@ def test_metrics_have_the_values_of_their_formulas(results, data):
     found = results.evaluate(logits, labels, data.TASKS["embedded"])
     assert found["accuracy"] == 0.75
     assert found["matthews"] == pytest.approx((2 * 1 - 1 * 0) / np.sqrt(2 * 3 * 1 * 2))
+    # Precision 1, recall 2 / 3.
+    found = results.evaluate(logits, labels, data.TASKS["qqp"])
+    assert found == {"accuracy": 0.75, "f1": pytest.approx(0.8)}
     scores = np.array([[1.0], [2.0], [4.0], [3.0]])
     found = results.evaluate(scores, np.array([1.0, 2.0, 3.0, 4.0]), data.TASKS["stsb"])
     assert found["pearson"] == pytest.approx(0.8)
     assert found["spearman"] == pytest.approx(0.8)
 
 
-def run_of(model, task, rate, seed, **metrics):
+def run_of(model, task, rate, seed, segments="unchanged", **metrics):
     text = " ".join(f"{name}={value}" for name, value in metrics.items())
-    return {"model": model, "task": task, "learning_rate": rate, "seed": seed, "metrics": text}
+    values = (model, segments, task, rate, seed)
+    names = ("model", "segments", "task", "learning_rate", "seed")
+    return {**dict(zip(names, values, strict=True)), "metrics": text}
 
 
 @any_backend
@@ -158,6 +169,37 @@ def test_the_rate_with_the_best_median_is_reported(results):
     assert rows[0]["learning_rate"] == "3e-4"
     (pearson, _) = results.summarize(runs[:3])
     assert (pearson["median"], pearson["lowest"], pearson["highest"]) == ("20.0", "10.0", "90.0")
+
+
+# The first row of Table 2 of the paper.
+DEVLIN = {
+    "mnli": {"accuracy_matched": 0.858, "accuracy_mismatched": 0.859},
+    "qqp": {"accuracy": 0.911, "f1": 0.3},
+    "qnli": {"accuracy": 0.899},
+    "sst2": {"accuracy": 0.932},
+    "cola": {"matthews": 0.587},
+    "stsb": {"pearson": 0.890, "spearman": 0.4},
+    "rte": {"accuracy": 0.2},
+}
+
+
+@any_backend
+def test_the_mean_is_that_of_the_paper(results, tmp_path):
+    runs = [
+        run_of("a", task, "1e-4", "0", segments, **values)
+        for task, values in DEVLIN.items()
+        for segments in ("input", "per-head")
+        if (task, segments) != ("qnli", "per-head")
+    ]
+    rows = results.summarize(runs)
+    expected = [{"model": "a", "segments": "input", "mean": "84.8"}]
+    assert results.means(rows) == expected
+    sys.modules["run_table"].write_summary(rows, tmp_path, results.means(rows))
+    tables = (tmp_path / "results.md").read_text()
+    assert "| mnli | accuracy_mismatched | a | input | 1e-4 | 1 | 85.9 |" in tables
+    assert "| a | input | 84.8 |" in tables
+    # A model has one row for each added segment encoding.
+    assert tables.count("| rte |") == 2
 
 
 @any_backend
@@ -184,17 +226,27 @@ def test_presets_are_fine_tuned_and_runs_resumed(
     script, results, folder, preset, tmp_path, monkeypatch
 ):
     output = tmp_path / "output"
-    arguments = [*QUICK, "--presets", preset, "--add-segments", "--data", str(folder)]
+    arguments = [
+        *QUICK,
+        "--presets",
+        preset,
+        "--segment-encoding",
+        "per-head",
+        "--data",
+        str(folder),
+    ]
     arguments += ["--tasks", "cola", "rte", "--output-dir", str(output)]
     script.main([*arguments, "--seeds", "0"])
-    assert len(results.read_runs(output / "runs.csv")) == 2
+    assert len(results.TABLE.read(output / "runs.csv")) == 2
     trained = []
     train = script.train_and_evaluate
-    monkeypatch.setattr(script, "train_and_evaluate", lambda *a: trained.append(a[4]) or train(*a))
+    monkeypatch.setattr(
+        script, "train_and_evaluate", lambda *a: trained.append(a[3]["seed"]) or train(*a)
+    )
     script.main([*arguments, "--seeds", "0", "1"])
     # The runs with seed 0 are finished.
     assert trained == [1, 1]
-    assert len(results.read_runs(output / "runs.csv")) == 4
+    assert len(results.TABLE.read(output / "runs.csv")) == 4
     with (output / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["task"], row["seeds"]) for row in rows] == [("cola", "2"), ("rte", "2")]
@@ -219,10 +271,72 @@ def test_scores_are_regressed_from_at_most_the_examples_asked_for(
     output = ["--output-dir", str(tmp_path / "output")]
     # All batches are full, so JAX compiles for one shape.
     arguments += ["--examples", "3", "--batch-size", "3"]
-    script.main([*QUICK, *arguments, *output, "--add-segments"])
+    script.main([*QUICK, *arguments, *output, "--segment-encoding", "per-head"])
     assert sizes == [3]
-    (run,) = results.read_runs(tmp_path / "output" / "runs.csv")
-    assert set(results.metrics_of(run)) == {"pearson", "spearman"}
+    (run,) = results.TABLE.read(tmp_path / "output" / "runs.csv")
+    assert set(sys.modules["run_table"].metrics_of(run)) == {"pearson", "spearman"}
+
+
+def test_the_best_checkpoint_counts_and_training_does_not_change(
+    script, folder, preset, tmp_path, monkeypatch
+):
+    """Seven examples in batches of two are four steps.
+
+    On PyTorch, evaluation changes later random numbers: dropout, and the order of an epoch.
+    """
+    text = FILES["rte/train.tsv"]
+    rows = "".join(
+        f"{i}\tA {word}.\tA cat.\tentailment\n" for i, word in enumerate(VOCABULARY[5:11])
+    )
+    (folder / "rte" / "train.tsv").write_text(text + rows)
+    arguments = [*QUICK, "--presets", preset, "--tasks", "rte", "--data", str(folder)]
+    arguments += ["--learning-rates", "0.01", "--seeds", "5"]
+    outputs, values = [], iter([0.75, 0.5, 0.125])
+
+    def evaluate(logits, labels, task):
+        outputs.append(logits)
+        return {"accuracy": next(values)}
+
+    make_classifier = script.make_classifier
+
+    def without_dropout(*arguments):
+        classifier = make_classifier(*arguments)
+        classifier.output_dropout.rate = 0.0
+        return classifier
+
+    monkeypatch.setattr(script, "make_classifier", without_dropout)
+    monkeypatch.setattr(script, "evaluate", evaluate)
+    monkeypatch.setattr(script.run_table, "write_summary", lambda *a: None)
+    for folder_name, interval in (("every", ["--checkpoint-interval", "3"]), ("last", [])):
+        output = tmp_path / folder_name
+        output.mkdir()
+        (output / "results.md").touch()
+        script.main([*arguments, *interval, "--output-dir", str(output)])
+    # After steps 3 and 4, and after step 4.
+    assert len(outputs) == 3
+    assert abs(outputs[0] - outputs[1]).max() > 1e-4
+    np.testing.assert_allclose(outputs[1], outputs[2], atol=1e-5)
+    read = script.glue_results.TABLE.read
+    (best,), (last,) = read(tmp_path / "every" / "runs.csv"), read(tmp_path / "last" / "runs.csv")
+    assert (best["metrics"], last["metrics"]) == ("accuracy=0.750000", "accuracy=0.125000")
+    assert (best["checkpoint_interval"], last["checkpoint_interval"]) == ("3", "None")
+
+
+@any_backend
+@pytest.mark.parametrize("segments", ["per-head", "input"])
+def test_segments_are_added_where_asked(script, preset, segments):
+    arguments = script.parse_arguments(["--presets", preset, *QUICK])
+    task = script.TASKS["rte"]
+    classifier = script.make_classifier(preset, task, segments, arguments)
+    assert classifier.backbone.segment_encoding == segments
+
+
+@any_backend
+def test_segments_are_not_added_twice(script, folder, tmp_path):
+    tiny_backbone(num_layers=1).save_to_preset(tmp_path / "preset")
+    arguments = [*QUICK, "--presets", str(tmp_path / "preset"), "--segment-encoding", "input"]
+    with pytest.raises(SystemExit, match=r"has segments already. Received: input"):
+        script.main([*arguments, "--data", str(folder), "--tasks", "rte"])
 
 
 @any_backend
@@ -231,9 +345,9 @@ def test_random_models_of_the_embedded_task(script, results, tmp_path):
     # The 400 sentences for validation are few batches.
     arguments += ["--batch-size", "50"]
     script.main([*arguments, "--output-dir", str(tmp_path)])
-    (run,) = results.read_runs(tmp_path / "runs.csv")
+    (run,) = results.TABLE.read(tmp_path / "runs.csv")
     assert run["task"] == "embedded"
-    assert 0 <= results.metrics_of(run)["accuracy"] <= 1
+    assert 0 <= sys.modules["run_table"].metrics_of(run)["accuracy"] <= 1
 
 
 @any_backend
@@ -245,7 +359,9 @@ def test_random_models_of_the_embedded_task(script, results, tmp_path):
         (["--batch-size", "0"], "--batch-size: must be a positive integer. Received: 0"),
         (["--sequence-length", "0"], "--sequence-length: must be a positive integer. Received: 0"),
         (["--examples", "-3"], "--examples: must be a positive integer. Received: -3"),
-        (["--tasks", "mnli"], "invalid choice: 'mnli'"),
+        (["--tasks", "wnli"], "invalid choice: 'wnli'"),
+        (["--segment-encoding", "input"], "needs --presets"),
+        (["--checkpoint-interval", "0"], "must be a positive integer. Received: 0"),
     ],
 )
 def test_bad_command_lines_are_explained(script, capsys, arguments, message):
@@ -263,6 +379,14 @@ GLUE = {
     "SST-2/dev.tsv": "sentence\tlabel\na slow cat \t0\n",
     "RTE/train.tsv": "index\tsentence1\tsentence2\tlabel\n0\tA fox.\tA cat.\tnot_entailment\n",
     "RTE/dev.tsv": "index\tsentence1\tsentence2\tlabel\n0\tA fox.\tA fox.\tentailment\n",
+    "QNLI/train.tsv": "index\tquestion\tsentence\tlabel\n0\tA fox?\tA cat.\tnot_entailment\n",
+    "QNLI/dev.tsv": "index\tquestion\tsentence\tlabel\n0\tA fox?\tA fox.\tentailment\n",
+    # The second line of the training file is cut after the first question.
+    "QQP/train.tsv": "id\ta\tb\tquestion1\tquestion2\tlabel\n7\t1\t2\tA fox\n8\t3\t4\tA?\tB?\t1\n",
+    "QQP/dev.tsv": "id\ta\tb\tquestion1\tquestion2\tlabel\n7\t1\t2\tA?\tA fox?\t0\n",
+    "MNLI/train.tsv": "header\n" + "x\t" * 8 + "A fox.\tA cat.\tentailment\tcontradiction\n",
+    "MNLI/dev_matched.tsv": "header\n" + "x\t" * 8 + "A.\tB.\tneutral\tneutral\tentailment\n",
+    "MNLI/dev_mismatched.tsv": "header\n" + "x\t" * 8 + "C.\tD.\tentailment\tneutral\n",
     "STS-B/train.tsv": "index\tgenre\n0\tmain\tMSR\t2012\t0001\tn\tn\tA fox.\tA red fox.\t4.500\n",
     "STS-B/dev.tsv": "index\tgenre\n0\tmain\tMSR\t2012\t0001\tn\tn\tA fox.\tThe tree.\t0.250\n",
 }
@@ -276,6 +400,8 @@ GLUE = {
         ("sst2", (["a quick fox "], 1), (["a slow cat "], 0)),
         ("rte", ((["A fox."], ["A cat."]), 1), ((["A fox."], ["A fox."]), 0)),
         ("stsb", ((["A fox."], ["A red fox."]), 4.5), ((["A fox."], ["The tree."]), 0.25)),
+        ("qnli", ((["A fox?"], ["A cat."]), 1), ((["A fox?"], ["A fox."]), 0)),
+        ("qqp", ((["A?"], ["B?"]), 1), ((["A?"], ["A fox?"]), 0)),
     ],
 )
 def test_files_as_glue_distributes_them_are_read(data, tmp_path, task, train, validation):
@@ -286,6 +412,24 @@ def test_files_as_glue_distributes_them_are_read(data, tmp_path, task, train, va
         found, labels = data.load(task, split, tmp_path)
         assert found == texts
         assert labels.tolist() == [label]
+
+
+@any_backend
+def test_mnli_has_two_validation_splits(data, tmp_path):
+    (tmp_path / "MNLI").mkdir()
+    for name in ("train", "dev_matched", "dev_mismatched"):
+        (tmp_path / "MNLI" / f"{name}.tsv").write_text(GLUE[f"MNLI/{name}.tsv"])
+    for split, texts, label in (
+        ("train", (["A fox."], ["A cat."]), 2),
+        ("validation_matched", (["A."], ["B."]), 0),
+        ("validation_mismatched", (["C."], ["D."]), 1),
+    ):
+        found, labels = data.load("mnli", split, tmp_path)
+        assert (found, labels.tolist()) == (texts, [label])
+    assert data.TASKS["mnli"].results == ["accuracy_matched", "accuracy_mismatched"]
+    assert data.TASKS["stsb"].results == ["pearson", "spearman"]
+    with pytest.raises(ValueError, match=r"QQP/train.tsv must exist"):
+        data.load("qqp", "train", tmp_path)
 
 
 @any_backend
@@ -312,8 +456,11 @@ CHANGED_OPTIONS = {
     "sequence_length": ["--sequence-length", "7"],
     "warmup_proportion": ["--warmup-proportion", "0.2"],
     "weight_decay": ["--weight-decay", "0.1"],
+    "optimizer": ["--optimizer", "lamb"],
+    "accumulation_steps": ["--accumulation-steps", "2"],
     "examples": ["--examples", "1"],
-    "add_segments": ["--add-segments"],
+    "segments": ["--segment-encoding", "per-head"],
+    "checkpoint_interval": ["--checkpoint-interval", "3"],
     "strategy": ["--strategy", "mirrored"],
     "backend": [],
 }
@@ -324,7 +471,7 @@ def quick_runs(script, monkeypatch):
     """Make runs that read and train nothing, on a backend that accepts strategies."""
     found = {"matthews": 0.5, "accuracy": 0.7}
     monkeypatch.setattr(script, "train_and_evaluate", lambda *arguments: found)
-    for function in ("check_lengths", "load_splits", "make_strategy"):
+    for function in ("check_presets", "load_splits", "make_strategy"):
         monkeypatch.setattr(script, function, lambda *arguments: None)
     monkeypatch.setattr(script.common, "check_strategy", lambda *arguments: None)
 
@@ -340,7 +487,7 @@ def test_a_run_with_another_option_is_another_run(script, results, tmp_path, mon
     if name == "backend":
         monkeypatch.setattr(keras.config, "backend", lambda: "another")
     script.main([*arguments, *CHANGED_OPTIONS[name]])
-    first, second = results.read_runs(tmp_path / "runs.csv")
+    first, second = results.TABLE.read(tmp_path / "runs.csv")
     assert {column for column in first if first[column] != second[column]} == {name}
     with (tmp_path / "results.csv").open(newline="") as file:
         assert [row["seeds"] for row in csv.DictReader(file)] == ["1", "1"]
@@ -349,7 +496,7 @@ def test_a_run_with_another_option_is_another_run(script, results, tmp_path, mon
 @any_backend
 def test_every_option_is_shared_by_runs_or_chooses_them(script):
     choices = {"presets", "position_encoding", "tasks", "data", "learning_rates", "seeds"}
-    options = set(vars(script.parse_arguments([])))
+    options = set(vars(script.parse_arguments([]))) - {"segment_encoding"} | {"segments"}
     assert options == {*CHANGED_OPTIONS, *choices, "output_dir"}
 
 
@@ -357,13 +504,13 @@ def test_every_option_is_shared_by_runs_or_chooses_them(script):
 @pytest.mark.parametrize("kept, finished", [(None, 2), (-1, 1), (-30, 1), (10, 0)])
 def test_lines_that_an_interruption_cut_are_dropped(results, tmp_path, kept, finished):
     path = tmp_path / "runs.csv"
-    run = dict.fromkeys(results.KEYS, "a")
+    run = dict.fromkeys(results.TABLE.keys, "a")
     for seed in ("0", "1"):
-        results.append_run(path, {**run, "seed": seed}, {"matthews": 0.5})
+        results.TABLE.append(path, {**run, "seed": seed}, {"matthews": 0.5})
     path.write_bytes(path.read_bytes()[:kept])
-    assert [found["seed"] for found in results.read_runs(path)] == ["0", "1"][:finished]
-    results.append_run(path, {**run, "seed": "2"}, {"matthews": 0.5})
-    assert len(results.read_runs(path)) == finished + 1
+    assert [found["seed"] for found in results.TABLE.read(path)] == ["0", "1"][:finished]
+    results.TABLE.append(path, {**run, "seed": "2"}, {"matthews": 0.5})
+    assert len(results.TABLE.read(path)) == finished + 1
 
 
 @any_backend
@@ -422,13 +569,17 @@ def test_a_strategy_gives_the_results_of_one_device(results, folder, preset, tmp
     arguments += ["--epochs", "3", "--batch-size", "4", "--sequence-length", "9"]
     # At this rate the predictions differ from each other.
     arguments += ["--learning-rates", "0.03"]
-    output = finish(start_worker("finetune_worker", tmp_path, *arguments, "--add-segments"))
+    output = finish(
+        start_worker("finetune_worker", tmp_path, *arguments, "--segment-encoding", "per-head")
+    )
     assert "2 devices, 2 sequences on each" in output
     folders = tmp_path / "mirrored", tmp_path / "none"
     mirrored, one = (np.load(folder / "predictions.npy") for folder in folders)
     np.testing.assert_allclose(mirrored, one, atol=1e-5)
     assert np.ptp(one) > 1e-4
-    mirrored, one = (results.metrics_of(results.read_runs(f / "runs.csv")[0]) for f in folders)
+    mirrored, one = (
+        sys.modules["run_table"].metrics_of(results.TABLE.read(f / "runs.csv")[0]) for f in folders
+    )
     assert mirrored == pytest.approx(one, abs=1e-3)
     # A correlation that is not defined is reported as zero.
     assert all(abs(value) > 0.01 for value in one.values())

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import h5py
 import keras
+import numpy as np
 import pytest
 
 import keras_diet
@@ -128,6 +129,43 @@ def test_interrupted_run_resumes_to_the_same_result(script, finished, tmp_path, 
 
 
 @pytest.mark.any_backend
+@pytest.mark.usefixtures("eager_run")
+def test_steps_of_several_batches(script, tmp_path, monkeypatch):
+    """A step takes the gradients of two batches, also when the run was interrupted."""
+    models, batches = [], []
+    build_model = script.build_model
+
+    class Crash(script.Checkpoint):
+        def on_train_batch_end(self, batch, logs=None):
+            batches.append(batch)
+
+        def on_epoch_end(self, epoch, logs=None):
+            super().on_epoch_end(epoch, logs)
+            if epoch == 0 and len(models) == 1:
+                raise KeyboardInterrupt
+
+    def recorded(*arguments):
+        models.append(build_model(*arguments))
+        return models[-1]
+
+    monkeypatch.setattr(script, "Checkpoint", Crash)
+    monkeypatch.setattr(script, "build_model", recorded)
+    options = ("--position-encoding", "diet_abs", "--accumulation-steps", "2")
+    options += ("--optimizer", "lamb", "--recompute", "attention", "--warmup-proportion", "0.25")
+    with pytest.raises(KeyboardInterrupt):
+        run(script, tmp_path, *options)
+    run(script, tmp_path, *options)
+    # Two intervals of 6 steps, each of 2 batches.
+    assert batches == 2 * list(range(12))
+    optimizer = models[-1].optimizer
+    assert isinstance(optimizer, keras.optimizers.Lamb)
+    assert int(optimizer.iterations) == 12
+    # The warm-up has 3 steps, so the second batch of the second step has 2/3 of the peak.
+    assert float(optimizer._learning_rate(3)) == pytest.approx(0.0018 * 2 / 3)
+    assert models[-1].backbone.recompute == "attention"
+
+
+@pytest.mark.any_backend
 def test_finished_run_is_not_trained_again(script, finished, tmp_path):
     folder, output = finished
     shutil.copytree(folder / "out", tmp_path / "out")
@@ -194,6 +232,41 @@ def test_embedded_text_is_the_default(script, tmp_path):
     assert json.loads((tmp_path / "out" / "options.json").read_text())["text"] is None
 
 
+GERMAN = "\n\n".join(
+    f"Die Katze {i} saß auf der alten Matte. Sie sah den Hund über die Brücke {i} laufen."
+    for i in range(20)
+)
+
+
+@pytest.mark.any_backend
+@pytest.mark.usefixtures("eager_run")
+def test_several_languages(script, tmp_path):
+    for language, text in {"en": TEXT, "de": GERMAN}.items():
+        (tmp_path / f"{language}.txt").write_text(text, encoding="utf-8")
+    options = ["--position-encoding", "diet_rel", "--sampling-exponent", "0", "--cased"]
+    options += ["--steps", "2", "--validation-interval", "2", "--vocabulary-size", "101"]
+    for language in ("en", "de"):
+        options += ["--language", language, str(tmp_path / f"{language}.txt")]
+    output = run(script, tmp_path, *options, text=False)
+    assert losses(output).keys() == {"diet_rel"}
+    folder = tmp_path / "out"
+    masked_lm = keras_diet.models.DietBertMaskedLM.from_preset(str(folder / "diet_rel/preset"))
+    tokenizer = masked_lm.preprocessor.tokenizer
+    assert type(tokenizer) is keras_diet.models.DietBertSentencePieceTokenizer
+    assert tokenizer.vocabulary_size() == 101
+    # Each language has its own sequences. The held-out sequences are of both.
+    texts = {
+        name: tokenizer.detokenize(np.load(folder / f"{name}.npy").tolist())
+        for name in ("train.en", "train.de", "validation")
+    }
+    for name, words in {"train.en": ["cat"], "train.de": ["Katze"], "validation": None}.items():
+        found = {word for word in ("cat", "Katze") if word in " ".join(texts[name])}
+        assert found == set(words or ("cat", "Katze"))
+    arguments = script.parse_arguments([*SMALL, *options])
+    arguments.output_dir = folder
+    assert list(script.load_sequences(arguments, tokenizer)) == ["en", "de"]
+
+
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("options", "message"),
@@ -213,7 +286,10 @@ def test_bad_options_are_named(script, tmp_path, options, message):
     [
         (["--steps", "10"], "--steps must be a multiple of --validation-interval"),
         (["--steps", "0"], "must be a positive integer. Received: 0"),
-        (["--position-encoding", "rotary"], "invalid choice: 'rotary'"),
+        (["--language", "en"], "--language needs a name and one or more files"),
+        (["--language", "en", "a", "--language", "en", "b"], "once for each language"),
+        (["--language", "en", "a.txt"], "--text and --language cannot be used together"),
+        (["--position-encoding", "rope"], "invalid choice: 'rope'"),
         (
             ["--position-encoding", "none", "t5", "--rank", "3"],
             "--rank 3 is only used by: diet_abs",
@@ -245,7 +321,7 @@ def test_strategies_of_tensorflow_are_refused_elsewhere(
 @pytest.mark.any_backend
 def test_commands_of_the_docstring_are_accepted(script):
     commands = re.findall(r"pretrain_masked_lm\.py (.*)", script.__doc__)
-    assert len(commands) == 2
+    assert len(commands) == 3
     for command in commands:
         script.parse_arguments(command.split())
 
@@ -263,7 +339,7 @@ def test_help_explains_every_option(script):
         script.main(["--help"])
     usage, _, details = output.getvalue().partition("\n\n")
     options = set(re.findall(r"--[a-z-]+", usage))
-    assert len(options) == 28
+    assert len(options) == 34
     for option in options:
         # The explanation is on the same line or indented on the next line.
         assert re.search(rf"^  {option}\b[^\n]*(?:  |\n {{10,}})\w", details, re.M), option

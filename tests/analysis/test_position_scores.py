@@ -246,9 +246,11 @@ def test_model_without_positions_is_refused():
 
 
 @pytest.mark.any_backend
-def test_scores_that_depend_on_the_query_are_refused():
-    with pytest.raises(ValueError, match=r"multiplies its position vectors.*'shaw'"):
-        analysis.position_scores(tiny_backbone(position_encoding="shaw"))
+@pytest.mark.parametrize("name", ["shaw", "rotary", "transformer_xl"])
+def test_scores_that_depend_on_the_query_are_refused(name):
+    backbone = tiny_backbone(position_encoding=name, hidden_dim=18)
+    with pytest.raises(ValueError, match=f"combines positions with queries.*'{name}'"):
+        analysis.position_scores(backbone)
 
 
 @pytest.mark.any_backend

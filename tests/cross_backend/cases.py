@@ -11,7 +11,8 @@ def _cases(*rows):
     return tuple(dict(zip(NAMES, values, strict=False)) for values in rows)
 
 
-# Each encoding of the paper with each sharing. The place of the segments varies with them.
+# Each encoding of the paper with each sharing. The place of the segments varies with them. Rotary
+# positions need an even size of the heads: their tests compare each backend with NumPy.
 ENCODINGS = _cases(
     ("diet_abs", "none", "per-head"),
     ("diet_abs", "head-wise", "input"),
@@ -31,6 +32,7 @@ ENCODINGS = _cases(
     ("kerple", "head-wise", "per-head"),
     ("sandwich", "layer-wise", "per-head"),
     ("fire", "head-wise", "per-head"),
+    ("transformer_xl", "none", "per-head"),
     ("diet_abs_input", "none", "per-head"),
     ("diet_abs", "none", "input", 5),
     ("sinusoidal", None, "none", 5),
@@ -45,6 +47,7 @@ GRADIENT_ENCODINGS = _cases(
     ("shaw", "head-wise", "per-head"),
     ("kerple", "none", "per-head"),
     ("fire", "none", "per-head"),
+    ("transformer_xl", "none", "per-head"),
     ("diet_abs", "none", "input", 5),
 )
 # The rows of Table 4 of the paper.

@@ -94,7 +94,9 @@ def test_same_translations(translations, pair):
 
 SHAPES = {
     **{"masked_lm": (2, 5, 31), "classifier": (2, 7), "embedder": (2, 15)},
-    "translator": (2, 7, 31),
+    **{"translator": (2, 7, 31), "token_classifier": (2, 11, 5), "multilingual": (3, 15)},
+    # Logits of starts and ends.
+    "question_answerer": (2, 22),
 }
 
 

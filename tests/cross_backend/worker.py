@@ -13,13 +13,21 @@ It writes to `FOLDER/<backend>/`:
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import keras
 import keras_hub
 import numpy as np
 
-from keras_diet.models import DietBertMaskedLM
+from keras_diet.layers import cache_positions
+from keras_diet.models import (
+    DietBertMaskedLM,
+    DietBertQuestionAnswerer,
+    DietBertTextEmbedder,
+    DietBertTextEmbedderPreprocessor,
+    DietBertTokenClassifier,
+)
 from keras_diet.samplers import BeamSearchSampler
 from tests.cross_backend.cases import (
     BACKENDS,
@@ -31,8 +39,11 @@ from tests.cross_backend.cases import (
 )
 from tests.helpers import gradients, to_numpy
 from tests.models.diet_transformer import tiny as translation
+from tests.models.multilingual import TEXTS, multilingual_tokenizer
+from tests.models.question_answering import tiny_question_answerer
 from tests.models.tasks import tiny_task
 from tests.models.tiny import (
+    SIZES,
     draw_with_numpy,
     random_inputs,
     random_masked_inputs,
@@ -88,24 +99,38 @@ def translations():
 
 
 BASES = {
+    "multilingual": keras_hub.models.TextEmbedder,
     "translator": keras_hub.models.Seq2SeqLM,
     "masked_lm": keras_hub.models.MaskedLM,
     "classifier": keras_hub.models.TextClassifier,
     "embedder": keras_hub.models.TextEmbedder,
+    # KerasHub has no class for these tasks.
+    "token_classifier": DietBertTokenClassifier,
+    "question_answerer": DietBertQuestionAnswerer,
 }
 
 
-def task_outputs(model):
+def task_outputs(model, task):
     """Outputs of a task for inputs that are the same in every call."""
+    if task == "multilingual":
+        return model.encode_text(TEXTS["de"], verbose=0)
     inputs, _, _ = random_masked_inputs(np.random.default_rng(11))
     inputs |= translation.random_inputs(np.random.default_rng(11))
-    return to_numpy(model({name: inputs[name] for name in model.input}))
+    outputs = keras.tree.flatten(model({name: inputs[name] for name in model.input}))
+    return np.concatenate([to_numpy(output) for output in outputs], axis=-1)
 
 
 def new_task(task):
     if task == "translator":
         return translation.tiny_task(num_layers=1, position_encoding="diet_abs_input", rank=7)
-    return tiny_task(task, num_layers=2, rank=7, sharing="none")
+    if task == "multilingual":
+        preprocessor = DietBertTextEmbedderPreprocessor(
+            multilingual_tokenizer(), sequence_length=SIZES["max_sequence_length"]
+        )
+        backbone = tiny_backbone(vocabulary_size=multilingual_tokenizer().vocabulary_size())
+        return DietBertTextEmbedder(backbone, preprocessor)
+    new_model = tiny_question_answerer if task == "question_answerer" else partial(tiny_task, task)
+    return new_model(num_layers=2, rank=7, sharing="none")
 
 
 def save_models(folder, backend):
@@ -116,7 +141,7 @@ def save_models(folder, backend):
         model = randomize_weights(new_task(task), seed=BACKENDS.index(backend))
         model.save_to_preset(str(folder / backend / task))
         model.save_weights(folder / backend / f"{task}.weights.h5")
-        results[task] = task_outputs(model)
+        results[task] = task_outputs(model, task)
     np.savez(folder / backend / "tasks.npz", **results)
     (folder / backend / "saved").touch()
 
@@ -126,15 +151,22 @@ def wait_for_models(folder):
         time.sleep(0.1)
 
 
+def load_preset(folder, task):
+    """Load a task without its preprocessor, or the multilingual task, and cache its positions."""
+    if task == "multilingual":
+        return cache_positions(BASES[task].from_preset(str(folder / task)))
+    return BASES[task].from_preset(str(folder / task), preprocessor=None)
+
+
 def load_models(folder, backend):
     results = {}
     for task in BASES:
         model = new_task(task)
         for source in BACKENDS:
-            preset = BASES[task].from_preset(str(folder / source / task), preprocessor=None)
-            results[f"{task}/{source}/preset"] = task_outputs(preset)
+            preset = load_preset(folder / source, task)
+            results[f"{task}/{source}/preset"] = task_outputs(preset, task)
             model.load_weights(folder / source / f"{task}.weights.h5")
-            results[f"{task}/{source}/weights"] = task_outputs(model)
+            results[f"{task}/{source}/weights"] = task_outputs(model, task)
     np.savez(folder / backend / "loaded.npz", **results)
 
 

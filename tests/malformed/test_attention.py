@@ -396,6 +396,26 @@ ATTENTION = {
         lambda: L.RelativeMultiHeadAttention(3, 5, None),
         "`max_distance` must be a positive integer. ... Received: max_distance=None",
     ),
+    "rotary odd": (
+        lambda: L.RotaryMultiHeadAttention(3, 5),
+        "`key_dim` must be even, because rotary ... Received: key_dim=5",
+    ),
+    "rotary wavelength 0": (
+        lambda: L.RotaryMultiHeadAttention(3, 4, max_wavelength=0),
+        "`max_wavelength` must be a positive ... Received: max_wavelength=0",
+    ),
+    "rotary axes": (
+        lambda: L.RotaryMultiHeadAttention(3, 4, attention_axes=(2,)),
+        "`attention_axes` must be left at `None` in ... Received: attention_axes=(2,)",
+    ),
+    "transformer xl block": (
+        att(lambda: L.TransformerXLMultiHeadAttention(3, 5), block_size=2),
+        "This layer computes attention for all queries at ... Received: block_size=2,",
+    ),
+    "transformer xl axes": (
+        lambda: L.TransformerXLMultiHeadAttention(3, 5, attention_axes=(2,)),
+        "`attention_axes` must be left at `None` in ... Received: attention_axes=(2,)",
+    ),
     "rel flash": (
         lambda: L.RelativeMultiHeadAttention(3, 5, 4, flash_attention=True),
         "Flash attention does not support value ... Received: flash_attention=True with",

@@ -424,8 +424,8 @@ CHANGES = {
         "`bert` must be a ... Received: bert=<DietBertBackbone",
     ),
     "from_bert: encoding": (
-        lambda: M.DietBertBackbone.from_bert(hub(), position_encoding="rotary"),
-        "`position_encoding` must be one of ... Received: position_encoding='rotary'",
+        lambda: M.DietBertBackbone.from_bert(hub(), position_encoding="rope"),
+        "`position_encoding` must be one of ... Received: position_encoding='rope'",
     ),
     "preset: none": (
         lambda: M.DietBertBackbone.from_preset("no_such_preset"),

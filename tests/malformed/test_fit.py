@@ -639,7 +639,7 @@ BATCHES = {
     ),
     "masked LM: sw": (
         lambda: task("masked_lm").fit(TEXTS, sample_weight=np.ones(5), verbose=0),
-        "`sample_weight` must be one weight for each label, of ... Received: shape=(5,)",
+        "`y` and `sample_weight` must be ... Received: labels or weights beside the text",
     ),
     "masked LM: dataset with labels": (
         lambda: task("masked_lm").fit(iter([(TEXTS, LABELS)]), verbose=0),

@@ -606,7 +606,7 @@ PRETRAINING = {
     ),
     "warm-up: peak schedule": (
         lambda: W(W(0.001, 100), 100),
-        "`peak_learning_rate` must be a ... Received: peak_learning_rate=<keras_diet.pre",
+        "`peak_learning_rate` must be a ... Received: peak_learning_rate=<keras_diet.tra",
     ),
     "warm-up: warm nan": (
         lambda: W(0.001, 100, float("nan")),

@@ -157,19 +157,19 @@ PREPROCESSORS = {
     ),
     "buckets decreasing": (
         lambda: pre("classifier", length_buckets=(9, 5))(TEXTS),
-        "`length_buckets` must be increasing lengths ... Received: length_buckets=(9, 5)",
+        "`length_buckets` must be integers that increase ... Received: length_buckets=(9, 5)",
     ),
     "buckets twice": (
         lambda: pre("classifier", length_buckets=(5, 5))(TEXTS),
-        "`length_buckets` must be increasing lengths ... Received: length_buckets=(5, 5)",
+        "`length_buckets` must be integers that increase ... Received: length_buckets=(5, 5)",
     ),
     "buckets too long": (
         lambda: pre("classifier", length_buckets=(5, 20))(TEXTS),
-        "`length_buckets` must be increasing ... Received: length_buckets=(5, 20)",
+        "`length_buckets` must be lengths from ... Received: length_buckets=(5, 20)",
     ),
     "buckets too short": (
         lambda: pre("classifier", length_buckets=(2, 5))(TEXTS),
-        "`length_buckets` must be increasing lengths ... Received: length_buckets=(2, 5)",
+        "`length_buckets` must be lengths from ... Received: length_buckets=(2, 5)",
     ),
     "buckets float": (
         lambda: pre("classifier", length_buckets=(5.0,))(TEXTS),

@@ -79,8 +79,8 @@ ARGUMENTS = {
         "`max_sequence_length` must be a positive integer. Received: max_sequence_length=True",
     ),
     "position_encoding": (
-        b(position_encoding="rotary"),
-        "`position_encoding` must be one of ... Received: position_encoding='rotary'",
+        b(position_encoding="rope"),
+        "`position_encoding` must be one of ... Received: position_encoding='rope'",
     ),
     "position_encoding None": (b(position_encoding=None), "`position_encoding` must be"),
     "layer of Keras": (
@@ -238,6 +238,15 @@ def with_sampler(sampler):
     return call
 
 
+def with_preprocessor(preprocessor):
+    def call():
+        task = M.DietTransformerSeq2SeqLM(bb())
+        task.preprocessor = preprocessor
+        return task.generate(["a"])
+
+    return call
+
+
 def fits(size, model_size, place="constructor"):
     """Translate with a tokenizer of `size` tokens."""
 
@@ -264,7 +273,7 @@ GENERATE = {
     "stop text": (g(stop_token_ids="</s>"), "`stop_token_ids` must be ... stop_token_ids='</s>'"),
     "stop range": (g(stop_token_ids=(31,)), "[0, vocabulary_size) = [0, 31). ... (31,)"),
     "strip_prompt": (g(strip_prompt=True), "`strip_prompt` must be False"),
-    "batch_size without a preprocessor": (g(batch_size=2), "`batch_size` needs a preprocessor and"),
+    "batch_size without a preprocessor": (g(batch_size=2), "`batch_size` needs a `Diet"),
     "no source": (
         g({**PROMPTS, "encoder_padding_mask": NO(PROMPTS["encoder_padding_mask"])}),
         "`x['encoder_padding_mask']` must have at least one token ... none in row 0",
@@ -282,6 +291,14 @@ GENERATE = {
         "length=14, max_sequence_length=13",
     ),
     "sampler": (with_sampler("x"), "`sampler` must be a `keras_hub.samplers.Sampler` ... 'x'"),
+    "contrastive sampler": (
+        with_sampler("contrastive"),
+        "`sampler` must choose tokens by their logits ... Received: ContrastiveSampler. Choose",
+    ),
+    "speculative sampler": (
+        with_sampler("speculative"),
+        "`sampler` must choose tokens by their logits ... Received: SpeculativeSampler. Choose",
+    ),
     "beams": (
         with_sampler(BeamSearchSampler(32)),
         "`num_beams` must be at most the size of the vocabulary. Received: num_beams=32 ... 31",
@@ -312,9 +329,33 @@ GENERATE = {
         t({"encoder_text": ["a", "b"], "decoder_text": ["a"]}),
         "as many targets as sources. Received: a batch of 2 in ... a batch of 1 in",
     ),
-    "prompts in batches": (
-        t({"encoder_text": ["a"], "decoder_text": ["a"]}, batch_size=1),
-        "`batch_size` needs a preprocessor and a list of texts. Received: inputs=dict",
+    "long source in a batch": (
+        t(["a", "the dog", "the dog " * 40, "the fox"], batch_size=1),
+        "`encoder_text` must have at most 66 tokens ... tokens in row 2",
+    ),
+    "long prompt in a batch": (
+        t({"encoder_text": ["a fox", "a"], "decoder_text": ["", "der " * 30]}, batch_size=1),
+        "`decoder_text` must have at most 15 tokens ... tokens in row 1",
+    ),
+    "invisible source": (
+        t(["the fox", "\u200b"]),
+        "`encoder_text` must hold texts that are not empty. Received: no token in row 1",
+    ),
+    "prompts only": (
+        t({"decoder_text": ["a"]}),
+        "the keys 'encoder_text' and 'decoder_text'",
+    ),
+    "dataset in batches": (
+        t(iter(["a"]), batch_size=1),
+        "`batch_size` needs ... a list of texts. Received: inputs=list_iterator",
+    ),
+    "max_length without a preprocessor": (
+        g(max_length=5),
+        "`max_length` needs a preprocessor. Received: max_length=5, preprocessor=None",
+    ),
+    "function": (
+        with_preprocessor(lambda x, y=None, sample_weight=None: x),
+        "`generate` needs a preprocessor with `generate_preprocess` ... Received: function",
     ),
     "batch_size": (t(["a"], batch_size=0), "`batch_size` must be a positive integer. ... =0"),
     "long source": (
@@ -372,6 +413,14 @@ CROSS_ATTENTION = {
     "empty": (
         lambda: analysis.cross_attention(translator(), "", "b"),
         "`encoder_text` must hold texts that are not empty",
+    ),
+    "long source": (
+        lambda: analysis.cross_attention(translator(), "the dog " * 40, "b"),
+        "`encoder_text` must have at most 66 tokens, because encoder_sequence_length=67",
+    ),
+    "long target": (
+        lambda: analysis.cross_attention(translator(), "a", "der Hund " * 9),
+        "`decoder_text` must have at most 16 tokens, because decoder_sequence_length=17",
     ),
     "several": (
         lambda: analysis.cross_attention(translator(), ["a"], ["b"]),

@@ -9,6 +9,8 @@ from keras_diet.models import (
     DietBertTextClassifierPreprocessor,
     DietBertTextEmbedder,
     DietBertTextEmbedderPreprocessor,
+    DietBertTokenClassifier,
+    DietBertTokenClassifierPreprocessor,
     DietBertTokenizer,
 )
 from tests.models.tiny import SIZES, VOCABULARY, random_inputs, random_masked_inputs, tiny_backbone
@@ -17,8 +19,14 @@ CLASSES = {
     "masked_lm": (DietBertMaskedLM, DietBertMaskedLMPreprocessor, {}),
     "classifier": (DietBertTextClassifier, DietBertTextClassifierPreprocessor, {"num_classes": 7}),
     "embedder": (DietBertTextEmbedder, DietBertTextEmbedderPreprocessor, {"pooling_mode": "max"}),
+    "token_classifier": (
+        DietBertTokenClassifier,
+        DietBertTokenClassifierPreprocessor,
+        {"num_classes": 5},
+    ),
 }
-TASKS = tuple(CLASSES)
+# Tasks that take texts. The tests of the token classifier are in a file of its own.
+TASKS = ("masked_lm", "classifier", "embedder")
 
 
 def tiny_preprocessor(task, vocabulary=VOCABULARY, **arguments):
@@ -40,5 +48,8 @@ def random_data(task, rng):
     """Preprocessed inputs, labels and weights."""
     if task == "masked_lm":
         return random_masked_inputs(rng)
+    if task == "token_classifier":
+        inputs = random_inputs(rng)
+        return inputs, rng.integers(0, 5, (2, 11)), inputs["padding_mask"].astype("float32")
     labels = np.array([6, 2]) if task == "classifier" else rng.normal(size=(2, 15))
     return random_inputs(rng), labels, np.ones(2)

@@ -576,6 +576,7 @@ def test_dtype_follows_the_global_policy():
 
 NOT_DEFAULT = {
     **SIZES,
+    "recompute": "block",
     "dropout": 0.3,
     "num_segments": 5,
     "position_encoding": "diet_abs",

@@ -14,10 +14,16 @@ from keras_diet.models import (
     DietBertBackbone,
     DietBertMaskedLM,
     DietBertMaskedLMPreprocessor,
+    DietBertQuestionAnswerer,
+    DietBertQuestionAnswererPreprocessor,
+    DietBertSentencePieceTokenizer,
     DietBertTextClassifier,
     DietBertTextClassifierPreprocessor,
+    DietBertTokenClassifier,
+    DietBertTokenClassifierPreprocessor,
     DietBertTokenizer,
 )
+from tests.models.multilingual import multilingual_tokenizer
 from tests.models.tiny import SIZES, TEXTS, VOCABULARY, random_inputs, tiny_backbone
 
 tf = pytest.importorskip("tensorflow")
@@ -27,6 +33,13 @@ pytestmark = [
     pytest.mark.any_backend("tensorflow"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    """One of the classes is not registered, so that presets do not find it."""
+    with keras.saving.custom_object_scope({"OneWindow": OneWindow}):
+        yield
 
 
 @pytest.fixture
@@ -68,9 +81,25 @@ DETERMINISTIC = {
     "mask_token_rate": 1.0,
     "random_token_rate": 0.0,
 }
+# The harness makes tensors of the data, so all sentences have the same length.
+SENTENCES, WORD_LABELS = [["the", "foxes", "sing"], ["a", "red", "cat"]], [[2, 0, 3], [1, 3, 0]]
+
+
+class OneWindow(DietBertQuestionAnswererPreprocessor):
+    """Without the axis of the windows for one example, which KerasHub's test does not expect."""
+
+    def __call__(self, x, y=None, sample_weight=None):
+        outputs = super().__call__(x, y, sample_weight)
+        is_one = (np.ndim(x[0]) if isinstance(x[0], (str, list)) else x[0].ndim) == 0
+        return keras.tree.map_structure(lambda part: part[0], outputs) if is_one else outputs
+
+
+ANSWERS = {"text": ["a", ""], "answer_start": [0, -1]}
 INPUTS = {
+    OneWindow: ((["a", "on"], ["a cat", "the"]), ANSWERS, [0.5, 1.0]),
     DietBertTextClassifierPreprocessor: ((TEXTS[:2], TEXTS[2:4]), [1, 0], [0.5, 1.0]),
     DietBertMaskedLMPreprocessor: TEXTS[:2],
+    DietBertTokenClassifierPreprocessor: (SENTENCES, WORD_LABELS, [[0.5, 2.0, 3.0], [1, 0.25, 4]]),
 }
 
 
@@ -94,6 +123,26 @@ def test_tokenizer(harness):
     )
 
 
+def test_sentence_piece_tokenizer(harness):
+    harness.run_preprocessing_layer_test(
+        DietBertSentencePieceTokenizer,
+        {"proto": multilingual_tokenizer().proto},
+        input_data=["the quick fox", "der Hund"],
+        expected_detokenize_output=["the quick fox", "der Hund"],
+    )
+
+
+@pytest.mark.parametrize("cls", INPUTS)
+def test_preprocessor_with_pieces(harness, cls):
+    arguments = DETERMINISTIC if cls is DietBertMaskedLMPreprocessor else {}
+    harness.init_kwargs = {
+        "tokenizer": multilingual_tokenizer(),
+        "sequence_length": 11,
+        **arguments,
+    }
+    without_autograph(harness.run_preprocessor_test)(cls, harness.init_kwargs, INPUTS[cls])
+
+
 # === Tasks ===
 
 TASKS = {
@@ -111,14 +160,31 @@ TASKS = {
         ((TEXTS[:2], TEXTS[2:4]), [1, 2]),
         (2, 3),
     ),
+    "token_classifier": (
+        DietBertTokenClassifier,
+        DietBertTokenClassifierPreprocessor,
+        {"num_classes": 5},
+        (SENTENCES, WORD_LABELS),
+        (2, 11, 5),
+    ),
+    # The first context has three windows, and the second one two.
+    "question_answerer": (
+        DietBertQuestionAnswerer,
+        DietBertQuestionAnswererPreprocessor,
+        {},
+        ((["foxes", "dog"], TEXTS[:2]), {"text": ["lazy", ""], "answer_start": [36, -1]}),
+        {"start": (5, 11), "end": (5, 11)},
+    ),
 }
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_task(harness, task):
     cls, preprocessor_cls, arguments, train_data, shape = TASKS[task]
-    masking = DETERMINISTIC if cls is DietBertMaskedLM else {}
-    preprocessor = preprocessor_cls(DietBertTokenizer(VOCABULARY), sequence_length=11, **masking)
+    others = {DietBertMaskedLM: DETERMINISTIC, DietBertQuestionAnswerer: {"doc_stride": 3}}
+    preprocessor = preprocessor_cls(
+        DietBertTokenizer(VOCABULARY), sequence_length=11, **others.get(cls, {})
+    )
     without_autograph(harness.run_task_test)(
         cls=cls,
         init_kwargs={
@@ -174,6 +240,7 @@ def test_layer_of_one_input(harness, cls, arguments, shape, num_weights):
 ATTENTION = [
     (layers.BiasedMultiHeadAttention, {}, 8),
     (layers.RelativeMultiHeadAttention, {"max_distance": 4}, 10),
+    (layers.TransformerXLMultiHeadAttention, {}, 11),
     (layers.LinformerMultiHeadAttention, {"sequence_length": 11, "projection_dim": 5}, 10),
 ]
 

@@ -13,7 +13,7 @@ DATA, MODEL = "rows", "columns"
 BLOCK = r"encoder/transformer_layer_\d+"
 SPLIT = {
     "token_embedding/embeddings": (None, MODEL),
-    rf"{BLOCK}/self_attention/(query|key|value)/kernel": (DATA, MODEL, None),
+    rf"{BLOCK}/self_attention/(query|key|value|position)/kernel": (DATA, MODEL, None),
     rf"{BLOCK}/self_attention/(query|key|value)/bias": (MODEL, None),
     rf"{BLOCK}/self_attention/attention_output/kernel": (MODEL, None, DATA),
     rf"{BLOCK}/feedforward_intermediate_dense/kernel": (DATA, MODEL),
@@ -30,6 +30,7 @@ REPLICATED = (
     r"encoder/(position|segment)_bias(_\d+)?/[\w/]+",
     r"input_encoding/(position|segment)_embedding/\w+",
     rf"{BLOCK}/self_attention/(relative_)?(key|value)_(projection|embedding)",
+    rf"{BLOCK}/self_attention/(content|position)_bias",
 )
 
 
@@ -51,6 +52,7 @@ def layout_map():
         {"position_encoding": "diet_abs"},
         {"position_encoding": "diet_rel"},
         {"position_encoding": "shaw"},
+        {"position_encoding": "transformer_xl"},
         {"position_encoding": "tupe_rel"},
         {"position_encoding": "input", "segment_encoding": "input"},
         {"position_encoding": "input", "segment_encoding": "input", "projection_dim": 5},

@@ -39,7 +39,7 @@ def adapted(rng):
     return randomize_adapters(backbone, rng)
 
 
-@pytest.mark.parametrize("position_encoding", ["diet_abs", "shaw"])
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "shaw", "transformer_xl"])
 def test_queries_and_values_are_adapted_and_nothing_else_is_trained(position_encoding):
     backbone = tiny_backbone(position_encoding=position_encoding)
     backbone.enable_lora(rank=2)

@@ -71,6 +71,8 @@ POSITIONS = {
     "kerple": 24,
     "sandwich": 0,
     "fire": 5_544,
+    "rotary": 0,
+    "transformer_xl": 7_096_320,
     "t5": 384,
     "tupe_abs": 1_574_424,
     "tupe_rel": 1_574_808,

@@ -1,5 +1,7 @@
 """Beam search, against its definition and against exhaustive search."""
 
+import itertools
+
 import keras
 import keras_hub
 import numpy as np
@@ -182,6 +184,40 @@ def test_without_stop_tokens_the_most_probable_sequence_has_the_maximum_length(r
     assert (np.diff(scores, axis=1) <= 0).all()
 
 
+@pytest.mark.any_backend
+def test_given_tokens_may_follow_generated_ones(rng):
+    """Beams keep their sequences and log-probabilities at a token that is given."""
+    tables = random_tables(rng, 20, 3)
+    token_ids = np.array([[2, 1, 0, 1, 0, 0]] * 20, "int32")
+    mask = np.array([[True, True, False, True, False, False]] * 20)
+    sampler = BeamSearchSampler(27, 0.6, return_all_beams=True)
+    sequences, scores = compiled_search(sampler)(within_vocabulary(tables, 27), token_ids, 2, mask)
+    for row in range(20):
+        function = tables.log_probs_of(row)
+        expected = {}
+        for a, b, c in itertools.product(range(3), repeat=3):
+            tokens = (2, 1, a, 1, b, c)
+            sums = sum(function(tokens[:i])[tokens[i]] for i in (2, 4, 5))
+            expected[tokens] = score(sums, 3, 0.6)
+        best = sorted(expected, key=expected.get, reverse=True)
+        np.testing.assert_array_equal(sequences[row], best)
+        assert_close(scores[row], [expected[tokens] for tokens in best], 1e-5)
+
+
+@pytest.mark.any_backend
+def test_scores_of_half_precision_logits_are_exact(rng):
+    logits = rng.normal(size=(1, 5)).astype("float16")
+
+    def next(prompt, cache, index):
+        return ops.repeat(ops.convert_to_tensor(logits), 2, axis=0), None, cache
+
+    sampler = BeamSearchSampler(2, 0.0, return_all_beams=True)
+    _, scores = sampler(next, np.zeros((1, 4), "int32"), index=1)
+    exact = logits[0].astype("float64")
+    best = np.sort(exact - np.log(np.exp(exact).sum()))[::-1]
+    assert_close(scores[0], [3 * best[0], 2 * best[0] + best[1]], 1e-5)
+
+
 def test_impossible_sequences_have_the_score_minus_infinity():
     logits = np.zeros((1, 4, 4, 4))
     logits[..., 1:] = -np.inf
@@ -226,6 +262,10 @@ def test_search_stops_when_no_live_beam_can_win():
     assert 2 < expected < max_length - 2
     assert count_steps(Tables(logits), BeamSearchSampler(2, alpha), max_length) == expected
     assert count_steps(Tables(logits), BeamSearchSampler(2, 0.0), max_length) == 1
+    # A live sequence that can only be equal does not win.
+    tie = np.zeros((1, 1, 1, 5))
+    tie[..., (0, 3)] = 5.0
+    assert count_steps(Tables(tie), BeamSearchSampler(2, 0.0), max_length) == 1
     # The pool of all beams has to be full, and its worst score counts.
     every = BeamSearchSampler(2, 0.0, return_all_beams=True)
     assert count_steps(Tables(logits), every, max_length) == 2
@@ -297,6 +337,7 @@ def test_batch_and_length_may_be_unknown_in_a_graph(rng):
         ({"length_penalty": float("inf")}, "length_penalty"),
         ({"length_penalty": "0.6"}, "length_penalty"),
         ({"length_penalty": None}, "length_penalty"),
+        ({"return_all_beams": "no"}, "return_all_beams"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, name):

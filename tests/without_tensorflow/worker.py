@@ -107,6 +107,42 @@ def use_classifier():
     classifier.quantize("int8")
 
 
+def use_token_classifier():
+    from keras_diet.models import DietBertTokenClassifier
+
+    classifier = task("DietBertTokenClassifier", class_names=["DET", "NOUN", "ADJ"])
+    sentences = [["the", "quick", "foxes"], ["a", "cat"]]
+    labels = [["DET", "ADJ", "NOUN"], ["DET", "NOUN"]]
+    classifier.fit(sentences, labels, verbose=0)
+    classifier.save_to_preset("token_classifier")
+    loaded = DietBertTokenClassifier.from_preset("token_classifier")
+    assert loaded.tag(sentences) == classifier.tag(sentences)
+
+
+def use_question_answerer():
+    from keras_diet import models
+
+    preprocessor = models.DietBertQuestionAnswererPreprocessor(
+        models.DietBertTokenizer(WORDS, lowercase=True), sequence_length=9, doc_stride=2
+    )
+    backbone = models.DietBertBackbone(len(WORDS), max_sequence_length=LENGTH, **SIZES)
+    model = models.DietBertQuestionAnswerer(backbone, preprocessor)
+    pairs = (["a fox", "cat"], ["the quick the Foxes the cat", "the fox"])
+    answers = {"text": ["Foxes", ""], "answer_start": [14, -1]}
+    # Rooms for 4 of 7 tokens, and for 5 of 2: windows at 0, 2 and 4, and at 0.
+    _, positions = preprocessor(pairs, answers)
+    assert np.asarray(positions["end"]).tolist() == [0, 6, 0, 0], positions
+    model.fit(pairs, answers, sample_weight=[2.0, 1.0], batch_size=3, verbose=0)
+    assert model.predict(pairs, verbose=0)["start"].shape == (4, 9)
+    best = model.answer(*pairs, null_threshold=1e9)[0]
+    assert best["text"] == pairs[1][0][best["start"] : best["end"]]
+    with pytest.raises(ValueError, match="with the start 13 in row 0"):
+        model.evaluate(pairs, {**answers, "answer_start": [13, -1]}, verbose=0)
+    model.save_to_preset("question_answerer")
+    loaded = models.DietBertQuestionAnswerer.from_preset("question_answerer")
+    assert loaded.answer(*pairs)[0]["text"] == best["text"]
+
+
 def use_masked_lm():
     from keras_diet.models import DietBertMaskedLM
 
@@ -130,6 +166,25 @@ def use_embedder():
     assert padding_mask.astype(int).sum(1).tolist() == [5, 4, 4, 6], padding_mask
     embeddings = embedder.encode_text(TEXTS, batch_size=2, verbose=0)
     np.testing.assert_allclose(np.linalg.norm(embeddings, axis=-1), 1, atol=1e-5)
+
+
+def use_multilingual_model():
+    from keras_diet import models
+
+    texts = {"en": TEXTS, "de": ["der schnelle Fuchs", "die Katze"]}
+    tokenizer = models.DietBertSentencePieceTokenizer.from_texts(texts, 40, "bpe")
+    token_ids, offsets = tokenizer.tokenize_with_offsets("die ﬁ")
+    assert token_ids == tokenizer("die ﬁ").tolist()
+    assert offsets[-1] == (4, 5)
+    preprocessor = models.DietBertMaskedLMPreprocessor(tokenizer, sequence_length=LENGTH)
+    backbone = models.DietBertBackbone(40, max_sequence_length=LENGTH, **SIZES)
+    masked_lm = models.DietBertMaskedLM(backbone, preprocessor)
+    masked_lm.fit(texts["de"], batch_size=2, verbose=0)
+    masked_lm.save_to_preset("multilingual")
+    loaded = keras_hub.models.MaskedLM.from_preset("multilingual")
+    assert type(loaded.preprocessor.tokenizer) is models.DietBertSentencePieceTokenizer
+    found = [model.fill_mask("der [MASK]", top_k=1)[0] for model in (masked_lm, loaded)]
+    assert found[0]["token"] == found[1]["token"]
 
 
 def use_pretraining():
@@ -169,6 +224,9 @@ def main(preset):
     use_translator()
     use_masked_lm()
     use_embedder()
+    use_token_classifier()
+    use_multilingual_model()
+    use_question_answerer()
     assert not any(name.split(".")[0] == "tensorflow" for name, m in sys.modules.items() if m)
     results["backend"] = keras.backend.backend()
     print(json.dumps(results))

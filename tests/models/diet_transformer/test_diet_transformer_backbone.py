@@ -225,6 +225,7 @@ def test_defaults_are_those_of_transformer_base():
         "activation": "relu",
         "max_distance": None,
         "attention_implementation": "auto",
+        "recompute": "none",
         "layer_norm_epsilon": 1e-6,
         "dtype": None,
         "name": None,

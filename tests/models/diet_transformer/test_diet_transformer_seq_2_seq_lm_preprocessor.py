@@ -275,7 +275,7 @@ REFUSED = {
         (list(zip(SOURCES, TARGETS, strict=True)), TARGETS),
         r"`enc.*in tuples, in lists",
     ),
-    "tuple": ((SOURCES, tuple(TARGETS)), r"`decoder_text` must be.*all targets as `y`"),
+    "tuple": ((SOURCES, tuple(TARGETS)), r"`decoder_text` must be.*all targets into another one"),
     "empty batch": (([], []), "at least one example"),
     "empty source": ((["a fox", ""], ["x", "y"]), r"`encoder_text` must hold .*'' in row 1"),
     "blank source": ((" \n", "x"), r"`encoder_text` must hold texts that are not empty"),
@@ -324,7 +324,7 @@ def test_refusals_of_generation(proto, x, message):
         ({"encoder_sequence_length": 1}, "`encoder_sequence_length` must be at least 2"),
         ({"decoder_sequence_length": 1}, "`decoder_sequence_length` must be at least 2"),
         ({"decoder_sequence_length": 2.0}, "`decoder_sequence_length` must be a positive integer"),
-        ({"length_buckets": (5, 72)}, r"increasing lengths from 2.* to 71.*\(5, 72\)"),
+        ({"length_buckets": (5, 72)}, r"lengths from 2.* to 71.*\(5, 72\)"),
         ({"sequence_length": 7}, "sequence_length"),
     ],
     ids=str,
@@ -342,3 +342,14 @@ def test_tokenizers_that_pack_are_refused(proto, arguments):
     (name,) = arguments
     with pytest.raises(ValueError, match=rf"must not add special tokens.*tokenizer\.{name}="):
         make(DietTransformerTokenizer(proto, **arguments))(PAIRS)
+
+
+@pytest.mark.any_backend
+def test_default_lengths_of_targets_have_room_for_prompts(tokenizer):
+    preprocessor = DietTransformerSeq2SeqLMPreprocessor(tokenizer, 67, 97, length_buckets=(11, 31))
+    for prompt in ("", "der Hund"):
+        inputs = preprocessor.generate_preprocess(
+            {"encoder_text": ["a dog"], "decoder_text": [prompt]}
+        )
+        expected = 11 + 50 + len(tokenizer(prompt))
+        assert inputs["decoder_token_ids"].shape == (1, expected)

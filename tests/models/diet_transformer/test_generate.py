@@ -250,6 +250,8 @@ def test_kinds_of_texts(translator):
     assert translator.generate(SOURCES[2]) == expected[2]
     assert translator.generate(np.array(SOURCES)) == expected
     assert translator.generate({"encoder_text": SOURCES, "decoder_text": [""] * 5}) == expected
+    assert translator.generate({"encoder_text": SOURCES}) == expected
+    assert translator.generate({"encoder_text": SOURCES[2]}) == expected[2]
     by_tokens = translator.preprocessor.generate_preprocess(SOURCES)
     outputs = translator.generate_step(
         {name: ops.convert_to_tensor(value) for name, value in by_tokens.items()},
@@ -283,6 +285,9 @@ def test_batches_keep_the_order(translator, batch_size, capsys):
         assert translator.generate(np.array(SOURCES), batch_size=2, verbose=1) == expected
         assert "5/5" in capsys.readouterr().out
     assert translator.generate([], batch_size=batch_size) == []
+    prompts = {"encoder_text": SOURCES, "decoder_text": ["der", "", "die Katze", "ein", ""]}
+    expected = translator.generate(prompts)
+    assert translator.generate(prompts, batch_size=batch_size) == expected
 
 
 @any_backend
@@ -291,12 +296,15 @@ def test_batches_have_texts_of_similar_length(translator, monkeypatch):
     preprocess = translator.preprocessor.generate_preprocess
 
     def watched(x, **kwargs):
-        batches.append(list(x))
+        batches.append(list(x["encoder_text"]))
         return preprocess(x, **kwargs)
 
     monkeypatch.setattr(translator.preprocessor, "generate_preprocess", watched)
     translator.generate(SOURCES, batch_size=2)
-    by_length = sorted(SOURCES, key=len, reverse=True)
+    # The number of tokens, not of characters.
+    count = {text: len(translator.preprocessor.tokenizer(text)) for text in SOURCES}
+    assert sorted(SOURCES, key=len) != sorted(SOURCES, key=count.get)
+    by_length = sorted(SOURCES, key=count.get, reverse=True)
     assert batches == [by_length[:2], by_length[2:4], by_length[4:]]
 
 
@@ -341,6 +349,7 @@ def test_datasets_of_texts(translator):
     expected = translator.generate(SOURCES[:3])
     data = tf.data.Dataset.from_tensor_slices(SOURCES[:3]).batch(2)
     assert list(translator.generate(data)) == expected
+    assert translator.generate(tf.constant(SOURCES[:3]), batch_size=2) == expected
 
 
 @any_backend

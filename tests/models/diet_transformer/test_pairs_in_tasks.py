@@ -166,6 +166,16 @@ def test_refusals(task, data, message):
 
 
 @pytest.mark.any_backend
+def test_weights_are_refused(task):
+    """The preprocessor makes them, one for each token."""
+    for data in ((SOURCES, TARGETS), (PAIRS, None)):
+        with pytest.raises(ValueError, match="`y` and `sample_weight` must be `None`"):
+            task.fit(*data, sample_weight=np.ones(5), verbose=0)
+    with pytest.raises(ValueError, match="`y` and `sample_weight` must be `None`"):
+        task.fit(iter([(SOURCES, TARGETS, np.ones(5))]), verbose=0)
+
+
+@pytest.mark.any_backend
 def test_a_preprocessor_may_be_set_later():
     """Keras's layers are modules on PyTorch, which calls `train` of all their parts."""
     texts = ["the quick fox", "der schnelle Fuchs", "a dog"]

@@ -14,6 +14,7 @@ from keras_diet.models import (
     DietTransformerSeq2SeqLMPreprocessor,
     DietTransformerTokenizer,
 )
+from keras_diet.samplers import BeamSearchSampler
 from tests.helpers import assert_close, to_numpy
 from tests.models.diet_transformer.pairs import SOURCES, TARGETS
 from tests.models.diet_transformer.tiny import (
@@ -179,6 +180,19 @@ def test_keras_files(tmp_path, translator):
         np.testing.assert_array_equal(to_numpy(weight), to_numpy(other))
     assert greedy(loaded) == greedy(translator)
     assert loaded.fit(SOURCES, TARGETS, verbose=0).history["loss"][0] > 0
+
+
+@any_backend
+def test_keras_files_hold_the_sampler(tmp_path):
+    task = tiny_task(num_layers=1)
+    for sampler in (BeamSearchSampler(3, 1.7), keras_hub.samplers.TopPSampler(p=0.3, seed=5)):
+        task.compile(sampler=sampler)
+        task.save(tmp_path / "task.keras")
+        loaded = keras.saving.load_model(tmp_path / "task.keras")
+        assert type(loaded.sampler) is type(sampler)
+        assert loaded.sampler.get_config() == sampler.get_config()
+    # Without `compile` there is none.
+    assert not DietTransformerSeq2SeqLM(task.backbone, compile=False).get_compile_config()
 
 
 @any_backend
