@@ -111,6 +111,8 @@ class ExactResume(keras.callbacks.Callback):
         self._history: dict[str, Any] = {"epoch": [], "history": {}}
         self._finished_epochs = 0
         replace_data(self._loop, self._batches)
+        # The first process may still write the last checkpoint of an earlier call of `fit`.
+        self._processes.wait()
         self._checkpoint = self._checkpoints.read()
         self._has_resumed = self._checkpoint is not None
         if self._checkpoint is not None:

@@ -38,6 +38,10 @@ class Processes:
                 "of Orbax or `tf.train.Checkpoint`."
             )
 
+    def wait(self) -> None:
+        """Wait until all processes are here."""
+        self.any(False)
+
     def any(self, flag: bool) -> bool:
         """Return whether the flag is true in one of the processes."""
         if self.count == 1:

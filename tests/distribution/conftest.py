@@ -53,7 +53,7 @@ def finish(*processes):
         for process in processes:
             end(process)
     for process, output in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, output[-3000:]
+        assert process.returncode == 0, output[-20000:]
     return "".join(outputs)
 
 

@@ -9,11 +9,13 @@ Each process writes the results of a training without and with crashes to `FOLDE
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import keras
 import numpy as np
 
+from keras_diet.training.checkpoint_folder import CheckpointFolder
 from tests.training.resumed import BATCH_SIZE, make_arrays, make_model, result, train
 
 
@@ -81,8 +83,20 @@ def training_on_torch():
         torch.manual_seed(rank)
         return model
 
+    write_slowly(step=3)
     x, y = make_arrays()
     return make, {"x": x[rank::2], "y": y[rank::2], "batch_size": BATCH_SIZE}
+
+
+def write_slowly(step):
+    """Let the first process write a checkpoint while the other one already starts again."""
+    write = CheckpointFolder.write
+
+    def slow(folder, total, states, arrays):
+        time.sleep(0.5 if total == step else 0)
+        write(folder, total, states, arrays)
+
+    CheckpointFolder.write = slow
 
 
 def main(folder):
