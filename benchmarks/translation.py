@@ -47,7 +47,7 @@ RECIPE = {
     "tokens-per-batch": 2048,
     "learning-rate": 0.002,
     "warmup-steps": 600,
-    "epochs": 12,
+    "epochs": 8,
     "averaged-epochs": 3,
 }
 
