@@ -167,17 +167,17 @@ def scope_of(strategy):
     return strategy.scope() if strategy else contextlib.nullcontext()
 
 
-def as_tf_dataset(dataset):
-    """Return masked-LM batches for a strategy: static shapes, and an integer padding mask.
+def with_integer_masks(dataset):
+    """Return masked-LM batches with integer padding masks.
 
-    Keras sums over devices, and it cannot sum booleans.
+    With a strategy, Keras sums over devices, and it cannot sum booleans.
     """
 
     def with_integer_mask(batch):
         inputs, *targets = batch
         return {**inputs, "padding_mask": inputs["padding_mask"].astype("int32")}, *targets
 
-    return pretraining.as_tf_dataset(dataset.map(with_integer_mask))
+    return dataset.map(with_integer_mask)
 
 
 # === Training ===
@@ -186,7 +186,7 @@ def as_tf_dataset(dataset):
 OPTIMIZERS = {"adamw": keras.optimizers.AdamW, "lamb": keras.optimizers.Lamb}
 
 
-def add_optimizer_options(add, warmup_proportion):
+def add_training_options(add, warmup_proportion):
     add(
         "--optimizer",
         choices=list(OPTIMIZERS),
@@ -208,6 +208,19 @@ def add_optimizer_options(add, warmup_proportion):
         help="fraction of the steps to warm up",
     )
     add("--weight-decay", type=float, default=0.01, help="weight decay of the optimizer")
+    add(
+        "--recompute",
+        choices=["none", "attention", "block"],
+        default="none",
+        help="what is computed again for the gradients, to save memory",
+    )
+    add(
+        "--save-every",
+        type=positive_int,
+        default=200,
+        metavar="BATCHES",
+        help="batches between two checkpoints",
+    )
 
 
 def compile_for_training(model, learning_rate, num_batches, arguments):
@@ -259,32 +272,6 @@ def write_history(path, history):
         writer = csv.writer(file)
         writer.writerow(columns)
         writer.writerows(zip(*columns.values(), strict=True))
-
-
-class Checkpoint(keras.callbacks.Callback):
-    """Save weights and optimizer after each epoch. After a crash the last complete file remains."""
-
-    def __init__(self, path):
-        super().__init__()
-        self.path = path
-
-    def on_epoch_end(self, epoch, logs=None):
-        temporary = self.path.with_name("unfinished.weights.h5")
-        self.model.save_weights(temporary)
-        os.replace(temporary, self.path)
-
-
-def load_checkpoint(model, path):
-    """Load weights and optimizer if the file exists, and return the number of steps taken."""
-    if path.exists():
-        model.load_weights(path)
-    steps = int(keras.ops.convert_to_numpy(model.optimizer.iterations))
-    if path.exists() and not steps:
-        raise ValueError(
-            f"{path} does not fit the optimizer. Received: a checkpoint without a number of steps. "
-            "Start again with --overwrite."
-        )
-    return steps
 
 
 # === Results ===

@@ -20,11 +20,14 @@ This is the paper's protocol: the best checkpoint of each run, and the median of
 Without options, three small random models learn whether the words of a sentence are in order.
 Their sentences are made by rule. `--data` is a folder with GLUE's files, `tfds` or `datasets`.
 Each finished run adds a line to `runs.csv` in the output folder. To resume after an interruption,
-give the same command again: finished runs are not repeated. `results.csv`, `results.md` and
-`results.png` summarize the runs with the same options. The script needs `keras-diet[examples]`.
+give the same command again: finished runs are not repeated, and the run that was interrupted
+continues at its last checkpoint. `results.csv`, `results.md` and `results.png` summarize the runs
+with the same options. The script needs `keras-diet[examples]`.
 """
 
 import itertools
+import json
+import os
 import sys
 
 import common
@@ -40,7 +43,7 @@ from glue_results import evaluate
 from glue_tasks import TASKS, result_name
 from tqdm import tqdm
 
-from keras_diet import models, pretraining
+from keras_diet import models, pretraining, training
 
 
 def main(argv=None):
@@ -55,7 +58,10 @@ def main(argv=None):
         preset = model if arguments.presets else random_preset(model, arguments)
         splits = load_splits(task, preset, arguments)
         for run in runs:
-            found = train_and_evaluate(preset, TASKS[task], splits, run, arguments, strategy)
+            folder = glue_results.TABLE.checkpoints(table, run)
+            found = train_and_evaluate(
+                preset, TASKS[task], splits, run, arguments, folder, strategy
+            )
             text = glue_results.TABLE.append(table, run, found)
             tqdm.write(
                 ", ".join(str(run[name]) for name in glue_results.TABLE.varied) + f": {text}"
@@ -117,7 +123,7 @@ def make_preprocessor(preset, arguments):
 
 
 def make_classifier(preset, task, segments, arguments):
-    backbone = models.DietBertBackbone.from_preset(preset)
+    backbone = models.DietBertBackbone.from_preset(preset, recompute=arguments.recompute)
     if segments != "unchanged":
         backbone = models.add_segments(backbone, segment_encoding=segments)
     return models.DietBertTextClassifier(
@@ -139,42 +145,59 @@ def load_splits(name, preset, arguments):
 # === Step 2: a run ===
 
 
-def train_and_evaluate(preset, task, splits, run, arguments, strategy=None):
-    """Train a classifier, and return the best value of each metric at its checkpoints."""
+def train_and_evaluate(preset, task, splits, run, arguments, folder, strategy=None):
+    """Train a classifier, and return the best value of each metric at its evaluations.
+
+    If there are checkpoints in the folder, the training continues there.
+    """
     keras.utils.set_random_seed(run["seed"])
     inputs, labels = splits["train"]
     steps = arguments.epochs * num_batches(len(labels), arguments)
     with common.scope_of(strategy):
         classifier = make_classifier(preset, task, run["segments"], arguments)
         common.compile_for_training(classifier, run["learning_rate"], steps, arguments)
-    checkpoints = Checkpoints(
+    evaluations = Evaluations(
         lambda model: evaluate_splits(model, task, splits, arguments),
         (arguments.checkpoint_interval or steps) * arguments.accumulation_steps,
         steps,
+        folder / "evaluations.json",
     )
-    fit(classifier, inputs, labels, run["seed"], arguments, [checkpoints])
-    return {name: max(found[name] for found in checkpoints.found) for name in task.results}
+    fit(classifier, inputs, labels, run["seed"], arguments, evaluations, folder)
+    found = evaluations.read().values()
+    return {name: max(values[name] for values in found) for name in task.results}
 
 
-class Checkpoints(keras.callbacks.Callback):
+class Evaluations(keras.callbacks.Callback):
     """Evaluate the model every few steps, and after the last step.
 
     Args:
-        evaluate: Function of the model. Its results are collected in `found`.
+        evaluate: Function of the model. It returns a dictionary.
         interval: Number of steps from one evaluation to the next.
         steps: Number of steps of the training.
+        path: The file for the results, which a training that continues also needs.
     """
 
-    def __init__(self, evaluate, interval, steps):
+    def __init__(self, evaluate, interval, steps, path):
         super().__init__()
-        self.evaluate, self.interval, self.steps = evaluate, interval, steps
-        self.step, self.found = 0, []
+        self.evaluate, self.interval, self.steps, self.path = evaluate, interval, steps, path
+        self.first_step = 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.first_step = epoch * self.params["steps"]
 
     def on_train_batch_end(self, batch, logs=None):
-        self.step += 1
-        if self.step % self.interval == 0 or self.step == self.steps:
+        step = self.first_step + batch + 1
+        if step % self.interval == 0 or step == self.steps:
             # On JAX, `self.model` gives the values of the last step to the variables.
-            self.found.append(self.evaluate(self.model))
+            results = {**self.read(), str(step): self.evaluate(self.model)}
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = self.path.with_suffix(".unfinished")
+            unfinished.write_text(json.dumps(results))
+            os.replace(unfinished, self.path)
+
+    def read(self):
+        """Return the results by step."""
+        return json.loads(self.path.read_text()) if self.path.exists() else {}
 
 
 def evaluate_splits(classifier, task, splits, arguments):
@@ -200,15 +223,17 @@ def num_batches(num_examples, arguments):
     return num_examples // arguments.batch_size
 
 
-def fit(classifier, inputs, labels, seed, arguments, callbacks):
-    options = {"epochs": arguments.epochs, "verbose": 0, "callbacks": callbacks}
-    # `keras.Model.fit` shuffles arrays. The `fit` of a KerasHub task does not.
+def fit(classifier, inputs, labels, seed, arguments, evaluations, folder):
+    options = {"epochs": arguments.epochs, "verbose": 0}
+    # `keras.Model.fit` takes arrays as they are. The `fit` of a task would check them again.
     if arguments.strategy == "none":
+        options["callbacks"] = [evaluations, training.ExactResume(folder, arguments.save_every)]
         keras.Model.fit(classifier, inputs, labels, batch_size=arguments.batch_size, **options)
         return
+    # The hosts of a TPU can read this dataset themselves. It cannot continue within an epoch.
     dataset = as_dataset((inputs, labels)).shuffle(len(labels), seed=seed)
     dataset = dataset.batch(arguments.batch_size, drop_remainder=True)
-    keras.Model.fit(classifier, dataset, shuffle=False, **options)
+    keras.Model.fit(classifier, dataset, shuffle=False, callbacks=[evaluations], **options)
 
 
 def predict(classifier, inputs, num_examples, arguments):

@@ -16,10 +16,10 @@ fine-tuning. AdamW and linear decay follow BERT. Without options, small random m
 questions about stories that are made by rule. `--bert FOLDER` starts from a BERT of Hugging Face.
 
 Each finished run adds a line to `runs.csv` in the output folder. To resume after an interruption,
-give the same command again: finished runs are not repeated. `results.csv`, `results.json`,
-`results.md` and `results.png` summarize the runs with the same options. `predictions` holds the
-answers of each run in the format of the official scripts. The script needs
-`keras-diet[examples]`.
+give the same command again: finished runs are not repeated, and the run that was interrupted
+continues at its last checkpoint. `results.csv`, `results.json`, `results.md` and `results.png`
+summarize the runs with the same options. `predictions` holds the answers of each run in the format
+of the official scripts. The script needs `keras-diet[examples]`.
 """
 
 import itertools
@@ -36,7 +36,7 @@ import run_table
 from common import positive_int
 from tqdm import tqdm
 
-from keras_diet import models, pretraining
+from keras_diet import models, pretraining, training
 
 DATA_SETS = ("squad", "xquad", "mlqa", "tydiqa")
 
@@ -51,7 +51,8 @@ def main(argv=None):
         preprocessor = make_preprocessor(model, arguments)
         for run in runs:
             rate, seed = run["learning_rate"], run["seed"]
-            answerer = train_model(model, preprocessor, train, rate, seed, arguments)
+            folder = qa_results.TABLE.checkpoints(table, run)
+            answerer = train_model(model, preprocessor, train, rate, seed, arguments, folder)
             name = f"{model}_{rate}_{seed}".replace("/", "_")
             found = evaluate(answerer, evaluations, arguments.output_dir, name, arguments)
             qa_results.TABLE.append(table, run, found)
@@ -111,10 +112,13 @@ def make_preprocessor(model, arguments):
 def make_backbone(model, preprocessor, arguments):
     if arguments.bert:
         return models.DietBertBackbone.from_bert(
-            arguments.bert, model, cls_token_id=preprocessor.tokenizer.cls_token_id
+            arguments.bert,
+            model,
+            cls_token_id=preprocessor.tokenizer.cls_token_id,
+            recompute=arguments.recompute,
         )
     if arguments.presets:
-        backbone = models.DietBertBackbone.from_preset(model)
+        backbone = models.DietBertBackbone.from_preset(model, recompute=arguments.recompute)
         return models.add_segments(backbone) if arguments.add_segments else backbone
     return models.DietBertBackbone(
         vocabulary_size=preprocessor.tokenizer.vocabulary_size(),
@@ -125,14 +129,18 @@ def make_backbone(model, preprocessor, arguments):
         max_sequence_length=arguments.sequence_length,
         position_encoding=model,
         segment_encoding="per-head" if model.startswith("diet") else "input",
+        recompute=arguments.recompute,
     )
 
 
 # === Step 2: a run ===
 
 
-def train_model(model, preprocessor, train, learning_rate, seed, arguments):
-    """Return a question answerer that was trained on questions and answers."""
+def train_model(model, preprocessor, train, learning_rate, seed, arguments, folder):
+    """Return a question answerer that was trained on questions and answers.
+
+    If there are checkpoints in the folder, the training continues there.
+    """
     keras.utils.set_random_seed(seed)
     backbone = make_backbone(model, preprocessor, arguments)
     answerer = models.DietBertQuestionAnswerer(backbone, preprocessor)
@@ -144,6 +152,7 @@ def train_model(model, preprocessor, train, learning_rate, seed, arguments):
         train.labels,
         batch_size=arguments.batch_size,
         epochs=arguments.epochs,
+        callbacks=[training.ExactResume(folder, arguments.save_every)],
         verbose=2 if arguments.verbose else 0,
     )
     return answerer
@@ -199,7 +208,7 @@ def parse_arguments(argv=None):
     add("--seeds", nargs="+", type=int, default=[0], help="one run for each rate and seed")
     add("--epochs", type=positive_int, default=6, help="passes over the windows")
     add("--batch-size", type=positive_int, default=32, help="windows in a batch")
-    common.add_optimizer_options(add, warmup_proportion=0.1)
+    common.add_training_options(add, warmup_proportion=0.1)
     add("--examples", type=positive_int, help="most training questions; default: all")
     add("--evaluation-examples", type=positive_int, help="most questions of a language to evaluate")
     add("--add-segments", action="store_true", help="add segments to presets without segments")

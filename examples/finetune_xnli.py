@@ -17,8 +17,9 @@ takes files in XNLI's form instead of MNLI. Without options, small random models
 sentences that a rule makes.
 
 Each finished run adds a line to `runs.csv` in the output folder. To resume after an interruption,
-give the same command again: finished runs are not repeated. `results.csv`, `results.md` and
-`results.png` summarize the runs with the same options. The script needs `keras-diet[examples]`.
+give the same command again: finished runs are not repeated, and the run that was interrupted
+continues at its last checkpoint. `results.csv`, `results.md` and `results.png` summarize the runs
+with the same options. The script needs `keras-diet[examples]`.
 """
 
 import itertools
@@ -33,10 +34,10 @@ import numpy as np
 import run_table
 import xnli_data
 from common import positive_int
-from run_table import RunTable, at_best_rate, metrics_of, spread
+from run_table import RunTable, at_best_rate, spread
 from tqdm import tqdm
 
-from keras_diet import models, pretraining
+from keras_diet import models, pretraining, training
 
 TABLE = RunTable(
     varied=("model", "learning_rate", "seed"),
@@ -56,7 +57,7 @@ def main(argv=None):
     grid = itertools.product(arguments.models, arguments.learning_rates, arguments.seeds)
     missing = TABLE.missing(path, arguments, grid)
     for run in tqdm(missing, unit="run", disable=not sys.stderr.isatty()):
-        classifier = train_model(run, train, arguments)
+        classifier = train_model(run, train, arguments, TABLE.checkpoints(path, run))
         found = {language: accuracy(classifier, pairs) for language, pairs in tests.items()}
         names = ("model", "learning_rate", "seed")
         text = TABLE.append(path, run, found)
@@ -89,7 +90,7 @@ def make_classifier(model, arguments):
     if arguments.presets:
         # The tokenizer of the preset: WordPiece, or SentencePiece for many languages.
         tokenizer = keras_hub.models.Tokenizer.from_preset(model)
-        backbone = models.DietBertBackbone.from_preset(model)
+        backbone = models.DietBertBackbone.from_preset(model, recompute=arguments.recompute)
         backbone = models.add_segments(backbone) if arguments.add_segments else backbone
     else:
         tokenizer, backbone = small_model(model, arguments)
@@ -115,6 +116,7 @@ def small_model(position_encoding, arguments):
         max_sequence_length=arguments.sequence_length,
         position_encoding=position_encoding,
         segment_encoding="per-head" if position_encoding.startswith("diet") else "input",
+        recompute=arguments.recompute,
     )
     return tokenizer, backbone
 
@@ -122,8 +124,11 @@ def small_model(position_encoding, arguments):
 # === Step 2: a run ===
 
 
-def train_model(run, train, arguments):
-    """Return a classifier that was trained on English pairs."""
+def train_model(run, train, arguments, folder):
+    """Return a classifier that was trained on English pairs.
+
+    If there are checkpoints in the folder, the training continues there.
+    """
     keras.utils.set_random_seed(run["seed"])
     classifier = make_classifier(run["model"], arguments)
     num_batches = arguments.epochs * -(-len(train.labels) // arguments.batch_size)
@@ -133,6 +138,7 @@ def train_model(run, train, arguments):
         train.labels,
         batch_size=arguments.batch_size,
         epochs=arguments.epochs,
+        callbacks=[training.ExactResume(folder, arguments.save_every)],
         verbose=2 if arguments.verbose else 0,
     )
     return classifier
@@ -174,12 +180,12 @@ def parse_arguments(argv=None):
     add("--train", metavar="FILE", help="train on a file in XNLI's form")
     add("--test", nargs="+", default=[], metavar="FILE", help="files such as test-sw.tsv")
     add("--test-labels", metavar="FILE", help="the labels of all --test files, as in XTREME")
-    add("--sequence-length", type=positive_int, help="tokens, by default 128, embedded 24")
+    add("--sequence-length", type=positive_int, help="tokens, by default 128, embedded 16")
     add("--learning-rates", nargs="+", type=float, default=[2e-3], help="peak rates to try")
     add("--seeds", nargs="+", type=int, default=[0], help="one run for each rate and seed")
     add("--epochs", type=positive_int, default=8, help="passes over the pairs")
     add("--batch-size", type=positive_int, default=32, help="pairs in a batch")
-    common.add_optimizer_options(add, warmup_proportion=0.1)
+    common.add_training_options(add, warmup_proportion=0.1)
     add("--examples", type=positive_int, help="most training pairs; default: all")
     add("--add-segments", action="store_true", help="add segments to presets without segments")
     add("--verbose", action="store_true", help="print the loss of each epoch")
@@ -192,7 +198,7 @@ def parse_arguments(argv=None):
         parser.error("--mnli and --train need --test, and the reverse")
     has_files = bool(arguments.test)
     arguments.models = arguments.presets or arguments.position_encoding
-    arguments.sequence_length = arguments.sequence_length or (128 if has_files else 24)
+    arguments.sequence_length = arguments.sequence_length or (128 if has_files else 16)
     arguments.backend, arguments.strategy = keras.config.backend(), "none"
     return arguments
 

@@ -41,7 +41,7 @@ def parse_arguments(argv=None):
     add("--seeds", nargs="+", type=int, default=[0, 1], help="one run for each rate and seed")
     add("--epochs", type=positive_int, default=12, help="passes over the examples")
     add("--batch-size", type=positive_int, default=32, help="examples in a batch")
-    common.add_optimizer_options(add, warmup_proportion=0.1)
+    common.add_training_options(add, warmup_proportion=0.1)
     add("--examples", type=positive_int, help="most training examples; default: all")
     add(
         "--segment-encoding",

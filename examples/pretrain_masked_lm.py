@@ -9,7 +9,7 @@ positional scores.
 
 Without `--text` the script trains on the language reference that ships with every Python, so it
 downloads nothing. `KERAS_BACKEND` chooses the backend. To resume an interrupted run, give the same
-command again: training continues after the last validation.
+command again. Training continues at the last checkpoint, as if it had never stopped.
 
     KERAS_BACKEND=jax python examples/pretrain_masked_lm.py --steps 500
     python examples/pretrain_masked_lm.py --text wiki/*.txt --validation-text held_out.txt
@@ -19,7 +19,6 @@ With several languages, the script trains a SentencePiece tokenizer, and samples
 of the languages as XLM does (docs/multilingual.md).
 """
 
-import csv
 import itertools
 import math
 import os
@@ -28,16 +27,16 @@ import sys
 import common
 import keras
 import numpy as np
-from common import Checkpoint, make_strategy
+from common import make_strategy
 from pretrain_options import parse_arguments
 
-from keras_diet import analysis, layers, models, pretraining
+from keras_diet import analysis, layers, models, pretraining, training
 
 
 def main(argv=None):
     arguments = parse_arguments(argv)
     strategy = make_strategy(arguments)
-    per_model = ("output_dir", "overwrite", "position_encoding", "strategy", "texts")
+    per_model = ("output_dir", "overwrite", "position_encoding", "strategy", "texts", "save_every")
     options = {name: value for name, value in vars(arguments).items() if name not in per_model}
     options["backend"] = keras.config.backend()
     common.claim_output_dir(arguments.output_dir, options, arguments.overwrite)
@@ -183,8 +182,6 @@ def build_model(arguments, position_encoding, tokenizer):
     masked_lm = models.DietBertMaskedLM(backbone)
     num_batches = arguments.steps * arguments.accumulation_steps
     common.compile_for_training(masked_lm, arguments.learning_rate, num_batches, arguments)
-    # `load_checkpoint` can only restore an optimizer that has its variables.
-    masked_lm.optimizer.build(masked_lm.trainable_variables)
     return masked_lm
 
 
@@ -199,7 +196,7 @@ def describe(masked_lm, sequences):
 
 
 def train(masked_lm, tokenizer, sequences, validation_sequences, arguments, folder):
-    """Train for the remaining steps, and return the last validation loss."""
+    """Train, or continue with the next step, and return the last validation loss."""
 
     def batches(sequences, **options):
         return pretraining.masked_lm_dataset(
@@ -216,24 +213,24 @@ def train(masked_lm, tokenizer, sequences, validation_sequences, arguments, fold
     dataset = batches(sequences, repeat=True)
     held_out = batches(validation_sequences, shuffle=False, drop_remainder=has_strategy)
     held_out = held_out[: arguments.validation_batches]
-    prepare = common.as_tf_dataset if has_strategy else lambda dataset: dataset
-
-    checkpoint, history = folder / "checkpoint.weights.h5", folder / "history.csv"
-    done = common.load_checkpoint(masked_lm, checkpoint)
+    if has_strategy:
+        dataset, held_out = map(common.with_integer_masks, (dataset, held_out))
+        held_out = pretraining.as_tf_dataset(held_out)
     interval, parts = arguments.validation_interval, arguments.accumulation_steps
-    if done < arguments.steps:
-        masked_lm.fit(
-            prepare(dataset[done * parts : arguments.steps * parts]),
-            initial_epoch=done // interval,
-            epochs=arguments.steps // interval,
-            steps_per_epoch=interval * parts,
-            shuffle=False,
-            validation_data=prepare(held_out),
-            callbacks=[keras.callbacks.CSVLogger(history, append=done > 0), Checkpoint(checkpoint)],
-            verbose=1 if sys.stdout.isatty() else 2,
-        )
-    with open(history, newline="") as file:
-        return float(list(csv.DictReader(file))[-1]["val_loss"])
+    # The `fit` of a task would check the batches again, and a TPU would not know their size.
+    history = keras.Model.fit(
+        masked_lm,
+        dataset[: arguments.steps * parts],
+        epochs=arguments.steps // interval,
+        steps_per_epoch=interval * parts,
+        shuffle=False,
+        validation_data=held_out,
+        validation_steps=len(held_out),
+        callbacks=[training.ExactResume(folder / "checkpoints", arguments.save_every)],
+        verbose=1 if sys.stdout.isatty() else 2,
+    )
+    common.write_history(folder / "history.csv", history)
+    return history.history["val_loss"][-1]
 
 
 # === Step 4: the result ===

@@ -109,19 +109,13 @@ def add_model_options(add):
     add("--intermediate-dim", type=positive_int, default=512, help="feed-forward size")
     add("--dropout", type=float, default=0.1, help="dropout rate")
     add("--dtype", default="float32", help="dtype policy, for example mixed_bfloat16")
-    add(
-        "--recompute",
-        choices=["none", "attention", "block"],
-        default="none",
-        help="what is computed again for the gradients, to save memory",
-    )
 
 
 def add_training_options(add):
     add("--steps", type=positive_int, default=400, help="optimizer steps")
     add("--batch-size", type=positive_int, default=32, help="sequences in a batch")
     add("--learning-rate", type=float, default=0.0018, help="peak learning rate")
-    common.add_optimizer_options(add, warmup_proportion=0.025)
+    common.add_training_options(add, warmup_proportion=0.025)
     add(
         "--validation-interval",
         type=positive_int,

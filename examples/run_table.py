@@ -6,6 +6,8 @@ must share to be compared, and the metrics as text, such as `"matthews=0.5"`.
 """
 
 import csv
+import hashlib
+import shutil
 import statistics
 
 import numpy as np
@@ -63,8 +65,13 @@ class RunTable:
                 )
             return list(reader)
 
+    def checkpoints(self, path, run):
+        """Return the folder for the checkpoints of a run. Each run has its own."""
+        key = hashlib.sha256("\n".join(self._key_of(run)).encode()).hexdigest()
+        return path.parent / "checkpoints" / key[:16]
+
     def append(self, path, run, found):
-        """Add a run and its metrics, so that an interruption loses no finished run."""
+        """Add a finished run and its metrics, and delete its checkpoints."""
         text = " ".join(f"{name}={value:.6f}" for name, value in found.items())
         is_new = not path.exists()
         with path.open("a", encoding="utf-8", newline="") as file:
@@ -72,6 +79,7 @@ class RunTable:
             if is_new:
                 writer.writeheader()
             writer.writerow({**run, "metrics": text})
+        shutil.rmtree(self.checkpoints(path, run), ignore_errors=True)
         return text
 
 

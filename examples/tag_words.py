@@ -12,7 +12,7 @@ of CPU time on JAX. PyTorch takes longer, because the script does not compile th
 sentence. At the end you see the accuracy of the words. For tags such as `B-PER` and `I-PER`, you
 also see precision, recall and F1 of the entities, by `nervaluate`: an entity is correct if its
 words and its type are right, as in CoNLL's evaluation. To resume an interrupted run, give the same
-command again: training continues after the last epoch. The script needs `keras-diet[examples]`.
+command again: training continues at the last checkpoint. The script needs `keras-diet[examples]`.
 """
 
 import json
@@ -27,7 +27,7 @@ from common import positive_int
 from nervaluate import Evaluator
 from tag_data import read_conll, sentences_from_rule
 
-from keras_diet import models, pretraining
+from keras_diet import models, pretraining, training
 
 LENGTH_BUCKETS = (16, 32, 64, 128, 256)
 
@@ -38,7 +38,7 @@ def main(argv=None):
     options = {
         name: json.loads(json.dumps(value, default=str))
         for name, value in vars(arguments).items()
-        if name not in ("output_dir", "overwrite")
+        if name not in ("output_dir", "overwrite", "save_every")
     }
     common.claim_output_dir(folder, options, arguments.overwrite)
     train_data, validation_data = load_data(arguments)
@@ -72,7 +72,9 @@ def load_data(arguments):
 def build_classifier(sentences, tags, arguments):
     keras.utils.set_random_seed(arguments.seed)
     if arguments.preset:
-        backbone = models.DietBertBackbone.from_preset(arguments.preset)
+        backbone = models.DietBertBackbone.from_preset(
+            arguments.preset, recompute=arguments.recompute
+        )
         tokenizer = keras_hub.models.Tokenizer.from_preset(arguments.preset)
     else:
         backbone, tokenizer = small_model(sentences, arguments)
@@ -86,8 +88,6 @@ def build_classifier(sentences, tags, arguments):
     )
     steps = arguments.epochs * steps_per_epoch(sentences, arguments)
     common.compile_for_training(classifier, arguments.learning_rate, steps, arguments)
-    # `load_checkpoint` can only restore an optimizer that has its variables.
-    classifier.optimizer.build(classifier.trainable_variables)
     return classifier
 
 
@@ -104,6 +104,7 @@ def small_model(sentences, arguments):
         max_sequence_length=arguments.sequence_length,
         position_encoding=arguments.position_encoding,
         segment_encoding="none",
+        recompute=arguments.recompute,
     )
     return backbone, models.DietBertTokenizer(vocabulary, lowercase=True)
 
@@ -116,25 +117,17 @@ def steps_per_epoch(sentences, arguments):
 
 
 def train(classifier, train_data, validation_data, arguments):
-    checkpoint = arguments.output_dir / "checkpoint.weights.h5"
-    steps = common.load_checkpoint(classifier, checkpoint)
-    epoch = steps // steps_per_epoch(train_data[0], arguments)
-    if epoch == arguments.epochs:
-        return
-    # The remaining epochs have orders of their own.
-    keras.utils.set_random_seed(arguments.seed + epoch)
-    classifier.fit(
+    """Train, or continue with the next step."""
+    folder = arguments.output_dir
+    history = classifier.fit(
         *train_data,
         batch_size=arguments.batch_size,
-        initial_epoch=epoch,
         epochs=arguments.epochs,
         validation_data=validation_data,
-        callbacks=[
-            keras.callbacks.CSVLogger(arguments.output_dir / "history.csv", append=epoch > 0),
-            common.Checkpoint(checkpoint),
-        ],
+        callbacks=[training.ExactResume(folder / "checkpoints", arguments.save_every)],
         verbose=1 if sys.stdout.isatty() else 2,
     )
+    common.write_history(folder / "history.csv", history)
 
 
 # === Step 4: evaluation ===
@@ -185,7 +178,7 @@ def parse_arguments(argv=None):
     add("--epochs", type=positive_int, default=10, help="passes over the sentences")
     add("--batch-size", type=positive_int, default=32, help="sentences in a batch")
     add("--learning-rate", type=float, default=3e-3, help="peak learning rate")
-    common.add_optimizer_options(add, warmup_proportion=0.1)
+    common.add_training_options(add, warmup_proportion=0.1)
     add("--seed", type=int, default=0, help="seed of the weights and of the order of sentences")
     add("--overwrite", action="store_true", help="delete an earlier run in the folder first")
     folder = Path("runs", "tag_words", keras.config.backend())

@@ -87,10 +87,22 @@ def replace_data(epoch_iterator, adapter):
     if adapter.num_batches is not None:
         epoch_iterator._num_batches = adapter.num_batches
     if keras.config.backend() == "tensorflow":
-        adapter._output_signature = previous.get_tf_dataset().element_spec
+        adapter._output_signature = _signature(previous, adapter.size_of_batches)
         strategy = epoch_iterator._distribute_strategy
         dataset = strategy.experimental_distribute_dataset(adapter.get_tf_dataset())
         epoch_iterator._distributed_dataset = dataset
+
+
+def _signature(adapter, size_of_batches):
+    """Return the shapes of an adapter's batches. A TPU compiles for one size of all batches."""
+    import tensorflow as tf
+
+    def with_size(spec):
+        if size_of_batches is None or not isinstance(spec, tf.TensorSpec):
+            return spec
+        return tf.TensorSpec((size_of_batches, *spec.shape[1:]), spec.dtype)
+
+    return tf.nest.map_structure(with_size, adapter.get_tf_dataset().element_spec)
 
 
 def start_within_epoch(epoch_iterator, steps, batches_of_pass):

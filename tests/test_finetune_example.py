@@ -277,6 +277,56 @@ def test_scores_are_regressed_from_at_most_the_examples_asked_for(
     assert set(sys.modules["run_table"].metrics_of(run)) == {"pearson", "spearman"}
 
 
+@any_backend
+def test_an_interrupted_run_continues(script, results, folder, preset, tmp_path, monkeypatch):
+    """Nine examples in batches of two are five steps. The run stops in the second of two epochs."""
+    text = FILES["rte/train.tsv"]
+    rows = [f"{i}\tA {word}.\tA cat.\tentailment\n" for i, word in enumerate(VOCABULARY[5:13])]
+    (folder / "rte" / "train.tsv").write_text(text + "".join(rows))
+    arguments = [*QUICK, "--epochs", "2", "--presets", preset, "--data", str(folder)]
+    arguments += ["--tasks", "rte", "--learning-rates", "0.01", "--seeds", "5"]
+    arguments += ["--checkpoint-interval", "2", "--recompute", "block"]
+    fit, losses, crash_at, values = keras.Model.fit, {}, [7, None], []
+
+    class Crash(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            losses[int(self.model.optimizer.iterations)] = logs["loss"]
+            assert self.model.backbone.recompute == "block"
+
+        def on_train_batch_begin(self, batch, logs=None):
+            if int(self.model.optimizer.iterations) == crash_at[0]:
+                raise KeyboardInterrupt
+
+    def patched(*args, callbacks, **options):
+        return fit(*args, callbacks=[*callbacks, Crash()], **options)
+
+    def evaluate(logits, labels, task):
+        values.append(0.5 if len(values) % 5 else 0.25 + len(values) / 20)
+        return {"accuracy": values[-1]}
+
+    monkeypatch.setattr(keras.Model, "fit", patched)
+    monkeypatch.setattr(script, "evaluate", evaluate)
+    crashed, once = tmp_path / "crashed", tmp_path / "once"
+    with pytest.raises(KeyboardInterrupt):
+        script.main([*arguments, "--save-every", "2", "--output-dir", str(crashed)])
+    (checkpoints,) = (crashed / "checkpoints").iterdir()
+    saved = sorted(path.name for path in checkpoints.iterdir())
+    assert saved == ["evaluations.json", "step_000000000004.npz", "step_000000000006.npz"]
+    before, crash_at[0] = dict(losses), crash_at[1]
+    losses.clear()
+    script.main([*arguments, "--save-every", "3", "--output-dir", str(crashed)])
+    assert set(before) == set(range(1, 8))
+    assert set(losses) == set(range(7, 11))
+    resumed = {**before, **losses}
+    # After steps 2, 4 and 6, then 8 and 10.
+    assert len(values) == 5
+    assert not checkpoints.exists()
+    script.main([*arguments, "--output-dir", str(once)])
+    assert losses == resumed
+    tables = [results.TABLE.read(folder / "runs.csv") for folder in (crashed, once)]
+    assert tables[0][0]["metrics"] == tables[1][0]["metrics"] == "accuracy=0.500000"
+
+
 def test_the_best_checkpoint_counts_and_training_does_not_change(
     script, folder, preset, tmp_path, monkeypatch
 ):
@@ -497,7 +547,7 @@ def test_a_run_with_another_option_is_another_run(script, results, tmp_path, mon
 def test_every_option_is_shared_by_runs_or_chooses_them(script):
     choices = {"presets", "position_encoding", "tasks", "data", "learning_rates", "seeds"}
     options = set(vars(script.parse_arguments([]))) - {"segment_encoding"} | {"segments"}
-    assert options == {*CHANGED_OPTIONS, *choices, "output_dir"}
+    assert options == {*CHANGED_OPTIONS, *choices, "output_dir", "save_every", "recompute"}
 
 
 @any_backend

@@ -283,7 +283,7 @@ def test_a_run_with_another_option_is_another_run(script, results, tmp_path, mon
 
 def test_every_option_is_shared_by_runs_or_chooses_them(script):
     choices = {"presets", "position_encoding", "models", "learning_rates", "seeds"}
-    others = {"output_dir", "verbose", "strategy"}
+    others = {"output_dir", "verbose", "strategy", "save_every", "recompute"}
     options = set(vars(script.parse_arguments([])))
     assert options == {*CHANGED_OPTIONS, *choices, *others}
 

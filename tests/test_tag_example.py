@@ -102,28 +102,34 @@ def files(tmp_path):
     return [str(tmp_path / f"{name}.conll") for name in ("train", "validation")]
 
 
-def test_a_run_is_continued_after_the_last_epoch(script, files, tmp_path, monkeypatch, capsys):
+def test_an_interrupted_run_continues(script, files, tmp_path, monkeypatch, capsys):
+    """Three sentences in batches of two are two steps. The run stops in the second epoch."""
     preset = str(tmp_path / "preset")
     tiny_backbone(num_layers=1, segment_encoding="none").save_to_preset(preset)
     models.DietBertTokenizer(VOCABULARY, lowercase=True).save_to_preset(preset)
     folder = tmp_path / "output"
     arguments = ["--data", *files, "--preset", preset, "--sequence-length", "7", "--epochs", "2"]
-    arguments += ["--batch-size", "2", "--output-dir", str(folder)]
-    fit, epochs = models.DietBertTokenClassifier.fit, []
+    arguments += ["--batch-size", "2", "--output-dir", str(folder), "--recompute", "block"]
+    fit, begun, stop = keras.Model.fit, [], [3]
 
-    def one_epoch(classifier, *data, initial_epoch, **options):
-        epochs.append(initial_epoch)
-        return fit(
-            classifier,
-            *data,
-            initial_epoch=initial_epoch,
-            **{**options, "epochs": initial_epoch + 1},
-        )
+    class Crash(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            begun.append(int(self.model.optimizer.iterations))
+            assert self.model.backbone.recompute == "block"
+            if begun[-1] == stop[0]:
+                raise KeyboardInterrupt
 
-    monkeypatch.setattr(models.DietBertTokenClassifier, "fit", one_epoch)
-    for _ in range(3):
+    def patched(*args, callbacks, **options):
+        return fit(*args, callbacks=[*callbacks, Crash()], **options)
+
+    monkeypatch.setattr(keras.Model, "fit", patched)
+    with pytest.raises(KeyboardInterrupt):
+        script.main([*arguments, "--save-every", "1"])
+    stop[0] = None
+    for _ in range(2):
         script.main(arguments)
-    assert epochs == [0, 1]
+    # The last run finds a finished training.
+    assert begun == [0, 1, 2, 3, 3]
     assert len((folder / "history.csv").read_text().splitlines()) == 3
     results = json.loads((folder / "results.json").read_text())
     assert set(results["entities"]) >= {"all", "X", "Y"}

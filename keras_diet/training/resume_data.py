@@ -42,6 +42,7 @@ class ArraySource:
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.num_batches = math.ceil(num_examples / batch_size)
+        self.size_of_batches = None if num_examples % batch_size else batch_size
 
     def facts(self) -> dict[str, Any]:
         """Return what must be the same when the training continues."""
@@ -111,6 +112,8 @@ class MapSource:
         self.dataset = dataset
         # An endless dataset has the largest length that Python knows.
         self.num_batches = len(dataset) if len(dataset) < sys.maxsize else None
+        sizes = {_size_of(dataset[i]) for i in (0, len(dataset) - 1)} if self.num_batches else set()
+        self.size_of_batches = sizes.pop() if len(sizes) == 1 else None
 
     def facts(self) -> dict[str, Any]:
         """Return what must be the same when the training continues."""
@@ -246,8 +249,12 @@ def _order(size, seed, pass_number, shuffle):
 
 
 def _facts_of_batch(batch):
+    return {"batch_size": _size_of(batch), "first batch": _checksum(batch)}
+
+
+def _size_of(batch):
     sizes = [len(leaf) for leaf in keras.tree.flatten(batch) if np.ndim(leaf)]
-    return {"batch_size": sizes[0] if sizes else None, "first batch": _checksum(batch)}
+    return sizes[0] if sizes else None
 
 
 def _checksum(batch):

@@ -27,6 +27,8 @@ class StepBatches(IterableAdapter):
     def __init__(self, source: Any, reads_ahead: bool, seed: int) -> None:
         super().__init__(source.num_batches)
         self.source = source
+        # The number of rows, if all batches have the same.
+        self.size_of_batches = getattr(source, "size_of_batches", None)
         self.seed = seed
         # Number of the pass over the data, and number of batches of this pass that are done.
         self.pass_number, self.index = 0, 0

@@ -285,6 +285,7 @@ def test_arguments_reach_the_backbone(bert):
         segment_encoding="none",
         dropout=0.25,
         attention_implementation="full",
+        recompute="block",
         dtype="bfloat16",
         name="from_bert",
         trainable=False,
@@ -293,6 +294,7 @@ def test_arguments_reach_the_backbone(bert):
     assert backbone.segment_encoding == "none"
     assert backbone.dropout == 0.25
     assert backbone.attention_implementation == "full"
+    assert backbone.recompute == "block"
     assert backbone.dtype_policy.name == "bfloat16"
     assert backbone.name == "from_bert"
     assert not backbone.trainable_weights

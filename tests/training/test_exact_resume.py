@@ -81,6 +81,44 @@ def test_several_steps_in_one_execution(tmp_path):
     assert_same(result(*train(tmp_path / "crashed", model=make())), expected)
 
 
+class Sizes(keras.layers.Layer):
+    """Records the size of batches that a compiled program knows."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def call(self, x):
+        self.found.append(x.shape[0])
+        return x
+
+
+@pytest.mark.any_backend("tensorflow")
+@pytest.mark.parametrize(
+    ("data", "examples", "size"),
+    [
+        ("arrays", 53, None),
+        ("arrays", 50, 5),
+        ("grain", 53, None),
+        ("grain", 50, 5),
+        ("endless grain", 50, None),
+    ],
+)
+def test_programs_know_the_size_of_batches_if_all_are_equal(tmp_path, data, examples, size):
+    """A TPU needs it. The first batch, the last batch and batches between them are compared."""
+    options = data_of(data)
+    if data == "arrays":
+        options = {**options, "x": options["x"][:examples], "y": options["y"][:examples]}
+    elif data == "grain":
+        options = {"x": grain_batches()[:examples].batch(5)}
+    sizes = Sizes()
+    model = make_model()
+    model = keras.Sequential([keras.Input((7,)), sizes, *model.layers])
+    model.compile("sgd", "mse", jit_compile=False)
+    model.fit(**options, epochs=1, verbose=0, callbacks=[ExactResume(tmp_path, 3)])
+    assert sizes.found[-1] == size
+
+
 @pytest.mark.any_backend
 def test_a_model_in_bfloat16(tmp_path):
     def make():

@@ -37,6 +37,7 @@ def convert_bert(
     *,
     dropout: float | None = None,
     attention_implementation: str = "auto",
+    recompute: str = "none",
     dtype: DType = None,
     name: str | None = None,
     trainable: bool | None = None,
@@ -74,6 +75,7 @@ def convert_bert(
             `transformers` have no vocabulary, so no token is treated in this way.
         dropout: float or `None`. As in the class. Defaults to `None`, which means the BERT's.
         attention_implementation: As in the class. Defaults to `"auto"`.
+        recompute: As in the class. Defaults to `"none"`.
         dtype: As in the class. Defaults to `None`, which means the BERT's policy, and Keras's
             global policy for a BERT of Hugging Face.
         name: As in the class.
@@ -113,6 +115,7 @@ def convert_bert(
         "max_sequence_length": length,
         "dropout": original.dropout if dropout is None else dropout,
         "attention_implementation": attention_implementation,
+        "recompute": recompute,
         "dtype": policy if dtype is None else dtype,
         "name": name,
         "trainable": trainable,
