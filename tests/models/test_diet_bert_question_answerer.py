@@ -1,5 +1,6 @@
 """Question answering: logits, losses, the data of `fit`, `answer`, and files."""
 
+import inspect
 import re
 
 import keras
@@ -13,7 +14,10 @@ from keras_diet.models import (
     DietBertQuestionAnswerer,
     extend_positions,
 )
+from keras_diet.models.hub import answer_questions
+from keras_diet.models.hub.array_batches import ArrayBatches
 from tests.helpers import assert_close, gradients, to_numpy
+from tests.models.multilingual import multilingual_tokenizer
 from tests.models.question_answering import (
     ANSWERS,
     CONTEXTS,
@@ -23,7 +27,7 @@ from tests.models.question_answering import (
     tiny_preprocessor,
     tiny_question_answerer,
 )
-from tests.models.tiny import random_inputs, randomize_weights
+from tests.models.tiny import random_inputs, randomize_weights, tiny_backbone
 
 any_backend = pytest.mark.any_backend
 X = (QUESTIONS, CONTEXTS)
@@ -405,6 +409,61 @@ def test_buckets_do_not_change_answers():
     for found, each in zip(model.answer(*X, batch_size=1), expected, strict=True):
         assert found["text"] == each["text"]
         assert found["score"] == pytest.approx(each["score"], abs=1e-4)
+
+
+@any_backend
+def test_windows_have_the_shortest_bucket(monkeypatch):
+    """Windows of 10 tokens have the length 10, and those of 11 tokens have the length 11."""
+    shapes = []
+
+    def batches(data, batch_size):
+        shapes.append(data[0]["token_ids"].shape)
+        return ArrayBatches(data, batch_size)
+
+    monkeypatch.setattr(answer_questions, "ArrayBatches", batches)
+    model = random_question_answerer()
+    model.preprocessor = tiny_preprocessor(length_buckets=(7, 10))
+    model.answer(*X)
+    assert shapes == [(3, 10), (3, 11)]
+
+
+@any_backend
+def test_defaults_of_answer_are_those_of_bert():
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(DietBertQuestionAnswerer.answer).parameters.items()
+    }
+    assert (defaults["n_best"], defaults["max_answer_length"]) == (20, 30)
+    assert (defaults["top_k"], defaults["null_threshold"]) == (None, None)
+
+
+@any_backend
+def test_logits_that_are_not_numbers_are_refused():
+    model = random_question_answerer()
+    model.output_dense.bias.assign([np.nan, 0.0])
+    with pytest.raises(ValueError, match=r"finite logits\. Received: NaN"):
+        model.answer(*X)
+
+
+@any_backend
+def test_answers_of_pieces_have_no_white_space_around():
+    """An unknown word has a token of white space before it, which belongs to no answer."""
+    tokenizer = multilingual_tokenizer()
+    context = "the fox œ dog œ the fox"
+    _, offsets = tokenizer.tokenize_with_offsets(context)
+    empty = [i for i, (start, end) in enumerate(offsets) if start == end]
+    assert len(empty) == 2
+    preprocessor = tiny_preprocessor(tokenizer=tokenizer, sequence_length=37)
+    backbone = tiny_backbone(
+        num_layers=1, vocabulary_size=tokenizer.vocabulary_size(), max_sequence_length=37
+    )
+    for seed in range(5):
+        model = randomize_weights(DietBertQuestionAnswerer(backbone, preprocessor), seed)
+        answers = model.answer("fox", context, top_k=20)
+        places = [(each["start"], each["end"]) for each in answers]
+        assert len(set(places)) == 20
+        assert all(start < end for start, end in places)
+        assert all(each["text"] == each["text"].strip() for each in answers)
 
 
 @any_backend

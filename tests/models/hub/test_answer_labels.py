@@ -83,6 +83,9 @@ def test_tokens_of_answers():
         (["fox → se", "fox fox"], [4, 0], [[1, 2], [0, 1]]),
         (["ee", ""], [11, -1], [[2, 3], [-1, -1]]),
         (["Fox", b"f"], [15, 0], [[4, 4], [0, 0]]),
+        # A token that ends where the answer starts, and one that starts where it ends.
+        (["e", "fox"], [12, 0], [[3, 3], [0, 0]]),
+        (["se", "fox"], [10, 0], [[2, 2], [0, 0]]),
     ):
         found = token_spans(answers(texts, starts), offsets)
         assert found.tolist() == expected
