@@ -125,6 +125,7 @@ def test_every_weight_but_the_pooler_has_a_gradient():
 @any_backend
 def test_other_losses_and_metrics():
     model = tiny_question_answerer()
+    assert float(model.optimizer.learning_rate) == pytest.approx(5e-5)
     loss = keras.losses.CategoricalFocalCrossentropy(from_logits=True)
     model.compile("sgd", {"start": loss, "end": loss})
     one_hot = {name: np.eye(11)[rows] for name, rows in POSITIONS.items()}
@@ -599,6 +600,22 @@ def test_from_bert_makes_a_new_head():
     expected = bert(inputs)["sequence_output"]
     assert_close(model.backbone(inputs)["sequence_output"], expected, 1e-5)
     assert model.answer(*X)
+
+
+@any_backend
+def test_from_bert_asks_the_tokenizer_for_the_id_of_cls(rng):
+    """The token embedding of [CLS] gets the position that only it has."""
+    import keras_hub
+
+    bert = randomize_weights(
+        keras_hub.models.BertBackbone(31, 1, 3, 15, 23, max_sequence_length=13)
+    )
+    expected = DietBertBackbone.from_bert(bert, "diet_rel", cls_token_id=2)
+    other = DietBertBackbone.from_bert(bert, "diet_rel")
+    model = DietBertQuestionAnswerer.from_bert(bert, "diet_rel", tiny_preprocessor())
+    table = to_numpy(model.backbone.token_embedding.embeddings)
+    assert_close(table, expected.token_embedding.embeddings, 1e-6)
+    assert np.abs(table - to_numpy(other.token_embedding.embeddings)).max() > 1e-2
 
 
 @any_backend
