@@ -616,6 +616,12 @@ def test_from_bert_asks_the_tokenizer_for_the_id_of_cls(rng):
     table = to_numpy(model.backbone.token_embedding.embeddings)
     assert_close(table, expected.token_embedding.embeddings, 1e-6)
     assert np.abs(table - to_numpy(other.token_embedding.embeddings)).max() > 1e-2
+    arguments = {"preprocessor": tiny_preprocessor(), "cls_token_id": 5}
+    given = DietBertQuestionAnswerer.from_bert(bert, "diet_rel", **arguments).backbone
+    expected = DietBertBackbone.from_bert(bert, "diet_rel", cls_token_id=5)
+    assert_close(
+        given.token_embedding.embeddings, to_numpy(expected.token_embedding.embeddings), 1e-6
+    )
 
 
 @any_backend
