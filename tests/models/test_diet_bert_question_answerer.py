@@ -489,6 +489,11 @@ def test_no_answer_wins_by_its_threshold():
         ({"questions": QUESTIONS[:2]}, "batch sizes [2, 3]"),
         ({"questions": QUESTIONS[0]}, "Received: a tuple of both"),
         ({"contexts": [*CONTEXTS[:2], None]}, "`x[1]` must hold strings. Received: None in row 2"),
+        # As `zip` makes them.
+        (
+            {"questions": tuple(QUESTIONS), "contexts": tuple(CONTEXTS)},
+            "Received: a tuple of 2 parts (tuple, tuple). Put all questions",
+        ),
         ({"n_best": 0}, "`n_best` must be a positive integer"),
         ({"top_k": 21}, "`top_k` must be at most `n_best`, 20"),
         ({"max_answer_length": 2.5}, "`max_answer_length` must be a positive integer"),

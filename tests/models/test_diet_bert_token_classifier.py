@@ -416,6 +416,14 @@ def test_the_default_learning_rate_is_that_of_kerashub():
 
 
 @any_backend
+def test_outputs_that_are_not_numbers_are_refused():
+    model = tiny()
+    model.output_dense.bias.assign([np.nan, *[0.0] * 4])
+    with pytest.raises(ValueError, match=r"finite outputs\. Received: NaN"):
+        model.tag(SENTENCES)
+
+
+@any_backend
 def test_tag_needs_sentences_and_probabilities(classifier):
     with pytest.raises(ValueError, match=r"`sentences` must hold a list.*'a cat', in row 0"):
         classifier.tag(["a cat", "the fox"])

@@ -38,8 +38,8 @@ def answer(
     Args:
         questions: A string, or a list of strings.
         contexts: A string for one question, or as many strings as there are questions.
-        top_k: int or `None`. Number of answers for each question, at most `n_best`. Defaults to
-            `None`, which means the best answer itself, not in a list.
+        top_k: int or `None`. Number of answers for each question, at most `n_best`. A short context
+            may have fewer. Defaults to `None`, which means the best answer itself, not in a list.
         n_best: int. Number of parts that each window contributes. Defaults to `20`.
         max_answer_length: int. The longest answer, in tokens. Defaults to `30`.
         null_threshold: float or `None`. With SQuAD 2.0, questions may have no answer. A question
@@ -57,7 +57,8 @@ def answer(
 
     Raises:
         ValueError: If the model has no preprocessor, if there are not as many contexts as
-            questions, if an argument is out of its range, or as in `predict`.
+            questions, if an argument is out of its range, if logits are not finite, or as in
+            `predict`.
 
     Example:
 

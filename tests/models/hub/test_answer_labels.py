@@ -47,7 +47,12 @@ def test_one_answer_of_one_context():
         (answers(["Fox", None], [15, 0]), "`y['text']` must hold strings. Received: None in row 1"),
         (answers(["Fox", np.nan], [15, 0]), "Received: nan in row 1"),
         (answers(["Fox", 3], [15, 0]), "Received: 3 in row 1"),
-        (answers([["Fox"], ["fox"]], [15, 0]), "texts in lists of lists"),
+        (
+            answers(["Fox", ["fox", "fox"]], [15, [0, 4]]),
+            "one answer for each context. Received: ['fox', 'fox'] in row 1. Pass the first",
+        ),
+        (answers(("Fox", "fox"), [15, 0]), "`y['text']` must be a list. Received: a tuple"),
+        (answers(np.array([["Fox"], ["fox"]]), [15, 0]), "in an array of several axes"),
         (answers(["Fox", "fox"], [15, None]), "Received: None in row 1"),
         (answers(["Fox", "fox"], [15, 0.5]), "Received: 0.5 in row 1"),
         (answers(["Fox", "fox"], ["15", "0"]), "Received: '15' in row 0"),
