@@ -1,5 +1,7 @@
 """The code in docstrings, README and docs runs. Links work, and arguments are documented."""
 
+import ast
+import contextlib
 import inspect
 import re
 from pathlib import Path
@@ -126,6 +128,43 @@ def test_docstring_names_every_argument(public):
     for name in list(inspect.signature(function).parameters):
         if name not in ("self", "args", "kwargs", "name"):
             assert re.search(rf"^ *{name}: ", documentation, re.M), f"{name} is not documented"
+
+
+def documented_defaults(function, documentation):
+    """The documented and the real default of each argument whose default is a literal."""
+    for name, parameter in inspect.signature(function).parameters.items():
+        entry = re.search(
+            rf"^( *){name}: (.*?)(?=^\1\S|^\s*$|\Z)", documentation, re.MULTILINE | re.DOTALL
+        )
+        stated = entry and re.search(r"[Dd]efaults?\s+to\s+`([^`]*)`", entry[2])
+        if stated and parameter.default is not parameter.empty:
+            with contextlib.suppress(ValueError, SyntaxError):
+                yield name, ast.literal_eval(stated[1]), parameter.default
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("public", public_objects())
+def test_documented_defaults_are_those_of_the_code(public):
+    functions = [(public.__init__ if inspect.isclass(public) else public, inspect.getdoc(public))]
+    if inspect.isclass(public):
+        functions += [
+            (method, inspect.getdoc(method) or "")
+            for name, method in inspect.getmembers(public, callable)
+            if not name.startswith("_")
+            and (getattr(method, "__module__", None) or "").startswith("keras_diet")
+        ]
+    for function, documentation in functions:
+        for name, stated, default in documented_defaults(function, documentation):
+            assert stated == default, f"`{name}` of {function.__qualname__}"
+
+
+@pytest.mark.any_backend
+def test_defaults_are_found():
+    pairs = documented_defaults(
+        pretraining.sample_languages, inspect.getdoc(pretraining.sample_languages)
+    )
+    expected = [("sampling_exponent", 0.5), ("seed", 0), ("num_samples", None)]
+    assert [(name, stated) for name, stated, _ in pairs] == expected
 
 
 @pytest.mark.any_backend

@@ -1,7 +1,8 @@
 """Exact match and F1 of predicted answers against gold answers."""
 
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 
 def checked_answers(
@@ -13,11 +14,13 @@ def checked_answers(
         ValueError: If the lists are empty or have different lengths. If a prediction is not a
             string, or the gold answers of a question are not a list of strings.
     """
-    if isinstance(predictions, str) or isinstance(references, str):
-        raise ValueError(
-            "`predictions` and `references` must be lists. Received: a string. Put a single "
-            "prediction into a list, and its gold answers into a list in a list."
-        )
+    for name, values in (("predictions", predictions), ("references", references)):
+        if not _is_list(values):
+            raise ValueError(
+                f"`{name}` must be a list, with one row for each question. Received: "
+                f"{_kind(values)}. Put a single prediction into a list, and its gold answers into "
+                "a list in a list."
+            )
     if not len(predictions) or len(predictions) != len(references):
         raise ValueError(
             "There must be at least one prediction, and as many lists of gold answers. Received: "
@@ -30,13 +33,23 @@ def checked_answers(
                 f"`predictions` must hold strings. Received: {prediction!r} in row {row}. Pass '' "
                 "for a question without a predicted answer."
             )
-        if isinstance(golds, str) or not all(isinstance(gold, str) for gold in golds):
+        if not _is_list(golds) or not all(isinstance(gold, str) for gold in golds):
             raise ValueError(
                 "`references` must hold a list of strings for each question. Received: "
                 f"{golds!r} in row {row}. Put a single gold answer into a list."
             )
         pairs.append((prediction, list(golds)))
     return pairs
+
+
+def _is_list(values: Any) -> bool:
+    # Arrays and columns of tables are lists here, dictionaries are not.
+    is_text_or_mapping = isinstance(values, (str, bytes, Mapping))
+    return not is_text_or_mapping and hasattr(values, "__len__") and hasattr(values, "__iter__")
+
+
+def _kind(values: Any) -> str:
+    return "a string" if isinstance(values, str) else type(values).__name__
 
 
 def exact_match(prediction: str, gold: str) -> float:

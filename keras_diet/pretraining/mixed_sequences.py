@@ -20,11 +20,13 @@ class MixedSequences:
         self.sizes = {language: len(array) for language, array in sequences.items()}
         self.arrays = list(sequences.values())
         self.starts = np.cumsum([0, *self.sizes.values()])
+        # The tokens of one language may need more bytes.
+        self.dtype = np.result_type(*self.arrays)
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
         """Return the sequences in some rows, an array of shape `(len(rows), L)`."""
         languages = np.searchsorted(self.starts, rows, side="right") - 1
-        found = np.empty((len(rows), self.arrays[0].shape[1]), self.arrays[0].dtype)
+        found = np.empty((len(rows), self.arrays[0].shape[1]), self.dtype)
         for i in np.unique(languages):
             found[languages == i] = self.arrays[i][rows[languages == i] - self.starts[i]]
         return found
@@ -36,7 +38,9 @@ class MixedSequences:
         """
         probabilities = language_probabilities(self.sizes, sampling_exponent)
         languages = []
+        # With one seed, all languages of the same size would have the same order.
+        seeds = np.random.SeedSequence(seed).generate_state(len(self.arrays)).tolist()
         for i in range(len(self.arrays)):
-            rows = grain.MapDataset.range(self.starts[i], self.starts[i + 1]).seed(seed)
+            rows = grain.MapDataset.range(self.starts[i], self.starts[i + 1]).seed(seeds[i])
             languages.append((rows.shuffle() if shuffle else rows).repeat())
         return grain.MapDataset.mix(languages, list(probabilities.values())).seed(seed)

@@ -1,5 +1,7 @@
 """MLQA's exact match and F1. The expected values are computed by hand from the definitions."""
 
+import string
+
 import pytest
 
 from keras_diet.metrics import mlqa_metrics, normalize_mlqa
@@ -31,6 +33,45 @@ pytestmark = pytest.mark.any_backend
 )
 def test_normalization(language, answer, expected):
     assert normalize_mlqa(answer, language) == expected
+
+
+# Copied from the official script.
+ARTICLES = {
+    "en": "a an the",
+    "es": "un una unos unas el la los las",
+    "de": "ein eine einen einem eines einer der die das den dem des",
+    "vi": "của là cái chiếc những",
+    "ar": "ال",
+    "hi": "",
+    "zh": "",
+}
+# Words like articles, which none of the languages removes.
+KEPT = "uno lo al del una-x ans keine dies các cũng le les"
+
+
+@pytest.mark.parametrize("language", ARTICLES)
+def test_each_language_has_its_articles_and_no_others(language):
+    for other, articles in ARTICLES.items():
+        for article in articles.split():
+            is_removed = article in ARTICLES[language].split()
+            found = normalize_mlqa(f"x {article} y", language)
+            assert found == ("x y" if is_removed else f"x {article} y"), (other, article)
+    for word in KEPT.split():
+        kept = word.replace("-", "")
+        assert normalize_mlqa(f"x {word} y", language) == f"x {kept} y"
+
+
+@pytest.mark.parametrize("language", ARTICLES)
+def test_punctuation_and_ascii_symbols_are_removed(language):
+    symbols = string.punctuation + "«»„“”‘’¿¡،؛؟।。、《》「」…–—·"  # noqa: RUF001
+    assert normalize_mlqa(f"x{symbols}y", language) == "xy"
+    # Symbols of other scripts are no punctuation.
+    assert normalize_mlqa("5€ 3° ½", language) == "5€ 3° ½"
+
+
+def test_the_arabic_article_becomes_a_space():
+    """Also inside of a word, so one word may become two."""
+    assert normalize_mlqa("مثالي", "ar") == "مث ي"
 
 
 @pytest.mark.parametrize(

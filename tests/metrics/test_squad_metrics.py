@@ -1,5 +1,6 @@
 """SQuAD's exact match and F1. The expected values are computed by hand from the definitions."""
 
+import numpy as np
 import pytest
 
 from keras_diet.metrics import normalize_squad, squad_metrics
@@ -86,11 +87,23 @@ def test_means_are_over_questions():
         (["fox", None], [["fox"], ["fox"]], "Received: None in row 1"),
         (["fox", "cat"], [["fox"], "cat"], "Received: 'cat' in row 1"),
         (["fox"], [["fox", 3]], r"Received: \['fox', 3\] in row 0"),
+        # The answers in the data sets of Hugging Face. Their keys are strings too.
+        (["fox"], [{"text": ["fox"], "answer_start": [0]}], r"Received: \{'text': .* in row 0"),
+        (["fox"], [None], "Received: None in row 0"),
+        ({"q1": "fox"}, {"q1": ["fox"]}, "`predictions` must be a list.*Received: dict"),
+        (["fox"], {"q1": ["fox"]}, "`references` must be a list.*Received: dict"),
+        ((text for text in ["fox"]), [["fox"]], "Received: generator"),
     ],
 )
 def test_wrong_arguments_are_refused(predictions, golds, message):
     with pytest.raises(ValueError, match=message):
         squad_metrics(predictions, golds)
+
+
+def test_arrays_and_tuples_are_lists():
+    expected = {"exact_match": 50.0, "f1": 50.0}
+    for kind in (tuple, np.array):
+        assert squad_metrics(kind(["fox", "cat"]), kind([["fox"], ["dog"]])) == expected
 
 
 def test_unknown_versions_are_refused():

@@ -1,5 +1,6 @@
 """Question answering: logits, losses, the data of `fit`, `answer`, and files."""
 
+import inspect
 import re
 
 import keras
@@ -13,7 +14,10 @@ from keras_diet.models import (
     DietBertQuestionAnswerer,
     extend_positions,
 )
+from keras_diet.models.hub import answer_questions
+from keras_diet.models.hub.array_batches import ArrayBatches
 from tests.helpers import assert_close, gradients, to_numpy
+from tests.models.multilingual import multilingual_tokenizer
 from tests.models.question_answering import (
     ANSWERS,
     CONTEXTS,
@@ -23,7 +27,7 @@ from tests.models.question_answering import (
     tiny_preprocessor,
     tiny_question_answerer,
 )
-from tests.models.tiny import random_inputs, randomize_weights
+from tests.models.tiny import random_inputs, randomize_weights, tiny_backbone
 
 any_backend = pytest.mark.any_backend
 X = (QUESTIONS, CONTEXTS)
@@ -121,6 +125,7 @@ def test_every_weight_but_the_pooler_has_a_gradient():
 @any_backend
 def test_other_losses_and_metrics():
     model = tiny_question_answerer()
+    assert float(model.optimizer.learning_rate) == pytest.approx(5e-5)
     loss = keras.losses.CategoricalFocalCrossentropy(from_logits=True)
     model.compile("sgd", {"start": loss, "end": loss})
     one_hot = {name: np.eye(11)[rows] for name, rows in POSITIONS.items()}
@@ -408,6 +413,61 @@ def test_buckets_do_not_change_answers():
 
 
 @any_backend
+def test_windows_have_the_shortest_bucket(monkeypatch):
+    """Windows of 10 tokens have the length 10, and those of 11 tokens have the length 11."""
+    shapes = []
+
+    def batches(data, batch_size):
+        shapes.append(data[0]["token_ids"].shape)
+        return ArrayBatches(data, batch_size)
+
+    monkeypatch.setattr(answer_questions, "ArrayBatches", batches)
+    model = random_question_answerer()
+    model.preprocessor = tiny_preprocessor(length_buckets=(7, 10))
+    model.answer(*X)
+    assert shapes == [(3, 10), (3, 11)]
+
+
+@any_backend
+def test_defaults_of_answer_are_those_of_bert():
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(DietBertQuestionAnswerer.answer).parameters.items()
+    }
+    assert (defaults["n_best"], defaults["max_answer_length"]) == (20, 30)
+    assert (defaults["top_k"], defaults["null_threshold"]) == (None, None)
+
+
+@any_backend
+def test_logits_that_are_not_numbers_are_refused():
+    model = random_question_answerer()
+    model.output_dense.bias.assign([np.nan, 0.0])
+    with pytest.raises(ValueError, match=r"finite logits\. Received: NaN"):
+        model.answer(*X)
+
+
+@any_backend
+def test_answers_of_pieces_have_no_white_space_around():
+    """An unknown word has a token of white space before it, which belongs to no answer."""
+    tokenizer = multilingual_tokenizer()
+    context = "the fox œ dog œ the fox"
+    _, offsets = tokenizer.tokenize_with_offsets(context)
+    empty = [i for i, (start, end) in enumerate(offsets) if start == end]
+    assert len(empty) == 2
+    preprocessor = tiny_preprocessor(tokenizer=tokenizer, sequence_length=37)
+    backbone = tiny_backbone(
+        num_layers=1, vocabulary_size=tokenizer.vocabulary_size(), max_sequence_length=37
+    )
+    for seed in range(5):
+        model = randomize_weights(DietBertQuestionAnswerer(backbone, preprocessor), seed)
+        answers = model.answer("fox", context, top_k=20)
+        places = [(each["start"], each["end"]) for each in answers]
+        assert len(set(places)) == 20
+        assert all(start < end for start, end in places)
+        assert all(each["text"] == each["text"].strip() for each in answers)
+
+
+@any_backend
 def test_no_answer_wins_by_its_threshold():
     model = random_question_answerer()
     best = model.answer(*X)
@@ -429,6 +489,11 @@ def test_no_answer_wins_by_its_threshold():
         ({"questions": QUESTIONS[:2]}, "batch sizes [2, 3]"),
         ({"questions": QUESTIONS[0]}, "Received: a tuple of both"),
         ({"contexts": [*CONTEXTS[:2], None]}, "`x[1]` must hold strings. Received: None in row 2"),
+        # As `zip` makes them.
+        (
+            {"questions": tuple(QUESTIONS), "contexts": tuple(CONTEXTS)},
+            "Received: a tuple of 2 parts (tuple, tuple). Put all questions",
+        ),
         ({"n_best": 0}, "`n_best` must be a positive integer"),
         ({"top_k": 21}, "`top_k` must be at most `n_best`, 20"),
         ({"max_answer_length": 2.5}, "`max_answer_length` must be a positive integer"),
@@ -540,6 +605,28 @@ def test_from_bert_makes_a_new_head():
     expected = bert(inputs)["sequence_output"]
     assert_close(model.backbone(inputs)["sequence_output"], expected, 1e-5)
     assert model.answer(*X)
+
+
+@any_backend
+def test_from_bert_asks_the_tokenizer_for_the_id_of_cls(rng):
+    """The token embedding of [CLS] gets the position that only it has."""
+    import keras_hub
+
+    bert = randomize_weights(
+        keras_hub.models.BertBackbone(31, 1, 3, 15, 23, max_sequence_length=13)
+    )
+    expected = DietBertBackbone.from_bert(bert, "diet_rel", cls_token_id=2)
+    other = DietBertBackbone.from_bert(bert, "diet_rel")
+    model = DietBertQuestionAnswerer.from_bert(bert, "diet_rel", tiny_preprocessor())
+    table = to_numpy(model.backbone.token_embedding.embeddings)
+    assert_close(table, expected.token_embedding.embeddings, 1e-6)
+    assert np.abs(table - to_numpy(other.token_embedding.embeddings)).max() > 1e-2
+    arguments = {"preprocessor": tiny_preprocessor(), "cls_token_id": 5}
+    given = DietBertQuestionAnswerer.from_bert(bert, "diet_rel", **arguments).backbone
+    expected = DietBertBackbone.from_bert(bert, "diet_rel", cls_token_id=5)
+    assert_close(
+        given.token_embedding.embeddings, to_numpy(expected.token_embedding.embeddings), 1e-6
+    )
 
 
 @any_backend

@@ -151,7 +151,7 @@ def changed(part, row, value):
     ("x", "message"),
     [
         (QUESTIONS, "Received: list. Put all questions and all contexts into a list each"),
-        ((*X, CONTEXTS), "Received: a tuple of 3 parts"),
+        ((*X, CONTEXTS), "Received: a tuple of 3 parts (list, list, list)"),
         ((QUESTIONS, CONTEXTS[:2]), "batch sizes [3, 2]"),
         (([], []), "at least one example"),
         ((QUESTIONS, CONTEXTS[0]), "Received: a tuple of both"),

@@ -175,6 +175,13 @@ def test_a_part_of_the_texts_is_the_same_in_every_process():
 
 
 @pytest.mark.any_backend
+def test_long_texts_are_read():
+    """SentencePiece leaves out texts with more than 4192 bytes by default."""
+    tokenizer = DietBertSentencePieceTokenizer.from_texts(["the fox", "zebra " * 1000], 20, "bpe")
+    assert "▁zebra" in tokenizer.get_vocabulary()
+
+
+@pytest.mark.any_backend
 def test_small_exponents_give_small_languages_more_tokens():
     english, swahili = ["fox", "dog", "cat", "bird", "tree"], ["mbweha", "mbwa", "paka", "ndege"]
     texts = {"en": [f"{a} {b}" for a in english for b in english] * 5, "sw": [" ".join(swahili)]}

@@ -397,11 +397,30 @@ def test_every_word_gets_a_tag(classifier):
 
 @any_backend
 def test_probabilities_in_half_precision():
-    model = DietBertTokenClassifier(
-        tiny_backbone(num_layers=1, dtype="mixed_bfloat16"), 5, tiny_preprocessor()
+    model = randomize_weights(
+        DietBertTokenClassifier(
+            tiny_backbone(num_layers=1, dtype="mixed_bfloat16"), 5, tiny_preprocessor()
+        )
     )
-    for word in model.tag(SENTENCES)[0]:
-        assert 0.2 <= word["probability"] <= 1.0
+    found = model.tag(SENTENCES[1:2])[0][0]
+    assert 0.2 <= found["probability"] <= 1.0
+    # [CLS], the first token of the word.
+    logits = model.predict(SENTENCES[1:2], verbose=0)[0, 1].astype("float64")
+    expected = np.exp(logits.max()) / np.exp(logits).sum()
+    assert found["probability"] == pytest.approx(expected, rel=1e-5)
+
+
+@any_backend
+def test_the_default_learning_rate_is_that_of_kerashub():
+    assert float(tiny().optimizer.learning_rate) == pytest.approx(5e-5)
+
+
+@any_backend
+def test_outputs_that_are_not_numbers_are_refused():
+    model = tiny()
+    model.output_dense.bias.assign([np.nan, *[0.0] * 4])
+    with pytest.raises(ValueError, match=r"finite outputs\. Received: NaN"):
+        model.tag(SENTENCES)
 
 
 @any_backend

@@ -46,6 +46,7 @@ AWKWARD_TEXTS = {
     "long in bytes": "é" * 51 + " fox",
     "special tokens": "the [MASK] fox[SEP]es [mask] [CLS",
     "unknown": "the œ zebra foxes",
+    "a special token of the user": "the quick fox, Quick fox",
     "fillers": "a\u3164\u115fb \u034f",
     "marks at half width": "カﾞ ｶﾞ",
 }

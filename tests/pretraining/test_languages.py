@@ -11,6 +11,7 @@ from keras_diet.pretraining import (
     masked_lm_dataset,
     sample_languages,
 )
+from keras_diet.pretraining.mixed_sequences import MixedSequences
 from tests.models.multilingual import multilingual_tokenizer
 
 pytestmark = pytest.mark.any_backend
@@ -183,6 +184,27 @@ def test_batches_are_reproducible_and_can_be_resumed():
     masked = batches(mask_token_rate=1.0)
     positions = [masked[i][0]["mask_positions"].tolist() for i in range(2)]
     assert positions[0] != positions[1]
+
+
+def test_seeds_change_masks_too():
+    first, second = (batches(seed=seed, shuffle=False, mask_token_rate=1.0)[0] for seed in (5, 6))
+    np.testing.assert_array_equal(*(np.sum(x["padding_mask"], -1) for x, _, _ in (first, second)))
+    assert first[0]["mask_positions"].tolist() != second[0]["mask_positions"].tolist()
+
+
+def test_languages_of_the_same_size_have_different_orders():
+    """Otherwise each batch of a parallel corpus would hold a sentence and its translation."""
+    rows = rows_of(batches(dict.fromkeys(SIZES, 43)), 13)
+    orders = {language: [row for name, row in rows if name == language][:43] for language in SIZES}
+    assert {len(order) for order in orders.values()} == {43}
+    assert len(set(map(tuple, orders.values()))) == 3
+
+
+def test_sequences_of_different_dtypes_keep_their_ids():
+    sequences = MixedSequences(
+        {"en": np.full((2, 3), 60_000, "uint16"), "zh": np.full((3, 3), 119_999, "int32")}
+    )
+    assert sequences[np.array([4, 0, 2])].tolist() == [[119_999] * 3, [60_000] * 3, [119_999] * 3]
 
 
 def test_no_shuffling():

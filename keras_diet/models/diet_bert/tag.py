@@ -34,7 +34,8 @@ def tag(
 
     Raises:
         ValueError: If the model has no preprocessor, or an activation that does not return
-            probabilities; or if `sentences` is not a list of lists of words.
+            probabilities; if outputs are not finite; or if `sentences` is not a list of lists of
+            words.
 
     Example:
 
@@ -61,6 +62,11 @@ def tag(
     # The method of the task would preprocess the inputs.
     outputs = keras.Model.predict(classifier, inputs, batch_size=batch_size, verbose=0)
     of_words = np.concatenate([row[at] for row, at in zip(outputs, places, strict=True)])
+    if not np.isfinite(of_words.astype("float32")).all():
+        raise ValueError(
+            "`tag` needs a model with finite outputs. Received: NaN or infinite outputs. The "
+            "training may have diverged. Train again with a lower learning rate."
+        )
     # Half precision would round probabilities. On PyTorch, `ops.cast` keeps an array in bfloat16.
     probabilities = ops.convert_to_numpy(to_probabilities(of_words.astype("float32")))
     labels = classifier.class_names or range(classifier.num_classes)

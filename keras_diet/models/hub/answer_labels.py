@@ -38,6 +38,8 @@ def check_answers(contexts: Any, answers: Any) -> None:
         )
     texts, starts = answers[TEXT], answers[START]
     where = f"`y[{TEXT!r}]`"
+    if isinstance(texts, (list, tuple)):
+        _check_one_each(texts, where)
     check_texts_are_flat(texts, f"y[{TEXT!r}]")
     check_texts_are_strings(texts, f"y[{TEXT!r}]")
     if any(map(is_in_graph, (contexts, texts, starts))):
@@ -53,6 +55,18 @@ def check_answers(contexts: Any, answers: Any) -> None:
         )
     for row, (context, text, start) in enumerate(zip(contexts, texts, starts, strict=True)):
         _check_answer(row, as_string(context), as_string(text), start, where)
+
+
+def _check_one_each(texts, where):
+    if isinstance(texts, tuple):
+        raise ValueError(f"{where} must be a list. Received: a tuple. Make a list of it.")
+    for row, text in enumerate(texts):
+        if isinstance(text, (list, tuple)):
+            raise ValueError(
+                f"{where} must hold one answer for each context. Received: {text!r:.50} in row "
+                f"{row}. Pass the first answer of each question and its start, or '' and "
+                f"{NO_START} if there is none."
+            )
 
 
 def _check_answer(row, context, text, start, where):

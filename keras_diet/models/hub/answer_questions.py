@@ -38,8 +38,8 @@ def answer(
     Args:
         questions: A string, or a list of strings.
         contexts: A string for one question, or as many strings as there are questions.
-        top_k: int or `None`. Number of answers for each question, at most `n_best`. Defaults to
-            `None`, which means the best answer itself, not in a list.
+        top_k: int or `None`. Number of answers for each question, at most `n_best`. A short context
+            may have fewer. Defaults to `None`, which means the best answer itself, not in a list.
         n_best: int. Number of parts that each window contributes. Defaults to `20`.
         max_answer_length: int. The longest answer, in tokens. Defaults to `30`.
         null_threshold: float or `None`. With SQuAD 2.0, questions may have no answer. A question
@@ -57,7 +57,8 @@ def answer(
 
     Raises:
         ValueError: If the model has no preprocessor, if there are not as many contexts as
-            questions, if an argument is out of its range, or as in `predict`.
+            questions, if an argument is out of its range, if logits are not finite, or as in
+            `predict`.
 
     Example:
 
@@ -80,8 +81,8 @@ def answer(
     logits = _logits(task, windows, validation.optional_positive_int("batch_size", batch_size))
     candidates = find_candidates(windows, logits, n_best, max_answer_length)
     results = [
-        _answers(as_string(context), offsets, found, top_k or 1, null_threshold)
-        for context, offsets, found in zip(batch[1], windows.offsets, candidates, strict=True)
+        _answers(as_string(context), found, top_k or 1, null_threshold)
+        for context, found in zip(batch[1], candidates, strict=True)
     ]
     returned = [found[0] if top_k is None else found for found in results]
     return returned if texts is pair else returned[0]
@@ -119,28 +120,29 @@ def _logits(
             found = keras.Model.predict(task, batches, verbose=0)
         for name, array in logits.items():
             array[rows, :length] = found[name]
+    if not all(np.isfinite(array).all() for array in logits.values()):
+        raise ValueError(
+            "`answer` needs a model with finite logits. Received: NaN or infinite logits. The "
+            "training may have diverged. Train again with a lower learning rate."
+        )
     return logits
 
 
 def _answers(
-    context: str,
-    offsets: Any,
-    found: Candidates,
-    number: int,
-    null_threshold: float | None,
+    context: str, found: Candidates, number: int, null_threshold: float | None
 ) -> list[dict[str, Any]]:
     """Return the best answers of one question."""
     null_score = found.null_score
     best = found.best(number)
     answers = [
         {
-            "text": context[offsets[first][0] : offsets[last][1]],
+            "text": context[start:end],
             "score": score,
-            "start": offsets[first][0],
-            "end": offsets[last][1],
+            "start": start,
+            "end": end,
             "null_score": null_score,
         }
-        for score, (first, last) in best
+        for score, (start, end) in best
     ]
     if null_threshold is not None and null_score - best[0][0] > null_threshold:
         place = {"start": NO_START, "end": NO_START}

@@ -13,7 +13,7 @@ class Candidates:
     """What the windows of one context say about its question.
 
     Attributes:
-        scores: The best score of each span `(first token, last token)` of the context.
+        scores: The best score of each span `(start, end)` of characters of the context.
         null_score: The score of no answer: the lowest score of `[CLS]` over the windows.
     """
 
@@ -36,6 +36,9 @@ def find_candidates(
     the best ends only. The result is the same unless the best span has one of the other starts or
     ends.
 
+    A span neither begins nor ends at a token without characters. SentencePiece has such tokens:
+    white space before an unknown word.
+
     Args:
         windows: The windows.
         logits: `"start"` and `"end"` of shape `(num_windows, length)`.
@@ -47,13 +50,13 @@ def find_candidates(
         found = candidates[example]
         start, end = (logits[name][row].astype("float64") for name in ("start", "end"))
         found.null_score = min(found.null_score, float(start[0] + end[0]))
+        offsets = windows.offsets_of(row)
+        is_empty = [first == last for first, last in offsets]
         context = slice(windows.places[row], windows.places[row] + windows.num_tokens[row])
-        for score, first, last in _best_spans(
-            start[context], end[context], n_best, max_answer_length
-        ):
+        start, end = (np.where(is_empty, -np.inf, each[context]) for each in (start, end))
+        for score, first, last in _best_spans(start, end, n_best, max_answer_length):
             # Windows overlap, so they may contribute the same span.
-            shift = int(windows.first_tokens[row])
-            span = (first + shift, last + shift)
+            span = (offsets[first][0], offsets[last][1])
             found.scores[span] = max(score, found.scores.get(span, -np.inf))
     return candidates
 

@@ -90,7 +90,10 @@ class HubQuestionAnswererPreprocessor(HubPreprocessor, _WithTokenizer):
     def check_texts(self, x: Any) -> None:
         """Raise a `ValueError` unless `x` holds questions and as many contexts."""
         if not is_pair(x) or len(x) != 2:
-            received = f"a tuple of {len(x)} parts" if isinstance(x, tuple) else type(x).__name__
+            received = type(x).__name__
+            if isinstance(x, tuple):
+                kinds = ", ".join(type(part).__name__ for part in x)
+                received = f"a tuple of {len(x)} parts ({kinds})"
             raise ValueError(
                 "`x` must be a tuple (questions, contexts) of strings, or of batches of strings. "
                 f"Received: {received}. Put all questions and all contexts into a list each, and "

@@ -31,6 +31,11 @@ class QuestionWindows:
     places: np.ndarray
     offsets: Sequence[Sequence[tuple[int, int]]]
 
+    def offsets_of(self, row: int) -> Sequence[tuple[int, int]]:
+        """Return the characters of each token of the context in a window."""
+        first = self.first_tokens[row]
+        return self.offsets[self.examples[row]][first : first + self.num_tokens[row]]
+
     def positions(self, spans: np.ndarray) -> dict[str, np.ndarray]:
         """Return where answers begin and end in each window.
 
@@ -86,7 +91,8 @@ def make_windows(
             would leave tokens of a context out.
     """
     rows = []
-    for example, (question, (context, _)) in enumerate(zip(questions, contexts, strict=True)):
+    for example, (question, (context, spans)) in enumerate(zip(questions, contexts, strict=True)):
+        _check_context(example, spans)
         room = length - NUM_SPECIAL_TOKENS - len(question)
         _check_room(example, len(question), len(context), room, length, doc_stride)
         rows += [
@@ -110,12 +116,16 @@ def make_windows(
     return QuestionWindows(inputs, examples, first_tokens, num_tokens, places, offsets)
 
 
-def _check_room(example, question_length, context_length, room, length, doc_stride):
-    if not context_length:
+def _check_context(example, spans):
+    # A token of SentencePiece may be white space only, which is no character of the context.
+    if all(start == end for start, end in spans):
         raise ValueError(
             "A context must have at least one token. Received: a context without tokens in row "
             f"{example}. Remove such rows."
         )
+
+
+def _check_room(example, question_length, context_length, room, length, doc_stride):
     if room < 1:
         raise ValueError(
             f"A question must leave room for its context: at most {length - NUM_SPECIAL_TOKENS - 1}"

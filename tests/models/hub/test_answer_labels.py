@@ -47,7 +47,12 @@ def test_one_answer_of_one_context():
         (answers(["Fox", None], [15, 0]), "`y['text']` must hold strings. Received: None in row 1"),
         (answers(["Fox", np.nan], [15, 0]), "Received: nan in row 1"),
         (answers(["Fox", 3], [15, 0]), "Received: 3 in row 1"),
-        (answers([["Fox"], ["fox"]], [15, 0]), "texts in lists of lists"),
+        (
+            answers(["Fox", ["fox", "fox"]], [15, [0, 4]]),
+            "one answer for each context. Received: ['fox', 'fox'] in row 1. Pass the first",
+        ),
+        (answers(("Fox", "fox"), [15, 0]), "`y['text']` must be a list. Received: a tuple"),
+        (answers(np.array([["Fox"], ["fox"]]), [15, 0]), "in an array of several axes"),
         (answers(["Fox", "fox"], [15, None]), "Received: None in row 1"),
         (answers(["Fox", "fox"], [15, 0.5]), "Received: 0.5 in row 1"),
         (answers(["Fox", "fox"], ["15", "0"]), "Received: '15' in row 0"),
@@ -83,6 +88,9 @@ def test_tokens_of_answers():
         (["fox → se", "fox fox"], [4, 0], [[1, 2], [0, 1]]),
         (["ee", ""], [11, -1], [[2, 3], [-1, -1]]),
         (["Fox", b"f"], [15, 0], [[4, 4], [0, 0]]),
+        # A token that ends where the answer starts, and one that starts where it ends.
+        (["e", "fox"], [12, 0], [[3, 3], [0, 0]]),
+        (["se", "fox"], [10, 0], [[2, 2], [0, 0]]),
     ):
         found = token_spans(answers(texts, starts), offsets)
         assert found.tolist() == expected

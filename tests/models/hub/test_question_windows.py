@@ -113,6 +113,23 @@ def test_examples_that_do_not_fit_are_refused(questions, contexts, stride, messa
         make(questions, contexts, 10, stride)
 
 
+def test_contexts_of_white_space_are_refused():
+    """SentencePiece may make tokens of it."""
+    words = ([8], [(0, 3)])
+    for white_space in (([9, 9], [(0, 0), (1, 1)]), ([], [])):
+        with pytest.raises(ValueError, match="a context without tokens in row 1"):
+            make_windows([[7], [7]], [words, white_space], TOKENIZER, 10, 2)
+    mixed = ([9, 8], [(1, 1), (1, 4)])
+    assert make_windows([[7]], [mixed], TOKENIZER, 10, 2).num_tokens.tolist() == [2]
+
+
+def test_offsets_of_windows():
+    windows = make((2, 1), (7, 3), length=9, doc_stride=3)
+    tokens = [range(4), range(3, 7), range(3)]
+    expected = [[(2 * i, 2 * i + 1) for i in of_window] for of_window in tokens]
+    assert [list(windows.offsets_of(row)) for row in range(3)] == expected
+
+
 def test_what_just_fits_is_accepted():
     windows = make((6, 2, 2), (1, 5, 6), 10, 4)
     assert windows.examples.tolist() == [0, 1, 2, 2]
