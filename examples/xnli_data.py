@@ -58,6 +58,14 @@ def read_mnli(source, most=None):
     return Pairs(premises, hypotheses, labels.tolist())
 
 
+def by_language(files):
+    """Return the files as a dictionary, with the language of each, such as `"sw"`."""
+    found = {language_of(file): file for file in files}
+    if len(found) != len(files):
+        raise ValueError(f"--test must have one file for each language. Received: {files}")
+    return found
+
+
 def language_of(file):
     """Return the language of a file by its name, such as `test-sw.tsv`."""
     found = re.search(r"-([a-z]{2})[.]tsv$", Path(file).name)
@@ -67,9 +75,9 @@ def language_of(file):
 
 
 def _lines(file):
-    # XNLI's lines end with carriage returns and line feeds.
-    text = Path(file).read_text(encoding="utf-8")
-    return text.removesuffix("\n").split("\n")
+    # XNLI's lines end with a carriage return and a line feed. Other line breaks are text.
+    text = Path(file).read_bytes().decode("utf-8").removesuffix("\n")
+    return [line.removesuffix("\r") for line in text.split("\n")]
 
 
 def _pairs(rows):
@@ -79,39 +87,42 @@ def _pairs(rows):
 
 # === The task without data ===
 
-# The words of each language, in the same order. The sentences have the same order of words, too.
+# Names, properties in pairs of opposites, and the other words, in the same order. As in real
+# languages, some words are the same in two of them.
+_NAMES = "anna tom maria peter laura max eva ben clara leo"
 WORDS = {
-    "en": "fox cat dog bird horse goat | sees follows hears likes | here there | never",
-    "de": "fuchs katze hund vogel pferd ziege | sieht folgt hoert mag | hier dort | nie",
-    "es": "zorro gato perro ave caballo cabra | ve sigue oye quiere | aqui alli | nunca",
+    "en": f"{_NAMES} | fair unfair social antisocial formal informal old young | and are is",
+    "de": f"{_NAMES} | fair unfair sozial asozial formell informell alt jung | und sind ist",
+    "es": f"{_NAMES} | justo injusto social antisocial formal informal viejo joven | y son es",
 }
+_SIZES = {"train": 2000, "test": 500}
 
 
 def embedded(split, language, most=None):
-    """Return sentences about animals.
+    """Return sentences about people.
 
-    The premise has two facts. A hypothesis that repeats one of them is entailed, one that denies it
-    is a contradiction, and all others are neutral.
+    The premise says that two people have a property. A hypothesis gives a property to one of them.
+    The same property is entailed, its opposite is a contradiction, and all others are neutral. The
+    hypothesis alone says nothing about the class.
 
     Args:
         split: `"train"` or `"test"`.
         language: One of `WORDS`. All languages have the same sentences.
-        most: The largest number of pairs. Defaults to `None`, which means 3000 or 300.
+        most: The largest number of pairs. Defaults to `None`, which means 2000 or 500.
     """
-    rng = random.Random(f"{split} animals")
-    parts = [part.split() for part in WORDS[language].split("|")]
-    size = min(most or 3000, {"train": 3000, "test": 300}[split])
-    return _pairs([_example(rng, *parts) for _ in range(size)])
+    rng = random.Random(f"{split} people")
+    words = [part.split() for part in WORDS[language].split("|")]
+    size = min(most or _SIZES[split], _SIZES[split])
+    return _pairs([_example(rng, *words) for _ in range(size)])
 
 
-def _example(rng, animals, verbs, places, never):
-    first, second, other = rng.sample(animals, 3)
-    facts = [(first, rng.choice(verbs), second), (second, rng.choice(verbs), other)]
+def _example(rng, names, properties, others):
+    and_, are, is_ = others
+    people = rng.sample(names, 2)
+    place = rng.randrange(len(properties))
     label = rng.choice(CLASSES)
-    subject, verb, object_ = rng.choice(facts)
-    if label == "neutral":
-        verb = rng.choice([word for word in verbs if word != verb])
-    denied = never if label == "contradiction" else []
-    hypothesis = " ".join([subject, *denied, verb, object_])
-    premise = " . ".join(" ".join([*fact, rng.choice(places)]) for fact in facts)
-    return premise, hypothesis, label
+    # Opposites have the places 2 n and 2 n + 1.
+    neutral = [other for other in range(len(properties)) if other // 2 != place // 2]
+    of_class = {"entailment": place, "contradiction": place ^ 1, "neutral": rng.choice(neutral)}
+    premise = f"{people[0]} {and_} {people[1]} {are} {properties[place]}"
+    return premise, f"{rng.choice(people)} {is_} {properties[of_class[label]]}", label
