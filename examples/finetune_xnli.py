@@ -81,8 +81,7 @@ def load_data(arguments):
     else:
         tests = {name: xnli_data.embedded("test", name) for name in xnli_data.WORDS}
         return xnli_data.embedded("train", "en", most), tests
-    files = {xnli_data.language_of(file): file for file in arguments.test}
-    labels = arguments.test_labels
+    files, labels = xnli_data.by_language(arguments.test), arguments.test_labels
     return train, {name: xnli_data.read(file, labels) for name, file in files.items()}
 
 
@@ -102,10 +101,10 @@ def make_classifier(model, arguments):
 
 def small_model(position_encoding, arguments):
     """Return a tokenizer for the embedded task, and a small random backbone."""
+    sets = [xnli_data.embedded("train", language) for language in xnli_data.WORDS]
+    texts = [text for pairs in sets for text in (*pairs.premises, *pairs.hypotheses)]
     tokenizer = models.DietBertTokenizer(
-        pretraining.train_wordpiece_vocabulary(
-            list(xnli_data.WORDS.values()), 200, show_progress=False
-        )
+        pretraining.train_wordpiece_vocabulary(texts, 200, show_progress=False)
     )
     backbone = models.DietBertBackbone(
         vocabulary_size=tokenizer.vocabulary_size(),
@@ -181,10 +180,10 @@ def parse_arguments(argv=None):
     add("--test", nargs="+", default=[], metavar="FILE", help="files such as test-sw.tsv")
     add("--test-labels", metavar="FILE", help="the labels of all --test files, as in XTREME")
     add("--sequence-length", type=positive_int, help="tokens, by default 128, embedded 16")
-    add("--learning-rates", nargs="+", type=float, default=[2e-3], help="peak rates to try")
+    add("--learning-rates", nargs="+", type=float, default=[1e-3], help="peak rates to try")
     add("--seeds", nargs="+", type=int, default=[0], help="one run for each rate and seed")
-    add("--epochs", type=positive_int, default=8, help="passes over the pairs")
-    add("--batch-size", type=positive_int, default=32, help="pairs in a batch")
+    add("--epochs", type=positive_int, default=12, help="passes over the pairs")
+    add("--batch-size", type=positive_int, default=16, help="pairs in a batch")
     common.add_training_options(add, warmup_proportion=0.1)
     add("--examples", type=positive_int, help="most training pairs; default: all")
     add("--add-segments", action="store_true", help="add segments to presets without segments")
@@ -197,6 +196,8 @@ def parse_arguments(argv=None):
     if bool(arguments.mnli or arguments.train) != bool(arguments.test):
         parser.error("--mnli and --train need --test, and the reverse")
     has_files = bool(arguments.test)
+    if arguments.test_labels and not has_files:
+        parser.error("--test-labels needs --test. Received: --test-labels alone")
     arguments.models = arguments.presets or arguments.position_encoding
     arguments.sequence_length = arguments.sequence_length or (128 if has_files else 16)
     arguments.backend, arguments.strategy = keras.config.backend(), "none"

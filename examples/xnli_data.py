@@ -58,6 +58,14 @@ def read_mnli(source, most=None):
     return Pairs(premises, hypotheses, labels.tolist())
 
 
+def by_language(files):
+    """Return the files as a dictionary, with the language of each, such as `"sw"`."""
+    found = {language_of(file): file for file in files}
+    if len(found) != len(files):
+        raise ValueError(f"--test must have one file for each language. Received: {files}")
+    return found
+
+
 def language_of(file):
     """Return the language of a file by its name, such as `test-sw.tsv`."""
     found = re.search(r"-([a-z]{2})[.]tsv$", Path(file).name)
@@ -67,9 +75,9 @@ def language_of(file):
 
 
 def _lines(file):
-    # XNLI's lines end with carriage returns and line feeds.
-    text = Path(file).read_text(encoding="utf-8")
-    return text.removesuffix("\n").split("\n")
+    # XNLI's lines end with a carriage return and a line feed. Other line breaks are text.
+    text = Path(file).read_bytes().decode("utf-8").removesuffix("\n")
+    return [line.removesuffix("\r") for line in text.split("\n")]
 
 
 def _pairs(rows):

@@ -1,0 +1,228 @@
+"""Fine-tune one BERT on SQuAD: Hugging Face's model on PyTorch, and ours with three encodings.
+
+All rows have the same start, head, windows, batches in the same order, schedule and dropout rates.
+AdamW has the same epsilon and the same weights without decay. `hugging_face` is trained by a plain
+loop. Its weights are then loaded into our model, so the search for answers is the same, too. The
+loss differs in one respect: only our model excludes the question and padding. At the end, steps of
+all rows are timed in turn.
+
+`--bert` is a folder with Hugging Face's BERT, and `--data` one with `train*.json` and `dev*.json`
+of SQuAD 1.1. The results are printed. After each row they are also written to `--output` as JSON,
+and to a page beside it. `--resume` adds the rows that are missing in `--output`.
+
+    KERAS_BACKEND=torch python -m benchmarks.question_answering --bert BERT --data squad_v1.1 \
+        --output docs/benchmarks/question_answering.json --resume
+"""
+
+import argparse
+import functools
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+import qa_data
+from common import positive_int
+
+from benchmarks import measure
+from benchmarks.question_answering_steps import ROWS, make_step
+from benchmarks.results import (
+    add_file_options,
+    head_of_page,
+    markdown_table,
+    parse_file_options,
+    start,
+    write,
+)
+from keras_diet import metrics, models
+
+MODULE = "benchmarks.question_answering"
+SETTINGS = (
+    *("examples", "evaluation_examples", "epochs", "batch_size", "sequence_length", "doc_stride"),
+    *("learning_rate", "warmup_proportion", "weight_decay", "seed", "rounds"),
+)
+
+
+# === Data ===
+
+
+def read_questions(folder: Path, split: str, most: int | None) -> Any:
+    """Return questions of a split, or the same random part of them in each run."""
+    files = sorted(folder.glob(f"{split}*.json"))
+    if not files:
+        sys.exit(f"--data must hold {split}*.json. Received: {folder}")
+    questions = qa_data.read(files)
+    number = len(questions.ids)
+    chosen = sorted(np.random.default_rng(0).permutation(number)[:most])
+    rows = zip(questions.ids, questions.questions, questions.contexts, questions.golds, strict=True)
+    rows = list(rows)
+    return qa_data.from_rows(rows[i] for i in chosen)
+
+
+def make_preprocessor(options: argparse.Namespace) -> models.DietBertQuestionAnswererPreprocessor:
+    length = options.sequence_length
+    return models.DietBertQuestionAnswererPreprocessor(
+        models.DietBertTokenizer.from_bert(options.bert),
+        length,
+        options.doc_stride,
+        # The search for answers computes short windows faster.
+        length_buckets=(length // 2,),
+    )
+
+
+class Batches:
+    """The windows of all questions, in a new order in each epoch."""
+
+    def __init__(self, preprocessor: Any, questions: Any, options: argparse.Namespace) -> None:
+        texts = questions.questions, questions.contexts
+        self.inputs, self.labels, _ = preprocessor.expanded(texts, questions.labels)
+        self.num_windows = len(self.labels["start"])
+        self.options = options
+
+    @property
+    def num_steps(self) -> int:
+        return self.options.epochs * -(-self.num_windows // self.options.batch_size)
+
+    def __iter__(self) -> Iterator[tuple[dict, dict]]:
+        """Yield inputs and labels, batch by batch and epoch after epoch."""
+        rng = np.random.default_rng(self.options.seed)
+        for _ in range(self.options.epochs):
+            order = rng.permutation(self.num_windows)
+            for first in range(0, self.num_windows, self.options.batch_size):
+                rows = order[first : first + self.options.batch_size]
+                yield tuple(
+                    {name: array[rows] for name, array in part.items()}
+                    for part in (self.inputs, self.labels)
+                )
+
+
+# === Measurements ===
+
+
+def run_row(
+    row: str, preprocessor: Any, batches: Batches, evaluation: Any, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Train and evaluate a row, and return its metrics, losses and times."""
+    step, trained = make_step(row, preprocessor, batches.num_steps, options)
+    steps = tqdm(batches, row, batches.num_steps, disable=not sys.stderr.isatty())
+    losses, seconds = [], []
+    for inputs, labels in steps:
+        begin = time.perf_counter()
+        losses.append(step(inputs, labels))
+        seconds.append(time.perf_counter() - begin)
+    begin = time.perf_counter()
+    texts = evaluation.questions, evaluation.contexts
+    answers = trained().answer(*texts, batch_size=options.batch_size)
+    duration = time.perf_counter() - begin
+    found = metrics.squad_metrics([answer["text"] for answer in answers], evaluation.texts)
+    last = losses[-(len(losses) // options.epochs) :]
+    return {
+        "f1": found["f1"],
+        "exact_match": found["exact_match"],
+        "loss_of_last_epoch": float(np.mean(last)),
+        "training_seconds": sum(seconds),
+        "milliseconds_per_question": 1000 * duration / len(evaluation.ids),
+    }
+
+
+def measure_times(
+    preprocessor: Any, batches: Batches, options: argparse.Namespace
+) -> dict[str, dict[str, Any]]:
+    """Return the time of a training step of each row, and its ratio to the first row."""
+    batch = next(iter(batches))
+    steps = {row: make_step(row, preprocessor, 10**6, options)[0] for row in options.rows}
+    functions = {row: functools.partial(step, *batch) for row, step in steps.items()}
+    # The first calls compile.
+    measure.time_in_turn(functions, 1)
+    times = measure.time_in_turn(functions, options.rounds)
+    rows = {}
+    for row, seconds in times.items():
+        ratio, quartiles = measure.ratio(seconds, times[options.rows[0]])
+        median, _ = measure.median_and_quartiles(seconds)
+        rows[row] = {"milliseconds": 1000 * median, "ratio": ratio, "ratio_quartiles": quartiles}
+    return rows
+
+
+def make_page(results: dict[str, Any]) -> str:
+    """Return the results as Markdown."""
+    columns = ["", "F1", "exact match", "loss of the last epoch", "training, minutes"]
+    columns += ["milliseconds of a question"]
+    rows = [
+        [
+            row,
+            *(f"{cell[name]:.2f}" for name in ("f1", "exact_match", "loss_of_last_epoch")),
+            f"{cell['training_seconds'] / 60:.1f}",
+            f"{cell['milliseconds_per_question']:.0f}",
+        ]
+        for row, cell in results["cells"].items()
+    ]
+    lines = [*head_of_page("Fine-tuning on SQuAD 1.1", results), *markdown_table(columns, rows)]
+    times = results.get("times", {})
+    if times:
+        columns = ["a training step", "milliseconds", f"ratio to {next(iter(times))} (quartiles)"]
+        rows = []
+        for row, cell in times.items():
+            low, high = cell["ratio_quartiles"]
+            ratio = f"{cell['ratio']:.2f} ({low:.2f} - {high:.2f})"
+            rows.append([row, f"{cell['milliseconds']:.0f}", ratio])
+        lines += ["", *markdown_table(columns, rows)]
+    return "\n".join(lines)
+
+
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--bert", type=Path, required=True, help="folder of the BERT to start from")
+    add("--data", type=Path, required=True, help="folder with train*.json and dev*.json")
+    add("--rows", nargs="+", choices=ROWS, default=list(ROWS), help="rows to train")
+    add("--examples", type=positive_int, help="training questions, by default all")
+    add("--evaluation-examples", type=positive_int, help="questions to answer, by default all")
+    add("--epochs", type=positive_int, default=2, help="passes over the windows")
+    add("--batch-size", type=positive_int, default=16, help="windows in a batch")
+    add("--sequence-length", type=positive_int, default=384, help="tokens of a window")
+    add("--doc-stride", type=positive_int, default=128, help="tokens between two windows")
+    add("--learning-rate", type=float, default=1e-4, help="peak of the schedule")
+    add("--warmup-proportion", type=float, default=0.1, help="share of the steps to warm up")
+    add("--weight-decay", type=float, default=0.01, help="of AdamW")
+    add("--seed", type=int, default=0, help="of the head, the batches and dropout")
+    add("--rounds", type=positive_int, default=10, help="timed steps of each row")
+    add_file_options(parser)
+    return parse_file_options(parser, argv)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    argv = sys.argv[1:] if argv is None else argv
+    options = parse_arguments(argv)
+    results = start(MODULE, argv, options, SETTINGS)
+    preprocessor = make_preprocessor(options)
+    batches = Batches(
+        preprocessor, read_questions(options.data, "train", options.examples), options
+    )
+    evaluation = read_questions(options.data, "dev", options.evaluation_examples)
+    results["windows"] = batches.num_windows
+
+    def save():
+        if options.output:
+            write(options.output, results, make_page(results))
+
+    for row in options.rows:
+        if row not in results["cells"]:
+            results["cells"][row] = run_row(row, preprocessor, batches, evaluation, options)
+            save()
+    if not set(options.rows) <= set(results.get("times", {})):
+        results["times"] = measure_times(preprocessor, batches, options)
+        save()
+    print(make_page(results))
+
+
+if __name__ == "__main__":
+    main()

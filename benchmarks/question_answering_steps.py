@@ -1,0 +1,111 @@
+"""The models of `benchmarks.question_answering`, which start alike, and their training steps."""
+
+import argparse
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_diet import models, training
+
+ROWS = ("hugging_face", "input", "diet_abs", "diet_rel")
+EPSILON = 1e-7
+# Parts of the names of weights without decay, in Keras and in Hugging Face's BERT.
+WITHOUT_DECAY = {"keras": ["bias", "gamma", "beta"], "hugging_face": ["bias", "LayerNorm"]}
+# A step takes inputs and labels, and returns the loss.
+Step = Callable[[dict, dict], float]
+
+
+def make_bert(options: argparse.Namespace) -> Any:
+    """Return Hugging Face's model with a new head, which is the start of all rows."""
+    import torch
+    import transformers
+
+    torch.manual_seed(options.seed)
+    config = transformers.BertConfig.from_pretrained(options.bert)
+    # Our models have one rate.
+    config.attention_probs_dropout_prob = config.hidden_dropout_prob
+    return transformers.BertForQuestionAnswering.from_pretrained(options.bert, config=config)
+
+
+def make_schedule(num_steps: int, options: argparse.Namespace) -> training.WarmupLinearDecay:
+    return training.WarmupLinearDecay(
+        options.learning_rate, num_steps, warmup_proportion=options.warmup_proportion
+    )
+
+
+def make_step(
+    row: str, preprocessor: Any, num_steps: int, options: argparse.Namespace
+) -> tuple[Step, Callable[[], Any]]:
+    """Return a training step, which returns its loss, and a function for the trained answerer."""
+    keras.utils.set_random_seed(options.seed)
+    bert = make_bert(options)
+    if row == "hugging_face":
+        from_bert = functools.partial(models.DietBertQuestionAnswerer.from_bert, bert, "input")
+        step = make_hugging_face_step(bert, num_steps, options)
+        return step, lambda: from_bert(preprocessor=preprocessor)
+    answerer = models.DietBertQuestionAnswerer.from_bert(bert, row, preprocessor)
+    # The batches are windows already.
+    answerer.preprocessor = None
+
+    def with_preprocessor():
+        answerer.preprocessor = preprocessor
+        return answerer
+
+    return make_keras_step(answerer, num_steps, options), with_preprocessor
+
+
+def make_keras_step(answerer: Any, num_steps: int, options: argparse.Namespace) -> Step:
+    optimizer = keras.optimizers.AdamW(
+        make_schedule(num_steps, options), weight_decay=options.weight_decay, epsilon=EPSILON
+    )
+    optimizer.exclude_from_weight_decay(var_names=WITHOUT_DECAY["keras"])
+    jit_compile = keras.config.backend() != "torch"
+    answerer.compile(optimizer=optimizer, metrics=None, jit_compile=jit_compile)
+
+    def step(inputs, labels):
+        # Otherwise Keras returns the mean of all steps.
+        answerer.reset_metrics()
+        return float(answerer.train_on_batch(inputs, labels, return_dict=True)["loss"])
+
+    return step
+
+
+def make_hugging_face_step(bert: Any, num_steps: int, options: argparse.Namespace) -> Step:
+    import torch
+
+    bert.to("cuda" if torch.cuda.is_available() else "cpu").train()
+    groups = {True: [], False: []}
+    for name, parameter in bert.named_parameters():
+        groups[not any(part in name for part in WITHOUT_DECAY["hugging_face"])].append(parameter)
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": groups[True], "weight_decay": options.weight_decay},
+            {"params": groups[False], "weight_decay": 0.0},
+        ],
+        lr=1.0,
+        eps=EPSILON,
+    )
+    schedule = make_schedule(num_steps, options)
+    rates = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: float(schedule(step)))
+
+    def step(inputs, labels):
+        tensors = {
+            name: torch.as_tensor(array, device=bert.device).long()
+            for name, array in (inputs | labels).items()
+        }
+        loss = bert(
+            input_ids=tensors["token_ids"],
+            token_type_ids=tensors["segment_ids"],
+            attention_mask=tensors["padding_mask"],
+            start_positions=tensors["start"],
+            end_positions=tensors["end"],
+        ).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        rates.step()
+        return loss.item()
+
+    return step

@@ -1,0 +1,243 @@
+"""The benchmark of question answering, with a tiny random BERT of Hugging Face."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers")
+
+from benchmarks import measure, question_answering_steps
+from benchmarks import question_answering as benchmark
+from keras_diet.models.diet_bert import diet_bert_question_answerer
+from tests.models.test_from_hugging_face_bert import make
+
+pytestmark = [
+    pytest.mark.any_backend,
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+]
+
+CONTEXTS = {
+    "the quick fox jumped over the lazy dog .": ["quick fox", "the lazy dog"],
+    "a slow red cat sleeping on the mat .": ["slow red cat", "on the mat"],
+    "the birds sing in a tall tree .": ["birds", "a tall tree"],
+}
+
+
+def make_file(path):
+    """Write questions in SQuAD's format, with two gold answers each."""
+    articles = [
+        {
+            "paragraphs": [
+                {
+                    "context": context,
+                    "qas": [
+                        {
+                            "id": f"{context} {i}",
+                            "question": f"the {context.split()[i]}",
+                            "answers": [
+                                {"text": text, "answer_start": context.index(text)}
+                                for text in (answer, answer.split()[-1])
+                            ],
+                        }
+                        for i, answer in enumerate(answers)
+                    ],
+                }
+            ]
+        }
+        for context, answers in CONTEXTS.items()
+    ]
+    path.write_text(json.dumps({"data": articles}))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "squad").mkdir()
+    make(tmp_path / "bert", attention_probs_dropout_prob=0.3, hidden_dropout_prob=0.2)
+    for name in ("train-v1.1.json", "dev-v1.1.part1.json", "dev-v1.1.part2.json"):
+        make_file(tmp_path / "squad" / name)
+    return tmp_path
+
+
+def arguments_of(folder, *options):
+    return [
+        *("--bert", str(folder / "bert"), "--data", str(folder / "squad")),
+        *("--sequence-length", "12", "--doc-stride", "3", "--batch-size", "4", "--rounds", "2"),
+        *options,
+    ]
+
+
+@pytest.fixture
+def parts(folder):
+    """Function that returns the options, the preprocessor and the batches of a command."""
+
+    def make_parts(*options):
+        options = benchmark.parse_arguments(arguments_of(folder, *options))
+        preprocessor = benchmark.make_preprocessor(options)
+        train = benchmark.read_questions(options.data, "train", options.examples)
+        return options, preprocessor, benchmark.Batches(preprocessor, train, options)
+
+    return make_parts
+
+
+def test_questions_are_a_part_of_all_files(folder):
+    assert len(benchmark.read_questions(folder / "squad", "dev", None).ids) == 12
+    part = benchmark.read_questions(folder / "squad", "train", 4)
+    again = benchmark.read_questions(folder / "squad", "train", 4)
+    assert part == again
+    assert len(set(part.ids)) == 4
+    # Not only the first questions, but in their order.
+    order = benchmark.read_questions(folder / "squad", "train", None).ids
+    places = [order.index(name) for name in part.ids]
+    assert places == sorted(places)
+    assert places != [0, 1, 2, 3]
+    with pytest.raises(SystemExit, match=r"--data must hold train\*\.json"):
+        benchmark.read_questions(folder / "bert", "train", None)
+
+
+def test_batches_have_all_windows_in_each_epoch(parts):
+    options, _, batches = parts("--epochs", "2", "--seed", "3")
+    passed = list(batches)
+    assert len(passed) == batches.num_steps == 2 * -(-batches.num_windows // 4)
+    assert batches.num_windows > 6
+    epochs = [passed[: len(passed) // 2], passed[len(passed) // 2 :]]
+    rows = [
+        np.concatenate([np.c_[inputs["token_ids"], labels["start"]] for inputs, labels in epoch])
+        for epoch in epochs
+    ]
+    assert (np.sort(rows[0], axis=0) == np.sort(rows[1], axis=0)).all()
+    assert (rows[0] != rows[1]).any()
+    again = [inputs["token_ids"] for inputs, _ in batches]
+    for (inputs, _), expected in zip(passed, again, strict=True):
+        assert (inputs["token_ids"] == expected).all()
+    options.seed = 4
+    assert (next(iter(batches))[0]["token_ids"] != again[0]).any()
+
+
+def test_all_rows_start_with_the_same_weights_and_head(parts):
+    options, preprocessor, _ = parts("--seed", "5")
+    bert = question_answering_steps.make_bert(options)
+    assert bert.config.attention_probs_dropout_prob == 0.2
+    head = bert.qa_outputs.weight.detach().numpy().T
+    for row in benchmark.ROWS:
+        _, trained = benchmark.make_step(row, preprocessor, 3, options)
+        answerer = trained()
+        assert answerer.preprocessor is preprocessor
+        assert answerer.backbone.dropout == 0.2
+        expected = row.replace("hugging_face", "input")
+        assert answerer.backbone.position_encoding == expected
+        np.testing.assert_array_equal(answerer.output_dense.get_weights()[0], head)
+    options.seed = 6
+    other = question_answering_steps.make_bert(options).qa_outputs.weight.detach().numpy().T
+    assert (other != head).any()
+
+
+def test_steps_of_both_libraries_are_the_same(parts, folder, monkeypatch):
+    """Without dropout and with the same loss, the losses of all steps are equal."""
+    config = folder / "bert" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "hidden_dropout_prob": 0.0}))
+    # Hugging Face's loss is over all positions.
+    monkeypatch.setattr(
+        diet_bert_question_answerer, "mask_answer_logits", lambda logits, *masks: logits
+    )
+    # A large rate and a large decay: what differs shows within a few steps.
+    options, preprocessor, batches = parts(
+        *("--epochs", "3", "--learning-rate", "0.01", "--weight-decay", "2.0"),
+        *("--warmup-proportion", "0.4"),
+    )
+    losses = {}
+    for row in ("hugging_face", "input"):
+        step, _ = benchmark.make_step(row, preprocessor, batches.num_steps, options)
+        losses[row] = [step(*batch) for batch in batches]
+    assert len(losses["input"]) >= 6
+    assert np.ptp(losses["input"]) > 0.3
+    np.testing.assert_allclose(losses["input"], losses["hugging_face"], rtol=1e-3)
+
+
+def test_weights_of_hugging_face_are_evaluated_after_training(parts):
+    options, preprocessor, batches = parts("--learning-rate", "0.01", "--epochs", "1")
+    step, trained = benchmark.make_step("hugging_face", preprocessor, 9, options)
+    before = trained().get_weights()
+    for batch in batches:
+        step(*batch)
+    after = trained().get_weights()
+    assert sum((x != y).any() for x, y in zip(before, after, strict=True)) > len(after) - 4
+
+
+def test_results_are_added_row_by_row(folder, monkeypatch, capsys):
+    output = folder / "results.json"
+    arguments = arguments_of(folder, "--output", str(output), "--resume", "--epochs", "1")
+    arguments += ["--evaluation-examples", "5"]
+    run_row, ran = benchmark.run_row, []
+
+    def interrupted(row, *parts):
+        if len(ran) == 2:
+            raise KeyboardInterrupt
+        ran.append(row)
+        return run_row(row, *parts)
+
+    monkeypatch.setattr(benchmark, "run_row", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        benchmark.main(arguments)
+    assert list(json.loads(output.read_text())["cells"]) == ran == ["hugging_face", "input"]
+
+    monkeypatch.setattr(
+        benchmark, "run_row", lambda row, *parts: ran.append(row) or run_row(row, *parts)
+    )
+    benchmark.main([*arguments, "--rows", "input", "diet_rel"])
+    assert ran == ["hugging_face", "input", "diet_rel"]
+    results = json.loads(output.read_text())
+    assert list(results["times"]) == ["input", "diet_rel"]
+    assert results["settings"]["evaluation_examples"] == 5
+    for cell in results["cells"].values():
+        assert 0 <= cell["exact_match"] <= cell["f1"] <= 100
+        assert cell["loss_of_last_epoch"] > 0
+        assert cell["training_seconds"] > 0
+    page = output.with_suffix(".md").read_text()
+    assert page == benchmark.make_page(results).rstrip() + "\n"
+    assert page in capsys.readouterr().out
+    assert page.count("| diet_rel |") == 2
+    assert "| ratio to input (quartiles) |" in page
+
+    # Everything is there, so nothing runs. Other settings are refused.
+    monkeypatch.setattr(measure, "time_in_turn", None)
+    benchmark.main([*arguments, "--rows", "diet_rel", "input"])
+    assert len(ran) == 3
+    with pytest.raises(SystemExit, match="other values of: seed"):
+        benchmark.main([*arguments, "--seed", "1"])
+
+
+def test_a_row_has_its_metrics(parts, monkeypatch):
+    options, preprocessor, batches = parts("--epochs", "3")
+    evaluation = benchmark.read_questions(options.data, "dev", 4)
+
+    class Answerer:
+        def answer(self, questions, contexts, batch_size):
+            assert (questions, contexts) == (evaluation.questions, evaluation.contexts)
+            assert batch_size == 4
+            right = [texts[1] for texts in evaluation.texts]
+            return [{"text": text} for text in [*right[:3], "wolf"]]
+
+    losses = iter(range(100))
+    monkeypatch.setattr(
+        benchmark, "make_step", lambda *a: (lambda *batch: next(losses), lambda: Answerer())
+    )
+    found = benchmark.run_row("input", preprocessor, batches, evaluation, options)
+    assert (found["f1"], found["exact_match"]) == (75, 75)
+    number = batches.num_steps
+    assert found["loss_of_last_epoch"] == np.mean(range(number - number // 3, number))
+
+
+@pytest.mark.parametrize("arguments", [["--rows", "other"], ["--epochs", "0"], ["--examples", "x"]])
+def test_bad_command_lines(folder, arguments):
+    with pytest.raises(SystemExit):
+        benchmark.parse_arguments(arguments_of(folder, *arguments))
+
+
+def test_keras_runs_the_rows_on_its_backend(parts):
+    options, preprocessor, _ = parts()
+    _, trained = benchmark.make_step("diet_abs", preprocessor, 3, options)
+    assert trained().optimizer.epsilon == question_answering_steps.EPSILON
+    assert isinstance(trained().optimizer, keras.optimizers.AdamW)
