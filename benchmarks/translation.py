@@ -73,7 +73,7 @@ def main(argv=None):
         run_of_table = {"direction": direction, "encoding": row, "seed": seed}
         results[run] = {**run_of_table, **results_of(folder)}
         write_results(arguments, list(results.values()))
-    print(make_page(arguments, list(results.values())))
+    print(make_page({"recipe": recipe_of(arguments), "runs": list(results.values())}))
 
 
 def parse_arguments(argv):
@@ -147,12 +147,14 @@ def results_of(folder):
 def write_results(arguments, results):
     """Write the results, a page with their table, and a picture."""
     contents = {"recipe": recipe_of(arguments), "runs": results}
-    write(arguments.output, contents, make_page(arguments, results))
+    write(arguments.output, contents, make_page(contents))
     plot(results).savefig(arguments.output.with_suffix(".svg"))
 
 
-def make_page(arguments, results):
-    recipe = ", ".join(f"{name} {value}" for name, value in recipe_of(arguments).items())
+def make_page(contents):
+    """Return the results as Markdown."""
+    recipe = ", ".join(f"{name} {value}" for name, value in contents["recipe"].items())
+    results = contents["runs"]
     return "\n".join(
         [
             "# Translation of Multi30k: BLEU on test2016",

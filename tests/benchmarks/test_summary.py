@@ -13,6 +13,7 @@ from benchmarks import (
     step_time_results,
     summary,
     tpu_compile_results,
+    translation,
 )
 
 pytestmark = pytest.mark.any_backend
@@ -138,6 +139,7 @@ MAKERS = {
     "other_encodings": step_time_results.make_page,
     "step_time": step_time_results.make_page,
     "tpu_compile": tpu_compile_results.make_page,
+    "translation": translation.make_page,
 }
 
 
