@@ -4,7 +4,7 @@ import keras_hub
 import numpy as np
 import pytest
 
-from keras_diet.models import DietBertBackbone, DietBertTextClassifier
+from keras_diet.models import DietBertBackbone, DietBertTextClassifier, DietBertTokenClassifier
 from tests.helpers import assert_close, to_numpy
 from tests.models.tasks import tiny_preprocessor
 from tests.models.test_from_hugging_face_bert import make, outputs
@@ -108,3 +108,66 @@ def test_models_without_a_head_for_texts(tmp_path):
         pytest.raises(ValueError, match="must be given"),
     ):
         DietBertTextClassifier.from_bert(tokens)
+
+
+# === Classifiers of words ===
+
+
+@pytest.fixture
+def tagger_of_hugging_face(tmp_path):
+    """Hugging Face's model, which has no pooler."""
+    model = make(tmp_path, "BertForTokenClassification", id2label=ID2LABEL, hidden_dropout_prob=0.3)
+    import torch
+
+    torch.nn.init.normal_(model.classifier.weight, std=0.7)
+    model.save_pretrained(tmp_path)
+    return model
+
+
+@pytest.mark.parametrize("source", ["folder", "model"])
+@pytest.mark.filterwarnings("error:.*no pooler")
+def test_a_tagger_has_the_outputs_and_names_of_hugging_face(
+    tmp_path, rng, tagger_of_hugging_face, source
+):
+    bert = tmp_path if source == "folder" else tagger_of_hugging_face
+    tagger = DietBertTokenClassifier.from_bert(bert, "input")
+    inputs = random_inputs(rng)
+    expected = outputs(tagger_of_hugging_face, inputs).logits.numpy()
+    assert np.abs(expected).max() > 0.3
+    is_token = inputs["padding_mask"].astype(bool)
+    assert_close(to_numpy(tagger(inputs))[is_token], expected[is_token], 1e-4)
+    assert tagger.class_names == NAMES
+    assert tagger.dropout == tagger.backbone.dropout == 0.3
+
+
+@pytest.mark.any_backend
+def test_arguments_of_a_tagger(tmp_path, tagger_of_hugging_face):
+    kernel = tagger_of_hugging_face.classifier.weight.detach().numpy().T
+    renamed = DietBertTokenClassifier.from_bert(
+        tagger_of_hugging_face,
+        "diet_rel",
+        tiny_preprocessor("token_classifier", sequence_length=9),
+        class_names=list("abcde"),
+        activation="softmax",
+        segment_encoding="none",
+    )
+    assert renamed.class_names == list("abcde")
+    np.testing.assert_array_equal(to_numpy(renamed.output_dense.kernel), kernel)
+    backbone = renamed.backbone
+    assert (backbone.position_encoding, backbone.segment_encoding) == ("diet_rel", "none")
+    (found,) = renamed.tag([["the", "fox"]])
+    assert [word["label"] in "abcde" for word in found] == [True, True]
+    assert to_numpy(renamed(random_inputs(np.random.default_rng(3)))).max() <= 1
+    new = DietBertTokenClassifier.from_bert(tmp_path, num_classes=5)
+    assert (new.class_names, new.num_classes) == (None, 5)
+    assert np.abs(to_numpy(new.output_dense.kernel) - kernel).max() > 0.1
+
+
+@pytest.mark.any_backend
+def test_a_tagger_from_models_without_its_head(tmp_path):
+    texts = make_classifier(tmp_path)
+    for source in (keras_hub.models.BertBackbone(**SIZES), texts):
+        tagger = DietBertTokenClassifier.from_bert(source, "input", class_names=["O", "B-X"])
+        assert tagger.num_classes == 2
+    with pytest.raises(ValueError, match="`num_classes` or `class_names` must be given"):
+        DietBertTokenClassifier.from_bert(keras_hub.models.BertBackbone(**SIZES))

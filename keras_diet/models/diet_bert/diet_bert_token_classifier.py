@@ -17,6 +17,7 @@ from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
 from keras_diet.models.diet_bert.diet_bert_token_classifier_preprocessor import (
     DietBertTokenClassifierPreprocessor,
 )
+from keras_diet.models.diet_bert.from_bert.token_classifier import convert_token_classifier
 from keras_diet.models.diet_bert.tag import tag
 from keras_diet.models.hub.class_names import checked_classes
 from keras_diet.models.hub.gate import checked_data, checked_labels
@@ -104,6 +105,7 @@ class DietBertTokenClassifier(NamedClasses, DietBertTask, Task):
     backbone_cls = DietBertBackbone
     preprocessor_cls = DietBertTokenClassifierPreprocessor
     tag = tag
+    from_bert = classmethod(convert_token_classifier)
 
     def __init__(
         self,

@@ -1,12 +1,11 @@
 """From a BERT to a `DietBertTextClassifier`, with the head and the class names of Hugging Face."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 
-from keras_diet.models.diet_bert.from_bert.checkpoint import Checkpoint
+from keras_diet.models.diet_bert.from_bert.head import read_class_names, read_head
 from keras_diet.models.diet_bert.from_bert.read_bert import read_checkpoint
 from keras_diet.types import Activation
 
@@ -65,11 +64,11 @@ def convert_classifier(
     kwargs.setdefault("cls_token_id", getattr(tokenizer, "cls_token_id", None))
     backbone = cls.backbone_cls.from_bert(bert, position_encoding, **kwargs)
     checkpoint = read_checkpoint(bert)
-    config = {} if checkpoint is None else checkpoint.config
-    head = None if checkpoint is None or num_classes is not None else _head(checkpoint)
+    head = None if num_classes is not None else read_head(checkpoint, "ForSequenceClassification")
     if num_classes is None and class_names is None:
-        class_names = _names(config)
+        class_names = read_class_names(checkpoint)
     if multi_label is None:
+        config = {} if checkpoint is None else checkpoint.config
         multi_label = config.get("problem_type") == "multi_label_classification"
     classifier = cls(
         backbone,
@@ -83,23 +82,3 @@ def convert_classifier(
     if head is not None:
         classifier.output_dense.set_weights(head)
     return classifier
-
-
-def _head(checkpoint: Checkpoint) -> list[Any] | None:
-    """Return the kernel and the bias of Hugging Face's classifier of texts, if there is one."""
-    architectures = checkpoint.config.get("architectures") or [""]
-    if not architectures[0].endswith("ForSequenceClassification"):
-        # Classifiers of tokens and of choices have a head of the same name.
-        return None
-    kernel, bias = (checkpoint.tensors.get(f"classifier.{name}") for name in ("weight", "bias"))
-    return None if kernel is None or bias is None else [kernel.T, bias]
-
-
-def _names(config: dict[str, Any]) -> list[str] | None:
-    """Return the names in `id2label`, or `None` if Hugging Face has made them up."""
-    labels = {int(i): str(label) for i, label in (config.get("id2label") or {}).items()}
-    names = [labels[i] for i in sorted(labels)]
-    is_real = len(set(names)) == len(names) > 1 and all(names)
-    return (
-        names if is_real and not all(re.fullmatch(r"LABEL_\d+", name) for name in names) else None
-    )

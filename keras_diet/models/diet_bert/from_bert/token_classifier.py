@@ -1,0 +1,81 @@
+"""From a BERT to a `DietBertTokenClassifier`, with the head and the class names of Hugging Face."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from keras_diet.models.diet_bert.from_bert.head import read_class_names, read_head
+from keras_diet.models.diet_bert.from_bert.read_bert import read_checkpoint
+from keras_diet.types import Activation
+
+
+def convert_token_classifier(
+    cls: type[keras.Model],
+    bert: Any,
+    position_encoding: str = "diet_abs",
+    preprocessor: keras.layers.Layer | None = None,
+    *,
+    num_classes: int | None = None,
+    class_names: Sequence[str] | None = None,
+    activation: Activation = None,
+    **kwargs: Any,
+) -> Any:
+    """Build a classifier of words from the weights of a trained BERT.
+
+    If `bert` is Hugging Face's `BertForTokenClassification`, the classifier gets its head. With
+    `position_encoding="input"` the outputs are then the outputs of that model. Otherwise the head
+    is new.
+
+    Args:
+        bert: As in `DietBertBackbone.from_bert`.
+        position_encoding: As in `DietBertBackbone.from_bert`. Defaults to `"diet_abs"`.
+        preprocessor: As in the class. Its tokenizer knows the id of `[CLS]`. Defaults to `None`.
+        num_classes: As in the class, for a new head. Defaults to `None`, which means the classes of
+            Hugging Face's head, or one class for each name.
+        class_names: As in the class. Defaults to `None`, which means the names of `id2label` in
+            Hugging Face's configuration. Names such as `"LABEL_0"` are left out.
+        activation: As in the class. Defaults to `None`.
+        **kwargs: Other arguments of `DietBertBackbone.from_bert`.
+
+    Returns:
+        A `DietBertTokenClassifier`.
+
+    Raises:
+        ValueError: If nothing says how many classes there are, or as in
+            `DietBertBackbone.from_bert` and in the class.
+
+    Example:
+
+    ```python
+    bert = keras_hub.models.BertBackbone(
+        vocabulary_size=100, num_layers=2, num_heads=4, hidden_dim=32, intermediate_dim=64,
+        max_sequence_length=16,
+    )
+    tagger = keras_diet.models.DietBertTokenClassifier.from_bert(
+        bert, sharing="none", class_names=["O", "B-PER", "I-PER"]
+    )
+    ```
+    """
+    tokenizer = getattr(preprocessor, "tokenizer", None)
+    kwargs.setdefault("cls_token_id", getattr(tokenizer, "cls_token_id", None))
+    with warnings.catch_warnings():
+        # Classifiers of words do not use the pooler, and Hugging Face's have none.
+        warnings.filterwarnings("ignore", ".*has no pooler", UserWarning)
+        backbone = cls.backbone_cls.from_bert(bert, position_encoding, **kwargs)
+    checkpoint = read_checkpoint(bert)
+    head = None if num_classes is not None else read_head(checkpoint, "ForTokenClassification")
+    if num_classes is None and class_names is None:
+        class_names = read_class_names(checkpoint)
+    classifier = cls(
+        backbone,
+        num_classes if head is None else len(head[1]),
+        preprocessor,
+        activation=activation,
+        dropout=backbone.dropout,
+        class_names=class_names,
+    )
+    if head is not None:
+        classifier.output_dense.set_weights(head)
+    return classifier
