@@ -1,8 +1,8 @@
 """A table of finished runs, and their summary: medians over seeds at the best learning rate.
 
-`finetune_glue.py`, `finetune_qa.py` and `finetune_xnli.py` compare models in many runs. A run is a dictionary with the
-columns of the table: what varies between runs, such as a model and a seed, the options that runs
-must share to be compared, and the metrics as text, such as `"matthews=0.5"`.
+`finetune_glue.py`, `finetune_qa.py` and `finetune_xnli.py` compare models in many runs. A run is a
+dictionary with the columns of the table: what varies between runs, such as a model and a seed, the
+options that runs must share to be compared, and the metrics as text, such as `"matthews=0.5"`.
 """
 
 import csv
