@@ -68,8 +68,6 @@ def make_keras_step(answerer: Any, num_steps: int, options: argparse.Namespace) 
     answerer.compile(optimizer=optimizer, metrics=None, jit_compile=jit_compile)
 
     def step(inputs, labels):
-        # Otherwise Keras returns the mean of all steps.
-        answerer.reset_metrics()
         return float(answerer.train_on_batch(inputs, labels, return_dict=True)["loss"])
 
     return step

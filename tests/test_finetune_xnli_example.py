@@ -213,8 +213,11 @@ def test_presets_are_fine_tuned_and_runs_resumed(script, folder, presets, monkey
 
     # The runs with seed 0 are finished.
     trained.clear()
+    seeds = []
+    monkeypatch.setattr(keras.utils, "set_random_seed", seeds.append)
     script.main([*arguments, "--seeds", "0", "3"])
     assert [run[:2] for run in trained] == [(preset, 3) for preset in presets]
+    assert seeds == [3, 3]
     with (output / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     expected = [(name, preset) for preset in presets for name in ("en", "de", "mean")]
@@ -224,6 +227,10 @@ def test_presets_are_fine_tuned_and_runs_resumed(script, folder, presets, monkey
     assert rows[0]["median"] == rows[1]["median"] == rows[2]["median"]
     assert f"| de | accuracy | {presets[1]} |" in (output / "results.md").read_text()
     assert (output / "results.png").stat().st_size > 1000
+
+    # The summary has the models of the command.
+    script.main([*arguments, "--presets", presets[1]])
+    assert presets[0] not in (output / "results.md").read_text()
 
 
 def test_an_interrupted_run_continues(script, folder, presets, monkeypatch):
@@ -260,7 +267,13 @@ def test_random_models_of_the_embedded_task(script, tmp_path):
     assert list(script.run_table.metrics_of(run)) == ["en", "de", "es"]
 
 
-def test_mnli_is_the_training_data(script, folder, monkeypatch):
+def test_embedded_task_has_three_languages(script, data):
+    train, tests = script.load_data(script.parse_arguments(["--examples", "7"]))
+    assert train == data.embedded("train", "en", 7)
+    assert tests == {name: data.embedded("test", name) for name in ("en", "de", "es")}
+
+
+def test_training_data_are_mnli_or_a_file(script, folder, monkeypatch):
     calls = []
     monkeypatch.setattr(script.xnli_data, "read_mnli", lambda *a: calls.append(a) or "MNLI")
     files = [str(folder / f"dev-{name}.tsv") for name in ("zh", "sw")]
@@ -270,6 +283,9 @@ def test_mnli_is_the_training_data(script, folder, monkeypatch):
     assert list(tests) == ["zh", "sw"]
     # `--examples` is about training.
     assert tests["sw"].labels == LABELS
+    arguments = script.parse_arguments(["--train", files[0], "--test", *files, "--examples", "2"])
+    train, tests = script.load_data(arguments)
+    assert (train.labels, tests["zh"].labels) == (LABELS[:2], LABELS)
 
 
 def test_accuracy_is_the_share_of_correct_classes(script, data):
