@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_diet import validation
-from keras_diet.models.hub.preprocessor import check_preprocessor_fits
+from keras_diet.models.hub.method_checks import checked_preprocessor
 from keras_diet.models.hub.texts import as_strings, is_one_text
 
 BATCH_SIZE = 32
@@ -62,13 +62,7 @@ def fill_mask(
 
 
 def _tokenizer_and_length(masked_lm):
-    preprocessor = masked_lm.preprocessor
-    if not isinstance(preprocessor, masked_lm.preprocessor_cls):
-        raise ValueError(
-            f"`fill_mask` needs a preprocessor. Received: preprocessor={preprocessor}. Build the "
-            "model with a `DietBertMaskedLMPreprocessor`."
-        )
-    check_preprocessor_fits(preprocessor, masked_lm.backbone)
+    preprocessor = checked_preprocessor(masked_lm, "fill_mask")
     return preprocessor.tokenizer, preprocessor.sequence_length
 
 

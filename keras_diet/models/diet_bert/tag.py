@@ -8,8 +8,8 @@ from keras import ops
 
 from keras_diet.models.diet_bert.classify import probability_function
 from keras_diet.models.hub.length_buckets import shortened
+from keras_diet.models.hub.method_checks import check_finite, checked_preprocessor
 from keras_diet.models.hub.pack_words import split_words
-from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.sentences import as_rows, check_sentences
 
 
@@ -44,13 +44,7 @@ def tag(
         word["word"], word["label"], word["probability"]
     ```
     """
-    preprocessor = classifier.preprocessor
-    if not isinstance(preprocessor, classifier.preprocessor_cls):
-        raise ValueError(
-            f"`tag` needs a preprocessor. Received: preprocessor={preprocessor}. Build the model "
-            "with a `DietBertTokenClassifierPreprocessor`."
-        )
-    check_preprocessor_fits(preprocessor, classifier.backbone)
+    preprocessor = checked_preprocessor(classifier, "tag")
     to_probabilities = probability_function("softmax", classifier.activation, "tag")
     sentences = as_rows(sentences)
     check_sentences(sentences, "sentences")
@@ -62,13 +56,10 @@ def tag(
     # The method of the task would preprocess the inputs.
     outputs = keras.Model.predict(classifier, inputs, batch_size=batch_size, verbose=0)
     of_words = np.concatenate([row[at] for row, at in zip(outputs, places, strict=True)])
-    if not np.isfinite(of_words.astype("float32")).all():
-        raise ValueError(
-            "`tag` needs a model with finite outputs. Received: NaN or infinite outputs. The "
-            "training may have diverged. Train again with a lower learning rate."
-        )
     # Half precision would round probabilities. On PyTorch, `ops.cast` keeps an array in bfloat16.
-    probabilities = ops.convert_to_numpy(to_probabilities(of_words.astype("float32")))
+    of_words = of_words.astype("float32")
+    check_finite("tag", "outputs", [of_words])
+    probabilities = ops.convert_to_numpy(to_probabilities(of_words))
     labels = classifier.class_names or range(classifier.num_classes)
     remaining = iter(probabilities)
     return [[_best(word, next(remaining), labels) for word in words] for words in sentences]

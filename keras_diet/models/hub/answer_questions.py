@@ -14,7 +14,7 @@ from keras_diet.models.hub.answer_search import Candidates, find_candidates
 from keras_diet.models.hub.array_batches import ArrayBatches
 from keras_diet.models.hub.batches import preprocessed
 from keras_diet.models.hub.gate import checked_data
-from keras_diet.models.hub.preprocessor import check_preprocessor_fits
+from keras_diet.models.hub.method_checks import check_finite, checked_preprocessor
 from keras_diet.models.hub.question_windows import QuestionWindows
 from keras_diet.models.hub.texts import as_batch
 
@@ -68,16 +68,11 @@ def answer(
     ```
     """
     _check_arguments(top_k, n_best, max_answer_length, null_threshold)
-    if not isinstance(task.preprocessor, task.preprocessor_cls):
-        raise ValueError(
-            f"`answer` needs a preprocessor. Received: preprocessor={task.preprocessor}. Build the "
-            f"model with a `{task.preprocessor_cls.__name__}`."
-        )
-    check_preprocessor_fits(task.preprocessor, task.backbone)
+    preprocessor = checked_preprocessor(task, "answer")
     pair = questions, contexts
     texts = as_batch(pair)
     batch, _, _ = checked_data(task, texts, needs_labels=False)
-    windows = task.preprocessor.windows(*batch)
+    windows = preprocessor.windows(*batch)
     logits = _logits(task, windows, validation.optional_positive_int("batch_size", batch_size))
     candidates = find_candidates(windows, logits, n_best, max_answer_length)
     results = [
@@ -120,11 +115,7 @@ def _logits(
             found = keras.Model.predict(task, batches, verbose=0)
         for name, array in logits.items():
             array[rows, :length] = found[name]
-    if not all(np.isfinite(array).all() for array in logits.values()):
-        raise ValueError(
-            "`answer` needs a model with finite logits. Received: NaN or infinite logits. The "
-            "training may have diverged. Train again with a lower learning rate."
-        )
+    check_finite("answer", "logits", logits.values())
     return logits
 
 
