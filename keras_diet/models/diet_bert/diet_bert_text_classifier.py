@@ -205,9 +205,6 @@ class DietBertTextClassifier(NamedClasses, DietBertTask, TextClassifier):
         config = super().get_config()
         config.update(
             {
-                # With names, a number would say that a new head is wanted. See `NamedClasses`.
-                "num_classes": None if self.class_names else self.num_classes,
-                "class_names": list(self.class_names) if self.class_names else None,
                 "multi_label": self.multi_label,
                 "activation": keras.activations.serialize(self.activation),
                 "dropout": self.dropout,

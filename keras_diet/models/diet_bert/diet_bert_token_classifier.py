@@ -28,6 +28,7 @@ from keras_diet.models.hub.named_classes import NamedClasses
 from keras_diet.models.hub.sentences import check_one_per_word, ids_of_words, weights_of_words
 from keras_diet.models.hub.token_accuracy import TokenAccuracy
 from keras_diet.models.hub.token_inputs import TokenInput
+from keras_diet.models.hub.token_loss import token_loss
 from keras_diet.types import Activation, Config
 
 
@@ -180,12 +181,9 @@ class DietBertTokenClassifier(NamedClasses, DietBertTask, Task):
         if isinstance(optimizer, str) and optimizer == "auto":
             # The learning rate of KerasHub.
             optimizer = keras.optimizers.Adam(5e-5)
-        if isinstance(loss, str) and loss == "auto":
-            loss = keras.losses.SparseCategoricalCrossentropy(
-                from_logits=kind != "probabilities", reduction="mean_with_sample_weight"
-            )
         if isinstance(weighted_metrics, str) and weighted_metrics == "auto":
             weighted_metrics = [TokenAccuracy()]
+        loss = token_loss(loss, from_logits=kind != "probabilities")
         super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
         warn_if_loss_does_not_fit(self, kind)
 
@@ -257,9 +255,6 @@ class DietBertTokenClassifier(NamedClasses, DietBertTask, Task):
         config = super().get_config()
         config.update(
             {
-                # With names, a number would say that a new head is wanted. See `NamedClasses`.
-                "num_classes": None if self.class_names else self.num_classes,
-                "class_names": list(self.class_names) if self.class_names else None,
                 "activation": keras.activations.serialize(self.activation),
                 "dropout": self.dropout,
             }

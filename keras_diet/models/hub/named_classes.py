@@ -8,14 +8,22 @@ from keras_diet.types import Config
 
 
 class NamedClasses(HubTask):
-    """A mixin for a task with the arguments `num_classes` and `class_names`.
-
-    With names, its configuration must hold `num_classes=None`. A number says that a new head is
-    wanted.
-    """
+    """A mixin for a task with the arguments `num_classes` and `class_names`."""
 
     num_classes: int
     class_names: list[str] | None
+
+    def get_config(self) -> Config:
+        """Return the constructor's arguments."""
+        config = super().get_config()
+        config.update(
+            {
+                # With names, a number would say that a new head is wanted.
+                "num_classes": None if self.class_names else self.num_classes,
+                "class_names": list(self.class_names) if self.class_names else None,
+            }
+        )
+        return config
 
     @classmethod
     def from_config(cls, config: Config) -> Self:

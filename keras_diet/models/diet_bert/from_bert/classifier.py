@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from keras_diet.models.diet_bert.from_bert.head import read_class_names, read_head
+from keras_diet.models.diet_bert.from_bert.head import convert_backbone, make_classifier
 from keras_diet.models.diet_bert.from_bert.read_bert import read_checkpoint
 from keras_diet.types import Activation
 
@@ -60,25 +60,19 @@ def convert_classifier(
     )
     ```
     """
-    tokenizer = getattr(preprocessor, "tokenizer", None)
-    kwargs.setdefault("cls_token_id", getattr(tokenizer, "cls_token_id", None))
-    backbone = cls.backbone_cls.from_bert(bert, position_encoding, **kwargs)
+    backbone = convert_backbone(cls, bert, position_encoding, preprocessor, True, **kwargs)
     checkpoint = read_checkpoint(bert)
-    head = None if num_classes is not None else read_head(checkpoint, "ForSequenceClassification")
-    if num_classes is None and class_names is None:
-        class_names = read_class_names(checkpoint)
     if multi_label is None:
         config = {} if checkpoint is None else checkpoint.config
         multi_label = config.get("problem_type") == "multi_label_classification"
-    classifier = cls(
+    return make_classifier(
+        cls,
         backbone,
-        num_classes if head is None else len(head[1]),
-        preprocessor,
+        checkpoint,
+        "ForSequenceClassification",
+        num_classes,
+        class_names,
+        preprocessor=preprocessor,
         activation=activation,
-        dropout=backbone.dropout,
-        class_names=class_names,
         multi_label=multi_label,
     )
-    if head is not None:
-        classifier.output_dense.set_weights(head)
-    return classifier

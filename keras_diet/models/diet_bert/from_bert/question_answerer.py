@@ -1,10 +1,10 @@
 """From a BERT to a `DietBertQuestionAnswerer`, with the head of Hugging Face."""
 
-import warnings
 from typing import Any
 
 import keras
 
+from keras_diet.models.diet_bert.from_bert.head import convert_backbone
 from keras_diet.models.diet_bert.from_bert.read_bert import read_checkpoint
 
 
@@ -42,12 +42,7 @@ def convert_question_answerer(
     question_answerer = keras_diet.models.DietBertQuestionAnswerer.from_bert(bert, sharing="none")
     ```
     """
-    tokenizer = getattr(preprocessor, "tokenizer", None)
-    kwargs.setdefault("cls_token_id", getattr(tokenizer, "cls_token_id", None))
-    with warnings.catch_warnings():
-        # Question answerers do not use the pooler, and Hugging Face's have none.
-        warnings.filterwarnings("ignore", ".*has no pooler", UserWarning)
-        backbone = cls.backbone_cls.from_bert(bert, position_encoding, **kwargs)
+    backbone = convert_backbone(cls, bert, position_encoding, preprocessor, False, **kwargs)
     question_answerer = cls(backbone, preprocessor)
     checkpoint = read_checkpoint(bert)
     tensors = {} if checkpoint is None else checkpoint.tensors

@@ -1,12 +1,11 @@
 """From a BERT to a `DietBertTokenClassifier`, with the head and the class names of Hugging Face."""
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 
-from keras_diet.models.diet_bert.from_bert.head import read_class_names, read_head
+from keras_diet.models.diet_bert.from_bert.head import convert_backbone, make_classifier
 from keras_diet.models.diet_bert.from_bert.read_bert import read_checkpoint
 from keras_diet.types import Activation
 
@@ -58,24 +57,13 @@ def convert_token_classifier(
     )
     ```
     """
-    tokenizer = getattr(preprocessor, "tokenizer", None)
-    kwargs.setdefault("cls_token_id", getattr(tokenizer, "cls_token_id", None))
-    with warnings.catch_warnings():
-        # Classifiers of words do not use the pooler, and Hugging Face's have none.
-        warnings.filterwarnings("ignore", ".*has no pooler", UserWarning)
-        backbone = cls.backbone_cls.from_bert(bert, position_encoding, **kwargs)
-    checkpoint = read_checkpoint(bert)
-    head = None if num_classes is not None else read_head(checkpoint, "ForTokenClassification")
-    if num_classes is None and class_names is None:
-        class_names = read_class_names(checkpoint)
-    classifier = cls(
-        backbone,
-        num_classes if head is None else len(head[1]),
-        preprocessor,
+    return make_classifier(
+        cls,
+        convert_backbone(cls, bert, position_encoding, preprocessor, False, **kwargs),
+        read_checkpoint(bert),
+        "ForTokenClassification",
+        num_classes,
+        class_names,
+        preprocessor=preprocessor,
         activation=activation,
-        dropout=backbone.dropout,
-        class_names=class_names,
     )
-    if head is not None:
-        classifier.output_dense.set_weights(head)
-    return classifier
