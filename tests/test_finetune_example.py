@@ -1,10 +1,8 @@
 """Fine-tuning on GLUE: `finetune_glue.py`, `glue_data.py` and `glue_results.py` in `examples/`."""
 
 import csv
-import importlib
 import sys
 import types
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -12,20 +10,14 @@ import pytest
 
 from keras_diet import models
 from tests.distribution.conftest import finish, start_worker
+from tests.examples import add_to_fit, imported
 from tests.models.tiny import VOCABULARY, tiny_backbone
-
-EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 @pytest.fixture(scope="module")
 def script():
-    with pytest.MonkeyPatch.context() as patch:
-        # Compiling takes longer than the few steps, but not on JAX.
-        eager = property(lambda trainer: True, lambda trainer, value: None)
-        if keras.backend.backend() != "jax":
-            patch.setattr(keras.Model, "run_eagerly", eager)
-        patch.syspath_prepend(EXAMPLES)
-        yield importlib.import_module("finetune_glue")
+    with imported("finetune_glue") as module:
+        yield module
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +278,7 @@ def test_an_interrupted_run_continues(script, results, folder, preset, tmp_path,
     arguments = [*QUICK, "--epochs", "2", "--presets", preset, "--data", str(folder)]
     arguments += ["--tasks", "rte", "--learning-rates", "0.01", "--seeds", "5"]
     arguments += ["--checkpoint-interval", "2", "--recompute", "block"]
-    fit, losses, crash_at, values = keras.Model.fit, {}, [7, None], []
+    losses, crash_at, values = {}, [7, None], []
 
     class Crash(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
@@ -297,14 +289,11 @@ def test_an_interrupted_run_continues(script, results, folder, preset, tmp_path,
             if int(self.model.optimizer.iterations) == crash_at[0]:
                 raise KeyboardInterrupt
 
-    def patched(*args, callbacks, **options):
-        return fit(*args, callbacks=[*callbacks, Crash()], **options)
-
     def evaluate(logits, labels, task):
         values.append(0.5 if len(values) % 5 else 0.25 + len(values) / 20)
         return {"accuracy": values[-1]}
 
-    monkeypatch.setattr(keras.Model, "fit", patched)
+    add_to_fit(monkeypatch, Crash())
     monkeypatch.setattr(script, "evaluate", evaluate)
     crashed, once = tmp_path / "crashed", tmp_path / "once"
     with pytest.raises(KeyboardInterrupt):

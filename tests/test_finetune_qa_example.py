@@ -1,7 +1,6 @@
 """Fine-tuning on SQuAD: `finetune_qa.py`, `qa_data.py` and `qa_results.py` in `examples/`."""
 
 import csv
-import importlib
 import json
 import re
 import sys
@@ -11,20 +10,16 @@ import keras
 import pytest
 
 from keras_diet import models
+from tests.examples import imported
 from tests.models.tiny import VOCABULARY, tiny_backbone
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
 pytestmark = pytest.mark.any_backend
 
 
 @pytest.fixture(scope="module")
 def script():
-    with pytest.MonkeyPatch.context() as patch:
-        eager = property(lambda trainer: True, lambda trainer, value: None)
-        if keras.backend.backend() != "jax":
-            patch.setattr(keras.Model, "run_eagerly", eager)
-        patch.syspath_prepend(EXAMPLES)
-        yield importlib.import_module("finetune_qa")
+    with imported("finetune_qa") as module:
+        yield module
 
 
 @pytest.fixture(scope="module")

@@ -1,31 +1,25 @@
 """Fine-tuning on MNLI and XNLI: `finetune_xnli.py` and `xnli_data.py` in `examples/`."""
 
 import csv
-import importlib
 import re
 import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
 from keras_diet import models
+from tests.examples import Crash, add_to_fit, imported
 from tests.models.multilingual import multilingual_tokenizer
 from tests.models.tiny import VOCABULARY, tiny_backbone
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
 pytestmark = pytest.mark.any_backend
 
 
 @pytest.fixture(scope="module")
 def script():
-    with pytest.MonkeyPatch.context() as patch:
-        eager = property(lambda trainer: True, lambda trainer, value: None)
-        if keras.backend.backend() != "jax":
-            patch.setattr(keras.Model, "run_eagerly", eager)
-        patch.syspath_prepend(EXAMPLES)
-        yield importlib.import_module("finetune_xnli")
+    with imported("finetune_xnli") as module:
+        yield module
 
 
 @pytest.fixture(scope="module")
@@ -237,26 +231,17 @@ def test_an_interrupted_run_continues(script, folder, presets, monkeypatch):
     arguments = [*QUICK, "--presets", presets[0], "--train", str(folder / "dev-en.tsv")]
     arguments += ["--test", str(folder / "dev-sw.tsv"), "--epochs", "4", "--batch-size", "2"]
     arguments += ["--recompute", "block", "--save-every", "3", "--output-dir", str(folder / "out")]
-    fit, begun, stop = keras.Model.fit, [], [5]
-
-    class Crash(keras.callbacks.Callback):
-        def on_train_batch_begin(self, batch, logs=None):
-            begun.append(int(self.model.optimizer.iterations))
-            assert self.model.backbone.recompute == "block"
-            if begun[-1] == stop[0]:
-                raise KeyboardInterrupt
-
-    def patched(*args, callbacks, **options):
-        return fit(*args, callbacks=[*callbacks, Crash()], **options)
-
-    monkeypatch.setattr(keras.Model, "fit", patched)
+    crash = Crash(5)
+    add_to_fit(monkeypatch, crash)
     with pytest.raises(KeyboardInterrupt):
         script.main(arguments)
     assert len(list((folder / "out" / "checkpoints").iterdir())) == 1
-    stop[0] = None
+    assert crash.model.backbone.recompute == "block"
+    crash.step = None
     script.main(arguments)
     # Two batches in each of four epochs. The last checkpoint was saved after three.
-    assert begun == [*range(6), *range(3, 8)]
+    assert crash.begun == [*range(6), *range(3, 8)]
+    assert crash.model.backbone.recompute == "block"
     assert not list((folder / "out" / "checkpoints").iterdir())
 
 

@@ -7,7 +7,6 @@ import io
 import json
 import re
 import shutil
-from pathlib import Path
 
 import h5py
 import keras
@@ -15,8 +14,8 @@ import numpy as np
 import pytest
 
 import keras_diet
+from tests.examples import EXAMPLES, add_to_fit
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL = [
     *("--vocabulary-size", "300", "--sequence-length", "16"),
     *("--num-layers", "1", "--num-heads", "2", "--hidden-dim", "16", "--intermediate-dim", "32"),
@@ -116,14 +115,6 @@ class Crash(keras.callbacks.Callback):
         self.left -= 1
         self.begun.append(batch)
 
-    def in_each_fit(self, patch):
-        fit = keras.Model.fit
-
-        def patched(*arguments, callbacks, **options):
-            return fit(*arguments, callbacks=[*callbacks, self], **options)
-
-        patch.setattr(keras.Model, "fit", patched)
-
 
 @pytest.mark.any_backend
 @pytest.mark.usefixtures("eager_run")
@@ -133,7 +124,7 @@ def test_interrupted_run_resumes_to_the_same_result(script, tmp_path, monkeypatc
     (tmp_path / "once").mkdir()
     expected = run(script, tmp_path / "once", *options)
     with monkeypatch.context() as patch:
-        Crash(9).in_each_fit(patch)
+        add_to_fit(patch, Crash(9))
         with pytest.raises(KeyboardInterrupt):
             run(script, tmp_path, *options, "--save-every", "4")
     resumed = run(script, tmp_path, *options, "--save-every", "3")
@@ -155,7 +146,7 @@ def test_steps_of_several_batches(script, tmp_path, monkeypatch):
         return models[-1]
 
     monkeypatch.setattr(script, "build_model", recorded)
-    crash.in_each_fit(monkeypatch)
+    add_to_fit(monkeypatch, crash)
     options = ("--position-encoding", "diet_abs", "--accumulation-steps", "2")
     options += ("--optimizer", "lamb", "--recompute", "attention", "--warmup-proportion", "0.25")
     options += ("--save-every", "7")

@@ -1,29 +1,22 @@
 """`examples/tag_words.py` and `tag_data.py`: files, metrics, a run, and its continuation."""
 
-import importlib
 import json
 import sys
-from pathlib import Path
 
-import keras
 import pytest
 
 from keras_diet import models
+from tests.examples import Crash, add_to_fit, imported
 from tests.models.tiny import VOCABULARY, tiny_backbone
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
 any_backend = pytest.mark.any_backend
 pytestmark = any_backend
 
 
 @pytest.fixture(scope="module")
 def script():
-    with pytest.MonkeyPatch.context() as patch:
-        eager = property(lambda trainer: True, lambda trainer, value: None)
-        if keras.backend.backend() != "jax":
-            patch.setattr(keras.Model, "run_eagerly", eager)
-        patch.syspath_prepend(EXAMPLES)
-        yield importlib.import_module("tag_words")
+    with imported("tag_words") as module:
+        yield module
 
 
 @pytest.fixture(scope="module")
@@ -110,26 +103,17 @@ def test_an_interrupted_run_continues(script, files, tmp_path, monkeypatch, caps
     folder = tmp_path / "output"
     arguments = ["--data", *files, "--preset", preset, "--sequence-length", "7", "--epochs", "2"]
     arguments += ["--batch-size", "2", "--output-dir", str(folder), "--recompute", "block"]
-    fit, begun, stop = keras.Model.fit, [], [3]
-
-    class Crash(keras.callbacks.Callback):
-        def on_train_batch_begin(self, batch, logs=None):
-            begun.append(int(self.model.optimizer.iterations))
-            assert self.model.backbone.recompute == "block"
-            if begun[-1] == stop[0]:
-                raise KeyboardInterrupt
-
-    def patched(*args, callbacks, **options):
-        return fit(*args, callbacks=[*callbacks, Crash()], **options)
-
-    monkeypatch.setattr(keras.Model, "fit", patched)
+    crash = Crash(3)
+    add_to_fit(monkeypatch, crash)
     with pytest.raises(KeyboardInterrupt):
         script.main([*arguments, "--save-every", "1"])
-    stop[0] = None
+    assert crash.model.backbone.recompute == "block"
+    crash.step = None
     for _ in range(2):
         script.main(arguments)
     # The last run finds a finished training.
-    assert begun == [0, 1, 2, 3, 3]
+    assert crash.begun == [0, 1, 2, 3, 3]
+    assert crash.model.backbone.recompute == "block"
     assert len((folder / "history.csv").read_text().splitlines()) == 3
     results = json.loads((folder / "results.json").read_text())
     assert set(results["entities"]) >= {"all", "X", "Y"}

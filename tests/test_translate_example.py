@@ -2,20 +2,18 @@
 
 import contextlib
 import csv
-import importlib
 import io
 import json
 import re
 import sys
-from pathlib import Path
 
 import keras
 import pytest
 
 from keras_diet.models import DietTransformerSeq2SeqLM
+from tests.examples import imported
 
 pytest.importorskip("sacrebleu")
-EXAMPLES = Path(__file__).parents[1] / "examples"
 NUMBERS = [*range(1, 100, 3), *range(100, 999, 37)]
 SMALL = [
     *("--vocabulary-size", "45", "--sequence-length", "40", "--num-layers", "1"),
@@ -36,13 +34,8 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def script():
-    with pytest.MonkeyPatch.context() as patch:
-        # Compiling takes longer than the few steps, but not on JAX.
-        eager = property(lambda trainer: True, lambda trainer, value: None)
-        if keras.backend.backend() != "jax":
-            patch.setattr(keras.Model, "run_eagerly", eager)
-        patch.syspath_prepend(EXAMPLES)
-        yield importlib.import_module("translate")
+    with imported("translate") as module:
+        yield module
 
 
 @pytest.fixture(scope="module")

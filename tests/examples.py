@@ -1,0 +1,51 @@
+"""How tests run the scripts in `examples/`."""
+
+import contextlib
+import importlib
+from pathlib import Path
+
+import keras
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@contextlib.contextmanager
+def imported(name):
+    """Import a script. Compiling takes longer than its few steps, but not on JAX."""
+    with pytest.MonkeyPatch.context() as patch:
+        eager = property(lambda trainer: True, lambda trainer, value: None)
+        if keras.backend.backend() != "jax":
+            patch.setattr(keras.Model, "run_eagerly", eager)
+        patch.syspath_prepend(EXAMPLES)
+        yield importlib.import_module(name)
+
+
+def add_to_fit(patch, callback):
+    """Add a callback to each `fit`, after the callbacks of the script."""
+    fit = keras.Model.fit
+
+    def patched(*arguments, callbacks, **options):
+        return fit(*arguments, callbacks=[*callbacks, callback], **options)
+
+    patch.setattr(keras.Model, "fit", patched)
+
+
+class Crash(keras.callbacks.Callback):
+    """Stop a training before one of its steps.
+
+    Args:
+        step: The number of this step. `None` stops nothing.
+
+    Attributes:
+        begun: The numbers of all steps that began, also in earlier trainings.
+    """
+
+    def __init__(self, step):
+        super().__init__()
+        self.step, self.begun = step, []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.begun.append(int(self.model.optimizer.iterations))
+        if self.begun[-1] == self.step:
+            raise KeyboardInterrupt
