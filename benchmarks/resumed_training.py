@@ -1,4 +1,4 @@
-"""The trainings that `kill_and_resume.py` kills. Each runs in a process of its own."""
+"""The trainings that `kill_and_resume.py` kills. Each runs in a separate process."""
 
 import io
 import os
@@ -32,7 +32,7 @@ def train_on_texts(callbacks):
 
 
 def train_on_grain(callbacks):
-    """An endless Grain dataset, whose epochs are no passes over the data."""
+    """An endless Grain dataset, whose epochs are not passes over the data."""
     rng = np.random.default_rng(7)
     tokenizer = models.DietBertTokenizer(SPECIAL + WORDS)
     token_ids = rng.integers(len(SPECIAL), len(SPECIAL) + len(WORDS), (31, LENGTH))
@@ -91,7 +91,7 @@ TRAININGS = {"texts": train_on_texts, "grain": train_on_grain, "batches": train_
 
 
 def script(data, folder, moment, started):
-    """What a process runs: train, and write the results. A `moment` of its own kills it."""
+    """Train in a process, which kills itself at `moment`, and write the results."""
     keras.utils.set_random_seed(5)
     kind, value = moment
     if kind == "write":

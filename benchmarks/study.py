@@ -9,8 +9,8 @@ over the seeds, their standard deviations, and paired tests against BERT's encod
         --output docs/benchmarks/study.json
     KERAS_BACKEND=tensorflow python -m benchmarks.study ... --glue GLUE --tasks cola rte
 
-An interrupted study goes on where it was when you give the same command again. Results in the file
-are kept, also if the folder of the runs is gone. `--rows` adds rows to the file.
+To resume an interrupted study, give the same command again. Results in the file are kept, also if
+the folder of the runs is gone. `--rows` adds rows to the file.
 """
 
 import argparse
@@ -60,7 +60,7 @@ RECIPE = {
     "warmup-proportion": 0.05,
 }
 GRID_STEPS = 500
-# The seed of the grid is no seed of the study, so the choice of a rate favors no seed.
+# The study does not use the seed of the grid, so the choice of a rate favors no seed.
 GRID_SEED = 1000
 GLUE = {"epochs": 4, "batch-size": 32, "sequence-length": 128}
 

@@ -1,10 +1,10 @@
 """Train a Marian model of `transformers` like the models of `examples/translate.py`.
 
 It has the same options, text, tokens, batches, loss, learning rate, mean of checkpoints and search,
-and writes the same files. Only the model, the optimizer and beam search are those of `transformers`
+and writes the same files. Only the model, the optimizer and beam search come from `transformers`
 and PyTorch. Marian has sinusoids at the input and normalizes after each sublayer.
-`benchmarks/translation.py` runs this script for the row "marian". An interrupted run goes on after
-the last epoch.
+`benchmarks/translation.py` runs this script for the row "marian". An interrupted run continues
+after the last epoch.
 """
 
 import csv

@@ -1,9 +1,9 @@
 """The private names of KerasHub that this library uses.
 
-KerasHub has no public way to register the name of a preset, to find and read the files of a preset
-at any address, to know that a preprocessor runs in Grain, or to split a text into words exactly as
-its tokenizer does. `OVERRIDDEN_METHODS` lists private methods that our classes override, with the
-reason for each. Tests look all names up.
+KerasHub has no public way to register the name of a preset, or to read the files of a preset at any
+address. It also has none to know that a preprocessor runs in Grain, or to split a text into the
+same words as its tokenizer. `OVERRIDDEN_METHODS` lists private methods that our classes override,
+with the reason for each. Tests look all names up.
 """
 
 from keras_hub.src.tokenizers.word_piece_tokenizer import MAX_BYTES_PER_WORD, pretokenize_python

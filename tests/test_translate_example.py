@@ -19,16 +19,8 @@ SMALL = [
     *("--vocabulary-size", "45", "--sequence-length", "40", "--num-layers", "1"),
     *("--num-heads", "2", "--hidden-dim", "16", "--intermediate-dim", "32"),
     *("--epochs", "2", "--averaged-epochs", "2", "--tokens-per-batch", "640"),
-    *(
-        "--warmup-steps",
-        "3",
-        "--save-every",
-        "1",
-        "--num-beams",
-        "2",
-        "--position-encoding",
-        "diet_abs",
-    ),
+    *("--warmup-steps", "3", "--save-every", "1", "--num-beams", "2"),
+    *("--position-encoding", "diet_abs"),
 ]
 
 

@@ -69,7 +69,7 @@ class CheckpointFolder:
                     arrays = {name: file[name] for name in file.files}
                 return json.loads(arrays.pop("state").tobytes()), arrays
             except _DAMAGED as error:
-                warnings.warn(f"{path} is damaged, so it is skipped: {error}", stacklevel=2)
+                warnings.warn(f"{path} is damaged and is skipped: {error}", stacklevel=2)
         if not files:
             return None
         raise ValueError(

@@ -54,11 +54,11 @@ class ExactResume(keras.callbacks.Callback):
 
     - On SIGTERM the callback saves after the current step, and raises `SystemExit`.
     - A damaged checkpoint is skipped in favour of the one before.
-    - If a checkpoint cannot be written, the training warns and goes on. Earlier ones remain.
+    - If a checkpoint cannot be written, the training warns and continues. Earlier ones remain.
     - A training that is finished is not trained again. More `epochs` continue it.
 
-    Other callbacks start anew when a training continues. Put this callback last, so that it sees
-    what they do.
+    Other callbacks start from the beginning when a training continues. Put this callback last, so
+    that it sees what they do.
 
     Args:
         folder: Path of the folder for checkpoints. Each training has its own.
@@ -194,7 +194,7 @@ class ExactResume(keras.callbacks.Callback):
         except OSError as error:
             warnings.warn(
                 f"`ExactResume` could not save step {self._total} in {self.folder}: {error}. The "
-                "training goes on. Earlier checkpoints remain.",
+                "training continues. Earlier checkpoints remain.",
                 stacklevel=2,
             )
 

@@ -240,7 +240,7 @@ def test_a_truncated_checkpoint_is_skipped(tmp_path, uninterrupted):
     assert train(tmp_path, 8) is None
     newest = max(tmp_path.glob("step_*.npz"))
     newest.write_bytes(newest.read_bytes()[:-100])
-    with pytest.warns(UserWarning, match=r"step_000000000006.npz is damaged, so it is skipped"):
+    with pytest.warns(UserWarning, match=r"step_000000000006.npz is damaged and is skipped"):
         found = train(tmp_path)
     assert_same(result(*found), uninterrupted)
 
@@ -277,7 +277,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, uninterrupted):
                 (tmp_path / "unfinished").symlink_to("/dev/full")
 
     crash = Crash(8)
-    with pytest.warns(UserWarning, match=r"could not save step 6 .*No space left.*goes on"):
+    with pytest.warns(UserWarning, match=r"could not save step 6 .*No space left.*continues"):
         assert train(tmp_path, callbacks=[FullDisk()], crash_after=8) is None
     assert crash.steps == 8
     assert steps_of(tmp_path) == [3]

@@ -26,7 +26,7 @@ def tokens_with_offsets(
     """Return the token ids of a text, and the span of characters of each token.
 
     KerasHub's function does what changes the text: it removes accents, splits the text into words
-    and folds their case. So the ids are those of the tokenizer. This function only finds out
+    and folds their case. So the ids are the same as the tokenizer's. This function only finds out
     where each character comes from.
     """
     ids: list[int] = []

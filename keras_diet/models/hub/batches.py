@@ -167,7 +167,7 @@ class PreprocessedBatches(IterableAdapter):
 
     def examples(self) -> list[Any]:
         """Return two batches, from which Keras on TensorFlow learns which sizes are fixed."""
-        # These batches are no part of a pass, so what they draw must not change it.
+        # These batches do not belong to a pass, so what they draw must not change it.
         with batch_seed((0,)):
             batches = map(self.preprocess, _one_pass(self.data))
             first = self._first or list(itertools.islice(batches, 2))

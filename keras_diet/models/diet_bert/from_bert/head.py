@@ -72,7 +72,7 @@ def make_classifier(
 
 
 def read_head(checkpoint: Checkpoint | None, kind: str) -> list[Any] | None:
-    """Return the kernel and the bias of a head, or `None` if there is no head of this kind.
+    """Return the kernel and the bias of a head, or `None` without such a head.
 
     Args:
         checkpoint: The weights of Hugging Face, or `None` for a BERT of KerasHub.
