@@ -73,7 +73,8 @@ ARGUMENTS = {
     ),
     "y negative": (
         {"y": [-1, 0, 1, 2, 3]},
-        "Labels `y` must lie in [0, num_classes) = [0, ... Received: labels from -1 to 3",
+        "Labels `y` must lie in [0, num_classes) = [0, ... Received: labels from -1 to 3. Change "
+        "them. To ignore a label, compile a loss with this `ignore_class`",
     ),
     "y 2^32": (
         {"y": LABELS.astype("int64") + 2**32},

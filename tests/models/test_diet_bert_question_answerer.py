@@ -486,13 +486,21 @@ def test_no_answer_wins_by_its_threshold():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"questions": QUESTIONS[:2]}, "batch sizes [2, 3]"),
-        ({"questions": QUESTIONS[0]}, "Received: a tuple of both"),
-        ({"contexts": [*CONTEXTS[:2], None]}, "`x[1]` must hold strings. Received: None in row 2"),
+        ({"questions": QUESTIONS[:2]}, "Received: 2 questions and 3 contexts. Repeat a context"),
+        ({"questions": QUESTIONS[0]}, "Received: str and list. Put each single string"),
+        ({"contexts": CONTEXTS[0]}, "`questions` and `contexts` must both be strings, or both"),
+        (
+            {"contexts": [*CONTEXTS[:2], None]},
+            "`contexts` must hold strings. Received: None in row 2",
+        ),
+        ({"questions": 7, "contexts": 8}, "`questions` must be a string or a list"),
+        ({"questions": [], "contexts": []}, "`questions` must hold at least one example"),
+        ({"questions": ["the", " ", "a"]}, "`questions` must hold texts that are not empty."),
+        ({"contexts": ["the", "a", ""]}, "`contexts` must hold texts that are not empty."),
         # As `zip` makes them.
         (
             {"questions": tuple(QUESTIONS), "contexts": tuple(CONTEXTS)},
-            "Received: a tuple of 2 parts (tuple, tuple). Put all questions",
+            "`questions` must be a string or a list of strings. Received: tuple.",
         ),
         ({"n_best": 0}, "`n_best` must be a positive integer"),
         ({"top_k": 21}, "`top_k` must be at most `n_best`, 20"),

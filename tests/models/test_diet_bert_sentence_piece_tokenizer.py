@@ -158,6 +158,28 @@ def test_texts_of_languages_are_sampled(tmp_path):
 
 
 @pytest.mark.any_backend
+def test_files_with_line_ends_of_windows_give_the_same_tokens(tmp_path):
+    options = {"vocabulary_size": 71, "model_type": "bpe", "character_coverage": 1.0}
+    expected = DietBertSentencePieceTokenizer.from_texts(ALL_TEXTS, **options)
+    file = tmp_path / "texts.txt"
+    file.write_bytes("\r\n".join(ALL_TEXTS).encode("utf-8-sig"))
+    tokenizer = DietBertSentencePieceTokenizer.from_texts(file, **options)
+    assert tokenizer.get_vocabulary() == expected.get_vocabulary()
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("in_language", [False, True])
+def test_files_in_another_encoding_are_refused(tmp_path, in_language):
+    file = tmp_path / "latin.txt"
+    file.write_bytes("the fox\nschläft\n".encode("latin-1"))
+    message = rf"`texts` must name UTF-8 files\. Received: '{file}', where line 2 is not UTF-8 at"
+    with pytest.raises(ValueError, match=message):
+        DietBertSentencePieceTokenizer.from_texts(
+            {**TEXTS, "de": file} if in_language else [*ALL_TEXTS, file], 71
+        )
+
+
+@pytest.mark.any_backend
 def test_a_part_of_the_texts_is_the_same_in_every_process():
     many = {
         language: [f"{text} {i}" for text in texts for i in range(20)]

@@ -9,14 +9,13 @@ import numpy as np
 
 from keras_diet import validation
 from keras_diet._keras import variables_restored
-from keras_diet.models.hub.answer_labels import NO_START, as_string
+from keras_diet.models.hub.answer_labels import NO_START
 from keras_diet.models.hub.answer_search import Candidates, find_candidates
 from keras_diet.models.hub.array_batches import ArrayBatches
 from keras_diet.models.hub.batches import preprocessed
-from keras_diet.models.hub.gate import checked_data
 from keras_diet.models.hub.method_checks import check_finite, checked_preprocessor
 from keras_diet.models.hub.question_windows import QuestionWindows
-from keras_diet.models.hub.texts import as_batch
+from keras_diet.models.hub.texts import as_strings, check_texts_are_not_blank, is_one_text
 
 
 def answer(
@@ -69,18 +68,38 @@ def answer(
     """
     _check_arguments(top_k, n_best, max_answer_length, null_threshold)
     preprocessor = checked_preprocessor(task, "answer")
-    pair = questions, contexts
-    texts = as_batch(pair)
-    batch, _, _ = checked_data(task, texts, needs_labels=False)
-    windows = preprocessor.windows(*batch)
+    is_one = is_one_text((questions, contexts))
+    questions, contexts = _checked_texts(questions, contexts)
+    windows = preprocessor.windows(questions, contexts)
     logits = _logits(task, windows, validation.optional_positive_int("batch_size", batch_size))
     candidates = find_candidates(windows, logits, n_best, max_answer_length)
     results = [
-        _answers(as_string(context), found, top_k or 1, null_threshold)
-        for context, found in zip(batch[1], candidates, strict=True)
+        _answers(context, found, top_k or 1, null_threshold)
+        for context, found in zip(contexts, candidates, strict=True)
     ]
     returned = [found[0] if top_k is None else found for found in results]
-    return returned if texts is pair else returned[0]
+    return returned[0] if is_one else returned
+
+
+def _checked_texts(questions, contexts):
+    """Return questions and contexts as lists of strings, of which there are as many."""
+    if is_one_text(questions) != is_one_text(contexts):
+        raise ValueError(
+            "`questions` and `contexts` must both be strings, or both be lists of strings. "
+            f"Received: {type(questions).__name__} and {type(contexts).__name__}. Put each single "
+            "string into a list."
+        )
+    lists = {"questions": questions, "contexts": contexts}
+    for name, texts in lists.items():
+        lists[name] = as_strings(texts, name)
+        check_texts_are_not_blank(lists[name], name)
+    if len(lists["questions"]) != len(lists["contexts"]):
+        received = " and ".join(f"{len(texts)} {name}" for name, texts in lists.items())
+        raise ValueError(
+            "`contexts` must hold one context for each of the `questions`. Received: "
+            f"{received}. Repeat a context for each of its questions."
+        )
+    return lists.values()
 
 
 def _check_arguments(top_k, n_best, max_answer_length, null_threshold):

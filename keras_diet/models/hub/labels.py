@@ -246,9 +246,12 @@ def _check_values(values: np.ndarray, y: Any, classes: Classes, ignore_class: in
     if ignore_class is not None:
         labels = labels[labels != ignore_class]
     if labels.size and (labels.min() < 0 or labels.max() >= classes.number):
+        remedy = f"Change them, or choose a larger `{classes.argument}`."
+        if labels.min() < 0:
+            remedy = "Change them. To ignore a label, compile a loss with this `ignore_class`."
         raise ValueError(
             f"{_out_of_range(classes)} Received: labels from {labels.min()} to {labels.max()}. "
-            f"Change them, or choose a larger `{classes.argument}`."
+            f"{remedy}"
         )
 
 

@@ -10,6 +10,7 @@ import sentencepiece
 
 from keras_diet import validation
 from keras_diet.pretraining.languages import sample_languages
+from keras_diet.pretraining.text import utf8_lines
 
 MODEL_TYPES = ("bpe", "unigram")
 Texts = Iterable[str | os.PathLike[str]] | os.PathLike[str]
@@ -107,8 +108,7 @@ class _Lines:
         try:
             for row, text in enumerate(self.texts):
                 if isinstance(text, os.PathLike):
-                    with open(text, encoding="utf-8") as file:
-                        yield from (line.rstrip("\n") for line in file)
+                    yield from (line.rstrip("\r\n") for line in utf8_lines(text, "texts"))
                 elif isinstance(text, str):
                     yield text
                 else:
