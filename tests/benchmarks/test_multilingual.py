@@ -1,0 +1,158 @@
+"""XNLI and XQuAD from end to end: the files, the commands of the examples, and the page."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from benchmarks import multilingual
+
+pytestmark = pytest.mark.any_backend
+CLASSES = ("neutral", "contradiction", "entailment")
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """A folder with XNLI in three languages, two of which have a test file, and XQuAD in two."""
+    monkeypatch.setattr(multilingual, "TRAINING_PAIRS", 6)
+    xnli = tmp_path / "data" / "xnli"
+    xnli.mkdir(parents=True)
+    for language in ("en", "de", "sw"):
+        lines = [
+            f"{language} premise {i // 3}\t{language} \x85 hypothesis {i}\t{CLASSES[i % 3]}\r\n"
+            for i in range(9)
+        ]
+        (xnli / f"dev-{language}.tsv").write_text("".join(lines), encoding="utf-8", newline="")
+    for language in ("en", "de"):
+        lines = [f"{language} first {i}\t{language} second {i}\r\n" for i in range(7)]
+        (xnli / f"test-{language}.tsv").write_text("".join(lines), encoding="utf-8", newline="")
+    labels = [CLASSES[(i + 1) % 3] + "\n" for i in range(7)]
+    (xnli / "test-labels.txt").write_text("".join(labels), encoding="utf-8")
+    for name in ("squad_v1.1/train-a.json", "xquad/xquad.en.json", "xquad/xquad.tr.json"):
+        (tmp_path / "data" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "data" / name).write_text("{}")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The commands by the name of their script. A run writes its files without training."""
+    commands = {}
+
+    def run(command, check):
+        assert check
+        script, words = Path(command[1]).name, command[2:]
+        commands[script] = words
+        folder = Path(words[words.index("--output-dir") + 1])
+        if script == "pretrain_masked_lm.py":
+            for name, loss in (("diet_rel", 5.25), ("input", 6.5)):
+                (folder / name).mkdir(parents=True)
+                (folder / name / "history.csv").write_text(f"epoch,val_loss\n0,9.5\n1,{loss}\n")
+            return
+        folder.mkdir()
+        lines = ["task,metric,model,learning_rate,seeds,median"]
+        for i, preset in enumerate(values_of(words, "--presets")):
+            for j, language in enumerate(("en", "tr", "mean")):
+                if script == "finetune_xnli.py":
+                    lines.append(f"{language},accuracy,{preset},0.1,1,{40 + 10 * i + j}.5")
+                else:
+                    lines.append(f"xquad {language},f1,{preset},0.1,1,{10 + 2 * i + j}.25")
+                    lines.append(f"xquad {language},exact_match,{preset},0.1,1,{2 * i + j}.75")
+        (folder / "results.csv").write_text("\n".join(lines) + "\n")
+
+    monkeypatch.setattr(multilingual, "subprocess", SimpleNamespace(run=run))
+    return commands
+
+
+def values_of(words, option):
+    """Return the words after an option, up to the next option."""
+    words = words[words.index(option) + 1 :]
+    ends = [i for i, word in enumerate(words) if word.startswith("--")]
+    return words[: ends[0]] if ends else words
+
+
+def run_command(data, *options):
+    folder = data.parent
+    words = ["--data", str(data), "--runs", str(folder / "runs"), "--evaluation-examples", "5"]
+    words += ["--position-encoding", "diet_rel", "input", "--output", str(folder / "m.json")]
+    multilingual.main([*words, *options])
+    return json.loads((folder / "m.json").read_text())
+
+
+def test_texts_are_the_training_pairs_of_all_languages(data, started):
+    run_command(data)
+    runs = data.parent / "runs"
+    for language in ("en", "de", "sw"):
+        documents = [
+            f"{language} premise {i}"
+            + "".join(f"\n{language} \x85 hypothesis {3 * i + j}" for j in range(3))
+            for i in range(2)
+        ]
+        assert (runs / f"{language}.txt").read_text(encoding="utf-8") == "\n\n".join(documents)
+    words = started["pretrain_masked_lm.py"]
+    assert values_of(words, "--position-encoding") == ["diet_rel", "input"]
+    texts = [words[i + 1 : i + 3] for i, word in enumerate(words) if word == "--language"]
+    assert texts == [[language, str(runs / f"{language}.txt")] for language in ("de", "en", "sw")]
+    assert values_of(words, "--steps") == ["1000"]
+
+
+def test_evaluation_has_pairs_that_no_model_has_seen(data, started):
+    results = run_command(data)
+    runs = data.parent / "runs"
+    words = started["finetune_xnli.py"]
+    assert values_of(words, "--train") == [str(runs / "train.tsv")]
+    assert (runs / "train.tsv").read_bytes() == b"".join(
+        (data / "xnli" / "dev-en.tsv").read_bytes().splitlines(keepends=True)[:6]
+    )
+    tests = [str(runs / f"xnli-{language}.tsv") for language in ("de", "en", "sw")]
+    assert values_of(words, "--test") == tests
+    english = multilingual.read_pairs(runs / "xnli-en.tsv")
+    assert english == [(f"en first {i}", f"en second {i}", CLASSES[(i + 1) % 3]) for i in range(5)]
+    swahili = multilingual.read_pairs(runs / "xnli-sw.tsv")
+    expected = [("sw premise 2", f"sw \x85 hypothesis {i}", CLASSES[i % 3]) for i in (6, 7, 8)]
+    assert swahili == expected
+    pairs = {"de": ["test-de.tsv", 5], "en": ["test-en.tsv", 5], "sw": ["dev-sw.tsv", 3]}
+    assert results["pairs"] == pairs
+
+
+def test_all_languages_of_xquad_are_evaluated(data, started):
+    run_command(data)
+    words = started["finetune_qa.py"]
+    assert values_of(words, "--train") == [str(data / "squad_v1.1" / "train-a.json")]
+    files = [str(data / "xquad" / f"xquad.{language}.json") for language in ("en", "tr")]
+    assert values_of(words, "--xquad") == files
+    assert values_of(words, "--evaluation-examples") == ["5"]
+    presets = [
+        str(data.parent / "runs" / "pretraining" / name / "preset")
+        for name in ("diet_rel", "input")
+    ]
+    for script in ("finetune_qa.py", "finetune_xnli.py"):
+        assert values_of(started[script], "--presets") == presets
+
+
+def test_results_and_page(data, started):
+    cells = run_command(data)["cells"]
+    assert list(cells) == ["diet_rel", "input"]
+    assert cells["diet_rel"]["losses"] == [9.5, 5.25]
+    assert cells["input"]["xnli"]["tr"] == {"accuracy": 51.5}
+    assert cells["input"]["qa"]["mean"] == {"f1": 14.25, "exact_match": 4.75}
+    page = (data.parent / "m.md").read_text()
+    for line in (
+        "| loss of masked tokens | 5.25 | 6.50 |",
+        "| en | test-en.tsv | 5 | 40.5 | 50.5 |",
+        "| mean |  |  | 42.5 | 52.5 |",
+        "| language | diet_rel, F1 | diet_rel, exact match | input, F1 | input, exact match |",
+        "| tr | 11.2 | 1.8 | 13.2 | 3.8 |",
+    ):
+        assert line in page
+    assert '"doc-stride": 128' in (data.parent / "m.json").read_text()
+
+
+def test_folders_without_texts_are_refused(data):
+    shutil.rmtree(data / "xnli")
+    with pytest.raises(SystemExit, match=r"--data must hold xnli/dev-\*\.tsv\. Received: "):
+        run_command(data)
