@@ -185,13 +185,13 @@ def rows_of(file: Path) -> list[dict[str, str]]:
 
 
 def scores(folder: Path, preset: str) -> dict[str, dict[str, float]]:
-    """Return the metrics of a model for each language, and for their mean."""
+    """Return the metrics of a model for each language, and at the end for their mean."""
     found: dict[str, dict[str, float]] = {}
     for row in rows_of(folder / "results.csv"):
         if row["model"] == preset:
             language = row["task"].split()[-1]
             found.setdefault(language, {})[row["metric"]] = float(row["median"])
-    return found
+    return dict(sorted(found.items(), key=lambda item: (item[0] == "mean", item[0])))
 
 
 def make_page(results: dict[str, Any]) -> str:
