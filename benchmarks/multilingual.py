@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     argv = sys.argv[1:] if argv is None else argv
     options = parse_arguments(argv)
     recipe = {"pretraining": PRETRAINING, "pairs": PAIRS, "questions": QUESTIONS}
-    for files in ("xnli/dev-*.tsv", "squad_v1.1/train*.json", "xquad/xquad.??.json"):
+    for files in ("xnli/dev-en.tsv", "squad_v1.1/train*.json", "xquad/xquad.??.json"):
         if not list(options.data.glob(files)):
             sys.exit(f"--data must hold {files}. Received: {options.data}")
     results = start(MODULE, argv, options, SETTINGS, **recipe)

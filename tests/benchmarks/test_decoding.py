@@ -1,6 +1,8 @@
 """The benchmark of beam search, with tiny models."""
 
+import functools
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -33,6 +35,57 @@ def test_all_libraries_generate_targets_of_the_same_length(small, tmp_path):
     assert all(np.ravel(targets["keras_diet"]["decoder_padding_mask"]))
     assert tuple(targets["transformers"].shape) == (3, LENGTH + 1)
     assert [len(row.hypotheses[0]) for row in targets["ctranslate2"]] == [LENGTH] * 3
+
+
+@pytest.mark.any_backend
+def test_all_libraries_get_the_same_sources_and_beams(small, monkeypatch):
+    """Here each library returns what it gets."""
+    monkeypatch.setattr(
+        decoding.models.DietTransformerSeq2SeqLM,
+        "generate",
+        lambda model, inputs, stop_token_ids: (inputs, model.sampler, stop_token_ids),
+    )
+    marian = SimpleNamespace(generate=lambda sources, **options: (sources, options))
+    engine = SimpleNamespace(translate_batch=lambda sources, **options: (sources, options))
+    tokenizer = decoding.make_tokenizer()
+    translator = decoding.make_translator(tokenizer, LENGTH)
+    calls = decoding.make_calls((translator, marian, engine), 3, beams=4, length=LENGTH)
+
+    inputs, sampler, stop_token_ids = calls["keras_diet"]()
+    sources = inputs["encoder_token_ids"]
+    assert sources.shape == inputs["encoder_padding_mask"].shape == (3, LENGTH)
+    assert np.all(inputs["encoder_padding_mask"])
+    assert (sampler.num_beams, stop_token_ids) == (4, None)
+
+    tokens, options = calls["transformers"]()
+    assert tokens.tolist() == sources.tolist()
+    assert options.pop("attention_mask").tolist() == inputs["encoder_padding_mask"].tolist()
+    lengths = {"min_new_tokens": LENGTH, "max_new_tokens": LENGTH}
+    assert options == {"num_beams": 4, "do_sample": False, **lengths}
+
+    pieces, options = calls["ctranslate2"]()
+    ids = [[tokenizer.token_to_id(piece) for piece in row] for row in pieces]
+    assert ids == sources.tolist()
+    lengths = {"min_decoding_length": LENGTH, "max_decoding_length": LENGTH}
+    assert options == {"beam_size": 4, **lengths}
+
+
+@pytest.mark.any_backend
+def test_first_calls_are_not_measured(monkeypatch):
+    """The first call compiles."""
+    called = []
+    calls = {
+        name: functools.partial(called.append, name) for name in ("keras_diet", *decoding.OTHERS)
+    }
+
+    def time_in_turn(measured, rounds):
+        assert measured is calls
+        assert called == list(calls)
+        return {name: [1.0] for name in calls}
+
+    monkeypatch.setattr(decoding, "make_calls", lambda *arguments: calls)
+    monkeypatch.setattr(decoding.measure, "time_in_turn", time_in_turn)
+    decoding.measure_cell((), batch_size=3, beams=2, length=LENGTH, rounds=1)
 
 
 @pytest.mark.any_backend

@@ -1,7 +1,7 @@
 """XNLI and XQuAD from end to end: the files, the commands of the examples, and the page."""
 
 import json
-import shutil
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from benchmarks import multilingual
+from tests.examples import imported
 
 pytestmark = pytest.mark.any_backend
 CLASSES = ("neutral", "contradiction", "entailment")
@@ -32,9 +33,13 @@ def data(tmp_path, monkeypatch):
         (xnli / f"test-{language}.tsv").write_text("".join(lines), encoding="utf-8", newline="")
     labels = [CLASSES[(i + 1) % 3] + "\n" for i in range(7)]
     (xnli / "test-labels.txt").write_text("".join(labels), encoding="utf-8")
-    for name in ("squad_v1.1/train-a.json", "xquad/xquad.en.json", "xquad/xquad.tr.json"):
-        (tmp_path / "data" / name).parent.mkdir(exist_ok=True)
-        (tmp_path / "data" / name).write_text("{}")
+    for folder, names in (
+        ("squad_v1.1", ("train-a.json", "train-b.json")),
+        ("xquad", ("xquad.en.json", "xquad.tr.json")),
+    ):
+        (tmp_path / "data" / folder).mkdir()
+        for name in names:
+            (tmp_path / "data" / folder / name).write_text("{}")
     return tmp_path / "data"
 
 
@@ -122,7 +127,8 @@ def test_evaluation_has_pairs_that_no_model_has_seen(data, started):
 def test_all_languages_of_xquad_are_evaluated(data, started):
     run_command(data)
     words = started["finetune_qa.py"]
-    assert values_of(words, "--train") == [str(data / "squad_v1.1" / "train-a.json")]
+    training = [str(data / "squad_v1.1" / f"train-{part}.json") for part in "ab"]
+    assert values_of(words, "--train") == training
     files = [str(data / "xquad" / f"xquad.{language}.json") for language in ("en", "tr")]
     assert values_of(words, "--xquad") == files
     assert values_of(words, "--evaluation-examples") == ["5"]
@@ -134,8 +140,28 @@ def test_all_languages_of_xquad_are_evaluated(data, started):
         assert values_of(started[script], "--presets") == presets
 
 
+def test_the_examples_accept_their_options(data, started):
+    run_command(data)
+    with imported("pretrain_options") as script:
+        options = script.parse_arguments(started["pretrain_masked_lm.py"])
+    assert (options.vocabulary_size, options.sequence_length) == (8000, 256)
+    assert (options.intermediate_dim, options.steps) == (512, 1000)
+    with imported("finetune_xnli") as script:
+        options = script.parse_arguments(started["finetune_xnli.py"])
+    assert (options.sequence_length, options.batch_size, options.epochs) == (96, 32, 4)
+    assert options.learning_rates == [0.0005]
+    with imported("finetune_qa") as script:
+        options = script.parse_arguments(started["finetune_qa.py"])
+    assert (options.sequence_length, options.doc_stride) == (256, 128)
+    assert (options.batch_size, options.epochs, options.examples) == (16, 2, 4000)
+    assert options.learning_rates == [0.0005]
+
+
 def test_results_and_page(data, started):
-    cells = run_command(data)["cells"]
+    results = run_command(data)
+    cells, settings = results["cells"], results["settings"]
+    assert settings["position_encoding"] == ["diet_rel", "input"]
+    assert settings["evaluation_examples"] == 5
     assert list(cells) == ["diet_rel", "input"]
     assert cells["diet_rel"]["losses"] == [9.5, 5.25]
     assert cells["input"]["xnli"]["tr"] == {"accuracy": 52.5}
@@ -152,7 +178,12 @@ def test_results_and_page(data, started):
     assert '"doc-stride": 128' in (data.parent / "m.json").read_text()
 
 
-def test_folders_without_texts_are_refused(data):
-    shutil.rmtree(data / "xnli")
-    with pytest.raises(SystemExit, match=r"--data must hold xnli/dev-\*\.tsv\. Received: "):
+@pytest.mark.parametrize(
+    "files", ["xnli/dev-en.tsv", "squad_v1.1/train*.json", "xquad/xquad.??.json"]
+)
+def test_folders_without_files_are_refused(data, started, files):
+    for file in data.glob(files):
+        file.unlink()
+    with pytest.raises(SystemExit, match=re.escape(f"--data must hold {files}. Received: {data}")):
         run_command(data)
+    assert not started

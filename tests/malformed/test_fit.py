@@ -102,7 +102,8 @@ ARGUMENTS = {
     ),
     "y uint8 wrap": (
         {"y": np.array([255, 0, 1, 2, 3], "uint8")},
-        "Labels `y` must lie in [0, num_classes) = ... Received: labels from 0 to 255",
+        "Labels `y` must lie in [0, num_classes) = ... Received: labels from 0 to 255. Change "
+        "them, or choose a larger `num_classes`",
     ),
     "y one text": ({"y": "positive"}, "`y` must be an array or a list. ... Received: str"),
     "y row": (

@@ -68,12 +68,23 @@ def test_names_that_are_not_names(tmp_path, labels):
 
 
 @pytest.mark.any_backend
+def test_names_are_in_the_order_of_their_ids(tmp_path):
+    """Here 10 comes before 2, as in text. A single name that looks made up is a name."""
+    names = ["LABEL_0", *"abcdefghij"]
+    labels = {i: names[i] for i in sorted(range(11), key=str)}
+    assert DietBertTextClassifier.from_bert(make_classifier(tmp_path, labels)).class_names == names
+
+
+@pytest.mark.any_backend
 def test_the_kind_of_labels(tmp_path):
     model = make_classifier(tmp_path, problem_type="multi_label_classification")
     assert DietBertTextClassifier.from_bert(model).multi_label
     assert not DietBertTextClassifier.from_bert(tmp_path, multi_label=False).multi_label
-    regression = make_classifier(tmp_path, {0: "LABEL_0"}, problem_type="regression")
-    assert DietBertTextClassifier.from_bert(regression).num_classes == 1
+    # A name for the number is not the name of a class.
+    for name in ("LABEL_0", "score"):
+        model = make_classifier(tmp_path, {0: name}, problem_type="regression")
+        regression = DietBertTextClassifier.from_bert(model)
+        assert (regression.class_names, regression.num_classes) == (None, 1)
 
 
 @pytest.mark.any_backend

@@ -439,10 +439,11 @@ def test_defaults_of_answer_are_those_of_bert():
 
 
 @any_backend
-def test_logits_that_are_not_numbers_are_refused():
+@pytest.mark.parametrize("bias", [[np.nan, 0.0], [0.0, np.inf]], ids=["start", "end"])
+def test_logits_that_are_not_finite_are_refused(bias):
     model = random_question_answerer()
-    model.output_dense.bias.assign([np.nan, 0.0])
-    with pytest.raises(ValueError, match=r"finite logits\. Received: NaN"):
+    model.output_dense.bias.assign(bias)
+    with pytest.raises(ValueError, match=r"finite logits\. Received: NaN or infinite"):
         model.answer(*X)
 
 
@@ -487,6 +488,7 @@ def test_no_answer_wins_by_its_threshold():
     ("arguments", "message"),
     [
         ({"questions": QUESTIONS[:2]}, "Received: 2 questions and 3 contexts. Repeat a context"),
+        ({"contexts": CONTEXTS[:2]}, "Received: 3 questions and 2 contexts. Repeat a context"),
         ({"questions": QUESTIONS[0]}, "Received: str and list. Put each single string"),
         ({"contexts": CONTEXTS[0]}, "`questions` and `contexts` must both be strings, or both"),
         (

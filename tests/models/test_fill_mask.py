@@ -102,9 +102,21 @@ def test_refused(masked_lm, texts, top_k, message):
 
 
 @pytest.mark.any_backend
-def test_a_preprocessor_is_needed():
+@pytest.mark.parametrize("preprocessor", [None, lambda x: x], ids=["none", "function"])
+def test_the_own_preprocessor_is_needed(preprocessor):
     model = tiny_task("masked_lm", with_preprocessor=False)
-    with pytest.raises(ValueError, match="needs a preprocessor"):
+    model.preprocessor = preprocessor
+    message = "`fill_mask` needs a preprocessor.*with a `DietBertMaskedLMPreprocessor`"
+    with pytest.raises(ValueError, match=message):
+        model.fill_mask("a [MASK]")
+
+
+@pytest.mark.any_backend
+def test_a_preprocessor_that_is_set_later_must_fit():
+    model = tiny_task("masked_lm")
+    length = model.backbone.max_sequence_length
+    model.preprocessor = tiny_preprocessor("masked_lm", sequence_length=length + 1)
+    with pytest.raises(ValueError, match=rf"sequence_length={length + 1}, backbone.*={length}\."):
         model.fill_mask("a [MASK]")
 
 
