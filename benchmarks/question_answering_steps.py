@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_diet import models, training
+from keras_diet.models.hub.answer_logits import mask_answer_logits
 
-ROWS = ("hugging_face", "input", "diet_abs", "diet_rel")
+ROWS = ("hugging_face", "hugging_face_context", "input", "diet_abs", "diet_rel")
 EPSILON = 1e-7
 # Parts of the names of weights without decay, in Keras and in Hugging Face's BERT.
 WITHOUT_DECAY = {"keras": ["bias", "gamma", "beta"], "hugging_face": ["bias", "LayerNorm"]}
@@ -44,9 +46,10 @@ def make_step(
     """Return a training step, which returns its loss, and a function for the trained answerer."""
     keras.utils.set_random_seed(options.seed)
     bert = make_bert(options)
-    if row == "hugging_face":
+    if row.startswith("hugging_face"):
         from_bert = functools.partial(models.DietBertQuestionAnswerer.from_bert, bert, "input")
-        step = make_hugging_face_step(bert, num_steps, options)
+        loss_of = context_loss if row == "hugging_face_context" else loss_of_hugging_face
+        step = make_hugging_face_step(bert, loss_of, num_steps, options)
         return step, lambda: from_bert(preprocessor=preprocessor)
     answerer = models.DietBertQuestionAnswerer.from_bert(bert, row, preprocessor)
     # The batches are windows already.
@@ -73,7 +76,9 @@ def make_keras_step(answerer: Any, num_steps: int, options: argparse.Namespace) 
     return step
 
 
-def make_hugging_face_step(bert: Any, num_steps: int, options: argparse.Namespace) -> Step:
+def make_hugging_face_step(
+    bert: Any, loss_of: Callable[[Any, dict], Any], num_steps: int, options: argparse.Namespace
+) -> Step:
     import torch
 
     bert.to("cuda" if torch.cuda.is_available() else "cpu").train()
@@ -96,13 +101,7 @@ def make_hugging_face_step(bert: Any, num_steps: int, options: argparse.Namespac
             name: torch.as_tensor(array, device=bert.device).long()
             for name, array in (inputs | labels).items()
         }
-        loss = bert(
-            input_ids=tensors["token_ids"],
-            token_type_ids=tensors["segment_ids"],
-            attention_mask=tensors["padding_mask"],
-            start_positions=tensors["start"],
-            end_positions=tensors["end"],
-        ).loss
+        loss = loss_of(bert, tensors)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -110,3 +109,33 @@ def make_hugging_face_step(bert: Any, num_steps: int, options: argparse.Namespac
         return loss.item()
 
     return step
+
+
+def loss_of_hugging_face(bert: Any, tensors: dict) -> Any:
+    """Return the loss over all positions, as Hugging Face's model computes it."""
+    return bert(
+        input_ids=tensors["token_ids"],
+        token_type_ids=tensors["segment_ids"],
+        attention_mask=tensors["padding_mask"],
+        start_positions=tensors["start"],
+        end_positions=tensors["end"],
+    ).loss
+
+
+def context_loss(bert: Any, tensors: dict) -> Any:
+    """Return the loss of our model: over `[CLS]` and the context only."""
+    import torch
+
+    outputs = bert(
+        input_ids=tensors["token_ids"],
+        token_type_ids=tensors["segment_ids"],
+        attention_mask=tensors["padding_mask"],
+    )
+    masks = [tensors[name].cpu().numpy() for name in ("segment_ids", "padding_mask")]
+    excluded = mask_answer_logits(np.zeros(masks[0].shape, "float32"), *masks)
+    excluded = torch.as_tensor(keras.ops.convert_to_numpy(excluded), device=bert.device)
+    loss = torch.nn.functional.cross_entropy
+    return (
+        loss(outputs.start_logits + excluded, tensors["start"])
+        + loss(outputs.end_logits + excluded, tensors["end"])
+    ) / 2

@@ -126,7 +126,7 @@ def test_all_rows_start_with_the_same_weights_and_head(parts):
         answerer = trained()
         assert answerer.preprocessor is preprocessor
         assert answerer.backbone.dropout == 0.2
-        expected = row.replace("hugging_face", "input")
+        expected = "input" if row.startswith("hugging_face") else row
         assert answerer.backbone.position_encoding == expected
         np.testing.assert_array_equal(answerer.output_dense.get_weights()[0], head)
     options.seed = 6
@@ -134,26 +134,28 @@ def test_all_rows_start_with_the_same_weights_and_head(parts):
     assert (other != head).any()
 
 
-def test_steps_of_both_libraries_are_the_same(parts, folder, monkeypatch):
+@pytest.mark.parametrize("row", ["hugging_face", "hugging_face_context"])
+def test_steps_of_both_libraries_are_the_same(parts, folder, monkeypatch, row):
     """Without dropout and with the same loss, the losses of all steps are equal."""
     config = folder / "bert" / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "hidden_dropout_prob": 0.0}))
-    # Hugging Face's loss is over all positions.
-    monkeypatch.setattr(
-        diet_bert_question_answerer, "mask_answer_logits", lambda logits, *masks: logits
-    )
+    if row == "hugging_face":
+        # Its loss is over all positions.
+        monkeypatch.setattr(
+            diet_bert_question_answerer, "mask_answer_logits", lambda logits, *masks: logits
+        )
     # A large rate and a large decay: what differs shows within a few steps.
     options, preprocessor, batches = parts(
         *("--epochs", "3", "--learning-rate", "0.01", "--weight-decay", "2.0"),
         *("--warmup-proportion", "0.4"),
     )
     losses = {}
-    for row in ("hugging_face", "input"):
-        step, _ = benchmark.make_step(row, preprocessor, batches.num_steps, options)
-        losses[row] = [step(*batch) for batch in batches]
+    for name in (row, "input"):
+        step, _ = benchmark.make_step(name, preprocessor, batches.num_steps, options)
+        losses[name] = [step(*batch) for batch in batches]
     assert len(losses["input"]) >= 6
     assert np.ptp(losses["input"]) > 0.3
-    np.testing.assert_allclose(losses["input"], losses["hugging_face"], rtol=1e-3)
+    np.testing.assert_allclose(losses["input"], losses[row], rtol=1e-3)
 
 
 def test_weights_of_hugging_face_are_evaluated_after_training(parts):
@@ -181,13 +183,13 @@ def test_results_are_added_row_by_row(folder, monkeypatch, capsys):
     monkeypatch.setattr(benchmark, "run_row", interrupted)
     with pytest.raises(KeyboardInterrupt):
         benchmark.main(arguments)
-    assert list(json.loads(output.read_text())["cells"]) == ran == ["hugging_face", "input"]
+    assert list(json.loads(output.read_text())["cells"]) == ran == list(benchmark.ROWS[:2])
 
     monkeypatch.setattr(
         benchmark, "run_row", lambda row, *parts: ran.append(row) or run_row(row, *parts)
     )
     benchmark.main([*arguments, "--rows", "input", "diet_rel"])
-    assert ran == ["hugging_face", "input", "diet_rel"]
+    assert ran == ["hugging_face", "hugging_face_context", "input", "diet_rel"]
     results = json.loads(output.read_text())
     assert list(results["times"]) == ["input", "diet_rel"]
     assert results["settings"]["evaluation_examples"] == 5
@@ -204,7 +206,7 @@ def test_results_are_added_row_by_row(folder, monkeypatch, capsys):
     # Everything is there, so nothing runs. Other settings are refused.
     monkeypatch.setattr(measure, "time_in_turn", None)
     benchmark.main([*arguments, "--rows", "diet_rel", "input"])
-    assert len(ran) == 3
+    assert len(ran) == 4
     with pytest.raises(SystemExit, match="other values of: seed"):
         benchmark.main([*arguments, "--seed", "1"])
 
