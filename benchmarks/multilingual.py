@@ -43,7 +43,7 @@ PRETRAINING = {
     "num-heads": 4,
     "hidden-dim": 128,
     "intermediate-dim": 512,
-    "steps": 1000,
+    "steps": 400,
     "batch-size": 16,
 }
 PAIRS = {"sequence-length": 96, "batch-size": 32, "learning-rates": 0.0005, "epochs": 4}
@@ -53,7 +53,7 @@ QUESTIONS = {
     "batch-size": 16,
     "learning-rates": 0.0005,
     "epochs": 2,
-    "examples": 4000,
+    "examples": 1500,
 }
 SETTINGS = ("position_encoding", "evaluation_examples")
 
@@ -86,7 +86,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("--data", type=Path, required=True, help="folder with xnli, xquad and squad_v1.1")
     add("--position-encoding", nargs="+", default=["diet_abs", "input"], help="one model for each")
-    add("--evaluation-examples", type=positive_int, default=1002, help="most of each language")
+    add("--evaluation-examples", type=positive_int, default=501, help="most of each language")
     add("--runs", type=Path, default=Path("runs", "multilingual"), help="folder for the runs")
     add("--output", type=Path, required=True, help="file of the results (.json)")
     parser.set_defaults(resume=False)

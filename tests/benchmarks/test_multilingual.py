@@ -102,7 +102,7 @@ def test_texts_are_the_training_pairs_of_all_languages(data, started):
     assert values_of(words, "--position-encoding") == ["diet_rel", "input"]
     texts = [words[i + 1 : i + 3] for i, word in enumerate(words) if word == "--language"]
     assert texts == [[language, str(runs / f"{language}.txt")] for language in ("de", "en", "sw")]
-    assert values_of(words, "--steps") == ["1000"]
+    assert values_of(words, "--steps") == ["400"]
 
 
 def test_evaluation_has_pairs_that_no_model_has_seen(data, started):
@@ -145,7 +145,7 @@ def test_the_examples_accept_their_options(data, started):
     with imported("pretrain_options") as script:
         options = script.parse_arguments(started["pretrain_masked_lm.py"])
     assert (options.vocabulary_size, options.sequence_length) == (8000, 256)
-    assert (options.intermediate_dim, options.steps) == (512, 1000)
+    assert (options.intermediate_dim, options.steps) == (512, 400)
     with imported("finetune_xnli") as script:
         options = script.parse_arguments(started["finetune_xnli.py"])
     assert (options.sequence_length, options.batch_size, options.epochs) == (96, 32, 4)
@@ -153,7 +153,7 @@ def test_the_examples_accept_their_options(data, started):
     with imported("finetune_qa") as script:
         options = script.parse_arguments(started["finetune_qa.py"])
     assert (options.sequence_length, options.doc_stride) == (256, 128)
-    assert (options.batch_size, options.epochs, options.examples) == (16, 2, 4000)
+    assert (options.batch_size, options.epochs, options.examples) == (16, 2, 1500)
     assert options.learning_rates == [0.0005]
 
 
