@@ -17,9 +17,7 @@ without a test file. An interrupted run continues if you give the same command a
 """
 
 import argparse
-import csv
 import itertools
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,10 +28,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import xnli_data
 from common import positive_int
 
+from benchmarks.example_runs import as_options, read_table, run_example, validation_losses
 from benchmarks.results import head_of_page, markdown_table, start, write
 
 MODULE = "benchmarks.multilingual"
-EXAMPLES = Path(xnli_data.__file__).parent
 # Three hypotheses belong to one premise, so this is a multiple of three.
 TRAINING_PAIRS = 1992
 PRETRAINING = {
@@ -66,19 +64,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         if not list(options.data.glob(files)):
             sys.exit(f"--data must hold {files}. Received: {options.data}")
     results = start(MODULE, argv, options, SETTINGS, **recipe)
-    sources = write_pairs_and_texts(options.data / "xnli", options.runs, options)
-    results["pairs"] = sources
+    results["pairs"] = write_pairs_and_texts(options)
     pretrain(options)
     finetune(options)
-    presets = {str(preset_of(options, name)): name for name in options.position_encoding}
-    for preset, name in presets.items():
-        history = rows_of(preset_of(options, name).parent / "history.csv")
+    for name in options.position_encoding:
+        preset = preset_of(options, name)
         results["cells"][name] = {
-            "losses": [float(row["val_loss"]) for row in history],
+            "losses": validation_losses(preset.parent),
             **{task: scores(options.runs / task, preset) for task in ("xnli", "qa")},
         }
-    write(options.output, results, make_page(results))
-    print(make_page(results))
+    page = make_page(results)
+    write(options.output, results, page)
+    print(page)
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -96,14 +93,13 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 # === Data ===
 
 
-def write_pairs_and_texts(
-    xnli: Path, folder: Path, options: argparse.Namespace
-) -> dict[str, list[str | int]]:
+def write_pairs_and_texts(options: argparse.Namespace) -> dict[str, list[str | int]]:
     """Write a text and pairs to evaluate for each language, and English pairs to train on.
 
     Returns:
         The name of the file and the number of the pairs to evaluate, for each language.
     """
+    xnli, folder = options.data / "xnli", options.runs
     folder.mkdir(parents=True, exist_ok=True)
     sources: dict[str, list[str | int]] = {}
     for file in sorted(xnli.glob("dev-*.tsv")):
@@ -144,32 +140,21 @@ def pretrain(options: argparse.Namespace) -> None:
     words: list[Any] = ["--position-encoding", *options.position_encoding]
     for file in sorted(options.runs.glob("??.txt")):
         words += ["--language", file.stem, file]
-    run("pretrain_masked_lm.py", *words, *in_words(PRETRAINING), options.runs / "pretraining")
+    words += [*as_options(PRETRAINING), "--output-dir", options.runs / "pretraining"]
+    run_example("pretrain_masked_lm.py", *words)
 
 
 def finetune(options: argparse.Namespace) -> None:
     presets = [preset_of(options, name) for name in options.position_encoding]
     pairs = sorted(options.runs.glob("xnli-??.tsv"))
-    words = ["--presets", *presets, *in_words(PAIRS)]
+    words = ["--presets", *presets, *as_options(PAIRS)]
     words += ["--train", options.runs / "train.tsv", "--test", *pairs]
-    run("finetune_xnli.py", *words, options.runs / "xnli")
+    run_example("finetune_xnli.py", *words, "--output-dir", options.runs / "xnli")
     questions = sorted((options.data / "squad_v1.1").glob("train*.json"))
-    words = ["--presets", *presets, *in_words(QUESTIONS), "--train", *questions]
+    words = ["--presets", *presets, *as_options(QUESTIONS), "--train", *questions]
     words += ["--xquad", *sorted((options.data / "xquad").glob("xquad.??.json"))]
     words += ["--evaluation-examples", options.evaluation_examples]
-    run("finetune_qa.py", *words, options.runs / "qa")
-
-
-def in_words(values: dict[str, Any]) -> list[Any]:
-    return [word for name, value in values.items() for word in (f"--{name}", value)]
-
-
-def run(script: str, *words: Any) -> None:
-    """Run an example. The last word is the folder of its output."""
-    *options, folder = map(str, words)
-    subprocess.run(
-        [sys.executable, EXAMPLES / script, *options, "--output-dir", folder], check=True
-    )
+    run_example("finetune_qa.py", *words, "--output-dir", options.runs / "qa")
 
 
 def preset_of(options: argparse.Namespace, name: str) -> Path:
@@ -179,16 +164,11 @@ def preset_of(options: argparse.Namespace, name: str) -> Path:
 # === Results ===
 
 
-def rows_of(file: Path) -> list[dict[str, str]]:
-    with open(file, encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
-
-
-def scores(folder: Path, preset: str) -> dict[str, dict[str, float]]:
+def scores(folder: Path, preset: Path) -> dict[str, dict[str, float]]:
     """Return the metrics of a model for each language, and at the end for their mean."""
     found: dict[str, dict[str, float]] = {}
-    for row in rows_of(folder / "results.csv"):
-        if row["model"] == preset:
+    for row in read_table(folder / "results.csv"):
+        if row["model"] == str(preset):
             language = row["task"].split()[-1]
             found.setdefault(language, {})[row["metric"]] = float(row["median"])
     return dict(sorted(found.items(), key=lambda item: (item[0] == "mean", item[0])))

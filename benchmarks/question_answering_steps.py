@@ -46,10 +46,9 @@ def make_step(
     """Return a training step, which returns its loss, and a function for the trained answerer."""
     keras.utils.set_random_seed(options.seed)
     bert = make_bert(options)
-    if row.startswith("hugging_face"):
+    if row in LOSSES_OF_HUGGING_FACE:
         from_bert = functools.partial(models.DietBertQuestionAnswerer.from_bert, bert, "input")
-        loss_of = context_loss if row == "hugging_face_context" else loss_of_hugging_face
-        step = make_hugging_face_step(bert, loss_of, num_steps, options)
+        step = make_hugging_face_step(bert, LOSSES_OF_HUGGING_FACE[row], num_steps, options)
         return step, lambda: from_bert(preprocessor=preprocessor)
     answerer = models.DietBertQuestionAnswerer.from_bert(bert, row, preprocessor)
     # The batches are windows already.
@@ -111,26 +110,26 @@ def make_hugging_face_step(
     return step
 
 
-def loss_of_hugging_face(bert: Any, tensors: dict) -> Any:
-    """Return the loss over all positions, as Hugging Face's model computes it."""
+def call_bert(bert: Any, tensors: dict, **labels: Any) -> Any:
     return bert(
         input_ids=tensors["token_ids"],
         token_type_ids=tensors["segment_ids"],
         attention_mask=tensors["padding_mask"],
-        start_positions=tensors["start"],
-        end_positions=tensors["end"],
-    ).loss
+        **labels,
+    )
+
+
+def loss_of_hugging_face(bert: Any, tensors: dict) -> Any:
+    """Return the loss over all positions, as Hugging Face's model computes it."""
+    labels = {"start_positions": tensors["start"], "end_positions": tensors["end"]}
+    return call_bert(bert, tensors, **labels).loss
 
 
 def context_loss(bert: Any, tensors: dict) -> Any:
     """Return the loss of our model: over `[CLS]` and the context only."""
     import torch
 
-    outputs = bert(
-        input_ids=tensors["token_ids"],
-        token_type_ids=tensors["segment_ids"],
-        attention_mask=tensors["padding_mask"],
-    )
+    outputs = call_bert(bert, tensors)
     masks = [tensors[name].cpu().numpy() for name in ("segment_ids", "padding_mask")]
     excluded = mask_answer_logits(np.zeros(masks[0].shape, "float32"), *masks)
     excluded = torch.as_tensor(keras.ops.convert_to_numpy(excluded), device=bert.device)
@@ -139,3 +138,9 @@ def context_loss(bert: Any, tensors: dict) -> Any:
         loss(outputs.start_logits + excluded, tensors["start"])
         + loss(outputs.end_logits + excluded, tensors["end"])
     ) / 2
+
+
+LOSSES_OF_HUGGING_FACE = {
+    "hugging_face": loss_of_hugging_face,
+    "hugging_face_context": context_loss,
+}

@@ -14,11 +14,9 @@ the folder of the runs is gone. `--rows` adds rows to the file.
 """
 
 import argparse
-import csv
 import json
 import math
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -26,9 +24,9 @@ import keras
 import tqdm
 
 from benchmarks import measure, study_page
+from benchmarks.example_runs import as_options, read_table, run_example, validation_losses
 from benchmarks.results import write
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
 ENCODINGS = (
     *("input", "none", "sinusoidal", "diet_abs", "diet_abs_input", "diet_rel", "shaw", "t5"),
     *("tupe_abs", "tupe_rel", "alibi", "kerple", "sandwich", "fire", "rotary", "transformer_xl"),
@@ -174,12 +172,10 @@ def pretrain(arguments, row, rate, seed):
         recipe |= {"steps": GRID_STEPS, "validation-interval": GRID_STEPS}
     words = ["pretrain_masked_lm.py", *ROWS[row], "--learning-rate", rate, "--seed", seed]
     words += ["--text", *arguments.text, "--validation-text", *arguments.validation_text]
-    words += [word for name, value in recipe.items() for word in (f"--{name}", value)]
     share_data(arguments.runs, folder)
-    run(*words, "--output-dir", folder)
+    run_example(*words, *as_options(recipe), "--output-dir", folder)
     share_data(folder, arguments.runs)
-    with open(folder / encoding_of(row) / "history.csv", encoding="utf-8", newline="") as file:
-        losses = [float(line["val_loss"]) for line in csv.DictReader(file)]
+    losses = validation_losses(folder / encoding_of(row))
     interval = recipe["validation-interval"] * recipe["batch-size"] * recipe["sequence-length"]
     return {
         "learning_rate": float(rate),
@@ -196,17 +192,11 @@ def finetune(arguments, row, rate, seed, task):
         pretrain(arguments, row, rate, seed)
     words = ["finetune_glue.py", "--presets", preset, "--data", arguments.glue, "--tasks", task]
     words += ["--learning-rates", arguments.glue_learning_rate, "--seeds", seed]
-    words += [word for name, value in GLUE.items() for word in (f"--{name}", value)]
-    run(*words, "--output-dir", folder / "glue")
-    with open(folder / "glue" / "runs.csv", encoding="utf-8", newline="") as file:
-        (line,) = (line for line in csv.DictReader(file) if line["task"] == task)
+    run_example(*words, *as_options(GLUE), "--output-dir", folder / "glue")
+    (line,) = (line for line in read_table(folder / "glue" / "runs.csv") if line["task"] == task)
     return {
         name: float(value) for name, value in (part.split("=") for part in line["metrics"].split())
     }
-
-
-def run(script, *words):
-    subprocess.run([sys.executable, EXAMPLES / script, *map(str, words)], check=True)
 
 
 def folder_of(arguments, row, rate, seed):

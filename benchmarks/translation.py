@@ -13,7 +13,6 @@ other languages (https://github.com/multi30k/dataset, task 1).
 """
 
 import argparse
-import csv
 import json
 import statistics
 import subprocess
@@ -23,9 +22,10 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import tqdm
 
+from benchmarks.example_runs import EXAMPLES, as_options, validation_losses
 from benchmarks.results import markdown_table, write
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "translate.py"
+EXAMPLE = EXAMPLES / "translate.py"
 PEER = Path(__file__).with_name("translation_peer.py")
 # The script of each row of the table, and arguments of this row. Marian is a model of
 # `transformers`, whose BLEU checks ours.
@@ -122,8 +122,7 @@ def command(arguments, direction, row, seed, folder):
         ("--test-text", "test_2016_flickr"),
     ):
         words += [option, *(str(arguments.data / f"{split}.{language}") for language in languages)]
-    for name, value in recipe_of(arguments).items():
-        words += [f"--{name}", str(value)]
+    words += map(str, as_options(recipe_of(arguments)))
     return [*words, "--seed", str(seed), "--output-dir", str(folder)]
 
 
@@ -139,9 +138,7 @@ def claim(folder, words):
 def results_of(folder):
     """Return BLEU and the validation losses of a finished run."""
     bleu = json.loads((folder / "bleu.json").read_text())
-    with open(folder / "history.csv", encoding="utf-8", newline="") as file:
-        losses = [float(epoch["val_loss"]) for epoch in csv.DictReader(file)]
-    return {**bleu, "validation_losses": losses}
+    return {**bleu, "validation_losses": validation_losses(folder)}
 
 
 def write_results(arguments, results):

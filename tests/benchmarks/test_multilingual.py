@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from benchmarks import multilingual
+from benchmarks import example_runs, multilingual
 from tests.examples import imported
 
 pytestmark = pytest.mark.any_backend
@@ -69,7 +69,7 @@ def started(monkeypatch):
                     lines.append(f"xquad {language},exact_match,{preset},0.1,1,{2 * i + j}.75")
         (folder / "results.csv").write_text("\n".join(lines) + "\n")
 
-    monkeypatch.setattr(multilingual, "subprocess", SimpleNamespace(run=run))
+    monkeypatch.setattr(example_runs, "subprocess", SimpleNamespace(run=run))
     return commands
 
 

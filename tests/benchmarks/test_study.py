@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("scipy")
 pytest.importorskip("matplotlib")
 
-from benchmarks import study, study_page
+from benchmarks import example_runs, study, study_page
 
 pytestmark = pytest.mark.any_backend
 # Validation losses by encoding and seed. The grid has its own seed.
@@ -43,7 +43,7 @@ def started(monkeypatch):
             lines = "task,metrics\ncola,matthews=0.25\nstsb,pearson=0.5 spearman=0.75\n"
             (folder / "runs.csv").write_text(lines)
 
-    monkeypatch.setattr(study, "subprocess", SimpleNamespace(run=run))
+    monkeypatch.setattr(example_runs, "subprocess", SimpleNamespace(run=run))
     return commands
 
 
