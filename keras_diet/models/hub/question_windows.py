@@ -117,7 +117,7 @@ def make_windows(
 
 
 def _check_context(example, spans):
-    # A SentencePiece token of white space only does not have a character of the context.
+    # SentencePiece has tokens of white space only, whose spans are empty.
     if all(start == end for start, end in spans):
         raise ValueError(
             "A context must have at least one token. Received: a context without tokens in row "
