@@ -8,7 +8,7 @@ all rows are timed in turn.
 
 `--bert` is a folder with Hugging Face's BERT, and `--data` one with `train*.json` and `dev*.json`
 of SQuAD 1.1. The results are printed. After each row they are also written to `--output` as JSON,
-and to a page beside it. `--resume` adds the rows that are missing in `--output`.
+and to a page beside it. `--resume` adds the rows and seeds that are missing in `--output`.
 
     KERAS_BACKEND=torch python -m benchmarks.question_answering --bert BERT --data squad_v1.1 \
         --output docs/benchmarks/question_answering.json --resume
@@ -36,6 +36,7 @@ from benchmarks.results import (
     add_file_options,
     head_of_page,
     markdown_table,
+    mean_and_deviation,
     parse_file_options,
     start,
     write,
@@ -45,7 +46,7 @@ from keras_diet import metrics, models
 MODULE = "benchmarks.question_answering"
 SETTINGS = (
     *("examples", "evaluation_examples", "epochs", "batch_size", "sequence_length", "doc_stride"),
-    *("learning_rate", "warmup_proportion", "weight_decay", "seed", "rounds"),
+    *("learning_rate", "warmup_proportion", "weight_decay", "rounds"),
 )
 
 
@@ -89,9 +90,9 @@ class Batches:
     def num_steps(self) -> int:
         return self.options.epochs * -(-self.num_windows // self.options.batch_size)
 
-    def __iter__(self) -> Iterator[tuple[dict, dict]]:
+    def shuffled(self, seed: int) -> Iterator[tuple[dict, dict]]:
         """Yield inputs and labels, batch by batch and epoch after epoch."""
-        rng = np.random.default_rng(self.options.seed)
+        rng = np.random.default_rng(seed)
         for _ in range(self.options.epochs):
             order = rng.permutation(self.num_windows)
             for first in range(0, self.num_windows, self.options.batch_size):
@@ -106,13 +107,18 @@ class Batches:
 
 
 def run_row(
-    row: str, preprocessor: Any, batches: Batches, evaluation: Any, options: argparse.Namespace
+    row: str,
+    seed: int,
+    preprocessor: Any,
+    batches: Batches,
+    evaluation: Any,
+    options: argparse.Namespace,
 ) -> dict[str, Any]:
     """Train and evaluate a row, and return its metrics, losses and times."""
-    step, trained = make_step(row, preprocessor, batches.num_steps, options)
-    steps = tqdm(batches, row, batches.num_steps, disable=not sys.stderr.isatty())
+    step, trained = make_step(row, seed, preprocessor, batches.num_steps, options)
+    bar = functools.partial(tqdm, desc=row, disable=not sys.stderr.isatty())
     losses, seconds = [], []
-    for inputs, labels in steps:
+    for inputs, labels in bar(batches.shuffled(seed), total=batches.num_steps):
         begin = time.perf_counter()
         losses.append(step(inputs, labels))
         seconds.append(time.perf_counter() - begin)
@@ -135,8 +141,9 @@ def measure_times(
     preprocessor: Any, batches: Batches, options: argparse.Namespace
 ) -> dict[str, dict[str, Any]]:
     """Return the time of a training step of each row, and its ratio to the first row."""
-    batch = next(iter(batches))
-    steps = {row: make_step(row, preprocessor, 10**6, options)[0] for row in options.rows}
+    seed = options.seeds[0]
+    batch = next(batches.shuffled(seed))
+    steps = {row: make_step(row, seed, preprocessor, 10**6, options)[0] for row in options.rows}
     functions = {row: functools.partial(step, *batch) for row, step in steps.items()}
     # The first calls compile.
     measure.time_in_turn(functions, 1)
@@ -151,17 +158,22 @@ def measure_times(
 
 def make_page(results: dict[str, Any]) -> str:
     """Return the results as Markdown."""
-    columns = ["", "F1", "exact match", "loss of the last epoch", "training, minutes"]
+    columns = ["", "seeds", "F1", "exact match", "loss of the last epoch", "training, minutes"]
     columns += ["milliseconds of a question"]
-    rows = [
-        [
-            row,
-            *(f"{cell[name]:.2f}" for name in ("f1", "exact_match", "loss_of_last_epoch")),
-            f"{cell['training_seconds'] / 60:.1f}",
-            f"{cell['milliseconds_per_question']:.0f}",
-        ]
-        for row, cell in results["cells"].items()
-    ]
+    rows = []
+    for row, cell in results["cells"].items():
+        values = {name: [run[name] for run in cell.values()] for name in next(iter(cell.values()))}
+        minutes = [seconds / 60 for seconds in values["training_seconds"]]
+        scores = (values[name] for name in ("f1", "exact_match", "loss_of_last_epoch"))
+        rows.append(
+            [
+                row,
+                " ".join(cell),
+                *(mean_and_deviation(score, 2) for score in scores),
+                mean_and_deviation(minutes, 1),
+                mean_and_deviation(values["milliseconds_per_question"], 0),
+            ]
+        )
     lines = [*head_of_page("Fine-tuning on SQuAD 1.1", results), *markdown_table(columns, rows)]
     times = results.get("times", {})
     if times:
@@ -193,7 +205,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--learning-rate", type=float, default=1e-4, help="peak of the schedule")
     add("--warmup-proportion", type=float, default=0.1, help="share of the steps to warm up")
     add("--weight-decay", type=float, default=0.01, help="of AdamW")
-    add("--seed", type=int, default=0, help="of the head, the batches and dropout")
+    add("--seeds", nargs="+", type=int, default=[0], help="of the head, the batches and dropout")
     add("--rounds", type=positive_int, default=10, help="timed steps of each row")
     add_file_options(parser)
     return parse_file_options(parser, argv)
@@ -214,10 +226,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         if options.output:
             write(options.output, results, make_page(results))
 
-    for row in options.rows:
-        if row not in results["cells"]:
-            results["cells"][row] = run_row(row, preprocessor, batches, evaluation, options)
-            save()
+    for seed in options.seeds:
+        for row in options.rows:
+            cell = results["cells"].setdefault(row, {})
+            if str(seed) not in cell:
+                cell[str(seed)] = run_row(row, seed, preprocessor, batches, evaluation, options)
+                save()
     if not set(options.rows) <= set(results.get("times", {})):
         results["times"] = measure_times(preprocessor, batches, options)
         save()

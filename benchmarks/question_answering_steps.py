@@ -19,7 +19,7 @@ WITHOUT_DECAY = {"keras": ["bias", "gamma", "beta"], "hugging_face": ["bias", "L
 Step = Callable[[dict, dict], float]
 
 
-def make_bert(options: argparse.Namespace) -> Any:
+def make_bert(seed: int, options: argparse.Namespace) -> Any:
     """Return Hugging Face's model with a new head, which is the start of all rows."""
     import torch
     import transformers
@@ -27,7 +27,7 @@ def make_bert(options: argparse.Namespace) -> Any:
     # Otherwise it reports for each row that the head is new.
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    torch.manual_seed(options.seed)
+    torch.manual_seed(seed)
     config = transformers.BertConfig.from_pretrained(options.bert)
     # Our models have one rate.
     config.attention_probs_dropout_prob = config.hidden_dropout_prob
@@ -41,11 +41,11 @@ def make_schedule(num_steps: int, options: argparse.Namespace) -> training.Warmu
 
 
 def make_step(
-    row: str, preprocessor: Any, num_steps: int, options: argparse.Namespace
+    row: str, seed: int, preprocessor: Any, num_steps: int, options: argparse.Namespace
 ) -> tuple[Step, Callable[[], Any]]:
     """Return a training step, which returns its loss, and a function for the trained answerer."""
-    keras.utils.set_random_seed(options.seed)
-    bert = make_bert(options)
+    keras.utils.set_random_seed(seed)
+    bert = make_bert(seed, options)
     if row in LOSSES_OF_HUGGING_FACE:
         from_bert = functools.partial(models.DietBertQuestionAnswerer.from_bert, bert, "input")
         step = make_hugging_face_step(bert, LOSSES_OF_HUGGING_FACE[row], num_steps, options)

@@ -3,6 +3,7 @@
 import argparse
 import json
 import re
+import statistics
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -102,6 +103,14 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> lis
     """Return the lines of a table. All columns but the first are aligned to the right."""
     lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
     return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def mean_and_deviation(values: Iterable[float], digits: int) -> str:
+    """Return "mean ± standard deviation" as text, the only value alone, or nothing for none."""
+    values = list(values)
+    if len(values) < 2:
+        return "".join(f"{value:.{digits}f}" for value in values)
+    return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
 
 
 def write(path: Path, results: dict[str, Any], page: str) -> None:

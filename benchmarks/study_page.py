@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy import stats
 
-from benchmarks.results import date_and_commit, markdown_table
+from benchmarks.results import date_and_commit, markdown_table, mean_and_deviation
 
 BASELINE = "input"
 
@@ -74,13 +74,6 @@ def _scores(cell, task):
     """Return the first metric of a task, for each seed."""
     of_seeds = [scores[task] for scores in cell["glue"].values() if task in scores]
     return [next(iter(metrics.values())) for metrics in of_seeds]
-
-
-def mean_and_deviation(values, digits):
-    values = list(values)
-    if len(values) < 2:
-        return "".join(f"{value:.{digits}f}" for value in values)
-    return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
 
 
 def paired(values, baseline):

@@ -14,7 +14,6 @@ other languages (https://github.com/multi30k/dataset, task 1).
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +22,7 @@ import matplotlib.pyplot as plt
 import tqdm
 
 from benchmarks.example_runs import EXAMPLES, as_options, validation_losses
-from benchmarks.results import markdown_table, write
+from benchmarks.results import markdown_table, mean_and_deviation, write
 
 EXAMPLE = EXAMPLES / "translate.py"
 PEER = Path(__file__).with_name("translation_peer.py")
@@ -172,7 +171,10 @@ def table_of(results):
     """Return the table: a row for each encoding, and a column for each direction."""
     directions = _different(results, "direction")
     rows = [
-        [encoding, *(_mean(_bleu(results, encoding, direction)) for direction in directions)]
+        [
+            encoding,
+            *(mean_and_deviation(_bleu(results, encoding, name), 2) for name in directions),
+        ]
         for encoding in _different(results, "encoding")
     ]
     return markdown_table(["", *directions], rows)
@@ -207,12 +209,6 @@ def _different(results, name):
 def _bleu(results, encoding, direction):
     place = (encoding, direction)
     return [run["bleu"] for run in results if (run["encoding"], run["direction"]) == place]
-
-
-def _mean(scores):
-    if len(scores) < 2:
-        return "".join(f"{score:.2f}" for score in scores)
-    return f"{statistics.mean(scores):.2f} ± {statistics.stdev(scores):.2f}"
 
 
 if __name__ == "__main__":

@@ -98,8 +98,8 @@ def test_questions_are_a_part_of_all_files(folder):
 
 
 def test_batches_have_all_windows_in_each_epoch(parts):
-    options, _, batches = parts("--epochs", "2", "--seed", "3")
-    passed = list(batches)
+    _, _, batches = parts("--epochs", "2")
+    passed = list(batches.shuffled(3))
     assert len(passed) == batches.num_steps == 2 * -(-batches.num_windows // 4)
     assert batches.num_windows > 6
     epochs = [passed[: len(passed) // 2], passed[len(passed) // 2 :]]
@@ -109,28 +109,26 @@ def test_batches_have_all_windows_in_each_epoch(parts):
     ]
     assert (np.sort(rows[0], axis=0) == np.sort(rows[1], axis=0)).all()
     assert (rows[0] != rows[1]).any()
-    again = [inputs["token_ids"] for inputs, _ in batches]
+    again = [inputs["token_ids"] for inputs, _ in batches.shuffled(3)]
     for (inputs, _), expected in zip(passed, again, strict=True):
         assert (inputs["token_ids"] == expected).all()
-    options.seed = 4
-    assert (next(iter(batches))[0]["token_ids"] != again[0]).any()
+    assert (next(batches.shuffled(4))[0]["token_ids"] != again[0]).any()
 
 
 def test_all_rows_start_with_the_same_weights_and_head(parts):
-    options, preprocessor, _ = parts("--seed", "5")
-    bert = question_answering_steps.make_bert(options)
+    options, preprocessor, _ = parts()
+    bert = question_answering_steps.make_bert(5, options)
     assert bert.config.attention_probs_dropout_prob == 0.2
     head = bert.qa_outputs.weight.detach().numpy().T
     for row in benchmark.ROWS:
-        _, trained = benchmark.make_step(row, preprocessor, 3, options)
+        _, trained = benchmark.make_step(row, 5, preprocessor, 3, options)
         answerer = trained()
         assert answerer.preprocessor is preprocessor
         assert answerer.backbone.dropout == 0.2
         expected = "input" if row.startswith("hugging_face") else row
         assert answerer.backbone.position_encoding == expected
         np.testing.assert_array_equal(answerer.output_dense.get_weights()[0], head)
-    options.seed = 6
-    other = question_answering_steps.make_bert(options).qa_outputs.weight.detach().numpy().T
+    other = question_answering_steps.make_bert(6, options).qa_outputs.weight.detach().numpy().T
     assert (other != head).any()
 
 
@@ -151,8 +149,8 @@ def test_steps_of_both_libraries_are_the_same(parts, folder, monkeypatch, row):
     )
     losses = {}
     for name in (row, "input"):
-        step, _ = benchmark.make_step(name, preprocessor, batches.num_steps, options)
-        losses[name] = [step(*batch) for batch in batches]
+        step, _ = benchmark.make_step(name, 2, preprocessor, batches.num_steps, options)
+        losses[name] = [step(*batch) for batch in batches.shuffled(2)]
     assert len(losses["input"]) >= 6
     assert np.ptp(losses["input"]) > 0.3
     np.testing.assert_allclose(losses["input"], losses[row], rtol=1e-3)
@@ -160,9 +158,9 @@ def test_steps_of_both_libraries_are_the_same(parts, folder, monkeypatch, row):
 
 def test_weights_of_hugging_face_are_evaluated_after_training(parts):
     options, preprocessor, batches = parts("--learning-rate", "0.01", "--epochs", "1")
-    step, trained = benchmark.make_step("hugging_face", preprocessor, 9, options)
+    step, trained = benchmark.make_step("hugging_face", 0, preprocessor, 9, options)
     before = trained().get_weights()
-    for batch in batches:
+    for batch in batches.shuffled(0):
         step(*batch)
     after = trained().get_weights()
     assert sum((x != y).any() for x, y in zip(before, after, strict=True)) > len(after) - 4
@@ -174,26 +172,35 @@ def test_results_are_added_row_by_row(folder, monkeypatch, capsys):
     arguments += ["--evaluation-examples", "5"]
     run_row, ran = benchmark.run_row, []
 
-    def interrupted(row, *parts):
+    def recorded(row, seed, *parts):
+        ran.append((row, seed))
+        return run_row(row, seed, *parts)
+
+    def interrupted(*parts):
         if len(ran) == 2:
             raise KeyboardInterrupt
-        ran.append(row)
-        return run_row(row, *parts)
+        return recorded(*parts)
 
     monkeypatch.setattr(benchmark, "run_row", interrupted)
     with pytest.raises(KeyboardInterrupt):
         benchmark.main(arguments)
-    assert list(json.loads(output.read_text())["cells"]) == ran == list(benchmark.ROWS[:2])
+    first, second = benchmark.ROWS[:2]
+    assert list(json.loads(output.read_text())["cells"]) == [first, second]
+    assert ran == [(first, 0), (second, 0)]
 
-    monkeypatch.setattr(
-        benchmark, "run_row", lambda row, *parts: ran.append(row) or run_row(row, *parts)
-    )
+    monkeypatch.setattr(benchmark, "run_row", recorded)
     benchmark.main([*arguments, "--rows", "input", "diet_rel"])
-    assert ran == ["hugging_face", "hugging_face_context", "input", "diet_rel"]
+    assert ran[2:] == [("input", 0), ("diet_rel", 0)]
+    # Another seed is added to the rows.
+    benchmark.main([*arguments, "--rows", "diet_rel", "input", "--seeds", "7", "0"])
+    assert ran[4:] == [("diet_rel", 7), ("input", 7)]
     results = json.loads(output.read_text())
+    assert {row: list(cell) for row, cell in results["cells"].items()} == {
+        **{first: ["0"], second: ["0"], "input": ["0", "7"], "diet_rel": ["0", "7"]}
+    }
     assert list(results["times"]) == ["input", "diet_rel"]
     assert results["settings"]["evaluation_examples"] == 5
-    for cell in results["cells"].values():
+    for cell in (cell for seeds in results["cells"].values() for cell in seeds.values()):
         assert 0 <= cell["exact_match"] <= cell["f1"] <= 100
         assert cell["loss_of_last_epoch"] > 0
         assert cell["training_seconds"] > 0
@@ -206,9 +213,25 @@ def test_results_are_added_row_by_row(folder, monkeypatch, capsys):
     # Everything is there, so nothing runs. Other settings are refused.
     monkeypatch.setattr(measure, "time_in_turn", None)
     benchmark.main([*arguments, "--rows", "diet_rel", "input"])
-    assert len(ran) == 4
-    with pytest.raises(SystemExit, match="other values of: seed"):
-        benchmark.main([*arguments, "--seed", "1"])
+    assert len(ran) == 6
+    with pytest.raises(SystemExit, match="other values of: learning_rate"):
+        benchmark.main([*arguments, "--learning-rate", "0.5"])
+
+
+def test_page_has_the_means_of_the_seeds():
+    run = {"f1": 50.0, "exact_match": 40.0, "loss_of_last_epoch": 1.5}
+    run |= {"training_seconds": 600.0, "milliseconds_per_question": 100.0}
+    other = {"f1": 53.0, "exact_match": 41.0, "loss_of_last_epoch": 1.75}
+    other |= {"training_seconds": 660.0, "milliseconds_per_question": 130.0}
+    machine = {"date": "2026-01-02", "commit": "", "processor": "", "cores": 1, "memory_gib": 1}
+    machine |= {"device": "cpu", "backend": "torch", "environment": {}, "versions": {}}
+    cells = {"input": {"0": run, "3": other}, "diet_rel": {"0": run}}
+    page = benchmark.make_page(
+        {"commands": ["c"], "machine": machine, "settings": {}, "cells": cells}
+    )
+    deviations = "51.50 ± 2.12 | 40.50 ± 0.71 | 1.62 ± 0.18 | 10.5 ± 0.7 | 115 ± 21"
+    assert f"| input | 0 3 | {deviations} |" in page
+    assert "| diet_rel | 0 | 50.00 | 40.00 | 1.50 | 10.0 | 100 |" in page
 
 
 def test_a_row_has_its_metrics(parts, monkeypatch):
@@ -226,7 +249,7 @@ def test_a_row_has_its_metrics(parts, monkeypatch):
     monkeypatch.setattr(
         benchmark, "make_step", lambda *a: (lambda *batch: next(losses), lambda: Answerer())
     )
-    found = benchmark.run_row("input", preprocessor, batches, evaluation, options)
+    found = benchmark.run_row("input", 0, preprocessor, batches, evaluation, options)
     assert (found["f1"], found["exact_match"]) == (75, 75)
     number = batches.num_steps
     assert found["loss_of_last_epoch"] == np.mean(range(number - number // 3, number))
@@ -240,6 +263,6 @@ def test_bad_command_lines(folder, arguments):
 
 def test_keras_runs_the_rows_on_its_backend(parts):
     options, preprocessor, _ = parts()
-    _, trained = benchmark.make_step("diet_abs", preprocessor, 3, options)
+    _, trained = benchmark.make_step("diet_abs", 0, preprocessor, 3, options)
     assert trained().optimizer.epsilon == question_answering_steps.EPSILON
     assert isinstance(trained().optimizer, keras.optimizers.AdamW)
