@@ -27,7 +27,7 @@ from benchmarks.results import markdown_table, mean_and_deviation, write
 EXAMPLE = EXAMPLES / "translate.py"
 PEER = Path(__file__).with_name("translation_peer.py")
 # The script of each row of the table, and arguments of this row. Marian is a model of
-# `transformers`, whose BLEU checks ours.
+# `transformers`, whose BLEU checks ours. All rows have our beam search.
 ROWS = {
     "sinusoidal": (EXAMPLE, "--position-encoding", "sinusoidal"),
     "shaw": (EXAMPLE, "--position-encoding", "shaw", "--max-distance", "20"),
@@ -135,9 +135,15 @@ def claim(folder, words):
 
 
 def results_of(folder):
-    """Return BLEU and the validation losses of a finished run."""
-    bleu = json.loads((folder / "bleu.json").read_text())
-    return {**bleu, "validation_losses": validation_losses(folder)}
+    """Return BLEU and the validation losses of a finished run.
+
+    Marian has a second BLEU, of its own search.
+    """
+    results = json.loads((folder / "bleu.json").read_text())
+    its_search = folder / "transformers" / "bleu.json"
+    if its_search.exists():
+        results["bleu_of_its_search"] = json.loads(its_search.read_text())["bleu"]
+    return {**results, "validation_losses": validation_losses(folder)}
 
 
 def write_results(arguments, results):
@@ -168,16 +174,19 @@ def make_page(contents):
 
 
 def table_of(results):
-    """Return the table: a row for each encoding, and a column for each direction."""
+    """Return the table: a row for each encoding and search, and a column for each direction."""
     directions = _different(results, "direction")
-    rows = [
-        [
-            encoding,
-            *(mean_and_deviation(_bleu(results, encoding, name), 2) for name in directions),
-        ]
-        for encoding in _different(results, "encoding")
+    rows = {(encoding, "bleu"): encoding for encoding in _different(results, "encoding")}
+    rows |= {
+        (run["encoding"], "bleu_of_its_search"): f"{run['encoding']}, search of transformers"
+        for run in results
+        if "bleu_of_its_search" in run
+    }
+    lines = [
+        [title, *(mean_and_deviation(_scores(results, *row, name), 2) for name in directions)]
+        for row, title in rows.items()
     ]
-    return markdown_table(["", *directions], rows)
+    return markdown_table(["", *directions], lines)
 
 
 def plot(results):
@@ -206,9 +215,10 @@ def _different(results, name):
     return list(dict.fromkeys(result[name] for result in results))
 
 
-def _bleu(results, encoding, direction):
+def _scores(results, encoding, score, direction):
     place = (encoding, direction)
-    return [run["bleu"] for run in results if (run["encoding"], run["direction"]) == place]
+    runs = [run for run in results if (run["encoding"], run["direction"]) == place]
+    return [run[score] for run in runs if score in run]
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 """Train a Marian model of `transformers` like the models of `examples/translate.py`.
 
-It has the same options, text, tokens, batches, loss, learning rate, mean of checkpoints and search,
-and writes the same files. Only the model, the optimizer and beam search come from `transformers`
-and PyTorch. Marian has sinusoids at the input and normalizes after each sublayer.
-`benchmarks/translation.py` runs this script for the row "marian". An interrupted run continues
-after the last epoch.
+It has the same options, text, tokens, batches, loss, learning rate and mean of checkpoints, and
+writes the same files. Only the model and the optimizer come from `transformers` and PyTorch. Marian
+has sinusoids at the input and normalizes after each sublayer.
+
+At the end, our beam search translates with Marian's weights, because the search of `transformers`
+divides by another length penalty. Translations and BLEU of its own search are in the folder
+`transformers`. `benchmarks/translation.py` runs this script for the row "marian". An interrupted
+run continues after the last epoch.
 """
 
 import csv
@@ -14,6 +17,7 @@ from pathlib import Path
 
 # Keras makes the batches of text, on the backend of the model.
 os.environ["KERAS_BACKEND"] = "torch"
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 import numpy as np
@@ -23,7 +27,8 @@ import transformers
 import translate
 from translate_options import parse_arguments
 
-from keras_diet import training
+from benchmarks.marian import read_marian
+from keras_diet import models, samplers, training
 
 
 def main(argv=None):
@@ -42,11 +47,13 @@ def main(argv=None):
     )
     train(marian, translator.preprocessor, batches, validation_batches, arguments)
     load_mean(marian, sorted(arguments.output_dir.glob("epoch_*.pt")))
-    translate.report_bleu(
-        Translator(marian.eval(), translator.preprocessor, arguments),
-        *test_pairs,
-        arguments.output_dir,
-    )
+    its_search = Translator(marian.eval(), translator.preprocessor, arguments)
+    folder = arguments.output_dir / "transformers"
+    folder.mkdir(exist_ok=True)
+    translate.report_bleu(its_search, *test_pairs, folder)
+    # The benchmark takes this file for the end of the run.
+    our_search = with_our_search(marian, translator.preprocessor, arguments)
+    translate.report_bleu(our_search, *test_pairs, arguments.output_dir)
 
 
 def make_marian(arguments, tokenizer):
@@ -180,8 +187,16 @@ def load_mean(marian, files):
     marian.load_state_dict(mean)
 
 
+def with_our_search(marian, preprocessor, arguments):
+    """Return our translator with Marian's weights."""
+    translator = models.DietTransformerSeq2SeqLM(read_marian(marian), preprocessor)
+    sampler = samplers.BeamSearchSampler(arguments.num_beams, arguments.length_penalty)
+    translator.compile(sampler=sampler)
+    return translator
+
+
 class Translator:
-    """Marian with the `generate` that `report_bleu` of the example calls."""
+    """Marian and its own search, with the `generate` that `report_bleu` of the example calls."""
 
     def __init__(self, marian, preprocessor, arguments):
         self.marian, self.preprocessor, self.arguments = marian, preprocessor, arguments

@@ -27,6 +27,9 @@ def started(monkeypatch):
         signature = {"bleu": bleu, "exact": 0.25, "signature": "tok:13a"}
         (folder / "bleu.json").write_text(json.dumps(signature))
         (folder / "history.csv").write_text("epoch,loss,val_loss\n0,4.5,3.5\n1,2.5,1.5\n")
+        if command[1].endswith("translation_peer.py"):
+            (folder / "transformers").mkdir()
+            (folder / "transformers" / "bleu.json").write_text(json.dumps({"bleu": bleu + 0.5}))
 
     monkeypatch.setattr(translation, "subprocess", SimpleNamespace(run=run))
     return commands
@@ -70,6 +73,18 @@ def test_a_finished_run_is_not_repeated(started, tmp_path):
     page = (tmp_path / "table.md").read_text()
     assert "| shaw | 14.50 ± 2.12 |" in page
     assert (tmp_path / "table.svg").stat().st_size
+
+
+def test_marian_has_a_row_for_each_search(started, tmp_path):
+    table(tmp_path, "--encodings", "marian", "shaw")
+    # A run from before this file existed has one search.
+    (tmp_path / "runs" / "en-de-marian-0" / "transformers" / "bleu.json").unlink()
+    table(tmp_path, "--encodings", "marian", "--seeds", "1", "--directions", "en-de", "cs-en")
+    page = (tmp_path / "table.md").read_text()
+    assert "|  | en-de | cs-en |" in page
+    assert "| marian | 16.00 ± 4.24 | 22.00 |" in page
+    assert "| marian, search of transformers | 16.50 ± 4.24 | 22.50 |" in page
+    assert "| shaw | 16.00 |  |" in page
 
 
 def test_a_cell_without_a_run_is_empty(started, tmp_path):

@@ -5,16 +5,19 @@ import importlib
 import json
 
 import keras
+import numpy as np
 import pytest
 
 pytest.importorskip("sacrebleu")
+
+from benchmarks.marian import order_of_units
 
 pytestmark = pytest.mark.any_backend
 SMALL = [
     *("--vocabulary-size", "45", "--sequence-length", "40", "--num-layers", "1"),
     *("--num-heads", "2", "--hidden-dim", "16", "--intermediate-dim", "32", "--seed", "3"),
     *("--averaged-epochs", "2", "--tokens-per-batch", "640", "--warmup-steps", "3"),
-    *("--num-beams", "2", "--learning-rate", "0.01"),
+    *("--num-beams", "2", "--length-penalty", "0.7", "--learning-rate", "0.01"),
 ]
 
 
@@ -50,5 +53,33 @@ def test_it_learns_and_resumes_with_the_same_numbers(peer, tmp_path):
     assert run(peer, tmp_path / "parts", 3) == whole
     folder = tmp_path / "whole"
     assert sorted(file.name for file in folder.glob("*.pt")) == ["epoch_0001.pt", "epoch_0002.pt"]
-    assert len((folder / "translations.txt").read_text().splitlines()) == 5
-    assert json.loads((folder / "bleu.json").read_text()).keys() == {"bleu", "exact", "signature"}
+    for search in (folder, folder / "transformers"):
+        assert len((search / "translations.txt").read_text().splitlines()) == 5
+        keys = json.loads((search / "bleu.json").read_text()).keys()
+        assert keys == {"bleu", "exact", "signature"}
+
+
+@pytest.mark.usefixtures("numbers")
+def test_both_searches_have_the_mean_of_the_checkpoints(peer, tmp_path, monkeypatch):
+    reported = {}
+    monkeypatch.setattr(
+        peer.translate,
+        "report_bleu",
+        lambda translator, sources, references, folder: reported.update({folder: translator}),
+    )
+    run(peer, tmp_path, 3)
+    # The benchmark takes the last report for the end of the run.
+    assert list(reported) == [tmp_path / "transformers", tmp_path]
+    files = [tmp_path / name for name in ("epoch_0001.pt", "epoch_0002.pt")]
+    states = [peer.torch.load(file, weights_only=False)["model"] for file in files]
+    first, second = (state["model.shared.weight"].numpy() for state in states)
+    assert abs(first - second).max() > 1e-3
+    its_search, our_search = reported.values()
+    mean = (first + second) / 2
+    its_embedding = its_search.marian.get_input_embeddings().weight.detach().numpy()
+    np.testing.assert_allclose(its_embedding, mean, atol=1e-6)
+    (our_embedding,) = our_search.backbone.token_embedding.get_weights()
+    np.testing.assert_allclose(our_embedding, mean[:, order_of_units(16)], atol=1e-6)
+    sampler = our_search.sampler
+    assert (sampler.num_beams, sampler.length_penalty) == (2, 0.7)
+    assert not its_search.marian.training

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from benchmarks.marian import read_marian
 from keras_diet.models import DietTransformerSeq2SeqLM
 from keras_diet.samplers import BeamSearchSampler
 from tests.helpers import to_numpy
-from tests.models.diet_transformer.marian import read_marian
 from tests.models.diet_transformer.varied_weights import assert_varied, more_ends, varied_weight
 
 torch = pytest.importorskip("torch")

@@ -1,4 +1,4 @@
-"""Reads a Marian model of `transformers`. It lives in the tests, because it is only a check.
+"""Reads a Marian model of `transformers`, for tests and benchmarks.
 
 Published Marian models have a bias of the logits, and two SentencePiece models with a vocabulary of
 their own. `DietTransformerSeq2SeqLM` has neither, so a reader in the library would promise too
