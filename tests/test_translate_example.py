@@ -178,6 +178,20 @@ def test_numbers_of_the_default(data):
 
 
 @pytest.mark.any_backend
+def test_numbers_of_the_default_have_one_shape(script, data, tmp_path):
+    """Each shape is compiled, which takes longer than an epoch."""
+    arguments = script.parse_arguments(["--output-dir", str(tmp_path)])
+    pairs, _ = data.number_pairs()
+    tokenizer = script.load_tokenizer(arguments, pairs)
+    longest = data.in_words(977_777)
+    # An end token follows.
+    assert (
+        max(map(len, tokenizer([*pairs[0], *pairs[1], longest]))) + 1
+        <= script.buckets(arguments)[0]
+    )
+
+
+@pytest.mark.any_backend
 def test_bad_texts_are_explained(data, tmp_path):
     source, target = tmp_path / "a.en", tmp_path / "a.de"
     target.write_text("ein Hund\neine Katze\n")
