@@ -245,11 +245,19 @@ def test_a_row_has_its_metrics(parts, monkeypatch):
             right = [texts[1] for texts in evaluation.texts]
             return [{"text": text} for text in [*right[:3], "wolf"]]
 
-    losses = iter(range(100))
+    made, passed = [], []
+
+    def step(*batch):
+        passed.append(batch)
+        return len(passed) - 1
+
     monkeypatch.setattr(
-        benchmark, "make_step", lambda *a: (lambda *batch: next(losses), lambda: Answerer())
+        benchmark, "make_step", lambda *settings: made.append(settings) or (step, Answerer)
     )
-    found = benchmark.run_row("input", 0, preprocessor, batches, evaluation, options)
+    found = benchmark.run_row("input", 3, preprocessor, batches, evaluation, options)
+    assert made == [("input", 3, preprocessor, batches.num_steps, options)]
+    for (inputs, _), (expected, _) in zip(passed, batches.shuffled(3), strict=True):
+        assert (inputs["token_ids"] == expected["token_ids"]).all()
     assert (found["f1"], found["exact_match"]) == (75, 75)
     number = batches.num_steps
     assert found["loss_of_last_epoch"] == np.mean(range(number - number // 3, number))
