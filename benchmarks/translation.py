@@ -137,12 +137,12 @@ def claim(folder, words):
 def results_of(folder):
     """Return BLEU and the validation losses of a finished run.
 
-    Marian has a second BLEU, of its own search.
+    Marian has a second BLEU, of the search of `transformers`.
     """
     results = json.loads((folder / "bleu.json").read_text())
-    its_search = folder / "transformers" / "bleu.json"
-    if its_search.exists():
-        results["bleu_of_its_search"] = json.loads(its_search.read_text())["bleu"]
+    with_transformers = folder / "transformers" / "bleu.json"
+    if with_transformers.exists():
+        results["bleu_with_transformers"] = json.loads(with_transformers.read_text())["bleu"]
     return {**results, "validation_losses": validation_losses(folder)}
 
 
@@ -178,9 +178,9 @@ def table_of(results):
     directions = _different(results, "direction")
     rows = {(encoding, "bleu"): encoding for encoding in _different(results, "encoding")}
     rows |= {
-        (run["encoding"], "bleu_of_its_search"): f"{run['encoding']}, search of transformers"
+        (run["encoding"], "bleu_with_transformers"): f"{run['encoding']}, search of transformers"
         for run in results
-        if "bleu_of_its_search" in run
+        if "bleu_with_transformers" in run
     }
     lines = [
         [title, *(mean_and_deviation(_scores(results, *row, name), 2) for name in directions)]

@@ -5,9 +5,9 @@ writes the same files. Only the model and the optimizer come from `transformers`
 has sinusoids at the input and normalizes after each sublayer.
 
 At the end, our beam search translates with Marian's weights, because the search of `transformers`
-divides by another length penalty. Translations and BLEU of its own search are in the folder
-`transformers`. `benchmarks/translation.py` runs this script for the row "marian". An interrupted
-run continues after the last epoch.
+divides by another length penalty. The folder `transformers` has the translations and BLEU of the
+search of `transformers`. `benchmarks/translation.py` runs this script for the row "marian". An
+interrupted run continues after the last epoch.
 """
 
 import csv
@@ -47,10 +47,10 @@ def main(argv=None):
     )
     train(marian, translator.preprocessor, batches, validation_batches, arguments)
     load_mean(marian, sorted(arguments.output_dir.glob("epoch_*.pt")))
-    its_search = Translator(marian.eval(), translator.preprocessor, arguments)
+    search_of_transformers = Translator(marian.eval(), translator.preprocessor, arguments)
     folder = arguments.output_dir / "transformers"
     folder.mkdir(exist_ok=True)
-    translate.report_bleu(its_search, *test_pairs, folder)
+    translate.report_bleu(search_of_transformers, *test_pairs, folder)
     # The benchmark takes this file for the end of the run.
     our_search = with_our_search(marian, translator.preprocessor, arguments)
     translate.report_bleu(our_search, *test_pairs, arguments.output_dir)
@@ -196,7 +196,7 @@ def with_our_search(marian, preprocessor, arguments):
 
 
 class Translator:
-    """Marian and its own search, with the `generate` that `report_bleu` of the example calls."""
+    """Marian with the search of `transformers`, and the `generate` that `report_bleu` calls."""
 
     def __init__(self, marian, preprocessor, arguments):
         self.marian, self.preprocessor, self.arguments = marian, preprocessor, arguments
