@@ -1,8 +1,7 @@
-"""Reads a Marian model of `transformers`, for tests and benchmarks.
+"""Read a Marian model of `transformers`, for tests and benchmarks.
 
 Published Marian models have a bias of the logits, and two SentencePiece models with a vocabulary of
-their own. `DietTransformerSeq2SeqLM` has neither, so a reader in the library would promise too
-much.
+their own. `DietTransformerSeq2SeqLM` has neither, so the reader is not in the library.
 """
 
 import numpy as np

@@ -2,12 +2,12 @@
 
 All rows have the same start, head, windows, batches in the same order, schedule and dropout rates.
 AdamW has the same epsilon and the same weights without decay. `hugging_face` is trained by a plain
-loop. Its weights are then loaded into our model, so the search for answers is the same, too. The
-loss differs in one respect: only our model excludes the question and padding. At the end, steps of
-all rows are timed in turn.
+loop. Its weights are then loaded into our model, so the search for answers is the same, too. Its
+loss is over all positions. Our loss excludes the question and padding, and `hugging_face_context`
+has our loss. At the end, steps of all rows are timed in turn.
 
 `--bert` is a folder with Hugging Face's BERT, and `--data` one with `train*.json` and `dev*.json`
-of SQuAD 1.1. The results are printed. After each row they are also written to `--output` as JSON,
+of SQuAD 1.1. The results are printed. After each run they are also written to `--output` as JSON,
 and to a page beside it. `--resume` adds the rows and seeds that are missing in `--output`.
 
     KERAS_BACKEND=torch python -m benchmarks.question_answering --bert BERT --data squad_v1.1 \
@@ -116,9 +116,10 @@ def run_row(
 ) -> dict[str, Any]:
     """Train and evaluate a row, and return its metrics, losses and times."""
     step, trained = make_step(row, seed, preprocessor, batches.num_steps, options)
-    bar = functools.partial(tqdm, desc=row, disable=not sys.stderr.isatty())
+    steps = batches.shuffled(seed)
+    bar = tqdm(steps, f"{row}, seed {seed}", batches.num_steps, disable=not sys.stderr.isatty())
     losses, seconds = [], []
-    for inputs, labels in bar(batches.shuffled(seed), total=batches.num_steps):
+    for inputs, labels in bar:
         begin = time.perf_counter()
         losses.append(step(inputs, labels))
         seconds.append(time.perf_counter() - begin)

@@ -183,8 +183,8 @@ def table_of(results):
         if "bleu_with_transformers" in run
     }
     lines = [
-        [title, *(mean_and_deviation(_scores(results, *row, name), 2) for name in directions)]
-        for row, title in rows.items()
+        [title, *(mean_and_deviation(_scores(results, row, score, name), 2) for name in directions)]
+        for (row, score), title in rows.items()
     ]
     return markdown_table(["", *directions], lines)
 
@@ -216,9 +216,11 @@ def _different(results, name):
 
 
 def _scores(results, encoding, score, direction):
-    place = (encoding, direction)
-    runs = [run for run in results if (run["encoding"], run["direction"]) == place]
-    return [run[score] for run in runs if score in run]
+    return [
+        run[score]
+        for run in results
+        if run["encoding"] == encoding and run["direction"] == direction
+    ]
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@ writes the same files. Only the model and the optimizer come from `transformers`
 has sinusoids at the input and normalizes after each sublayer.
 
 At the end, our beam search translates with Marian's weights, because the search of `transformers`
-divides by another length penalty. The folder `transformers` has the translations and BLEU of the
-search of `transformers`. `benchmarks/translation.py` runs this script for the row "marian". An
-interrupted run continues after the last epoch.
+has another length penalty and another end. The folder `transformers` has the translations and BLEU
+of the search of `transformers`. `benchmarks/translation.py` runs this script for the row "marian".
+An interrupted run continues after the last epoch.
 """
 
 import csv

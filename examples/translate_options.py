@@ -26,7 +26,8 @@ def parse_arguments(argv=None):
     if arguments.validation_text and not arguments.text:
         parser.error("--validation-text needs --text")
     if arguments.vocabulary_size is None:
-        # 120 tokens hold all words of numbers, so numbers are short and are compiled once.
+        # With 120 tokens, each word of a number is one token. All batches then have the
+        # shortest length, and one shape is compiled.
         arguments.vocabulary_size = 8000 if arguments.text else 120
     return arguments
 

@@ -61,13 +61,17 @@ def test_it_learns_and_resumes_with_the_same_numbers(peer, tmp_path):
 
 @pytest.mark.usefixtures("numbers")
 def test_both_searches_have_the_mean_of_the_checkpoints(peer, tmp_path, monkeypatch):
-    reported = {}
-    monkeypatch.setattr(
-        peer.translate,
-        "report_bleu",
-        lambda translator, sources, references, folder: reported.update({folder: translator}),
-    )
+    reported, pairs = {}, []
+
+    def report(translator, sources, references, folder):
+        reported[folder] = translator
+        pairs.append((sources, references))
+
+    monkeypatch.setattr(peer.translate, "report_bleu", report)
     run(peer, tmp_path, 3)
+    assert pairs[0] == pairs[1]
+    assert not any(letter.isdigit() for text in pairs[0][0] for letter in text)
+    assert all(text.replace(" ", "").isdigit() for text in pairs[0][1])
     # The benchmark takes the last report for the end of the run.
     assert list(reported) == [tmp_path / "transformers", tmp_path]
     files = [tmp_path / name for name in ("epoch_0001.pt", "epoch_0002.pt")]

@@ -57,7 +57,10 @@ def make_marian(seed, activation):
 )
 def models(request):
     marian = make_marian(*request.param)
-    return marian, DietTransformerSeq2SeqLM(read_marian(marian))
+    backbone = read_marian(marian)
+    layer_norm = marian.model.encoder.layers[0].self_attn_layer_norm
+    assert backbone.layer_norm_epsilon == layer_norm.eps
+    return marian, DietTransformerSeq2SeqLM(backbone)
 
 
 @pytest.fixture
