@@ -62,8 +62,8 @@ def start(
     previous = json.loads(options.output.read_text(encoding="utf-8"))
     for part in ("machine", "settings"):
         old, new = previous[part], results[part]
-        compared = new.keys() - {"date", "commit"}
-        changed = sorted(name for name in compared if old.get(name) != new[name])
+        compared = (old.keys() | new.keys()) - {"date", "commit"}
+        changed = sorted(name for name in compared if old.get(name) != new.get(name))
         if changed:
             sys.exit(
                 f"Cannot resume {options.output}, which has other values of: "
