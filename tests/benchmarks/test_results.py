@@ -59,6 +59,15 @@ def test_results_with_other_settings_do_not_resume(output, changed):
         start(output, **changed)
 
 
+def test_results_with_a_setting_that_is_gone_do_not_resume(output):
+    """The format of the cells may have changed with it."""
+    saved = json.loads(output.read_text())
+    saved["settings"]["rounds"] = 7
+    output.write_text(json.dumps(saved))
+    with pytest.raises(SystemExit, match="rounds"):
+        start(output)
+
+
 def test_results_of_another_machine_do_not_resume(output):
     saved = json.loads(output.read_text())
     saved["machine"]["cores"] += 1
