@@ -4,7 +4,7 @@ All rows have the same start, head, windows, batches in the same order, schedule
 AdamW has the same epsilon and the same weights without decay. `hugging_face` is trained by a plain
 loop. Its weights are then loaded into our model, so the search for answers is the same, too. Its
 loss is over all positions. Our loss excludes the question and padding, and `hugging_face_context`
-has our loss. At the end, steps of all rows are timed in turn.
+has our loss. At the end, steps of all rows are timed.
 
 `--bert` is a folder with Hugging Face's BERT, and `--data` one with `train*.json` and `dev*.json`
 of SQuAD 1.1. The results are printed. After each run they are also written to `--output` as JSON,
@@ -159,10 +159,18 @@ def measure_times(
 
 def make_page(results: dict[str, Any]) -> str:
     """Return the results as Markdown."""
+    lines = [*head_of_page("Fine-tuning on SQuAD 1.1", results), *table_of_scores(results["cells"])]
+    times = results.get("times", {})
+    if times:
+        lines += ["", *table_of_times(times)]
+    return "\n".join(lines)
+
+
+def table_of_scores(cells: dict[str, Any]) -> list[str]:
     columns = ["", "seeds", "F1", "exact match", "loss of the last epoch", "training, minutes"]
     columns += ["milliseconds of a question"]
     rows = []
-    for row, cell in results["cells"].items():
+    for row, cell in cells.items():
         values = {name: [run[name] for run in cell.values()] for name in next(iter(cell.values()))}
         minutes = [seconds / 60 for seconds in values["training_seconds"]]
         scores = (values[name] for name in ("f1", "exact_match", "loss_of_last_epoch"))
@@ -175,17 +183,17 @@ def make_page(results: dict[str, Any]) -> str:
                 mean_and_deviation(values["milliseconds_per_question"], 0),
             ]
         )
-    lines = [*head_of_page("Fine-tuning on SQuAD 1.1", results), *markdown_table(columns, rows)]
-    times = results.get("times", {})
-    if times:
-        columns = ["a training step", "milliseconds", f"ratio to {next(iter(times))} (quartiles)"]
-        rows = []
-        for row, cell in times.items():
-            low, high = cell["ratio_quartiles"]
-            ratio = f"{cell['ratio']:.2f} ({low:.2f} - {high:.2f})"
-            rows.append([row, f"{cell['milliseconds']:.0f}", ratio])
-        lines += ["", *markdown_table(columns, rows)]
-    return "\n".join(lines)
+    return markdown_table(columns, rows)
+
+
+def table_of_times(times: dict[str, Any]) -> list[str]:
+    columns = ["a training step", "milliseconds", f"ratio to {next(iter(times))} (quartiles)"]
+    rows = []
+    for row, cell in times.items():
+        low, high = cell["ratio_quartiles"]
+        ratio = f"{cell['ratio']:.2f} ({low:.2f} - {high:.2f})"
+        rows.append([row, f"{cell['milliseconds']:.0f}", ratio])
+    return markdown_table(columns, rows)
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:

@@ -11,12 +11,48 @@ import numpy as np
 from keras_diet import models, training
 from keras_diet.models.hub.answer_logits import mask_answer_logits
 
-ROWS = ("hugging_face", "hugging_face_context", "input", "diet_abs", "diet_rel")
 EPSILON = 1e-7
 # Parts of the names of weights without decay, in Keras and in Hugging Face's BERT.
 WITHOUT_DECAY = {"keras": ["bias", "gamma", "beta"], "hugging_face": ["bias", "LayerNorm"]}
 # A step takes inputs and labels, and returns the loss.
 Step = Callable[[dict, dict], float]
+
+
+def call_bert(bert: Any, tensors: dict, **labels: Any) -> Any:
+    return bert(
+        input_ids=tensors["token_ids"],
+        token_type_ids=tensors["segment_ids"],
+        attention_mask=tensors["padding_mask"],
+        **labels,
+    )
+
+
+def loss_of_hugging_face(bert: Any, tensors: dict) -> Any:
+    """Return the loss over all positions, as Hugging Face's model computes it."""
+    labels = {"start_positions": tensors["start"], "end_positions": tensors["end"]}
+    return call_bert(bert, tensors, **labels).loss
+
+
+def context_loss(bert: Any, tensors: dict) -> Any:
+    """Return the loss of our model: over `[CLS]` and the context only."""
+    import torch
+
+    outputs = call_bert(bert, tensors)
+    masks = [tensors[name].cpu().numpy() for name in ("segment_ids", "padding_mask")]
+    excluded = mask_answer_logits(np.zeros(masks[0].shape, "float32"), *masks)
+    excluded = torch.as_tensor(keras.ops.convert_to_numpy(excluded), device=bert.device)
+    loss = torch.nn.functional.cross_entropy
+    return (
+        loss(outputs.start_logits + excluded, tensors["start"])
+        + loss(outputs.end_logits + excluded, tensors["end"])
+    ) / 2
+
+
+LOSSES_OF_HUGGING_FACE = {
+    "hugging_face": loss_of_hugging_face,
+    "hugging_face_context": context_loss,
+}
+ROWS = (*LOSSES_OF_HUGGING_FACE, "input", "diet_abs", "diet_rel")
 
 
 def make_bert(seed: int, options: argparse.Namespace) -> Any:
@@ -108,39 +144,3 @@ def make_hugging_face_step(
         return loss.item()
 
     return step
-
-
-def call_bert(bert: Any, tensors: dict, **labels: Any) -> Any:
-    return bert(
-        input_ids=tensors["token_ids"],
-        token_type_ids=tensors["segment_ids"],
-        attention_mask=tensors["padding_mask"],
-        **labels,
-    )
-
-
-def loss_of_hugging_face(bert: Any, tensors: dict) -> Any:
-    """Return the loss over all positions, as Hugging Face's model computes it."""
-    labels = {"start_positions": tensors["start"], "end_positions": tensors["end"]}
-    return call_bert(bert, tensors, **labels).loss
-
-
-def context_loss(bert: Any, tensors: dict) -> Any:
-    """Return the loss of our model: over `[CLS]` and the context only."""
-    import torch
-
-    outputs = call_bert(bert, tensors)
-    masks = [tensors[name].cpu().numpy() for name in ("segment_ids", "padding_mask")]
-    excluded = mask_answer_logits(np.zeros(masks[0].shape, "float32"), *masks)
-    excluded = torch.as_tensor(keras.ops.convert_to_numpy(excluded), device=bert.device)
-    loss = torch.nn.functional.cross_entropy
-    return (
-        loss(outputs.start_logits + excluded, tensors["start"])
-        + loss(outputs.end_logits + excluded, tensors["end"])
-    ) / 2
-
-
-LOSSES_OF_HUGGING_FACE = {
-    "hugging_face": loss_of_hugging_face,
-    "hugging_face_context": context_loss,
-}
