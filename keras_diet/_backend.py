@@ -88,8 +88,28 @@ def add_products(bias, query_features, key_features):
     return bias
 
 
+def remat(function):
+    """Return the function as `keras.remat` does: computed again for its gradient.
+
+    On PyTorch an exception ends the second computation as soon as the gradient has what it needs.
+    Keras adds the arguments of the layer to the exception, and a cycle of references then keeps
+    all tensors of the layer until Python collects garbage. So the second computation runs to its
+    end here.
+    """
+    recomputed = keras.remat(function)
+    if not _on_torch():
+        return recomputed
+    from torch.utils.checkpoint import set_checkpoint_early_stop
+
+    def run_to_the_end(*args):
+        with set_checkpoint_early_stop(False):
+            return recomputed(*args)
+
+    return run_to_the_end
+
+
 def as_tensor(value):
-    """Return the value of a variable as an argument of `keras.remat`.
+    """Return the value of a variable as an argument of `remat`.
 
     TensorFlow would count the gradient of a variable twice, as an argument and as a variable.
     """

@@ -52,7 +52,7 @@ def attend_in_blocks(
         mask_rows = blocks.pop() if has_mask_rows else mask
         block_terms = terms.replace(attention_mask=mask_rows, start_index=terms.start_index + start)
 
-        @keras.remat
+        @_backend.remat
         def recomputed(query, key, value, *biases):
             block_bias = biases[0] if biases else None
             if terms.has_bias_layer:

@@ -57,7 +57,7 @@ def call_recomputed(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any
             outputs = layer(*new_args, **new_kwargs)
         return outputs, [scope.get_current_value(seed) for seed in seeds]
 
-    outputs, new_states = keras.remat(compute)(*given, *values)
+    outputs, new_states = _backend.remat(compute)(*given, *values)
     for seed, state in zip(seeds, new_states, strict=True):
         seed.assign(state)
     return outputs

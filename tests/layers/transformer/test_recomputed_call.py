@@ -1,6 +1,7 @@
 """Recomputation: the gradients and random numbers of training without it."""
 
 import functools
+import gc
 
 import keras
 import numpy as np
@@ -242,6 +243,34 @@ def test_attention_runs_again_for_the_gradient(monkeypatch):
             calls.clear()
             step_of(encoder, lambda e=encoder, t=training: ops.sum(e(x, training=t)), False)()
             assert calls == [training] * expected
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="counts tensors of PyTorch")
+@pytest.mark.parametrize("implementation", ["full", "blockwise"])
+def test_the_gradient_frees_what_is_computed_again(implementation):
+    """At once, not when Python collects garbage. Until then a step would hold all layers."""
+    shapes = {
+        recompute: shapes_left(encoder_of(recompute, attention_implementation=implementation))
+        for recompute in ("none", "attention", "block")
+    }
+    assert shapes["attention"] == shapes["block"] == shapes["none"]
+
+
+def shapes_left(encoder):
+    """Return the shapes of the tensors that a gradient leaves, of those as large as the input."""
+    import torch
+
+    call = call_of_encoder(encoder)
+    gc.collect()
+    gc.disable()
+    try:
+        earlier = {id(each) for each in gc.get_objects() if torch.is_tensor(each)}
+        ops.sum(call()).backward()
+        left = [each for each in gc.get_objects() if torch.is_tensor(each)]
+    finally:
+        gc.enable()
+    size = BATCH * LENGTH * HIDDEN
+    return [x.shape for x in left if id(x) not in earlier and x.shape.numel() >= size]
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="reads a program of JAX")
