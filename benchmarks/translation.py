@@ -27,9 +27,11 @@ from benchmarks.results import markdown_table, mean_and_deviation, write
 EXAMPLE = EXAMPLES / "translate.py"
 PEER = Path(__file__).with_name("translation_peer.py")
 # The script of each row of the table, and arguments of this row. Marian is a model of
-# `transformers`, whose BLEU checks ours. All rows have our beam search.
+# `transformers`, whose BLEU checks ours. It has post-norm blocks, so one of our rows has them too.
+# All rows have our beam search.
 ROWS = {
     "sinusoidal": (EXAMPLE, "--position-encoding", "sinusoidal"),
+    "sinusoidal_post_norm": (EXAMPLE, "--position-encoding", "sinusoidal", "--post-norm"),
     "shaw": (EXAMPLE, "--position-encoding", "shaw", "--max-distance", "20"),
     "diet_rel": (EXAMPLE, "--position-encoding", "diet_rel"),
     "diet_abs": (EXAMPLE, "--position-encoding", "diet_abs"),
@@ -157,12 +159,14 @@ def make_page(contents):
     """Return the results as Markdown."""
     recipe = ", ".join(f"{name} {value}" for name, value in contents["recipe"].items())
     results = contents["runs"]
+    directions, seeds = (_different(results, name) for name in ("direction", "seed"))
     return "\n".join(
         [
             "# Translation of Multi30k: BLEU on test2016",
             "",
             "    python -m benchmarks.translation --data multi30k --output "
-            "docs/benchmarks/translation.json",
+            "docs/benchmarks/translation.json \\",
+            f"        --directions {' '.join(directions)} --seeds {' '.join(map(str, seeds))}",
             "",
             f"- Recipe: {recipe}",
             f"- SacreBLEU: {results[0]['signature']}",

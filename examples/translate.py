@@ -108,6 +108,7 @@ def build_model(arguments, tokenizer):
         position_encoding=arguments.position_encoding,
         max_distance=arguments.max_distance,
         cross_attention_positions=not arguments.no_cross_attention_positions,
+        normalize_first=not arguments.post_norm,
     )
     translator = models.DietTransformerSeq2SeqLM(backbone, preprocessor)
     # The largest rate of the schedule is `scale / sqrt(hidden_dim * warmup_steps)`.

@@ -63,6 +63,12 @@ def add_model_options(add):
         action="store_true",
         help="no positions in attention to the source, as in Tensor2Tensor",
     )
+    add(
+        "--post-norm",
+        action="store_true",
+        help="normalize after each residual connection, as Vaswani et al. (2017) and Marian do; "
+        "default: before each layer, as Tensor2Tensor does",
+    )
     add("--num-layers", type=positive_int, default=2, help="blocks of encoder and of decoder")
     add("--num-heads", type=positive_int, default=4, help="attention heads")
     add("--hidden-dim", type=positive_int, default=64, help="size of the hidden states")

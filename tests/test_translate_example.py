@@ -10,7 +10,7 @@ import sys
 import keras
 import pytest
 
-from keras_diet.models import DietTransformerSeq2SeqLM
+from keras_diet.models import DietTransformerSeq2SeqLM, DietTransformerTokenizer
 from tests.examples import imported
 
 pytest.importorskip("sacrebleu")
@@ -118,6 +118,20 @@ def test_an_interrupted_run_continues(script, data, finished, tmp_path, monkeypa
 
 
 @pytest.mark.any_backend
+@pytest.mark.any_backend
+def test_options_of_the_model(script, finished):
+    tokenizer = DietTransformerTokenizer(str(finished[0] / "out" / "tokenizer.model"))
+
+    def configuration(*options):
+        arguments = script.parse_arguments([*SMALL, *options])
+        config = script.build_model(arguments, tokenizer).backbone.get_config()
+        return [config[name] for name in ("normalize_first", "cross_attention_positions")]
+
+    assert configuration() == [True, True]
+    assert configuration("--post-norm") == [False, True]
+    assert configuration("--no-cross-attention-positions") == [True, False]
+
+
 def test_a_finished_run_is_not_trained_again(script, finished):
     folder, output = finished
     again = run(script, folder)

@@ -61,6 +61,14 @@ def test_each_run_has_its_own_data_seed_and_encoding(started, tmp_path):
     assert "--position-encoding" not in marian
 
 
+def test_the_rows_with_sinusoids_differ_in_their_normalization(started, tmp_path):
+    table(tmp_path, "--encodings", "sinusoidal", "sinusoidal_post_norm")
+    pre_norm, post_norm = started
+    assert "--post-norm" not in pre_norm
+    assert "--post-norm" in post_norm
+    assert {value_of(command, "--position-encoding") for command in started} == {"sinusoidal"}
+
+
 def test_a_finished_run_is_not_repeated(started, tmp_path):
     table(tmp_path, "--encodings", "shaw", "--seeds", "0")
     # Only the file of the results is left.
@@ -71,6 +79,7 @@ def test_a_finished_run_is_not_repeated(started, tmp_path):
     assert [(run["seed"], run["bleu"]) for run in results["runs"]] == [(0, 13.0), (1, 16.0)]
     assert results["runs"][1]["validation_losses"] == [3.5, 1.5]
     page = (tmp_path / "table.md").read_text()
+    assert "--directions en-de --seeds 0 1\n" in page
     assert "| shaw | 14.50 ± 2.12 |" in page
     assert (tmp_path / "table.svg").stat().st_size
 
