@@ -47,7 +47,7 @@ def main(argv=None):
     )
     train(marian, translator.preprocessor, batches, validation_batches, arguments)
     load_mean(marian, sorted(arguments.output_dir.glob("epoch_*.pt")))
-    search_of_transformers = Translator(marian.eval(), translator.preprocessor, arguments)
+    search_of_transformers = MarianTranslator(marian.eval(), translator.preprocessor, arguments)
     folder = arguments.output_dir / "transformers"
     folder.mkdir(exist_ok=True)
     translate.report_bleu(search_of_transformers, *test_pairs, folder)
@@ -195,7 +195,7 @@ def with_our_search(marian, preprocessor, arguments):
     return translator
 
 
-class Translator:
+class MarianTranslator:
     """Marian with the search of `transformers`, and the `generate` that `report_bleu` calls."""
 
     def __init__(self, marian, preprocessor, arguments):
