@@ -7,11 +7,13 @@ import pytest
 
 from benchmarks import (
     attention_implementations,
+    decoding,
     input_checks,
     long_sequences,
     multilingual,
     offsets,
     question_answering,
+    recomputation,
     step_time_results,
     summary,
     tpu_compile_results,
@@ -135,11 +137,13 @@ def test_the_page_has_the_summary_of_its_files():
 
 MAKERS = {
     "attention_implementations": attention_implementations.make_page,
+    "decoding": decoding.make_page,
     "input_checks": input_checks.make_page,
     "offsets": offsets.make_page,
     "long_sequences": long_sequences.make_page,
     "multilingual": multilingual.make_page,
     "question_answering": question_answering.make_page,
+    "recomputation": recomputation.make_page,
     "other_encodings": step_time_results.make_page,
     "step_time": step_time_results.make_page,
     "tpu_compile": tpu_compile_results.make_page,
