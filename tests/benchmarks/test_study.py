@@ -105,6 +105,8 @@ def test_each_seed_is_fine_tuned_from_its_own_preset(started, tmp_path):
     presets = [Path(value_of(words, "--presets")).parts[-3] for words in tuned]
     assert presets == ["input-0.002-0"] * 2 + ["input-0.002-1"] * 2
     assert [value_of(words, "--tasks") for words in tuned] == ["cola", "stsb"] * 2
+    sizes = {(value_of(words, "--examples"), value_of(words, "--epochs")) for words in tuned}
+    assert sizes == {("10000", "4")}
     stsb = {"pearson": 0.5, "spearman": 0.75}
     assert results["rows"]["input"]["glue"]["1"] == {"cola": {"matthews": 0.25}, "stsb": stsb}
     # The mean takes the first metric of each task.
