@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+# The key of the values of an array in JSON.
+_ARRAY = "__array__"
 # What NumPy raises for a file that is truncated or damaged.
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, OSError)
 
@@ -35,7 +37,7 @@ class CheckpointFolder:
 
         Args:
             step: int. Number of the step, which names the file.
-            state: Values for JSON.
+            state: Values for JSON, and arrays of numbers.
             arrays: Arrays of any dtype.
 
         Raises:
@@ -67,7 +69,8 @@ class CheckpointFolder:
                 # NumPy compares the checksum of each array that it reads.
                 with np.load(path, allow_pickle=False) as file:
                     arrays = {name: file[name] for name in file.files}
-                return json.loads(arrays.pop("state").tobytes()), arrays
+                state = arrays.pop("state").tobytes()
+                return json.loads(state, object_hook=_array_of), arrays
             except _DAMAGED as error:
                 warnings.warn(f"{path} is damaged and is skipped: {error}", stacklevel=2)
         if not files:
@@ -79,7 +82,20 @@ class CheckpointFolder:
 
 
 def _bytes_of(state):
-    return np.frombuffer(json.dumps(state).encode(), dtype="uint8")
+    return np.frombuffer(json.dumps(state, default=_values_of_array).encode(), dtype="uint8")
+
+
+def _values_of_array(array):
+    """Return an array for JSON. Metrics such as the F1 score of each class are arrays."""
+    array = np.asarray(array)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"A checkpoint holds numbers, texts and arrays. Received: {array!r}")
+    return {_ARRAY: array.tolist(), "dtype": array.dtype.name}
+
+
+def _array_of(values):
+    # An array without axes becomes a number.
+    return np.array(values[_ARRAY], values["dtype"])[()] if _ARRAY in values else values
 
 
 def _plain(array):

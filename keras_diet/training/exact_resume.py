@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_diet import validation
+from keras_diet import _backend, validation
 from keras_diet._batch_seed import READING
 from keras_diet._keras_fit import (
     build_for_training,
@@ -48,9 +48,9 @@ class ExactResume(keras.callbacks.Callback):
 
     The data is an array, a list (with the models of this library), a `keras.utils.PyDataset`, or a
     Grain dataset. With `shuffle=True` the order of each epoch follows from a seed, which NumPy's
-    generator draws when the training begins. A `PyDataset` that changes between epochs has a method
-    `start_at(epoch)`. Generators, `tf.data` and PyTorch's `DataLoader` are refused, because they do
-    not tell where to continue.
+    generator draws when the training begins. A `PyDataset` that changes between epochs needs a
+    method `start_at(epoch)`. Generators, `tf.data` and PyTorch's `DataLoader` are refused, because
+    they do not tell where to continue.
 
     - On SIGTERM the callback saves after the current step, and raises `SystemExit`.
     - A damaged checkpoint is skipped in favour of the one before.
@@ -67,7 +67,7 @@ class ExactResume(keras.callbacks.Callback):
 
     Raises:
         ValueError: If an argument is out of range. `fit` raises it if the data cannot be resumed,
-            and if the checkpoint belongs to another training. Then the message names all
+            and if the checkpoint belongs to another training. Then the message names the first
             differences, such as the batch size, a seed, or the number of examples.
 
     Example:
@@ -105,32 +105,27 @@ class ExactResume(keras.callbacks.Callback):
         # It draws a number when it is made. Later, a thread that reads data could draw too.
         global_seed()
         self._batches = _batches_of(self._loop, seed=int(np.random.randint(2**31)))
-        self._facts = {**self._facts_of_fit(), **self._batches.source.facts()}
+        self._facts = {**self._facts_of_fit(), **self._batches.facts()}
         self._facts_of_model: dict[str, Any] = {}
         self._epoch, self._step, self._total, self._is_due = 0, 0, 0, False
         self._history: dict[str, Any] = {"epoch": [], "history": {}}
         self._finished_epochs = 0
         replace_data(self._loop, self._batches)
-        # The first process may still write the last checkpoint of an earlier call of `fit`.
-        self._processes.wait()
-        self._checkpoint = self._checkpoints.read()
+        self._checkpoint = self._read()
         self._has_resumed = self._checkpoint is not None
         if self._checkpoint is not None:
             self._continue()
         self._termination = Termination(self._loop)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Restore everything if the training continues at the start of an epoch."""
+        """Note the number of the epoch."""
         self._epoch = epoch
-        # The data of a new epoch draws from PyTorch's generator. Within an epoch it has drawn.
-        if not self._step and self._checkpoint is not None:
-            self._restore()
-            self.model.reset_metrics()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Restore everything if the training continues within an epoch."""
+        """Undo what the start of an epoch changed if the training continues within the epoch."""
         if self._checkpoint is not None:
             self._restore()
+            self._checkpoint = None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Count steps, and save if it is time."""
@@ -152,6 +147,7 @@ class ExactResume(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         """Save the finished training."""
+        must_stop = self._processes.any(self._termination.requested)
         self._termination.end()
         set_first_epoch(self.model, None)
         if self._has_resumed:
@@ -160,6 +156,8 @@ class ExactResume(keras.callbacks.Callback):
         if self._finished_epochs < self.params["epochs"]:
             self._finished_epochs = self.params["epochs"]
             self._save()
+        if must_stop:
+            self._termination.exit()
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Let a validation draw the same numbers each time, for example to mask tokens."""
@@ -202,9 +200,9 @@ class ExactResume(keras.callbacks.Callback):
         """Return everything but the variables."""
         if not self._facts_of_model:
             self._facts_of_model = facts_of_model(self.model)
-        # A thread that reads data changes the random states for a moment.
+        # A thread that reads data changes the random states for a moment, and counts batches.
         with READING:
-            random = random_states()
+            random, position = random_states(), self._batches.position()
         return {
             "facts": {**self._facts, **self._facts_of_model},
             "epoch": self._epoch,
@@ -212,7 +210,7 @@ class ExactResume(keras.callbacks.Callback):
             "total": self._total,
             "finished_epochs": self._finished_epochs,
             "history": self._history,
-            "data": self._batches.position(),
+            "data": position,
             "random": random,
         }
 
@@ -221,12 +219,27 @@ class ExactResume(keras.callbacks.Callback):
     def _facts_of_fit(self):
         return {
             "backend": keras.config.backend(),
+            "device": _backend.platform(),
             "seed": random_seed(),
             "steps_per_epoch": self._loop.steps_per_epoch,
             "steps_per_execution": self._loop.steps_per_execution,
             "number of processes": self._processes.count,
             **facts_of_optimizer(self.model),
         }
+
+    def _read(self):
+        """Return the newest checkpoint, or `None`. All processes must find the same."""
+        # The first process may still write the last checkpoint of an earlier call of `fit`.
+        self._processes.wait()
+        checkpoint = self._checkpoints.read()
+        steps = self._processes.all(checkpoint and checkpoint[0][0]["total"])
+        if len(set(steps)) > 1:
+            raise ValueError(
+                "`folder` must have the same files in all processes. Received: folder="
+                f"{str(self.folder)!r}, whose last checkpoints are of the steps {steps} in the "
+                "processes. Use a folder that all machines share."
+            )
+        return checkpoint
 
     def _continue(self):
         """Check that the checkpoint belongs to this training, and let `fit` begin after it."""
@@ -240,13 +253,16 @@ class ExactResume(keras.callbacks.Callback):
         self._check(self._facts_of_model, state["facts"])
         self._epoch, self._step, self._total = state["epoch"], state["step"], state["total"]
         self._history, self._finished_epochs = state["history"], state["finished_epochs"]
+        self._restore()
         epochs = self.params["epochs"]
         if max(self._finished_epochs, self._epoch) >= epochs:
             set_first_epoch(self.model, epochs)
-            self._restore()
             return
         set_first_epoch(self.model, self._epoch)
         start_within_epoch(self._loop, self._step, self._batches.index)
+        if not self._step:
+            # Other callbacks may change the model at the start of the epoch.
+            self._checkpoint = None
 
     def _check(self, facts, saved):
         facts = json.loads(json.dumps(facts))
@@ -271,9 +287,8 @@ class ExactResume(keras.callbacks.Callback):
         restore_values(self.model, {**arrays, **own})
         with READING:
             restore_random_states(states[self._processes.rank]["random"])
-        self._checkpoint = None
 
 
 def _batches_of(loop, seed):
     adapter = loop.data_adapter
-    return StepBatches(source_of(adapter), hasattr(adapter, "preprocess"), seed)
+    return StepBatches(source_of(adapter), getattr(adapter, "preprocess", None), seed)

@@ -44,13 +44,17 @@ class Processes:
 
     def any(self, flag: bool) -> bool:
         """Return whether the flag is true in one of the processes."""
+        return True in self.all(flag)
+
+    def all(self, value: Any) -> list[Any]:
+        """Return the values of all processes."""
         if self.count == 1:
-            return flag
+            return [value]
         import torch
 
-        flags = [None] * self.count
-        torch.distributed.all_gather_object(flags, flag)
-        return True in flags
+        values = [None] * self.count
+        torch.distributed.all_gather_object(values, value)
+        return values
 
     def gather(self, value: Any) -> list[Any] | None:
         """Return the values of all processes in the first process, and `None` in the others."""

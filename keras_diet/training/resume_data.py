@@ -16,11 +16,43 @@ import keras
 import numpy as np
 
 from keras_diet._keras_fit import data_of_adapter
+from keras_diet._mapped_py_dataset import MappedPyDataset
 
 _END = object()
 
 
-class ArraySource:
+class Source:
+    """Data that can tell its batches from any batch on.
+
+    Attributes:
+        num_batches: int or `None`. Number of batches in a pass over the data, if it is known.
+        size_of_batches: int or `None`. Number of examples in a batch, if all batches have the same.
+    """
+
+    num_batches: int | None = None
+    size_of_batches: int | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """Return what must be the same when the training continues."""
+        raise NotImplementedError
+
+    def read(self, seed: int, pass_number: int, start: int) -> Iterator[Any]:
+        """Yield the batches of a pass over the data, from batch `start` on."""
+        raise NotImplementedError
+
+    def has_ended(self, pass_number: int, index: int) -> bool:
+        """Return whether a pass has no batches left after its first `index` batches."""
+        return self.num_batches is not None and index >= self.num_batches
+
+    def state(self, pass_number: int, index: int) -> str | None:
+        """Return what `read` needs to start at a batch, in addition to its number."""
+        return None
+
+    def set_state(self, pass_number: int, index: int, state: str) -> None:
+        """Take what `state` returned in an earlier process."""
+
+
+class ArraySource(Source):
     """Batches of the examples in arrays or lists.
 
     Args:
@@ -61,7 +93,7 @@ class ArraySource:
             yield self.examples(order[first : first + self.batch_size])
 
 
-class PyDatasetSource:
+class PyDatasetSource(Source):
     """Batches of a `keras.utils.PyDataset`.
 
     Args:
@@ -75,7 +107,7 @@ class PyDatasetSource:
     ) -> None:
         self.dataset = dataset
         # The dataset of the user, if a task preprocesses its batches.
-        self.original = getattr(dataset, "dataset", dataset)
+        self.original = dataset.dataset if isinstance(dataset, MappedPyDataset) else dataset
         self.num_batches = dataset.num_batches
         self.shuffle = bool(shuffle) and self.num_batches is not None
         self.standardize = standardize
@@ -85,17 +117,18 @@ class PyDatasetSource:
         """Return what must be the same when the training continues."""
         names = ("batch_size", "tokens_per_batch", "seed")
         settings = {name: getattr(self.original, name, None) for name in names}
+        self._begin(pass_number=0)
         return {
             "dataset": type(self.original).__name__,
             "number of batches": self.num_batches,
             "shuffle": self.shuffle,
             **{name: value for name, value in settings.items() if isinstance(value, int)},
+            "first batch": _checksum(self.original[0]),
         }
 
     def read(self, seed: int, pass_number: int, start: int) -> Iterator[Any]:
         """Yield the batches of a pass over the dataset, from batch `start` on."""
-        if hasattr(self.original, "start_at"):
-            self.original.start_at(pass_number)
+        self._begin(pass_number)
         index = start
         order = None
         if self.shuffle:
@@ -104,8 +137,12 @@ class PyDatasetSource:
             yield self.standardize(self.dataset[index if order is None else int(order[index])])
             index += 1
 
+    def _begin(self, pass_number):
+        if hasattr(self.original, "start_at"):
+            self.original.start_at(pass_number)
 
-class MapSource:
+
+class MapSource(Source):
     """Batches of a Grain `MapDataset`, which is read by index."""
 
     def __init__(self, dataset: Any) -> None:
@@ -125,16 +162,14 @@ class MapSource:
             yield self.dataset[index]
 
 
-class IteratorSource:
+class IteratorSource(Source):
     """Batches of a Grain `IterDataset` or `DataLoader`, whose iterators have a state."""
-
-    num_batches = None
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
         # The states of iterators by pass and number of batches, and the end of the last pass.
-        self.states: dict[tuple[int, int], str] = {}
-        self.end: tuple[int, int] | None = None
+        self._states: dict[tuple[int, int], str] = {}
+        self._end: tuple[int, int] | None = None
 
     def facts(self) -> dict[str, Any]:
         """Return what must be the same when the training continues."""
@@ -144,41 +179,41 @@ class IteratorSource:
         """Yield the batches of a pass over the dataset, from batch `start` on."""
         iterator = iter(self.dataset)
         if start:
-            iterator.set_state(_decoded(self.states[pass_number, start]))
+            iterator.set_state(_decoded(self._states[pass_number, start]))
         batch = next(iterator, _END)
         while batch is not _END:
             start += 1
-            self.states[pass_number, start] = _encoded(iterator.get_state())
+            self._states[pass_number, start] = _encoded(iterator.get_state())
             # One batch ahead, because an epoch must not begin where no batch is left.
             following = next(iterator, _END)
             if following is _END:
-                self.end = (pass_number, start)
+                self._end = (pass_number, start)
             yield batch
             batch = following
 
+    def has_ended(self, pass_number: int, index: int) -> bool:
+        """Return whether a pass has no batches left after its first `index` batches."""
+        return self._end == (pass_number, index)
 
-class PreprocessedSource:
-    """Batches of another source after a function, which a task of this library applies."""
+    def state(self, pass_number: int, index: int) -> str | None:
+        """Return the state of the iterator before a batch, and forget the states before it."""
+        for earlier in [each for each in self._states if each < (pass_number, index)]:
+            del self._states[earlier]
+        return self._states.get((pass_number, index))
 
-    def __init__(self, source: Any, preprocess: Callable[[Any], Any]) -> None:
-        self.source = source
-        self.preprocess = preprocess
-        self.num_batches = source.num_batches
-        self.facts = source.facts
-
-    def read(self, seed: int, pass_number: int, start: int) -> Iterator[Any]:
-        """Yield the batches of a pass over the data, from batch `start` on."""
-        return map(self.preprocess, self.source.read(seed, pass_number, start))
+    def set_state(self, pass_number: int, index: int, state: str) -> None:
+        """Take what `state` returned in an earlier process."""
+        self._states[pass_number, index] = state
 
 
-def source_of(adapter: Any) -> Any:
+def source_of(adapter: Any) -> Source:
     """Return the source of the batches that an adapter of Keras or of this library reads.
 
     Raises:
         ValueError: If the data cannot continue exactly at a batch.
     """
     if hasattr(adapter, "preprocess"):
-        return PreprocessedSource(_source_of_data(adapter.data), adapter.preprocess)
+        return _source_of_data(adapter.data)
     kind, arguments = data_of_adapter(adapter)
     if kind == "arrays":
         return _source_of_arrays(*arguments)

@@ -11,6 +11,8 @@ import numpy as np
 
 from keras_diet._keras_fit import global_seed
 
+# What depends on earlier calls: the current learning rate, and the shape of the first batch.
+_CHANGING = {"optimizer", "build_config", "build_input_shape"}
 # A second model of a process has other numbers in its names.
 _NUMBERS = re.compile(r"_\d+(?=[_/\"]|$)")
 
@@ -90,11 +92,21 @@ def facts_of_model(model: keras.Model) -> dict[str, Any]:
 
 def _config(model):
     try:
-        config = json.dumps(keras.saving.serialize_keras_object(model), default=str)
+        config = _without_changing(keras.saving.serialize_keras_object(model))
+        text = json.dumps(config, default=str)
     except (NotImplementedError, TypeError, ValueError):
         # A subclass of `keras.Model` need not have a configuration.
         return type(model).__name__
-    return _NUMBERS.sub("", config)
+    return _NUMBERS.sub("", text)
+
+
+def _without_changing(config):
+    if isinstance(config, dict):
+        kept = {name: each for name, each in config.items() if name not in _CHANGING}
+        return {name: _without_changing(each) for name, each in kept.items()}
+    if isinstance(config, (list, tuple)):
+        return [_without_changing(each) for each in config]
+    return config
 
 
 def _text(value):

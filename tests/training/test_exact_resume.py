@@ -7,14 +7,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grain
 import keras
+import numpy as np
 import pytest
 
+from keras_diet import _backend
 from keras_diet.models import DietBertMaskedLM, DietBertMaskedLMPreprocessor, DietBertTokenizer
+from keras_diet.pretraining import masked_lm_dataset
 from keras_diet.training import ExactResume
+from keras_diet.training.checkpoint_folder import CheckpointFolder
+from keras_diet.training.processes import Processes
 from tests.helpers import once
 from tests.models.tiny import TEXTS, VOCABULARY, tiny_backbone
 from tests.training.resumed import (
+    EPOCHS,
     STEPS,
     Crash,
     Noisy,
@@ -164,6 +171,92 @@ def test_a_task_on_texts_continues_bitwise(tmp_path):
 
 
 @pytest.mark.any_backend
+@pytest.mark.any_backend
+@pytest.mark.parametrize("is_endless", [False, True])
+def test_a_task_on_an_iterator_of_grain_continues_bitwise(tmp_path, is_endless):
+    """A task reads its data through a thread. An epoch ends where the iterator ends."""
+    tokenizer = DietBertTokenizer(VOCABULARY)
+    token_ids = np.random.default_rng(3).integers(5, len(VOCABULARY), (23, 9))
+    batches = masked_lm_dataset(token_ids, tokenizer, 2, seed=4, repeat=is_endless)
+    options = {"data": "grain", "steps_per_epoch": 7 if is_endless else None}
+
+    def train_task(folder, crash_after=None):
+        keras.utils.set_random_seed(5)
+        masked_lm = DietBertMaskedLM(tiny_backbone(dropout=0.2, num_layers=1))
+        data = batches.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=2))
+        return train(folder, crash_after, masked_lm, **{**options, "x": data})
+
+    expected = result(*train_task(tmp_path / "once"))
+    assert len(expected["loss"]) == EPOCHS
+    for steps in (4, 12):
+        assert train_task(tmp_path / "crashed", steps) is None
+    assert_same(result(*train_task(tmp_path / "crashed")), expected)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("steps", [5, STEPS, STEPS + 4])
+def test_a_callback_that_changes_the_rate(tmp_path, steps):
+    """Within an epoch, and at its start: the callback multiplies the rate of the epoch before."""
+    options = {"callbacks": [keras.callbacks.LearningRateScheduler(lambda _, rate: rate / 3)]}
+    model, history = train(tmp_path / "once", **options)
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.01 / 27)
+    assert train(tmp_path / "crashed", steps, save_every=1, **options) is None
+    found = train(tmp_path / "crashed", save_every=1, **options)
+    assert_same(result(*found), result(model, history))
+
+
+@pytest.mark.any_backend
+def test_a_metric_with_a_value_for_each_class(tmp_path):
+    def make():
+        model = make_model()
+        model.compile("sgd", "mse", metrics=[keras.metrics.F1Score(threshold=0.1)])
+        return model
+
+    expected = result(*train(tmp_path / "once", model=make()))
+    assert expected["f1_score"].shape == (EPOCHS, 3)
+    assert train(tmp_path / "crashed", STEPS + 5, model=make()) is None
+    assert_same(result(*train(tmp_path / "crashed", model=make())), expected)
+
+
+@pytest.mark.any_backend("tensorflow")
+def test_a_model_that_is_built_by_its_first_batch(tmp_path):
+    """It knows other shapes when it is built by `fit` than when the training continues."""
+
+    def make():
+        keras.utils.set_random_seed(5)
+        model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(3)])
+        model.compile("sgd", "mse")
+        return model
+
+    expected = result(*train(tmp_path / "once", model=make()))
+    assert train(tmp_path / "crashed", 7, model=make()) is None
+    assert_same(result(*train(tmp_path / "crashed", model=make())), expected)
+
+
+@pytest.mark.any_backend
+def test_a_dataset_that_holds_another_dataset(tmp_path):
+    """Its own `start_at` chooses the batches."""
+
+    class Reversed(Noisy):
+        def __init__(self, *arrays):
+            super().__init__(*arrays)
+            self.dataset = list(arrays)
+            self.epoch = 0
+
+        def start_at(self, epoch):
+            self.epoch = epoch
+
+        def __getitem__(self, index):
+            return super().__getitem__(STEPS - 1 - index if self.epoch % 2 else index)
+
+    def train_reversed(folder, crash_after=None):
+        return train(folder, crash_after, data="grain", x=Reversed(*make_arrays()))
+
+    expected = result(*train_reversed(tmp_path / "once"))
+    assert train_reversed(tmp_path / "crashed", STEPS + 4) is None
+    assert_same(result(*train_reversed(tmp_path / "crashed")), expected)
+
+
 def test_a_finished_training_is_not_trained_again(tmp_path, uninterrupted):
     train(tmp_path)
     crash = Crash(0)
@@ -329,6 +422,23 @@ def test_sigterm_saves_and_stops(tmp_path, uninterrupted, step):
 
 
 @pytest.mark.any_backend
+def test_sigterm_after_the_last_step_stops_too(tmp_path, uninterrupted, monkeypatch):
+    """The signal comes when the last epoch is saved, before the end of the training is."""
+    save = CheckpointFolder.write
+
+    def write(self, step, states, arrays):
+        if step == EPOCHS * STEPS and not states[0]["finished_epochs"]:
+            signal.raise_signal(signal.SIGTERM)
+        save(self, step, states, arrays)
+
+    monkeypatch.setattr(CheckpointFolder, "write", write)
+    with pytest.raises(SystemExit):
+        train(tmp_path, save_every=1)
+    monkeypatch.undo()
+    assert_same(result(*train(tmp_path, save_every=1)), uninterrupted)
+
+
+@pytest.mark.any_backend
 def test_sigterm_after_an_error_is_handled_as_before(tmp_path, monkeypatch):
     received = []
     previous = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
@@ -395,6 +505,29 @@ def test_another_training_is_refused(crashed, options, message):
 def test_another_grain_dataset_is_refused(crashed, dataset, message):
     with pytest.raises(ValueError, match=f"checkpoint of another training.*{message}"):
         train(crashed["grain"], x=dataset(), data="grain")
+
+
+@pytest.mark.any_backend
+def test_another_py_dataset_is_refused(tmp_path):
+    """It has the same number of batches."""
+    x, y = make_arrays()
+    assert train(tmp_path, 5, data="grain", x=Noisy(x, y)) is None
+    with pytest.raises(ValueError, match=r"checkpoint of another training.*with first batch="):
+        train(tmp_path, data="grain", x=Noisy(2 * x, y))
+
+
+@pytest.mark.any_backend
+def test_another_device_is_refused(crashed, monkeypatch):
+    monkeypatch.setattr(_backend, "platform", lambda: "tpu")
+    with pytest.raises(ValueError, match=r"device=tpu \(the checkpoint has cpu\)"):
+        train(crashed["arrays"])
+
+
+@pytest.mark.any_backend
+def test_processes_with_other_checkpoints_are_refused(crashed, monkeypatch):
+    monkeypatch.setattr(Processes, "all", lambda self, value: [value, 6])
+    with pytest.raises(ValueError, match=r"same files in all processes.*steps \[3, 6\]"):
+        train(crashed["arrays"])
 
 
 @pytest.mark.any_backend

@@ -15,6 +15,7 @@ import keras
 
 from keras_diet._batch_seed import batch_seed
 from keras_diet._keras import IterableAdapter, adapter_of_py_dataset
+from keras_diet._mapped_py_dataset import MappedPyDataset
 from keras_diet._read_ahead import read_ahead
 from keras_diet.models.hub.length_buckets import with_other_lengths
 
@@ -46,7 +47,7 @@ def preprocessed(
     # Keras on TensorFlow would take the lengths of the first two batches for those of all.
     varies_length = varies_length and keras.config.backend() == "tensorflow"
     if isinstance(data, keras.utils.PyDataset):
-        batches = _MappedPyDataset(data, preprocess)
+        batches = MappedPyDataset(data, preprocess)
         if not varies_length:
             return batches
         return adapter_of_py_dataset(batches, shuffle, with_other_lengths(batches[0]))
@@ -201,25 +202,3 @@ def _one_pass(data: Any) -> Iterator[Any]:
         # The iterator of a Grain dataset would read 500 batches ahead, in 16 threads.
         return (data[i] for i in range(len(data)))
     return iter(data)
-
-
-class _MappedPyDataset(keras.utils.PyDataset):
-    """The batches of a dataset of the user, with its settings for workers."""
-
-    def __init__(self, dataset, preprocess):
-        super().__init__(dataset.workers, dataset.use_multiprocessing, dataset.max_queue_size)
-        self.dataset = dataset
-        self._preprocess = preprocess
-
-    @property
-    def num_batches(self):
-        return self.dataset.num_batches
-
-    def __getitem__(self, index):
-        return self._preprocess(self.dataset[index])
-
-    def on_epoch_begin(self):
-        self.dataset.on_epoch_begin()
-
-    def on_epoch_end(self):
-        self.dataset.on_epoch_end()
