@@ -106,6 +106,8 @@ def parse_arguments(argv):
         parser.error("--tasks needs --glue")
     if arguments.glue and arguments.tasks is None:
         arguments.tasks = ["cola", "sst2", "stsb", "rte"]
+    if GRID_SEED in arguments.seeds:
+        parser.error(f"--seeds must not have {GRID_SEED}, which chooses the learning rates")
     arguments.tasks = arguments.tasks or []
     return arguments
 
@@ -116,10 +118,16 @@ def parse_arguments(argv):
 def start(arguments):
     """Return the results in the file, or results without rows."""
     recipe = recipe_of(arguments)
-    results = {"recipe": recipe, "machine": measure.machine("cpu"), "rows": {}}
+    files = {
+        "text": [path.name for path in arguments.text],
+        "validation-text": [path.name for path in arguments.validation_text],
+    }
+    machine = measure.machine("cpu")
+    results = {"recipe": recipe, "files": files, "machine": machine, "rows": {}}
     if arguments.output.exists():
         results = json.loads(arguments.output.read_text(encoding="utf-8"))
-        check_is_same(results["recipe"], recipe, "--output", arguments.output)
+        for name, expected in (("recipe", recipe), ("files", files)):
+            check_is_same(results[name], expected, "--output", arguments.output)
     # The runs share their packed text, so they must have the same files and sizes.
     texts = [str(path) for path in (*arguments.text, *arguments.validation_text)]
     claim, path = {**recipe, "texts": texts}, arguments.runs / "recipe.json"

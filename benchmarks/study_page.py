@@ -50,16 +50,22 @@ def _losses(rows):
 
 
 def _glue(rows, tasks):
-    """Return the table of GLUE: a column for each task, and the mean of the tasks."""
-    lines = []
+    """Return the table of GLUE: a column for each task, the mean of the tasks, and its test."""
+    lines, baseline = [], _means(rows.get(BASELINE, {"glue": {}}), tasks)
     for name, cell in rows.items():
-        scores = {task: _scores(cell, task) for task in tasks}
-        if any(scores.values()):
-            line = [mean_and_deviation([100 * x for x in scores[task]], 1) for task in tasks]
-            is_complete = len({len(values) for values in scores.values()}) == 1
-            means = np.mean(list(scores.values()), axis=0) if is_complete else []
-            lines.append([name, *line, mean_and_deviation([100 * x for x in means], 1)])
-    return markdown_table(["", *tasks, "mean"], lines)
+        scores = [_scores(cell, task) for task in tasks]
+        if any(scores):
+            means = _means(cell, tasks)
+            columns = [mean_and_deviation(values.values(), 1) for values in (*scores, means)]
+            lines.append([name, *columns, paired(means, baseline)[1]])
+    return markdown_table(["", *tasks, "mean", "p of the mean"], lines)
+
+
+def _means(cell, tasks):
+    """Return the mean of all tasks, for each seed that has all tasks."""
+    scores = [_scores(cell, task) for task in tasks]
+    seeds = [seed for seed in cell["glue"] if all(seed in values for values in scores)]
+    return {seed: statistics.mean(values[seed] for values in scores) for seed in seeds}
 
 
 def _tasks(rows):
@@ -71,9 +77,12 @@ def _tasks(rows):
 
 
 def _scores(cell, task):
-    """Return the first metric of a task, for each seed."""
-    of_seeds = [scores[task] for scores in cell["glue"].values() if task in scores]
-    return [next(iter(metrics.values())) for metrics in of_seeds]
+    """Return the first metric of a task in percent, for each seed."""
+    return {
+        seed: 100 * next(iter(scores[task].values()))
+        for seed, scores in cell["glue"].items()
+        if task in scores
+    }
 
 
 def paired(values, baseline):

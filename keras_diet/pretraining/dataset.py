@@ -52,16 +52,17 @@ def masked_lm_dataset(
       steps, pass `dataset[n:total_steps]`, which starts with exactly the next batch.
     - For validation, use `shuffle=False`: one pass, with the same masks each time it is read.
     - With `repeat=False` and `shuffle=True`, the dataset is one epoch. Iterating again gives the
-      same epoch. `fit(epochs=...)` of a KerasHub task continues with new epochs, while `fit` of a
-      plain `keras.Model` repeats the first one.
+      same epoch. So `fit(epochs=...)` of a task of this library, or of a plain `keras.Model`, has
+      the same order and masks in each epoch. Only a task of KerasHub continues with new epochs.
 
     With several languages, each batch has the shares of `language_probabilities`, as nearly as
     whole sequences permit. The sizes of the languages are their numbers of sequences. Each language
     has its own epochs, so a small language repeats more often than a large one. Such a dataset has
     no end. Validate on one dataset for each language, which also shows how well each is learned.
 
-    A plain `keras.Model` iterates over the dataset itself. A KerasHub task also does so if the
-    dataset is endless. Grain then reads 500 batches ahead in 16 threads. If batches are large, pass
+    A task of this library reads the batches by their numbers, in one thread. A plain `keras.Model`
+    iterates over the dataset itself. A KerasHub task also does so if the dataset is endless. Grain
+    then reads 500 batches ahead in 16 threads. If batches are large, pass
     `dataset.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=8))`, which takes
     less memory and is faster. To resume an endless dataset, use `dataset[n:].repeat()`.
 

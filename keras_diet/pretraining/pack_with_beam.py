@@ -38,8 +38,9 @@ def pack_with_beam(
     sequence never spans two text files. The number of workers does not change the files.
 
     A worker writes a file under a temporary name, and renames it when it is complete. If a worker
-    fails, Beam repeats the text file on another worker, and nothing is lost or doubled. After an
-    interruption, call the function again with the same arguments. It keeps the finished files.
+    fails, nothing is lost or doubled. The runner decides whether another worker packs the text
+    file, or whether the call raises the error. After an error or an interruption, call the function
+    again with the same arguments. It keeps the finished files.
 
     All workers must see the text files and `output_dir` under the same names, for example in a
     shared file system or a mounted bucket.
@@ -60,8 +61,9 @@ def pack_with_beam(
 
     Raises:
         ImportError: If Apache Beam is not installed.
-        ValueError: If a path is not a file, if `output_dir` holds other text, sequences or another
-            tokenizer, if all files are empty, or for the errors of `pack_sentences`.
+        ValueError: If a path is not a file, if `output_dir` holds sequences of files that have
+            changed since, other sequences or another tokenizer, if all files are empty, or for the
+            errors of `pack_sentences`.
 
     Example:
 
@@ -125,7 +127,7 @@ def _claim(folder, paths, tokenizer, sequence_length):
     (unfinished / _CONFIG).write_text(json.dumps(config, indent=2), encoding="utf-8")
     tokenizer.save_assets(str(unfinished))
     settings = {
-        "paths": [[path, os.path.getsize(path)] for path in paths],
+        "paths": [[path, os.path.getsize(path), os.stat(path).st_mtime_ns] for path in paths],
         "sequence_length": sequence_length,
         "tokenizer": _digest(unfinished),
     }
@@ -145,6 +147,9 @@ def _claim(folder, paths, tokenizer, sequence_length):
             f"arguments. Received: `{folder}`, which has other values of: {', '.join(changed)}. "
             "Choose another folder."
         )
+    # Workers that were killed have left them.
+    for file in folder.glob("unfinished-*.arrayrecord"):
+        file.unlink()
 
 
 def _digest(folder):

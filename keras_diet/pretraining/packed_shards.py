@@ -87,11 +87,22 @@ class PackedShards:
 
     def __getitem__(self, rows: int | slice | Sequence[int] | np.ndarray) -> np.ndarray:
         """Return the sequences of some rows, as a NumPy array."""
-        indices = np.arange(len(self))[rows]
+        indices = self._indices(rows)
         # ArrayRecord cannot read an empty list.
         records = self._records.__getitems__(indices.reshape(-1).tolist()) if indices.size else []
         sequences = np.frombuffer(b"".join(records), self.dtype)
         return sequences.reshape(*indices.shape, self.shape[1])
+
+    def _indices(self, rows):
+        """Return the numbers of some rows, without an array of all rows."""
+        if isinstance(rows, slice):
+            return np.asarray(range(len(self))[rows], dtype="int64")
+        indices = np.asarray(rows)
+        if indices.dtype == bool or np.any((indices < -len(self)) | (indices >= len(self))):
+            raise IndexError(
+                f"Rows must be integers from {-len(self)} to {len(self) - 1}. Received: {rows!r}."
+            )
+        return indices.astype("int64") % len(self)
 
 
 def read_metadata(folder: Any) -> dict[str, Any]:

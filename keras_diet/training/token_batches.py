@@ -30,9 +30,9 @@ class TokenBatches(keras.utils.PyDataset):
         **kwargs: Keyword arguments of `keras.utils.PyDataset`.
 
     Raises:
-        ValueError: If the columns and `lengths` do not have the same length, which is not 0; if a
-            number is not positive; if a length is not an integer from 0 on; or if the buckets do
-            not increase.
+        ValueError: If the columns and `lengths` are empty or of different lengths. If a number is
+            not positive. If the length of an example is not an integer from 0 on. If the buckets
+            do not increase.
 
     Example:
 

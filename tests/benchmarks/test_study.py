@@ -110,7 +110,7 @@ def test_each_seed_is_fine_tuned_from_its_own_preset(started, tmp_path):
     stsb = {"pearson": 0.5, "spearman": 0.75}
     assert results["rows"]["input"]["glue"]["1"] == {"cola": {"matthews": 0.25}, "stsb": stsb}
     # The mean takes the first metric of each task.
-    row = "| input | 25.0 ± 0.0 | 50.0 ± 0.0 | 37.5 ± 0.0 |"
+    row = "| input | 25.0 ± 0.0 | 50.0 ± 0.0 | 37.5 ± 0.0 |  |"
     assert row in (tmp_path / "study.md").read_text()
 
 
@@ -135,6 +135,37 @@ def test_another_recipe_is_refused(started, tmp_path, lost):
     (tmp_path / lost).unlink()
     with pytest.raises(SystemExit, match="other values of: steps"):
         run_study(tmp_path, "--rows", "input", "--seeds", "0", "--change", "steps=7")
+
+
+def test_other_texts_are_refused(started, tmp_path):
+    """Also with another folder for the runs."""
+    run_study(tmp_path, "--rows", "input", "--seeds", "0")
+    options = ("--runs", str(tmp_path / "others"), "--text", "c.txt")
+    with pytest.raises(SystemExit, match=r"other values of: text\. Use"):
+        run_study(tmp_path, "--rows", "t5", "--seeds", "0", *options)
+
+
+def test_the_seed_of_the_grid_is_refused(started, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        run_study(tmp_path, "--seeds", "1", "1000")
+    assert "must not have 1000" in capsys.readouterr().err
+
+
+def test_means_of_tasks_are_compared_with_the_baseline():
+    """Seeds without all tasks are left out of the mean."""
+
+    def cell(*scores):
+        seeds = enumerate(scores)
+        glue = {str(seed): {"cola": {"m": a}, "rte": {"acc": b}} for seed, (a, b) in seeds}
+        return {"seeds": {}, "glue": {**glue, "9": {"cola": {"m": 0.9}}}}
+
+    rows = {"input": cell((0.1, 0.3), (0.2, 0.4), (0.3, 0.6))}
+    rows["t5"] = cell((0.2, 0.4), (0.4, 0.4), (0.5, 0.8))
+    results = {"recipe": {}, "machine": {"date": "today", "commit": "abc"}, "rows": rows}
+    page = study_page.make_page(results)
+    # The differences of the means are 10, 10 and 20: t = 4 with two degrees of freedom.
+    assert "| t5 | 50.0 ± 29.4 | 53.3 ± 23.1 | 45.0 ± 18.0 | 0.057 |" in page
+    assert "| input | 37.5 ± 35.9 | 43.3 ± 15.3 | 31.7 ± 12.6 |  |" in page
 
 
 def test_a_single_seed_has_no_test():

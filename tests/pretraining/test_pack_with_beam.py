@@ -1,6 +1,7 @@
 """Packing with Apache Beam, and the files that it writes, against packing in one process."""
 
 import json
+import os
 import pickle
 import sys
 
@@ -63,9 +64,27 @@ def test_rows_are_those_of_an_array(packed, rows):
     np.testing.assert_array_equal(packed[rows], packed[:][rows])
 
 
-def test_a_row_out_of_range_is_an_error(packed):
+@pytest.mark.parametrize("rows", [10_000, -10_000, [0, 10_000], [True, False]])
+def test_rows_that_do_not_exist_are_an_error(packed, rows):
+    with pytest.raises(IndexError, match="must be integers from -"):
+        packed[rows]
     with pytest.raises(IndexError):
         packed[len(packed)]
+
+
+def test_a_text_that_has_changed_is_refused(tmp_path, tokenizer):
+    """Also if it has the same size. What a killed worker left is deleted by the next call."""
+    text = tmp_path / "a.txt"
+    text.write_text("One ran.\n", encoding="utf-8")
+    pretraining.pack_with_beam([text], tokenizer, LENGTH, tmp_path / "packed")
+    left = tmp_path / "packed" / "unfinished-1.arrayrecord"
+    left.write_text("half")
+    pretraining.pack_with_beam([text], tokenizer, LENGTH, tmp_path / "packed")
+    assert not left.exists()
+    text.write_text("Two ran.\n", encoding="utf-8")
+    os.utime(text, ns=(1, 1))
+    with pytest.raises(ValueError, match="other values of: paths"):
+        pretraining.pack_with_beam([text], tokenizer, LENGTH, tmp_path / "packed")
 
 
 def test_copies_for_other_processes(packed):
