@@ -12,7 +12,7 @@ import numpy as np
 from keras_diet._keras_fit import global_seed
 
 # What depends on earlier calls: the current learning rate, and the shape of the first batch.
-_CHANGING = {"optimizer", "build_config", "build_input_shape"}
+_CHANGING = {"optimizer", "build_config", "build_input_shape", "batch_shape"}
 # A second model of a process has other numbers in its names.
 _NUMBERS = re.compile(r"_\d+(?=[_/\"]|$)")
 
