@@ -118,7 +118,6 @@ def test_an_interrupted_run_continues(script, data, finished, tmp_path, monkeypa
 
 
 @pytest.mark.any_backend
-@pytest.mark.any_backend
 def test_options_of_the_model(script, finished):
     tokenizer = DietTransformerTokenizer(str(finished[0] / "out" / "tokenizer.model"))
 
@@ -132,6 +131,7 @@ def test_options_of_the_model(script, finished):
     assert configuration("--no-cross-attention-positions") == [True, False]
 
 
+@pytest.mark.any_backend
 def test_a_finished_run_is_not_trained_again(script, finished):
     folder, output = finished
     again = run(script, folder)

@@ -122,6 +122,25 @@ def result(model, history):
     return {**values, **logs, "epochs": np.array(history.epoch)}
 
 
+def assert_continues(run, folder, *crashes):
+    """Assert that a training that crashes has the results of one that does not.
+
+    Args:
+        run: Function of a folder and the number of steps before a crash, which returns what `train`
+            returns.
+        folder: Path of an empty folder.
+        *crashes: Number of steps before each crash.
+
+    Returns:
+        The results.
+    """
+    expected = result(*run(folder / "once"))
+    for steps in crashes:
+        assert run(folder / "crashed", steps) is None
+    assert_same(result(*run(folder / "crashed")), expected)
+    return expected
+
+
 def assert_same(actual, expected):
     """Assert that two results are bitwise the same."""
     assert set(actual) == set(expected)

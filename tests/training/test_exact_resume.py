@@ -1,5 +1,6 @@
 """`ExactResume`: an interrupted training has the results of one that was not interrupted."""
 
+import functools
 import json
 import os
 import signal
@@ -25,6 +26,7 @@ from tests.training.resumed import (
     STEPS,
     Crash,
     Noisy,
+    assert_continues,
     assert_same,
     data_of,
     grain_batches,
@@ -61,10 +63,7 @@ def steps_of(folder):
 def test_a_crashed_training_continues_bitwise(tmp_path, data):
     """Within the first epoch, and within a later one after a second crash."""
     options = {"data": data, "validation_data": make_arrays()}
-    expected = result(*train(tmp_path / "once", **options))
-    for steps in (4, 13):
-        assert train(tmp_path / "crashed", steps, **options) is None
-    assert_same(result(*train(tmp_path / "crashed", **options)), expected)
+    assert_continues(functools.partial(train, **options), tmp_path, 4, 13)
 
 
 @pytest.mark.any_backend
@@ -128,14 +127,12 @@ def test_programs_know_the_size_of_batches_if_all_are_equal(tmp_path, data, exam
 
 @pytest.mark.any_backend
 def test_a_model_in_bfloat16(tmp_path):
-    def make():
+    def run(folder, crash_after=None):
         model = make_model(dtype="bfloat16")
         assert model.layers[0].kernel.dtype == "bfloat16"
-        return model
+        return train(folder, crash_after, model)
 
-    expected = result(*train(tmp_path / "once", model=make()))
-    assert train(tmp_path / "crashed", 7, model=make()) is None
-    assert_same(result(*train(tmp_path / "crashed", model=make())), expected)
+    assert_continues(run, tmp_path, 7)
 
 
 @pytest.mark.any_backend
@@ -164,13 +161,9 @@ def train_on_texts(folder, crash_after=None):
 
 
 def test_a_task_on_texts_continues_bitwise(tmp_path):
-    expected = result(*train_on_texts(tmp_path / "once"))
-    assert train_on_texts(tmp_path / "crashed", 4) is None
-    assert train_on_texts(tmp_path / "crashed", 5) is None
-    assert_same(result(*train_on_texts(tmp_path / "crashed")), expected)
+    assert_continues(train_on_texts, tmp_path, 4, 5)
 
 
-@pytest.mark.any_backend
 @pytest.mark.any_backend
 @pytest.mark.parametrize("is_endless", [False, True])
 def test_a_task_on_an_iterator_of_grain_continues_bitwise(tmp_path, is_endless):
@@ -186,11 +179,8 @@ def test_a_task_on_an_iterator_of_grain_continues_bitwise(tmp_path, is_endless):
         data = batches.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=2))
         return train(folder, crash_after, masked_lm, **{**options, "x": data})
 
-    expected = result(*train_task(tmp_path / "once"))
+    expected = assert_continues(train_task, tmp_path, 4, 12)
     assert len(expected["loss"]) == EPOCHS
-    for steps in (4, 12):
-        assert train_task(tmp_path / "crashed", steps) is None
-    assert_same(result(*train_task(tmp_path / "crashed")), expected)
 
 
 @pytest.mark.any_backend
@@ -207,30 +197,26 @@ def test_a_callback_that_changes_the_rate(tmp_path, steps):
 
 @pytest.mark.any_backend
 def test_a_metric_with_a_value_for_each_class(tmp_path):
-    def make():
+    def run(folder, crash_after=None):
         model = make_model()
         model.compile("sgd", "mse", metrics=[keras.metrics.F1Score(threshold=0.1)])
-        return model
+        return train(folder, crash_after, model)
 
-    expected = result(*train(tmp_path / "once", model=make()))
+    expected = assert_continues(run, tmp_path, STEPS + 5)
     assert expected["f1_score"].shape == (EPOCHS, 3)
-    assert train(tmp_path / "crashed", STEPS + 5, model=make()) is None
-    assert_same(result(*train(tmp_path / "crashed", model=make())), expected)
 
 
 @pytest.mark.any_backend("tensorflow")
 def test_a_model_that_is_built_by_its_first_batch(tmp_path):
     """It knows other shapes when it is built by `fit` than when the training continues."""
 
-    def make():
+    def run(folder, crash_after=None):
         keras.utils.set_random_seed(5)
         model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(3)])
         model.compile("sgd", "mse")
-        return model
+        return train(folder, crash_after, model)
 
-    expected = result(*train(tmp_path / "once", model=make()))
-    assert train(tmp_path / "crashed", 7, model=make()) is None
-    assert_same(result(*train(tmp_path / "crashed", model=make())), expected)
+    assert_continues(run, tmp_path, 7)
 
 
 @pytest.mark.any_backend
@@ -252,11 +238,10 @@ def test_a_dataset_that_holds_another_dataset(tmp_path):
     def train_reversed(folder, crash_after=None):
         return train(folder, crash_after, data="grain", x=Reversed(*make_arrays()))
 
-    expected = result(*train_reversed(tmp_path / "once"))
-    assert train_reversed(tmp_path / "crashed", STEPS + 4) is None
-    assert_same(result(*train_reversed(tmp_path / "crashed")), expected)
+    assert_continues(train_reversed, tmp_path, STEPS + 4)
 
 
+@pytest.mark.any_backend
 def test_a_finished_training_is_not_trained_again(tmp_path, uninterrupted):
     train(tmp_path)
     crash = Crash(0)
