@@ -51,7 +51,7 @@ RECIPE = {
     "intermediate-dim": 512,
     "vocabulary-size": 6000,
     "sequence-length": 128,
-    "batch-size": 32,
+    "batch-size": 16,
     "dropout": 0.0,
     "steps": 3000,
     "validation-interval": 250,
@@ -93,7 +93,7 @@ def parse_arguments(argv):
     add("--text", nargs="+", type=Path, required=True, help="text files, as in the example")
     add("--validation-text", nargs="+", type=Path, required=True, help="held-out text files")
     add("--rows", nargs="+", default=list(ROWS), choices=list(ROWS), metavar="ROW")
-    add("--learning-rates", nargs="+", type=float, default=[0.001, 0.002, 0.004])
+    add("--learning-rates", nargs="+", type=float, default=[0.0005, 0.001, 0.002])
     add("--seeds", nargs="+", type=int, default=[0, 1, 2])
     add("--glue", help="folder with the files of GLUE; default: no fine-tuning")
     add("--tasks", nargs="+", default=None, help="default: cola sst2 stsb rte, with --glue")

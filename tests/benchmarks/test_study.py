@@ -30,7 +30,7 @@ def started(monkeypatch):
             encoding, seed = value_of(words, "--position-encoding"), value_of(words, "--seed")
             rate = float(value_of(words, "--learning-rate"))
             # The second rate is the best one, and the third diverges.
-            grid = {0.001: 5.0, 0.002: 4.0, 0.004: float("nan")}[rate]
+            grid = {0.0005: 5.0, 0.001: 4.0, 0.002: float("nan")}[rate]
             last = LOSSES.get((encoding, seed), grid)
             (folder / encoding / "preset").mkdir(parents=True)
             history = f"epoch,loss,val_loss\n0,9.0,7.0\n1,8.0,{last}\n"
@@ -63,19 +63,19 @@ TWO_ROWS = ("--rows", "input", "t5", "--seeds", "0", "1")
 def test_the_grid_chooses_the_rate_of_all_seeds(started, tmp_path):
     results = run_study(tmp_path, *TWO_ROWS)
     seeds = [(value_of(words, "--seed"), value_of(words, "--learning-rate")) for words in started]
-    grid = [("1000", "0.001"), ("1000", "0.002"), ("1000", "0.004")]
-    assert seeds == [*grid, ("0", "0.002"), ("1", "0.002")] * 2
+    grid = [("1000", "0.0005"), ("1000", "0.001"), ("1000", "0.002")]
+    assert seeds == [*grid, ("0", "0.001"), ("1", "0.001")] * 2
     assert value_of(started[0], "--steps") == "500"
     assert value_of(started[3], "--steps") == "3000"
     cell = results["rows"]["t5"]
     assert cell["seeds"]["1"]["losses"] == [7.0, 3.375]
-    assert cell["seeds"]["1"]["tokens"] == [250 * 32 * 128, 500 * 32 * 128]
+    assert cell["seeds"]["1"]["tokens"] == [250 * 16 * 128, 500 * 16 * 128]
 
 
 def test_the_runs_share_their_packed_text(started, tmp_path):
     run_study(tmp_path, *TWO_ROWS)
     texts = {file.read_text() for file in (tmp_path / "runs").rglob("train.npy")}
-    assert texts == {"train.npy of input-0.001-1000"}
+    assert texts == {"train.npy of input-0.0005-1000"}
 
 
 def test_the_page_has_means_deviations_and_paired_tests(started, tmp_path):
@@ -84,8 +84,8 @@ def test_the_page_has_means_deviations_and_paired_tests(started, tmp_path):
     best, baseline = (line for line in lines if line.startswith(("| input", "| t5")))
     # The differences are -0.25 and -0.375: t = -0.3125 / (0.0884 / sqrt(2)) = -5, and with one
     # degree of freedom p = 1 - 2 / pi * atan(5).
-    assert best == "| t5 | 0.002 | 2 | 3.3125 ± 0.0884 | -0.3125 | 0.126 |"
-    assert baseline == "| input | 0.002 | 2 | 3.6250 ± 0.1768 |  |  |"
+    assert best == "| t5 | 0.001 | 2 | 3.3125 ± 0.0884 | -0.3125 | 0.126 |"
+    assert baseline == "| input | 0.001 | 2 | 3.6250 ± 0.1768 |  |  |"
     assert (tmp_path / "study.svg").stat().st_size
 
 
@@ -103,7 +103,7 @@ def test_each_seed_is_fine_tuned_from_its_own_preset(started, tmp_path):
     results = run_study(tmp_path, "--rows", "input", "--seeds", "0", "1", *glue)
     tuned = [words for words in started if words[0] == "finetune_glue.py"]
     presets = [Path(value_of(words, "--presets")).parts[-3] for words in tuned]
-    assert presets == ["input-0.002-0"] * 2 + ["input-0.002-1"] * 2
+    assert presets == ["input-0.001-0"] * 2 + ["input-0.001-1"] * 2
     assert [value_of(words, "--tasks") for words in tuned] == ["cola", "stsb"] * 2
     sizes = {(value_of(words, "--examples"), value_of(words, "--epochs")) for words in tuned}
     assert sizes == {("10000", "4")}
