@@ -34,7 +34,8 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
     than the finished one. If no sequence is finished then, the best live one is the result.
 
     The result for a row does not depend on the other rows. Of two equal sums of log-probabilities,
-    the one of the better live sequence is first, then the one of the lower token id.
+    the one of the better live sequence is first. If that is the same, it is the one of the token
+    with the larger logit, or else with the lower id.
 
     Args:
         num_beams: int. Number of live sequences, and of finished ones that are kept. At most the
@@ -153,10 +154,9 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
                 f"Received: num_beams={num_beams} for logits of {vocabulary_size} tokens. "
                 f"Choose `num_beams` up to {vocabulary_size}."
             )
-        log_probs = ops.log_softmax(ops.cast(logits, "float32"))
-        log_probs = ops.reshape(log_probs, (-1, num_beams, vocabulary_size))
+        logits = ops.reshape(ops.cast(logits, "float32"), (-1, num_beams, vocabulary_size))
         count = num_beams * min(1 + num_stops, vocabulary_size)
-        return hypotheses.extend(live, log_probs, count)
+        return hypotheses.extend(live, logits, count)
 
     def _finish(
         self,

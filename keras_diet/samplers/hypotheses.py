@@ -50,22 +50,27 @@ def length_penalty(length: Tensor, alpha: float) -> Tensor:
     return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, alpha)
 
 
-def extend(live: Live, log_probs: Tensor, count: int) -> Candidates:
+def extend(live: Live, logits: Tensor, count: int) -> Candidates:
     """Return the `count` most probable extensions.
 
-    Of two equal ones the lower beam is first, and in one beam the lower token.
+    Of two equal ones the lower beam is first. In one beam it is the token with the larger logit, or
+    else the lower token.
 
     Args:
         live: The hypotheses to extend.
-        log_probs: Tensor `(B, K, V)`, the log-probabilities of the next token.
+        logits: Tensor `(B, K, V)`, the logits of the next token.
         count: int. At most `K V`.
     """
-    num_beams, vocabulary_size = log_probs.shape[1:]
-    sums = ops.expand_dims(live.log_probs, -1) + log_probs
-    sums = ops.reshape(sums, (-1, num_beams * vocabulary_size))
-    sums, indices = _backend.top_k(sums, count)
-    indices = ops.cast(indices, "int32")
-    return Candidates(sums, indices // vocabulary_size, indices % vocabulary_size)
+    num_beams, vocabulary_size = logits.shape[1:]
+    # The best of each beam first: one choice among all `K V` logits takes longer.
+    per_beam = min(count, vocabulary_size)
+    log_probs, tokens = _backend.top_k(logits, per_beam)
+    log_probs = log_probs - ops.logsumexp(logits, axis=-1, keepdims=True)
+    sums = ops.reshape(ops.expand_dims(live.log_probs, -1) + log_probs, (-1, num_beams * per_beam))
+    sums, chosen = _backend.top_k(sums, count)
+    tokens = ops.reshape(ops.cast(tokens, "int32"), (-1, num_beams * per_beam))
+    tokens = ops.take_along_axis(tokens, chosen, axis=1)
+    return Candidates(sums, ops.cast(chosen, "int32") // per_beam, tokens)
 
 
 def ends_with(candidates: Candidates, stop_token_ids: Sequence[int]) -> Tensor:

@@ -25,11 +25,21 @@ def test_length_penalty_is_the_one_of_gnmt():
 
 def test_extensions_are_ordered_by_sum_then_beam_then_token():
     live = tensors(Live, np.zeros((1, 2, 3), "int32"), np.array([[-1.0, -2.0]], "float32"))
-    log_probs = np.array([[[-3.0, -2.0, -3.0], [-1.0, -2.0, -1.0]]], "float32")
-    log_probs, beams, tokens = arrays(hypotheses.extend(live, ops.convert_to_tensor(log_probs), 5))
-    np.testing.assert_array_equal(log_probs, [[-3, -3, -3, -4, -4]])
-    np.testing.assert_array_equal(beams, [[0, 1, 1, 0, 0]])
-    np.testing.assert_array_equal(tokens, [[1, 0, 2, 0, 2]])
+    # The exponentials of each beam sum to 8, so its log-probabilities are `logits - log 8`.
+    logits = np.array([[np.log([2, 4, 2]), np.log([2, 2, 4]) + 3]], "float32")
+    extensions = hypotheses.extend(live, ops.convert_to_tensor(logits), 5)
+    log_probs, beams, tokens = arrays(extensions)
+    assert_close(log_probs, -np.log([[2, 4, 4, 2 * np.e, 4 * np.e]]) - 1, 1e-6)
+    np.testing.assert_array_equal(beams, [[0, 0, 0, 1, 1]])
+    np.testing.assert_array_equal(tokens, [[1, 0, 2, 2, 0]])
+
+
+def test_of_equal_extensions_the_one_of_the_lower_beam_is_first():
+    live = tensors(Live, np.zeros((1, 3, 3), "int32"), np.full((1, 3), -1.5, "float32"))
+    logits = np.broadcast_to(np.array([0.0, 2.0, 2.0, 0.0], "float32"), (1, 3, 4))
+    _, beams, tokens = arrays(hypotheses.extend(live, ops.convert_to_tensor(logits), 8))
+    np.testing.assert_array_equal(beams, [[0, 0, 1, 1, 2, 2, 0, 0]])
+    np.testing.assert_array_equal(tokens, [[1, 2, 1, 2, 1, 2, 0, 3]])
 
 
 def test_live_candidates_keep_their_order():
