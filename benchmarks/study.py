@@ -49,19 +49,20 @@ RECIPE = {
     "num-heads": 4,
     "hidden-dim": 128,
     "intermediate-dim": 512,
-    "vocabulary-size": 6000,
-    "sequence-length": 128,
-    "batch-size": 16,
+    "vocabulary-size": 4000,
+    "sequence-length": 64,
+    "batch-size": 32,
     "dropout": 0.0,
     "steps": 3000,
     "validation-interval": 250,
     "warmup-proportion": 0.05,
 }
-GRID_STEPS = 500
+# After 500 steps, a rate of 0.002 has a lower loss than 0.001, and after 3000 steps a higher one.
+GRID_STEPS = 1000
 # The study does not use the seed of the grid, so the choice of a rate favors no seed.
 GRID_SEED = 1000
 # Only SST-2 has more examples. All of them would take as long as the pretraining.
-GLUE = {"epochs": 4, "batch-size": 32, "sequence-length": 128, "examples": 10_000}
+GLUE = {"epochs": 4, "batch-size": 32, "sequence-length": 64, "examples": 10_000}
 
 
 def main(argv=None):

@@ -65,11 +65,11 @@ def test_the_grid_chooses_the_rate_of_all_seeds(started, tmp_path):
     seeds = [(value_of(words, "--seed"), value_of(words, "--learning-rate")) for words in started]
     grid = [("1000", "0.0005"), ("1000", "0.001"), ("1000", "0.002")]
     assert seeds == [*grid, ("0", "0.001"), ("1", "0.001")] * 2
-    assert value_of(started[0], "--steps") == "500"
+    assert value_of(started[0], "--steps") == "1000"
     assert value_of(started[3], "--steps") == "3000"
     cell = results["rows"]["t5"]
     assert cell["seeds"]["1"]["losses"] == [7.0, 3.375]
-    assert cell["seeds"]["1"]["tokens"] == [250 * 16 * 128, 500 * 16 * 128]
+    assert cell["seeds"]["1"]["tokens"] == [250 * 32 * 64, 500 * 32 * 64]
 
 
 def test_the_runs_share_their_packed_text(started, tmp_path):
@@ -105,8 +105,9 @@ def test_each_seed_is_fine_tuned_from_its_own_preset(started, tmp_path):
     presets = [Path(value_of(words, "--presets")).parts[-3] for words in tuned]
     assert presets == ["input-0.001-0"] * 2 + ["input-0.001-1"] * 2
     assert [value_of(words, "--tasks") for words in tuned] == ["cola", "stsb"] * 2
-    sizes = {(value_of(words, "--examples"), value_of(words, "--epochs")) for words in tuned}
-    assert sizes == {("10000", "4")}
+    options = ("--examples", "--epochs", "--sequence-length")
+    sizes = {tuple(value_of(words, option) for option in options) for words in tuned}
+    assert sizes == {("10000", "4", "64")}
     stsb = {"pearson": 0.5, "spearman": 0.75}
     assert results["rows"]["input"]["glue"]["1"] == {"cola": {"matthews": 0.25}, "stsb": stsb}
     # The mean takes the first metric of each task.
