@@ -100,7 +100,8 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         attention_plan: `AttentionPlan` or `None`. The plan that the stack made for these terms.
         attention_hook: `AttentionHook` or `None`. Runs after the hook of the layer.
         projected_keys: Keys and values that `project_keys` returned, in place of `value` and `key`,
-            which must be `None`. Defaults to `None`.
+            which must be `None`. With fewer rows than the query, each row is for several queries of
+            the batch, as for the beams of a search. Defaults to `None`.
 
     Returns:
         Output of shape `(B, T, dim)`, or a tuple of it and the attention probabilities of shape
@@ -263,9 +264,9 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         gate = None if self.gate_dense is None else self.gate_dense(query)
         keys_and_values = projected_keys or self.project_keys(value, key)
         heads = (_backend.dense(self.query_dense, query), *keys_and_values)
-        output, scores = attend_as_layer(
-            self, heads, terms, plan, self._hooks(attention_hook), **options
-        )
+        options["reads_memory"] = projected_keys is not None
+        hooks = self._hooks(attention_hook)
+        output, scores = attend_as_layer(self, heads, terms, plan, hooks, **options)
         output = output if gate is None else output * gate
         output = _backend.dense(self.output_dense, output, num_axes=2)
         if query_mask is not None:

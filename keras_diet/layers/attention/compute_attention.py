@@ -20,6 +20,7 @@ def attend_as_layer(
     hooks: tuple[AttentionHook, ...],
     training: bool | None,
     return_attention_scores: bool,
+    reads_memory: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Return the output of all heads, and the probabilities where the program has them.
 
@@ -31,9 +32,11 @@ def attend_as_layer(
         hooks: All hooks of the call.
         training: bool or `None`.
         return_attention_scores: bool.
+        reads_memory: bool. Whether keys and values come from a memory, as in decoding.
     """
     if not attention.overrides_compute_attention:
-        return attend(*heads, terms, plan, options_of(attention, training, plan, hooks))
+        options = options_of(attention, training, plan, hooks, reads_memory)
+        return attend(*heads, terms, plan, options)
     check_override(attention, terms, plan, hooks)
     mask = mask_of_override(heads, terms)
     return attention.compute_attention(*heads, mask, training, return_attention_scores)

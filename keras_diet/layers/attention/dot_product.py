@@ -20,6 +20,13 @@ from keras_diet.layers.attention.lowering import (
 from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.query_blocks import BlockDropout, attend_in_blocks
 from keras_diet.layers.attention.score_terms import ScoreTerms
+from keras_diet.layers.attention.shared_keys import (
+    fold_queries,
+    has_shared_keys,
+    repeat_keys,
+    unfold_output,
+    unfold_scores,
+)
 from keras_diet.types import Tensor
 
 
@@ -35,6 +42,8 @@ class AttentionOptions:
             it is called for a block; or `None`.
         flash_attention: bool or `None`. Whether flash attention is required.
         equations: The einsum equations of the program for several sequence axes.
+        reads_memory: bool. Whether keys and values come from a memory. There may be fewer rows of
+            them than of queries.
     """
 
     scale: float
@@ -43,6 +52,7 @@ class AttentionOptions:
     block_dropout: Callable[[Tensor, Any], Tensor] | None = None
     flash_attention: bool | None = None
     equations: tuple[str, str] | None = None
+    reads_memory: bool = False
 
     def functions(self, name: str) -> list[Callable[..., Any]]:
         """Return the functions that hooks have for a step."""
@@ -51,7 +61,11 @@ class AttentionOptions:
 
 
 def options_of(
-    attention: Any, training: bool | None, plan: AttentionPlan, hooks: tuple[AttentionHook, ...]
+    attention: Any,
+    training: bool | None,
+    plan: AttentionPlan,
+    hooks: tuple[AttentionHook, ...],
+    reads_memory: bool = False,
 ) -> AttentionOptions:
     """Return the options of a `BiasedMultiHeadAttention` for one call."""
     dropout, block_dropout = None, None
@@ -68,6 +82,7 @@ def options_of(
         block_dropout=block_dropout,
         flash_attention=attention.flash_attention,
         equations=attention.equations,
+        reads_memory=reads_memory,
     )
 
 
@@ -83,8 +98,8 @@ def attend(
 
     Args:
         query: Projected queries `(B, T, H, key_dim)`.
-        key: Projected keys `(B, S, H, key_dim)`.
-        value: Projected values `(B, S, H, value_dim)`.
+        key: Projected keys `(B, S, H, key_dim)`. With `reads_memory`, they may have fewer rows.
+        value: Projected values `(B, S, H, value_dim)`, with as many rows as the keys.
         terms: The terms, as `lower_shared_terms` returns them.
         plan: The plan.
         options: Scale, hooks and dropout.
@@ -100,6 +115,18 @@ def attend(
             # Not in place: a hook may keep the tensor that it returns.
             scores = ops.add(scores, terms.bias)
         terms = terms.replace(bias=scores)
+    if not options.reads_memory or not has_shared_keys(query, key):
+        return _attend(query, key, value, terms, plan, options)
+    if plan.block_size is not None or any(hook.reads_scores for hook in options.hooks):
+        # Blocks and hooks count the positions of the queries.
+        key, value, terms = repeat_keys(query, key, value, terms)
+        return _attend(query, key, value, terms, plan, options)
+    folded, terms = fold_queries(query, key, terms)
+    output, probabilities = _attend(folded, key, value, terms, plan, options)
+    return unfold_output(output, query), unfold_scores(probabilities, query)
+
+
+def _attend(query, key, value, terms, plan, options):
     query, key, scale, terms = lower_columns(query, key, options.scale, terms, plan)
     program = PROGRAMS[plan.program]
 
@@ -124,23 +151,27 @@ def attend_by_scores(
 
     The scores have the axis of the heads first, `(H, B, T, S)`. The gradient of a bias is a sum
     over the batch, and XLA on a CPU takes many times as long unless it sums over the outermost
-    axis.
+    axis. A memory of keys has the batch first, and steps of decoding need no gradients.
     """
+    # `order` moves the axes of the heads and of the batch to the front, and `back` moves them back.
+    order, back, swap = (2, 0), (1, 2, 0, 3), _swap_heads
+    if options.reads_memory:
+        order, back, swap = (0, 2), (0, 2, 1, 3), _same
     query, key = _at_least_float32(lowered.query), lowered.key
     query = ops.multiply(query, ops.cast(lowered.scale, query.dtype))
     key = ops.cast(key, query.dtype)
-    scores = ops.matmul(ops.transpose(query, (2, 0, 1, 3)), ops.transpose(key, (2, 0, 3, 1)))
+    scores = ops.matmul(ops.transpose(query, (*order, 1, 3)), ops.transpose(key, (*order, 3, 1)))
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
     if lowered.bias is not None:
-        scores = _backend.add(scores, _swap_heads(lowered.bias))
+        scores = _backend.add(scores, swap(lowered.bias))
     for change in options.functions("scores"):
-        scores = _swap_heads(change(_swap_heads(scores)))
-    mask = None if lowered.mask is None else _swap_heads(lowered.mask)
-    probabilities = _swap_heads(ops.cast(masked_softmax(scores, mask), value.dtype))
+        scores = swap(change(swap(scores)))
+    mask = None if lowered.mask is None else swap(lowered.mask)
+    probabilities = swap(ops.cast(masked_softmax(scores, mask), value.dtype))
     # Keras's layer drops in this order of axes, so the same numbers are dropped.
     dropped = probabilities if options.dropout is None else options.dropout(probabilities)
-    output = ops.matmul(_swap_heads(dropped), ops.transpose(value, (2, 0, 1, 3)))
-    output = ops.transpose(output, (1, 2, 0, 3))
+    output = ops.matmul(swap(dropped), ops.transpose(value, (*order, 1, 3)))
+    output = ops.transpose(output, back)
     for change in options.functions("output"):
         output = change(output, dropped, terms.start_index)
     return output, probabilities
@@ -239,6 +270,10 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 def _bias_with_mask(bias, mask, dtype):
     return ops.cast(ops.where(mask, 0.0 if bias is None else bias, MASKED), dtype)
+
+
+def _same(tensor):
+    return tensor
 
 
 def _swap_heads(tensor):

@@ -9,21 +9,46 @@ from keras_diet.types import Tensor
 KeysAndValues: TypeAlias = tuple[Tensor, Tensor]
 """Projected keys `(B, S, H, key_dim)` and values `(B, S, H, value_dim)` of an attention layer."""
 
+KeyMemory: TypeAlias = tuple[Tensor, Tensor]
+"""The same, with the heads first: `(B, H, S, key_dim)` and `(B, H, S, value_dim)`.
 
-def empty_keys(attention: Any, batch_size: Any, length: int) -> KeysAndValues:
-    """Return keys and values of zeros for `length` positions, which steps of decoding overwrite."""
-    shape = (batch_size, length, attention.num_heads)
+Products of queries and keys have this order. So a step need not copy the memory to change it.
+"""
+
+
+def empty_memory(attention: Any, batch_size: Any, length: int) -> KeyMemory:
+    """Return a memory of zeros for `length` positions, which steps of decoding overwrite."""
+    shape = (batch_size, attention.num_heads, length)
     return (
         ops.zeros((*shape, attention.key_dim), attention.compute_dtype),
         ops.zeros((*shape, attention.value_dim), attention.compute_dtype),
     )
 
 
-def write_keys(memory: KeysAndValues, new: KeysAndValues, start_index: Any) -> KeysAndValues:
+def as_memory(keys_and_values: KeysAndValues) -> KeyMemory:
+    """Return projected keys and values as a memory."""
+    return _swap_heads(*keys_and_values)
+
+
+def write_keys(memory: KeyMemory, new: KeysAndValues, start_index: Any) -> KeyMemory:
     """Return a copy of `memory` in which `new` begins at the position `start_index`."""
-    start = (0, start_index, 0, 0)
+    start = (0, 0, start_index, 0)
     keys, values = (
         ops.slice_update(old, start, ops.cast(part, old.dtype))
-        for old, part in zip(memory, new, strict=True)
+        for old, part in zip(memory, as_memory(new), strict=True)
     )
     return keys, values
+
+
+def read_keys(memory: KeyMemory) -> KeysAndValues:
+    """Return the keys and values of a memory, as attention takes them."""
+    return _swap_heads(*memory)
+
+
+def memory_length(memory: KeyMemory) -> Any:
+    """Return the number of positions of a memory."""
+    return memory[0].shape[2]
+
+
+def _swap_heads(keys, values):
+    return ops.swapaxes(keys, 1, 2), ops.swapaxes(values, 1, 2)

@@ -69,7 +69,8 @@ def lower_shared_terms(
     adds_padding = plan.low_rank == "tensor" and not plan.masks_padding
     folds_padding = adds_padding and plan.program == "kernel"
     if folds_padding and terms.padding_mask is not None and terms.bias is not None:
-        bias = ops.cast(terms.bias, dtype) + padding_row(terms.padding_mask, dtype)
+        row = repeat_rows(padding_row(terms.padding_mask, dtype), query)
+        bias = ops.cast(terms.bias, dtype) + row
         terms = terms.replace(bias=bias, padding_mask=None)
     return terms
 
@@ -142,6 +143,17 @@ def padding_row(padding_mask: Tensor, dtype: DType) -> Tensor:
     """Return a bias `(B, 1, 1, S)` that excludes padding, for a boolean mask `(B, S)`."""
     row = ops.where(padding_mask, ops.cast(0.0, dtype), ops.cast(masked_score(dtype), dtype))
     return ops.expand_dims(ops.expand_dims(row, 1), 1)
+
+
+def repeat_rows(tensor: Tensor, query: Tensor) -> Tensor:
+    """Return a tensor of keys with a row for each row of queries, which may share their keys."""
+    if tensor.shape[0] in (1, query.shape[0]):
+        return tensor
+    shape, num_queries = tuple(ops.shape(tensor)), ops.shape(query)[0]
+    copies = ops.broadcast_to(
+        ops.expand_dims(tensor, 1), (shape[0], num_queries // shape[0], *shape[1:])
+    )
+    return ops.reshape(copies, (num_queries, *shape[1:]))
 
 
 def padding_features(padding_mask: Tensor, dtype: DType) -> FeaturePair:

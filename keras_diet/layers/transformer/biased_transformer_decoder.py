@@ -6,7 +6,13 @@ import keras
 from keras import ops
 
 from keras_diet._keras import keras_masks_removed
-from keras_diet.layers.attention.key_memory import KeysAndValues, empty_keys, write_keys
+from keras_diet.layers.attention.key_memory import (
+    KeyMemory,
+    as_memory,
+    empty_memory,
+    read_keys,
+    write_keys,
+)
 from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.score_shapes import check_only_terms, check_symbolic_bias
 from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
@@ -25,7 +31,7 @@ from keras_diet.layers.transformer.decoder_outputs import (
 from keras_diet.layers.transformer.transformer_block import TransformerBlock
 from keras_diet.types import Activation, Initializer, Shape, Tensor
 
-BlockMemory = tuple[KeysAndValues, KeysAndValues]
+BlockMemory = tuple[KeyMemory, KeyMemory]
 """Keys and values of the target, and those of the source."""
 
 
@@ -171,10 +177,8 @@ class BiasedTransformerDecoder(TransformerBlock):
         """
         check_start(self, batch_size, length, encoder_outputs)
         source = ops.convert_to_tensor(encoder_outputs, dtype=self.compute_dtype)
-        keys, values = self.cross_attention.project_keys(source)
-        repeats = batch_size // ops.shape(source)[0]
-        source_keys = (ops.repeat(keys, repeats, axis=0), ops.repeat(values, repeats, axis=0))
-        return empty_keys(self.self_attention, batch_size, length), source_keys
+        source_memory = as_memory(self.cross_attention.project_keys(source))
+        return empty_memory(self.self_attention, batch_size, length), source_memory
 
     def call(
         self,
@@ -234,30 +238,32 @@ class BiasedTransformerDecoder(TransformerBlock):
         return without_missing(*outputs)
 
     def _apply_sublayers(self, inputs, source, memory, terms, cross_terms, options):
-        target_keys, source_keys = (None, None) if memory is None else memory
+        target_memory, source_memory = (None, None) if memory is None else memory
         training, returns_scores = options["training"], options["return_attention_scores"]
 
         def attend_to_target(x):
-            keys = None
-            if memory is not None:
+            new, keys = None, None
+            if target_memory is not None:
                 new_keys = self.self_attention.project_keys(x)
-                keys = write_keys(target_keys, new_keys, terms["score_terms"].start_index)
-            value = x if memory is None else None
+                new = write_keys(target_memory, new_keys, terms["score_terms"].start_index)
+                keys = read_keys(new)
+            value = x if keys is None else None
             attended = self.call_attention(
                 self.self_attention, x, value, projected_keys=keys, **terms, **options
             )
             x, scores = attended if returns_scores else (attended, None)
-            return x, (scores, keys)
+            return x, (scores, new)
 
         def attend_to_source(x):
-            arguments = {"projected_keys": source_keys, **cross_terms, **options}
+            keys = None if source_memory is None else read_keys(source_memory)
+            arguments = {"projected_keys": keys, **cross_terms, **options}
             attended = self.call_attention(self.cross_attention, x, source, **arguments)
             return attended if returns_scores else (attended, None)
 
-        x, (scores, keys) = self.residual("self_attention", attend_to_target, inputs, training)
+        x, (scores, new) = self.residual("self_attention", attend_to_target, inputs, training)
         x, cross_scores = self.residual("cross_attention", attend_to_source, x, training)
         x = self.feed_forward(x, training)
-        return x, scores, cross_scores, None if memory is None else (keys, source_keys)
+        return x, scores, cross_scores, None if memory is None else (new, source_memory)
 
     def compute_output_spec(
         self,

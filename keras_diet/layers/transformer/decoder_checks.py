@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_diet import validation
 from keras_diet.layers.attention.input_checks import check_masks
+from keras_diet.layers.attention.key_memory import memory_length
 from keras_diet.layers.transformer.attention_arguments import takes_score_terms
 from keras_diet.layers.transformer.encoder_checks import check_float
 from keras_diet.types import Tensor
@@ -46,7 +47,7 @@ def lengths_of_keys(inputs: Tensor, encoder_outputs: Tensor | None, memory: Any)
     """
     if encoder_outputs is not None:
         return inputs.shape[1], encoder_outputs.shape[1]
-    return tuple(keys.shape[1] for keys, _ in memory)
+    return tuple(map(memory_length, memory))
 
 
 def check_source(encoder_outputs: Tensor | None, memory: Any) -> None:
@@ -140,8 +141,7 @@ def check_step(inputs: Tensor, memory: Any, start_index: Any) -> None:
         if start_index != 0:
             raise ValueError(_index_without_memory(start_index))
         return
-    keys, _ = memory[0]
-    length, end = keys.shape[1], start_index + (inputs.shape[1] or 0)
+    length, end = memory_length(memory[0]), start_index + (inputs.shape[1] or 0)
     if start_index < 0 or (length is not None and end > length):
         raise ValueError(
             "The inputs must fit into the memory, at positions from 0 on. Received: "

@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_diet._keras import get_keras_mask
 from keras_diet.layers.attention.input_checks import check_masks
-from keras_diet.layers.attention.key_memory import KeysAndValues
+from keras_diet.layers.attention.key_memory import KeyMemory
 from keras_diet.layers.attention.score_terms import as_bool
 from keras_diet.layers.transformer.biased_transformer_decoder import BlockMemory
 from keras_diet.layers.transformer.decoder_checks import check_lengths, check_start
@@ -16,18 +16,20 @@ from keras_diet.types import Tensor
 class DecoderMemory(NamedTuple):
     """The keys and values of all blocks of a `DietDecoder`, in tensors of fixed sizes.
 
-    It is a nest of tensors, so it can be a variable of a compiled loop. The first axis of all
-    tensors is the batch. Beam search reorders `target`. The other fields never change.
+    It is a nest of tensors, so it can be a variable of a compiled loop. Beam search reorders
+    `target`. The other fields never change. There may be several targets for each source: with two,
+    the first two targets belong to the first source.
 
     Attributes:
-        target: For each block, keys and values of self-attention, `(B, length, num_heads, size)`.
-            Positions that are not decoded yet hold zeros.
-        source: For each block, keys and values of cross-attention, `(B, S, num_heads, size)`.
-        source_padding_mask: Boolean tensor `(B, S)`, `False` for padding of the source.
+        target: For each block, keys and values of self-attention,
+            `(num_targets, num_heads, length, size)`. Positions that are not decoded yet hold zeros.
+        source: For each block, keys and values of cross-attention,
+            `(num_sources, num_heads, S, size)`.
+        source_padding_mask: Boolean tensor `(num_sources, S)`, `False` for padding of the source.
     """
 
-    target: tuple[KeysAndValues, ...]
-    source: tuple[KeysAndValues, ...]
+    target: tuple[KeyMemory, ...]
+    source: tuple[KeyMemory, ...]
     source_padding_mask: Tensor
 
     def of_block(self, index: int) -> BlockMemory:
@@ -71,5 +73,5 @@ def start_decoder_memory(
     return DecoderMemory(
         target=tuple(target for target, _ in pairs),
         source=tuple(source for _, source in pairs),
-        source_padding_mask=ops.repeat(mask, batch_size // num_sources, axis=0),
+        source_padding_mask=mask,
     )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from keras_diet.layers.attention.key_memory import read_keys
 from keras_diet.layers.attention.score_terms import ScoreTerms
 from keras_diet.layers.transformer.stack_terms import terms_of_layers
 from keras_diet.types import Tensor
@@ -31,7 +32,7 @@ def arguments_of_blocks(
     # Only the lengths of the keys are read.
     key, cross_key = None, source
     if memory is not None:
-        (key, _), (cross_key, _) = memory.of_block(0)
+        (key, _), (cross_key, _) = map(read_keys, memory.of_block(0))
     options = {"implementation": decoder.attention_implementation, **options}
     blocks = decoder.transformer_layers
     attentions = [block.self_attention for block in blocks]

@@ -35,16 +35,17 @@ def generate_step(
         encoder_padding_mask=source_mask,
     )
 
-    def next(prompt, memory, index):
+    def next(prompt, target, index):
         last = ops.slice(prompt, [0, index - 1], [ops.shape(prompt)[0], 1])
-        hidden_states, memory = backbone.decode_step(last, memory, index - 1)
+        # All beams of a row read the same source, so the sampler need not repeat it.
+        hidden_states, new = backbone.decode_step(last, memory._replace(target=target), index - 1)
         logits = backbone.token_embedding(hidden_states, reverse=True)
-        return logits[:, 0], hidden_states[:, 0], memory
+        return logits[:, 0], hidden_states[:, 0], new.target
 
     token_ids = seq_2_seq_lm.sampler(
         next=next,
         prompt=prompt,
-        cache=memory,
+        cache=memory.target,
         index=1,
         mask=prompt_mask,
         stop_token_ids=stop_token_ids,

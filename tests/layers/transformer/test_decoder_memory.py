@@ -177,8 +177,8 @@ def test_the_memory_has_a_fixed_size_and_keeps_the_source(rng):
     start = decoder.start_memory(BATCH, MEMORY, source)
     _, end = decode(decoder, target, start)
     shapes = [
-        *[(BATCH, MEMORY, NUM_HEADS, HIDDEN // NUM_HEADS)] * 2 * NUM_LAYERS,
-        *[(BATCH, SOURCE, NUM_HEADS, HIDDEN // NUM_HEADS)] * 2 * NUM_LAYERS,
+        *[(BATCH, NUM_HEADS, MEMORY, HIDDEN // NUM_HEADS)] * 2 * NUM_LAYERS,
+        *[(BATCH, NUM_HEADS, SOURCE, HIDDEN // NUM_HEADS)] * 2 * NUM_LAYERS,
         (BATCH, SOURCE),
     ]
     for memory in (start, end):
@@ -186,8 +186,8 @@ def test_the_memory_has_a_fixed_size_and_keeps_the_source(rng):
     for tensor in tree.flatten(start.target):
         assert not to_numpy(tensor).any()
     for tensor in tree.flatten(end.target):
-        assert to_numpy(tensor)[:, :LENGTH].any()
-        assert not to_numpy(tensor)[:, LENGTH:].any()
+        assert to_numpy(tensor)[:, :, :LENGTH].any(axis=(1, 3)).all()
+        assert not to_numpy(tensor)[:, :, LENGTH:].any()
     for before, after in zip(start.source, end.source, strict=True):
         assert before[0] is after[0]
 
@@ -207,6 +207,77 @@ def test_targets_of_a_source_can_change_places(rng):
     sources, valid = (np.repeat(x, 2, axis=0) for x in (source, SOURCE_VALID))
     expected = decoder(targets, sources, encoder_padding_mask=valid)
     assert_close(output, expected[:, 3:])
+
+
+def several_targets(rng, source):
+    """Three targets for each source, and the source and its padding once for each target."""
+    targets = rng.normal(size=(3 * BATCH, LENGTH, HIDDEN)).astype("float32")
+    return targets, *(np.repeat(x, 3, axis=0) for x in (source, SOURCE_VALID))
+
+
+SHARED_SOURCES = [
+    *({"position_encoding": name} for name in ENCODINGS),
+    {"attention_implementation": "features", "rank": RANK},
+    {"attention_implementation": "blockwise", "position_encoding": "diet_rel"},
+    {"dropout": 0.3},
+]
+
+
+@pytest.mark.parametrize("arguments", SHARED_SOURCES, ids=str)
+def test_targets_share_the_keys_of_their_source(rng, arguments):
+    """The memory holds the keys of a source once. Steps have one target token, and two."""
+    decoder, (_, source) = make_decoder(rng, **arguments), make_inputs(rng)
+    targets, sources, valid = several_targets(rng, source)
+
+    @compiled
+    def both(targets, source, source_valid, sources, valid):
+        memory = decoder.start_memory(3 * BATCH, MEMORY, source, source_valid)
+        steps, _ = decode(decoder, targets, memory, (2, 1, 2))
+        return steps, decoder(targets, sources, encoder_padding_mask=valid)
+
+    tensors = (targets, source, SOURCE_VALID, sources, valid)
+    assert_close(*both(*map(ops.convert_to_tensor, tensors)))
+    memory = decoder.start_memory(3 * BATCH, MEMORY, source)
+    assert {tensor.shape[0] for tensor in tree.flatten(memory.target)} == {3 * BATCH}
+    assert {tensor.shape[0] for tensor in tree.flatten(memory[1:])} == {BATCH}
+
+
+def test_scores_of_targets_that_share_their_source(rng):
+    decoder, (_, source) = make_decoder(rng, position_encoding="diet_rel"), make_inputs(rng)
+    targets, sources, valid = several_targets(rng, source)
+    options = {"return_attention_scores": True}
+    _, _, expected = decoder(targets, sources, encoder_padding_mask=valid, **options)
+    memory = decoder.start_memory(3 * BATCH, MEMORY, source, SOURCE_VALID)
+    _, memory = decode(decoder, targets, memory, (3,))
+    _, _, found, _ = decoder(targets[:, 3:], memory=memory, start_index=3, **options)
+    for of_layer, expected_of_layer in zip(found, expected, strict=True):
+        assert_close(of_layer, expected_of_layer[:, :, 3:])
+
+
+@pytest.mark.any_backend("tensorflow")
+def test_batches_of_unknown_size_share_their_source(rng):
+    import tensorflow as tf
+
+    decoder, (_, source) = make_decoder(rng, position_encoding="t5"), make_inputs(rng)
+    targets, sources, valid = several_targets(rng, source)
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec((None, *shape), dtype)
+            for shape, dtype in (
+                (targets.shape[1:], "float32"),
+                (source.shape[1:], "float32"),
+                (SOURCE_VALID.shape[1:], "bool"),
+            )
+        ]
+    )
+    def steps(targets, source, valid):
+        memory = decoder.start_memory(tf.shape(targets)[0], MEMORY, source, valid)
+        return decode(decoder, targets, memory, (2, 3))[0]
+
+    expected = decoder(targets, sources, encoder_padding_mask=valid)
+    assert_close(steps(targets, source, SOURCE_VALID), expected)
+    assert_close(steps(targets[::3], source, SOURCE_VALID), expected[::3])
 
 
 @pytest.mark.any_backend

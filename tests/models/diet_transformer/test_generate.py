@@ -5,9 +5,11 @@ import functools
 import keras_hub
 import numpy as np
 import pytest
-from keras import ops
+from keras import ops, tree
 
+from keras_diet.layers import BiasedMultiHeadAttention
 from keras_diet.samplers import BeamSearchSampler
+from keras_diet.samplers.beam_cache import BeamCache
 from tests.helpers import to_numpy
 from tests.models.diet_transformer.pairs import SOURCES
 from tests.models.diet_transformer.tiny import (
@@ -187,6 +189,32 @@ def test_the_encoder_runs_once(rng, monkeypatch):
         count(block.cross_attention, "project_keys", "keys of the source")
     generate(task, prompts(random_inputs(rng)), stop_token_ids=None)
     assert calls == {"encoder": 1, "decoder": TARGET_LENGTH - 1, "keys of the source": 2}
+
+
+@any_backend
+def test_the_beams_of_a_row_share_its_source(rng, monkeypatch):
+    """The sampler repeats the memory of the targets for its beams. It never sees the source."""
+    lengths, batches = set(), []
+
+    def repeat(self, cache, batch_size):
+        lengths.update(tensor.shape[2] for tensor in tree.flatten(cache))
+        return original_repeat(self, cache, batch_size)
+
+    def call(self, query, *args, projected_keys, **kwargs):
+        batches.append((len(query), *(len(tensor) for tensor in projected_keys)))
+        return original_call(self, query, *args, projected_keys=projected_keys, **kwargs)
+
+    original_repeat, original_call = BeamCache.repeat, BiasedMultiHeadAttention.call
+    monkeypatch.setattr(BeamCache, "repeat", repeat)
+    generate_twice = functools.partial(generate, shared_task(), prompts(random_inputs(rng, 2)))
+    expected = generate_twice(BeamSearchSampler(4))
+    for block in shared_task().backbone.decoder.transformer_layers:
+        attention = block.cross_attention
+        monkeypatch.setattr(attention, "call", functools.partial(call, attention))
+    found = generate_twice(BeamSearchSampler(4))
+    assert lengths == {TARGET_LENGTH}
+    assert set(batches) == {(8, 2, 2)}
+    assert np.array_equal(found["decoder_token_ids"], expected["decoder_token_ids"])
 
 
 @pytest.mark.usefixtures("compiled_steps")
