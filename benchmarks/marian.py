@@ -1,4 +1,4 @@
-"""Read a Marian model of `transformers`, for tests and benchmarks.
+"""Marian models of `transformers`, for tests and benchmarks: how to make one, and how to read it.
 
 Published Marian models have a bias of the logits, and two SentencePiece models with a vocabulary of
 their own. `DietTransformerSeq2SeqLM` has neither, so the reader is not in the library.
@@ -7,6 +7,33 @@ their own. `DietTransformerSeq2SeqLM` has neither, so the reader is not in the l
 import numpy as np
 
 from keras_diet.models import DietTransformerBackbone
+
+
+def make_marian(arguments, tokenizer):
+    """Return a new Marian model of the sizes that `examples/translate.py` has as options."""
+    import transformers
+
+    config = transformers.MarianConfig(
+        vocab_size=tokenizer.vocabulary_size(),
+        d_model=arguments.hidden_dim,
+        encoder_layers=arguments.num_layers,
+        decoder_layers=arguments.num_layers,
+        encoder_attention_heads=arguments.num_heads,
+        decoder_attention_heads=arguments.num_heads,
+        encoder_ffn_dim=arguments.intermediate_dim,
+        decoder_ffn_dim=arguments.intermediate_dim,
+        dropout=arguments.dropout,
+        attention_dropout=arguments.dropout,
+        activation_dropout=arguments.dropout,
+        activation_function="relu",
+        scale_embedding=True,
+        max_position_embeddings=arguments.sequence_length,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.end_token_id,
+        forced_eos_token_id=None,
+        decoder_start_token_id=tokenizer.start_token_id,
+    )
+    return transformers.MarianMTModel(config)
 
 
 def read_marian(model):

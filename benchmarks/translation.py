@@ -26,12 +26,14 @@ from benchmarks.results import markdown_table, mean_and_deviation, write
 
 EXAMPLE = EXAMPLES / "translate.py"
 PEER = Path(__file__).with_name("translation_peer.py")
+FROM_MARIAN = Path(__file__).with_name("translation_from_marian.py")
 # The script of each row of the table, and arguments of this row. Marian is a model of
-# `transformers`, whose BLEU checks ours. It has post-norm blocks, so one of our rows has them too.
-# All rows have our beam search.
+# `transformers`, whose BLEU checks ours. It has post-norm blocks, so one of our rows has them too,
+# and another one also begins with Marian's initial weights. All rows have our beam search.
 ROWS = {
     "sinusoidal": (EXAMPLE, "--position-encoding", "sinusoidal"),
     "sinusoidal_post_norm": (EXAMPLE, "--position-encoding", "sinusoidal", "--post-norm"),
+    "sinusoidal_from_marian": (FROM_MARIAN, "--position-encoding", "sinusoidal", "--post-norm"),
     "shaw": (EXAMPLE, "--position-encoding", "shaw", "--max-distance", "20"),
     "diet_rel": (EXAMPLE, "--position-encoding", "diet_rel"),
     "diet_abs": (EXAMPLE, "--position-encoding", "diet_abs"),

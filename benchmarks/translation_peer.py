@@ -23,11 +23,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import numpy as np
 import torch
 import tqdm
-import transformers
 import translate
 from translate_options import parse_arguments
 
-from benchmarks.marian import read_marian
+from benchmarks.marian import make_marian, read_marian
 from keras_diet import models, samplers, training
 
 
@@ -54,30 +53,6 @@ def main(argv=None):
     # The benchmark takes this file for the end of the run.
     our_search = with_our_search(marian, translator.preprocessor, arguments)
     translate.report_bleu(our_search, *test_pairs, arguments.output_dir)
-
-
-def make_marian(arguments, tokenizer):
-    config = transformers.MarianConfig(
-        vocab_size=tokenizer.vocabulary_size(),
-        d_model=arguments.hidden_dim,
-        encoder_layers=arguments.num_layers,
-        decoder_layers=arguments.num_layers,
-        encoder_attention_heads=arguments.num_heads,
-        decoder_attention_heads=arguments.num_heads,
-        encoder_ffn_dim=arguments.intermediate_dim,
-        decoder_ffn_dim=arguments.intermediate_dim,
-        dropout=arguments.dropout,
-        attention_dropout=arguments.dropout,
-        activation_dropout=arguments.dropout,
-        activation_function="relu",
-        scale_embedding=True,
-        max_position_embeddings=arguments.sequence_length,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.end_token_id,
-        forced_eos_token_id=None,
-        decoder_start_token_id=tokenizer.start_token_id,
-    )
-    return transformers.MarianMTModel(config)
 
 
 def train(marian, preprocessor, batches, validation_batches, arguments):

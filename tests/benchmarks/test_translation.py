@@ -62,10 +62,11 @@ def test_each_run_has_its_own_data_seed_and_encoding(started, tmp_path):
 
 
 def test_the_rows_with_sinusoids_differ_in_their_normalization(started, tmp_path):
-    table(tmp_path, "--encodings", "sinusoidal", "sinusoidal_post_norm")
-    pre_norm, post_norm = started
-    assert "--post-norm" not in pre_norm
-    assert "--post-norm" in post_norm
+    rows = ("sinusoidal", "sinusoidal_post_norm", "sinusoidal_from_marian")
+    table(tmp_path, "--encodings", *rows)
+    scripts = [translation.Path(command[1]).name for command in started]
+    assert scripts == ["translate.py", "translate.py", "translation_from_marian.py"]
+    assert ["--post-norm" in command for command in started] == [False, True, True]
     assert {value_of(command, "--position-encoding") for command in started} == {"sinusoidal"}
 
 

@@ -28,15 +28,18 @@ def peer():
     return importlib.import_module("benchmarks.translation_peer")
 
 
-@pytest.fixture
-def numbers(peer, monkeypatch):
+def few_numbers(arguments):
     """Few numbers in words and in digits, as in the example."""
     data = importlib.import_module("translate_data")
     numbers = [*range(1, 100, 3), *range(100, 999, 37)]
     pairs = [(data.in_words(number), " ".join(str(number))) for number in numbers]
     splits = [pairs[:-5], pairs[-5:], pairs[-5:]]
-    columns = [[list(column) for column in zip(*split, strict=True)] for split in splits]
-    monkeypatch.setattr(peer.translate, "load_text", lambda arguments: columns)
+    return [[list(column) for column in zip(*split, strict=True)] for split in splits]
+
+
+@pytest.fixture
+def numbers(peer, monkeypatch):
+    monkeypatch.setattr(peer.translate, "load_text", few_numbers)
 
 
 def run(peer, folder, epochs):
