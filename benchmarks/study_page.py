@@ -14,8 +14,14 @@ BASELINE = "input"
 def make_page(results):
     """Return the page: the recipe, a table of losses, and a table of GLUE."""
     recipe = ", ".join(f"{name} {value}" for name, value in results["recipe"].items())
+    tasks = _tasks(results["rows"])
+    glue = f"--glue glue --tasks {' '.join(tasks)} " if tasks else ""
     lines = [
         "# The study of position encodings",
+        "",
+        f"    KERAS_BACKEND={results['recipe']['backend']} python -m benchmarks.study \\",
+        "        --text enwiki_2015/train/* --validation-text enwiki_2015/valid/* \\",
+        f"        {glue}--output docs/benchmarks/study.json",
         "",
         f"- Started: {date_and_commit(results['machine'])}",
         f"- Recipe: {recipe}",
@@ -25,7 +31,6 @@ def make_page(results):
         "",
         *_losses(results["rows"]),
     ]
-    tasks = _tasks(results["rows"])
     if tasks:
         lines += ["", "## GLUE, development sets", "", *_glue(results["rows"], tasks)]
     return "\n".join(lines)

@@ -162,8 +162,14 @@ def test_means_of_tasks_are_compared_with_the_baseline():
 
     rows = {"input": cell((0.1, 0.3), (0.2, 0.4), (0.3, 0.6))}
     rows["t5"] = cell((0.2, 0.4), (0.4, 0.4), (0.5, 0.8))
-    results = {"recipe": {}, "machine": {"date": "today", "commit": "abc"}, "rows": rows}
+    results = {
+        "recipe": {"backend": "jax"},
+        "machine": {"date": "today", "commit": "abc"},
+        "rows": rows,
+    }
     page = study_page.make_page(results)
+    assert "    KERAS_BACKEND=jax python -m benchmarks.study \\\n" in page
+    assert "        --glue glue --tasks cola rte --output docs/benchmarks/study.json\n" in page
     # The differences of the means are 10, 10 and 20: t = 4 with two degrees of freedom.
     assert "| t5 | 50.0 ± 29.4 | 53.3 ± 23.1 | 45.0 ± 18.0 | 0.057 |" in page
     assert "| input | 37.5 ± 35.9 | 43.3 ± 15.3 | 31.7 ± 12.6 |  |" in page
