@@ -21,6 +21,7 @@ import sys
 from pathlib import Path
 
 import keras
+import numpy as np
 import tqdm
 
 from benchmarks import measure, study_page
@@ -162,6 +163,8 @@ def recipe_of(arguments):
 
 def save(arguments, results):
     """Write the results, their page, and a picture."""
+    if "word_frequencies" not in results:
+        results["word_frequencies"] = loss_of_word_frequencies(arguments.runs)
     write(arguments.output, results, study_page.make_page(results))
     study_page.plot(results).savefig(arguments.output.with_suffix(".svg"))
 
@@ -169,6 +172,18 @@ def save(arguments, results):
 def best_rate(cell):
     """Return the learning rate with the lowest loss in the grid. NaN is not low."""
     return min(cell["grid"], key=lambda rate: (math.isnan(cell["grid"][rate]), cell["grid"][rate]))
+
+
+def loss_of_word_frequencies(runs):
+    """Return the validation loss of a model that knows only how often each token occurs."""
+    tokens = (runs / "vocabulary.txt").read_text(encoding="utf-8").split("\n")
+    train, validation = (np.load(runs / f"{name}.npy") for name in ("train", "validation"))
+    counts = np.bincount(train.ravel(), minlength=len(tokens)).astype("float64")
+    # These tokens are never masked.
+    special = [tokens.index(token) for token in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")]
+    counts[special] = 0
+    masked = validation[~np.isin(validation, special)]
+    return float(np.log(counts.sum()) - np.log(np.maximum(counts[masked], 1)).mean())
 
 
 # === Runs ===

@@ -30,6 +30,9 @@ def make_page(results):
         "## Validation loss of masked language modeling",
         "",
         *_losses(results["rows"]),
+        "",
+        "A model that knows only how often each token occurs has a loss of "
+        f"{results['word_frequencies']:.4f}.",
     ]
     if tasks:
         lines += ["", "## GLUE, development sets", "", *_glue(results["rows"], tasks)]
@@ -117,7 +120,7 @@ def plot(results):
         axes.fill_between(
             runs[0]["tokens"], losses.min(0), losses.max(0), color=style["color"], alpha=0.2
         )
+    axes.axhline(results["word_frequencies"], color="gray", linewidth=0.5, label="word frequencies")
     axes.set(xlabel="tokens", ylabel="validation loss")
-    if axes.lines:
-        axes.legend(fontsize="small", ncols=2)
+    axes.legend(fontsize="small", ncols=2)
     return figure

@@ -1,9 +1,11 @@
 """The study: which runs it starts, what it keeps, and the table and tests on its page."""
 
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 pytest.importorskip("scipy")
@@ -35,9 +37,12 @@ def started(monkeypatch):
             (folder / encoding / "preset").mkdir(parents=True)
             history = f"epoch,loss,val_loss\n0,9.0,7.0\n1,8.0,{last}\n"
             (folder / encoding / "history.csv").write_text(history)
-            for name in ("vocabulary.txt", "train.npy", "validation.npy"):
-                if not (folder / name).exists():
-                    (folder / name).write_text(f"{name} of {folder.name}")
+            if not (folder / "vocabulary.txt").exists():
+                (folder / "vocabulary.txt").write_text(
+                    "[PAD]\n[UNK]\n[MASK]\n[CLS]\n[SEP]\na\nb\nc\n"
+                )
+                np.save(folder / "train.npy", [[3, 5, 5, 5, 6, 1, 4], [3, 5, 5, 5, 4, 0, 0]])
+                np.save(folder / "validation.npy", [[3, 5, 6, 4, 0, 0, 0]])
         else:
             folder.mkdir(exist_ok=True)
             lines = "task,metrics\ncola,matthews=0.25\nstsb,pearson=0.5 spearman=0.75\n"
@@ -74,8 +79,16 @@ def test_the_grid_chooses_the_rate_of_all_seeds(started, tmp_path):
 
 def test_the_runs_share_their_packed_text(started, tmp_path):
     run_study(tmp_path, *TWO_ROWS)
-    texts = {file.read_text() for file in (tmp_path / "runs").rglob("train.npy")}
-    assert texts == {"train.npy of input-0.0005-1000"}
+    files = list((tmp_path / "runs").rglob("train.npy"))
+    assert len(files) == 11
+    assert len({file.stat().st_ino for file in files}) == 1
+
+
+def test_the_loss_of_word_frequencies(started, tmp_path):
+    """Of 8 tokens that are not special, 6 are `a`, 1 is `b` and 1 is unknown."""
+    results = run_study(tmp_path, "--rows", "input", "--seeds", "0")
+    assert results["word_frequencies"] == pytest.approx(-(math.log(6 / 8) + math.log(1 / 8)) / 2)
+    assert "token occurs has a loss of 1.1836." in (tmp_path / "study.md").read_text()
 
 
 def test_the_page_has_means_deviations_and_paired_tests(started, tmp_path):
@@ -162,11 +175,9 @@ def test_means_of_tasks_are_compared_with_the_baseline():
 
     rows = {"input": cell((0.1, 0.3), (0.2, 0.4), (0.3, 0.6))}
     rows["t5"] = cell((0.2, 0.4), (0.4, 0.4), (0.5, 0.8))
-    results = {
-        "recipe": {"backend": "jax"},
-        "machine": {"date": "today", "commit": "abc"},
-        "rows": rows,
-    }
+    machine = {"date": "today", "commit": "abc"}
+    results = {"recipe": {"backend": "jax"}, "machine": machine, "rows": rows}
+    results["word_frequencies"] = 6.5
     page = study_page.make_page(results)
     assert "    KERAS_BACKEND=jax python -m benchmarks.study \\\n" in page
     assert "        --glue glue --tasks cola rte --output docs/benchmarks/study.json\n" in page
