@@ -26,9 +26,10 @@ class AttentionHook:
 
     Attributes:
         heads: Changes the projected queries `(B, T, H, key_dim)` and keys `(B, S, H, key_dim)`,
-            as rotary positions do.
+            as rotary positions do. In a search, the keys of a source have fewer rows than the
+            queries: the first `K` rows of queries share the first row of keys, and so on.
         bias: Returns scores `(B, H, T, S)` that depend on the queries, as the key vectors of Shaw
-            et al. do. The queries are not scaled.
+            et al. do. The queries are not scaled. The keys have the rows that `heads` gets.
         scores: Changes the scores `(B, H, T, S)`, as a soft cap does. Padding is not in the scores:
             masks are applied afterwards.
         output: Changes the output `(B, T, H, value_dim)`, as the value vectors of Shaw et al. do.

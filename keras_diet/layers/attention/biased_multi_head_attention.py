@@ -99,9 +99,8 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             them. Replaces the bias, features, masks and `start_index` above.
         attention_plan: `AttentionPlan` or `None`. The plan that the stack made for these terms.
         attention_hook: `AttentionHook` or `None`. Runs after the hook of the layer.
-        projected_keys: Keys and values that `project_keys` returned, in place of `value` and `key`,
-            which must be `None`. With fewer rows than the query, each row is for several queries of
-            the batch, as for the beams of a search. Defaults to `None`.
+        projected_keys: Keys and values that `project_keys` returned, in place of `value` and `key`.
+            Rows of the query may share a row of keys, as beams do. Defaults to `None`.
 
     Returns:
         Output of shape `(B, T, dim)`, or a tuple of it and the attention probabilities of shape
@@ -165,6 +164,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         implementation: str = "full",
         block_size: int | None = None,
         attention_hook: AttentionHook | None = None,
+        reads_memory: bool = False,
     ) -> AttentionPlan:
         """Return how this layer computes attention with these terms.
 
@@ -177,10 +177,12 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             implementation: The `attention_implementation` of the stack of blocks.
             block_size: As in the call.
             attention_hook: As in the call.
+            reads_memory: bool. Whether the call gets `projected_keys`.
         """
         hooks = self._hooks(attention_hook)
         options: Config = {"training": bool(training), "returns_scores": return_attention_scores}
         options |= {"implementation": implementation, "block_size": block_size}
+        options |= {"reads_memory": reads_memory}
         terms = self._with_window(terms)
         return checked_plan(case_of(self, terms, query_shape, key_shape, hooks, **options))
 
@@ -251,22 +253,17 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         }
         plan = attention_plan
         if plan is None:
-            plan = self.plan(
-                terms,
-                query.shape,
-                key.shape,
-                block_size=block_size,
-                attention_hook=attention_hook,
-                **options,
-            )
+            options_of_plan = {"block_size": block_size, "attention_hook": attention_hook}
+            options_of_plan |= {"reads_memory": projected_keys is not None, **options}
+            plan = self.plan(terms, query.shape, key.shape, **options_of_plan)
         key_of_bias = None if key is query else key
         terms = lower_shared_terms(terms, plan, query, key_of_bias, self.compute_dtype)
         gate = None if self.gate_dense is None else self.gate_dense(query)
         keys_and_values = projected_keys or self.project_keys(value, key)
         heads = (_backend.dense(self.query_dense, query), *keys_and_values)
-        options["reads_memory"] = projected_keys is not None
-        hooks = self._hooks(attention_hook)
-        output, scores = attend_as_layer(self, heads, terms, plan, hooks, **options)
+        output, scores = attend_as_layer(
+            self, heads, terms, plan, self._hooks(attention_hook), **options
+        )
         output = output if gate is None else output * gate
         output = _backend.dense(self.output_dense, output, num_axes=2)
         if query_mask is not None:

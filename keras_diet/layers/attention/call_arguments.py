@@ -12,7 +12,7 @@ from keras_diet.types import Tensor
 def keys_of_call(
     query: Tensor, value: Tensor | None, key: Tensor | None, projected_keys: KeysAndValues | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the key and the value. Only the lengths of projected ones may be read.
+    """Return the key and the value. Only the rows and lengths of projected ones may be read.
 
     Raises:
         ValueError: If they do not fit the query, or are given in both ways or in neither.
@@ -23,6 +23,7 @@ def keys_of_call(
             raise ValueError(
                 f"`projected_keys` replace the argument `{name}`. Received: both. Pass {name}=None."
             )
+        check_rows(query, projected_keys)
         return projected_keys
     if value is None:
         raise ValueError(
@@ -31,6 +32,20 @@ def keys_of_call(
         )
     check_sequences(query, value)
     return (value if key is None else key), value
+
+
+def check_rows(query: Tensor, projected_keys: KeysAndValues) -> None:
+    """Raise a `ValueError` unless the rows of the query can share the rows of the keys."""
+    num_queries, num_keys = query.shape[0], projected_keys[0].shape[0]
+    if num_queries is None or num_keys in (None, num_queries):
+        return
+    if num_keys == 0 or num_queries % num_keys:
+        raise ValueError(
+            "The batch size of the query must be a multiple of the batch size of `projected_keys`, "
+            "because the same number of queries shares each row of keys. Received: "
+            f"query.shape={tuple(query.shape)}, keys of shape {tuple(projected_keys[0].shape)}. "
+            "Project the keys of as many rows."
+        )
 
 
 def terms_of_call(

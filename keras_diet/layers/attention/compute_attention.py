@@ -9,6 +9,7 @@ from keras_diet.layers.attention.dot_product import attend, options_of
 from keras_diet.layers.attention.lowering import with_score_axes
 from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.score_terms import ScoreTerms, all_of, mask_of_positions
+from keras_diet.layers.attention.shared_rows import with_repeated_keys
 from keras_diet.types import Tensor
 
 
@@ -20,7 +21,6 @@ def attend_as_layer(
     hooks: tuple[AttentionHook, ...],
     training: bool | None,
     return_attention_scores: bool,
-    reads_memory: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Return the output of all heads, and the probabilities where the program has them.
 
@@ -32,12 +32,11 @@ def attend_as_layer(
         hooks: All hooks of the call.
         training: bool or `None`.
         return_attention_scores: bool.
-        reads_memory: bool. Whether keys and values come from a memory, as in decoding.
     """
     if not attention.overrides_compute_attention:
-        options = options_of(attention, training, plan, hooks, reads_memory)
-        return attend(*heads, terms, plan, options)
+        return attend(*heads, terms, plan, options_of(attention, training, plan, hooks))
     check_override(attention, terms, plan, hooks)
+    heads = with_repeated_keys(*heads)
     mask = mask_of_override(heads, terms)
     return attention.compute_attention(*heads, mask, training, return_attention_scores)
 

@@ -14,19 +14,15 @@ from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.lowering import (
     MASKED,
     LoweredScores,
+    has_columns,
     lower_columns,
     lower_scores,
 )
 from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.query_blocks import BlockDropout, attend_in_blocks
 from keras_diet.layers.attention.score_terms import ScoreTerms
-from keras_diet.layers.attention.shared_keys import (
-    fold_queries,
-    has_shared_keys,
-    repeat_keys,
-    unfold_output,
-    unfold_scores,
-)
+from keras_diet.layers.attention.shared_keys import multiply_shared, with_folded_queries
+from keras_diet.layers.attention.shared_rows import with_repeated_keys
 from keras_diet.types import Tensor
 
 
@@ -42,8 +38,6 @@ class AttentionOptions:
             it is called for a block; or `None`.
         flash_attention: bool or `None`. Whether flash attention is required.
         equations: The einsum equations of the program for several sequence axes.
-        reads_memory: bool. Whether keys and values come from a memory. There may be fewer rows of
-            them than of queries.
     """
 
     scale: float
@@ -52,7 +46,6 @@ class AttentionOptions:
     block_dropout: Callable[[Tensor, Any], Tensor] | None = None
     flash_attention: bool | None = None
     equations: tuple[str, str] | None = None
-    reads_memory: bool = False
 
     def functions(self, name: str) -> list[Callable[..., Any]]:
         """Return the functions that hooks have for a step."""
@@ -61,11 +54,7 @@ class AttentionOptions:
 
 
 def options_of(
-    attention: Any,
-    training: bool | None,
-    plan: AttentionPlan,
-    hooks: tuple[AttentionHook, ...],
-    reads_memory: bool = False,
+    attention: Any, training: bool | None, plan: AttentionPlan, hooks: tuple[AttentionHook, ...]
 ) -> AttentionOptions:
     """Return the options of a `BiasedMultiHeadAttention` for one call."""
     dropout, block_dropout = None, None
@@ -82,7 +71,6 @@ def options_of(
         block_dropout=block_dropout,
         flash_attention=attention.flash_attention,
         equations=attention.equations,
-        reads_memory=reads_memory,
     )
 
 
@@ -98,7 +86,8 @@ def attend(
 
     Args:
         query: Projected queries `(B, T, H, key_dim)`.
-        key: Projected keys `(B, S, H, key_dim)`. With `reads_memory`, they may have fewer rows.
+        key: Projected keys `(B, S, H, key_dim)`. If the plan is `batch_first`, several rows of
+            queries may share a row of keys.
         value: Projected values `(B, S, H, value_dim)`, with as many rows as the keys.
         terms: The terms, as `lower_shared_terms` returns them.
         plan: The plan.
@@ -115,18 +104,8 @@ def attend(
             # Not in place: a hook may keep the tensor that it returns.
             scores = ops.add(scores, terms.bias)
         terms = terms.replace(bias=scores)
-    if not options.reads_memory or not has_shared_keys(query, key):
-        return _attend(query, key, value, terms, plan, options)
-    if plan.block_size is not None or any(hook.reads_scores for hook in options.hooks):
-        # Blocks and hooks count the positions of the queries.
-        key, value, terms = repeat_keys(query, key, value, terms)
-        return _attend(query, key, value, terms, plan, options)
-    folded, terms = fold_queries(query, key, terms)
-    output, probabilities = _attend(folded, key, value, terms, plan, options)
-    return unfold_output(output, query), unfold_scores(probabilities, query)
-
-
-def _attend(query, key, value, terms, plan, options):
+    if plan.batch_first and (plan.program not in SHARING or has_columns(terms, plan)):
+        query, key, value = with_repeated_keys(query, key, value)
     query, key, scale, terms = lower_columns(query, key, options.scale, terms, plan)
     program = PROGRAMS[plan.program]
 
@@ -144,34 +123,51 @@ def _attend(query, key, value, terms, plan, options):
     return program(lower_scores(query, key, scale, terms, plan), value, terms, options)
 
 
+@dataclasses.dataclass(frozen=True)
+class AxesOrder:
+    """The order of the axes of the batch and of the heads in products.
+
+    Attributes:
+        front: The axes of queries and keys that come first.
+        back: The axes of the output `(B, T, H, value_dim)`, in the order of the products.
+        swap: Function that moves scores `(B, H, T, S)` to this order, and back.
+        multiply: The matrix product.
+    """
+
+    front: tuple[int, int]
+    back: tuple[int, int, int, int]
+    swap: Callable[[Tensor], Tensor]
+    multiply: Callable[[Tensor, Tensor], Tensor]
+
+
+# The gradient of a bias is a sum over the batch, and XLA on a CPU takes many times as long unless
+# it sums over the outermost axis.
+HEADS_FIRST = AxesOrder((2, 0), (1, 2, 0, 3), lambda x: ops.swapaxes(x, 0, 1), ops.matmul)
+# Decoding needs no gradients, and a memory of keys has this order.
+BATCH_FIRST = AxesOrder((0, 2), (0, 2, 1, 3), lambda x: x, multiply_shared)
+
+
 def attend_by_scores(
     lowered: LoweredScores, value: Tensor, terms: ScoreTerms, options: AttentionOptions
 ) -> tuple[Tensor, Tensor]:
-    """Compute scores, softmax and output with plain operations.
-
-    The scores have the axis of the heads first, `(H, B, T, S)`. The gradient of a bias is a sum
-    over the batch, and XLA on a CPU takes many times as long unless it sums over the outermost
-    axis. A memory of keys has the batch first, and steps of decoding need no gradients.
-    """
-    # `order` moves the axes of the heads and of the batch to the front, and `back` moves them back.
-    order, back, swap = (2, 0), (1, 2, 0, 3), _swap_heads
-    if options.reads_memory:
-        order, back, swap = (0, 2), (0, 2, 1, 3), _same
+    """Compute scores, softmax and output with plain operations."""
+    order = BATCH_FIRST if lowered.batch_first else HEADS_FIRST
     query, key = _at_least_float32(lowered.query), lowered.key
     query = ops.multiply(query, ops.cast(lowered.scale, query.dtype))
-    key = ops.cast(key, query.dtype)
-    scores = ops.matmul(ops.transpose(query, (*order, 1, 3)), ops.transpose(key, (*order, 3, 1)))
+    query = ops.transpose(query, (*order.front, 1, 3))
+    key = ops.transpose(ops.cast(key, query.dtype), (*order.front, 3, 1))
+    scores = order.multiply(query, key)
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
     if lowered.bias is not None:
-        scores = _backend.add(scores, swap(lowered.bias))
+        scores = _backend.add(scores, order.swap(lowered.bias))
     for change in options.functions("scores"):
-        scores = swap(change(swap(scores)))
-    mask = None if lowered.mask is None else swap(lowered.mask)
-    probabilities = swap(ops.cast(masked_softmax(scores, mask), value.dtype))
+        scores = order.swap(change(order.swap(scores)))
+    mask = None if lowered.mask is None else order.swap(lowered.mask)
+    probabilities = order.swap(ops.cast(masked_softmax(scores, mask), value.dtype))
     # Keras's layer drops in this order of axes, so the same numbers are dropped.
     dropped = probabilities if options.dropout is None else options.dropout(probabilities)
-    output = ops.matmul(swap(dropped), ops.transpose(value, (*order, 1, 3)))
-    output = ops.transpose(output, back)
+    value = ops.transpose(value, (*order.front, 1, 3))
+    output = ops.transpose(order.multiply(order.swap(dropped), value), order.back)
     for change in options.functions("output"):
         output = change(output, dropped, terms.start_index)
     return output, probabilities
@@ -181,19 +177,22 @@ def attend_by_kernel(
     lowered: LoweredScores, value: Tensor, terms: ScoreTerms, options: AttentionOptions
 ) -> tuple[Tensor, None]:
     """Call the fused kernel of the backend."""
-    bias, mask = lowered.bias, lowered.mask
+    folded = with_folded_queries(lowered) if lowered.batch_first else lowered
+    bias, mask = folded.bias, folded.mask
     if mask is not None and (bias is not None or not _backend.kernel_takes_mask()):
-        bias, mask = _bias_with_mask(bias, mask, lowered.query.dtype), None
+        bias, mask = _bias_with_mask(bias, mask, folded.query.dtype), None
     output = _backend.fused_attention(
-        lowered.query,
-        lowered.key,
+        folded.query,
+        folded.key,
         value,
         bias=bias,
         mask=mask,
-        scale=lowered.scale,
-        is_causal=lowered.is_causal,
+        scale=folded.scale,
+        is_causal=folded.is_causal,
         flash_attention=options.flash_attention,
     )
+    if folded is not lowered:
+        output = ops.reshape(output, (*ops.shape(lowered.query)[:-1], output.shape[-1]))
     return output, None
 
 
@@ -250,6 +249,9 @@ def attend_over_axes(
     return output, probabilities
 
 
+# The programs in which several rows of queries may share a row of keys.
+SHARING = ("scores", "kernel")
+
 PROGRAMS = {
     "scores": attend_by_scores,
     "kernel": attend_by_kernel,
@@ -270,15 +272,6 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 def _bias_with_mask(bias, mask, dtype):
     return ops.cast(ops.where(mask, 0.0 if bias is None else bias, MASKED), dtype)
-
-
-def _same(tensor):
-    return tensor
-
-
-def _swap_heads(tensor):
-    """Swap the axes of the batch and of the heads."""
-    return ops.swapaxes(tensor, 0, 1)
 
 
 def _at_least_float32(query):

@@ -10,9 +10,9 @@ KeysAndValues: TypeAlias = tuple[Tensor, Tensor]
 """Projected keys `(B, S, H, key_dim)` and values `(B, S, H, value_dim)` of an attention layer."""
 
 KeyMemory: TypeAlias = tuple[Tensor, Tensor]
-"""The same, with the heads first: `(B, H, S, key_dim)` and `(B, H, S, value_dim)`.
+"""The same with the heads before the positions: `(B, H, S, key_dim)` and `(B, H, S, value_dim)`.
 
-Products of queries and keys have this order. So a step need not copy the memory to change it.
+Matrix products take them in this order, so a step does not copy them into another one.
 """
 
 
@@ -25,9 +25,10 @@ def empty_memory(attention: Any, batch_size: Any, length: int) -> KeyMemory:
     )
 
 
-def as_memory(keys_and_values: KeysAndValues) -> KeyMemory:
-    """Return projected keys and values as a memory."""
-    return _swap_heads(*keys_and_values)
+def swap_heads(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return a memory as keys and values, or keys and values as a memory."""
+    keys, values = pair
+    return ops.swapaxes(keys, 1, 2), ops.swapaxes(values, 1, 2)
 
 
 def write_keys(memory: KeyMemory, new: KeysAndValues, start_index: Any) -> KeyMemory:
@@ -35,20 +36,11 @@ def write_keys(memory: KeyMemory, new: KeysAndValues, start_index: Any) -> KeyMe
     start = (0, 0, start_index, 0)
     keys, values = (
         ops.slice_update(old, start, ops.cast(part, old.dtype))
-        for old, part in zip(memory, as_memory(new), strict=True)
+        for old, part in zip(memory, swap_heads(new), strict=True)
     )
     return keys, values
-
-
-def read_keys(memory: KeyMemory) -> KeysAndValues:
-    """Return the keys and values of a memory, as attention takes them."""
-    return _swap_heads(*memory)
 
 
 def memory_length(memory: KeyMemory) -> Any:
     """Return the number of positions of a memory."""
     return memory[0].shape[2]
-
-
-def _swap_heads(keys, values):
-    return ops.swapaxes(keys, 1, 2), ops.swapaxes(values, 1, 2)

@@ -16,6 +16,7 @@ from keras_diet.layers.attention.score_terms import (
     with_features_of_bias,
     with_scores_of_bias,
 )
+from keras_diet.layers.attention.shared_rows import may_share_rows
 from keras_diet.types import DType, Tensor
 
 # Finite, so that a query without any key has finite probabilities, and far below every score.
@@ -35,6 +36,7 @@ class LoweredScores:
         bias: Tensor `(B or 1, H or 1, T or 1, S or 1)`, or `None`.
         mask: Boolean tensor `(B or 1, H or 1, T or 1, S or 1)`, or `None`.
         is_causal: bool. Whether the program applies the causal mask itself.
+        batch_first: bool. The `batch_first` of the plan.
     """
 
     query: Tensor
@@ -43,6 +45,7 @@ class LoweredScores:
     bias: Tensor | None = None
     mask: Tensor | None = None
     is_causal: bool = False
+    batch_first: bool = False
 
 
 def lower_shared_terms(
@@ -69,8 +72,7 @@ def lower_shared_terms(
     adds_padding = plan.low_rank == "tensor" and not plan.masks_padding
     folds_padding = adds_padding and plan.program == "kernel"
     if folds_padding and terms.padding_mask is not None and terms.bias is not None:
-        row = repeat_rows(padding_row(terms.padding_mask, dtype), query)
-        bias = ops.cast(terms.bias, dtype) + row
+        bias = ops.cast(terms.bias, dtype) + padding_row(terms.padding_mask, dtype)
         terms = terms.replace(bias=bias, padding_mask=None)
     return terms
 
@@ -82,7 +84,7 @@ def lower_columns(
 
     The products of the columns are the terms, so the queries are scaled first.
     """
-    if plan.low_rank != "columns" or not _has_columns(terms, plan):
+    if not has_columns(terms, plan):
         return query, key, scale, terms
     pairs = list(terms.features)
     if terms.padding_mask is not None and not plan.masks_padding:
@@ -94,7 +96,10 @@ def lower_columns(
     return query, key, 1.0, terms.replace(features=())
 
 
-def _has_columns(terms, plan):
+def has_columns(terms: ScoreTerms, plan: AttentionPlan) -> bool:
+    """Whether terms become columns of queries and keys."""
+    if plan.low_rank != "columns":
+        return False
     if terms.features:
         return True
     pads_scores = terms.padding_mask is not None and not plan.masks_padding
@@ -122,11 +127,12 @@ def lower_scores(
     if terms.attention_mask is not None:
         masks.append(ops.cast(terms.attention_mask, "bool"))
     is_causal = terms.is_causal and _leaves_causal_mask_to_program(terms, plan, bias, masks)
+    is_causal = is_causal and not (plan.batch_first and may_share_rows(query, key))
     if not is_causal:
         mask = mask_of_positions(terms, ops.shape(query)[1], ops.shape(key)[1])
         masks += [] if mask is None else [mask]
     masks = [with_score_axes(mask, len(query.shape), plan.num_axes) for mask in masks]
-    return LoweredScores(query, key, scale, bias, all_of(masks), is_causal)
+    return LoweredScores(query, key, scale, bias, all_of(masks), is_causal, plan.batch_first)
 
 
 def _leaves_causal_mask_to_program(terms, plan, bias, masks):
@@ -143,17 +149,6 @@ def padding_row(padding_mask: Tensor, dtype: DType) -> Tensor:
     """Return a bias `(B, 1, 1, S)` that excludes padding, for a boolean mask `(B, S)`."""
     row = ops.where(padding_mask, ops.cast(0.0, dtype), ops.cast(masked_score(dtype), dtype))
     return ops.expand_dims(ops.expand_dims(row, 1), 1)
-
-
-def repeat_rows(tensor: Tensor, query: Tensor) -> Tensor:
-    """Return a tensor of keys with a row for each row of queries, which may share their keys."""
-    if tensor.shape[0] in (1, query.shape[0]):
-        return tensor
-    shape, num_queries = tuple(ops.shape(tensor)), ops.shape(query)[0]
-    copies = ops.broadcast_to(
-        ops.expand_dims(tensor, 1), (shape[0], num_queries // shape[0], *shape[1:])
-    )
-    return ops.reshape(copies, (num_queries, *shape[1:]))
 
 
 def padding_features(padding_mask: Tensor, dtype: DType) -> FeaturePair:

@@ -67,6 +67,7 @@ class AttentionCase:
         allows_blocks: bool. Whether the attention layer takes a `block_size`.
         block_size: int or `None`. Number of queries in a block, if the caller asks for blocks.
         flash_attention: bool or `None`. The argument of the attention layer.
+        reads_memory: bool. Whether keys and values are projected already, as in decoding.
         names: str. The classes of the layers, for messages.
     """
 
@@ -97,6 +98,7 @@ class AttentionCase:
     allows_blocks: bool = True
     block_size: int | None = None
     flash_attention: bool | None = None
+    reads_memory: bool = False
     names: str = "attention"
 
     @property
@@ -146,6 +148,8 @@ class AttentionPlan:
         block_size: int or `None`. Number of queries whose scores exist at a time.
         num_axes: int. Number of sequence axes.
         alignment: int. Heads with columns have a size that is a multiple of this number.
+        batch_first: bool. Whether scores have the axis of the batch before the axis of the heads,
+            like a memory of keys. Then several rows of queries may share a row of keys.
 
     Example:
 
@@ -163,6 +167,7 @@ class AttentionPlan:
     block_size: int | None = None
     num_axes: int = 1
     alignment: int = ALIGNMENT
+    batch_first: bool = False
 
 
 def make_plan(case: AttentionCase) -> AttentionPlan:
@@ -184,6 +189,7 @@ def make_plan(case: AttentionCase) -> AttentionPlan:
         block_size=(case.block_size or BLOCK_SIZE) if facts["in_blocks"] else None,
         num_axes=case.num_axes,
         alignment=case.alignment,
+        batch_first=case.reads_memory,
     )
 
 

@@ -90,6 +90,14 @@ LOW_RANK_RULES = (
         "The kernel reads one bias faster than larger heads.",
         {"program": "kernel", "backend": "torch", "has_full_bias": True, "is_short": True},
     ),
+    *(
+        Rule(
+            "tensor",
+            "Columns would copy the keys of a memory in each step.",
+            {"reads_memory": True, "is_full": True, "has_few_features": True, **program},
+        )
+        for program in ({"program": "scores"}, {"program": "kernel", "backend": "torch"})
+    ),
     Rule("columns", "A longer sum in the product of queries and keys costs almost nothing."),
 )
 

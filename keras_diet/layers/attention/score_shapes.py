@@ -71,10 +71,7 @@ def check_terms(attention: Any, terms: ScoreTerms, query_shape: Shape, key_shape
     shape = scores_shape(attention, query_shape, key_shape)
     validation.start_index(terms.start_index)
     check_heads_of_bias("attention_bias", terms.bias, attention.num_heads)
-    check_masks(shape, terms.attention_mask)
-    # Several queries of the batch may share the keys of a memory.
-    num_rows = shape[0] if key_shape[0] == 1 else key_shape[0]
-    check_masks((num_rows, *shape[1:]), padding_mask=terms.padding_mask)
+    check_masks(shape, terms.attention_mask, padding_mask=terms.padding_mask)
     if terms.has_bias_layer:
         check_bias_layer("attention_bias", terms.bias)
     elif terms.bias is not None:

@@ -8,9 +8,8 @@ from keras import ops
 from keras_diet._keras import keras_masks_removed
 from keras_diet.layers.attention.key_memory import (
     KeyMemory,
-    as_memory,
     empty_memory,
-    read_keys,
+    swap_heads,
     write_keys,
 )
 from keras_diet.layers.attention.plan import AttentionPlan
@@ -177,7 +176,7 @@ class BiasedTransformerDecoder(TransformerBlock):
         """
         check_start(self, batch_size, length, encoder_outputs)
         source = ops.convert_to_tensor(encoder_outputs, dtype=self.compute_dtype)
-        source_memory = as_memory(self.cross_attention.project_keys(source))
+        source_memory = swap_heads(self.cross_attention.project_keys(source))
         return empty_memory(self.self_attention, batch_size, length), source_memory
 
     def call(
@@ -246,7 +245,7 @@ class BiasedTransformerDecoder(TransformerBlock):
             if target_memory is not None:
                 new_keys = self.self_attention.project_keys(x)
                 new = write_keys(target_memory, new_keys, terms["score_terms"].start_index)
-                keys = read_keys(new)
+                keys = swap_heads(new)
             value = x if keys is None else None
             attended = self.call_attention(
                 self.self_attention, x, value, projected_keys=keys, **terms, **options
@@ -255,7 +254,7 @@ class BiasedTransformerDecoder(TransformerBlock):
             return x, (scores, new)
 
         def attend_to_source(x):
-            keys = None if source_memory is None else read_keys(source_memory)
+            keys = None if source_memory is None else swap_heads(source_memory)
             arguments = {"projected_keys": keys, **cross_terms, **options}
             attended = self.call_attention(self.cross_attention, x, source, **arguments)
             return attended if returns_scores else (attended, None)

@@ -8,6 +8,7 @@ from keras_diet._keras import get_keras_mask
 from keras_diet.layers.attention.input_checks import check_masks
 from keras_diet.layers.attention.key_memory import KeyMemory
 from keras_diet.layers.attention.score_terms import as_bool
+from keras_diet.layers.attention.shared_rows import repeat_rows
 from keras_diet.layers.transformer.biased_transformer_decoder import BlockMemory
 from keras_diet.layers.transformer.decoder_checks import check_lengths, check_start
 from keras_diet.types import Tensor
@@ -35,6 +36,10 @@ class DecoderMemory(NamedTuple):
     def of_block(self, index: int) -> BlockMemory:
         """Return the memory of one block."""
         return self.target[index], self.source[index]
+
+    def padding_of_targets(self, num_targets: Any) -> Tensor:
+        """Return the padding of the source of each target, `(num_targets, S)`."""
+        return repeat_rows(self.source_padding_mask, num_targets)
 
 
 def start_decoder_memory(

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from keras_diet.layers.attention.key_memory import read_keys
+from keras import ops
+
 from keras_diet.layers.attention.score_terms import ScoreTerms
 from keras_diet.layers.transformer.stack_terms import terms_of_layers
 from keras_diet.types import Tensor
@@ -32,8 +33,12 @@ def arguments_of_blocks(
     # Only the lengths of the keys are read.
     key, cross_key = None, source
     if memory is not None:
-        (key, _), (cross_key, _) = map(read_keys, memory.of_block(0))
-    options = {"implementation": decoder.attention_implementation, **options}
+        key, cross_key = (ops.swapaxes(keys, 1, 2) for keys, _ in memory.of_block(0))
+    options = {
+        "implementation": decoder.attention_implementation,
+        "reads_memory": memory is not None,
+        **options,
+    }
     blocks = decoder.transformer_layers
     attentions = [block.self_attention for block in blocks]
     cross_attentions = [block.cross_attention for block in blocks]

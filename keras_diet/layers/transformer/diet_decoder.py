@@ -239,7 +239,7 @@ class DietDecoder(DietStack):
             start_index = ops.cast(start_index, "int32")
         with keras_masks_removed(inputs, encoder_outputs) as (mask, encoder_mask):
             if memory is not None:
-                encoder_padding_mask = memory.source_padding_mask
+                encoder_padding_mask = memory.padding_of_targets(ops.shape(inputs)[0])
             elif padding_mask is None:
                 padding_mask = mask
             if encoder_padding_mask is None:

@@ -40,6 +40,7 @@ GPU = {"platform": "gpu", "dtype": "bfloat16"}
 LAYER = {"bias": "layer"}
 ROWS = {"bias": "layer", "bias_has_rows": True}
 LOW_RANK = {**ROWS, "bias_has_features": True, "bias_rank": 5}
+MEMORY = {"reads_memory": True}
 DROPS = {"training": True, "dropout": 0.1}
 
 
@@ -92,6 +93,8 @@ BIAS_FORMS = [
 LOW_RANK_FORMS = [
     {"num_features": 2, "has_padding": True, **TPU},
     {"bias": "tensor", "num_features": 2, **TORCH},
+    {"bias": "tensor", "num_features": 2, **MEMORY},
+    {"has_padding": True, **MEMORY, **TORCH},
     {"bias": "tensor", "num_features": 2},
 ]
 ROW_CASES = {
@@ -116,6 +119,23 @@ def all_facts(case):
         patch.setattr("keras_diet.layers.attention.plan.first_choice", record)
         make_plan(case)
     return facts, dict(zip(plan_rules.TABLES, found, strict=False))
+
+
+@pytest.mark.parametrize(
+    "changes, form",
+    [
+        ({"num_features": FEW_FEATURES}, "tensor"),
+        ({"num_features": FEW_FEATURES + 1}, "columns"),
+        ({"has_padding": True, "block_size": 3}, "columns"),
+        ({"implementation": "features", **LOW_RANK}, "columns"),
+        # Its kernel takes no bias.
+        ({"has_padding": True, "flash_attention": True}, "columns"),
+    ],
+)
+def test_forms_of_terms_with_a_memory(changes, form):
+    plan = plan_of(**MEMORY, **changes)
+    assert (plan.low_rank, plan.batch_first) == (form, True)
+    assert not plan_of(**changes).batch_first
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,14 @@
 """Attention in which several queries of the batch share their keys."""
 
+import dataclasses
+
 import numpy as np
 import pytest
-from keras import ops
+from keras import ops, tree
 
+from keras_diet import _backend
 from keras_diet.layers import AttentionHook, BiasedMultiHeadAttention, ScoreTerms
+from keras_diet.layers.attention import dot_product, shared_keys
 from tests.helpers import assert_close, randomize
 
 SOURCES, COPIES, QUERIES, KEYS, HEADS, DIM = 2, 3, 4, 5, 2, 6
@@ -60,59 +64,119 @@ HOOKS = {
 }
 
 
-def check(rng, terms, hook=None, length=QUERIES, **options):
-    attention = BiasedMultiHeadAttention(HEADS, key_dim=3, value_dim=4)
-    query, source = numbers(rng, TARGETS, length, DIM), numbers(rng, SOURCES, KEYS, DIM)
+def watch_keys(monkeypatch):
+    """Rows of keys and values in the products and in the kernel."""
+    rows = []
+
+    def multiply(left, right):
+        rows.append(right.shape[0])
+        return shared_keys.multiply_shared(left, right)
+
+    def fused_attention(query, key, value, **options):
+        rows.extend((key.shape[0], value.shape[0]))
+        return original(query, key, value, **options)
+
+    original = _backend.fused_attention
+    watched = dataclasses.replace(dot_product.BATCH_FIRST, multiply=multiply)
+    monkeypatch.setattr(dot_product, "BATCH_FIRST", watched)
+    monkeypatch.setattr(_backend, "fused_attention", fused_attention)
+    return rows
+
+
+def check(rng, terms, hook=None, length=QUERIES, sources=SOURCES, dtype="float32", **options):
+    """Compare with repeated keys."""
+    attention = BiasedMultiHeadAttention(HEADS, key_dim=3, value_dim=4, dtype=dtype)
+    query, source = numbers(rng, TARGETS, length, DIM), numbers(rng, sources, KEYS, DIM)
     attention.build(query.shape, source.shape)
     randomize(attention, rng)
-    shared = attention.project_keys(ops.convert_to_tensor(source))
-    repeated = tuple(ops.repeat(x, COPIES, axis=0) for x in shared)
-    options |= {"attention_hook": hook}
-    of_all = ScoreTerms(padding_mask=ops.convert_to_tensor(np.repeat(PADDING, COPIES, 0)), **terms)
-    of_sources = of_all.replace(padding_mask=ops.convert_to_tensor(PADDING))
-    expected = attention(query, None, projected_keys=repeated, score_terms=of_all, **options)
-    found = attention(query, None, projected_keys=shared, score_terms=of_sources, **options)
+    source = ops.cast(source, attention.compute_dtype)
+    shared = attention.project_keys(source)
+    repeated = tuple(ops.repeat(x, TARGETS // sources, axis=0) for x in shared)
+    padding = ops.convert_to_tensor(np.repeat(PADDING, COPIES, axis=0))
+    options |= {"attention_hook": hook, "score_terms": ScoreTerms(padding_mask=padding, **terms)}
+    expected = attention(query, None, projected_keys=repeated, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        rows = watch_keys(patch)
+        found = attention(query, None, projected_keys=shared, **options)
+    tolerance = 1e-5 if dtype == "float32" else 2e-2
     if not isinstance(found, tuple):
         found, expected = (found,), (expected,)
     for one, other in zip(found, expected, strict=True):
-        assert_close(one, other)
+        assert_close(one, other, tolerance)
+    return set(rows)
+
+
+def as_tensors(terms):
+    return tree.map_structure(
+        lambda value: ops.convert_to_tensor(value) if isinstance(value, np.ndarray) else value,
+        terms,
+    )
 
 
 @pytest.mark.parametrize("returns_scores", [False, True])
 @pytest.mark.parametrize("name", TERMS)
 def test_terms(rng, name, returns_scores):
-    terms = {
-        key: ops.convert_to_tensor(value) if isinstance(value, np.ndarray) else value
-        for key, value in TERMS[name](rng).items()
-    }
-    check(rng, terms, return_attention_scores=returns_scores)
+    terms = as_tensors(TERMS[name](rng))
+    assert check(rng, terms, return_attention_scores=returns_scores) == {SOURCES}
 
 
 @pytest.mark.parametrize("length", [1, QUERIES])
 @pytest.mark.parametrize("name", HOOKS)
 def test_hooks(rng, name, length):
-    check(rng, {"start_index": 2}, HOOKS[name], length)
+    assert check(rng, {"start_index": 2}, HOOKS[name], length) == {SOURCES}
 
 
-def test_blocks(rng):
+@pytest.mark.any_backend
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision(rng, dtype):
     bias = ops.convert_to_tensor(numbers(rng, 1, HEADS, QUERIES, KEYS))
-    check(rng, {"bias": bias, "is_causal": True}, block_size=3)
+    assert check(rng, {"bias": bias}, dtype=dtype) == {SOURCES}
 
 
-def test_one_row_of_keys_is_for_all_queries(rng):
-    attention = BiasedMultiHeadAttention(HEADS, key_dim=3)
-    query, source = numbers(rng, TARGETS, QUERIES, DIM), numbers(rng, 1, KEYS, DIM)
-    expected = attention(query, np.repeat(source, TARGETS, axis=0))
+def test_all_queries_share_one_row_of_keys(rng):
+    """What one text with several beams does."""
+    bias = ops.convert_to_tensor(numbers(rng, 1, HEADS, QUERIES, KEYS))
+    assert check(rng, {"bias": bias}, sources=1) == {1}
+
+
+def test_columns_and_blocks_repeat_the_keys(rng):
+    bias = ops.convert_to_tensor(numbers(rng, 1, HEADS, QUERIES, KEYS))
+    assert check(rng, {"bias": bias, "is_causal": True}, block_size=3) == {TARGETS}
+    # More features than are worth a sum of outer products.
+    shapes = ((1, QUERIES, 1, 9), (TARGETS, KEYS, HEADS, 9))
+    features = (tuple(ops.convert_to_tensor(numbers(rng, *shape)) for shape in shapes),)
+    assert check(rng, {"features": features}) == {TARGETS}
+
+
+def test_a_kernel_of_a_hook_gets_as_many_keys_as_queries(rng):
+    def kernel(query, key, value, scale):
+        scores = ops.einsum("bthd,bshd->bhts", query, key) * scale
+        return ops.einsum("bhts,bshd->bthd", ops.softmax(scores), value)
+
+    assert check(rng, {}, AttentionHook(kernel=kernel)) == set()
+
+
+def test_an_override_gets_as_many_keys_as_queries(rng):
+    class Attention(BiasedMultiHeadAttention):
+        def _compute_attention(self, query, key, value, *args, **kwargs):
+            assert query.shape[0] == key.shape[0] == value.shape[0] == TARGETS
+            return super()._compute_attention(query, key, value, *args, **kwargs)
+
+    attention = Attention(HEADS, key_dim=3)
+    query, source = numbers(rng, TARGETS, QUERIES, DIM), numbers(rng, SOURCES, KEYS, DIM)
+    expected = attention(query, np.repeat(source, COPIES, axis=0))
     keys = attention.project_keys(ops.convert_to_tensor(source))
     assert_close(attention(query, None, projected_keys=keys), expected)
 
 
 @pytest.mark.any_backend
-def test_padding_of_another_number_of_rows_is_refused(rng):
+@pytest.mark.parametrize("sizes", [(6, 4), (2, 6), (1, 3), (5, 0)], ids=str)
+def test_rows_that_do_not_fit_are_refused(rng, sizes):
     attention = BiasedMultiHeadAttention(HEADS, key_dim=3)
-    query, source = numbers(rng, TARGETS, QUERIES, DIM), numbers(rng, SOURCES, KEYS, DIM)
+    query, source = (numbers(rng, size, QUERIES, DIM) for size in sizes)
     attention.build(query.shape, source.shape)
     keys = attention.project_keys(ops.convert_to_tensor(source))
-    padding = ops.ones((TARGETS, KEYS), "bool")
-    with pytest.raises(ValueError, match=r"`padding_mask` must have the shape.*\(2, 2, 4, 5\)"):
-        attention(query, None, projected_keys=keys, score_terms=ScoreTerms(padding_mask=padding))
+    with pytest.raises(
+        ValueError, match="must be a multiple of the batch size of `projected_keys`"
+    ):
+        attention(query, None, projected_keys=keys)

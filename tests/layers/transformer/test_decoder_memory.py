@@ -255,29 +255,50 @@ def test_scores_of_targets_that_share_their_source(rng):
 
 
 @pytest.mark.any_backend("tensorflow")
-def test_batches_of_unknown_size_share_their_source(rng):
+@pytest.mark.parametrize("is_known", [(False, False), (True, False), (False, True)], ids=str)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"position_encoding": "t5"},
+        {"position_encoding": "shaw"},
+        {"position_encoding": "transformer_xl"},
+        {"position_encoding": "diet_rel", "attention_implementation": "blockwise"},
+    ],
+    ids=str,
+)
+def test_batches_of_unknown_size_share_their_source(rng, arguments, is_known):
     import tensorflow as tf
 
-    decoder, (_, source) = make_decoder(rng, position_encoding="t5"), make_inputs(rng)
+    decoder, (_, source) = make_decoder(rng, **arguments), make_inputs(rng)
     targets, sources, valid = several_targets(rng, source)
+    of_targets, of_sources = is_known
+    signature = [
+        tf.TensorSpec((3 * BATCH if of_targets else None, *targets.shape[1:])),
+        tf.TensorSpec((BATCH if of_sources else None, *source.shape[1:])),
+        tf.TensorSpec((BATCH if of_sources else None, SOURCE), "bool"),
+    ]
 
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec((None, *shape), dtype)
-            for shape, dtype in (
-                (targets.shape[1:], "float32"),
-                (source.shape[1:], "float32"),
-                (SOURCE_VALID.shape[1:], "bool"),
-            )
-        ]
-    )
+    @tf.function(input_signature=signature)
     def steps(targets, source, valid):
-        memory = decoder.start_memory(tf.shape(targets)[0], MEMORY, source, valid)
+        memory = decoder.start_memory(ops.shape(targets)[0], MEMORY, source, valid)
         return decode(decoder, targets, memory, (2, 3))[0]
 
     expected = decoder(targets, sources, encoder_padding_mask=valid)
     assert_close(steps(targets, source, SOURCE_VALID), expected)
-    assert_close(steps(targets[::3], source, SOURCE_VALID), expected[::3])
+    if not of_targets:
+        assert_close(steps(targets[::3], source, SOURCE_VALID), expected[::3])
+
+
+def test_targets_of_a_block_share_their_source(rng):
+    """A block gets the padding of the source of each target."""
+    block = make_decoder(rng).transformer_layers[0]
+    targets, sources, valid = several_targets(rng, make_inputs(rng)[1])
+    bias = rng.normal(size=(1, NUM_HEADS, LENGTH, SOURCE)).astype("float32")
+    options = {"cross_attention_bias": ops.convert_to_tensor(bias), "encoder_padding_mask": valid}
+    expected = block(targets, sources, **options)
+    memory = block.start_memory(3 * BATCH, LENGTH, sources[::3])
+    assert memory[1][0].shape[0] == BATCH
+    assert_close(block(targets, memory=memory, **options)[0], expected)
 
 
 @pytest.mark.any_backend
