@@ -42,7 +42,7 @@ def started(monkeypatch):
                     "[PAD]\n[UNK]\n[MASK]\n[CLS]\n[SEP]\na\nb\nc\n"
                 )
                 np.save(folder / "train.npy", [[3, 5, 5, 5, 6, 1, 4], [3, 5, 5, 5, 4, 0, 0]])
-                np.save(folder / "validation.npy", [[3, 5, 6, 4, 0, 0, 0]])
+                np.save(folder / "validation.npy", [[3, 5, 6, 7, 4, 0, 0]])
         else:
             folder.mkdir(exist_ok=True)
             lines = "task,metrics\ncola,matthews=0.25\nstsb,pearson=0.5 spearman=0.75\n"
@@ -84,11 +84,17 @@ def test_the_runs_share_their_packed_text(started, tmp_path):
     assert len({file.stat().st_ino for file in files}) == 1
 
 
-def test_the_loss_of_word_frequencies(started, tmp_path):
-    """Of 8 tokens that are not special, 6 are `a`, 1 is `b` and 1 is unknown."""
+def test_the_loss_of_word_frequencies(started, tmp_path, monkeypatch):
+    """Of 8 tokens that are not special, 6 are `a`, 1 is `b`, 1 is unknown, and none is `c`."""
     results = run_study(tmp_path, "--rows", "input", "--seeds", "0")
-    assert results["word_frequencies"] == pytest.approx(-(math.log(6 / 8) + math.log(1 / 8)) / 2)
-    assert "token occurs has a loss of 1.1836." in (tmp_path / "study.md").read_text()
+    # A token without an example counts as if it had one.
+    expected = -(math.log(6 / 8) + math.log(1 / 8) + math.log(1 / 8)) / 3
+    assert results["word_frequencies"] == pytest.approx(expected)
+    assert f"token occurs has a loss of {expected:.4f}." in (tmp_path / "study.md").read_text()
+    # The value stays, also without the packed text.
+    monkeypatch.setattr(study, "loss_of_word_frequencies", None)
+    results = run_study(tmp_path, "--rows", "input", "--seeds", "0", "1")
+    assert results["word_frequencies"] == pytest.approx(expected)
 
 
 def test_the_page_has_means_deviations_and_paired_tests(started, tmp_path):

@@ -1,14 +1,13 @@
 """Attention in which several queries of the batch share their keys."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from keras import ops, tree
 
 from keras_diet import _backend
 from keras_diet.layers import AttentionHook, BiasedMultiHeadAttention, ScoreTerms
-from keras_diet.layers.attention import dot_product, shared_keys
+from keras_diet.layers.attention import shared_keys
+from keras_diet.layers.attention.lowering import LoweredScores
 from tests.helpers import assert_close, randomize
 
 SOURCES, COPIES, QUERIES, KEYS, HEADS, DIM = 2, 3, 4, 5, 2, 6
@@ -43,6 +42,8 @@ TERMS = {
     "mask_of_targets": lambda rng: {"attention_mask": booleans(rng, TARGETS, QUERIES, KEYS)},
     "mask_of_heads": lambda rng: {"attention_mask": booleans(rng, 1, HEADS, QUERIES, KEYS)},
     "causal": lambda rng: {"is_causal": True, "start_index": 1},
+    # Without padding, a kernel may apply this mask itself.
+    "causal_from_the_start": lambda rng: {"is_causal": True},
     "window": lambda rng: {"sliding_window": 2, "start_index": 1},
 }
 HOOKS = {
@@ -68,23 +69,32 @@ def watch_keys(monkeypatch):
     """Rows of keys and values in the products and in the kernel."""
     rows = []
 
-    def multiply(left, right):
-        rows.append(right.shape[0])
-        return shared_keys.multiply_shared(left, right)
+    def matmul(left, right):
+        if len(right.shape) == 4:
+            rows.append(right.shape[0])
+        return original_matmul(left, right)
 
     def fused_attention(query, key, value, **options):
         rows.extend((key.shape[0], value.shape[0]))
-        return original(query, key, value, **options)
+        return original_kernel(query, key, value, **options)
 
-    original = _backend.fused_attention
-    watched = dataclasses.replace(dot_product.BATCH_FIRST, multiply=multiply)
-    monkeypatch.setattr(dot_product, "BATCH_FIRST", watched)
+    original_matmul, original_kernel = ops.matmul, _backend.fused_attention
+    monkeypatch.setattr(ops, "matmul", matmul)
     monkeypatch.setattr(_backend, "fused_attention", fused_attention)
     return rows
 
 
-def check(rng, terms, hook=None, length=QUERIES, sources=SOURCES, dtype="float32", **options):
-    """Compare with repeated keys."""
+def check(
+    rng,
+    terms,
+    hook=None,
+    length=QUERIES,
+    sources=SOURCES,
+    dtype="float32",
+    has_padding=True,
+    **options,
+):
+    """Compare with repeated keys, and return the rows of keys in the products."""
     attention = BiasedMultiHeadAttention(HEADS, key_dim=3, value_dim=4, dtype=dtype)
     query, source = numbers(rng, TARGETS, length, DIM), numbers(rng, sources, KEYS, DIM)
     attention.build(query.shape, source.shape)
@@ -92,8 +102,10 @@ def check(rng, terms, hook=None, length=QUERIES, sources=SOURCES, dtype="float32
     source = ops.cast(source, attention.compute_dtype)
     shared = attention.project_keys(source)
     repeated = tuple(ops.repeat(x, TARGETS // sources, axis=0) for x in shared)
-    padding = ops.convert_to_tensor(np.repeat(PADDING, COPIES, axis=0))
-    options |= {"attention_hook": hook, "score_terms": ScoreTerms(padding_mask=padding, **terms)}
+    if has_padding:
+        padding = ops.convert_to_tensor(np.repeat(PADDING, COPIES, axis=0))
+        terms = {"padding_mask": padding, **terms}
+    options |= {"attention_hook": hook, "score_terms": ScoreTerms(**terms)}
     expected = attention(query, None, projected_keys=repeated, **options)
     with pytest.MonkeyPatch.context() as patch:
         rows = watch_keys(patch)
@@ -113,11 +125,13 @@ def as_tensors(terms):
     )
 
 
+@pytest.mark.parametrize("has_padding", [False, True])
 @pytest.mark.parametrize("returns_scores", [False, True])
 @pytest.mark.parametrize("name", TERMS)
-def test_terms(rng, name, returns_scores):
+def test_terms(rng, name, returns_scores, has_padding):
     terms = as_tensors(TERMS[name](rng))
-    assert check(rng, terms, return_attention_scores=returns_scores) == {SOURCES}
+    options = {"return_attention_scores": returns_scores, "has_padding": has_padding}
+    assert check(rng, terms, **options) == {SOURCES}
 
 
 @pytest.mark.parametrize("length", [1, QUERIES])
@@ -137,6 +151,23 @@ def test_all_queries_share_one_row_of_keys(rng):
     """What one text with several beams does."""
     bias = ops.convert_to_tensor(numbers(rng, 1, HEADS, QUERIES, KEYS))
     assert check(rng, {"bias": bias}, sources=1) == {1}
+
+
+def test_blocks_without_columns_share_keys(rng):
+    assert check(rng, {}, has_padding=False, block_size=3) == {SOURCES}
+
+
+@pytest.mark.any_backend
+def test_a_row_for_all_queries_is_not_copied(rng):
+    query, key, row = (
+        ops.convert_to_tensor(numbers(rng, *shape))
+        for shape in ((TARGETS, QUERIES, HEADS, 3), (SOURCES, KEYS, HEADS, 3), (1, HEADS, 1, KEYS))
+    )
+    lowered = LoweredScores(query, key, 1.0, bias=row, mask=row > 0, batch_first=True)
+    folded = shared_keys.with_folded_queries(lowered)
+    assert folded.bias is row
+    assert folded.mask is lowered.mask
+    assert tuple(folded.query.shape) == (SOURCES, COPIES * QUERIES, HEADS, 3)
 
 
 def test_columns_and_blocks_repeat_the_keys(rng):

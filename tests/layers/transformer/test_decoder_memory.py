@@ -1,5 +1,7 @@
 """Decoding in steps with a memory equals the full pass of `DietDecoder`."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from keras import ops, tree
 
 from keras_diet._keras import set_keras_mask
 from keras_diet.layers import POSITION_ENCODINGS, cache_positions
+from keras_diet.layers.attention import biased_multi_head_attention, dot_product
 from keras_diet.layers.transformer.decoder_memory import DecoderMemory
 from tests.helpers import assert_close, to_numpy
 from tests.layers.diet_decoders import (
@@ -287,6 +290,39 @@ def test_batches_of_unknown_size_share_their_source(rng, arguments, is_known):
     assert_close(steps(targets, source, SOURCE_VALID), expected)
     if not of_targets:
         assert_close(steps(targets[::3], source, SOURCE_VALID), expected[::3])
+
+
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "shaw"])
+def test_steps_keep_the_order_of_the_memory(rng, position_encoding, monkeypatch):
+    """The axis of the batch comes first in both kinds of attention, so that nothing is copied."""
+    plans, orders = [], set()
+
+    def attend(attention, heads, terms, plan, *args, **options):
+        plans.append((plan.batch_first, plan.low_rank))
+        return original(attention, heads, terms, plan, *args, **options)
+
+    original = biased_multi_head_attention.attend_as_layer
+    monkeypatch.setattr(biased_multi_head_attention, "attend_as_layer", attend)
+    for name in ("BATCH_FIRST", "HEADS_FIRST"):
+        order = getattr(dot_product, name)
+
+        def multiply(left, right, name=name, order=order):
+            orders.add(name)
+            return order.multiply(left, right)
+
+        monkeypatch.setattr(dot_product, name, dataclasses.replace(order, multiply=multiply))
+    decoder = make_decoder(rng, position_encoding=position_encoding)
+    target, source = make_inputs(rng)
+    options = {"return_attention_scores": True}
+    decoder(target, source, encoder_padding_mask=SOURCE_VALID, **options)
+    assert {batch_first for batch_first, _ in plans} == {False}
+    assert orders == {"HEADS_FIRST"}
+    plans.clear()
+    orders.clear()
+    memory = decoder.start_memory(BATCH, MEMORY, source, SOURCE_VALID)
+    decoder(target[:, :1], memory=memory, **options)
+    assert plans == [(True, "tensor")] * 2 * NUM_LAYERS
+    assert orders == {"BATCH_FIRST"}
 
 
 def test_targets_of_a_block_share_their_source(rng):
