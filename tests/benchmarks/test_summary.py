@@ -15,6 +15,7 @@ from benchmarks import (
     question_answering,
     recomputation,
     step_time_results,
+    study_page,
     summary,
     tpu_compile_results,
     translation,
@@ -146,6 +147,7 @@ MAKERS = {
     "recomputation": recomputation.make_page,
     "other_encodings": step_time_results.make_page,
     "step_time": step_time_results.make_page,
+    "study": study_page.make_page,
     "tpu_compile": tpu_compile_results.make_page,
     "translation": translation.make_page,
 }
