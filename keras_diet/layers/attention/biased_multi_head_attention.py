@@ -253,7 +253,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         }
         plan = attention_plan
         if plan is None:
-            options_of_plan = {"block_size": block_size, "attention_hook": attention_hook}
+            options_of_plan: Config = {"block_size": block_size, "attention_hook": attention_hook}
             options_of_plan |= {"reads_memory": projected_keys is not None, **options}
             plan = self.plan(terms, query.shape, key.shape, **options_of_plan)
         key_of_bias = None if key is query else key
