@@ -4,11 +4,7 @@ Three kinds of data can tell any of their batches, or can continue where they st
 lists, a `keras.utils.PyDataset`, and a Grain dataset.
 """
 
-import base64
-import json
 import math
-import sys
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,39 +13,8 @@ import numpy as np
 
 from keras_diet._keras_fit import data_of_adapter
 from keras_diet._mapped_py_dataset import MappedPyDataset
-
-_END = object()
-
-
-class Source:
-    """Data that can tell its batches from any batch on.
-
-    Attributes:
-        num_batches: int or `None`. Number of batches in a pass over the data, if it is known.
-        size_of_batches: int or `None`. Number of examples in a batch, if all batches have the same.
-    """
-
-    num_batches: int | None = None
-    size_of_batches: int | None = None
-
-    def facts(self) -> dict[str, Any]:
-        """Return what must be the same when the training continues."""
-        raise NotImplementedError
-
-    def read(self, seed: int, pass_number: int, start: int) -> Iterator[Any]:
-        """Yield the batches of a pass over the data, from batch `start` on."""
-        raise NotImplementedError
-
-    def has_ended(self, pass_number: int, index: int) -> bool:
-        """Return whether a pass has no batches left after its first `index` batches."""
-        return self.num_batches is not None and index >= self.num_batches
-
-    def state(self, pass_number: int, index: int) -> str | None:
-        """Return what `read` needs to start at a batch, in addition to its number."""
-        return None
-
-    def set_state(self, pass_number: int, index: int, state: str) -> None:
-        """Take what `state` returned in an earlier process."""
+from keras_diet.training.resume_grain import IteratorSource, MapSource
+from keras_diet.training.resume_source import Source, checksum
 
 
 class ArraySource(Source):
@@ -83,7 +48,7 @@ class ArraySource(Source):
             "number of examples": self.num_examples,
             "batch_size": self.batch_size,
             "shuffle": self.shuffle,
-            "first examples": _checksum(first),
+            "first examples": checksum(first),
         }
 
     def read(self, seed: int, pass_number: int, start: int) -> Iterator[Any]:
@@ -123,7 +88,7 @@ class PyDatasetSource(Source):
             "number of batches": self.num_batches,
             "shuffle": self.shuffle,
             **{name: value for name, value in settings.items() if isinstance(value, int)},
-            "first batch": _checksum(self.original[0]),
+            "first batch": checksum(self.original[0]),
         }
 
     def read(self, seed: int, pass_number: int, start: int) -> Iterator[Any]:
@@ -140,70 +105,6 @@ class PyDatasetSource(Source):
     def _begin(self, pass_number):
         if hasattr(self.original, "start_at"):
             self.original.start_at(pass_number)
-
-
-class MapSource(Source):
-    """Batches of a Grain `MapDataset`, which is read by index."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-        # An endless dataset has the largest length that Python knows.
-        self.num_batches = len(dataset) if len(dataset) < sys.maxsize else None
-        sizes = {_size_of(dataset[i]) for i in (0, len(dataset) - 1)} if self.num_batches else set()
-        self.size_of_batches = sizes.pop() if len(sizes) == 1 else None
-
-    def facts(self) -> dict[str, Any]:
-        """Return what must be the same when the training continues."""
-        return {"number of batches": self.num_batches, **_facts_of_batch(self.dataset[0])}
-
-    def read(self, seed: int, pass_number: int, start: int) -> Iterator[Any]:
-        """Yield the batches of a pass over the dataset, from batch `start` on."""
-        for index in range(start, len(self.dataset)):
-            yield self.dataset[index]
-
-
-class IteratorSource(Source):
-    """Batches of a Grain `IterDataset` or `DataLoader`, whose iterators have a state."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-        # The states of iterators by pass and number of batches, and the end of the last pass.
-        self._states: dict[tuple[int, int], str] = {}
-        self._end: tuple[int, int] | None = None
-
-    def facts(self) -> dict[str, Any]:
-        """Return what must be the same when the training continues."""
-        return _facts_of_batch(next(iter(self.dataset)))
-
-    def read(self, seed: int, pass_number: int, start: int) -> Iterator[Any]:
-        """Yield the batches of a pass over the dataset, from batch `start` on."""
-        iterator = iter(self.dataset)
-        if start:
-            iterator.set_state(_decoded(self._states[pass_number, start]))
-        batch = next(iterator, _END)
-        while batch is not _END:
-            start += 1
-            self._states[pass_number, start] = _encoded(iterator.get_state())
-            # One batch ahead, because an epoch must not begin where no batch is left.
-            following = next(iterator, _END)
-            if following is _END:
-                self._end = (pass_number, start)
-            yield batch
-            batch = following
-
-    def has_ended(self, pass_number: int, index: int) -> bool:
-        """Return whether a pass has no batches left after its first `index` batches."""
-        return self._end == (pass_number, index)
-
-    def state(self, pass_number: int, index: int) -> str | None:
-        """Return the state of the iterator before a batch, and forget the states before it."""
-        for earlier in [each for each in self._states if each < (pass_number, index)]:
-            del self._states[earlier]
-        return self._states.get((pass_number, index))
-
-    def set_state(self, pass_number: int, index: int, state: str) -> None:
-        """Take what `state` returned in an earlier process."""
-        self._states[pass_number, index] = state
 
 
 def source_of(adapter: Any) -> Source:
@@ -281,34 +182,3 @@ def _order(size, seed, pass_number, shuffle):
     if shuffle:
         np.random.default_rng((seed, pass_number)).shuffle(order)
     return order
-
-
-def _facts_of_batch(batch):
-    return {"batch_size": _size_of(batch), "first batch": _checksum(batch)}
-
-
-def _size_of(batch):
-    sizes = [len(leaf) for leaf in keras.tree.flatten(batch) if np.ndim(leaf)]
-    return sizes[0] if sizes else None
-
-
-def _checksum(batch):
-    """Return a number that other data, another order or another seed would change."""
-    checksum = 0
-    for leaf in keras.tree.flatten(batch):
-        array = np.asarray(leaf)
-        is_text = array.dtype.kind in "OUS"
-        data = repr(array.tolist()).encode() if is_text else np.ascontiguousarray(array)
-        checksum = zlib.crc32(data, checksum)
-    return f"checksum {checksum:08x}"
-
-
-def _encoded(state):
-    """Return the state of a Grain iterator, bytes or a dictionary, as a string."""
-    if isinstance(state, bytes):
-        return base64.b64encode(state).decode()
-    return json.dumps(state)
-
-
-def _decoded(text):
-    return json.loads(text) if text.startswith("{") else base64.b64decode(text)
