@@ -99,8 +99,9 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             them. Replaces the bias, features, masks and `start_index` above.
         attention_plan: `AttentionPlan` or `None`. The plan that the stack made for these terms.
         attention_hook: `AttentionHook` or `None`. Runs after the hook of the layer.
-        projected_keys: Keys and values that `project_keys` returned, in place of `value` and `key`.
-            Rows of the query may share a row of keys, as beams do. Defaults to `None`.
+        projected_keys: Keys and values that `project_keys` returned, in place of `value` and `key`,
+            which must be `None`. Several rows of the query may share a row of keys, as the beams of
+            a search do: the first rows share the first one. Defaults to `None`.
 
     Returns:
         Output of shape `(B, T, dim)`, or a tuple of it and the attention probabilities of shape
