@@ -36,7 +36,8 @@ def attend_as_layer(
     if not attention.overrides_compute_attention:
         return attend(*heads, terms, plan, options_of(attention, training, plan, hooks))
     check_override(attention, terms, plan, hooks)
-    heads = with_repeated_keys(*heads)
+    if plan.batch_first:
+        heads = with_repeated_keys(*heads)
     mask = mask_of_override(heads, terms)
     return attention.compute_attention(*heads, mask, training, return_attention_scores)
 

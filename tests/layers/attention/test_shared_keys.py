@@ -201,6 +201,20 @@ def test_an_override_gets_as_many_keys_as_queries(rng):
 
 
 @pytest.mark.any_backend
+def test_an_override_gets_other_keys_as_they_are(rng):
+    """Without `projected_keys`, one query is broadcast to several values."""
+
+    class Attention(BiasedMultiHeadAttention):
+        def _compute_attention(self, query, key, value, *args, **kwargs):
+            assert (query.shape[0], key.shape[0], value.shape[0]) == (1, SOURCES, SOURCES)
+            return super()._compute_attention(query, key, value, *args, **kwargs)
+
+    attention = Attention(HEADS, key_dim=3)
+    query, source = numbers(rng, 1, QUERIES, DIM), numbers(rng, SOURCES, KEYS, DIM)
+    assert tuple(attention(query, source).shape) == (SOURCES, QUERIES, DIM)
+
+
+@pytest.mark.any_backend
 @pytest.mark.parametrize("sizes", [(6, 4), (2, 6), (1, 3), (5, 0)], ids=str)
 def test_rows_that_do_not_fit_are_refused(rng, sizes):
     attention = BiasedMultiHeadAttention(HEADS, key_dim=3)
