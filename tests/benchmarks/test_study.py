@@ -17,6 +17,8 @@ pytestmark = pytest.mark.any_backend
 # Validation losses by encoding and seed. The grid has its own seed.
 LOSSES = {("input", "0"): 3.5, ("input", "1"): 3.75, ("t5", "0"): 3.25, ("t5", "1"): 3.375}
 
+METRICS = {"cola": "matthews=0.25", "stsb": "pearson=0.5 spearman=0.75", "rte": "accuracy=0.5"}
+
 
 @pytest.fixture
 def started(monkeypatch):
@@ -45,8 +47,10 @@ def started(monkeypatch):
                 np.save(folder / "validation.npy", [[3, 5, 6, 7, 4, 0, 0]])
         else:
             folder.mkdir(exist_ok=True)
-            lines = "task,metrics\ncola,matthews=0.25\nstsb,pearson=0.5 spearman=0.75\n"
-            (folder / "runs.csv").write_text(lines)
+            table = folder / "runs.csv"
+            lines = table.read_text() if table.exists() else "task,metrics\n"
+            lines += "".join(f"{task},{METRICS[task]}\n" for task in tasks_of(words))
+            table.write_text(lines)
 
     monkeypatch.setattr(example_runs, "subprocess", SimpleNamespace(run=run))
     return commands
@@ -54,6 +58,10 @@ def started(monkeypatch):
 
 def value_of(words, option):
     return words[words.index(option) + 1]
+
+
+def tasks_of(words):
+    return words[words.index("--tasks") + 1 : words.index("--learning-rates")]
 
 
 def run_study(folder, *options):
@@ -122,16 +130,30 @@ def test_each_seed_is_fine_tuned_from_its_own_preset(started, tmp_path):
     results = run_study(tmp_path, "--rows", "input", "--seeds", "0", "1", *glue)
     tuned = [words for words in started if words[0] == "finetune_glue.py"]
     presets = [Path(value_of(words, "--presets")).parts[-3] for words in tuned]
-    assert presets == ["input-0.001-0"] * 2 + ["input-0.001-1"] * 2
-    assert [value_of(words, "--tasks") for words in tuned] == ["cola", "stsb"] * 2
+    assert presets == ["input-0.001-0", "input-0.001-1"]
+    assert [tasks_of(words) for words in tuned] == [("cola", "stsb")] * 2
     options = ("--examples", "--epochs", "--sequence-length")
     sizes = {tuple(value_of(words, option) for option in options) for words in tuned}
-    assert sizes == {("10000", "4", "64")}
+    assert sizes == {("10000", "3", "64")}
     stsb = {"pearson": 0.5, "spearman": 0.75}
     assert results["rows"]["input"]["glue"]["1"] == {"cola": {"matthews": 0.25}, "stsb": stsb}
     # The mean takes the first metric of each task.
     row = "| input | 25.0 ± 0.0 | 50.0 ± 0.0 | 37.5 ± 0.0 |  |"
     assert row in (tmp_path / "study.md").read_text()
+
+
+def test_only_missing_tasks_are_fine_tuned(started, tmp_path):
+    options = ("--rows", "input", "--seeds", "0", "--glue", "data", "--tasks")
+    run_study(tmp_path, *options, "rte")
+    number = len(started)
+    results = run_study(tmp_path, *options, "cola", "rte", "stsb")
+    (words,) = started[number:]
+    assert tasks_of(words) == ("cola", "stsb")
+    assert results["rows"]["input"]["glue"]["0"] == {
+        "rte": {"accuracy": 0.5},
+        "cola": {"matthews": 0.25},
+        "stsb": {"pearson": 0.5, "spearman": 0.75},
+    }
 
 
 def test_a_lost_preset_is_pretrained_again(started, tmp_path):
