@@ -25,36 +25,61 @@ def make_page(results):
         "",
         f"- Started: {date_and_commit(results['machine'])}",
         f"- Recipe: {recipe}",
-        "- Tests: paired t-tests of the seeds, against `input`",
+        "- Tests: paired t-tests of the seeds",
         "",
         "## Validation loss of masked language modeling",
-        "",
-        *_losses(results["rows"]),
         "",
         "A model that knows only how often each token occurs has a loss of "
         f"{results['word_frequencies']:.4f}.",
     ]
+    for baseline, rows in _groups(results["rows"]).items():
+        lines += ["", *_losses(rows, baseline)]
     if tasks:
         lines += ["", "## GLUE, development sets", "", *_glue(results["rows"], tasks)]
     return "\n".join(lines)
 
 
-def _losses(rows):
-    """Return the table of final losses, the best row first."""
-    final = {
-        name: {seed: run["losses"][-1] for seed, run in cell["seeds"].items()}
+def _losses(rows, baseline):
+    """Return the table of final losses, the best row first, with differences to a baseline."""
+    losses = {name: _final_losses(cell) for name, cell in rows.items()}
+    lines = []
+    for name in _by_loss(rows):
+        (rate,) = {run["learning_rate"] for run in rows[name]["seeds"].values()}
+        difference, p_value = paired(losses[name], losses.get(baseline, {}))
+        cells = [f"{rate:g}", str(len(losses[name])), mean_and_deviation(losses[name].values(), 4)]
+        lines.append([name, *cells, difference, p_value])
+    columns = ["", "learning rate", "seeds", "loss", f"difference to `{baseline}`", "p"]
+    return markdown_table(columns, lines)
+
+
+def _final_losses(cell):
+    return {seed: run["losses"][-1] for seed, run in cell["seeds"].items()}
+
+
+def _by_loss(rows):
+    """Return the names of the rows with finished runs, the lowest mean loss first."""
+    means = {
+        name: statistics.mean(_final_losses(cell).values())
         for name, cell in rows.items()
         if cell["seeds"]
     }
-    lines = []
-    for name in sorted(final, key=lambda name: statistics.mean(final[name].values())):
-        values = final[name]
-        (rate,) = {run["learning_rate"] for run in rows[name]["seeds"].values()}
-        difference, p_value = paired(values, final.get(BASELINE, {}))
-        cells = [f"{rate:g}", str(len(values)), mean_and_deviation(values.values(), 4)]
-        lines.append([name, *cells, difference, p_value])
-    columns = ["", "learning rate", "seeds", "loss", "difference to `input`", "p"]
-    return markdown_table(columns, lines)
+    return sorted(means, key=means.get)
+
+
+def _groups(rows):
+    """Return the rows of each table and picture, under its baseline.
+
+    Variants of a row, such as "diet_abs, rank 8", are compared with that row.
+    """
+    bases = dict.fromkeys(_base(name) for name in rows if name != _base(name))
+    groups = {BASELINE: {name: cell for name, cell in rows.items() if name == _base(name)}}
+    for base in bases:
+        groups[base] = {name: cell for name, cell in rows.items() if _base(name) == base}
+    return {baseline: group for baseline, group in groups.items() if group}
+
+
+def _base(name):
+    return name.split(", ")[0]
 
 
 def _glue(rows, tasks):
@@ -103,24 +128,26 @@ def paired(values, baseline):
     if len(seeds) < 2:
         return text, ""
     test = stats.ttest_rel([values[seed] for seed in seeds], [baseline[seed] for seed in seeds])
-    return text, f"{test.pvalue:.3f}"
+    return text, "< 0.001" if test.pvalue < 0.001 else f"{test.pvalue:.3f}"
 
 
 def plot(results):
     """Draw the mean loss of each row over the tokens, and a band from the lowest to the highest."""
-    figure = Figure(figsize=(9, 5), layout="constrained")
-    axes = figure.subplots()
-    for place, (name, cell) in enumerate(results["rows"].items()):
-        runs = list(cell["seeds"].values())
-        if not runs:
-            continue
-        losses = np.array([run["losses"] for run in runs])
-        style = {"color": f"C{place % 10}", "linestyle": ("-", "--", ":")[place // 10 % 3]}
-        axes.plot(runs[0]["tokens"], losses.mean(0), label=name, linewidth=1, **style)
-        axes.fill_between(
-            runs[0]["tokens"], losses.min(0), losses.max(0), color=style["color"], alpha=0.2
+    groups = _groups(results["rows"]).values()
+    figure = Figure(figsize=(9, 3.5 * len(groups)), layout="constrained")
+    all_axes = figure.subplots(len(groups), squeeze=False, sharex=True, sharey=True)[:, 0]
+    for axes, rows in zip(all_axes, groups, strict=True):
+        for place, name in enumerate(_by_loss(rows)):
+            runs = list(rows[name]["seeds"].values())
+            tokens, losses = runs[0]["tokens"], np.array([run["losses"] for run in runs])
+            color, style = f"C{place % 10}", ("-", "--")[place // 10 % 2]
+            axes.plot(tokens, losses.mean(0), style, color=color, label=name, linewidth=1)
+            axes.fill_between(tokens, losses.min(0), losses.max(0), color=color, alpha=0.2)
+        axes.axhline(
+            results["word_frequencies"], color="gray", linewidth=0.5, label="word frequencies"
         )
-    axes.axhline(results["word_frequencies"], color="gray", linewidth=0.5, label="word frequencies")
-    axes.set(xlabel="tokens", ylabel="validation loss")
-    axes.legend(fontsize="small", ncols=2)
+        axes.set(xlabel="tokens", ylabel="validation loss")
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        # The order of the names is the order of the lines at the end.
+        axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     return figure

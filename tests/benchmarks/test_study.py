@@ -116,6 +116,53 @@ def test_the_page_has_means_deviations_and_paired_tests(started, tmp_path):
     assert (tmp_path / "study.svg").stat().st_size
 
 
+def test_variants_are_compared_with_their_row():
+    def cell(*losses):
+        runs = {"learning_rate": 0.002, "tokens": [512, 1024]}
+        seeds = {str(seed): runs | {"losses": [9, loss]} for seed, loss in enumerate(losses)}
+        return {"seeds": seeds, "glue": {}}
+
+    rows = {
+        "input": cell(3.5, 3.75),
+        "diet_abs, rank 8": cell(3.5, 3.0),
+        "diet_abs": cell(3.25, 3.375),
+        "diet_rel, sharing head-wise": cell(2.5),
+        "diet_rel": cell(),
+    }
+    recipe, machine = {"backend": "jax"}, {"date": "today", "commit": "abc"}
+    results = {"recipe": recipe, "machine": machine, "rows": rows, "word_frequencies": 6.5}
+    page = study_page.make_page(results)
+    tables = page.split("\n\n|")[1:]
+    assert ["difference to `input`" in table for table in tables] == [True, False, False]
+    assert [line.split(" |")[0] for line in tables[0].splitlines()[2:]] == ["| diet_abs", "| input"]
+    # The differences are 0.25 and -0.375: t = -0.2 with one degree of freedom.
+    assert tables[1].splitlines()[2:] == [
+        "| diet_abs, rank 8 | 0.002 | 2 | 3.2500 ± 0.3536 | -0.0625 | 0.874 |",
+        "| diet_abs | 0.002 | 2 | 3.3125 ± 0.0884 |  |  |",
+    ]
+    assert "difference to `diet_abs`" in tables[1]
+    assert tables[2].splitlines()[2:] == [
+        "| diet_rel, sharing head-wise | 0.002 | 1 | 2.5000 |  |  |"
+    ]
+    panels = study_page.plot(results).axes
+    names = [[text.get_text() for text in axes.get_legend().get_texts()] for axes in panels]
+    assert names == [
+        ["diet_abs", "input", "word frequencies"],
+        ["diet_abs, rank 8", "diet_abs", "word frequencies"],
+        ["diet_rel, sharing head-wise", "word frequencies"],
+    ]
+    line, reference = panels[1].get_lines()[0], panels[1].get_lines()[-1]
+    np.testing.assert_array_equal(line.get_xydata(), [[512, 9], [1024, 3.25]])
+    assert set(reference.get_ydata()) == {6.5}
+
+
+def test_a_small_p_value_is_a_bound():
+    baseline = {"0": 3.0, "1": 4.0, "2": 5.0}
+    values = {"0": 2.0, "1": 3.0, "2": 4.0625}
+    # The differences are -1, -1 and -0.9375: t = -47 with two degrees of freedom.
+    assert study_page.paired(values, baseline) == ("-0.9792", "< 0.001")
+
+
 def test_a_finished_part_is_not_repeated(started, tmp_path):
     run_study(tmp_path, "--rows", "input", "--seeds", "0")
     number = len(started)
