@@ -82,10 +82,11 @@ def main(argv=None):
             if seed not in cell["seeds"]:
                 cell["seeds"][seed] = pretrain(arguments, row, best_rate(cell), seed)
                 save(arguments, results)
-            scores = cell["glue"].setdefault(seed, {})
+            scores = cell["glue"].get(seed, {})
             missing = [task for task in arguments.tasks if task not in scores]
             if missing:
-                scores |= finetune(arguments, row, best_rate(cell), seed, missing)
+                found = finetune(arguments, row, best_rate(cell), seed, missing)
+                cell["glue"][seed] = scores | found
                 save(arguments, results)
     print(study_page.make_page(results))
 
