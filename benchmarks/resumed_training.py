@@ -32,14 +32,14 @@ def train_on_texts(callbacks):
 
 
 def train_on_grain(callbacks):
-    """An endless Grain dataset, whose epochs are not passes over the data."""
+    """An endless Grain dataset. Some checkpoints are at the end of an epoch."""
     rng = np.random.default_rng(7)
     tokenizer = models.DietBertTokenizer(SPECIAL + WORDS)
     token_ids = rng.integers(len(SPECIAL), len(SPECIAL) + len(WORDS), (31, LENGTH))
     dataset = pretraining.masked_lm_dataset(token_ids, tokenizer, 5, repeat=True, seed=3)
     masked_lm = make_masked_lm()
     history = masked_lm.fit(
-        dataset, steps_per_epoch=7, epochs=EPOCHS, shuffle=False, callbacks=callbacks, verbose=0
+        dataset, steps_per_epoch=6, epochs=EPOCHS, shuffle=False, callbacks=callbacks, verbose=0
     )
     return masked_lm, history
 

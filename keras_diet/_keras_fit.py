@@ -113,8 +113,8 @@ def start_within_epoch(epoch_iterator, steps, batches_of_pass):
         steps: Number of steps of this epoch that were done before.
         batches_of_pass: Number of batches that the current pass over the data has given before.
     """
-    if epoch_iterator.steps_per_epoch and batches_of_pass:
-        # The pass may have begun in an earlier epoch. Keras continues with the same iterator.
+    if epoch_iterator.steps_per_epoch:
+        # Keras has made the iterator before this epoch, and epochs share it.
         epoch_iterator._current_iterator = iter(epoch_iterator._get_iterator())
         epoch_iterator._steps_seen = batches_of_pass - steps
     number_steps = epoch_iterator._enumerate_iterator

@@ -27,13 +27,14 @@ class CheckpointFolder:
     def __init__(self, folder: str | os.PathLike[str], keep: int) -> None:
         self.folder = Path(folder)
         self.keep = keep
+        self._damaged: list[Path] = []
 
     def files(self) -> list[Path]:
         """Return the files of all checkpoints, from old to new."""
         return sorted(self.folder.glob("step_*.npz"))
 
     def write(self, step: int, state: Any, arrays: dict[str, np.ndarray]) -> None:
-        """Write a checkpoint, and then delete the oldest ones.
+        """Write a checkpoint, and then delete the oldest ones and those that were damaged.
 
         Args:
             step: int. Number of the step, which names the file.
@@ -54,8 +55,10 @@ class CheckpointFolder:
             os.replace(unfinished, self.folder / f"step_{step:012d}.npz")
         finally:
             unfinished.unlink(missing_ok=True)
-        for old in self.files()[: -self.keep]:
-            old.unlink()
+        written = [path for path in self.files() if path not in self._damaged]
+        for old in [*self._damaged, *written[: -self.keep]]:
+            old.unlink(missing_ok=True)
+        self._damaged.clear()
 
     def read(self) -> tuple[Any, dict[str, np.ndarray]] | None:
         """Return the newest checkpoint that is complete, or `None` if there are no files.
@@ -73,6 +76,7 @@ class CheckpointFolder:
                 return json.loads(state, object_hook=_array_of), arrays
             except _DAMAGED as error:
                 warnings.warn(f"{path} is damaged and is skipped: {error}", stacklevel=2)
+                self._damaged.append(path)
         if not files:
             return None
         raise ValueError(

@@ -120,6 +120,8 @@ class ExactResume(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Note the number of the epoch."""
         self._epoch = epoch
+        # Keras has read it. It must not hold for the next `fit` if this one ends with an error.
+        set_first_epoch(self.model, None)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Undo what the start of an epoch changed if the training continues within the epoch."""
@@ -134,7 +136,9 @@ class ExactResume(keras.callbacks.Callback):
         self._step, self._total = batch + 1, self._total + steps
         pass_ended = self._batches.advance(steps)
         # Keras cannot continue an epoch that has no step left, so its last step is saved later.
-        if not pass_ended and self._step != self._loop.num_batches:
+        # With `steps_per_execution`, an epoch may have more steps than `steps_per_epoch`.
+        num_steps = self._loop.num_batches
+        if not pass_ended and (num_steps is None or self._step < num_steps):
             self._save_if_due()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -224,6 +228,7 @@ class ExactResume(keras.callbacks.Callback):
             "steps_per_epoch": self._loop.steps_per_epoch,
             "steps_per_execution": self._loop.steps_per_execution,
             "number of processes": self._processes.count,
+            "devices": self._processes.devices,
             **facts_of_optimizer(self.model),
         }
 
@@ -253,13 +258,13 @@ class ExactResume(keras.callbacks.Callback):
         self._check(self._facts_of_model, state["facts"])
         self._epoch, self._step, self._total = state["epoch"], state["step"], state["total"]
         self._history, self._finished_epochs = state["history"], state["finished_epochs"]
-        self._restore()
         epochs = self.params["epochs"]
-        if max(self._finished_epochs, self._epoch) >= epochs:
-            set_first_epoch(self.model, epochs)
-            return
-        set_first_epoch(self.model, self._epoch)
-        start_within_epoch(self._loop, self._step, self._batches.index)
+        is_finished = max(self._finished_epochs, self._epoch) >= epochs
+        set_first_epoch(self.model, epochs if is_finished else self._epoch)
+        if not is_finished:
+            start_within_epoch(self._loop, self._step, self._batches.index)
+        # After an iterator is made, because on PyTorch it draws a number.
+        self._restore()
         if not self._step:
             # Other callbacks may change the model at the start of the epoch.
             self._checkpoint = None

@@ -11,12 +11,19 @@ class Processes:
     Args:
         model: The model. Its strategy on TensorFlow must run in one process.
 
+    Attributes:
+        rank: int. The number of this process, from 0.
+        count: int. The number of processes.
+        devices: The shape of the mesh of `keras.distribution`, or the number of replicas of
+            `tf.distribute`, otherwise `1`.
+
     Raises:
         ValueError: If several processes of JAX or TensorFlow train together.
     """
 
     def __init__(self, model: keras.Model) -> None:
         self.rank, self.count = 0, 1
+        self.devices: int | list[int] = 1
         backend = keras.config.backend()
         several = False
         if backend == "torch":
@@ -29,8 +36,14 @@ class Processes:
             import jax
 
             several = jax.process_count() > 1
-        elif getattr(model.distribute_strategy, "cluster_resolver", None) is not None:
-            several = len(model.distribute_strategy.cluster_resolver.cluster_spec().jobs) > 0
+            distribution = keras.distribution.distribution()
+            if distribution is not None:
+                self.devices = list(distribution.device_mesh.shape)
+        else:
+            strategy = model.distribute_strategy
+            self.devices = strategy.num_replicas_in_sync if strategy else 1
+            cluster = getattr(strategy, "cluster_resolver", None)
+            several = cluster is not None and len(cluster.cluster_spec().jobs) > 0
         if several:
             raise ValueError(
                 "`ExactResume` needs a single process on JAX and TensorFlow, which may have "

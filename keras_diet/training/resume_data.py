@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_diet._keras_fit import data_of_adapter
 from keras_diet._mapped_py_dataset import MappedPyDataset
@@ -83,12 +84,15 @@ class PyDatasetSource(Source):
         names = ("batch_size", "tokens_per_batch", "seed")
         settings = {name: getattr(self.original, name, None) for name in names}
         self._begin(pass_number=0)
+        ends = {"first batch": 0}
+        if self.num_batches:
+            ends["last batch"] = self.num_batches - 1
         return {
             "dataset": type(self.original).__name__,
             "number of batches": self.num_batches,
             "shuffle": self.shuffle,
             **{name: value for name, value in settings.items() if isinstance(value, int)},
-            "first batch": checksum(self.original[0]),
+            **{name: checksum(self.original[index]) for name, index in ends.items()},
         }
 
     def read(self, seed: int, pass_number: int, start: int) -> Iterator[Any]:
@@ -139,13 +143,18 @@ def _source_of_arrays(inputs, batch_size, shuffle):
             "`shuffle` must be a bool with `ExactResume`. Received: shuffle='batch'. Pass "
             "`shuffle=True` for a new order of all examples in each epoch."
         )
-    arrays = keras.tree.map_structure(np.asarray, inputs, none_is_leaf=False)
+    arrays = keras.tree.map_structure(_as_array, inputs, none_is_leaf=False)
 
     def examples(rows):
         return keras.tree.map_structure(lambda array: array[rows], arrays, none_is_leaf=False)
 
     num_examples = len(keras.tree.flatten(arrays)[0])
     return ArraySource(examples, num_examples, batch_size, bool(shuffle))
+
+
+def _as_array(leaf):
+    # Tensors may be on a GPU.
+    return ops.convert_to_numpy(leaf) if ops.is_tensor(leaf) else np.asarray(leaf)
 
 
 def _check_py_dataset(dataset):

@@ -6,13 +6,15 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from keras_diet.training.resume_source import Source, facts_of_batch, size_of
+from keras_diet.training.resume_source import Source, checksum, facts_of_batch, size_of
 
 _END = object()
 
 
 class MapSource(Source):
     """Batches of a Grain `MapDataset`, which is read by index."""
+
+    reads_ahead = True
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -23,7 +25,10 @@ class MapSource(Source):
 
     def facts(self) -> dict[str, Any]:
         """Return what must be the same when the training continues."""
-        return {"number of batches": self.num_batches, **facts_of_batch(self.dataset[0])}
+        facts = {"number of batches": self.num_batches, **facts_of_batch(self.dataset[0])}
+        if self.num_batches:
+            facts["last batch"] = checksum(self.dataset[self.num_batches - 1])
+        return facts
 
     def read(self, seed: int, pass_number: int, start: int) -> Iterator[Any]:
         """Yield the batches of a pass over the dataset, from batch `start` on."""
@@ -62,7 +67,8 @@ class IteratorSource(Source):
 
     def has_ended(self, pass_number: int, index: int) -> bool:
         """Return whether a pass has no batches left after its first `index` batches."""
-        return self._end == (pass_number, index)
+        # The last of several steps in one execution may have no batch.
+        return self._end is not None and self._end[0] == pass_number and index >= self._end[1]
 
     def state(self, pass_number: int, index: int) -> str | None:
         """Return the state of the iterator before a batch, and forget the states before it."""

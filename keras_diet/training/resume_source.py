@@ -14,10 +14,12 @@ class Source:
     Attributes:
         num_batches: int or `None`. Number of batches in a pass over the data, if it is known.
         size_of_batches: int or `None`. Number of examples in a batch, if all batches have the same.
+        reads_ahead: bool. Whether a thread should read the batches ahead of the model.
     """
 
     num_batches: int | None = None
     size_of_batches: int | None = None
+    reads_ahead: bool = False
 
     def facts(self) -> dict[str, Any]:
         """Return what must be the same when the training continues."""

@@ -22,7 +22,7 @@ class StepBatches(IterableAdapter):
     Args:
         source: The data.
         preprocess: Function of one batch, which a task of this library applies, or `None`. With a
-            function, a thread reads ahead of the model.
+            function, a thread reads ahead of the model, as for a source that asks for it.
         seed: int. The seed of the order and of the batches.
     """
 
@@ -39,7 +39,8 @@ class StepBatches(IterableAdapter):
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the rest of the pass."""
         batches = self._read(self.pass_number, self.index)
-        return read_ahead(batches) if self._preprocess else batches
+        reads_ahead = self._preprocess or self.source.reads_ahead
+        return read_ahead(batches) if reads_ahead else batches
 
     def _read(self, pass_number, index):
         batches = self.source.read(self.seed, pass_number, index)

@@ -8,12 +8,14 @@ Each process writes the results of a training without and with crashes to `FOLDE
 """
 
 import os
+import re
 import sys
 import time
 from pathlib import Path
 
 import keras
 import numpy as np
+import pytest
 
 from keras_diet.training.checkpoint_folder import CheckpointFolder
 from tests.training.resumed import BATCH_SIZE, make_arrays, make_model, result, train
@@ -88,6 +90,20 @@ def training_on_torch():
     return make, {"x": x[rank::2], "y": y[rank::2], "batch_size": BATCH_SIZE}
 
 
+def check_refusal_of_other_devices(folder, options):
+    """Start a crashed training again without the strategy, or with another mesh."""
+    if keras.config.backend() == "jax":
+        devices = keras.distribution.list_devices()[:2]
+        mesh = keras.distribution.DeviceMesh((2,), ("batch",), devices)
+        keras.distribution.set_distribution(keras.distribution.DataParallel(device_mesh=mesh))
+        model, message = make_model(units=12, outputs=4), "[2] (the checkpoint has [2, 2])"
+    else:
+        model, message = make_model(), "1 (the checkpoint has 2)"
+    expected = f"with devices={message}. Use"
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        train(folder, model=model, **options)
+
+
 def write_slowly(step):
     """Let the first process write a checkpoint while the other one already starts again."""
     write = CheckpointFolder.write
@@ -113,7 +129,9 @@ def main(folder):
     found = result(*train(folder / "crashed", model=make(), **options))
     np.savez(folder / f"once_{rank}.npz", **expected)
     np.savez(folder / f"crashed_{rank}.npz", **found)
-    if backend == "torch":
+    if backend != "torch":
+        check_refusal_of_other_devices(folder / "crashed", options)
+    else:
         import torch
 
         torch.distributed.destroy_process_group()

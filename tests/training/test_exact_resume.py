@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import grain
@@ -74,17 +75,27 @@ def test_a_crash_before_a_step(tmp_path, uninterrupted, steps):
     assert_same(result(*train(tmp_path, save_every=1)), uninterrupted)
 
 
-@pytest.mark.any_backend("tensorflow")
-def test_several_steps_in_one_execution(tmp_path):
-    def make():
-        model = make_model()
-        model.compile(keras.optimizers.Adam(0.01), "mse", steps_per_execution=2)
-        return model
+def train_two_steps_at_once(folder, crash_after=None, **options):
+    model = make_model()
+    model.compile(keras.optimizers.Adam(0.01), "mse", steps_per_execution=2)
+    return train(folder, crash_after, model, **options)
 
-    expected = result(*train(tmp_path / "once", model=make()))
-    assert train(tmp_path / "crashed", 3, model=make()) is None
-    assert steps_of(tmp_path / "crashed") == [4, 6]
-    assert_same(result(*train(tmp_path / "crashed", model=make())), expected)
+
+@pytest.mark.any_backend("tensorflow")
+@pytest.mark.parametrize("data", ["arrays", "grain iterator"])
+def test_several_steps_in_one_execution(tmp_path, data):
+    """11 batches in an epoch. The last execution has one step."""
+    run = functools.partial(train_two_steps_at_once, data=data)
+    assert_continues(run, tmp_path, 3, 6)
+
+
+@pytest.mark.any_backend("tensorflow")
+def test_executions_that_go_beyond_the_steps_of_an_epoch(tmp_path):
+    """Keras takes 6 steps in an epoch of 5. The sixth is the last one, so it is saved later."""
+    options = {"data": "endless grain", "steps_per_epoch": 5, "save_every": 6}
+    run = functools.partial(train_two_steps_at_once, **options)
+    expected = assert_continues(run, tmp_path, 4, 5)
+    assert len(expected["loss"]) == EPOCHS
 
 
 class Sizes(keras.layers.Layer):
@@ -135,6 +146,14 @@ def test_a_model_in_bfloat16(tmp_path):
     assert_continues(run, tmp_path, 7)
 
 
+@pytest.mark.parametrize("steps", [5, 10, 15])
+def test_a_checkpoint_at_the_end_of_an_epoch(tmp_path, steps):
+    """Epochs of 5 steps share an iterator. A pass over the data ends with the second epoch."""
+    x, y = make_arrays()
+    options = {"x": x[:50], "y": y[:50], "steps_per_epoch": 5, "save_every": 5, "epochs": 4}
+    assert_continues(functools.partial(train, **options), tmp_path, steps + 2)
+
+
 @pytest.mark.any_backend
 def test_pass_of_the_data_that_ends_within_epochs(tmp_path):
     """11 batches in epochs of 4 steps: the third epoch has only 3 steps, as without crashes."""
@@ -181,6 +200,18 @@ def test_a_task_on_an_iterator_of_grain_continues_bitwise(tmp_path, is_endless):
 
     expected = assert_continues(train_task, tmp_path, 4, 12)
     assert len(expected["loss"]) == EPOCHS
+
+
+@pytest.mark.any_backend
+def test_a_thread_reads_grain_ahead(tmp_path):
+    readers = []
+
+    def record(batch):
+        readers.append(threading.current_thread())
+        return batch
+
+    train(tmp_path, data="grain", x=grain_batches().batch(5).map(record), epochs=1)
+    assert readers[-STEPS:].count(threading.main_thread()) == 0
 
 
 @pytest.mark.any_backend
@@ -259,9 +290,13 @@ def test_more_epochs_continue_a_finished_training(tmp_path, uninterrupted):
 
 @pytest.mark.any_backend
 def test_the_next_fit_begins_with_its_first_epoch(tmp_path):
-    model, _ = train(tmp_path)
-    history = model.fit(*make_arrays(), epochs=2, verbose=0)
-    assert history.epoch == [0, 1]
+    """After a training that has continued with its second epoch, finished or with an error."""
+    for crash_after in (None, 2):
+        folder, model = tmp_path / f"{crash_after}", make_model()
+        assert train(folder, STEPS + 4) is None
+        train(folder, crash_after, model)
+        history = model.fit(*make_arrays(), epochs=2, verbose=0)
+        assert history.epoch == [0, 1]
 
 
 @pytest.mark.any_backend
@@ -279,9 +314,10 @@ def test_without_a_seed_the_training_continues_too(tmp_path, monkeypatch):
     seen = orders[:]
     del orders[:]
     train(tmp_path, data="py_dataset", x=Recorder(*make_arrays()), epochs=1)
-    # Before the first step, Keras reads a batch to build the metrics.
-    assert sorted(seen[1:4] + orders[-8:]) == list(range(STEPS))
-    assert seen[1:4] + orders[-8:] != list(range(STEPS))
+    # Before the first step, a batch builds the metrics, and the first and the last are compared.
+    order = seen[3:6] + orders[-8:]
+    assert sorted(order) == list(range(STEPS))
+    assert order != list(range(STEPS))
 
 
 # === Saving ===
@@ -321,6 +357,17 @@ def test_a_truncated_checkpoint_is_skipped(tmp_path, uninterrupted):
     with pytest.warns(UserWarning, match=r"step_000000000006.npz is damaged and is skipped"):
         found = train(tmp_path)
     assert_same(result(*found), uninterrupted)
+
+
+@pytest.mark.any_backend
+def test_a_damaged_checkpoint_is_deleted_before_a_good_one(tmp_path):
+    """It has a higher number than the checkpoint that is written next."""
+    assert train(tmp_path, 10) is None
+    assert steps_of(tmp_path) == [6, 9]
+    max(tmp_path.glob("step_*.npz")).write_bytes(b"")
+    with pytest.warns(UserWarning, match="damaged"):
+        assert train(tmp_path, 2, save_every=7) is None
+    assert steps_of(tmp_path) == [6, 7]
 
 
 @pytest.mark.any_backend
@@ -485,6 +532,7 @@ def test_another_training_is_refused(crashed, options, message):
         (lambda: grain_batches(seed=4).batch(5), "with first batch=checksum"),
         (lambda: grain_batches().batch(7), r"batch_size=7 \(the checkpoint has 5\)"),
         (lambda: grain_batches()[:50].batch(5), r"batches=10 \(the checkpoint has 11\)"),
+        (lambda: grain_batches()[:52].batch(5), "with last batch=checksum"),
     ],
 )
 def test_another_grain_dataset_is_refused(crashed, dataset, message):
@@ -499,6 +547,16 @@ def test_another_py_dataset_is_refused(tmp_path):
     assert train(tmp_path, 5, data="grain", x=Noisy(x, y)) is None
     with pytest.raises(ValueError, match=r"checkpoint of another training.*with first batch="):
         train(tmp_path, data="grain", x=Noisy(2 * x, y))
+    with pytest.raises(ValueError, match=r"checkpoint of another training.*with last batch="):
+        train(tmp_path, data="grain", x=Noisy(x[:52], y[:52]))
+
+
+@pytest.mark.any_backend
+def test_tensors_that_record_gradients(tmp_path, uninterrupted):
+    import torch
+
+    x, y = (torch.tensor(array, requires_grad=True) for array in make_arrays())
+    assert_same(result(*train(tmp_path, x=x, y=y)), uninterrupted)
 
 
 @pytest.mark.any_backend
