@@ -1,5 +1,6 @@
 """Calls of layers that are computed again for the gradient, with the same random numbers."""
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -27,8 +28,9 @@ def call_recomputed(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any
         **kwargs: The same, by name.
 
     Raises:
-        ValueError: On TensorFlow, if an `attention_hook` is given. TensorFlow finds gradients of
-            arguments only, so it would lose the gradients of what the hook reads.
+        ValueError: If the layer adds a loss or changes its weights, as batch normalization does.
+            Both would be lost. On TensorFlow, if an `attention_hook` is given. TensorFlow finds
+            gradients of arguments only, so it would lose the gradients of what the hook reads.
     """
     _check_hook(kwargs.get("attention_hook"))
     arguments = (args, kwargs)
@@ -53,8 +55,11 @@ def call_recomputed(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any
         new_args, new_kwargs = _map_tensors(lambda x: new_tensors.get(id(x), x), arguments)
         mapping += zip(seeds, states, strict=True)
         # The scope converts weights to their dtype, and the layer casts them to its compute dtype.
-        with autocast_disabled(), keras.StatelessScope(mapping) as scope:
+        with autocast_disabled(), keras.StatelessScope(mapping, collect_losses=True) as scope:
+            before = [scope.get_current_value(weight) for weight in weights]
             outputs = layer(*new_args, **new_kwargs)
+        after = [scope.get_current_value(weight) for weight in weights]
+        _check_is_pure(layer, scope.losses, any(map(operator.is_not, before, after)))
         return outputs, [scope.get_current_value(seed) for seed in seeds]
 
     outputs, new_states = _backend.remat(compute)(*given, *values)
@@ -69,6 +74,16 @@ def _check_hook(attention_hook):
             "With `recompute`, TensorFlow would lose the gradients of what an `attention_hook` of "
             f"the call reads. Received: attention_hook={attention_hook!r}. Return the hook from "
             "`attention_hook()` of an attention layer, or pass recompute='none'."
+        )
+
+
+def _check_is_pure(layer, losses, changes_weights):
+    effects = ["adds a loss"] * bool(losses) + ["changes its weights"] * changes_weights
+    if effects:
+        raise ValueError(
+            "`recompute` must be 'none' for layers that add losses or change their weights in a "
+            f"call, because both would be lost. Received: {layer.name!r}, which "
+            f"{' and '.join(effects)}."
         )
 
 

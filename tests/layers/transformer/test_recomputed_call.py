@@ -225,6 +225,40 @@ def test_seeds_and_several_draws(compiles):
     assert outcomes[1][-1].tolist()[1] == 2 * 4
 
 
+class CountingAttention(BiasedMultiHeadAttention):
+    """Changes a weight in training, as batch normalization does."""
+
+    def build(self, *shapes):
+        super().build(*shapes)
+        self.count = self.add_weight(shape=(), initializer="zeros", trainable=False, name="count")
+
+    def call(self, *args, training=None, **kwargs):
+        if training:
+            self.count.assign(self.count + 1)
+        return super().call(*args, training=training, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "attention, effects",
+    [
+        (
+            BiasedMultiHeadAttention(NUM_HEADS, 4, activity_regularizer="l2", name="a"),
+            "adds a loss",
+        ),
+        (CountingAttention(NUM_HEADS, 4, name="a"), "changes its weights"),
+        (
+            CountingAttention(NUM_HEADS, 4, activity_regularizer="l2", name="a"),
+            "adds a loss and changes its weights",
+        ),
+    ],
+)
+def test_effects_that_would_be_lost_are_refused(attention, effects):
+    query = ops.convert_to_tensor(normal(BATCH, LENGTH, HIDDEN))
+    attention.build(query.shape, query.shape)
+    with pytest.raises(ValueError, match=rf"'none' for layers.*Received: 'a', which {effects}\."):
+        call_recomputed(attention, query, query, training=True)
+
+
 @pytest.mark.skipif(BACKEND == "jax", reason="JAX traces a layer once")
 def test_attention_runs_again_for_the_gradient(monkeypatch):
     """In training only. Otherwise nothing would be saved."""
