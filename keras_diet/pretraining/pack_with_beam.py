@@ -86,9 +86,11 @@ def pack_with_beam(
     # It raises the errors of the arguments before any worker starts.
     pack_sentences([], tokenizer, sequence_length)
     folder = Path(output_dir)
-    _claim(folder, paths, tokenizer, sequence_length)
-    names = [f"tokens-{i:05d}-of-{len(paths):05d}.arrayrecord" for i in range(len(paths))]
-    write = functools.partial(_write_shard, folder=str(folder), sequence_length=sequence_length)
+    digest = _claim(folder, paths, tokenizer, sequence_length)
+    names = _shard_names(len(paths))
+    write = functools.partial(
+        _write_shard, folder=str(folder), digest=digest, sequence_length=sequence_length
+    )
     finish = functools.partial(
         _write_metadata,
         folder=str(folder),
@@ -119,7 +121,11 @@ def _apache_beam():
 
 
 def _claim(folder, paths, tokenizer, sequence_length):
-    """Save the tokenizer for the workers, or check that the folder belongs to this call."""
+    """Save the tokenizer for the workers, or check that the folder belongs to this call.
+
+    Returns:
+        A hash of the tokenizer.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     unfinished = folder / f"unfinished-{uuid.uuid4().hex}"
     unfinished.mkdir()
@@ -137,7 +143,7 @@ def _claim(folder, paths, tokenizer, sequence_length):
         shutil.rmtree(folder / _TOKENIZER, ignore_errors=True)
         unfinished.rename(folder / _TOKENIZER)
         _write_text(file, json.dumps(settings, indent=2))
-        return
+        return settings["tokenizer"]
     shutil.rmtree(unfinished)
     earlier = json.loads(file.read_text(encoding="utf-8"))
     changed = [name for name in settings if earlier[name] != settings[name]]
@@ -150,6 +156,13 @@ def _claim(folder, paths, tokenizer, sequence_length):
     # Workers that were killed have left them.
     for file in folder.glob("unfinished-*.arrayrecord"):
         file.unlink()
+    return settings["tokenizer"]
+
+
+def _shard_names(count):
+    """Return the names of the files. All numbers have the same length, so the names sort."""
+    digits = max(5, len(str(count)))
+    return [f"tokens-{i:0{digits}}-of-{count:0{digits}}.arrayrecord" for i in range(count)]
 
 
 def _digest(folder):
@@ -164,14 +177,17 @@ def _digest(folder):
 
 
 @functools.lru_cache(maxsize=1)
-def _tokenizer(folder):
+def _tokenizer(folder, digest):
+    """Return the tokenizer. A worker may see the same folder with another one later."""
     config = json.loads((Path(folder) / _CONFIG).read_text(encoding="utf-8"))
     tokenizer = keras.saving.deserialize_keras_object(config)
     tokenizer.load_assets(folder)
     return tokenizer
 
 
-def _write_shard(file: tuple[str, str], folder: str, sequence_length: int) -> tuple[str, int]:
+def _write_shard(
+    file: tuple[str, str], folder: str, digest: str, sequence_length: int
+) -> tuple[str, int]:
     """Pack a text file, and return the name of its shard and the number of sequences."""
     from array_record.python import array_record_module as array_record
 
@@ -179,7 +195,7 @@ def _write_shard(file: tuple[str, str], folder: str, sequence_length: int) -> tu
     target = Path(folder) / name
     if target.exists():
         return name, array_record.ArrayRecordReader(str(target)).num_records()
-    tokenizer = _tokenizer(str(Path(folder) / _TOKENIZER))
+    tokenizer = _tokenizer(str(Path(folder) / _TOKENIZER), digest)
     dtype, limit = storage(tokenizer.vocabulary_size())
     # Beam may run a file twice at the same time.
     unfinished = target.with_name(f"unfinished-{uuid.uuid4().hex}.arrayrecord")

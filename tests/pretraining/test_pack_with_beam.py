@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 import sys
 
 import numpy as np
@@ -49,6 +50,21 @@ def in_one_process(paths, tokenizer):
 def packed(paths, tokenizer, tmp_path):
     pytest.importorskip("apache_beam")
     return pretraining.pack_with_beam(paths, tokenizer, LENGTH, tmp_path / "packed")
+
+
+def test_a_folder_that_is_packed_again_with_another_tokenizer(packed, paths, tmp_path):
+    """Workers may live in one process, and keep the tokenizer of a folder."""
+    shutil.rmtree(tmp_path / "packed")
+    other = DietBertTokenizer([*VOCABULARY[:5], *reversed(WORDS)], lowercase=True)
+    again = pretraining.pack_with_beam(paths, other, LENGTH, tmp_path / "packed")
+    np.testing.assert_array_equal(again[:], np.concatenate(in_one_process(paths, other)))
+
+
+def test_names_of_many_files_sort():
+    for count in (100_000, 100_001):
+        names = module._shard_names(count)
+        assert names == sorted(set(names))
+        assert len(names) == count
 
 
 def test_the_sequences_are_those_of_one_process(packed, paths, tokenizer):
