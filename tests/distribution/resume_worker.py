@@ -3,8 +3,9 @@
     KERAS_BACKEND=jax python -m tests.distribution.resume_worker FOLDER
 
 TensorFlow has a strategy of two logical devices, JAX a mesh of four simulated ones. `torchrun`
-starts two processes of PyTorch, which add up their gradients, have other data and drop other units.
-Each process writes the results of a training without and with crashes to `FOLDER`.
+starts two processes of PyTorch, whose `DistributedDataParallel` averages gradients. They have other
+data and drop other units. Each process writes the results of a training without and with crashes to
+`FOLDER`.
 """
 
 import os
@@ -62,25 +63,28 @@ def training_on_torch():
     rank = int(os.environ["RANK"])
     torch.distributed.init_process_group("gloo")
 
+    # The models hold no reference to what wraps them, because it holds them.
+    wrapped = {}
+
     class Parallel(keras.Sequential):
-        """Adds up the gradients of all processes before each step of the optimizer."""
+        """Averages the gradients of all processes before each step of the optimizer."""
 
         def train_step(self, data):
             x, y = data
             self.zero_grad()
-            loss = self.compute_loss(x, y, self(x, training=True), training=True)
+            loss = self.compute_loss(x, y, wrapped[id(self)](x, training=True), training=True)
             self._loss_tracker.update_state(loss)
             loss.backward()
             variables = self.trainable_variables
-            gradients = [variable.value.grad for variable in variables]
-            for gradient in gradients:
-                torch.distributed.all_reduce(gradient)
             with torch.no_grad():
-                self.optimizer.apply(gradients, variables)
+                self.optimizer.apply([each.value.grad for each in variables], variables)
             return {"loss": self._loss_tracker.result()}
 
     def make():
         model = make_model(model_class=Parallel)
+        # Building a functional model again registers its weights with PyTorch.
+        model.build(model.input_shape)
+        wrapped[id(model)] = torch.nn.parallel.DistributedDataParallel(model)
         # Each process drops other units, and has another state of PyTorch's generator.
         torch.manual_seed(rank)
         return model

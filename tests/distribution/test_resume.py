@@ -23,6 +23,13 @@ def values(path):
         return dict(file)
 
 
+@pytest.mark.skipif(keras.config.backend() != "torch", reason="has one process")
+def test_processes_share_weights_and_have_other_data(folder):
+    first, second = (values(folder / f"crashed_{rank}.npz") for rank in (0, 1))
+    np.testing.assert_array_equal(first["variable 0"], second["variable 0"])
+    assert np.all(first["loss"] != second["loss"])
+
+
 def test_a_crashed_training_continues_bitwise(folder):
     ranks = ("0", "1") if keras.config.backend() == "torch" else ("0",)
     for rank in ranks:
