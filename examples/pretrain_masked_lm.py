@@ -15,8 +15,9 @@ command again. Training continues at the last checkpoint, as if it had never sto
     python examples/pretrain_masked_lm.py --text wiki/*.txt --validation-text held_out.txt
     python examples/pretrain_masked_lm.py --language en en/*.txt --language de de/*.txt
 
-With several languages, the script trains a SentencePiece tokenizer, and samples texts and sequences
-of the languages as XLM does (docs/multilingual.md).
+With `--beam`, Apache Beam packs each text file into a file of sequences. With several languages,
+the script trains a SentencePiece tokenizer, and samples texts and sequences of the languages as XLM
+does (docs/multilingual.md).
 """
 
 import itertools
@@ -137,11 +138,19 @@ def train_sentence_piece(arguments):
 def load_sequences(arguments, tokenizer):
     """Return the sequences of one text, or a dictionary with the sequences of each language."""
     if not arguments.language:
-        return pack(arguments, tokenizer, "train", documents(arguments, False, arguments.text))
+        return load_text(arguments, tokenizer, "train", arguments.text)
     return {
-        language: pack(arguments, tokenizer, f"train.{language}", documents(arguments, False, text))
+        language: load_text(arguments, tokenizer, f"train.{language}", text)
         for language, text in arguments.texts.items()
     }
+
+
+def load_text(arguments, tokenizer, name, text):
+    """Pack the text of a language, in this process or with Apache Beam."""
+    if not arguments.beam:
+        return pack(arguments, tokenizer, name, documents(arguments, False, text))
+    folder = arguments.output_dir / name
+    return pretraining.pack_with_beam(text, tokenizer, arguments.sequence_length, folder)
 
 
 def pack(arguments, tokenizer, name, documents):

@@ -31,6 +31,8 @@ def parse_arguments(argv=None):
     if arguments.steps % arguments.validation_interval:
         parser.error("--steps must be a multiple of --validation-interval")
     check_languages(parser, arguments)
+    if arguments.beam and not arguments.validation_text:
+        parser.error("--beam packs whole files, so it needs --text and --validation-text")
     return arguments
 
 
@@ -81,6 +83,11 @@ def add_data_options(add):
         "segment 0, as we read appendix A of the paper",
     )
     add("--sequence-length", type=positive_int, default=64, help="tokens in a sequence")
+    add(
+        "--beam",
+        action="store_true",
+        help="pack text files with Apache Beam. It needs --validation-text and keras-diet[beam]",
+    )
 
 
 def add_model_options(add):

@@ -255,6 +255,33 @@ def test_several_languages(script, tmp_path):
 
 
 @pytest.mark.any_backend
+@pytest.mark.usefixtures("eager_run")
+def test_text_that_beam_packs(script, tmp_path):
+    pytest.importorskip("apache_beam")
+    words = {"a": "cat", "b": "owl", "held_out": "dog"}
+    for name, word in words.items():
+        (tmp_path / f"{name}.txt").write_text(TEXT.replace("cat", word), encoding="utf-8")
+    files = {name: str(tmp_path / f"{name}.txt") for name in words}
+    options = ["--text", files["a"], files["b"], "--validation-text", files["held_out"], "--beam"]
+    options += ["--position-encoding", "none", "--steps", "2", "--validation-interval", "2"]
+    output = run(script, tmp_path, *options, text=False)
+    assert losses(output).keys() == {"none"}
+    vocabulary = str(tmp_path / "out" / "vocabulary.txt")
+    tokenizer = keras_diet.models.DietBertTokenizer(vocabulary, lowercase=True)
+    # Each file for itself, without the held-out text.
+    expected = [
+        sequence
+        for name in ("a", "b")
+        for sequence in keras_diet.pretraining.pack_sentences(
+            keras_diet.pretraining.read_documents(files[name]), tokenizer, 16
+        )
+    ]
+    shards = keras_diet.pretraining.PackedShards(tmp_path / "out" / "train")
+    np.testing.assert_array_equal(shards[:], np.stack(expected))
+    assert f"{len(expected)} sequences" in output
+
+
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -273,6 +300,7 @@ def test_bad_options_are_named(script, tmp_path, options, message):
     [
         (["--steps", "10"], "--steps must be a multiple of --validation-interval"),
         (["--steps", "0"], "must be a positive integer. Received: 0"),
+        (["--beam"], "it needs --text and --validation-text"),
         (["--language", "en"], "--language needs a name and one or more files"),
         (["--language", "en", "a", "--language", "en", "b"], "once for each language"),
         (["--language", "en", "a.txt"], "--text and --language cannot be used together"),
@@ -326,7 +354,7 @@ def test_help_explains_every_option(script):
         script.main(["--help"])
     usage, _, details = output.getvalue().partition("\n\n")
     options = set(re.findall(r"--[a-z-]+", usage))
-    assert len(options) == 35
+    assert len(options) == 36
     for option in options:
         # The explanation is on the same line or indented on the next line.
         assert re.search(rf"^  {option}\b[^\n]*(?:  |\n {{10,}})\w", details, re.M), option
