@@ -27,7 +27,7 @@ class CheckpointFolder:
     def __init__(self, folder: str | os.PathLike[str], keep: int) -> None:
         self.folder = Path(folder)
         self.keep = keep
-        self._damaged: list[Path] = []
+        self._damaged: set[Path] = set()
 
     def files(self) -> list[Path]:
         """Return the files of all checkpoints, from old to new."""
@@ -52,13 +52,14 @@ class CheckpointFolder:
                 file.flush()
                 os.fsync(file.fileno())
             # A file appears under its name when it is complete.
-            os.replace(unfinished, self.folder / f"step_{step:012d}.npz")
+            path = self.folder / f"step_{step:012d}.npz"
+            os.replace(unfinished, path)
         finally:
             unfinished.unlink(missing_ok=True)
-        written = [path for path in self.files() if path not in self._damaged]
-        for old in [*self._damaged, *written[: -self.keep]]:
+        damaged, self._damaged = self._damaged - {path}, set()
+        complete = [each for each in self.files() if each not in damaged]
+        for old in [*damaged, *complete[: -self.keep]]:
             old.unlink(missing_ok=True)
-        self._damaged.clear()
 
     def read(self) -> tuple[Any, dict[str, np.ndarray]] | None:
         """Return the newest checkpoint that is complete, or `None` if there are no files.
@@ -76,7 +77,7 @@ class CheckpointFolder:
                 return json.loads(state, object_hook=_array_of), arrays
             except _DAMAGED as error:
                 warnings.warn(f"{path} is damaged and is skipped: {error}", stacklevel=2)
-                self._damaged.append(path)
+                self._damaged.add(path)
         if not files:
             return None
         raise ValueError(

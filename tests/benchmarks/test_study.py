@@ -161,6 +161,32 @@ def test_a_small_p_value_is_a_bound():
     values = {"0": 2.0, "1": 3.0, "2": 4.0625}
     # The differences are -1, -1 and -0.9375: t = -47 with two degrees of freedom.
     assert study_page.paired(values, baseline) == ("-0.9792", "< 0.001")
+    values["2"] = 4.125
+    assert study_page.paired(values, baseline) == ("-0.9583", "0.002")
+
+
+def axes_of(count):
+    """The picture of some rows with two seeds."""
+    rows = {}
+    for row in range(count):
+        losses = {"0": [9, 3.0 + row], "1": [7, 3.5 + row]}
+        seeds = {seed: {"losses": each, "tokens": [512, 1024]} for seed, each in losses.items()}
+        rows[f"row{row}"] = {"seeds": seeds}
+    (axes,) = study_page.plot({"rows": rows, "word_frequencies": 6.5}).axes
+    return axes
+
+
+def test_a_line_is_the_mean_and_a_band_has_the_lowest_and_the_highest():
+    axes = axes_of(1)
+    np.testing.assert_array_equal(axes.get_lines()[0].get_xydata(), [[512, 8], [1024, 3.25]])
+    (band,) = axes.collections
+    corners = {tuple(map(float, point)) for point in band.get_paths()[0].vertices}
+    assert corners == {(512, 9), (512, 7), (1024, 3), (1024, 3.5)}
+
+
+def test_all_lines_look_different():
+    lines = axes_of(len(study.ENCODINGS)).get_lines()
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(lines) == 17
 
 
 def test_a_finished_part_is_not_repeated(started, tmp_path):
@@ -179,6 +205,8 @@ def test_each_seed_is_fine_tuned_from_its_own_preset(started, tmp_path):
     presets = [Path(value_of(words, "--presets")).parts[-3] for words in tuned]
     assert presets == ["input-0.001-0", "input-0.001-1"]
     assert [tasks_of(words) for words in tuned] == [("cola", "stsb")] * 2
+    assert [value_of(words, "--seeds") for words in tuned] == ["0", "1"]
+    assert {value_of(words, "--learning-rates") for words in tuned} == {"0.0003"}
     options = ("--examples", "--epochs", "--sequence-length")
     sizes = {tuple(value_of(words, option) for option in options) for words in tuned}
     assert sizes == {("10000", "3", "64")}

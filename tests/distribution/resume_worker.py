@@ -89,7 +89,7 @@ def training_on_torch():
         torch.manual_seed(rank)
         return model
 
-    write_slowly(step=3)
+    write_slowly(step=6)
     x, y = make_arrays()
     return make, {"x": x[rank::2], "y": y[rank::2], "batch_size": BATCH_SIZE}
 
@@ -128,9 +128,11 @@ def main(folder):
     }[backend]()
     rank = os.environ.get("RANK", "0")
     expected = result(*train(folder / "once", model=make(), **options))
+    # Made before the crashes, because the processes wait for each other when a model is wrapped.
+    models = [make() for _ in range(3)]
     for steps in (4, 3):
-        assert train(folder / "crashed", steps, model=make(), **options) is None
-    found = result(*train(folder / "crashed", model=make(), **options))
+        assert train(folder / "crashed", steps, model=models.pop(), **options) is None
+    found = result(*train(folder / "crashed", model=models.pop(), **options))
     np.savez(folder / f"once_{rank}.npz", **expected)
     np.savez(folder / f"crashed_{rank}.npz", **found)
     if backend != "torch":

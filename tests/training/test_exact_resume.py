@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import grain
 import keras
@@ -155,6 +156,20 @@ def test_a_checkpoint_at_the_end_of_an_epoch(tmp_path, steps):
 
 
 @pytest.mark.any_backend
+def test_a_checkpoint_where_a_pass_ends(tmp_path):
+    """Keras does not know in the first epoch that its last batch is the last one."""
+    run = functools.partial(train, data="grain iterator", save_every=STEPS)
+    assert_continues(run, tmp_path, STEPS + 2)
+
+
+@pytest.mark.any_backend
+def test_a_checkpoint_where_a_pass_ends_within_an_epoch(tmp_path):
+    options = {"data": "arrays steps", "epochs": 5, "save_every": STEPS}
+    with pytest.warns(UserWarning, match="ran out of data"):
+        assert_continues(functools.partial(train, **options), tmp_path, STEPS + 1)
+
+
+@pytest.mark.any_backend
 def test_pass_of_the_data_that_ends_within_epochs(tmp_path):
     """11 batches in epochs of 4 steps: the third epoch has only 3 steps, as without crashes."""
     options = {"data": "arrays steps", "epochs": 5}
@@ -212,6 +227,24 @@ def test_a_thread_reads_grain_ahead(tmp_path):
 
     train(tmp_path, data="grain", x=grain_batches().batch(5).map(record), epochs=1)
     assert readers[-STEPS:].count(threading.main_thread()) == 0
+
+
+@pytest.mark.any_backend
+def test_a_thread_preprocesses_ahead(tmp_path):
+    readers = []
+
+    class Recorder(DietBertMaskedLMPreprocessor):
+        def call(self, *args, **kwargs):
+            readers.append(threading.current_thread())
+            return super().call(*args, **kwargs)
+
+    tokenizer = DietBertTokenizer(VOCABULARY)
+    preprocessor = Recorder(tokenizer, sequence_length=13, mask_selection_length=3)
+    masked_lm = DietBertMaskedLM(tiny_backbone(num_layers=1), preprocessor)
+    texts = TEXTS * 3
+    train(tmp_path, model=masked_lm, x=texts, y=None, batch_size=2, epochs=1)
+    steps = -(-len(texts) // 2)
+    assert readers[-steps:].count(threading.main_thread()) == 0
 
 
 @pytest.mark.any_backend
@@ -300,6 +333,25 @@ def test_the_next_fit_begins_with_its_first_epoch(tmp_path):
 
 
 @pytest.mark.any_backend
+def test_the_next_fit_after_a_finished_training(tmp_path):
+    """The training has no epoch left."""
+    train(tmp_path)
+    model, _ = train(tmp_path)
+    assert model.fit(*make_arrays(), epochs=2, verbose=0).epoch == [0, 1]
+
+
+class StopAfterTwo(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_training = epoch == 1
+
+
+@pytest.mark.any_backend
+def test_a_training_that_was_stopped_early_is_finished(tmp_path):
+    expected = result(*train(tmp_path, callbacks=[StopAfterTwo()]))
+    assert_same(result(*train(tmp_path)), expected)
+
+
+@pytest.mark.any_backend
 def test_without_a_seed_the_training_continues_too(tmp_path, monkeypatch):
     """The order of the data and the dropout come from the checkpoint."""
     monkeypatch.setattr(keras.utils, "set_random_seed", lambda seed: None)
@@ -357,6 +409,30 @@ def test_a_truncated_checkpoint_is_skipped(tmp_path, uninterrupted):
     with pytest.warns(UserWarning, match=r"step_000000000006.npz is damaged and is skipped"):
         found = train(tmp_path)
     assert_same(result(*found), uninterrupted)
+
+
+@pytest.mark.any_backend
+def test_a_damaged_checkpoint_is_replaced(tmp_path):
+    """Its name is that of a good checkpoint afterwards, which only its age deletes."""
+    assert train(tmp_path, 10) is None
+    assert steps_of(tmp_path) == [6, 9]
+    max(tmp_path.glob("step_*.npz")).write_bytes(b"")
+    with pytest.warns(UserWarning, match="damaged"):
+        assert train(tmp_path, 4) is None
+    assert steps_of(tmp_path) == [6, 9]
+
+
+@pytest.mark.any_backend
+def test_a_damaged_name_can_be_used_again(tmp_path):
+    checkpoints = CheckpointFolder(tmp_path, keep=2)
+    for step in (6, 9):
+        checkpoints.write(step, {}, {})
+    (tmp_path / "step_000000000009.npz").write_bytes(b"")
+    with pytest.warns(UserWarning, match="damaged"):
+        checkpoints.read()
+    for step in (7, 9, 10):
+        checkpoints.write(step, {}, {})
+    assert steps_of(tmp_path) == [9, 10]
 
 
 @pytest.mark.any_backend
@@ -571,6 +647,20 @@ def test_processes_with_other_checkpoints_are_refused(crashed, monkeypatch):
     monkeypatch.setattr(Processes, "all", lambda self, value: [value, 6])
     with pytest.raises(ValueError, match=r"same files in all processes.*steps \[3, 6\]"):
         train(crashed["arrays"])
+
+
+@pytest.mark.any_backend
+def test_several_processes_of_tensorflow_are_refused(monkeypatch):
+    monkeypatch.setattr(keras.config, "backend", lambda: "tensorflow")
+
+    def model(*jobs):
+        resolver = SimpleNamespace(cluster_spec=lambda: SimpleNamespace(jobs=list(jobs)))
+        strategy = SimpleNamespace(num_replicas_in_sync=2, cluster_resolver=resolver)
+        return SimpleNamespace(distribute_strategy=strategy)
+
+    assert Processes(model()).devices == 2
+    with pytest.raises(ValueError, match="several processes of tensorflow"):
+        Processes(model("worker"))
 
 
 @pytest.mark.any_backend

@@ -266,6 +266,17 @@ def test_effects_that_would_be_lost_are_refused(attention, effects):
         call_recomputed(attention, query, query, training=True)
 
 
+def test_weight_regularizers_are_kept():
+    """They read weights outside of the call, so they are not lost."""
+    query = ops.convert_to_tensor(normal(BATCH, LENGTH, HIDDEN))
+    attention = BiasedMultiHeadAttention(NUM_HEADS, 4, kernel_regularizer="l2")
+    attention.build(query.shape, query.shape)
+    expected = to_numpy(attention(query, query, training=True))
+    found = to_numpy(call_recomputed(attention, query, query, training=True))
+    np.testing.assert_allclose(found, expected, 1e-6, 1e-6)
+    assert len(attention.losses) == 4
+
+
 @pytest.mark.skipif(BACKEND == "jax", reason="JAX traces a layer once")
 def test_attention_runs_again_for_the_gradient(monkeypatch):
     """In training only. Otherwise nothing would be saved."""
