@@ -3,7 +3,8 @@
 Every row has the same text, tokens, sizes and steps. Short runs with another seed choose the
 learning rate of each row from a grid. Then the row is pretrained with each seed by
 `examples/pretrain_masked_lm.py`, and fine-tuned by `examples/finetune_glue.py`. The page has means
-over the seeds, their standard deviations, and paired tests against BERT's encoding, `input`.
+over the seeds, their standard deviations, and paired tests: of encodings against BERT's, `input`,
+and of variants of DIET against the encoding itself.
 
     KERAS_BACKEND=tensorflow python -m benchmarks.study --text train/* --validation-text valid/* \
         --output docs/benchmarks/study.json

@@ -1,5 +1,6 @@
 """The page and the picture of the study: means, standard deviations and paired tests."""
 
+import math
 import statistics
 
 import numpy as np
@@ -33,7 +34,7 @@ def make_page(results):
         f"{results['word_frequencies']:.4f}.",
     ]
     for baseline, rows in _groups(results["rows"]).items():
-        lines += ["", *_losses(rows, baseline)]
+        lines += ["", f"### {_title(baseline)}", "", *_losses(rows, baseline)]
     if tasks:
         lines += ["", "## GLUE, development sets", "", *_glue(results["rows"], tasks)]
     return "\n".join(lines)
@@ -63,7 +64,7 @@ def _by_loss(rows):
         for name, cell in rows.items()
         if cell["seeds"]
     }
-    return sorted(means, key=means.get)
+    return sorted(means, key=lambda name: (math.isnan(means[name]), means[name]))
 
 
 def _groups(rows):
@@ -76,6 +77,10 @@ def _groups(rows):
     for base in bases:
         groups[base] = {name: cell for name, cell in rows.items() if _base(name) == base}
     return {baseline: group for baseline, group in groups.items() if group}
+
+
+def _title(baseline):
+    return "Encodings" if baseline == BASELINE else f"Variants of {baseline}"
 
 
 def _base(name):
@@ -91,7 +96,7 @@ def _glue(rows, tasks):
             means = _means(cell, tasks)
             columns = [mean_and_deviation(values.values(), 1) for values in (*scores, means)]
             lines.append([name, *columns, paired(means, baseline)[1]])
-    return markdown_table(["", *tasks, "mean", "p of the mean"], lines)
+    return markdown_table(["", *tasks, "mean", f"p of the mean, against `{BASELINE}`"], lines)
 
 
 def _means(cell, tasks):
@@ -132,11 +137,14 @@ def paired(values, baseline):
 
 
 def plot(results):
-    """Draw the mean loss of each row over the tokens, and a band from the lowest to the highest."""
-    groups = _groups(results["rows"]).values()
+    """Draw the mean loss of each row over the tokens, and a band from the lowest to the highest.
+
+    Variants of a row are below the encodings.
+    """
+    groups = _groups(results["rows"])
     figure = Figure(figsize=(9, 3.5 * len(groups)), layout="constrained")
     all_axes = figure.subplots(len(groups), squeeze=False, sharex=True, sharey=True)[:, 0]
-    for axes, rows in zip(all_axes, groups, strict=True):
+    for axes, (baseline, rows) in zip(all_axes, groups.items(), strict=True):
         for place, name in enumerate(_by_loss(rows)):
             runs = list(rows[name]["seeds"].values())
             tokens, losses = runs[0]["tokens"], np.array([run["losses"] for run in runs])
@@ -146,7 +154,7 @@ def plot(results):
         axes.axhline(
             results["word_frequencies"], color="gray", linewidth=0.5, label="word frequencies"
         )
-        axes.set(xlabel="tokens", ylabel="validation loss")
+        axes.set(title=_title(baseline), xlabel="tokens", ylabel="validation loss")
         axes.xaxis.set_major_formatter("{x:,.0f}")
         # The order of the names is the order of the lines at the end.
         axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))

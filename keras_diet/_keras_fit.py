@@ -18,6 +18,7 @@ __all__ = [
     "PRIVATE_NAMES",
     "build_for_training",
     "data_of_adapter",
+    "end_pass",
     "epoch_iterator_of",
     "global_seed",
     "random_seed",
@@ -113,8 +114,10 @@ def start_within_epoch(epoch_iterator, steps, batches_of_pass):
         steps: Number of steps of this epoch that were done before.
         batches_of_pass: Number of batches that the current pass over the data has given before.
     """
-    if epoch_iterator.steps_per_epoch:
-        # Keras has made the iterator before this epoch, and epochs share it.
+    is_known = epoch_iterator._num_batches is not None
+    if epoch_iterator.steps_per_epoch and (batches_of_pass or is_known):
+        # Keras has made the iterator before this epoch: epochs share it, and if Keras knows where a
+        # pass ends, it makes the iterator of the next pass there.
         epoch_iterator._current_iterator = iter(epoch_iterator._get_iterator())
         epoch_iterator._steps_seen = batches_of_pass - steps
     number_steps = epoch_iterator._enumerate_iterator
@@ -126,6 +129,16 @@ def start_within_epoch(epoch_iterator, steps, batches_of_pass):
         return itertools.islice(number_steps(), done, None)
 
     epoch_iterator._enumerate_iterator = remaining_steps
+
+
+def end_pass(epoch_iterator):
+    """Let the next epoch begin with a new pass over the data.
+
+    If Keras does not know the number of batches, it would continue with the iterator that has
+    ended, and the epoch would have no steps.
+    """
+    if epoch_iterator._num_batches is None:
+        epoch_iterator._current_iterator = None
 
 
 def set_first_epoch(model, epoch):

@@ -60,10 +60,10 @@ def masked_lm_dataset(
     has its own epochs, so a small language repeats more often than a large one. Such a dataset has
     no end. Validate on one dataset for each language, which also shows how well each is learned.
 
-    A task of this library reads the batches by their numbers, in one thread, and so does every
-    model with `keras_diet.training.ExactResume`. Otherwise a plain `keras.Model` iterates over the
-    dataset itself. A KerasHub task also does so if the dataset is endless. Grain
-    then reads 500 batches ahead in 16 threads. If batches are large, pass
+    A task of this library reads the batches by their numbers, in one thread. With
+    `keras_diet.training.ExactResume`, every model reads them by their numbers. Otherwise a plain
+    `keras.Model` iterates over the dataset itself. A KerasHub task also does so if the dataset is
+    endless. Grain then reads 500 batches ahead in 16 threads. If batches are large, pass
     `dataset.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=8))`, which takes
     less memory and is faster. To resume an endless dataset, use `dataset[n:].repeat()`.
 

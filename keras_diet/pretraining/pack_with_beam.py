@@ -178,7 +178,7 @@ def _digest(folder):
 
 @functools.lru_cache(maxsize=1)
 def _tokenizer(folder, digest):
-    """Return the tokenizer. A worker may see the same folder with another one later."""
+    """Return the tokenizer. Its hash is a key of the cache: the folder may hold another later."""
     config = json.loads((Path(folder) / _CONFIG).read_text(encoding="utf-8"))
     tokenizer = keras.saving.deserialize_keras_object(config)
     tokenizer.load_assets(folder)

@@ -3,8 +3,6 @@
 import json
 import os
 import warnings
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +10,6 @@ import numpy as np
 
 # The key of the values of an array in JSON.
 _ARRAY = "__array__"
-# What NumPy raises for a file that is truncated or damaged.
-_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, OSError)
 
 
 class CheckpointFolder:
@@ -27,14 +23,13 @@ class CheckpointFolder:
     def __init__(self, folder: str | os.PathLike[str], keep: int) -> None:
         self.folder = Path(folder)
         self.keep = keep
-        self._damaged: set[Path] = set()
 
     def files(self) -> list[Path]:
         """Return the files of all checkpoints, from old to new."""
         return sorted(self.folder.glob("step_*.npz"))
 
     def write(self, step: int, state: Any, arrays: dict[str, np.ndarray]) -> None:
-        """Write a checkpoint, and then delete the oldest ones and those that were damaged.
+        """Write a checkpoint, and then delete the oldest ones and damaged ones.
 
         Args:
             step: int. Number of the step, which names the file.
@@ -56,10 +51,11 @@ class CheckpointFolder:
             os.replace(unfinished, path)
         finally:
             unfinished.unlink(missing_ok=True)
-        damaged, self._damaged = self._damaged - {path}, set()
-        complete = [each for each in self.files() if each not in damaged]
-        for old in [*damaged, *complete[: -self.keep]]:
-            old.unlink(missing_ok=True)
+        files = self.files()
+        place = files.index(path) + 1
+        # A training continues after the newest complete file, so later files are damaged.
+        for other in [*files[: max(0, place - self.keep)], *files[place:]]:
+            other.unlink()
 
     def read(self) -> tuple[Any, dict[str, np.ndarray]] | None:
         """Return the newest checkpoint that is complete, or `None` if there are no files.
@@ -75,9 +71,9 @@ class CheckpointFolder:
                     arrays = {name: file[name] for name in file.files}
                 state = arrays.pop("state").tobytes()
                 return json.loads(state, object_hook=_array_of), arrays
-            except _DAMAGED as error:
+            # Damaged bytes may raise any error in NumPy and `zipfile`.
+            except Exception as error:
                 warnings.warn(f"{path} is damaged and is skipped: {error}", stacklevel=2)
-                self._damaged.add(path)
         if not files:
             return None
         raise ValueError(

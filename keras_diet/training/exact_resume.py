@@ -11,9 +11,10 @@ import keras
 import numpy as np
 
 from keras_diet import _backend, validation
-from keras_diet._batch_seed import READING
+from keras_diet._batch_seed import READING, batch_seed
 from keras_diet._keras_fit import (
     build_for_training,
+    end_pass,
     epoch_iterator_of,
     global_seed,
     random_seed,
@@ -144,6 +145,8 @@ class ExactResume(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Record the history, and save if it is time."""
         self._epoch, self._step = epoch + 1, 0
+        if not self._batches.index:
+            end_pass(self._loop)
         self._history["epoch"].append(epoch)
         for name, value in (logs or {}).items():
             self._history["history"].setdefault(name, []).append(value)
@@ -260,11 +263,11 @@ class ExactResume(keras.callbacks.Callback):
         self._history, self._finished_epochs = state["history"], state["finished_epochs"]
         epochs = self.params["epochs"]
         is_finished = max(self._finished_epochs, self._epoch) >= epochs
-        set_first_epoch(self.model, epochs if is_finished else self._epoch)
         if not is_finished:
             start_within_epoch(self._loop, self._step, self._batches.index)
         # After an iterator is made, because on PyTorch it draws a number.
         self._restore()
+        set_first_epoch(self.model, epochs if is_finished else self._epoch)
         if not self._step:
             # Other callbacks may change the model at the start of the epoch.
             self._checkpoint = None
@@ -296,4 +299,7 @@ class ExactResume(keras.callbacks.Callback):
 
 def _batches_of(loop, seed):
     adapter = loop.data_adapter
-    return StepBatches(source_of(adapter), getattr(adapter, "preprocess", None), seed)
+    # A source may read batches, whose random numbers must not depend on what was drawn before.
+    with batch_seed((0,)):
+        source = source_of(adapter)
+    return StepBatches(source, getattr(adapter, "preprocess", None), seed)

@@ -14,16 +14,14 @@ class Processes:
     Attributes:
         rank: int. The number of this process, from 0.
         count: int. The number of processes.
-        devices: The shape of the mesh of `keras.distribution`, or the number of replicas of
-            `tf.distribute`, otherwise `1`.
+        devices: str. The devices that train together in this process.
 
     Raises:
         ValueError: If several processes of JAX or TensorFlow train together.
     """
 
     def __init__(self, model: keras.Model) -> None:
-        self.rank, self.count = 0, 1
-        self.devices: int | list[int] = 1
+        self.rank, self.count, self.devices = 0, 1, "one"
         backend = keras.config.backend()
         several = False
         if backend == "torch":
@@ -38,10 +36,12 @@ class Processes:
             several = jax.process_count() > 1
             distribution = keras.distribution.distribution()
             if distribution is not None:
-                self.devices = list(distribution.device_mesh.shape)
+                mesh = tuple(distribution.device_mesh.shape)
+                self.devices = f"{type(distribution).__name__} on a mesh of {mesh}"
         else:
             strategy = model.distribute_strategy
-            self.devices = strategy.num_replicas_in_sync if strategy else 1
+            if strategy.num_replicas_in_sync > 1:
+                self.devices = f"{strategy.num_replicas_in_sync} replicas"
             cluster = getattr(strategy, "cluster_resolver", None)
             several = cluster is not None and len(cluster.cluster_spec().jobs) > 0
         if several:

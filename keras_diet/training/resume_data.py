@@ -10,12 +10,11 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_diet._keras_fit import data_of_adapter
 from keras_diet._mapped_py_dataset import MappedPyDataset
 from keras_diet.training.resume_grain import IteratorSource, MapSource
-from keras_diet.training.resume_source import Source, checksum
+from keras_diet.training.resume_source import Source, as_array, checksum
 
 
 class ArraySource(Source):
@@ -44,12 +43,13 @@ class ArraySource(Source):
 
     def facts(self) -> dict[str, Any]:
         """Return what must be the same when the training continues."""
-        first = self.examples(np.arange(min(self.batch_size, self.num_examples)))
+        rows = np.arange(self.num_examples)
         return {
             "number of examples": self.num_examples,
             "batch_size": self.batch_size,
             "shuffle": self.shuffle,
-            "first examples": checksum(first),
+            "first examples": checksum(self.examples(rows[: self.batch_size])),
+            "last examples": checksum(self.examples(rows[-self.batch_size :])),
         }
 
     def read(self, seed: int, pass_number: int, start: int) -> Iterator[Any]:
@@ -143,18 +143,13 @@ def _source_of_arrays(inputs, batch_size, shuffle):
             "`shuffle` must be a bool with `ExactResume`. Received: shuffle='batch'. Pass "
             "`shuffle=True` for a new order of all examples in each epoch."
         )
-    arrays = keras.tree.map_structure(_as_array, inputs, none_is_leaf=False)
+    arrays = keras.tree.map_structure(as_array, inputs, none_is_leaf=False)
 
     def examples(rows):
         return keras.tree.map_structure(lambda array: array[rows], arrays, none_is_leaf=False)
 
     num_examples = len(keras.tree.flatten(arrays)[0])
     return ArraySource(examples, num_examples, batch_size, bool(shuffle))
-
-
-def _as_array(leaf):
-    # Tensors may be on a GPU.
-    return ops.convert_to_numpy(leaf) if ops.is_tensor(leaf) else np.asarray(leaf)
 
 
 def _check_py_dataset(dataset):
@@ -174,7 +169,7 @@ def _check_py_dataset(dataset):
         raise ValueError(
             "`ExactResume` reads a `PyDataset` without workers. Received: "
             f"workers={dataset.workers}, use_multiprocessing={dataset.use_multiprocessing}. Pass "
-            "`workers=1` and `use_multiprocessing=False`, or a Grain dataset, which reads ahead."
+            "`workers=1` and `use_multiprocessing=False`. A Grain `IterDataset` reads ahead."
         )
 
 

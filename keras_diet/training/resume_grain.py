@@ -14,21 +14,20 @@ _END = object()
 class MapSource(Source):
     """Batches of a Grain `MapDataset`, which is read by index."""
 
-    reads_ahead = True
-
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
         # An endless dataset has the largest length that Python knows.
         self.num_batches = len(dataset) if len(dataset) < sys.maxsize else None
-        sizes = {size_of(dataset[i]) for i in (0, len(dataset) - 1)} if self.num_batches else set()
-        self.size_of_batches = sizes.pop() if len(sizes) == 1 else None
+        first = dataset[0]
+        self._facts = {"number of batches": self.num_batches, **facts_of_batch(first)}
+        if self.num_batches:
+            last = dataset[self.num_batches - 1]
+            self._facts["last batch"] = checksum(last)
+            self.size_of_batches = size_of(first) if size_of(first) == size_of(last) else None
 
     def facts(self) -> dict[str, Any]:
         """Return what must be the same when the training continues."""
-        facts = {"number of batches": self.num_batches, **facts_of_batch(self.dataset[0])}
-        if self.num_batches:
-            facts["last batch"] = checksum(self.dataset[self.num_batches - 1])
-        return facts
+        return self._facts
 
     def read(self, seed: int, pass_number: int, start: int) -> Iterator[Any]:
         """Yield the batches of a pass over the dataset, from batch `start` on."""

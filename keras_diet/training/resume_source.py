@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 
 class Source:
@@ -14,12 +15,10 @@ class Source:
     Attributes:
         num_batches: int or `None`. Number of batches in a pass over the data, if it is known.
         size_of_batches: int or `None`. Number of examples in a batch, if all batches have the same.
-        reads_ahead: bool. Whether a thread should read the batches ahead of the model.
     """
 
     num_batches: int | None = None
     size_of_batches: int | None = None
-    reads_ahead: bool = False
 
     def facts(self) -> dict[str, Any]:
         """Return what must be the same when the training continues."""
@@ -56,8 +55,14 @@ def checksum(batch: Any) -> str:
     """Return a number that other data, another order or another seed would change."""
     value = 0
     for leaf in keras.tree.flatten(batch):
-        array = np.asarray(leaf)
+        array = as_array(leaf)
         is_text = array.dtype.kind in "OUS"
         data: Any = repr(array.tolist()).encode() if is_text else np.ascontiguousarray(array)
         value = zlib.crc32(data, value)
     return f"checksum {value:08x}"
+
+
+def as_array(leaf: Any) -> np.ndarray:
+    """Return numbers or texts as an array, and an array itself."""
+    # NumPy cannot read tensors that are on a GPU, or that record gradients.
+    return ops.convert_to_numpy(leaf) if ops.is_tensor(leaf) else np.asarray(leaf)

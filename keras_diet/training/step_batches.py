@@ -22,7 +22,7 @@ class StepBatches(IterableAdapter):
     Args:
         source: The data.
         preprocess: Function of one batch, which a task of this library applies, or `None`. With a
-            function, a thread reads ahead of the model, as for a source that asks for it.
+            function, a thread reads ahead of the model.
         seed: int. The seed of the order and of the batches.
     """
 
@@ -39,8 +39,7 @@ class StepBatches(IterableAdapter):
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the rest of the pass."""
         batches = self._read(self.pass_number, self.index)
-        reads_ahead = self._preprocess or self.source.reads_ahead
-        return read_ahead(batches) if reads_ahead else batches
+        return read_ahead(batches) if self._preprocess else batches
 
     def _read(self, pass_number, index):
         batches = self.source.read(self.seed, pass_number, index)

@@ -132,7 +132,7 @@ def test_variants_are_compared_with_their_row():
     recipe, machine = {"backend": "jax"}, {"date": "today", "commit": "abc"}
     results = {"recipe": recipe, "machine": machine, "rows": rows, "word_frequencies": 6.5}
     page = study_page.make_page(results)
-    tables = page.split("\n\n|")[1:]
+    tables = [table.partition("\n\n")[0] for table in page.split("\n\n|")[1:]]
     assert ["difference to `input`" in table for table in tables] == [True, False, False]
     assert [line.split(" |")[0] for line in tables[0].splitlines()[2:]] == ["| diet_abs", "| input"]
     # The differences are 0.25 and -0.375: t = -0.2 with one degree of freedom.
@@ -145,6 +145,9 @@ def test_variants_are_compared_with_their_row():
         "| diet_rel, sharing head-wise | 0.002 | 1 | 2.5000 |  |  |"
     ]
     panels = study_page.plot(results).axes
+    titles = ["Encodings", "Variants of diet_abs", "Variants of diet_rel"]
+    assert [axes.get_title() for axes in panels] == titles
+    assert [line[4:] for line in page.splitlines() if line.startswith("### ")] == titles
     names = [[text.get_text() for text in axes.get_legend().get_texts()] for axes in panels]
     assert names == [
         ["diet_abs", "input", "word frequencies"],
@@ -286,6 +289,7 @@ def test_means_of_tasks_are_compared_with_the_baseline():
     assert "        --glue glue --tasks cola rte --output docs/benchmarks/study.json\n" in page
     # The differences of the means are 10, 10 and 20: t = 4 with two degrees of freedom.
     assert "| t5 | 50.0 ± 29.4 | 53.3 ± 23.1 | 45.0 ± 18.0 | 0.057 |" in page
+    assert "| p of the mean, against `input` |" in page
     assert "| input | 37.5 ± 35.9 | 43.3 ± 15.3 | 31.7 ± 12.6 |  |" in page
 
 

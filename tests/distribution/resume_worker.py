@@ -100,10 +100,13 @@ def check_refusal_of_other_devices(folder, options):
         devices = keras.distribution.list_devices()[:2]
         mesh = keras.distribution.DeviceMesh((2,), ("batch",), devices)
         keras.distribution.set_distribution(keras.distribution.DataParallel(device_mesh=mesh))
-        model, message = make_model(units=12, outputs=4), "[2] (the checkpoint has [2, 2])"
+        model, message = (
+            make_model(units=12, outputs=4),
+            "DataParallel on a mesh of (2,) (the checkpoint has Model",
+        )
     else:
-        model, message = make_model(), "1 (the checkpoint has 2)"
-    expected = f"with devices={message}. Use"
+        model, message = make_model(), "one (the checkpoint has 2 replicas)"
+    expected = f"with devices={message}"
     with pytest.raises(ValueError, match=re.escape(expected)):
         train(folder, model=model, **options)
 
