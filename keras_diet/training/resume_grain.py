@@ -23,7 +23,8 @@ class MapSource(Source):
         if self.num_batches:
             last = dataset[self.num_batches - 1]
             self._facts["last batch"] = checksum(last)
-            self.size_of_batches = size_of(first) if size_of(first) == size_of(last) else None
+            sizes = {size_of(first), size_of(last)}
+            self.size_of_batches = sizes.pop() if len(sizes) == 1 else None
 
     def facts(self) -> dict[str, Any]:
         """Return what must be the same when the training continues."""
