@@ -25,6 +25,10 @@ import keras
 import numpy as np
 import tqdm
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+from run_table import metrics_of
+
 from benchmarks import measure, study_page
 from benchmarks.example_runs import as_options, read_table, run_example, validation_losses
 from benchmarks.results import write
@@ -222,12 +226,7 @@ def finetune(arguments, row, rate, seed, tasks):
     words += ["--learning-rates", arguments.glue_learning_rate, "--seeds", seed]
     run_example(*words, *as_options(GLUE), "--output-dir", folder / "glue")
     lines = {line["task"]: line for line in read_table(folder / "glue" / "runs.csv")}
-    return {task: as_metrics(lines[task]["metrics"]) for task in tasks}
-
-
-def as_metrics(text):
-    """Return `{"pearson": 0.5, "spearman": 0.75}` for `"pearson=0.5 spearman=0.75"`."""
-    return {name: float(value) for name, value in (part.split("=") for part in text.split())}
+    return {task: metrics_of(lines[task]) for task in tasks}
 
 
 def folder_of(arguments, row, rate, seed):
