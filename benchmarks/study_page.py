@@ -13,9 +13,10 @@ BASELINE = "input"
 
 
 def make_page(results):
-    """Return the page: the recipe, a table of losses, and a table of GLUE."""
-    recipe = ", ".join(f"{name} {value}" for name, value in results["recipe"].items())
-    tasks = _tasks(results["rows"])
+    """Return the page: the recipes, tables of losses, and tables of GLUE."""
+    recipe = dict(results["recipe"])
+    glue_recipe = recipe.pop("glue", {})
+    tasks, groups = _tasks(results["rows"]), _groups(results["rows"])
     glue = f"--glue glue --tasks {' '.join(tasks)} " if tasks else ""
     lines = [
         "# The study of position encodings",
@@ -25,7 +26,8 @@ def make_page(results):
         f"        {glue}--output docs/benchmarks/study.json",
         "",
         f"- Started: {date_and_commit(results['machine'])}",
-        f"- Recipe: {recipe}",
+        f"- Recipe: {_as_text(recipe)}",
+        *([f"- Recipe of fine-tuning: {_as_text(glue_recipe)}"] if tasks else []),
         "- Tests: paired t-tests of the seeds",
         "",
         "## Validation loss of masked language modeling",
@@ -33,11 +35,18 @@ def make_page(results):
         "A model that knows only how often each token occurs has a loss of "
         f"{results['word_frequencies']:.4f}.",
     ]
-    for baseline, rows in _groups(results["rows"]).items():
+    for baseline, rows in groups.items():
         lines += ["", f"### {_title(baseline)}", "", *_losses(rows, baseline)]
     if tasks:
-        lines += ["", "## GLUE, development sets", "", *_glue(results["rows"], tasks)]
+        lines += ["", "## GLUE, development sets"]
+    for baseline, rows in groups.items():
+        if _tasks(rows):
+            lines += ["", f"### {_title(baseline)}", "", *_glue(rows, tasks, baseline)]
     return "\n".join(lines)
+
+
+def _as_text(recipe):
+    return ", ".join(f"{name} {value}" for name, value in recipe.items())
 
 
 def _losses(rows, baseline):
@@ -87,16 +96,21 @@ def _base(name):
     return name.split(", ")[0]
 
 
-def _glue(rows, tasks):
-    """Return the table of GLUE: a column for each task, the mean of the tasks, and its test."""
-    lines, baseline = [], _means(rows.get(BASELINE, {"glue": {}}), tasks)
-    for name, cell in rows.items():
-        scores = [_scores(cell, task) for task in tasks]
-        if any(scores):
-            means = _means(cell, tasks)
-            columns = [mean_and_deviation(values.values(), 1) for values in (*scores, means)]
-            lines.append([name, *columns, paired(means, baseline)[1]])
-    return markdown_table(["", *tasks, "mean", f"p of the mean, against `{BASELINE}`"], lines)
+def _glue(rows, tasks, baseline):
+    """Return the table of GLUE, the best mean first, with differences to a baseline."""
+    means = {name: _means(cell, tasks) for name, cell in rows.items() if cell["glue"]}
+    lines = []
+    for name in sorted(means, key=lambda name: _mean(means[name]), reverse=True):
+        columns = [*(_scores(rows[name], task) for task in tasks), means[name]]
+        cells = [mean_and_deviation(values.values(), 1) for values in columns]
+        lines.append([name, *cells, *paired(means[name], means.get(baseline, {}), 1)])
+    columns = [*tasks, "mean", f"difference to `{baseline}`", "p"]
+    return markdown_table(["", *columns], lines)
+
+
+def _mean(values):
+    """Return the mean over the seeds. Rows without a finished seed are the last ones."""
+    return statistics.mean(values.values()) if values else -math.inf
 
 
 def _means(cell, tasks):
@@ -123,13 +137,13 @@ def _scores(cell, task):
     }
 
 
-def paired(values, baseline):
+def paired(values, baseline, digits=4):
     """Return the mean difference to the baseline and the p-value, over the common seeds."""
     seeds = [seed for seed in values if seed in baseline]
     differences = [values[seed] - baseline[seed] for seed in seeds]
     if not seeds or not any(differences):
         return "", ""
-    text = f"{statistics.mean(differences):+.4f}"
+    text = f"{statistics.mean(differences):+.{digits}f}"
     if len(seeds) < 2:
         return text, ""
     test = stats.ttest_rel([values[seed] for seed in seeds], [baseline[seed] for seed in seeds])

@@ -216,8 +216,10 @@ def test_each_seed_is_fine_tuned_from_its_own_preset(started, tmp_path):
     stsb = {"pearson": 0.5, "spearman": 0.75}
     assert results["rows"]["input"]["glue"]["1"] == {"cola": {"matthews": 0.25}, "stsb": stsb}
     # The mean takes the first metric of each task.
-    row = "| input | 25.0 ± 0.0 | 50.0 ± 0.0 | 37.5 ± 0.0 |  |"
-    assert row in (tmp_path / "study.md").read_text()
+    page = (tmp_path / "study.md").read_text()
+    assert "| input | 25.0 ± 0.0 | 50.0 ± 0.0 | 37.5 ± 0.0 |  |  |" in page
+    recipe = "- Recipe of fine-tuning: epochs 3, batch-size 32, sequence-length 64, examples 10000"
+    assert f"{recipe}, learning-rate 0.0003\n" in page
 
 
 def test_only_missing_tasks_are_fine_tuned(started, tmp_path):
@@ -280,17 +282,36 @@ def test_means_of_tasks_are_compared_with_the_baseline():
         return {"seeds": {}, "glue": {**glue, "9": {"cola": {"m": 0.9}}}}
 
     rows = {"input": cell((0.1, 0.3), (0.2, 0.4), (0.3, 0.6))}
+    rows["shaw"] = cell()
+    rows["alibi"] = {"seeds": {}, "glue": {}}
     rows["t5"] = cell((0.2, 0.4), (0.4, 0.4), (0.5, 0.8))
+    rows["t5, rank 8"] = cell((0.2, 0.5), (0.4, 0.5), (0.5, 0.7))
+    rows["fire, rank 8"] = {"seeds": {}, "glue": {}}
     machine = {"date": "today", "commit": "abc"}
     results = {"recipe": {"backend": "jax"}, "machine": machine, "rows": rows}
     results["word_frequencies"] = 6.5
     page = study_page.make_page(results)
     assert "    KERAS_BACKEND=jax python -m benchmarks.study \\\n" in page
     assert "        --glue glue --tasks cola rte --output docs/benchmarks/study.json\n" in page
+    titles = [line for line in page.splitlines() if line.startswith("#")]
+    glue = titles.index("## GLUE, development sets")
+    assert titles[glue + 1 :] == ["### Encodings", "### Variants of t5"]
+    encodings, variants = page.partition("## GLUE")[2].split("\n\n|")[1:]
     # The differences of the means are 10, 10 and 20: t = 4 with two degrees of freedom.
-    assert "| t5 | 50.0 ± 29.4 | 53.3 ± 23.1 | 45.0 ± 18.0 | 0.057 |" in page
-    assert "| p of the mean, against `input` |" in page
-    assert "| input | 37.5 ± 35.9 | 43.3 ± 15.3 | 31.7 ± 12.6 |  |" in page
+    assert encodings.splitlines() == [
+        "  | cola | rte | mean | difference to `input` | p |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        "| t5 | 50.0 ± 29.4 | 53.3 ± 23.1 | 45.0 ± 18.0 | +13.3 | 0.057 |",
+        "| input | 37.5 ± 35.9 | 43.3 ± 15.3 | 31.7 ± 12.6 |  |  |",
+        "| shaw | 90.0 |  |  |  |  |",
+        "",
+        "### Variants of t5",
+    ]
+    # The differences of the means are 5, 5 and -5: t = 0.5 with two degrees of freedom.
+    assert variants.splitlines()[2] == (
+        "| t5, rank 8 | 50.0 ± 29.4 | 56.7 ± 11.5 | 46.7 ± 12.6 | +1.7 | 0.667 |"
+    )
+    assert "difference to `t5`" in variants
 
 
 def test_a_single_seed_has_no_test():
