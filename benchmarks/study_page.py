@@ -16,7 +16,8 @@ def make_page(results):
     """Return the page: the recipes, tables of losses, and tables of GLUE."""
     recipe = dict(results["recipe"])
     glue_recipe = recipe.pop("glue", {})
-    tasks, groups = _tasks(results["rows"]), _groups(results["rows"])
+    finetuned = {name: cell for name, cell in results["rows"].items() if cell["glue"]}
+    tasks = _tasks(finetuned)
     glue = f"--glue glue --tasks {' '.join(tasks)} " if tasks else ""
     lines = [
         "# The study of position encodings",
@@ -35,13 +36,12 @@ def make_page(results):
         "A model that knows only how often each token occurs has a loss of "
         f"{results['word_frequencies']:.4f}.",
     ]
-    for baseline, rows in groups.items():
+    for baseline, rows in _groups(results["rows"]).items():
         lines += ["", f"### {_title(baseline)}", "", *_losses(rows, baseline)]
     if tasks:
         lines += ["", "## GLUE, development sets"]
-    for baseline, rows in groups.items():
-        if _tasks(rows):
-            lines += ["", f"### {_title(baseline)}", "", *_glue(rows, tasks, baseline)]
+    for baseline, rows in _groups(finetuned).items():
+        lines += ["", f"### {_title(baseline)}", "", *_glue(rows, tasks, baseline)]
     return "\n".join(lines)
 
 
@@ -98,7 +98,7 @@ def _base(name):
 
 def _glue(rows, tasks, baseline):
     """Return the table of GLUE, the best mean first, with differences to a baseline."""
-    means = {name: _means(cell, tasks) for name, cell in rows.items() if cell["glue"]}
+    means = {name: _means(cell, tasks) for name, cell in rows.items()}
     lines = []
     for name in sorted(means, key=lambda name: _mean(means[name]), reverse=True):
         columns = [*(_scores(rows[name], task) for task in tasks), means[name]]
