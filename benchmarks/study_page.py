@@ -10,19 +10,32 @@ from scipy import stats
 from benchmarks.results import date_and_commit, markdown_table, mean_and_deviation
 
 BASELINE = "input"
+GLUE_NOTE = (
+    "The values are in percent. A number in brackets is the p of the test against the row that the "
+    "last column names. That column has the difference of the means."
+)
+# Fewer rows have no useful rank correlation.
+MIN_ROWS = 5
+CORRELATION_NOTE = (
+    "Spearman's rank correlation of the loss with the values of each task, over the encodings. It "
+    "is -1 if a lower loss always comes with a higher value."
+)
 
 
 def make_page(results):
     """Return the page: the recipes, tables of losses, and tables of GLUE."""
+    return "\n".join([*_head(results), *_loss_section(results), *_glue_section(results["rows"])])
+
+
+def _head(results):
     recipe = dict(results["recipe"])
     glue_recipe = recipe.pop("glue", {})
-    finetuned = {name: cell for name, cell in results["rows"].items() if cell["glue"]}
-    tasks = _tasks(finetuned)
+    tasks = _tasks(results["rows"])
     glue = f"--glue glue --tasks {' '.join(tasks)} " if tasks else ""
-    lines = [
+    return [
         "# The study of position encodings",
         "",
-        f"    KERAS_BACKEND={results['recipe']['backend']} python -m benchmarks.study \\",
+        f"    KERAS_BACKEND={recipe['backend']} python -m benchmarks.study \\",
         "        --text enwiki_2015/train/* --validation-text enwiki_2015/valid/* \\",
         f"        {glue}--output docs/benchmarks/study.json",
         "",
@@ -31,6 +44,15 @@ def make_page(results):
         *([f"- Recipe of fine-tuning: {_as_text(glue_recipe)}"] if tasks else []),
         "- Tests: paired t-tests of the seeds",
         "",
+    ]
+
+
+def _as_text(recipe):
+    return ", ".join(f"{name} {value}" for name, value in recipe.items())
+
+
+def _loss_section(results):
+    lines = [
         "## Validation loss of masked language modeling",
         "",
         "A model that knows only how often each token occurs has a loss of "
@@ -38,15 +60,7 @@ def make_page(results):
     ]
     for baseline, rows in _groups(results["rows"]).items():
         lines += ["", f"### {_title(baseline)}", "", *_losses(rows, baseline)]
-    if tasks:
-        lines += ["", "## GLUE, development sets"]
-    for baseline, rows in _groups(finetuned).items():
-        lines += ["", f"### {_title(baseline)}", "", *_glue(rows, tasks, baseline)]
-    return "\n".join(lines)
-
-
-def _as_text(recipe):
-    return ", ".join(f"{name} {value}" for name, value in recipe.items())
+    return lines
 
 
 def _losses(rows, baseline):
@@ -96,16 +110,49 @@ def _base(name):
     return name.split(", ")[0]
 
 
+def _glue_section(rows):
+    finetuned = {name: cell for name, cell in rows.items() if cell["glue"]}
+    if not finetuned:
+        return []
+    tasks, groups = _tasks(finetuned), _groups(finetuned)
+    lines = ["", "## GLUE, development sets", "", GLUE_NOTE]
+    for baseline, group in groups.items():
+        lines += ["", f"### {_title(baseline)}", "", *_glue(group, tasks, baseline)]
+    encodings = groups.get(BASELINE, {}).values()
+    complete = [cell for cell in encodings if cell["seeds"] and _all_scores(cell, tasks)["mean"]]
+    if len(complete) >= MIN_ROWS:
+        table = _correlations(complete, tasks)
+        lines += ["", "### Losses and tasks", "", CORRELATION_NOTE, "", *table]
+    return lines
+
+
 def _glue(rows, tasks, baseline):
-    """Return the table of GLUE, the best mean first, with differences to a baseline."""
-    means = {name: _means(cell, tasks) for name, cell in rows.items()}
+    """Return the table of GLUE, the best mean first, with p-values of tests against a baseline."""
+    scores = {name: _all_scores(cell, tasks) for name, cell in rows.items()}
+    of_baseline = scores.get(baseline, {})
+    means = {name: _mean(scores[name]["mean"]) for name in scores}
     lines = []
-    for name in sorted(means, key=lambda name: _mean(means[name]), reverse=True):
-        columns = [*(_scores(rows[name], task) for task in tasks), means[name]]
-        cells = [mean_and_deviation(values.values(), 1) for values in columns]
-        lines.append([name, *cells, *paired(means[name], means.get(baseline, {}), 1)])
-    columns = [*tasks, "mean", f"difference to `{baseline}`", "p"]
-    return markdown_table(["", *columns], lines)
+    for name in sorted(means, key=means.get, reverse=True):
+        cells = []
+        for column, values in scores[name].items():
+            difference, p_value = paired(values, of_baseline.get(column, {}), 1)
+            in_brackets = f" ({p_value})" if p_value else ""
+            cells.append(mean_and_deviation(values.values(), 1) + in_brackets)
+        lines.append([name, *cells, difference])
+    return markdown_table(["", *tasks, "mean", f"difference to `{baseline}`"], lines)
+
+
+def _correlations(cells, tasks):
+    """Return the table of rank correlations of the mean loss with the means of the tasks."""
+    losses = [statistics.mean(_final_losses(cell).values()) for cell in cells]
+    scores = [_all_scores(cell, tasks) for cell in cells]
+    columns = [*tasks, "mean"]
+    tests = [
+        stats.spearmanr(losses, [_mean(of_row[column]) for of_row in scores]) for column in columns
+    ]
+    correlations = ["correlation", *(f"{test.statistic:.2f}" for test in tests)]
+    p_values = ["p", *(_as_p_value(test.pvalue) for test in tests)]
+    return markdown_table(["", *columns], [correlations, p_values])
 
 
 def _mean(values):
@@ -113,11 +160,12 @@ def _mean(values):
     return statistics.mean(values.values()) if values else -math.inf
 
 
-def _means(cell, tasks):
-    """Return the mean of all tasks, for each seed that has all tasks."""
-    scores = [_scores(cell, task) for task in tasks]
-    seeds = [seed for seed in cell["glue"] if all(seed in values for values in scores)]
-    return {seed: statistics.mean(values[seed] for values in scores) for seed in seeds}
+def _all_scores(cell, tasks):
+    """Return the score of each seed in each task, and the mean of seeds that have all tasks."""
+    scores = {task: _scores(cell, task) for task in tasks}
+    seeds = [seed for seed in cell["glue"] if all(seed in values for values in scores.values())]
+    means = {seed: statistics.mean(values[seed] for values in scores.values()) for seed in seeds}
+    return {**scores, "mean": means}
 
 
 def _tasks(rows):
@@ -147,7 +195,11 @@ def paired(values, baseline, digits=4):
     if len(seeds) < 2:
         return text, ""
     test = stats.ttest_rel([values[seed] for seed in seeds], [baseline[seed] for seed in seeds])
-    return text, "< 0.001" if test.pvalue < 0.001 else f"{test.pvalue:.3f}"
+    return text, _as_p_value(test.pvalue)
+
+
+def _as_p_value(value):
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def plot(results):

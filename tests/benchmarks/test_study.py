@@ -217,7 +217,7 @@ def test_each_seed_is_fine_tuned_from_its_own_preset(started, tmp_path):
     assert results["rows"]["input"]["glue"]["1"] == {"cola": {"matthews": 0.25}, "stsb": stsb}
     # The mean takes the first metric of each task.
     page = (tmp_path / "study.md").read_text()
-    assert "| input | 25.0 ± 0.0 | 50.0 ± 0.0 | 37.5 ± 0.0 |  |  |" in page
+    assert "| input | 25.0 ± 0.0 | 50.0 ± 0.0 | 37.5 ± 0.0 |  |" in page
     recipe = "- Recipe of fine-tuning: epochs 3, batch-size 32, sequence-length 64, examples 10000"
     assert f"{recipe}, learning-rate 0.0003\n" in page
 
@@ -273,46 +273,88 @@ def test_the_seed_of_the_grid_is_refused(started, tmp_path, capsys):
     assert "must not have 1000" in capsys.readouterr().err
 
 
+def glue_cell(*scores, losses=(), **others):
+    """A row with these results of CoLA and RTE for each seed, and others of CoLA only."""
+    tasks = [{"cola": {"m": cola}, "rte": {"accuracy": rte}} for cola, rte in scores]
+    glue = {str(seed): of_seed for seed, of_seed in enumerate(tasks)}
+    seeds = {
+        str(seed): {"learning_rate": 0.5, "losses": [9, loss]} for seed, loss in enumerate(losses)
+    }
+    return {"seeds": seeds, "glue": glue | {seed: {"cola": {"m": m}} for seed, m in others.items()}}
+
+
+def page_of(rows):
+    machine = {"date": "today", "commit": "abc"}
+    results = {"recipe": {"backend": "jax", "glue": {"epochs": 7}}, "machine": machine}
+    return study_page.make_page({**results, "rows": rows, "word_frequencies": 6.5})
+
+
 def test_means_of_tasks_are_compared_with_the_baseline():
     """Seeds without all tasks are left out of the mean."""
-
-    def cell(*scores):
-        seeds = enumerate(scores)
-        glue = {str(seed): {"cola": {"m": a}, "rte": {"acc": b}} for seed, (a, b) in seeds}
-        return {"seeds": {}, "glue": {**glue, "9": {"cola": {"m": 0.9}}}}
-
-    rows = {"input": cell((0.1, 0.3), (0.2, 0.4), (0.3, 0.6))}
-    rows["shaw"] = cell()
-    rows["alibi"] = {"seeds": {}, "glue": {}}
-    rows["t5"] = cell((0.2, 0.4), (0.4, 0.4), (0.5, 0.8))
-    rows["t5, rank 8"] = cell((0.2, 0.5), (0.4, 0.5), (0.5, 0.7))
-    # Without results of its variant, a row is in the table of the encodings only.
-    rows["shaw, rank 8"] = {"seeds": {}, "glue": {}}
-    machine = {"date": "today", "commit": "abc"}
-    results = {"recipe": {"backend": "jax"}, "machine": machine, "rows": rows}
-    results["word_frequencies"] = 6.5
-    page = study_page.make_page(results)
+    rows = {
+        "input": glue_cell((0.1, 0.3), (0.2, 0.4), (0.3, 0.6)),
+        "shaw": glue_cell(seed9=0.9),
+        "alibi": glue_cell(),
+        "fire": glue_cell((-0.3, 0.1)),
+        "t5": glue_cell((0.2, 0.4), (0.4, 0.4), (0.5, 0.8), seed9=0.9),
+        "t5, rank 8": glue_cell((0.2, 0.5), (0.4, 0.5), (0.5, 0.7)),
+        # Without results of its variant, a row is in the table of the encodings only.
+        "shaw, rank 8": glue_cell(),
+        "kerple": glue_cell((0.4, 0.4)),
+    }
+    page = page_of(rows)
     assert "    KERAS_BACKEND=jax python -m benchmarks.study \\\n" in page
     assert "        --glue glue --tasks cola rte --output docs/benchmarks/study.json\n" in page
-    titles = [line for line in page.splitlines() if line.startswith("#")]
-    glue = titles.index("## GLUE, development sets")
-    assert titles[glue + 1 :] == ["### Encodings", "### Variants of t5"]
+    assert "- Recipe: backend jax\n- Recipe of fine-tuning: epochs 7\n" in page
     encodings, variants = page.partition("## GLUE")[2].split("\n\n|")[1:]
-    # The differences of the means are 10, 10 and 20: t = 4 with two degrees of freedom.
+    # In the column of the mean, the differences of t5 are 10, 10 and 20: t = 4 with two degrees of
+    # freedom. In CoLA they are 10, 20 and 20: t = 5. In RTE they are 10, 0 and 20: t = sqrt(3).
     assert encodings.splitlines() == [
-        "  | cola | rte | mean | difference to `input` | p |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
-        "| t5 | 50.0 ± 29.4 | 53.3 ± 23.1 | 45.0 ± 18.0 | +13.3 | 0.057 |",
-        "| input | 37.5 ± 35.9 | 43.3 ± 15.3 | 31.7 ± 12.6 |  |  |",
-        "| shaw | 90.0 |  |  |  |  |",
+        "  | cola | rte | mean | difference to `input` |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        "| t5 | 50.0 ± 29.4 (0.038) | 53.3 ± 23.1 (0.225) | 45.0 ± 18.0 (0.057) | +13.3 |",
+        "| kerple | 40.0 | 40.0 | 40.0 | +20.0 |",
+        "| input | 20.0 ± 10.0 | 43.3 ± 15.3 | 31.7 ± 12.6 |  |",
+        "| fire | -30.0 | 10.0 | -10.0 | -30.0 |",
+        "| shaw | 90.0 |  |  |  |",
         "",
         "### Variants of t5",
     ]
     # The differences of the means are 5, 5 and -5: t = 0.5 with two degrees of freedom.
-    assert variants.splitlines()[2] == (
-        "| t5, rank 8 | 50.0 ± 29.4 | 56.7 ± 11.5 | 46.7 ± 12.6 | +1.7 | 0.667 |"
-    )
+    assert "| 46.7 ± 12.6 (0.667) | +1.7 |" in variants
     assert "difference to `t5`" in variants
+    titles = [line for line in page.splitlines() if line.startswith("#")]
+    glue = titles.index("## GLUE, development sets")
+    assert titles[glue + 1 :] == ["### Encodings", "### Variants of t5"]
+
+
+def test_a_page_without_fine_tuning_has_nothing_of_it():
+    page = page_of({"input": glue_cell(losses=(3.5,))})
+    assert "GLUE" not in page
+    assert "fine-tuning" not in page
+
+
+def test_the_rank_correlation_of_losses_and_tasks():
+    """Means over the seeds are compared, and variants are left out."""
+    rows = {
+        "input": glue_cell((0.1, 0.1), losses=(5.0,)),
+        "t5": glue_cell((0.2, 0.2), (0.2, 0.4), losses=(4.0, 4.5)),
+        "shaw": glue_cell((0.9, 0.4), (0.1, 0.5), losses=(1.0, 5.0)),
+        "fire": glue_cell((0.6, 0.2), losses=(2.5,)),
+        "fire, rank 8": glue_cell((0.7, 0.9), losses=(9.0,)),
+    }
+    assert "Losses and tasks" not in page_of(rows)
+    # Rows without a loss, or without all tasks, do not count.
+    rows |= {"alibi": glue_cell((0.1, 0.9)), "rotary": glue_cell(losses=(1.5,), seed9=0.1)}
+    assert "Losses and tasks" not in page_of(rows)
+    rows["kerple"] = glue_cell((0.4, 0.9), losses=(2.0,))
+    # The ranks of the losses are 5, 4, 3, 2 and 1. In CoLA the ranks are 1, 2, 4, 5 and 3, with
+    # the squared differences 16, 4, 1, 9 and 4: 1 - 6 * 34 / 120. In RTE they are 1, 3, 4, 2 and 5,
+    # with 16, 1, 1, 0 and 16. In the mean they are 1, 2, 4, 3 and 5, with 16, 4, 1, 1 and 16.
+    table = page_of(rows).partition("### Losses and tasks")[2].splitlines()[4:]
+    assert table[0] == "|  | cola | rte | mean |"
+    assert table[2] == "| correlation | -0.70 | -0.70 | -0.90 |"
+    assert table[3] == "| p | 0.188 | 0.188 | 0.037 |"
 
 
 def test_a_single_seed_has_no_test():
