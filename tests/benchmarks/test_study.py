@@ -161,9 +161,9 @@ def test_variants_are_compared_with_their_row():
 
 def test_a_small_p_value_is_a_bound():
     baseline = {"0": 3.0, "1": 4.0, "2": 5.0}
-    values = {"0": 2.0, "1": 3.0, "2": 4.0625}
-    # The differences are -1, -1 and -0.9375: t = -47 with two degrees of freedom.
-    assert study_page.paired(values, baseline) == ("-0.9792", "< 0.001")
+    values = {"0": 2.0, "1": 3.0, "2": 4.078125}
+    # The differences are -1, -1 and -0.921875: t = -37.4 with two degrees of freedom, p = 0.0007.
+    assert study_page.paired(values, baseline) == ("-0.9740", "< 0.001")
     values["2"] = 4.125
     assert study_page.paired(values, baseline) == ("-0.9583", "0.002")
 
@@ -234,6 +234,7 @@ def test_only_missing_tasks_are_fine_tuned(started, tmp_path):
         "cola": {"matthews": 0.25},
         "stsb": {"pearson": 0.5, "spearman": 0.75},
     }
+    assert "--glue glue --tasks rte cola stsb " in (tmp_path / "study.md").read_text()
 
 
 def test_a_lost_preset_is_pretrained_again(started, tmp_path):
@@ -328,9 +329,28 @@ def test_means_of_tasks_are_compared_with_the_baseline():
     assert titles[glue + 1 :] == ["### Encodings", "### Variants of t5"]
 
 
+def test_a_seed_without_all_tasks_counts_in_its_tasks():
+    baseline = glue_cell((0.1, 0.1), (0.2, 0.2), seed9=0.3)
+    page = page_of({"input": baseline, "t5": glue_cell((0.2, 0.2), (0.4, 0.4), seed9=0.9)})
+    # The differences in CoLA are 10, 20 and 60: t = 30 / (26.5 / sqrt(3)) with two degrees of
+    # freedom.
+    assert "| t5 | 50.0 ± 36.1 (0.188) | 30.0 ± 14.1 " in page
+    # The order of the rows follows the means of all tasks.
+    page = page_of({"t5": glue_cell((0.3, 0.3), seed9=0.9), "input": glue_cell((0.4, 0.4))})
+    tables = page.partition("## GLUE")[2]
+    assert tables.index("| input |") < tables.index("| t5 |")
+
+
+def test_a_variant_without_encodings_has_a_table():
+    page = page_of({"t5, rank 8": glue_cell((0.1, 0.2))})
+    assert "| t5, rank 8 | 10.0 | 20.0 | 15.0 |  |" in page
+    assert "Losses and tasks" not in page
+
+
 def test_a_page_without_fine_tuning_has_nothing_of_it():
     page = page_of({"input": glue_cell(losses=(3.5,))})
     assert "GLUE" not in page
+    assert "--glue" not in page
     assert "fine-tuning" not in page
 
 
@@ -347,16 +367,21 @@ def test_the_rank_correlation_of_losses_and_tasks():
     # Rows without a loss, or without all tasks, do not count.
     rows |= {"alibi": glue_cell((0.1, 0.9)), "rotary": glue_cell(losses=(1.5,), seed9=0.1)}
     assert "Losses and tasks" not in page_of(rows)
-    rows["kerple"] = glue_cell((0.4, 0.9), losses=(2.0,))
-    # The ranks of the losses are 5, 4, 3, 2 and 1. In CoLA the ranks are 1, 2, 4, 5 and 3, with
-    # the squared differences 16, 4, 1, 9 and 4: 1 - 6 * 34 / 120. In RTE they are 1, 3, 4, 2 and 5,
+    rows["kerple"] = glue_cell((0.4, 0.9), losses=(2.0,), seed9=0.7)
+    # The ranks of the losses are 5, 4, 3, 2 and 1. In CoLA the ranks are 1, 2, 3, 5 and 4, with
+    # the squared differences 16, 4, 0, 9 and 9: 1 - 6 * 38 / 120. In RTE they are 1, 3, 4, 2 and 5,
     # with 16, 1, 1, 0 and 16. In the mean they are 1, 2, 4, 3 and 5, with 16, 4, 1, 1 and 16.
     table = page_of(rows).partition("### Losses and tasks")[2].splitlines()[4:]
     assert table[0] == "|  | cola | rte | mean |"
-    assert table[2] == "| correlation | -0.70 | -0.70 | -0.90 |"
-    assert table[3] == "| p | 0.188 | 0.188 | 0.037 |"
+    assert table[2] == "| correlation | -0.90 | -0.70 | -0.90 |"
+    assert table[3] == "| p | 0.037 | 0.188 | 0.037 |"
 
 
 def test_a_single_seed_has_no_test():
     assert study_page.paired({"0": 3.0}, {"0": 2.5, "1": 1.0}) == ("+0.5000", "")
+    assert study_page.paired({"0": 3.0, "1": 9.0}, {"0": 2.5}) == ("+0.5000", "")
     assert study_page.paired({"0": 3.0}, {}) == ("", "")
+
+
+def test_differences_that_cancel():
+    assert study_page.paired({"0": 1.0, "1": 2.0}, {"0": 2.0, "1": 1.0}) == ("+0.0000", "1.000")
