@@ -137,14 +137,22 @@ def start(arguments):
         results = json.loads(arguments.output.read_text(encoding="utf-8"))
         for name, expected in (("recipe", recipe), ("files", files)):
             check_is_same(results[name], expected, "--output", arguments.output)
-    # The runs share their packed text, so they must have the same files and sizes.
+    claim_runs(arguments, recipe)
+    return results
+
+
+def claim_runs(arguments, recipe):
+    """Reserve the folder of the runs for a recipe and texts. They share their packed text."""
     texts = [str(path) for path in (*arguments.text, *arguments.validation_text)]
     claim, path = {**recipe, "texts": texts}, arguments.runs / "recipe.json"
     if path.exists():
         check_is_same(json.loads(path.read_text()), claim, "--runs", arguments.runs)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(claim))
-    return results
+        return
+    # An interruption leaves no recipe, instead of the first part of one.
+    unfinished = path.with_name("recipe.unfinished")
+    unfinished.parent.mkdir(parents=True, exist_ok=True)
+    unfinished.write_text(json.dumps(claim))
+    unfinished.replace(path)
 
 
 def check_is_same(found, expected, option, path):

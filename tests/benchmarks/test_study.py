@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -258,6 +259,22 @@ def test_another_recipe_is_refused(started, tmp_path, lost):
     (tmp_path / lost).unlink()
     with pytest.raises(SystemExit, match="other values of: steps"):
         run_study(tmp_path, "--rows", "input", "--seeds", "0", "--change", "steps=7")
+
+
+def test_an_interrupted_start_leaves_no_part_of_the_recipe(started, tmp_path, monkeypatch):
+    def stop(self, target):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_study(tmp_path, "--rows", "input", "--seeds", "0")
+    run_study(tmp_path, "--rows", "input", "--seeds", "0")
+    recipe = tmp_path / "runs" / "recipe.json"
+    os.utime(recipe, (7, 7))
+    # Another study that uses the folder never finds a file that is being written.
+    run_study(tmp_path, "--rows", "t5", "--seeds", "0")
+    assert recipe.stat().st_mtime == 7
 
 
 def test_other_texts_are_refused(started, tmp_path):
