@@ -9,6 +9,7 @@ from keras import ops, tree
 
 from keras_diet import _backend
 from keras_diet._keras import autocast_disabled
+from keras_diet._keras_fit import global_seed
 from keras_diet.layers.attention.score_terms import ScoreTerms
 
 RECOMPUTE = ("none", "attention", "block")
@@ -44,6 +45,9 @@ def call_recomputed(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any
     # Layers count their random generators as variables, but not as weights.
     kept = {id(weight) for weight in weights}
     seeds = [variable for variable in variables if id(variable) not in kept]
+    # Draws without a seed generator use this one. JAX refuses them.
+    if keras.backend.backend() != "jax":
+        seeds.append(global_seed())
     with autocast_disabled():
         values = [_backend.as_tensor(weight.value) for weight in weights]
         # Copies, because the next call changes the states before this call is computed again.

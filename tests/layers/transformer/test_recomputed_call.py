@@ -205,8 +205,11 @@ class SeededAttention(BiasedMultiHeadAttention):
     def attention_hook(self):
         return AttentionHook(scores=self.add_noise)
 
+    def generator(self):
+        return self.dropout_layer.seed_generator
+
     def add_noise(self, scores):
-        generator = self.dropout_layer.seed_generator
+        generator = self.generator()
         for _ in range(3):
             scores = scores + keras.random.normal(ops.shape(scores), seed=generator)
         return scores
@@ -215,21 +218,37 @@ class SeededAttention(BiasedMultiHeadAttention):
 @pytest.mark.parametrize("compiles", WAYS)
 def test_seeds_and_several_draws(compiles):
     """The states of generators go on as without recomputation, whatever a layer draws."""
-    query = ops.convert_to_tensor(normal(BATCH, LENGTH, HIDDEN))
-    outcomes = []
-    for is_recomputed in (False, True):
-        attention = SeededAttention(NUM_HEADS, 4, dropout=0.4, seed=17)
-        attention.build(query.shape, query.shape)
-        randomize(attention, np.random.default_rng(7))
-
-        def call(attention=attention, is_recomputed=is_recomputed):
-            function = call_recomputed if is_recomputed else lambda f, *a, **k: f(*a, **k)
-            return function(attention, query, query, training=True)
-
-        outcomes.append(results(attention, call, compiles))
-    assert_equal(outcomes[1], outcomes[0])
+    expected, found = (outcome_of(SeededAttention, each, compiles) for each in (False, True))
+    assert_equal(found, expected)
     # Two steps, each with three draws and dropout.
-    assert outcomes[1][-1].tolist()[1] == 2 * 4
+    assert found[-1].tolist()[1] == 2 * 4
+
+
+def outcome_of(layer_class, is_recomputed, compiles):
+    attention = layer_class(NUM_HEADS, 4, dropout=0.4, seed=17)
+    query = ops.convert_to_tensor(normal(BATCH, LENGTH, HIDDEN))
+    attention.build(query.shape, query.shape)
+    randomize(attention, np.random.default_rng(7))
+
+    def call():
+        function = call_recomputed if is_recomputed else lambda f, *a, **k: f(*a, **k)
+        return function(attention, query, query, training=True)
+
+    return results(attention, call, compiles)
+
+
+class UnseededAttention(SeededAttention):
+    """Draws from the generator that all of Keras shares."""
+
+    def generator(self):
+        return None
+
+
+@pytest.mark.skipif(BACKEND == "jax", reason="Keras refuses draws without a seed while JAX traces")
+@pytest.mark.parametrize("compiles", WAYS)
+def test_draws_without_a_seed(compiles):
+    expected, found = (outcome_of(UnseededAttention, each, compiles) for each in (False, True))
+    assert_equal(found, expected)
 
 
 class CountingAttention(BiasedMultiHeadAttention):
