@@ -30,7 +30,7 @@ from keras_diet.training.step_batches import StepBatches
 from keras_diet.training.termination import Termination
 from keras_diet.training.training_state import (
     facts_of_model,
-    facts_of_optimizer,
+    facts_of_optimizers,
     restore_values,
     values_of,
 )
@@ -44,7 +44,7 @@ class ExactResume(keras.callbacks.Callback):
 
     The training continues with the next step after the last checkpoint, also within an epoch. Its
     weights and its history are bitwise those of a training that was never interrupted. A checkpoint
-    holds the weights, the optimizer, the metrics, all random states, the history, and the position
+    holds the weights, the optimizers, the metrics, all random states, the history, and the position
     in the data. It is written to a file that is complete or absent.
 
     The data is an array, a list (with the models of this library), a `keras.utils.PyDataset`, or a
@@ -56,7 +56,7 @@ class ExactResume(keras.callbacks.Callback):
     - On SIGTERM the callback saves after the current step, and raises `SystemExit`.
     - A damaged checkpoint is skipped in favour of the one before.
     - If a checkpoint cannot be written, the training warns and continues. Earlier ones remain.
-    - A training that is finished is not trained again. More `epochs` continue it.
+    - A finished training is not trained again, and a warning says so. More `epochs` continue it.
 
     Other callbacks start from the beginning when a training continues. Put this callback last, so
     that it sees what they do.
@@ -67,9 +67,11 @@ class ExactResume(keras.callbacks.Callback):
         keep: int. Number of checkpoints to keep. Defaults to `2`.
 
     Raises:
-        ValueError: If an argument is out of range. `fit` raises it if the data cannot be resumed,
-            and if the checkpoint belongs to another training. Then the message names the first
-            differences, such as the batch size, a seed, or the number of examples.
+        ValueError: If an argument is out of range, or `folder` is not a path or is a file. `fit`
+            raises it if the data cannot be resumed, and if the checkpoint belongs to another
+            training. Then the message names the first differences, such as the batch size, a seed,
+            or the number of examples. It also raises it if the model has another optimizer as an
+            attribute, which is not built.
 
     Example:
 
@@ -87,7 +89,7 @@ class ExactResume(keras.callbacks.Callback):
 
     def __init__(self, folder: str | os.PathLike[str], save_every: int, keep: int = 2) -> None:
         super().__init__()
-        self.folder = folder
+        self.folder = _checked_folder(folder)
         self.save_every = validation.positive_int("save_every", save_every)
         self.keep = validation.positive_int("keep", keep)
         self._checkpoints = CheckpointFolder(folder, self.keep)
@@ -232,7 +234,7 @@ class ExactResume(keras.callbacks.Callback):
             "steps_per_execution": self._loop.steps_per_execution,
             "number of processes": self._processes.count,
             "devices": self._processes.devices,
-            **facts_of_optimizer(self.model),
+            **facts_of_optimizers(self.model),
         }
 
     def _read(self):
@@ -263,7 +265,13 @@ class ExactResume(keras.callbacks.Callback):
         self._history, self._finished_epochs = state["history"], state["finished_epochs"]
         epochs = self.params["epochs"]
         is_finished = max(self._finished_epochs, self._epoch) >= epochs
-        if not is_finished:
+        if is_finished:
+            warnings.warn(
+                f"{self.folder} holds a training that has finished its {epochs} epochs. It is not "
+                "trained again. Use another folder for another training.",
+                stacklevel=2,
+            )
+        else:
             start_within_epoch(self._loop, self._step, self._batches.index)
         # After an iterator is made, because on PyTorch it draws a number.
         self._restore()
@@ -295,6 +303,16 @@ class ExactResume(keras.callbacks.Callback):
         restore_values(self.model, {**arrays, **own})
         with READING:
             restore_random_states(states[self._processes.rank]["random"])
+
+
+def _checked_folder(folder):
+    is_path = isinstance(folder, (str, os.PathLike)) and str(folder)
+    if not is_path or os.path.isfile(folder):
+        raise ValueError(
+            "`folder` must be the path of a folder, which need not exist. Received: "
+            f"folder={folder!r}."
+        )
+    return folder
 
 
 def _batches_of(loop, seed):

@@ -17,7 +17,8 @@ class Processes:
         devices: str. The devices that train together in this process.
 
     Raises:
-        ValueError: If several processes of JAX or TensorFlow train together.
+        ValueError: If several processes of JAX or TensorFlow train together, or if TensorFlow
+            trains on devices of another machine, which cannot read data of Python.
     """
 
     def __init__(self, model: keras.Model) -> None:
@@ -47,8 +48,8 @@ class Processes:
         if several:
             raise ValueError(
                 "`ExactResume` needs a single process on JAX and TensorFlow, which may have "
-                f"several devices. Received: several processes of {backend}. Use the checkpoints "
-                "of Orbax or `tf.train.Checkpoint`."
+                f"several devices of its machine. Received: several processes of {backend}, or "
+                "devices of another machine. Use the checkpoints of Orbax or `tf.train.Checkpoint`."
             )
 
     def wait(self) -> None:

@@ -33,7 +33,14 @@ class MapSource(Source):
     def read(self, seed: int, pass_number: int, start: int) -> Iterator[Any]:
         """Yield the batches of a pass over the dataset, from batch `start` on."""
         for index in range(start, len(self.dataset)):
-            yield self.dataset[index]
+            batch = self.dataset[index]
+            if batch is None:
+                raise ValueError(
+                    "`ExactResume` needs a batch at each index of a Grain `MapDataset`. Received: "
+                    f"a dataset without a batch at index {index}, as `filter` makes it. Pass "
+                    "`dataset.to_iter_dataset()`."
+                )
+            yield batch
 
 
 class IteratorSource(Source):

@@ -17,26 +17,51 @@ _CHANGING = {"optimizer", "build_config", "build_input_shape", "batch_shape"}
 _NUMBERS = re.compile(r"_\d+(?=[_/\"]|$)")
 
 
+def optimizers_of(model: keras.Model) -> dict[str, keras.optimizers.Optimizer]:
+    """Return the optimizer of `compile`, and others that a custom `train_step` uses, by attribute.
+
+    Raises:
+        ValueError: If one of the others is not built. Its variables could not be restored.
+    """
+    found = {name: each for name, each in vars(model).items() if _is_optimizer(each)}
+    for name, optimizer in found.items():
+        if optimizer is not model.optimizer and not optimizer.built:
+            raise ValueError(
+                "`ExactResume` needs optimizers that are built before `fit`. Received: a model "
+                f"whose attribute {name!r} is not built. Call "
+                f"`model.{name}.build(trainable_variables)` with the variables that it changes."
+            )
+    return {"optimizer": model.optimizer, **found}
+
+
+def _is_optimizer(value):
+    return isinstance(value, keras.optimizers.Optimizer)
+
+
 def variables_of(model: keras.Model) -> list[keras.Variable]:
-    """Return the weights, the states of seed generators, the optimizer and the metrics."""
+    """Return the weights, the states of seed generators, the optimizers and the metrics."""
     found = [
         *model.variables,
-        *model.optimizer.variables,
+        *_optimizer_variables(model),
         *model.metrics_variables,
         global_seed(),
     ]
     return list({id(variable): variable for variable in found}.values())
 
 
+def _optimizer_variables(model):
+    return [variable for each in optimizers_of(model).values() for variable in each.variables]
+
+
 def values_of(model: keras.Model) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Return the values of all variables. A variable may have a value on each device.
 
     Returns:
-        The weights and the optimizer, which all processes share; and the other values, such as
+        The weights and the optimizers, which all processes share; and the other values, such as
         states of seed generators and metrics.
     """
     shared_by_all = {id(each) for each in model.trainable_variables}
-    shared_by_all |= {id(each) for each in model.optimizer.variables}
+    shared_by_all |= {id(each) for each in _optimizer_variables(model)}
     shared: dict[str, np.ndarray] = {}
     own: dict[str, np.ndarray] = {}
     for number, variable in enumerate(variables_of(model)):
@@ -70,15 +95,16 @@ def _with_dtype(value, variable):
     return value if dtype is None else value.view(dtype).reshape(variable.shape)
 
 
-def facts_of_optimizer(model: keras.Model) -> dict[str, Any]:
-    """Return the class and the settings of the optimizer."""
-    config = keras.saving.serialize_keras_object(model.optimizer)
-    settings = json.loads(json.dumps(config["config"], default=str))
-    settings.pop("name", None)
-    return {
-        "optimizer": config["class_name"],
-        **{f"optimizer.{name}": _text(value) for name, value in settings.items()},
-    }
+def facts_of_optimizers(model: keras.Model) -> dict[str, Any]:
+    """Return the class and the settings of each optimizer."""
+    facts = {}
+    for attribute, optimizer in optimizers_of(model).items():
+        config = keras.saving.serialize_keras_object(optimizer)
+        settings = json.loads(json.dumps(config["config"], default=str))
+        settings.pop("name", None)
+        facts[attribute] = config["class_name"]
+        facts |= {f"{attribute}.{name}": _text(value) for name, value in settings.items()}
+    return facts
 
 
 def facts_of_model(model: keras.Model) -> dict[str, Any]:
@@ -110,7 +136,10 @@ def _without_changing(config):
 
 
 def _text(value):
-    return value if isinstance(value, (int, float, str, bool, type(None))) else json.dumps(value)
+    if isinstance(value, (int, float, str, bool, type(None))):
+        return value
+    # An optimizer in an optimizer has a name too.
+    return _NUMBERS.sub("", json.dumps(value))
 
 
 def _checksum(text):

@@ -314,13 +314,64 @@ def test_a_dataset_that_holds_another_dataset(tmp_path):
     assert_continues(train_reversed, tmp_path, STEPS + 4)
 
 
+class TwoOptimizers(keras.Sequential):
+    """Trains its last layer with an optimizer of its own."""
+
+    def train_step(self, data):
+        x, y = data
+        loss = self.compute_loss(x, y, self(x, training=True))
+        self.zero_grad()
+        loss.backward()
+        last = self.layers[-1].trainable_variables
+        for optimizer, variables in (
+            (self.optimizer, self.trainable_variables[: -len(last)]),
+            (self.optimizer_of_last, last),
+        ):
+            optimizer.apply([variable.value.grad for variable in variables], variables)
+        return {"loss": loss}
+
+
+def make_two_optimizers(rate=0.02, is_built=True):
+    model = make_model(model_class=TwoOptimizers)
+    model.optimizer_of_last = keras.optimizers.Adam(rate)
+    if is_built:
+        model.optimizer_of_last.build(model.layers[-1].trainable_variables)
+    return model
+
+
+@pytest.mark.any_backend
+def test_a_model_with_two_optimizers(tmp_path):
+    def run(folder, crash_after=None):
+        return train(folder, crash_after, make_two_optimizers())
+
+    assert_continues(run, tmp_path, 7)
+    with pytest.raises(ValueError, match=r"optimizer_of_last\.learning_rate=0\.0\d+ \(the checkp"):
+        train(tmp_path / "crashed", model=make_two_optimizers(rate=0.04))
+    with pytest.raises(ValueError, match=r"attribute 'optimizer_of_last' is not built\. Call"):
+        train(tmp_path / "new", model=make_two_optimizers(is_built=False))
+
+
+@pytest.mark.any_backend
+def test_an_optimizer_in_an_optimizer(tmp_path):
+    """Its name has another number when the process makes a second one."""
+
+    def run(folder, crash_after=None):
+        inner = keras.optimizers.Adam(0.01)
+        return train(
+            folder, crash_after, make_model(optimizer=keras.optimizers.LossScaleOptimizer(inner))
+        )
+
+    assert_continues(run, tmp_path, 7)
+
+
 @pytest.mark.any_backend
 def test_a_finished_training_is_not_trained_again(tmp_path, uninterrupted):
     train(tmp_path)
     crash = Crash(0)
     model = make_model()
     resume = ExactResume(tmp_path, save_every=3)
-    history = model.fit(**data_of("arrays"), epochs=3, verbose=0, callbacks=[crash, resume])
+    with pytest.warns(UserWarning, match=rf"{tmp_path} holds a training that has finished its 3"):
+        history = model.fit(**data_of("arrays"), epochs=3, verbose=0, callbacks=[crash, resume])
     assert_same(result(model, history), uninterrupted)
 
 
@@ -345,7 +396,8 @@ def test_the_next_fit_begins_with_its_first_epoch(tmp_path):
 def test_the_next_fit_after_a_finished_training(tmp_path):
     """The training has no epoch left."""
     train(tmp_path)
-    model, _ = train(tmp_path)
+    with pytest.warns(UserWarning, match="is not trained again"):
+        model, _ = train(tmp_path)
     assert model.fit(*make_arrays(), epochs=2, verbose=0).epoch == [0, 1]
 
 
@@ -357,7 +409,9 @@ class StopAfterTwo(keras.callbacks.Callback):
 @pytest.mark.any_backend
 def test_a_training_that_was_stopped_early_is_finished(tmp_path):
     expected = result(*train(tmp_path, callbacks=[StopAfterTwo()]))
-    assert_same(result(*train(tmp_path)), expected)
+    with pytest.warns(UserWarning, match="is not trained again"):
+        found = train(tmp_path)
+    assert_same(result(*found), expected)
 
 
 @pytest.mark.any_backend
@@ -563,7 +617,9 @@ def test_sigterm_after_the_last_step_stops_too(tmp_path, uninterrupted, monkeypa
     with pytest.raises(SystemExit):
         train(tmp_path, save_every=1)
     monkeypatch.undo()
-    assert_same(result(*train(tmp_path, save_every=1)), uninterrupted)
+    with pytest.warns(UserWarning, match="is not trained again"):
+        found = train(tmp_path, save_every=1)
+    assert_same(result(*found), uninterrupted)
 
 
 @pytest.mark.any_backend
@@ -726,6 +782,10 @@ def test_datasets_that_cannot_resume_are_refused(tmp_path):
         train(tmp_path, data="grain", x=Changing(*make_arrays()))
     with pytest.raises(ValueError, match=r"without workers\. Received: workers=2"):
         train(tmp_path, data="grain", x=Noisy(*make_arrays(), workers=2))
+    dropped = grain_batches().batch(5).filter(lambda batch: batch[0][0, 0] < 0.5)
+    first = next(index for index in range(STEPS) if dropped[index] is None)
+    with pytest.raises(ValueError, match=rf"without a batch at index {first}, as `filter`"):
+        train(tmp_path, data="grain", x=dropped)
     with pytest.raises(ValueError, match=r"`shuffle` must be a bool.*'batch'"):
         train(tmp_path, shuffle="batch")
 
@@ -736,6 +796,13 @@ def test_bad_arguments(name, value):
     arguments = {"folder": "run", "save_every": 3, name: value}
     with pytest.raises(ValueError, match=f"`{name}` must be a positive integer.*{value!r}"):
         ExactResume(**arguments)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("folder", [None, 3, "", Path(__file__)])
+def test_a_bad_folder(folder):
+    with pytest.raises(ValueError, match=r"`folder` must be the path of a folder.*: folder="):
+        ExactResume(folder, save_every=3)
 
 
 @pytest.mark.any_backend
