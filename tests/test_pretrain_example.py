@@ -168,7 +168,8 @@ def test_steps_of_several_batches(script, tmp_path, monkeypatch):
 def test_finished_run_is_not_trained_again(script, finished, tmp_path):
     folder, output = finished
     shutil.copytree(folder / "out", tmp_path / "out")
-    again = run(script, tmp_path, "--position-encoding", "input", corpus=folder / "corpus.txt")
+    with pytest.warns(UserWarning, match="is not trained again"):
+        again = run(script, tmp_path, "--position-encoding", "input", corpus=folder / "corpus.txt")
     assert "Epoch" not in again
     assert losses(again)["input"] == losses(output)["input"]
 

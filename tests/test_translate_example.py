@@ -134,7 +134,8 @@ def test_options_of_the_model(script, finished):
 @pytest.mark.any_backend
 def test_a_finished_run_is_not_trained_again(script, finished):
     folder, output = finished
-    again = run(script, folder)
+    with pytest.warns(UserWarning, match="is not trained again"):
+        again = run(script, folder)
     assert "Epoch" not in again
     assert again.splitlines()[-8:] == output.splitlines()[-8:]
     with pytest.raises(SystemExit, match="other values of: seed"):
