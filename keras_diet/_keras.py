@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import keras
 from keras.src.backend import AutocastScope, get_keras_mask, set_keras_mask
+from keras.src.random.seed_generator import global_seed_generator
 from keras.src.saving.saving_lib import H5IOStore, _save_state
 from keras.src.trainers.data_adapters.data_adapter_utils import (
     class_weight_to_sample_weights,
@@ -26,6 +27,7 @@ __all__ = [
     "class_weight_to_sample_weights",
     "flatten_layers",
     "get_keras_mask",
+    "global_seed",
     "keras_masks_removed",
     "replace_dtype_policy",
     "saved_paths",
@@ -45,6 +47,7 @@ PRIVATE_NAMES = {
     "GeneratorDataAdapter._output_signature": "Batches may have other lengths than the first ones.",
     "PyDatasetAdapter": "Keras reads a `PyDataset` with this class.",
     "PyDatasetAdapter._output_signature": "Batches may have other lengths than the first ones.",
+    "global_seed_generator": "Random operations without a seed draw from it.",
     "class_weight_to_sample_weights": "Keras applies `class_weight` to some kinds of data only.",
     "get_tensor_spec": "It makes such a signature from batches.",
     "Layer._flatten_layers": "Keras lists all nested layers publicly for models only.",
@@ -61,6 +64,11 @@ PRIVATE_NAMES = {
     "MultiHeadAttention._gate_dense": "The projection of the gate. It has no public property.",
     "MultiHeadAttention._kernel_initializer": "The argument. It has no public property.",
 }
+
+
+def global_seed():
+    """Return the variable from which Keras draws numbers without a seed generator."""
+    return global_seed_generator().state
 
 
 def flatten_layers(layer):

@@ -8,7 +8,6 @@ import itertools
 
 import keras
 import numpy as np
-from keras.src.random.seed_generator import global_seed_generator
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.grain_dataset_adapter import GrainDatasetAdapter
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
@@ -20,7 +19,6 @@ __all__ = [
     "data_of_adapter",
     "end_pass",
     "epoch_iterator_of",
-    "global_seed",
     "random_seed",
     "replace_data",
     "set_first_epoch",
@@ -46,7 +44,6 @@ PRIVATE_NAMES = {
     "Model._initial_epoch": "Callbacks choose the first epoch with it, as `BackupAndRestore` does.",
     "Model._symbolic_build": "On TensorFlow, metrics have no variables before the first step.",
     "get_random_seed": "The argument of `set_random_seed`. No public name tells it.",
-    "global_seed_generator": "Random operations without a seed draw from it.",
 }
 
 
@@ -155,8 +152,3 @@ def build_for_training(model, batch):
 def random_seed():
     """Return the argument of the last call of `keras.utils.set_random_seed`, or `None`."""
     return get_random_seed()
-
-
-def global_seed():
-    """Return the variable from which Keras draws numbers without a seed generator."""
-    return global_seed_generator().state

@@ -12,11 +12,11 @@ import numpy as np
 
 from keras_diet import _backend, validation
 from keras_diet._batch_seed import READING, batch_seed
+from keras_diet._keras import global_seed
 from keras_diet._keras_fit import (
     build_for_training,
     end_pass,
     epoch_iterator_of,
-    global_seed,
     random_seed,
     replace_data,
     set_first_epoch,
