@@ -11,7 +11,9 @@ and of variants of DIET against the encoding itself.
     KERAS_BACKEND=tensorflow python -m benchmarks.study ... --glue GLUE --tasks cola rte
 
 To resume an interrupted study, give the same command again. Results in the file are kept, also if
-the folder of the runs is gone. `--rows` adds rows to the file.
+the folder of the runs is gone. `--rows` adds rows to the file. Several commands at the same time
+need an `--output` each. `--merge FILE ...` adds the rows of their files to `--output`, and trains
+nothing.
 """
 
 import argparse
@@ -74,6 +76,11 @@ GLUE = {"epochs": 3, "batch-size": 32, "sequence-length": 64, "examples": 10_000
 def main(argv=None):
     arguments = parse_arguments(argv)
     results = start(arguments)
+    if arguments.merge:
+        for path in arguments.merge:
+            merge(results, path)
+        save(arguments, results)
+        return
     bar = tqdm.tqdm(arguments.rows, unit="row", disable=not sys.stderr.isatty())
     for row in bar:
         bar.set_description(row)
@@ -109,6 +116,7 @@ def parse_arguments(argv):
     add("--glue-learning-rate", type=float, default=3e-4)
     add("--runs", type=Path, default=Path("runs", "study"), help="folder for the runs")
     add("--output", type=Path, required=True, help="file of the results (.json)")
+    add("--merge", nargs="+", type=Path, help="add the rows of these files to --output, and stop")
     add("--change", nargs="+", type=lambda text: text.split("="), default=[], metavar="NAME=VALUE")
     arguments = parser.parse_args(argv)
     if arguments.tasks and not arguments.glue:
@@ -162,6 +170,29 @@ def check_is_same(found, expected, option, path):
             f"{path} holds a study with other values of: {', '.join(changed)}. Use the same "
             f"values, or another {option}."
         )
+
+
+def merge(results, path):
+    """Add the rows of another file. Both have the same recipe and text."""
+    others = json.loads(path.read_text(encoding="utf-8"))
+    for name in ("recipe", "files"):
+        check_is_same(others[name], results[name], "--merge", path)
+    results.setdefault("word_frequencies", others["word_frequencies"])
+    for row, cell in others["rows"].items():
+        mine = results["rows"].setdefault(row, {"grid": {}, "seeds": {}, "glue": {}})
+        add_new(mine["grid"], cell["grid"], f"{path}: {row}, grid")
+        add_new(mine["seeds"], cell["seeds"], f"{path}: {row}, seed")
+        for seed, scores in cell["glue"].items():
+            add_new(mine["glue"].setdefault(seed, {}), scores, f"{path}: {row}, seed {seed}")
+    results["rows"] = {row: results["rows"][row] for row in ROWS if row in results["rows"]}
+
+
+def add_new(values, others, place):
+    """Add the values of a dictionary to another one. Common keys must have equal values."""
+    for name, value in others.items():
+        # As text, because NaN is not equal to NaN.
+        if json.dumps(values.setdefault(name, value)) != json.dumps(value):
+            sys.exit(f"{place} {name} has other results than --output. Remove them in one file.")
 
 
 def recipe_of(arguments):

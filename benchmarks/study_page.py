@@ -18,7 +18,8 @@ GLUE_NOTE = (
 MIN_ROWS = 5
 CORRELATION_NOTE = (
     "Spearman's rank correlation of the loss with the values of each task, over the encodings. It "
-    "is -1 if a lower loss always comes with a higher value."
+    "is -1 if a lower loss always comes with a higher value. The last row leaves out the encoding "
+    "without which p is highest."
 )
 
 
@@ -144,15 +145,18 @@ def _glue(rows, tasks, baseline):
 
 def _correlations(cells, tasks):
     """Return the table of rank correlations of the mean loss with the means of the tasks."""
-    losses = [statistics.mean(_final_losses(cell).values()) for cell in cells]
+    losses = np.array([statistics.mean(_final_losses(cell).values()) for cell in cells])
     scores = [_all_scores(cell, tasks) for cell in cells]
-    columns = [*tasks, "mean"]
-    tests = [
-        stats.spearmanr(losses, [_mean(of_row[column]) for of_row in scores]) for column in columns
-    ]
-    correlations = ["correlation", *(f"{test.statistic:.2f}" for test in tests)]
-    p_values = ["p", *(_as_p_value(test.pvalue) for test in tests)]
-    return markdown_table(["", *columns], [correlations, p_values])
+    lines = [["correlation"], ["p"], ["p without one encoding"]]
+    for column in (*tasks, "mean"):
+        values = np.array([_mean(of_row[column]) for of_row in scores])
+        test = stats.spearmanr(losses, values)
+        others = (np.arange(len(cells)) != left_out for left_out in range(len(cells)))
+        weakest = max(stats.spearmanr(losses[kept], values[kept]).pvalue for kept in others)
+        cells_of_column = (f"{test.statistic:.2f}", _as_p_value(test.pvalue), _as_p_value(weakest))
+        for line, cell in zip(lines, cells_of_column, strict=True):
+            line.append(cell)
+    return markdown_table(["", *tasks, "mean"], lines)
 
 
 def _mean(values):

@@ -277,6 +277,38 @@ def test_an_interrupted_start_leaves_no_part_of_the_recipe(started, tmp_path, mo
     assert recipe.stat().st_mtime == 7
 
 
+def test_files_are_merged(started, tmp_path):
+    """Rows, seeds and tasks of three studies, in the order of `ROWS`."""
+    for name, options in {
+        "a": ("--rows", "t5", "--seeds", "0", "--glue", "data", "--tasks", "cola"),
+        "b": ("--rows", "input", "t5", "--seeds", "0", "1", "--glue", "data", "--tasks", "rte"),
+        "c": ("--rows", "diet_abs", "--seeds", "1"),
+    }.items():
+        run_study(tmp_path, *options, "--runs", str(tmp_path / name))
+        (tmp_path / "study.json").replace(tmp_path / f"{name}.other")
+    number = len(started)
+    merge = ("--merge", *(str(tmp_path / f"{name}.other") for name in "abc"))
+    results = run_study(tmp_path, "--rows", "shaw", *merge)
+    assert len(started) == number
+    assert list(results["rows"]) == ["input", "diet_abs", "t5"]
+    assert list(results["rows"]["t5"]["grid"]) == ["0.0005", "0.001", "0.002"]
+    assert list(results["rows"]["t5"]["seeds"]) == ["0", "1"]
+    assert {seed: set(scores) for seed, scores in results["rows"]["t5"]["glue"].items()} == {
+        "0": {"cola", "rte"},
+        "1": {"rte"},
+    }
+    assert "| t5 | 0.001 | 2 |" in (tmp_path / "study.md").read_text()
+    changed = json.loads((tmp_path / "b.other").read_text())
+    changed["rows"]["t5"]["glue"]["1"]["rte"]["accuracy"] = 0.75
+    (tmp_path / "b.other").write_text(json.dumps(changed))
+    with pytest.raises(SystemExit, match=r"b\.other: t5, seed 1 rte has other results than"):
+        run_study(tmp_path, *merge)
+    changed["recipe"]["steps"] = 7
+    (tmp_path / "b.other").write_text(json.dumps(changed))
+    with pytest.raises(SystemExit, match=r"other values of: steps.*another --merge"):
+        run_study(tmp_path, *merge)
+
+
 def test_other_texts_are_refused(started, tmp_path):
     """Also with another folder for the runs."""
     run_study(tmp_path, "--rows", "input", "--seeds", "0")
@@ -392,6 +424,8 @@ def test_the_rank_correlation_of_losses_and_tasks():
     assert table[0] == "|  | cola | rte | mean |"
     assert table[2] == "| correlation | -0.90 | -0.70 | -0.90 |"
     assert table[3] == "| p | 0.037 | 0.188 | 0.037 |"
+    # In CoLA, the correlation is weakest without input: -0.8. In RTE it is -0.4 then.
+    assert table[4] == "| p without one encoding | 0.200 | 0.600 | 0.200 |"
 
 
 def test_a_single_seed_has_no_test():
