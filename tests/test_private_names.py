@@ -142,6 +142,15 @@ def test_every_name_is_used_and_explained(module):
     used |= private_uses(source) | {alias.name for node in imports for alias in node.names}
     listed = {name.rpartition(".")[2] for name in module.PRIVATE_NAMES}
     assert listed <= used, f"{listed - used} are not used"
+    imported = {
+        alias.name
+        for node in imports
+        if node.module.startswith("keras.src")
+        for alias in node.names
+    }
+    # The other file may list a name.
+    names = {*_keras.PRIVATE_NAMES, *_keras_fit.PRIVATE_NAMES}
+    assert imported <= names, f"{imported - names} are not listed"
     assert private_uses(source) <= listed
     assert all(reason.endswith(".") for reason in module.PRIVATE_NAMES.values())
 

@@ -24,8 +24,10 @@ def optimizers_of(model: keras.Model) -> dict[str, keras.optimizers.Optimizer]:
         ValueError: If one of the others is not built. Its variables could not be restored.
     """
     found = {name: each for name, each in vars(model).items() if _is_optimizer(each)}
+    # `fit` builds the optimizer of `compile`. With float16, Keras puts it into another optimizer.
+    built_by_fit = (model.optimizer, getattr(model.optimizer, "inner_optimizer", None))
     for name, optimizer in found.items():
-        if optimizer is not model.optimizer and not optimizer.built:
+        if not optimizer.built and not any(optimizer is each for each in built_by_fit):
             raise ValueError(
                 "`ExactResume` needs optimizers that are built before `fit`. Received: a model "
                 f"whose attribute {name!r} is not built. Call "

@@ -309,12 +309,52 @@ def test_files_are_merged(started, tmp_path):
         run_study(tmp_path, *merge)
 
 
+def test_a_refused_merge_changes_nothing(started, tmp_path):
+    """A file with other results, or of another study, after a file that could be merged."""
+    merged, other, output = (tmp_path / name for name in ("a.other", "b.other", "study.json"))
+    for row, path in (("shaw", merged), ("input", output)):
+        run_study(tmp_path, "--rows", row, "--seeds", "0", "--runs", str(tmp_path / row))
+        output.replace(path)
+    before = output.read_text()
+
+    def check(change, message):
+        changed = json.loads(before)
+        change(changed)
+        other.write_text(json.dumps(changed))
+        with pytest.raises(SystemExit, match=message):
+            run_study(tmp_path, "--merge", str(merged), str(other))
+        assert output.read_text() == before
+
+    def change_seed(study):
+        study["rows"]["input"]["seeds"]["0"]["losses"][-1] = 2.5
+
+    def change_grid(study):
+        study["rows"]["input"]["grid"]["0.001"] = 2.5
+
+    check(change_seed, r"b\.other: input, seed 0 has other results than")
+    check(change_grid, r"b\.other: input, grid 0\.001 has other results than")
+    check(lambda study: study["files"].update({"text": ["c.txt"]}), r"other values of: text\. Use")
+    # An older version of the study did not know the setting.
+    check(lambda study: study["recipe"].pop("dropout"), r"other values of: dropout\. Use")
+
+
 def test_other_texts_are_refused(started, tmp_path):
-    """Also with another folder for the runs."""
+    """Also with another folder for the runs, which another study can still use."""
     run_study(tmp_path, "--rows", "input", "--seeds", "0")
     options = ("--runs", str(tmp_path / "others"), "--text", "c.txt")
     with pytest.raises(SystemExit, match=r"other values of: text\. Use"):
         run_study(tmp_path, "--rows", "t5", "--seeds", "0", *options)
+    assert not (tmp_path / "others").exists()
+
+
+@pytest.mark.parametrize("option", ["--text", "--validation-text"])
+def test_a_folder_of_runs_has_one_text(started, tmp_path, option):
+    """Another file may have the same name."""
+    run_study(tmp_path, "--rows", "input", "--seeds", "0")
+    (tmp_path / "study.json").unlink()
+    name = {"--text": "a.txt", "--validation-text": "b.txt"}[option]
+    with pytest.raises(SystemExit, match=r"other values of: texts\. .*another --runs"):
+        run_study(tmp_path, "--rows", "t5", "--seeds", "0", option, f"other/{name}")
 
 
 def test_the_seed_of_the_grid_is_refused(started, tmp_path, capsys):
@@ -426,6 +466,19 @@ def test_the_rank_correlation_of_losses_and_tasks():
     assert table[3] == "| p | 0.037 | 0.188 | 0.037 |"
     # In CoLA, the correlation is weakest without input: -0.8. In RTE it is -0.4 then.
     assert table[4] == "| p without one encoding | 0.200 | 0.600 | 0.200 |"
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_every_encoding_is_left_out_once(place):
+    """Whichever place it has. Without the last point the correlation is -0.6, else -0.8."""
+    points = [(1, 0.3), (2, 0.4), (3, 0.1), (4, 0.2), (5, 0.0)]
+    rows = {
+        name: glue_cell((score, score), losses=(loss,))
+        for name, (loss, score) in zip(
+            study.ENCODINGS[:5], points[place:] + points[:place], strict=True
+        )
+    }
+    assert page_of(rows).splitlines()[-1] == "| p without one encoding | 0.400 | 0.400 | 0.400 |"
 
 
 def test_a_single_seed_has_no_test():

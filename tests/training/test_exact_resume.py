@@ -21,6 +21,7 @@ from keras_diet.pretraining import masked_lm_dataset
 from keras_diet.training import ExactResume
 from keras_diet.training.checkpoint_folder import CheckpointFolder
 from keras_diet.training.processes import Processes
+from keras_diet.training.training_state import values_of
 from tests.helpers import once
 from tests.models.tiny import TEXTS, VOCABULARY, tiny_backbone
 from tests.training.resumed import (
@@ -347,8 +348,60 @@ def test_a_model_with_two_optimizers(tmp_path):
     assert_continues(run, tmp_path, 7)
     with pytest.raises(ValueError, match=r"optimizer_of_last\.learning_rate=0\.0\d+ \(the checkp"):
         train(tmp_path / "crashed", model=make_two_optimizers(rate=0.04))
+    other_class = make_two_optimizers()
+    other_class.optimizer_of_last = keras.optimizers.Nadam(0.02)
+    other_class.optimizer_of_last.build(other_class.layers[-1].trainable_variables)
+    with pytest.raises(ValueError, match=r"optimizer_of_last=Nadam \(the checkpoint has Adam\)"):
+        train(tmp_path / "crashed", model=other_class)
     with pytest.raises(ValueError, match=r"attribute 'optimizer_of_last' is not built\. Call"):
         train(tmp_path / "new", model=make_two_optimizers(is_built=False))
+
+
+@pytest.mark.any_backend("tensorflow")
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_the_optimizer_of_compile_as_an_attribute(tmp_path, is_wrapped):
+    """It may have a second name in the model. On TensorFlow, the first step builds it."""
+
+    def run(folder, crash_after=None):
+        # Keras wraps the optimizer like this for `mixed_float16`.
+        optimizer = keras.optimizers.Adam(0.01)
+        wrapper = keras.optimizers.LossScaleOptimizer(optimizer) if is_wrapped else optimizer
+        model = make_model(optimizer=wrapper)
+        model.optimizer_of_all = optimizer
+        assert not model.optimizer.built
+        return train(folder, crash_after, model)
+
+    assert_continues(run, tmp_path, 7)
+
+
+@pytest.mark.any_backend
+def test_processes_share_the_values_of_all_optimizers():
+    """A checkpoint has them once, and not for each process."""
+    model = make_two_optimizers()
+    model.optimizer.build(model.trainable_variables[:-2])
+    optimizers = (model.optimizer, model.optimizer_of_last)
+    shared, own = values_of(model)
+    number = sum(len(optimizer.variables) for optimizer in optimizers)
+    assert len(shared) == len(model.trainable_variables) + number
+    assert not set(shared) & set(own)
+
+
+class UnseededNoise(keras.layers.Layer):
+    """Draws from the generator that all of Keras shares."""
+
+    def call(self, x):
+        return x + keras.random.normal(keras.ops.shape(x))
+
+
+@pytest.mark.skipif(keras.config.backend() == "jax", reason="Keras refuses such draws on JAX")
+def test_draws_without_a_seed(tmp_path):
+    def run(folder, crash_after=None):
+        keras.utils.set_random_seed(5)
+        model = keras.Sequential([keras.Input((7,)), UnseededNoise(), keras.layers.Dense(3)])
+        model.compile("sgd", "mse")
+        return train(folder, crash_after, model)
+
+    assert_continues(run, tmp_path, 7)
 
 
 @pytest.mark.any_backend
@@ -373,6 +426,29 @@ def test_a_finished_training_is_not_trained_again(tmp_path, uninterrupted):
     with pytest.warns(UserWarning, match=rf"{tmp_path} holds a training that has finished its 3"):
         history = model.fit(**data_of("arrays"), epochs=3, verbose=0, callbacks=[crash, resume])
     assert_same(result(model, history), uninterrupted)
+
+
+@pytest.mark.any_backend
+def test_fewer_epochs_than_a_finished_training(tmp_path, uninterrupted):
+    train(tmp_path)
+    with pytest.warns(UserWarning, match="is not trained again"):
+        found = train(tmp_path, epochs=2)
+    assert_same(result(*found), uninterrupted)
+
+
+@pytest.mark.any_backend
+def test_batches_of_grain_that_are_arrays(tmp_path):
+    """The model has a loss without targets."""
+
+    def run(folder, crash_after=None):
+        keras.utils.set_random_seed(5)
+        outputs = keras.layers.Dense(3, activity_regularizer="l2")
+        model = keras.Sequential([keras.Input((7,)), keras.layers.Dropout(0.3), outputs])
+        model.compile("sgd")
+        data = grain.MapDataset.source(make_arrays()[0]).batch(5)
+        return train(folder, crash_after, model, data="grain", x=data)
+
+    assert_continues(run, tmp_path, 7)
 
 
 @pytest.mark.any_backend
