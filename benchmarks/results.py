@@ -118,8 +118,13 @@ def write(path: Path, results: dict[str, Any], page: str) -> None:
     text = json.dumps(results, indent=2)
     # A list of numbers is written on one line.
     text = re.sub(r"\[[^][{}]*\]", lambda numbers: " ".join(numbers[0].split()), text)
-    path.parent.mkdir(parents=True, exist_ok=True)
     for target, content in ((path, text), (path.with_suffix(".md"), page)):
-        unfinished = target.with_name(target.name + ".unfinished")
-        unfinished.write_text(content.rstrip() + "\n", encoding="utf-8")
-        unfinished.replace(target)
+        write_text(target, content.rstrip() + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that is complete or absent, in a folder that need not exist."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".unfinished")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)

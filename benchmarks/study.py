@@ -33,7 +33,7 @@ from run_table import metrics_of
 
 from benchmarks import measure, study_page
 from benchmarks.example_runs import as_options, read_table, run_example, validation_losses
-from benchmarks.results import write
+from benchmarks.results import write, write_text
 
 ENCODINGS = (
     *("input", "none", "sinusoidal", "diet_abs", "diet_abs_input", "diet_rel", "shaw", "t5"),
@@ -84,7 +84,7 @@ def main(argv=None):
     bar = tqdm.tqdm(arguments.rows, unit="row", disable=not sys.stderr.isatty())
     for row in bar:
         bar.set_description(row)
-        cell = results["rows"].setdefault(row, {"grid": {}, "seeds": {}, "glue": {}})
+        cell = cell_of(results, row)
         for rate in arguments.learning_rates:
             if str(rate) not in cell["grid"]:
                 history = pretrain(arguments, row, rate, GRID_SEED)
@@ -155,12 +155,8 @@ def claim_runs(arguments, recipe):
     claim, path = {**recipe, "texts": texts}, arguments.runs / "recipe.json"
     if path.exists():
         check_is_same(json.loads(path.read_text()), claim, "--runs", arguments.runs)
-        return
-    # An interruption leaves no recipe, instead of the first part of one.
-    unfinished = path.with_name("recipe.unfinished")
-    unfinished.parent.mkdir(parents=True, exist_ok=True)
-    unfinished.write_text(json.dumps(claim))
-    unfinished.replace(path)
+    else:
+        write_text(path, json.dumps(claim))
 
 
 def check_is_same(found, expected, option, path):
@@ -172,6 +168,11 @@ def check_is_same(found, expected, option, path):
         )
 
 
+def cell_of(results, row):
+    """Return the results of a row, to which more can be added."""
+    return results["rows"].setdefault(row, {"grid": {}, "seeds": {}, "glue": {}})
+
+
 def merge(results, path):
     """Add the rows of another file. Both have the same recipe and text."""
     others = json.loads(path.read_text(encoding="utf-8"))
@@ -179,7 +180,7 @@ def merge(results, path):
         check_is_same(others[name], results[name], "--merge", path)
     results.setdefault("word_frequencies", others["word_frequencies"])
     for row, cell in others["rows"].items():
-        mine = results["rows"].setdefault(row, {"grid": {}, "seeds": {}, "glue": {}})
+        mine = cell_of(results, row)
         add_new(mine["grid"], cell["grid"], f"{path}: {row}, grid")
         add_new(mine["seeds"], cell["seeds"], f"{path}: {row}, seed")
         for seed, scores in cell["glue"].items():

@@ -147,16 +147,14 @@ def _correlations(cells, tasks):
     """Return the table of rank correlations of the mean loss with the means of the tasks."""
     losses = np.array([statistics.mean(_final_losses(cell).values()) for cell in cells])
     scores = [_all_scores(cell, tasks) for cell in cells]
-    lines = [["correlation"], ["p"], ["p without one encoding"]]
+    columns = [("correlation", "p", "p without one encoding")]
     for column in (*tasks, "mean"):
         values = np.array([_mean(of_row[column]) for of_row in scores])
         test = stats.spearmanr(losses, values)
         others = (np.arange(len(cells)) != left_out for left_out in range(len(cells)))
         weakest = max(stats.spearmanr(losses[kept], values[kept]).pvalue for kept in others)
-        cells_of_column = (f"{test.statistic:.2f}", _as_p_value(test.pvalue), _as_p_value(weakest))
-        for line, cell in zip(lines, cells_of_column, strict=True):
-            line.append(cell)
-    return markdown_table(["", *tasks, "mean"], lines)
+        columns.append((f"{test.statistic:.2f}", _as_p_value(test.pvalue), _as_p_value(weakest)))
+    return markdown_table(["", *tasks, "mean"], zip(*columns, strict=True))
 
 
 def _mean(values):

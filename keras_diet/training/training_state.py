@@ -18,26 +18,13 @@ _NUMBERS = re.compile(r"_\d+(?=[_/\"]|$)")
 
 
 def optimizers_of(model: keras.Model) -> dict[str, keras.optimizers.Optimizer]:
-    """Return the optimizer of `compile`, and others that a custom `train_step` uses, by attribute.
-
-    Raises:
-        ValueError: If one of the others is not built. Its variables could not be restored.
-    """
-    found = {name: each for name, each in vars(model).items() if _is_optimizer(each)}
-    # `fit` builds the optimizer of `compile`. With float16, Keras puts it into another optimizer.
-    built_by_fit = (model.optimizer, getattr(model.optimizer, "inner_optimizer", None))
-    for name, optimizer in found.items():
-        if not optimizer.built and not any(optimizer is each for each in built_by_fit):
-            raise ValueError(
-                "`ExactResume` needs optimizers that are built before `fit`. Received: a model "
-                f"whose attribute {name!r} is not built. Call "
-                f"`model.{name}.build(trainable_variables)` with the variables that it changes."
-            )
-    return {"optimizer": model.optimizer, **found}
-
-
-def _is_optimizer(value):
-    return isinstance(value, keras.optimizers.Optimizer)
+    """Return the optimizer of `compile` and other attributes that are optimizers, by name."""
+    others = {
+        name: each
+        for name, each in vars(model).items()
+        if isinstance(each, keras.optimizers.Optimizer)
+    }
+    return {"optimizer": model.optimizer, **others}
 
 
 def variables_of(model: keras.Model) -> list[keras.Variable]:
@@ -98,9 +85,21 @@ def _with_dtype(value, variable):
 
 
 def facts_of_optimizers(model: keras.Model) -> dict[str, Any]:
-    """Return the class and the settings of each optimizer."""
+    """Return the class and the settings of each optimizer.
+
+    Raises:
+        ValueError: If `fit` does not build one of them. Its variables could not be restored.
+    """
+    # `fit` builds the optimizer of `compile`. With float16, Keras puts it into another optimizer.
+    built_by_fit = (model.optimizer, getattr(model.optimizer, "inner_optimizer", None))
     facts = {}
     for attribute, optimizer in optimizers_of(model).items():
+        if not optimizer.built and not any(optimizer is each for each in built_by_fit):
+            raise ValueError(
+                "`ExactResume` needs optimizers that are built before `fit`. Received: a model "
+                f"whose attribute {attribute!r} is not built. Call `model.{attribute}.build("
+                "trainable_variables)` with the variables that it changes."
+            )
         config = keras.saving.serialize_keras_object(optimizer)
         settings = json.loads(json.dumps(config["config"], default=str))
         settings.pop("name", None)

@@ -332,9 +332,9 @@ class TwoOptimizers(keras.Sequential):
         return {"loss": loss}
 
 
-def make_two_optimizers(rate=0.02, is_built=True):
+def make_two_optimizers(rate=0.02, is_built=True, optimizer_class=keras.optimizers.Adam):
     model = make_model(model_class=TwoOptimizers)
-    model.optimizer_of_last = keras.optimizers.Adam(rate)
+    model.optimizer_of_last = optimizer_class(rate)
     if is_built:
         model.optimizer_of_last.build(model.layers[-1].trainable_variables)
     return model
@@ -348,9 +348,7 @@ def test_a_model_with_two_optimizers(tmp_path):
     assert_continues(run, tmp_path, 7)
     with pytest.raises(ValueError, match=r"optimizer_of_last\.learning_rate=0\.0\d+ \(the checkp"):
         train(tmp_path / "crashed", model=make_two_optimizers(rate=0.04))
-    other_class = make_two_optimizers()
-    other_class.optimizer_of_last = keras.optimizers.Nadam(0.02)
-    other_class.optimizer_of_last.build(other_class.layers[-1].trainable_variables)
+    other_class = make_two_optimizers(optimizer_class=keras.optimizers.Nadam)
     with pytest.raises(ValueError, match=r"optimizer_of_last=Nadam \(the checkpoint has Adam\)"):
         train(tmp_path / "crashed", model=other_class)
     with pytest.raises(ValueError, match=r"attribute 'optimizer_of_last' is not built\. Call"):
