@@ -23,7 +23,7 @@ from keras.src.trainers.data_adapters import (
 from keras.src.utils import rng_utils
 
 import keras_diet
-from keras_diet import _keras, _keras_fit, _keras_hub
+from keras_diet import _compat, _keras_fit
 
 ROOT = Path(keras_diet.__file__).parent
 # Layers on PyTorch inherit these. Tensors count writes in an attribute of this name.
@@ -39,7 +39,7 @@ ADAPTERS = (
 )
 MODULES = (backend, saving_lib, seed_generator, rng_utils, *ADAPTERS)
 # The only files that may use private names of each library.
-ALLOWED = {"keras": ("_keras.py", "_keras_fit.py"), "keras_hub": ("_keras_hub.py",)}
+ALLOWED = {"keras": ("_keras.py", "_keras_fit.py"), "keras_hub": ("_compat.py",)}
 FILES_OF_KERAS = pytest.mark.parametrize("module", [_keras, _keras_fit])
 
 
@@ -179,12 +179,12 @@ def overridden_methods(module):
 
 
 def test_overridden_methods_of_keras_hub_are_listed_and_exist():
-    listed = {name.rpartition(".")[2] for name in _keras_hub.OVERRIDDEN_METHODS}
+    listed = {name.rpartition(".")[2] for name in _compat.OVERRIDDEN_METHODS}
     assert overridden_methods(keras_diet.models) == listed
-    for name, reason in _keras_hub.OVERRIDDEN_METHODS.items():
+    for name, reason in _compat.OVERRIDDEN_METHODS.items():
         class_name, _, method = name.rpartition(".")
         keras_hub_class = getattr(keras_hub.models, class_name)
-        assert hasattr(keras_hub_class, method), f"KerasHub has no {name}. See _keras_hub.py."
+        assert hasattr(keras_hub_class, method), f"KerasHub has no {name}. See _compat.py."
         assert reason.endswith(".")
 
 

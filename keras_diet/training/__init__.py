@@ -1,5 +1,6 @@
 """What the training of a model needs beside the model.
 
+- `EpochDataset` is data that can be read from any epoch and batch on.
 - `ExactResume` continues an interrupted training with the next step.
 - `AccumulatedSteps` makes a schedule fit an optimizer that accumulates gradients.
 - `InverseSquareRootDecay` is the learning rate of the first Transformer.
@@ -11,6 +12,7 @@
 
 from keras_diet.training.accumulated_steps import AccumulatedSteps
 from keras_diet.training.average_weights import average_weights
+from keras_diet.training.epoch_dataset import EpochDataset
 from keras_diet.training.exact_resume import ExactResume
 from keras_diet.training.inverse_square_root_decay import InverseSquareRootDecay
 from keras_diet.training.smoothed_categorical_crossentropy import SmoothedCategoricalCrossentropy
@@ -19,6 +21,7 @@ from keras_diet.training.warmup_linear_decay import WarmupLinearDecay
 
 __all__ = [
     "AccumulatedSteps",
+    "EpochDataset",
     "ExactResume",
     "InverseSquareRootDecay",
     "SmoothedCategoricalCrossentropy",

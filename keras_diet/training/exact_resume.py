@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_diet import _backend, validation
 from keras_diet._batch_seed import READING, batch_seed
-from keras_diet._keras import global_seed
+from keras_diet._compat import global_seed
 from keras_diet._keras_fit import (
     build_for_training,
     end_pass,

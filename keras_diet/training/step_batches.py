@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from keras_diet._batch_seed import batch_seed
-from keras_diet._keras import IterableAdapter
+from keras_diet._compat import IterableAdapter
 from keras_diet._read_ahead import read_ahead
 from keras_diet.training.resume_source import Source
 

@@ -9,7 +9,7 @@ import keras
 import ml_dtypes
 import numpy as np
 
-from keras_diet._keras import global_seed
+from keras_diet._compat import global_seed
 
 # What depends on earlier calls: the current learning rate, and the shape of the first batch.
 _CHANGING = {"optimizer", "build_config", "build_input_shape", "batch_shape"}

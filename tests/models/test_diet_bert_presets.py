@@ -5,7 +5,7 @@ import keras_nlp
 import pytest
 from keras_hub.src.utils.preset_utils import BUILTIN_PRESETS_FOR_BACKBONE
 
-from keras_diet import _keras_hub
+from keras_diet import _compat
 from keras_diet.models import (
     DietBertBackbone,
     DietBertTextClassifier,
@@ -25,7 +25,7 @@ NAME = "diet_bert_of_a_test"
 def forgotten_names():
     """What a test registers is gone after it."""
     yield
-    _keras_hub.BUILTIN_PRESETS.pop(NAME, None)
+    _compat.BUILTIN_PRESETS.pop(NAME, None)
     BUILTIN_PRESETS_FOR_BACKBONE[DietBertBackbone].pop(NAME, None)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from keras_diet import _backend, validation
-from keras_diet._keras import OpenMultiHeadAttention, get_keras_mask, set_keras_mask
+from keras_diet._compat import OpenMultiHeadAttention, get_keras_mask, set_keras_mask
 from keras_diet.layers.attention.attention_hook import AttentionHook, checked_hooks
 from keras_diet.layers.attention.call_arguments import keys_of_call, terms_of_call
 from keras_diet.layers.attention.cases import case_of

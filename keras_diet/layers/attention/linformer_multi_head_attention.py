@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_diet import validation
-from keras_diet._keras import get_keras_mask
+from keras_diet._compat import get_keras_mask
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.input_checks import (

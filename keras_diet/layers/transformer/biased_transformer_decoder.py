@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_diet._keras import keras_masks_removed
+from keras_diet._compat import keras_masks_removed
 from keras_diet.layers.attention.key_memory import (
     KeyMemory,
     empty_memory,

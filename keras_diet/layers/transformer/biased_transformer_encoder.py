@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_diet._keras import get_keras_mask, set_keras_mask
+from keras_diet._compat import get_keras_mask, set_keras_mask
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.plan_checks import check_is_plan

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_diet._keras import flatten_layers
+from keras_diet._compat import flatten_layers
 from keras_diet.layers.position.cached_position_bias import CachedPositionBias
 from keras_diet.layers.position.position_bias import PositionBias
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_diet._keras import flatten_layers
+from keras_diet._compat import flatten_layers
 from keras_diet.layers.position.cached_position_bias import (
     CachedPositionBias,
     check_can_be_cached,

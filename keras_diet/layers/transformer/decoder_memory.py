@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_diet._keras import get_keras_mask
+from keras_diet._compat import get_keras_mask
 from keras_diet.layers.attention.input_checks import check_masks
 from keras_diet.layers.attention.key_memory import KeyMemory
 from keras_diet.layers.attention.score_terms import as_bool

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_diet import validation
-from keras_diet._keras import keras_masks_removed
+from keras_diet._compat import keras_masks_removed
 from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.transformer.decoder_checks import (

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_diet import validation
-from keras_diet._keras import get_keras_mask, set_keras_mask
+from keras_diet._compat import get_keras_mask, set_keras_mask
 from keras_diet.layers.attention.attention_hook import AttentionHook, checked_hooks
 from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
 from keras_diet.layers.transformer.diet_stack import DietStack

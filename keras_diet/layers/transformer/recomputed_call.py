@@ -8,7 +8,7 @@ import keras
 from keras import ops, tree
 
 from keras_diet import _backend
-from keras_diet._keras import autocast_disabled, global_seed
+from keras_diet._compat import autocast_disabled, global_seed
 from keras_diet.layers.attention.score_terms import ScoreTerms
 
 RECOMPUTE = ("none", "attention", "block")

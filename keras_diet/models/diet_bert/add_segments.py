@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_diet import validation
-from keras_diet._keras import flatten_layers
+from keras_diet._compat import flatten_layers
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.hub.rebuild import backbone_of, rebuild
 

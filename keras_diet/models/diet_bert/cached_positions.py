@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_diet._keras import flatten_layers
+from keras_diet._compat import flatten_layers
 from keras_diet.layers.transformer.cached_weights import (
     changes_for_cached_positions,
     check_biases,

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_diet._keras_hub import convert_preprocessing_outputs_python
+from keras_diet._compat import convert_preprocessing_outputs_python
 from keras_diet.models.diet_bert.diet_bert_preprocessor import DietBertPreprocessor
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
 from keras_diet.models.hub.graph_checks import is_in_graph

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from keras_hub.tokenizers import WordPieceTokenizer
 from tokenizers import models
 
-from keras_diet._keras_hub import MAX_BYTES_PER_WORD, pretokenize_python
+from keras_diet._compat import MAX_BYTES_PER_WORD, pretokenize_python
 from keras_diet.models.hub.aligned_text import Span, align
 
 

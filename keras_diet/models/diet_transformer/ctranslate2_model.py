@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from keras_diet._arrays import float32_array
-from keras_diet._keras import flatten_layers
+from keras_diet._compat import flatten_layers
 from keras_diet.layers.attention.relative_multi_head_attention import RelativeMultiHeadAttention
 
 _ENCODINGS = ("sinusoidal", "shaw", "input", "none")

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_diet import validation
-from keras_diet._keras import variables_restored
+from keras_diet._compat import variables_restored
 from keras_diet.models.hub.answer_labels import NO_START
 from keras_diet.models.hub.answer_search import Candidates, find_candidates
 from keras_diet.models.hub.array_batches import ArrayBatches

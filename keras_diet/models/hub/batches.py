@@ -14,7 +14,7 @@ from typing import Any
 import keras
 
 from keras_diet._batch_seed import batch_seed
-from keras_diet._keras import IterableAdapter, adapter_of_py_dataset
+from keras_diet._compat import IterableAdapter, adapter_of_py_dataset
 from keras_diet._mapped_py_dataset import MappedPyDataset
 from keras_diet._read_ahead import read_ahead
 from keras_diet.models.hub.length_buckets import with_other_lengths

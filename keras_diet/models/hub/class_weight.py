@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_diet._keras import class_weight_to_sample_weights
+from keras_diet._compat import class_weight_to_sample_weights
 from keras_diet.models.hub.labels import Classes
 from keras_diet.models.hub.listed import listed
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from keras_diet import validation
-from keras_diet._keras import variables_restored
+from keras_diet._compat import variables_restored
 from keras_diet.models.hub.array_batches import ArrayBatches, split
 from keras_diet.models.hub.batches import (
     check_is_dataset,

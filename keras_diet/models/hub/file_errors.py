@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from keras_diet._keras_hub import BUILTIN_PRESETS
+from keras_diet._compat import BUILTIN_PRESETS
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import h5py
 import keras
 
 from keras_diet import validation
-from keras_diet._keras import flatten_layers
+from keras_diet._compat import flatten_layers
 from keras_diet.models.hub.file_errors import complete_file
 
 

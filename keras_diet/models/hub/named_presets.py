@@ -4,7 +4,7 @@ import os
 
 from keras_hub.models import Backbone
 
-from keras_diet import _keras_hub
+from keras_diet import _compat
 
 REMOTE = ("hf://", "kaggle://", "modelscope://", "gs://")
 
@@ -36,7 +36,7 @@ def register_named_preset(
             "'my_preset'."
         )
     address = _checked_address(os.fspath(address))
-    taken = _keras_hub.BUILTIN_PRESETS.get(name)
+    taken = _compat.BUILTIN_PRESETS.get(name)
     is_ours = name in backbone_cls.presets
     if taken is not None and taken["kaggle_handle"] != address and not (overwrite and is_ours):
         raise ValueError(
@@ -44,7 +44,7 @@ def register_named_preset(
             f"Received: name={name!r}, which is {taken['kaggle_handle']}, overwrite={overwrite}"
         )
     preset = {"metadata": {"description": description}, "kaggle_handle": address}
-    _keras_hub.register_presets({name: preset}, backbone_cls)
+    _compat.register_presets({name: preset}, backbone_cls)
 
 
 def _checked_address(address: str) -> str:

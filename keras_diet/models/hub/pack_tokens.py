@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from keras_hub.layers import StartEndPacker
 
-from keras_diet._keras_hub import convert_preprocessing_outputs_python
+from keras_diet._compat import convert_preprocessing_outputs_python
 from keras_diet.types import Tensor
 
 

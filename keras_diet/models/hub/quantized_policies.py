@@ -6,8 +6,8 @@ model in mixed precision is loaded in another precision. `Backbone.from_preset` 
 
 import keras
 
-from keras_diet import _keras_hub
-from keras_diet._keras import flatten_layers, replace_dtype_policy
+from keras_diet import _compat
+from keras_diet._compat import flatten_layers, replace_dtype_policy
 from keras_diet.types import DType
 
 _DEFAULT_CONFIGS = {
@@ -88,9 +88,9 @@ def _quantizers(config: keras.quantizers.QuantizationConfig) -> list[tuple]:
 
 
 def _policy_of_preset(preset: str) -> keras.DTypePolicy | None:
-    if not _keras_hub.check_file_exists(preset, "config.json"):
+    if not _compat.check_file_exists(preset, "config.json"):
         return None
-    policy = _keras_hub.load_json(preset, "config.json").get("config", {}).get("dtype")
+    policy = _compat.load_json(preset, "config.json").get("config", {}).get("dtype")
     return None if policy is None else keras.dtype_policies.get(policy)
 
 

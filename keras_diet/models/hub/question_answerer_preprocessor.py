@@ -8,7 +8,7 @@ import numpy as np
 from keras_hub.models import Preprocessor
 
 from keras_diet import validation
-from keras_diet._keras_hub import convert_preprocessing_outputs_python
+from keras_diet._compat import convert_preprocessing_outputs_python
 from keras_diet.models.hub.answer_labels import (
     START,
     TEXT,

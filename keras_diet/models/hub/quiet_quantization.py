@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_diet._keras import flatten_layers
+from keras_diet._compat import flatten_layers
 
 # Float8 is for matrix products only, so embeddings know the other two modes.
 _EXPECTED = (

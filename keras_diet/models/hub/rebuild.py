@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras_hub.models import Task, Tokenizer
 
-from keras_diet._keras import flatten_layers
+from keras_diet._compat import flatten_layers
 from keras_diet.models.hub.preprocessor import check_preprocessor_is_no_function
 
 

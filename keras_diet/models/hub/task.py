@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import keras
 
-from keras_diet._keras import flatten_layers
+from keras_diet._compat import flatten_layers
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.checked_weights import CheckedWeights
 from keras_diet.models.hub.data_methods import DataMethods

@@ -3,7 +3,7 @@
 import keras
 from keras_hub.models import Task
 
-from keras_diet import _keras_hub
+from keras_diet import _compat
 
 _NEW_HEAD = (
     "Copy or save it again, pass `num_classes` for a new head, or pass `load_weights=False`."
@@ -12,8 +12,8 @@ _NEW_HEAD = (
 
 def check_head_is_described(preset: str) -> None:
     """Raise a `ValueError` if a preset has the weights of a head but not its configuration."""
-    has_weights = _keras_hub.check_file_exists(preset, "task.weights.h5")
-    if has_weights and not _keras_hub.check_file_exists(preset, "task.json"):
+    has_weights = _compat.check_file_exists(preset, "task.weights.h5")
+    if has_weights and not _compat.check_file_exists(preset, "task.json"):
         raise ValueError(
             f"Preset {preset} has no task.json, which describes the head. Received: only the "
             f"weights of the head. {_NEW_HEAD}"
@@ -22,12 +22,12 @@ def check_head_is_described(preset: str) -> None:
 
 def check_head_has_weights(preset: str, task: Task) -> None:
     """Raise a `ValueError` if a preset has the configuration of this task but not its weights."""
-    if not task.has_task_weights() or not _keras_hub.check_file_exists(preset, "task.json"):
+    if not task.has_task_weights() or not _compat.check_file_exists(preset, "task.json"):
         return
-    saved = _keras_hub.load_json(preset, "task.json")["registered_name"]
+    saved = _compat.load_json(preset, "task.json")["registered_name"]
     if saved != keras.saving.get_registered_name(type(task)):
         return
-    if not _keras_hub.check_file_exists(preset, "task.weights.h5"):
+    if not _compat.check_file_exists(preset, "task.weights.h5"):
         raise ValueError(
             f"Preset {preset} has no task.weights.h5, the weights of the head. Received: only the "
             f"configuration of the head. {_NEW_HEAD}"
@@ -39,10 +39,10 @@ def check_preprocessor_is_saved(preset: str, config_file: str) -> None:
 
     KerasHub would make a preprocessor with default settings instead.
     """
-    if not _keras_hub.check_file_exists(preset, "task.json"):
+    if not _compat.check_file_exists(preset, "task.json"):
         return
-    of_task = _keras_hub.load_json(preset, "task.json").get("config", {}).get("preprocessor")
-    if of_task is not None and not _keras_hub.check_file_exists(preset, config_file):
+    of_task = _compat.load_json(preset, "task.json").get("config", {}).get("preprocessor")
+    if of_task is not None and not _compat.check_file_exists(preset, config_file):
         raise ValueError(
             f"Preset {preset} has no {config_file}. Received: only task.json, which describes the "
             "preprocessor of a task. Copy or save the preset again, or load the task and use its "

@@ -11,7 +11,7 @@ import h5py
 import keras
 import numpy as np
 
-from keras_diet._keras import flatten_layers, saved_paths
+from keras_diet._compat import flatten_layers, saved_paths
 
 # Keras leaves the state of the optimizer out if the model has no optimizer.
 _NOT_WEIGHTS = "optimizer/"

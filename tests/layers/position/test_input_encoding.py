@@ -3,7 +3,7 @@ import keras_hub
 import numpy as np
 import pytest
 
-from keras_diet._keras import get_keras_mask
+from keras_diet._compat import get_keras_mask
 from keras_diet.layers import InputEncoding
 from tests import reference
 from tests.helpers import (

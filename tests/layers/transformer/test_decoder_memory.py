@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops, tree
 
-from keras_diet._keras import set_keras_mask
+from keras_diet._compat import set_keras_mask
 from keras_diet.layers import POSITION_ENCODINGS, cache_positions
 from keras_diet.layers.attention import biased_multi_head_attention, dot_product
 from keras_diet.layers.transformer.decoder_memory import DecoderMemory

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_diet._keras import get_keras_mask, set_keras_mask
+from keras_diet._compat import get_keras_mask, set_keras_mask
 from keras_diet.layers import (
     BiasedMultiHeadAttention,
     DietDecoder,

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet._keras import get_keras_mask
+from keras_diet._compat import get_keras_mask
 from keras_diet.layers import (
     BiasedMultiHeadAttention,
     BiasedTransformerEncoder,

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras_hub.models import BertBackbone, BertTokenizer
 
-from keras_diet import _keras_hub
+from keras_diet import _compat
 from keras_diet.models.diet_bert.from_bert import hugging_face, transformers_model
 from keras_diet.models.diet_bert.from_bert.checkpoint import (
     Checkpoint,
@@ -154,7 +154,7 @@ def _load_preset(preset_class: Any, address: str | os.PathLike[str]) -> Any:
 
 
 def _cls_token_id_of_preset(address: str | os.PathLike[str], vocabulary_size: int) -> int | None:
-    if not _keras_hub.check_file_exists(str(address), "tokenizer.json"):
+    if not _compat.check_file_exists(str(address), "tokenizer.json"):
         # A preset of a backbone alone.
         return None
     tokenizer = _load_preset(BertTokenizer, address)

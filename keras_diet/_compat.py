@@ -1,4 +1,4 @@
-"""The private names of Keras that this library uses, all in this file.
+"""The private names of Keras and KerasHub that this library uses, all in this file.
 
 `PRIVATE_NAMES` lists each name with the reason for it. A test looks every name up, so that it can
 say which one a new version of Keras has dropped.
@@ -17,18 +17,33 @@ from keras.src.trainers.data_adapters.data_adapter_utils import (
 )
 from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
+from keras_hub.src.tokenizers.word_piece_tokenizer import MAX_BYTES_PER_WORD, pretokenize_python
+from keras_hub.src.utils.preset_utils import (
+    BUILTIN_PRESETS,
+    check_file_exists,
+    load_json,
+    register_presets,
+)
+from keras_hub.src.utils.tensor_utils import convert_preprocessing_outputs_python
 
 __all__ = [
+    "BUILTIN_PRESETS",
+    "MAX_BYTES_PER_WORD",
     "PRIVATE_NAMES",
     "IterableAdapter",
     "OpenMultiHeadAttention",
     "adapter_of_py_dataset",
     "autocast_disabled",
+    "check_file_exists",
     "class_weight_to_sample_weights",
+    "convert_preprocessing_outputs_python",
     "flatten_layers",
     "get_keras_mask",
     "global_seed",
     "keras_masks_removed",
+    "load_json",
+    "pretokenize_python",
+    "register_presets",
     "replace_dtype_policy",
     "saved_paths",
     "set_keras_mask",
@@ -63,6 +78,15 @@ PRIVATE_NAMES = {
     "MultiHeadAttention._use_gate": "The argument. It has no public property.",
     "MultiHeadAttention._gate_dense": "The projection of the gate. It has no public property.",
     "MultiHeadAttention._kernel_initializer": "The argument. It has no public property.",
+    "BUILTIN_PRESETS": "No public name tells which names of presets are taken.",
+    "register_presets": "No public function registers the name of a preset.",
+    "check_file_exists": "No public function looks for a file of a preset at any address.",
+    "load_json": "No public function reads a file of a preset at any address.",
+    "convert_preprocessing_outputs_python": "No public name tells that Grain runs a preprocessor.",
+    "pretokenize_python": "No public function splits a text into the words of a tokenizer.",
+    "MAX_BYTES_PER_WORD": "Longer words are unknown.",
+    "Preprocessor._add_missing_kwargs": "No public method sets the lengths of a new preprocessor.",
+    "TextEmbedderPreprocessor._format_output": "KerasHub makes no padding mask for embedders.",
 }
 
 

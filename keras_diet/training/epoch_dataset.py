@@ -1,0 +1,48 @@
+"""The base class of data that can be read from any epoch and any batch on."""
+
+from typing import Any
+
+import keras
+import numpy as np
+
+
+class EpochDataset(keras.utils.PyDataset):
+    """A `keras.utils.PyDataset` whose batches depend only on a seed, the epoch and their index.
+
+        batch = f(seed, epoch, index)
+
+    So a training can resume at any batch, and two readers of the same data get the same batches.
+    The batches are arrays that a model takes: `(x,)`, `(x, y)` or `(x, y, sample_weight)`. The
+    models of this library hand an `EpochDataset` to Keras as it is, without their preprocessor.
+
+    A subclass implements `batch` and `num_batches`.
+
+    Args:
+        seed: int or `None`. Seed of all that is random. Defaults to `None`, which draws it from
+            NumPy's global generator, so that `keras.utils.set_random_seed` determines it.
+        **kwargs: Keyword arguments of `keras.utils.PyDataset`.
+
+    Attributes:
+        epoch: int. The epoch whose batches `dataset[index]` returns. `fit` counts it up.
+    """
+
+    def __init__(self, seed: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.seed = int(np.random.randint(2**31)) if seed is None else seed
+        self.epoch = 0
+
+    def batch(self, epoch: int, index: int) -> tuple[Any, ...]:
+        """Return a batch of an epoch."""
+        raise NotImplementedError
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        """Return a batch of the current epoch."""
+        return self.batch(self.epoch, index)
+
+    def generator(self, epoch: int, index: int) -> np.random.Generator:
+        """Return the random numbers of a batch."""
+        return np.random.default_rng((self.seed, epoch, index))
+
+    def on_epoch_end(self) -> None:
+        """Begin the next epoch."""
+        self.epoch += 1
