@@ -71,7 +71,7 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
         The best sequence of each row, an integer tensor `(B, T)`. After its end token, a sequence
         keeps the values of `prompt`. With `return_all_beams=True`, a pair: sequences
         `(B, num_beams, T)` and scores `(B, num_beams)`. Finished sequences are first, sorted by
-        score. Unfinished ones follow, also sorted by score. If there are fewer, the score is `-inf`.
+        score. Unfinished ones follow, also sorted by score. Missing ones have the score `-inf`.
 
     Raises:
         ValueError: If `num_beams` is not a positive integer or is above the size of the vocabulary,
