@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 from keras_diet import validation
-from keras_diet.layers.attention.bias_checks import (
+from keras_diet.layers.attention.input_checks import (
     check_is_no_layer,
     check_score_bias,
     check_score_features,

@@ -9,10 +9,6 @@ from keras_diet import _backend, validation
 from keras_diet.layers import initializers
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
-from keras_diet.layers.attention.input_checks import (
-    check_no_attention_axes,
-    check_one_sequence_axis,
-)
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import (
     distances_of_pairs,
@@ -95,15 +91,8 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_heads, key_dim, **kwargs)
-        check_no_attention_axes(self)
-        if use_value_embedding:
-            if kwargs.get("flash_attention"):
-                raise ValueError(
-                    "Flash attention does not support value embeddings. Received: "
-                    "flash_attention=True with use_value_embedding=True. Leave `flash_attention` "
-                    "out or pass `use_value_embedding=False`."
-                )
-            # Keras's global setting does not apply to this layer either.
+        if use_value_embedding and not kwargs.get("flash_attention"):
+            # Keras's global setting does not apply: no kernel adds vectors to values.
             self.flash_attention = False
         self.max_distance = validation.positive_int("max_distance", max_distance)
         self.use_value_embedding = validation.boolean("use_value_embedding", use_value_embedding)
@@ -111,7 +100,6 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
 
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         """Create the projections and the vectors of the distances."""
-        check_one_sequence_axis(query_shape, value_shape)
         super().build(query_shape, value_shape, key_shape)
         self.key_embedding = self._add_embedding("key_embedding", self.key_dim)
         self.value_embedding = None

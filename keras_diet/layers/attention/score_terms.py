@@ -6,8 +6,7 @@ from typing import Any, TypeAlias
 import keras
 from keras import ops
 
-from keras_diet import _backend, validation
-from keras_diet.layers.position.bias_layer import scores_of
+from keras_diet import _backend
 from keras_diet.types import Tensor
 
 FeaturePair: TypeAlias = tuple[Tensor, Tensor]
@@ -76,29 +75,6 @@ class ScoreTerms:
         return isinstance(self.start_index, int) and self.start_index == 0
 
 
-def with_scores_of_bias(terms: ScoreTerms, query: Tensor, key: Tensor | None) -> ScoreTerms:
-    """Return the terms with the scores of the bias layer, if there is one, as a tensor."""
-    if not terms.has_bias_layer:
-        return terms
-    return terms.replace(bias=scores_of(terms.bias, query, key, terms.start_index))
-
-
-def with_features_of_bias(terms: ScoreTerms, query: Tensor, key: Tensor | None) -> ScoreTerms:
-    """Return the terms with the bias layer, if there is one, as features."""
-    if not terms.has_bias_layer:
-        return terms
-    pair = terms.bias.features(query, key, terms.start_index)
-    return terms.replace(bias=None, features=(*terms.features, pair))
-
-
-def with_built_bias(terms: ScoreTerms, query: Tensor, key: Tensor | None) -> ScoreTerms:
-    """Return the terms after building the bias layer, if there is one, on the first positions."""
-    if terms.has_bias_layer and not terms.bias.built:
-        first = [tensor[:, :1] for tensor in (query, key) if tensor is not None]
-        terms.bias(*first)
-    return terms
-
-
 def terms_of_arguments(
     attention_bias: Any,
     attention_features: FeaturePair | None,
@@ -114,7 +90,7 @@ def terms_of_arguments(
         bias=attention_bias,
         features=() if attention_features is None else (attention_features,),
         attention_mask=merge_masks(query_mask, value_mask, key_mask, attention_mask),
-        is_causal=validation.boolean("use_causal_mask", use_causal_mask),
+        is_causal=use_causal_mask,
         start_index=start_index,
     )
 

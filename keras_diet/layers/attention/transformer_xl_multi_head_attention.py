@@ -9,10 +9,6 @@ from keras_diet import _backend
 from keras_diet.layers import initializers
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
-from keras_diet.layers.attention.input_checks import (
-    check_no_attention_axes,
-    check_one_sequence_axis,
-)
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import distances_of_pairs, distances_to_keys
 from keras_diet.layers.position.sinusoids import angles_of
@@ -85,21 +81,19 @@ class TransformerXLMultiHeadAttention(BiasedMultiHeadAttention):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_heads, key_dim, **kwargs)
-        check_no_attention_axes(self)
         self.position_bias_initializer = initializers.embedding_initializer(
             position_bias_initializer
         )
 
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         """Create the projections, and the vectors `u` and `v`."""
-        check_one_sequence_axis(query_shape, value_shape)
         super().build(query_shape, value_shape, key_shape)
         self.position_dim: Any = query_shape[-1]
         # r: distances; d: hidden size; h: heads; k: head size
         self.position_dense = keras.layers.EinsumDense(
             "rd,dhk->rhk",
             output_shape=(self.num_heads, self.key_dim),
-            kernel_initializer=initializers.fresh(self.kernel_initializer),
+            kernel_initializer=initializers.fresh(self.query_dense.kernel_initializer),
             kernel_regularizer=self.query_dense.kernel_regularizer,
             kernel_constraint=self.query_dense.kernel_constraint,
             dtype=self.dtype_policy,

@@ -6,7 +6,7 @@ from keras import ops, tree
 
 from keras_diet import _backend
 from keras_diet.layers import AttentionHook, BiasedMultiHeadAttention, ScoreTerms
-from keras_diet.layers.attention import shared_keys
+from keras_diet.layers.attention import key_memory
 from keras_diet.layers.attention.lowering import LoweredScores
 from tests.helpers import assert_close, randomize
 
@@ -164,7 +164,7 @@ def test_a_row_for_all_queries_is_not_copied(rng):
         for shape in ((TARGETS, QUERIES, HEADS, 3), (SOURCES, KEYS, HEADS, 3), (1, HEADS, 1, KEYS))
     )
     lowered = LoweredScores(query, key, 1.0, bias=row, mask=row > 0, batch_first=True)
-    folded = shared_keys.with_folded_queries(lowered)
+    folded = key_memory.with_folded_queries(lowered)
     assert folded.bias is row
     assert folded.mask is lowered.mask
     assert tuple(folded.query.shape) == (SOURCES, COPIES * QUERIES, HEADS, 3)
