@@ -10,8 +10,7 @@ from keras_diet._compat import OpenMultiHeadAttention, get_keras_mask, set_keras
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.dot_product import attend, options_of
 from keras_diet.layers.attention.input_checks import (
-    check_masks,
-    check_only_terms,
+    check_masks_of_call,
     check_symbolic_bias,
     check_terms,
 )
@@ -161,10 +160,8 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         key_shape: Shape,
         training: bool | None = None,
         return_attention_scores: bool = False,
-        implementation: str = "full",
-        block_size: int | None = None,
         attention_hook: AttentionHook | None = None,
-        reads_memory: bool = False,
+        **options: Any,
     ) -> AttentionPlan:
         """Return how this layer computes attention with these terms.
 
@@ -174,22 +171,14 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             key_shape: Shape of the key, `(B, S, dim)`.
             training: As in the call.
             return_attention_scores: As in the call.
-            implementation: The `attention_implementation` of the stack of blocks.
-            block_size: As in the call.
             attention_hook: As in the call.
-            reads_memory: bool. Whether the call gets `projected_keys`.
+            **options: `block_size`, as in the call; `implementation`, the
+                `attention_implementation` of a stack of blocks; and `reads_memory`, whether the
+                call gets `projected_keys`.
         """
-        return make_plan(
-            self,
-            self._with_window(terms),
-            query_shape[1],
-            self._hooks(attention_hook),
-            training=bool(training),
-            returns_scores=return_attention_scores,
-            implementation=implementation,
-            block_size=block_size,
-            reads_memory=reads_memory,
-        )
+        hooks, terms = self._hooks(attention_hook), self._with_window(terms)
+        options |= {"training": bool(training), "returns_scores": return_attention_scores}
+        return make_plan(self, terms, query_shape[1], hooks, **options)
 
     def _with_window(self, terms):
         is_missing = terms.sliding_window is None and self.sliding_window is not None
@@ -252,18 +241,18 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         if self._is_computed_by_keras(query):
             others = {"block_size": block_size, "projected_keys": projected_keys}
             others["attention_hook"] = self._hooks(attention_hook) or None
-            masks = self._masks_for_keras(query, terms, score_terms, others)
+            masks = self._masks_for_keras(terms, score_terms, others)
             return super().call(query, value, key, **masks, **options)
         key, value = self._keys_and_values(value, key, projected_keys)
         # A stack of blocks has checked its arguments, and made a plan for them.
-        is_checked = attention_plan is not None
-        if not is_checked:
-            self._check_masks(query, value, terms, score_terms)
+        is_outermost = attention_plan is None
+        if is_outermost:
+            check_masks_of_call(self._scores_shape(query, value), score_terms, **terms)
         key, value, score_terms = self.keys_and_terms(key, value, score_terms, **terms)
+        if is_outermost:
+            check_terms(self._scores_shape(query, value), score_terms)
         for tensor in (query, value, key):
             set_keras_mask(tensor, None)
-        if not is_checked:
-            check_terms(score_terms, self._scores_shape(query, value))
         score_terms = self._with_window(score_terms)
         if attention_plan is None:
             attention_plan = self.plan(
@@ -293,26 +282,16 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         return (output, scores) if return_attention_scores else output
 
     def _keys_and_values(self, value, key, projected_keys):
-        takes_keys = projected_keys is None or (self.takes_projected_keys and key is None)
-        if (value is None) == (projected_keys is None) or not takes_keys:
+        is_projected = projected_keys is not None
+        fits = not is_projected or (key is None and self.takes_projected_keys)
+        if not fits or (value is None) != is_projected:
             raise ValueError(
-                "Attention needs either a `value` or `projected_keys`, which replace the `value` "
-                "and the `key`, and which Linformer does not take. Received: "
-                f"value={type(value).__name__}, key={type(key).__name__}, "
-                f"projected_keys={type(projected_keys).__name__} in {type(self).__name__}."
+                "`projected_keys` replace the argument `value` and its `key`, and Linformer does "
+                f"not take them. Received: value={type(value).__name__}, "
+                f"key={type(key).__name__}, projected_keys={type(projected_keys).__name__} in "
+                f"{type(self).__name__}. Pass either a `value` or `projected_keys`."
             )
-        if projected_keys is not None:
-            return projected_keys
-        return (value if key is None else key), value
-
-    def _check_masks(self, query, value, terms, score_terms):
-        shape = self._scores_shape(query, value)
-        if score_terms is not None:
-            check_only_terms(score_terms, **terms)
-            check_masks(shape, score_terms.attention_mask, padding_mask=score_terms.padding_mask)
-            return
-        names = ("attention_mask", "value_mask", "key_mask")
-        check_masks(shape, **{name: terms[name] for name in names})
+        return projected_keys or ((value if key is None else key), value)
 
     def _scores_shape(self, query, value):
         return (query.shape[0], self.num_heads, query.shape[1], value.shape[1])
@@ -337,33 +316,31 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         has_one_axis = len(query.shape) == 3 and tuple(self.attention_axes) == (1,)
         return not has_one_axis or self.overrides_compute_attention
 
-    def _masks_for_keras(self, query, terms, score_terms, others):
+    def _masks_for_keras(self, arguments, terms, others):
         """Return the masks of a call, which are the only terms that Keras's layer takes."""
-        if score_terms is not None:
-            terms = {
-                "attention_bias": score_terms.bias,
-                "attention_features": score_terms.features or None,
-                "attention_mask": score_terms.attention_mask,
-                "value_mask": score_terms.padding_mask,
-                "use_causal_mask": score_terms.is_causal,
-                "start_index": score_terms.start_index,
-            }
-            others["sliding_window"] = score_terms.sliding_window
-        others |= {name: terms.pop(name) for name in ("attention_bias", "attention_features")}
-        starts_at_zero = isinstance(terms["start_index"], int) and terms["start_index"] == 0
-        others["start_index"] = None if starts_at_zero else terms["start_index"]
-        others |= {"scale": self.scale, "projection_dim": getattr(self, "projection_dim", None)}
+        if terms is None:
+            masks = {name: mask for name, mask in arguments.items() if "mask" in name}
+            terms = terms_of_arguments(**{**arguments, **dict.fromkeys(masks)})
+        else:
+            masks = {"attention_mask": terms.attention_mask, "value_mask": terms.padding_mask}
+            masks["use_causal_mask"] = terms.is_causal
+        others |= {
+            "attention_bias": terms.bias,
+            "attention_features": terms.features or None,
+            "sliding_window": terms.sliding_window,
+            "start_index": None if terms.starts_at_zero else terms.start_index,
+            "scale": self.scale,
+            "projection_dim": getattr(self, "projection_dim", None),
+        }
         names = ", ".join(name for name, value in others.items() if value is not None)
         if names:
             raise ValueError(
                 "Keras's layer computes attention over several axes, and attention by an "
                 f"overridden `_compute_attention`. It takes masks only. Received: {names} in "
-                f"{type(self).__name__}, with query.shape={tuple(query.shape)}. Leave them out, "
-                "reshape the inputs to (batch_size, length, features), or override "
-                "`attention_hook`."
+                f"{type(self).__name__}. Leave them out, reshape the inputs to (batch_size, "
+                "length, features), or override `attention_hook`."
             )
-        del terms["start_index"]
-        return terms
+        return masks
 
     def compute_output_spec(
         self,

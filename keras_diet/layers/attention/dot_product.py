@@ -23,7 +23,7 @@ from keras_diet.layers.attention.lowering import (
     lower_scores,
 )
 from keras_diet.layers.attention.plan import AttentionPlan
-from keras_diet.layers.attention.query_blocks import BlockDropout, attend_in_blocks
+from keras_diet.layers.attention.query_blocks import attend_in_blocks, block_dropout
 from keras_diet.layers.attention.score_terms import ScoreTerms
 from keras_diet.types import Tensor
 
@@ -35,16 +35,14 @@ class AttentionOptions:
     Attributes:
         scale: float. Factor of the products of queries and keys.
         hooks: tuple of `AttentionHook`, called one after the other.
-        dropout: Function of the probabilities `(B, H, T, S)`, or `None`.
-        block_dropout: `block_dropout(probabilities, start)`, which gives the same result each time
-            it is called for a block; or `None`.
+        dropout: Function of the probabilities `(B, H, T, S)` of queries that begin at `start`, or
+            `None`. In blocks it gives the same result each time it is called for a block.
         flash_attention: bool or `None`. Whether flash attention is required.
     """
 
     scale: float
     hooks: tuple[AttentionHook, ...] = ()
-    dropout: Callable[[Tensor], Tensor] | None = None
-    block_dropout: Callable[[Tensor, Any], Tensor] | None = None
+    dropout: Callable[..., Tensor] | None = None
     flash_attention: bool | None = None
 
     def functions(self, name: str) -> list[Callable[..., Any]]:
@@ -57,20 +55,14 @@ def options_of(
     attention: Any, training: bool | None, plan: AttentionPlan, hooks: tuple[AttentionHook, ...]
 ) -> AttentionOptions:
     """Return the options of a `BiasedMultiHeadAttention` for one call."""
-    dropout, block_dropout = None, None
+    dropout: Callable[..., Tensor] | None = None
     if training and attention.dropout > 0.0:
+        layer = attention.dropout_layer
         if plan.block_size is None:
-            dropout = functools.partial(attention.dropout_layer, training=True)
+            dropout = functools.partial(layer, training=True)
         else:
-            generator = attention.dropout_layer.seed_generator
-            block_dropout = BlockDropout(attention.dropout, generator)
-    return AttentionOptions(
-        scale=attention.score_scale,
-        hooks=hooks,
-        dropout=dropout,
-        block_dropout=block_dropout,
-        flash_attention=attention.flash_attention,
-    )
+            dropout = block_dropout(attention.dropout, layer.seed_generator)
+    return AttentionOptions(attention.score_scale, hooks, dropout, attention.flash_attention)
 
 
 def attend(
@@ -109,13 +101,11 @@ def attend(
     program = PROGRAMS[plan.program]
 
     def attend_block(query, key, value, terms, start):
-        dropout = options.block_dropout
-        block_dropout = None if dropout is None else lambda x: dropout(x, start)
-        lowered = lower_scores(query, key, scale, terms, plan)
-        output, _ = program(
-            lowered, value, terms, dataclasses.replace(options, dropout=block_dropout)
-        )
-        return output
+        block_options = options
+        if options.dropout is not None:
+            dropout = functools.partial(options.dropout, start=start)
+            block_options = dataclasses.replace(options, dropout=dropout)
+        return program(lower_scores(query, key, scale, terms, plan), value, terms, block_options)[0]
 
     if plan.block_size is not None:
         return attend_in_blocks(attend_block, query, key, value, terms, plan.block_size), None

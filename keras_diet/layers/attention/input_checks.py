@@ -12,9 +12,6 @@ from keras_diet import validation
 from keras_diet.layers.attention.score_terms import ScoreTerms
 from keras_diet.types import Shape, Tensor
 
-# The arguments of a call that describe terms and whose default is not `None`.
-DEFAULTS = {"use_causal_mask": False, "start_index": 0}
-
 
 def check_masks(scores_shape: Shape, attention_mask: Any = None, **masks_of_tokens: Any) -> None:
     """Raise a `ValueError` unless masks hold booleans, or 0 and 1, and fit the scores.
@@ -66,7 +63,17 @@ def _fits(size, allowed):
     return not known or size in allowed
 
 
-def check_terms(terms: ScoreTerms, scores_shape: Shape) -> None:
+def check_masks_of_call(scores_shape: Shape, terms: ScoreTerms | None, **arguments: Any) -> None:
+    """Raise a `ValueError` unless masks fit, in score terms or in arguments but not in both."""
+    if terms is None:
+        names = ("attention_mask", "value_mask", "key_mask")
+        check_masks(scores_shape, **{name: arguments[name] for name in names})
+    else:
+        check_only_terms(terms, **arguments)
+        check_masks(scores_shape, terms.attention_mask, padding_mask=terms.padding_mask)
+
+
+def check_terms(scores_shape: Shape, terms: ScoreTerms) -> None:
     """Raise a `ValueError` unless bias, features and `start_index` fit scores `(B, H, T, S)`."""
     validation.start_index(terms.start_index)
     if terms.has_bias_layer:
@@ -146,14 +153,10 @@ def check_symbolic_bias(attention_bias: Any, score_terms: ScoreTerms | None) -> 
 
 
 def without_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an attention layer that differ from their defaults."""
-    return {name: value for name, value in arguments.items() if not _is_default(name, value)}
-
-
-def _is_default(name, value):
+    """Return the terms in the arguments of a call that differ from the defaults, `None` and 0."""
     # Tensors cannot be compared here.
-    has_default = isinstance(value, int) and name in DEFAULTS
-    return value is None or (has_default and value == DEFAULTS[name])
+    given = {name: value for name, value in arguments.items() if value is not None}
+    return {name: value for name, value in given.items() if not isinstance(value, int) or value}
 
 
 def check_only_terms(score_terms: Any, name: str = "score_terms", **arguments: Any) -> None:

@@ -120,15 +120,16 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         self, key: Tensor, value: Tensor, score_terms: ScoreTerms | None, **arguments: Any
     ) -> tuple[Tensor, Tensor, ScoreTerms]:
         """Return the projected keys and values, without padding, and the terms of their scores."""
-        masks = [arguments.pop("value_mask"), arguments.pop("key_mask")]
-        masks += [get_keras_mask(value), get_keras_mask(key)]
-        arguments.update(value_mask=None, key_mask=None)
+        masks = [arguments["value_mask"], arguments["key_mask"], *map(get_keras_mask, (value, key))]
+        pairs = arguments
         if score_terms is None:
-            score_terms = terms_of_arguments(**arguments)
-        _refuse_pairs(
-            attention_mask=arguments["attention_mask"],
-            use_causal_mask=arguments["use_causal_mask"] or None,
-        )
+            score_terms = terms_of_arguments(**{**arguments, "value_mask": None, "key_mask": None})
+        else:
+            pairs = {
+                "attention_mask": score_terms.attention_mask,
+                "use_causal_mask": score_terms.is_causal,
+            }
+        _refuse_pairs(**{name: pairs[name] for name in ("attention_mask", "use_causal_mask")})
         length = ops.shape(value)[1]
         validation.length_within(length, self.sequence_length, "sequence_length", "key")
         masks.append(score_terms.padding_mask)
@@ -164,9 +165,9 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
 def _refuse_pairs(**arguments):
     """Raise a `ValueError` for masks of query-key pairs. A projected key mixes all tokens."""
     for name, value in arguments.items():
-        if value is not None:
+        if value is not None and value is not False:
             raise ValueError(
                 f"`{name}` is not supported by Linformer, because it projects keys along the "
-                f"sequence. Received: {name}={value}. Remove it, and exclude padding with "
-                "`value_mask`."
+                f"sequence. Received: {name} of the type {type(value).__name__}. Remove it, and "
+                "exclude padding with `value_mask`."
             )

@@ -146,24 +146,17 @@ def _leaves_causal_mask_to_program(terms, plan, bias, masks):
     return plan.program == "kernel" and is_alone and terms.starts_at_zero
 
 
-def masked_score(dtype: DType) -> float:
-    """Return the score of a masked key."""
-    return MASKED_FLOAT16 if _backend.is_float16(dtype) else MASKED
-
-
 def padding_row(padding_mask: Tensor, dtype: DType) -> Tensor:
     """Return a bias `(B, 1, 1, S)` that excludes padding, for a boolean mask `(B, S)`."""
-    row = ops.where(padding_mask, ops.cast(0.0, dtype), ops.cast(masked_score(dtype), dtype))
+    masked = MASKED_FLOAT16 if _backend.is_float16(dtype) else MASKED
+    row = ops.where(padding_mask, ops.cast(0.0, dtype), ops.cast(masked, dtype))
     return ops.expand_dims(ops.expand_dims(row, 1), 1)
 
 
 def padding_features(padding_mask: Tensor, dtype: DType) -> FeaturePair:
     """Return features of rank 1 that exclude padding, for a boolean mask `(B, S)`."""
-    key = ops.where(padding_mask, ops.cast(0.0, dtype), ops.cast(masked_score(dtype), dtype))
-    # LiteRT has no operation for `key[:, :, None, None]`.
-    key = ops.expand_dims(ops.expand_dims(key, -1), -1)
     # The same for all queries, however many they are.
-    return ops.ones((1, 1, 1, 1), dtype), key
+    return ops.ones((1, 1, 1, 1), dtype), ops.swapaxes(padding_row(padding_mask, dtype), 1, 3)
 
 
 def concatenate_features(*pairs: FeaturePair) -> FeaturePair:

@@ -94,53 +94,40 @@ def make_plan(
         ValueError: If the layer or the terms exclude blocks that the caller asks for, or no kernel
             can compute this although `flash_attention` is `True`.
     """
+    platform = _backend.platform()
+    has_bias, bias_layer = terms.bias is not None, terms.bias if terms.has_bias_layer else None
     if any(hook.bias is not None for hook in hooks):
         # The scores of the hook are a tensor, and so is their sum with the bias.
-        bias_layer, has_bias, is_row = None, True, False
-    else:
-        bias_layer = terms.bias if terms.has_bias_layer else None
-        has_bias = terms.bias is not None
-        is_row = has_bias and bias_layer is None and is_one_row(terms.bias)
-    if block_size is not None:
-        _check_blocks(attention, bias_layer, block_size, returns_scores)
-    platform = _backend.platform()
+        has_bias, bias_layer = True, None
+    num_columns = terms.num_features + (terms.padding_mask is not None)
     drops = training and attention.dropout > 0
     reads_scores = any(hook.reads_scores for hook in hooks)
-    num_columns = terms.num_features + (terms.padding_mask is not None)
-    implementation = _implementation(
-        attention,
-        query_length,
-        bias_layer,
-        has_bias=has_bias,
-        num_columns=num_columns,
-        drops=drops,
-        returns_scores=returns_scores,
-        implementation=implementation,
-        block_size=block_size,
-        platform=platform,
-    )
-    program = _program(
-        attention,
-        terms,
-        adds_terms=has_bias or num_columns > 0,
-        num_columns=num_columns,
-        needs_scores=returns_scores or reads_scores or drops,
-        platform=platform,
-    )
+    if block_size is not None:
+        _check_blocks(attention, bias_layer, block_size, returns_scores)
+        implementation = "blockwise"
+    elif returns_scores or set(attention.implementations) <= {"auto", "full"}:
+        # All scores are needed at once.
+        implementation = "full"
+    elif implementation == "auto":
+        implementation = _implementation(
+            attention, query_length, bias_layer, has_bias, num_columns, drops, platform
+        )
+    needs_scores = returns_scores or reads_scores or drops
+    program = _program(attention, terms, has_bias, num_columns, needs_scores, platform)
     if attention.flash_attention and program == "scores":
-        _refuse_flash_attention(attention, returns_scores)
-    is_full = implementation == "full"
+        # It begins with the message of Keras.
+        raise ValueError(
+            "Returning attention scores is not supported when flash attention is enabled. Please "
+            "disable flash attention to access attention scores. Nor does a kernel compute in "
+            "float16, on TPUs, with values larger than keys, or with a hook that needs scores. "
+            f"Received: flash_attention=True in {attention}. Leave it at `None`."
+        )
+    is_full, in_blocks = implementation == "full", implementation == "blockwise"
+    sums_in_softmax = platform == "tpu" and not (training or reads_scores or in_blocks)
+    has_short_bias = has_bias and is_full and query_length is not None and query_length < SHORT
     low_rank = _form_of_features(
-        program,
-        is_full=is_full,
-        has_full_bias=is_full and has_bias and not is_row,
-        is_short=query_length is not None and query_length < SHORT,
-        is_few=num_columns <= FEW_FEATURES,
-        is_inference_by_scores=not (training or reads_scores or implementation == "blockwise"),
-        reads_memory=reads_memory,
-        platform=platform,
+        program, num_columns, sums_in_softmax, has_short_bias, reads_memory and is_full
     )
-    in_blocks = implementation == "blockwise"
     return AttentionPlan(
         program=program,
         bias=_form_of_bias(bias_layer, is_full, block_size),
@@ -152,47 +139,27 @@ def make_plan(
     )
 
 
-def _implementation(
-    attention,
-    query_length,
-    bias_layer,
-    has_bias,
-    num_columns,
-    drops,
-    returns_scores,
-    implementation,
-    block_size,
-    platform,
-):
-    if block_size is not None:
-        return "blockwise"
-    # All scores are needed at once.
-    if returns_scores or set(attention.implementations) <= {"auto", "full"}:
-        return "full"
-    # The caller asks for it.
-    if implementation != "auto":
-        return implementation
-    has_gradient = kernel_has_gradient_of_bias(platform) or not is_learned(bias_layer)
-    has_kernel = kernel_takes_bias(attention, num_columns, platform) and has_gradient and not drops
+def _implementation(attention, query_length, bias_layer, has_bias, num_columns, drops, platform):
+    """Return what "auto" means."""
+    has_kernel = not drops and kernel_takes_bias(attention, num_columns, platform)
+    has_kernel = has_kernel and kernel_has_gradient(bias_layer, platform)
     # The scores of short sequences fit into memory.
     if query_length is None or query_length < (LONG_WITH_KERNEL if has_kernel else LONG):
         return "full"
-    num_columns += getattr(bias_layer, "rank", 0)
     becomes_features = not has_bias or has_features(bias_layer)
+    num_columns += getattr(bias_layer, "rank", 0)
     # The kernel needs no scores in memory.
     if becomes_features and not drops and kernel_takes_bias(attention, num_columns, platform):
         return "features"
-    # Memory grows linearly with the length.
-    if has_blocks(bias_layer):
-        return "blockwise"
-    # The bias layer returns all its scores at once.
-    return "full"
+    # Memory grows linearly with the length, unless the bias layer returns all its scores at once.
+    return "blockwise" if has_blocks(bias_layer) else "full"
 
 
-def _program(attention, terms, adds_terms, num_columns, needs_scores, platform):
+def _program(attention, terms, has_bias, num_columns, needs_scores, platform):
     # Kernels return no probabilities and drop none.
     if needs_scores:
         return "scores"
+    adds_terms = has_bias or num_columns > 0
     # Keras's layer computes scores whenever `dropout > 0`. A kernel gives another result for a
     # query that may attend to no key.
     if not adds_terms and attention.dropout > 0 and has_mask(terms):
@@ -200,13 +167,13 @@ def _program(attention, terms, adds_terms, num_columns, needs_scores, platform):
     # Kernels overflow in float16, or do not have it.
     if attention.compute_dtype == "float16":
         return "scores"
-    backend = keras.backend.backend()
+    is_jax = keras.backend.backend() == "jax"
     # Keras calls a kernel for TPUs that ignores a bias.
-    if backend == "jax" and platform == "tpu":
+    if is_jax and platform == "tpu":
         return "scores"
     key_size = size_with_columns(attention.key_dim, num_columns, _alignment(platform))
     # The kernel takes no values larger than the keys.
-    if backend == "jax" and attention.value_dim > key_size:
+    if is_jax and attention.value_dim > key_size:
         return "scores"
     # Nothing is added, as in Keras's layer, or the caller requires flash attention.
     if not adds_terms or attention.flash_attention:
@@ -225,25 +192,17 @@ def _form_of_bias(bias_layer, is_full, block_size):
     return "features" if has_features(bias_layer) else "rows"
 
 
-def _form_of_features(
-    program,
-    is_full,
-    has_full_bias,
-    is_short,
-    is_few,
-    is_inference_by_scores,
-    reads_memory,
-    platform,
-):
+def _form_of_features(program, num_columns, sums_in_softmax, has_short_bias, reads_memory):
     on_torch = keras.backend.backend() == "torch"
+    is_few = num_columns <= FEW_FEATURES
     # The compiler for TPUs adds a few outer products inside the softmax.
-    if program == "scores" and platform == "tpu" and is_few and is_inference_by_scores:
+    if program == "scores" and sums_in_softmax and is_few:
         return "tensor"
     # The kernel reads one bias faster than larger heads.
-    if program == "kernel" and on_torch and has_full_bias and is_short:
+    if program == "kernel" and on_torch and has_short_bias:
         return "tensor"
     # Columns would copy the keys of a memory in each step.
-    if reads_memory and is_full and is_few and (program == "scores" or on_torch):
+    if reads_memory and is_few and (program == "scores" or on_torch):
         return "tensor"
     # A longer sum in the product of queries and keys costs almost nothing.
     return "columns"
@@ -259,15 +218,11 @@ def kernel_takes_bias(attention: Any, num_columns: int, platform: str) -> bool:
     return (backend, platform, dtype) == ("jax", "gpu", "bfloat16") and size <= 128
 
 
-def kernel_has_gradient_of_bias(platform: str) -> bool:
-    """Whether the kernel takes a bias that needs a gradient. On CPUs PyTorch's does not."""
-    return (keras.backend.backend(), platform) != ("torch", "cpu")
-
-
-def is_learned(bias_layer: Any) -> bool:
-    """Whether a bias layer, or `None`, needs a gradient."""
-    is_trainable = bias_layer is not None and bool(bias_layer.trainable_variables)
-    return is_trainable and _backend.records_gradients()
+def kernel_has_gradient(bias_layer: Any, platform: str) -> bool:
+    """Whether the kernel has the gradient of a bias, if there is one. On CPUs PyTorch's has not."""
+    is_learned = bias_layer is not None and bool(bias_layer.trainable_variables)
+    has_gradient = (keras.backend.backend(), platform) != ("torch", "cpu")
+    return has_gradient or not (is_learned and _backend.records_gradients())
 
 
 def has_blocks(bias_layer: Any) -> bool:
@@ -279,11 +234,6 @@ def has_mask(terms: ScoreTerms) -> bool:
     """Whether a mask beside padding excludes keys, other than a kernel's own causal mask."""
     is_late = terms.is_causal and not terms.starts_at_zero
     return terms.attention_mask is not None or terms.sliding_window is not None or is_late
-
-
-def is_one_row(bias: Any) -> bool:
-    """Whether a bias is the same for all queries."""
-    return len(bias.shape) < 2 or bias.shape[-2] == 1
 
 
 def size_with_columns(key_dim: int, num_columns: int, alignment: int = ALIGNMENT) -> int:
@@ -303,19 +253,17 @@ def check_implementation(implementation: str, attention: Any, bias: Any) -> None
         attention: The attention layer of a block.
         bias: The bias layer of a block, or `None`.
     """
-    needs = {
-        "features": (bias is None or has_features(bias), "`features`"),
-        "blockwise": (has_blocks(bias), "`features` or `rows`"),
-    }
-    if implementation not in needs:
-        return
-    fits, methods = needs[implementation]
-    if not fits or implementation not in getattr(attention, "implementations", ()):
+    fits = implementation in getattr(attention, "implementations", ("auto", "full"))
+    if implementation == "features":
+        fits = fits and (bias is None or has_features(bias))
+    elif implementation == "blockwise":
+        fits = fits and has_blocks(bias)
+    if not fits:
         raise ValueError(
-            f"attention_implementation={implementation!r} needs a bias layer with {methods} and "
-            f"without state, or none, and attention layers that allow {implementation!r}. "
-            f"Received: {type(attention).__name__} with the bias layer {bias}. Pass 'auto' or "
-            "'full'."
+            f"attention_implementation={implementation!r} needs attention layers that allow it, "
+            "and a bias layer with `features`, or for 'blockwise' with `rows` and without state, "
+            f"or none. Pass 'auto' or 'full'. Received: {type(attention).__name__} with the bias "
+            f"layer {type(bias).__name__}."
         )
 
 
@@ -325,19 +273,7 @@ def _check_blocks(attention, bias_layer, block_size, returns_scores):
         raise ValueError(
             "`block_size` needs a layer that attends in blocks, and a bias layer with a method "
             "`rows(query, key, start_index)` and no state such as dropout. It returns no scores. "
-            f"Received: block_size={block_size}, {type(attention).__name__}, "
-            f"bias={bias_layer}, return_attention_scores={returns_scores}. Leave it at `None`."
+            f"Received: block_size={block_size}, {type(attention).__name__}, the bias layer "
+            f"{type(bias_layer).__name__}, return_attention_scores={returns_scores}. Leave it at "
+            "`None`."
         )
-
-
-def _refuse_flash_attention(attention, returns_scores):
-    if returns_scores:
-        raise ValueError(
-            "Returning attention scores is not supported when flash attention is enabled. Please "
-            "disable flash attention to access attention scores."
-        )
-    raise ValueError(
-        "No kernel computes flash attention in float16, on TPUs, with values larger than keys, or "
-        "with a hook that needs scores or outputs. Received: flash_attention=True in "
-        f"{attention}. Leave it at `None`."
-    )

@@ -153,15 +153,10 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
-        config = super().get_config()
-        config.update(
-            {
-                "max_distance": self.max_distance,
-                "use_value_embedding": self.use_value_embedding,
-                "embedding_initializer": keras.initializers.serialize(self.embedding_initializer),
-            }
-        )
-        return config
+        initializer = keras.initializers.serialize(self.embedding_initializer)
+        config = {**super().get_config(), "embedding_initializer": initializer}
+        names = ("max_distance", "use_value_embedding")
+        return {**config, **{name: getattr(self, name) for name in names}}
 
 
 # With this number the parameter counts are equal to Table 6. So they are with vectors for keys only

@@ -1,6 +1,7 @@
 """Everything that is added to attention scores or excluded from them, in one object."""
 
 import dataclasses
+import functools
 from typing import Any, TypeAlias
 
 import keras
@@ -85,36 +86,22 @@ def terms_of_arguments(
     use_causal_mask: bool,
     start_index: Any,
 ) -> ScoreTerms:
-    """Return the arguments of a `BiasedMultiHeadAttention` as score terms."""
-    return ScoreTerms(
-        bias=attention_bias,
-        features=() if attention_features is None else (attention_features,),
-        attention_mask=merge_masks(query_mask, value_mask, key_mask, attention_mask),
-        is_causal=use_causal_mask,
-        start_index=start_index,
-    )
+    """Return the arguments of a `BiasedMultiHeadAttention` as score terms.
 
-
-def merge_masks(
-    query_mask: Tensor | None,
-    value_mask: Tensor | None,
-    key_mask: Tensor | None,
-    attention_mask: Tensor | None,
-) -> Tensor | None:
-    """Return one boolean mask of query-key pairs, as `keras.layers.MultiHeadAttention` merges them.
-
-    Args:
-        query_mask: Mask `(B, T)`, or `None`.
-        value_mask: Mask `(B, S)`, or `None`.
-        key_mask: Mask `(B, S)`, or `None`.
-        attention_mask: Mask broadcastable to `(B, T, S)`, or `None`.
+    As in `keras.layers.MultiHeadAttention`, all masks become one mask of query-key pairs.
     """
     masks = [
         None if query_mask is None else ops.expand_dims(query_mask, -1),
         *(None if mask is None else ops.expand_dims(mask, -2) for mask in (value_mask, key_mask)),
         attention_mask,
     ]
-    return all_of([ops.cast(mask, "bool") for mask in masks if mask is not None])
+    return ScoreTerms(
+        bias=attention_bias,
+        features=() if attention_features is None else (attention_features,),
+        attention_mask=all_of([ops.cast(mask, "bool") for mask in masks if mask is not None]),
+        is_causal=bool(use_causal_mask),
+        start_index=start_index,
+    )
 
 
 def as_bool(mask: Tensor | None) -> Tensor | None:
@@ -124,10 +111,7 @@ def as_bool(mask: Tensor | None) -> Tensor | None:
 
 def all_of(masks: list[Tensor]) -> Tensor | None:
     """Return the conjunction of boolean masks, or `None` without any."""
-    merged = None
-    for mask in masks:
-        merged = mask if merged is None else ops.logical_and(merged, mask)
-    return merged
+    return functools.reduce(ops.logical_and, masks) if masks else None
 
 
 def mask_of_positions(terms: ScoreTerms, query_length: int, key_length: int) -> Tensor | None:
