@@ -223,10 +223,12 @@ class OpenMultiHeadAttention(keras.layers.MultiHeadAttention):
         """Dropout of the attention probabilities."""
         return self._dropout_layer
 
-    @property
-    def gate_dense(self):
-        """Projection of the gate, with `use_gate`."""
-        return self._gate_dense
+    def gate(self, query):
+        """Return the gate of the output of the heads, or `None` without `use_gate`.
+
+        A property for the layer would give its weights another name in files than Keras.
+        """
+        return self._gate_dense(query) if self.use_gate else None
 
     @property
     def overrides_compute_attention(self):

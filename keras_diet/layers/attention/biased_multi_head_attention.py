@@ -267,7 +267,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         score_terms = lower_shared_terms(
             score_terms, attention_plan, query, None if key is query else key, self.compute_dtype
         )
-        gate = self.gate_dense(query) if self.use_gate else None
+        gate = self.gate(query)
         heads = _backend.dense(self.query_dense, query)
         keys_and_values = projected_keys or self.project_keys(value, key)
         hooks = self._hooks(attention_hook)
