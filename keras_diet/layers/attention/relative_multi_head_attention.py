@@ -91,9 +91,6 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_heads, key_dim, **kwargs)
-        if use_value_embedding and not kwargs.get("flash_attention"):
-            # Keras's global setting does not apply: no kernel adds vectors to values.
-            self.flash_attention = False
         self.max_distance = validation.positive_int("max_distance", max_distance)
         self.use_value_embedding = validation.boolean("use_value_embedding", use_value_embedding)
         self.embedding_initializer = initializers.embedding_initializer(embedding_initializer)
