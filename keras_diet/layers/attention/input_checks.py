@@ -94,7 +94,8 @@ def check_score_bias(name: str, bias: Tensor, shape: Shape) -> None:
     """
     received: Any = type(bias).__name__
     if hasattr(bias, "shape"):
-        received = f"dtype={keras.backend.standardize_dtype(bias.dtype)}, shape={bias.shape}"
+        dtype = keras.backend.standardize_dtype(bias.dtype)
+        received = f"dtype={dtype}, shape={tuple(bias.shape)}"
         sizes = [(size, 1) for size in shape[max(len(shape) - len(bias.shape), 0) :]]
         if keras.backend.is_float_dtype(bias.dtype) and _has_sizes(bias.shape, sizes):
             return
