@@ -147,7 +147,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
     ) -> None:
         super().__init__(num_heads, key_dim, *args, **kwargs)
         self.scale = None if scale is None else validation.positive_number("scale", scale)
-        self.score_scale = 1.0 / math.sqrt(key_dim) if scale is None else self.scale
+        self.score_scale: float = self.scale or 1.0 / math.sqrt(key_dim)
 
     def attention_hook(self) -> AttentionHook | None:
         """Return what this layer changes in attention. Subclasses override it."""
@@ -234,10 +234,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             "use_causal_mask": use_causal_mask,
             "start_index": start_index,
         }
-        options: Config = {
-            "training": training,
-            "return_attention_scores": return_attention_scores,
-        }
+        options: Config = {"training": training, "return_attention_scores": return_attention_scores}
         if self._is_computed_by_keras(query):
             others = {"block_size": block_size, "projected_keys": projected_keys}
             others["attention_hook"] = self._hooks(attention_hook) or None
@@ -245,36 +242,25 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             return super().call(query, value, key, **masks, **options)
         key, value = self._keys_and_values(value, key, projected_keys)
         # A stack of blocks has checked its arguments, and made a plan for them.
-        is_outermost = attention_plan is None
-        if is_outermost:
+        if attention_plan is None:
             check_masks_of_call(self._scores_shape(query, value), score_terms, **terms)
         key, value, score_terms = self.keys_and_terms(key, value, score_terms, **terms)
-        if is_outermost:
-            check_terms(self._scores_shape(query, value), score_terms)
         for tensor in (query, value, key):
             set_keras_mask(tensor, None)
         score_terms = self._with_window(score_terms)
         if attention_plan is None:
-            attention_plan = self.plan(
-                score_terms,
-                query.shape,
-                key.shape,
-                block_size=block_size,
-                attention_hook=attention_hook,
-                reads_memory=projected_keys is not None,
-                **options,
-            )
+            check_terms(self._scores_shape(query, value), score_terms)
+            options |= {"block_size": block_size, "attention_hook": attention_hook}
+            options["reads_memory"] = projected_keys is not None
+            attention_plan = self.plan(score_terms, query.shape, key.shape, **options)
         score_terms = lower_shared_terms(
             score_terms, attention_plan, query, None if key is query else key, self.compute_dtype
         )
         gate = self.gate(query)
-        heads = _backend.dense(self.query_dense, query)
         keys_and_values = projected_keys or self.project_keys(value, key)
-        hooks = self._hooks(attention_hook)
-        attend_options = options_of(self, training, attention_plan, hooks)
-        output, scores = attend(
-            heads, *keys_and_values, score_terms, attention_plan, attend_options
-        )
+        heads = (_backend.dense(self.query_dense, query), *keys_and_values)
+        how = options_of(self, training, attention_plan, self._hooks(attention_hook))
+        output, scores = attend(*heads, score_terms, attention_plan, how)
         output = output if gate is None else output * gate
         output = _backend.dense(self.output_dense, output, num_axes=2)
         if query_mask is not None:
@@ -307,9 +293,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             score_terms: All terms in one object, or `None`.
             **arguments: The terms in separate arguments, as in the call.
         """
-        if score_terms is None:
-            score_terms = terms_of_arguments(**arguments)
-        return key, value, score_terms
+        return key, value, score_terms or terms_of_arguments(**arguments)
 
     def _is_computed_by_keras(self, query):
         """Whether to attend over several axes, or by the method that Keras documents for this."""

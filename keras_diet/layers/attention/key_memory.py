@@ -66,8 +66,6 @@ def repeat_rows(tensor: Tensor, num_rows: Any) -> Tensor:
 
 def with_repeated_keys(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return queries, keys and values with the same number of rows."""
-    if not may_share_rows(query, key):
-        return query, key, value
     num_rows = ops.shape(query)[0]
     return query, repeat_rows(key, num_rows), repeat_rows(value, num_rows)
 

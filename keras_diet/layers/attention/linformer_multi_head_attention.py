@@ -121,15 +121,12 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
     ) -> tuple[Tensor, Tensor, ScoreTerms]:
         """Return the projected keys and values, without padding, and the terms of their scores."""
         masks = [arguments["value_mask"], arguments["key_mask"], *map(get_keras_mask, (value, key))]
-        pairs = arguments
+        pairs = score_terms or ScoreTerms(
+            attention_mask=arguments["attention_mask"], is_causal=arguments["use_causal_mask"]
+        )
+        _refuse_pairs(attention_mask=pairs.attention_mask, use_causal_mask=pairs.is_causal)
         if score_terms is None:
             score_terms = terms_of_arguments(**{**arguments, "value_mask": None, "key_mask": None})
-        else:
-            pairs = {
-                "attention_mask": score_terms.attention_mask,
-                "use_causal_mask": score_terms.is_causal,
-            }
-        _refuse_pairs(**{name: pairs[name] for name in ("attention_mask", "use_causal_mask")})
         length = ops.shape(value)[1]
         validation.length_within(length, self.sequence_length, "sequence_length", "key")
         masks.append(score_terms.padding_mask)

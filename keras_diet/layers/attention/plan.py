@@ -253,12 +253,9 @@ def check_implementation(implementation: str, attention: Any, bias: Any) -> None
         attention: The attention layer of a block.
         bias: The bias layer of a block, or `None`.
     """
-    fits = implementation in getattr(attention, "implementations", ("auto", "full"))
-    if implementation == "features":
-        fits = fits and (bias is None or has_features(bias))
-    elif implementation == "blockwise":
-        fits = fits and has_blocks(bias)
-    if not fits:
+    fits = {"features": bias is None or has_features(bias), "blockwise": has_blocks(bias)}
+    allowed = getattr(attention, "implementations", ("auto", "full"))
+    if implementation not in allowed or not fits.get(implementation, True):
         raise ValueError(
             f"attention_implementation={implementation!r} needs attention layers that allow it, "
             "and a bias layer with `features`, or for 'blockwise' with `rows` and without state, "

@@ -126,27 +126,22 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         Returns:
             Scores of shape `(B, num_heads, T, S)`.
         """
-        query_length, key_length = ops.shape(query)[1], ops.shape(key)[1]
-        if _backend.is_float16(query.dtype):
-            query = ops.cast(query, "float32")
-        query = ops.multiply(query, ops.cast(self.score_scale, query.dtype))
-        rows = self._rows(self.key_embedding, query_length, key_length, start_index, query.dtype)
-        # b: batch; t: query positions; h: heads; k: head size; c: distances
-        scores = ops.einsum("bthk,ck->hbtc", query, rows)
-        return ops.swapaxes(distances_to_keys(scores, query_length, key_length), 0, 1)
+        lengths = ops.shape(query)[1], ops.shape(key)[1]
+        rows = self._rows(self.key_embedding, *lengths, start_index)
+        return scores_of_distances(query, rows, self.score_scale, *lengths)
 
     def _add_value_vectors(self, output, probabilities, start_index):
         query_length, key_length = ops.shape(probabilities)[-2:]
-        rows = self._rows(self.value_embedding, query_length, key_length, start_index, output.dtype)
+        rows = self._rows(self.value_embedding, query_length, key_length, start_index)
         probabilities = ops.swapaxes(probabilities, 0, 1)
         by_distance = keys_to_distances(probabilities, query_length, key_length)
-        return output + ops.einsum("hbtc,ck->bthk", by_distance, rows)
+        return output + ops.einsum("hbtc,ck->bthk", by_distance, ops.cast(rows, output.dtype))
 
-    def _rows(self, embedding, query_length, key_length, start_index, dtype):
+    def _rows(self, embedding, query_length, key_length, start_index):
         """Return the vectors of all distances `j - i`, the smallest distance first."""
         distances = distances_of_pairs(query_length, key_length, start_index)
         indices = ops.clip(distances, -self.max_distance, self.max_distance) + self.max_distance
-        return ops.cast(ops.take(embedding, indices, axis=0), dtype)
+        return ops.take(embedding, indices, axis=0)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
@@ -154,6 +149,28 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         config = {**super().get_config(), "embedding_initializer": initializer}
         names = ("max_distance", "use_value_embedding")
         return {**config, **{name: getattr(self, name) for name in names}}
+
+
+def scores_of_distances(
+    query: Tensor, rows: Tensor, scale: float, query_length: Any, key_length: Any
+) -> Tensor:
+    """Return the products `(B, H, T, S)` of queries and the vectors of their distances to keys.
+
+    Args:
+        query: Projected queries `(B, T, H, key_dim)`.
+        rows: Vectors of all `T + S - 1` distances, `(T + S - 1, key_dim)`, or for each head
+            `(T + S - 1, H, key_dim)`.
+        scale: float. Factor of the products.
+        query_length: int or scalar tensor, `T`.
+        key_length: int or scalar tensor, `S`.
+    """
+    if _backend.is_float16(query.dtype):
+        query = ops.cast(query, "float32")
+    query = ops.multiply(query, ops.cast(scale, query.dtype))
+    # b: batch; t: query positions; h: heads; k: head size; c: distances
+    equation = "bthk,ck->hbtc" if len(rows.shape) == 2 else "bthk,chk->hbtc"
+    scores = ops.einsum(equation, query, ops.cast(rows, query.dtype))
+    return ops.swapaxes(distances_to_keys(scores, query_length, key_length), 0, 1)
 
 
 # With this number the parameter counts are equal to Table 6. So they are with vectors for keys only
