@@ -69,15 +69,8 @@ PRIVATE_NAMES = {
     "Layer._layers": "Without it a model on PyTorch is not constructed yet and has no layers.",
     "Layer._dtype_policy": "The public setter would change a map of policies that layers share.",
     "MultiHeadAttention._compute_attention": "Keras documents it as the method to override.",
-    "MultiHeadAttention._dot_product_equation": "The products of queries and keys on several axes.",
-    "MultiHeadAttention._combine_equation": "The sums of values on several axes.",
     "MultiHeadAttention._dropout_layer": "Our dropout draws the same numbers as the stock layer.",
-    "MultiHeadAttention._inverse_sqrt_key_dim": "The factor of the products of queries and keys.",
-    "MultiHeadAttention._flash_attention": "The argument, with Keras's global setting applied.",
-    "MultiHeadAttention._sliding_window": "The argument. It has no public property.",
-    "MultiHeadAttention._use_gate": "The argument. It has no public property.",
     "MultiHeadAttention._gate_dense": "The projection of the gate. It has no public property.",
-    "MultiHeadAttention._kernel_initializer": "The argument. It has no public property.",
     "BUILTIN_PRESETS": "No public name tells which names of presets are taken.",
     "register_presets": "No public function registers the name of a preset.",
     "check_file_exists": "No public function looks for a file of a preset at any address.",
@@ -218,73 +211,27 @@ class _PathStore(H5IOStore):
 class OpenMultiHeadAttention(keras.layers.MultiHeadAttention):
     """`keras.layers.MultiHeadAttention` with names for the private parts that we need."""
 
-    @property
-    def score_scale(self):
-        """Factor of the products of queries and keys."""
-        return self._inverse_sqrt_key_dim
-
-    @score_scale.setter
-    def score_scale(self, scale):
-        self._inverse_sqrt_key_dim = scale
-
-    @property
-    def flash_attention(self):
-        """`True` if flash attention is required, `False` if it is disabled, else `None`."""
-        return self._flash_attention
-
-    @flash_attention.setter
-    def flash_attention(self, flash_attention):
-        self._flash_attention = flash_attention
-
-    @property
-    def sliding_window(self):
-        """Largest distance of a query to its keys, plus one; or `None`."""
-        return self._sliding_window
-
-    @property
-    def kernel_initializer(self):
-        """Initializer of the kernels."""
-        return self._kernel_initializer
+    def __init__(self, *args, flash_attention=None, **kwargs):
+        super().__init__(*args, flash_attention=flash_attention, **kwargs)
+        # Keras's layer has no public attributes of these arguments.
+        self.flash_attention = flash_attention or keras.config.is_flash_attention_enabled()
+        config = keras.layers.MultiHeadAttention.get_config(self)
+        self.sliding_window, self.use_gate = config["sliding_window"], config["use_gate"]
 
     @property
     def dropout_layer(self):
         """Dropout of the attention probabilities."""
         return self._dropout_layer
 
-    @property
-    def gate_dense(self):
-        """Projection of the gate, or `None` without a gate."""
-        return self._gate_dense if self._use_gate else None
+    def gate(self, query):
+        """Return the gate of the output of the heads, or `None` without `use_gate`.
 
-    @property
-    def equations(self):
-        """The einsum equations of the scores and of the output, for several attention axes."""
-        return self._dot_product_equation, self._combine_equation
+        A property for the layer would give its weights another name in files than Keras.
+        """
+        return self._gate_dense(query) if self.use_gate else None
 
     @property
     def overrides_compute_attention(self):
         """Whether a subclass brings its own `_compute_attention`, as Keras documents it."""
-        return type(self)._compute_attention is not OpenMultiHeadAttention._compute_attention
-
-    def _compute_attention(
-        self,
-        query,
-        key,
-        value,
-        attention_mask=None,
-        training=None,
-        return_attention_scores=False,
-        use_causal_mask=False,
-    ):
-        return self.attend_as_stock_layer(
-            query, key, value, attention_mask, training, return_attention_scores, use_causal_mask
-        )
-
-    def check_flash_attention(self, query, return_attention_scores):
-        """Raise the error of Keras's layer if flash attention should return scores."""
-        if self.flash_attention and return_attention_scores:
-            super()._compute_attention(query, query, query, return_attention_scores=True)
-
-    def compute_attention(self, query, key, value, mask, training, return_attention_scores):
-        """Call `_compute_attention` as Keras's layer calls the method of a subclass."""
-        return self._compute_attention(query, key, value, mask, training, return_attention_scores)
+        keras_class = keras.layers.MultiHeadAttention
+        return type(self)._compute_attention is not keras_class._compute_attention

@@ -1,7 +1,6 @@
 """The checks of arguments: values they accept, values they refuse, and the messages."""
 
 import math
-import types
 
 import keras
 import numpy as np
@@ -9,15 +8,6 @@ import pytest
 from keras import ops
 
 from keras_diet import validation
-from keras_diet.layers.attention.bias_checks import (
-    check_is_no_layer,
-    check_score_bias,
-    check_score_features,
-)
-from keras_diet.layers.attention.input_checks import (
-    check_no_attention_axes,
-    check_one_sequence_axis,
-)
 from tests.helpers import to_numpy
 
 any_backend = pytest.mark.any_backend
@@ -107,38 +97,6 @@ def test_heads_divide_the_hidden_size():
 
 
 @any_backend
-@pytest.mark.parametrize("axes", [None, (1,), [1]], ids=repr)
-def test_attention_along_the_sequence_is_accepted(axes):
-    check_no_attention_axes(types.SimpleNamespace(attention_axes=axes))
-
-
-@any_backend
-@pytest.mark.parametrize("axes", [(2,), (1, 2), (0,), ()], ids=repr)
-def test_attention_along_other_axes_is_refused(axes):
-    class Grid:
-        attention_axes = axes
-
-    with pytest.raises(ValueError, match="`attention_axes` must be left at `None` in `Grid`") as e:
-        check_no_attention_axes(Grid())
-    assert f"Received: attention_axes={axes}. Leave it out" in str(e.value)
-
-
-@any_backend
-def test_query_and_value_have_one_sequence_axis():
-    check_one_sequence_axis((2, None, 5), (2, 7, 5))
-
-
-@any_backend
-@pytest.mark.parametrize(
-    "query_shape, value_shape", [((2, 5), (2, 7, 5)), ((2, 3, 5), (2, 7, 1, 5))]
-)
-def test_other_numbers_of_axes_are_refused(query_shape, value_shape):
-    with pytest.raises(ValueError, match=r"must have the shape \(batch_size, len") as error:
-        check_one_sequence_axis(query_shape, list(value_shape))
-    assert f"query_shape={query_shape}, value_shape={value_shape}" in str(error.value)
-
-
-@any_backend
 def test_a_length_may_reach_the_limit():
     assert validation.length_within(7, 7, "max_length") == 7
     with pytest.raises(ValueError, match="The key is longer than `max_length` allows") as error:
@@ -162,94 +120,6 @@ def test_a_length_is_checked_in_a_graph():
     assert length(tf.ones((7, 3))) == 7
     with pytest.raises(tf.errors.InvalidArgumentError, match="key is longer than `max_length`"):
         length(tf.ones((8, 3)))
-
-
-SCORES = (2, 3, 5, 7)
-
-
-@pytest.mark.parametrize(
-    "shape, scores",
-    [
-        (SCORES, SCORES),
-        ((1, 1, 1, 1), SCORES),
-        ((5, 1), SCORES),
-        ((7,), SCORES),
-        ((), SCORES),
-        ((2, 3, 11, 13), (2, 3, None, None)),
-    ],
-    ids=str,
-)
-def test_a_bias_may_be_broadcast_to_the_scores(shape, scores):
-    check_score_bias("attention_bias", ops.ones(shape, "float16"), scores)
-
-
-def test_unknown_sizes_of_a_bias_are_accepted():
-    check_score_bias("bias", keras.KerasTensor((None, 3, None, 7)), SCORES)
-
-
-@pytest.mark.parametrize("shape", [(1, *SCORES), (2, 3, 5, 6), (3, 1, 5, 7), (5,), (2, 1, 7, 5)])
-def test_a_bias_of_another_shape_is_refused(shape):
-    with pytest.raises(ValueError, match="`bias` must be broadcastable to the scores") as error:
-        check_score_bias("bias", ops.ones(shape), SCORES)
-    assert f"key_length) = {SCORES}. Received: shape={shape}" in str(error.value)
-
-
-@pytest.mark.parametrize("dtype", ["bool", "int32", "uint8"])
-def test_a_bias_of_another_dtype_is_refused(dtype):
-    message = rf"`bias` must be a floating point.*Received: dtype={dtype}\. .*`attention_mask`"
-    with pytest.raises(ValueError, match=message):
-        check_score_bias("bias", ops.ones(SCORES, dtype), SCORES)
-
-
-@any_backend
-def test_a_functional_model_takes_tensors_only():
-    check_is_no_layer("bias", keras.KerasTensor((2, 3)))
-    layer = keras.layers.Dense(3, name="scores")
-    message = r"In a functional model `bias` must be a tensor\. Received: bias=.*scores.*Call the"
-    with pytest.raises(ValueError, match=message):
-        check_is_no_layer("bias", layer)
-
-
-def features(query_shape, key_shape, dtype="float32"):
-    return ops.ones(query_shape, dtype), ops.ones(key_shape, dtype)
-
-
-@pytest.mark.parametrize(
-    "query_shape, key_shape, scores",
-    [
-        ((2, 5, 3, 11), (2, 7, 3, 11), SCORES),
-        ((1, 5, 1, 11), (2, 7, 3, 11), SCORES),
-        ((2, 5, 3, 11), (1, 7, 1, 11), SCORES),
-        ((13, 5, 3, 11), (2, 17, 3, 11), (None, 3, 5, None)),
-    ],
-)
-def test_features_of_queries_and_keys_are_accepted(query_shape, key_shape, scores):
-    pair = features(query_shape, key_shape)
-    check_score_features("features", pair, scores)
-    check_score_features("features", list(pair), scores)
-
-
-GOOD = (2, 5, 3, 11), (2, 7, 3, 11)
-BAD_FEATURES = {
-    "the ranks differ": lambda: features((2, 5, 3, 11), (2, 7, 3, 13)),
-    "the lengths are swapped": lambda: features(*GOOD[::-1]),
-    "one query for all": lambda: features((2, 1, 3, 11), GOOD[1]),
-    "one key for all": lambda: features(GOOD[0], (2, 1, 3, 11)),
-    "another batch size": lambda: features((3, 5, 3, 11), GOOD[1]),
-    "another number of heads": lambda: features(GOOD[0], (2, 7, 2, 11)),
-    "three axes": lambda: features((5, 3, 11), GOOD[1]),
-    "integers": lambda: features(*GOOD, "int32"),
-    "three tensors": lambda: (*features(*GOOD), ops.ones(3)),
-    "one tensor": lambda: features(*GOOD)[:1],
-    "no tuple": lambda: "features",
-}
-
-
-@pytest.mark.parametrize("name", BAD_FEATURES)
-def test_other_features_are_refused(name):
-    message = r"`features` must be a pair of floating.*= \(2, 3, 5, 7\)\. Received: features="
-    with pytest.raises(ValueError, match=message):
-        check_score_features("features", BAD_FEATURES[name](), SCORES)
 
 
 @pytest.mark.parametrize("ids", [[0, 2], [[1, 1], [0, 2]], []], ids=str)

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_diet._compat import keras_masks_removed
+from keras_diet.layers.attention.input_checks import check_only_terms, check_symbolic_bias
 from keras_diet.layers.attention.key_memory import (
     KeyMemory,
     empty_memory,
@@ -13,7 +14,6 @@ from keras_diet.layers.attention.key_memory import (
     write_keys,
 )
 from keras_diet.layers.attention.plan import AttentionPlan
-from keras_diet.layers.attention.score_shapes import check_only_terms, check_symbolic_bias
 from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
 from keras_diet.layers.transformer.decoder_checks import (
     check_attention,

@@ -6,13 +6,12 @@ import keras
 
 from keras_diet._compat import get_keras_mask, set_keras_mask
 from keras_diet.layers.attention.attention_hook import AttentionHook
-from keras_diet.layers.attention.plan import AttentionPlan
-from keras_diet.layers.attention.plan_checks import check_is_plan
-from keras_diet.layers.attention.score_shapes import (
+from keras_diet.layers.attention.input_checks import (
     check_only_terms,
     check_symbolic_bias,
     without_defaults,
 )
+from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, as_bool
 from keras_diet.layers.transformer.attention_arguments import (
     arguments_of_terms,
@@ -147,7 +146,6 @@ class BiasedTransformerEncoder(TransformerBlock):
         attention_plan: AttentionPlan | None = None,
         attention_hook: AttentionHook | None = None,
     ) -> Any:
-        check_is_plan(attention_plan)
         check_mask_shapes(self, inputs, attention_mask, padding_mask)
         mask = get_keras_mask(inputs)
         arguments = {

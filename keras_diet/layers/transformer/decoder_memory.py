@@ -6,9 +6,8 @@ from keras import ops
 
 from keras_diet._compat import get_keras_mask
 from keras_diet.layers.attention.input_checks import check_masks
-from keras_diet.layers.attention.key_memory import KeyMemory
+from keras_diet.layers.attention.key_memory import KeyMemory, repeat_rows
 from keras_diet.layers.attention.score_terms import as_bool
-from keras_diet.layers.attention.shared_rows import repeat_rows
 from keras_diet.layers.transformer.biased_transformer_decoder import BlockMemory
 from keras_diet.layers.transformer.decoder_checks import check_lengths, check_start
 from keras_diet.types import Tensor

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_diet import validation
 from keras_diet._compat import get_keras_mask, set_keras_mask
-from keras_diet.layers.attention.attention_hook import AttentionHook, checked_hooks
+from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
 from keras_diet.layers.transformer.diet_stack import DietStack
 from keras_diet.layers.transformer.encoder_checks import (
@@ -235,7 +235,6 @@ class DietEncoder(DietStack):
     ) -> Any:
         check_call(self, inputs, segment_ids, attention_mask, use_causal_mask)
         check_mask_shapes(self, inputs, attention_mask, padding_mask)
-        checked_hooks(attention_hook)
         keras_mask = get_keras_mask(inputs)
         padding_mask = keras_mask if padding_mask is None else padding_mask
         # `padding_mask` replaces the Keras mask, which attention would apply too.

@@ -5,9 +5,8 @@ from typing import Any, Self
 import keras
 
 from keras_diet import validation
-from keras_diet.layers.attention.bias_checks import check_heads_of_bias
-from keras_diet.layers.attention.cases import check_implementation
-from keras_diet.layers.attention.plan import IMPLEMENTATIONS
+from keras_diet.layers.attention.input_checks import check_heads_of_bias
+from keras_diet.layers.attention.plan import IMPLEMENTATIONS, check_implementation
 from keras_diet.layers.position.cached_position_bias import CachedPositionBias
 from keras_diet.layers.position.input_encoding import InputEncoding, make_input_encoding
 from keras_diet.layers.position.position_encoding import (

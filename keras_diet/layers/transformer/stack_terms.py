@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_diet.layers.attention.attention_hook import AttentionHook
-from keras_diet.layers.attention.bias_checks import check_score_bias
+from keras_diet.layers.attention.input_checks import check_score_bias
 from keras_diet.layers.attention.lowering import lower_shared_terms
 from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms

@@ -150,7 +150,7 @@ def test_blocks_are_all_there_is(rng, position_encoding, gradient):
 
 
 @on_jax
-@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "shaw"])
+@pytest.mark.parametrize("position_encoding", ["diet_rel", "shaw"])
 def test_transformations_of_jax(rng, position_encoding):
     """Several sets of weights at once, and derivatives forward over reverse."""
     import jax

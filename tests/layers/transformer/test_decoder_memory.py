@@ -297,12 +297,12 @@ def test_steps_keep_the_order_of_the_memory(rng, position_encoding, monkeypatch)
     """The axis of the batch comes first in both kinds of attention, so that nothing is copied."""
     plans, orders = [], set()
 
-    def attend(attention, heads, terms, plan, *args, **options):
+    def attend(query, key, value, terms, plan, options):
         plans.append((plan.batch_first, plan.low_rank))
-        return original(attention, heads, terms, plan, *args, **options)
+        return original(query, key, value, terms, plan, options)
 
-    original = biased_multi_head_attention.attend_as_layer
-    monkeypatch.setattr(biased_multi_head_attention, "attend_as_layer", attend)
+    original = biased_multi_head_attention.attend
+    monkeypatch.setattr(biased_multi_head_attention, "attend", attend)
     for name in ("BATCH_FIRST", "HEADS_FIRST"):
         order = getattr(dot_product, name)
 

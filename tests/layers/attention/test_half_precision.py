@@ -1,10 +1,14 @@
-"""`BiasedMultiHeadAttention` under float16 and bfloat16, with scores near the limits of float16."""
+"""Attention under float16 and bfloat16, with scores near the limits of float16."""
 
 import keras
 import numpy as np
 import pytest
 
-from keras_diet.layers import BiasedMultiHeadAttention
+from keras_diet.layers import (
+    BiasedMultiHeadAttention,
+    RelativeMultiHeadAttention,
+    TransformerXLMultiHeadAttention,
+)
 from tests import reference
 from tests.helpers import assert_close, to_numpy
 
@@ -21,9 +25,7 @@ BIASES = {
     "high": lambda rng: np.full(SHAPE, LARGE),
     "low": lambda rng: np.full(SHAPE, -LARGE),
 }
-dtypes = pytest.mark.parametrize(
-    "dtype", ["float16", "bfloat16", "mixed_float16", "mixed_bfloat16"]
-)
+any_backend = pytest.mark.any_backend
 # The weights' dtype has nothing to do with the scores, hence not every pair.
 pairs = pytest.mark.parametrize(
     "bias, dtype",
@@ -58,50 +60,23 @@ def assert_compute_dtype(x, attention):
     assert keras.backend.standardize_dtype(x.dtype) == attention.compute_dtype
 
 
-@pairs
-def test_fused_attention_of_large_scores(rng, bias, dtype):
-    attention, weights = make(dtype)
-    x, bias = make_inputs(rng), BIASES[bias](rng).astype("float32")
-    output = attention(x, x, attention_bias=bias, attention_mask=PADDING_MASK)
-    expected = reference.multi_head_attention(x, x, weights, bias=bias, mask=PADDING_MASK[:, None])
-    assert_compute_dtype(output, attention)
-    np.testing.assert_allclose(to_numpy(output), expected, rtol=1e-2, atol=0.3)
-
-
+@any_backend
 @pairs
 def test_probabilities_of_large_scores(rng, bias, dtype):
     attention, weights = make(dtype)
     x, bias = make_inputs(rng), BIASES[bias](rng).astype("float32")
-    output, scores = attention(
-        x, x, attention_bias=bias, attention_mask=PADDING_MASK, return_attention_scores=True
-    )
+    arguments = {"attention_bias": bias, "attention_mask": PADDING_MASK}
+    output, scores = attention(x, x, return_attention_scores=True, **arguments)
     expected, expected_scores = reference.multi_head_attention(
         x, x, weights, bias=bias, mask=PADDING_MASK[:, None], return_scores=True
     )
-    assert_compute_dtype(output, attention)
     assert_compute_dtype(scores, attention)
-    np.testing.assert_allclose(to_numpy(output), expected, rtol=1e-2, atol=0.3)
+    for found in (output, attention(x, x, **arguments)):
+        assert_compute_dtype(found, attention)
+        np.testing.assert_allclose(to_numpy(found), expected, rtol=1e-2, atol=0.3)
     assert_close(scores, expected_scores, 1e-2)
     assert_close(to_numpy(scores).sum(axis=-1), np.ones(SHAPE[:-1]), 1e-2)
     assert not to_numpy(scores)[0, :, :, 4:].any()
-
-
-@dtypes
-@pytest.mark.parametrize(
-    "biased, return_attention_scores", [(False, False), (True, False), (True, True)]
-)
-def test_rows_without_any_key_are_finite(rng, biased, return_attention_scores, dtype):
-    attention, _ = make(dtype)
-    x = make_inputs(rng)
-    outputs = attention(
-        x,
-        x,
-        attention_bias=BIASES["random"](rng).astype("float32") if biased else None,
-        attention_mask=np.zeros((BATCH, 1, LENGTH), "bool"),
-        return_attention_scores=return_attention_scores,
-    )
-    for output in outputs if return_attention_scores else [outputs]:
-        assert np.all(np.isfinite(to_numpy(output)))
 
 
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
@@ -124,9 +99,40 @@ def test_moderate_scores_equal_float32(rng, return_attention_scores, dtype):
     assert_close(half, full, 5e-3 if dtype == "mixed_float16" else 4e-2)
 
 
+@any_backend
+@pytest.mark.parametrize("dtype", ["float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("returns_scores", [False, True])
+def test_queries_without_any_key_are_finite(rng, returns_scores, dtype):
+    attention, _ = make(dtype)
+    x, bias = make_inputs(rng), BIASES["random"](rng).astype("float32")
+    mask = np.zeros((BATCH, 1, LENGTH), "bool")
+    options = {"attention_mask": mask, "return_attention_scores": returns_scores}
+    for arguments in ({}, {"attention_bias": bias}):
+        outputs = attention(x, x, **arguments, **options)
+        for output in outputs if returns_scores else [outputs]:
+            assert np.all(np.isfinite(to_numpy(output)))
+
+
+@any_backend
 @pytest.mark.parametrize("dtype", ["float16", "mixed_float16"])
 def test_products_above_the_largest_float16(dtype):
-    attention, _ = make(dtype)
-    x = np.full((BATCH, LENGTH, HIDDEN), 300.0, "float16")
-    _, scores = attention(x, x, return_attention_scores=True)
-    assert_close(scores, np.full(SHAPE, 1 / LENGTH), 1e-3)
+    """Inputs of 300 have products of 180,000, and of 270,000 with the vectors of distances."""
+    for kind, arguments in (
+        (BiasedMultiHeadAttention, {}),
+        (RelativeMultiHeadAttention, {"max_distance": 7}),
+        (TransformerXLMultiHeadAttention, {}),
+    ):
+        attention = kind(1, HEAD_DIM, dtype=dtype, **arguments)
+        attention.build((BATCH, 3, HEAD_DIM), (BATCH, 3, HEAD_DIM))
+        for dense in (attention.query_dense, attention.key_dense, attention.value_dense):
+            dense.kernel.assign(np.eye(HEAD_DIM)[:, None])
+        x = np.full((BATCH, 3, HEAD_DIM), 300.0, "float16")
+        if arguments:
+            attention.key_embedding.assign(np.full(attention.key_embedding.shape, 300.0))
+            heads = attention.query_dense(x), attention.key_dense(x)
+            biases = to_numpy(attention.distance_scores(*heads))
+            assert_close(biases / 180_000, np.ones((BATCH, 1, 3, 3)), 1e-3)
+        _, scores = attention(x, x, return_attention_scores=True)
+        if kind is not TransformerXLMultiHeadAttention:
+            assert_close(scores, np.full(scores.shape, 1 / 3), 1e-3)
+        assert np.all(np.isfinite(to_numpy(scores)))

@@ -1,14 +1,15 @@
-"""Attention in which several queries of the batch share their keys."""
+"""Keys in memory, and attention in which several queries of the batch share their keys."""
 
+import keras
 import numpy as np
 import pytest
 from keras import ops, tree
 
 from keras_diet import _backend
 from keras_diet.layers import AttentionHook, BiasedMultiHeadAttention, ScoreTerms
-from keras_diet.layers.attention import shared_keys
+from keras_diet.layers.attention import key_memory
 from keras_diet.layers.attention.lowering import LoweredScores
-from tests.helpers import assert_close, randomize
+from tests.helpers import assert_close, once, randomize
 
 SOURCES, COPIES, QUERIES, KEYS, HEADS, DIM = 2, 3, 4, 5, 2, 6
 TARGETS = SOURCES * COPIES
@@ -125,15 +126,28 @@ def as_tensors(terms):
     )
 
 
-@pytest.mark.parametrize("has_padding", [False, True])
-@pytest.mark.parametrize("returns_scores", [False, True])
-@pytest.mark.parametrize("name", TERMS)
+@pytest.mark.parametrize(
+    "name, returns_scores, has_padding",
+    [
+        ("bias_of_targets", False, True),
+        ("features_of_targets", True, False),
+        *once(
+            *(
+                (name, returns_scores, has_padding)
+                for name in TERMS
+                for returns_scores in (False, True)
+                for has_padding in (False, True)
+            )
+        ),
+    ],
+)
 def test_terms(rng, name, returns_scores, has_padding):
     terms = as_tensors(TERMS[name](rng))
     options = {"return_attention_scores": returns_scores, "has_padding": has_padding}
     assert check(rng, terms, **options) == {SOURCES}
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("length", [1, QUERIES])
 @pytest.mark.parametrize("name", HOOKS)
 def test_hooks(rng, name, length):
@@ -147,12 +161,14 @@ def test_half_precision(rng, dtype):
     assert check(rng, {"bias": bias}, dtype=dtype) == {SOURCES}
 
 
+@pytest.mark.any_backend
 def test_all_queries_share_one_row_of_keys(rng):
     """What one text with several beams does."""
     bias = ops.convert_to_tensor(numbers(rng, 1, HEADS, QUERIES, KEYS))
     assert check(rng, {"bias": bias}, sources=1) == {1}
 
 
+@pytest.mark.any_backend
 def test_blocks_without_columns_share_keys(rng):
     assert check(rng, {}, has_padding=False, block_size=3) == {SOURCES}
 
@@ -164,12 +180,13 @@ def test_a_row_for_all_queries_is_not_copied(rng):
         for shape in ((TARGETS, QUERIES, HEADS, 3), (SOURCES, KEYS, HEADS, 3), (1, HEADS, 1, KEYS))
     )
     lowered = LoweredScores(query, key, 1.0, bias=row, mask=row > 0, batch_first=True)
-    folded = shared_keys.with_folded_queries(lowered)
+    folded = key_memory.with_folded_queries(lowered)
     assert folded.bias is row
     assert folded.mask is lowered.mask
     assert tuple(folded.query.shape) == (SOURCES, COPIES * QUERIES, HEADS, 3)
 
 
+@pytest.mark.any_backend
 def test_columns_and_blocks_repeat_the_keys(rng):
     bias = ops.convert_to_tensor(numbers(rng, 1, HEADS, QUERIES, KEYS))
     assert check(rng, {"bias": bias, "is_causal": True}, block_size=3) == {TARGETS}
@@ -179,49 +196,19 @@ def test_columns_and_blocks_repeat_the_keys(rng):
     assert check(rng, {"features": features}) == {TARGETS}
 
 
-def test_a_kernel_of_a_hook_gets_as_many_keys_as_queries(rng):
-    def kernel(query, key, value, scale):
-        scores = ops.einsum("bthd,bshd->bhts", query, key) * scale
-        return ops.einsum("bhts,bshd->bthd", ops.softmax(scores), value)
-
-    assert check(rng, {}, AttentionHook(kernel=kernel)) == set()
-
-
-def test_an_override_gets_as_many_keys_as_queries(rng):
-    class Attention(BiasedMultiHeadAttention):
-        def _compute_attention(self, query, key, value, *args, **kwargs):
-            assert query.shape[0] == key.shape[0] == value.shape[0] == TARGETS
-            return super()._compute_attention(query, key, value, *args, **kwargs)
-
-    attention = Attention(HEADS, key_dim=3)
-    query, source = numbers(rng, TARGETS, QUERIES, DIM), numbers(rng, SOURCES, KEYS, DIM)
-    expected = attention(query, np.repeat(source, COPIES, axis=0))
-    keys = attention.project_keys(ops.convert_to_tensor(source))
-    assert_close(attention(query, None, projected_keys=keys), expected)
-
-
 @pytest.mark.any_backend
-def test_an_override_gets_other_keys_as_they_are(rng):
-    """Without `projected_keys`, one query is broadcast to several values."""
-
-    class Attention(BiasedMultiHeadAttention):
-        def _compute_attention(self, query, key, value, *args, **kwargs):
-            assert (query.shape[0], key.shape[0], value.shape[0]) == (1, SOURCES, SOURCES)
-            return super()._compute_attention(query, key, value, *args, **kwargs)
-
-    attention = Attention(HEADS, key_dim=3)
-    query, source = numbers(rng, 1, QUERIES, DIM), numbers(rng, SOURCES, KEYS, DIM)
-    assert tuple(attention(query, source).shape) == (SOURCES, QUERIES, DIM)
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize("sizes", [(6, 4), (2, 6), (1, 3), (5, 0)], ids=str)
-def test_rows_that_do_not_fit_are_refused(rng, sizes):
-    attention = BiasedMultiHeadAttention(HEADS, key_dim=3)
-    query, source = (numbers(rng, size, QUERIES, DIM) for size in sizes)
-    attention.build(query.shape, source.shape)
-    keys = attention.project_keys(ops.convert_to_tensor(source))
-    with pytest.raises(
-        ValueError, match="must be a multiple of the batch size of `projected_keys`"
-    ):
-        attention(query, None, projected_keys=keys)
+def test_a_memory_has_the_heads_before_the_positions(rng):
+    attention = BiasedMultiHeadAttention(HEADS, key_dim=3, value_dim=4, dtype="mixed_bfloat16")
+    memory = key_memory.empty_memory(attention, TARGETS, KEYS)
+    assert [tuple(x.shape) for x in memory] == [(6, 2, 5, 3), (6, 2, 5, 4)]
+    assert key_memory.memory_length(memory) == KEYS
+    new = [numbers(rng, TARGETS, 2, HEADS, size) for size in (3, 4)]
+    for tensor, part in zip(key_memory.write_keys(memory, new, 2), new, strict=True):
+        assert keras.backend.standardize_dtype(tensor.dtype) == "bfloat16"
+        found = np.array(ops.convert_to_numpy(ops.cast(tensor, "float32")))
+        assert not found[:, :, [0, 1, 4]].any()
+        assert_close(found[:, :, 2:4], np.swapaxes(part, 1, 2), 1e-2)
+    swapped = key_memory.swap_heads(tuple(new))
+    assert_close(swapped[1], np.swapaxes(new[1], 1, 2), 0)
+    rows = key_memory.repeat_rows(ops.convert_to_tensor([[1], [2]]), 6)
+    assert np.array(ops.convert_to_numpy(rows))[:, 0].tolist() == [1, 1, 1, 2, 2, 2]
