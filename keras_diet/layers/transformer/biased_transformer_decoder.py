@@ -3,32 +3,23 @@
 from typing import Any
 
 import keras
-from keras import ops
+from keras import ops, tree
 
+from keras_diet import validation
 from keras_diet._compat import keras_masks_removed
+from keras_diet.layers.attention.input_checks import check_masks
 from keras_diet.layers.attention.key_memory import (
     KeyMemory,
     empty_memory,
+    memory_length,
     swap_heads,
     write_keys,
 )
 from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.score_shapes import check_only_terms, check_symbolic_bias
 from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
-from keras_diet.layers.transformer.decoder_checks import (
-    check_attention,
-    check_source,
-    check_start,
-    check_step,
-    check_tensors,
-)
-from keras_diet.layers.transformer.decoder_outputs import (
-    symbolic_copy,
-    symbolic_scores,
-    without_missing,
-)
 from keras_diet.layers.transformer.transformer_block import TransformerBlock
-from keras_diet.types import Activation, Initializer, Shape, Tensor
+from keras_diet.types import Shape, Tensor
 
 BlockMemory = tuple[KeyMemory, KeyMemory]
 """Keys and values of the target, and those of the source."""
@@ -102,7 +93,8 @@ class BiasedTransformerDecoder(TransformerBlock):
         ValueError: If `num_heads` does not divide the hidden size, or differs from the heads of an
             attention layer. If an attention layer does not derive from `BiasedMultiHeadAttention`,
             or projects keys along the sequence as Linformer does. If neither or both of
-            `encoder_outputs` and `memory` are given.
+            `encoder_outputs` and `memory` are given. If the inputs do not fit into the memory. If
+            a mask has another shape or other values than 0 and 1.
 
     Example:
 
@@ -123,39 +115,29 @@ class BiasedTransformerDecoder(TransformerBlock):
 
     attention_names = ("self_attention", "cross_attention")
 
+    attention_names = ("self_attention", "cross_attention")
+
     def __init__(
         self,
         intermediate_dim: int,
         num_heads: int,
-        dropout: float = 0.0,
-        activation: Activation = "gelu",
-        layer_norm_epsilon: float = 1e-12,
-        kernel_initializer: Initializer = "glorot_uniform",
-        bias_initializer: Initializer = "zeros",
-        normalize_first: bool = False,
-        self_attention: keras.layers.Layer | None = None,
+        *,
         cross_attention: keras.layers.Layer | None = None,
-        activation_dropout: float = 0.0,
-        recompute_attention: bool = False,
         **kwargs: Any,
     ) -> None:
-        check_attention("self_attention", self_attention)
-        check_attention("cross_attention", cross_attention)
-        super().__init__(
-            intermediate_dim,
-            num_heads,
-            dropout=dropout,
-            activation=activation,
-            layer_norm_epsilon=layer_norm_epsilon,
-            kernel_initializer=kernel_initializer,
-            bias_initializer=bias_initializer,
-            normalize_first=normalize_first,
-            self_attention=self_attention,
-            activation_dropout=activation_dropout,
-            recompute_attention=recompute_attention,
-            **kwargs,
-        )
+        super().__init__(intermediate_dim, num_heads, **kwargs)
         self.set_attention("cross_attention", cross_attention)
+
+    def set_attention(self, name: str, attention: keras.layers.Layer | None) -> None:
+        """Keep the attention layer of an argument. `None` means that the block makes one."""
+        if attention is not None and not getattr(attention, "takes_projected_keys", False):
+            raise ValueError(
+                f"`{name}` must derive from `BiasedMultiHeadAttention`, and may not project keys "
+                "along the sequence, as Linformer does: a projected key mixes all tokens, also "
+                f"later ones. Received: {name}={attention}. Use another attention layer or "
+                "position encoding."
+            )
+        super().set_attention(name, attention)
 
     def build(self, inputs_shape: Shape, encoder_outputs_shape: Shape | None = None) -> None:
         """Create and build the sublayers. The default is a source of the width of the inputs."""
@@ -174,7 +156,6 @@ class BiasedTransformerDecoder(TransformerBlock):
             length: int. Number of positions of the target.
             encoder_outputs: Source of shape `(batch_size or fewer, S, source_dim)`.
         """
-        check_start(self, batch_size, length, encoder_outputs)
         source = ops.convert_to_tensor(encoder_outputs, dtype=self.compute_dtype)
         source_memory = swap_heads(self.cross_attention.project_keys(source))
         return empty_memory(self.self_attention, batch_size, length), source_memory
@@ -196,9 +177,10 @@ class BiasedTransformerDecoder(TransformerBlock):
         cross_score_terms: ScoreTerms | None = None,
         cross_attention_plan: AttentionPlan | None = None,
     ) -> Any:
-        check_source(encoder_outputs, memory)
-        check_step(inputs, memory, start_index)
-        check_tensors(self, inputs, encoder_outputs, memory, padding_mask, encoder_padding_mask)
+        if attention_plan is None:
+            # A stack that made a plan has checked its call.
+            masks = {"padding_mask": padding_mask, "encoder_padding_mask": encoder_padding_mask}
+            check_decoder_call(self, inputs, encoder_outputs, memory, start_index, **masks)
         with keras_masks_removed(inputs, encoder_outputs) as (mask, encoder_mask):
             if score_terms is not None:
                 check_only_terms(
@@ -277,17 +259,81 @@ class BiasedTransformerDecoder(TransformerBlock):
         **kwargs: Any,
     ) -> Any:
         """Return the symbolic outputs."""
-        check_source(encoder_outputs, memory)
         check_symbolic_bias(attention_bias, score_terms)
         check_symbolic_bias(cross_attention_bias, cross_score_terms)
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
-        scores: Any = (None, None)
+        scores: list[Any] = []
         if return_attention_scores:
-            scores = symbolic_scores(self, inputs, encoder_outputs, memory)
-        return without_missing(output, *scores, symbolic_copy(memory))
+            batch_size, length = inputs.shape[:2]
+            scores = [
+                keras.KerasTensor((batch_size, self.num_heads, length, keys), self.compute_dtype)
+                for keys in _lengths_of_keys(inputs, encoder_outputs, memory)
+            ]
+        new_memory = None
+        if memory is not None:
+            # Functional models identify tensors by object, so the next memory has its own.
+            new_memory = tree.map_structure(
+                lambda x: keras.KerasTensor(x.shape, dtype=x.dtype), memory
+            )
+        return without_missing(output, *scores, new_memory)
 
-    def compute_output_shape(
-        self, inputs_shape: Shape, encoder_outputs_shape: Shape | None = None
-    ) -> Shape:
-        """Return the shape of the output, which is the shape of the inputs."""
-        return inputs_shape
+
+def without_missing(output: Any, *others: Any) -> Any:
+    """Return a tuple of the output and the others that are not `None`, or the output alone."""
+    given = [other for other in others if other is not None]
+    return (output, *given) if given else output
+
+
+def check_decoder_call(
+    decoder: Any,
+    inputs: Tensor,
+    encoder_outputs: Tensor | None,
+    memory: BlockMemory | None,
+    start_index: int | Tensor,
+    **masks: Any,
+) -> None:
+    """Raise a `ValueError` if the arguments of a call of a block or a stack do not go together.
+
+    Args:
+        decoder: The block, or a stack of such blocks.
+        inputs: Target `(B, T, hidden_dim)`.
+        encoder_outputs: Source, or `None` with a memory.
+        memory: Memory of a block, or `None`.
+        start_index: Position of the first token. Whether the value of a tensor that is compiled
+            fits is not checked.
+        **masks: `padding_mask` and `encoder_padding_mask`.
+    """
+    if (encoder_outputs is None) == (memory is None):
+        received = "neither" if memory is None else "both"
+        raise ValueError(
+            "A decoder needs either `encoder_outputs` or a `memory`, which holds the keys and "
+            f"values of the source. Received: {received}. Pass the output of an encoder, or a "
+            "memory that `start_memory` returned."
+        )
+    start = validation.start_index(start_index)
+    batch_size, length = inputs.shape[:2]
+    if memory is None and start != 0:
+        raise ValueError(
+            "`start_index` needs a `memory` with the tokens before it. Received: "
+            f"start_index={start_index}, memory=None. Pass a memory, or leave `start_index` at 0."
+        )
+    if memory is not None:
+        num_targets, _, num_positions, _ = memory[0][0].shape
+        is_too_long = num_positions is not None and (start or 0) + (length or 0) > num_positions
+        if is_too_long or (None not in (batch_size, num_targets) and batch_size != num_targets):
+            raise ValueError(
+                "The inputs must fit into the memory, with one target for each target of the "
+                f"memory. Received: start_index={start_index}, inputs.shape={tuple(inputs.shape)}, "
+                f"and a memory of {num_positions} positions for {num_targets} targets. Call "
+                "`start_memory` with another `batch_size` or a larger `length`."
+            )
+    lengths = _lengths_of_keys(inputs, encoder_outputs, memory)
+    for (name, mask), key_length in zip(masks.items(), lengths, strict=True):
+        check_masks((batch_size, decoder.num_heads, length, key_length), **{name: mask})
+
+
+def _lengths_of_keys(inputs, encoder_outputs, memory):
+    """Return the number of keys of self-attention and of cross-attention."""
+    if memory is not None:
+        return [memory_length(of_attention) for of_attention in memory]
+    return [inputs.shape[1], encoder_outputs.shape[1]]

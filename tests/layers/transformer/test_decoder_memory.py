@@ -10,7 +10,7 @@ from keras import ops, tree
 from keras_diet._compat import set_keras_mask
 from keras_diet.layers import POSITION_ENCODINGS, cache_positions
 from keras_diet.layers.attention import biased_multi_head_attention, dot_product
-from keras_diet.layers.transformer.decoder_memory import DecoderMemory
+from keras_diet.layers.transformer.diet_decoder import DecoderMemory
 from tests.helpers import assert_close, to_numpy
 from tests.layers.diet_decoders import (
     BATCH,

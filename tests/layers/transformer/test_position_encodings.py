@@ -30,7 +30,6 @@ from keras_diet.layers.transformer.position_encodings import (
     POSITION_ENCODINGS,
     find_position_encoding,
 )
-from keras_diet.layers.transformer.stack_layers import make_attention, make_position_biases
 from keras_diet.models import DietBertBackbone
 from tests.helpers import assert_close, to_numpy
 from tests.layers.diet_encoders import (

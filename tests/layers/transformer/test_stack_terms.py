@@ -14,7 +14,6 @@ from keras_diet.layers import (
 from keras_diet.layers.attention.score_terms import ScoreTerms
 from keras_diet.layers.position.input_encoding import SINUSOIDAL, make_input_encoding
 from keras_diet.layers.position.position_encoding import EncoderSizes
-from keras_diet.layers.transformer.stack_terms import terms_of_layers
 from tests import reference
 from tests.helpers import assert_close, to_numpy
 from tests.layers.diet_encoders import (
