@@ -133,9 +133,8 @@ class BiasedTransformerDecoder(TransformerBlock):
         if attention is not None and not getattr(attention, "takes_projected_keys", False):
             raise ValueError(
                 f"`{name}` must derive from `BiasedMultiHeadAttention`, and may not project keys "
-                "along the sequence, as Linformer does: a projected key mixes all tokens, also "
-                f"later ones. Received: {name}={attention}. Use another attention layer or "
-                "position encoding."
+                "along the sequence, as Linformer does: a projected key mixes all tokens. "
+                f"Received: {name}={attention}. Use another attention layer or encoding."
             )
         super().set_attention(name, attention)
 
@@ -181,12 +180,14 @@ class BiasedTransformerDecoder(TransformerBlock):
             # A stack that made a plan has checked its call.
             masks = {"padding_mask": padding_mask, "encoder_padding_mask": encoder_padding_mask}
             check_decoder_call(self, inputs, encoder_outputs, memory, start_index, **masks)
+        if score_terms is not None:
+            check_only_terms(score_terms, attention_bias=attention_bias, padding_mask=padding_mask)
+        if cross_score_terms is not None:
+            of_source = {"encoder_padding_mask": encoder_padding_mask}
+            of_source |= {"cross_attention_bias": cross_attention_bias}
+            check_only_terms(cross_score_terms, "cross_score_terms", **of_source)
         with keras_masks_removed(inputs, encoder_outputs) as (mask, encoder_mask):
-            if score_terms is not None:
-                check_only_terms(
-                    score_terms, attention_bias=attention_bias, padding_mask=padding_mask
-                )
-            else:
+            if score_terms is None:
                 padding_mask = mask if padding_mask is None and memory is None else padding_mask
                 score_terms = ScoreTerms(
                     bias=attention_bias,
@@ -194,57 +195,43 @@ class BiasedTransformerDecoder(TransformerBlock):
                     is_causal=True,
                     start_index=start_index,
                 )
-            if cross_score_terms is not None:
-                check_only_terms(
-                    cross_score_terms,
-                    name="cross_score_terms",
-                    cross_attention_bias=cross_attention_bias,
-                    encoder_padding_mask=encoder_padding_mask,
-                )
-            else:
+            if cross_score_terms is None:
                 source_mask = encoder_mask if encoder_padding_mask is None else encoder_padding_mask
                 cross_score_terms = ScoreTerms(
                     bias=cross_attention_bias,
                     padding_mask=as_bool(source_mask),
                     start_index=start_index,
                 )
-            outputs = self._apply_sublayers(
-                inputs,
-                encoder_outputs,
-                memory,
-                {"score_terms": score_terms, "attention_plan": attention_plan},
-                {"score_terms": cross_score_terms, "attention_plan": cross_attention_plan},
-                {"training": training, "return_attention_scores": return_attention_scores},
-            )
-        return without_missing(*outputs)
+            target_memory, source_memory = (None, None) if memory is None else memory
 
-    def _apply_sublayers(self, inputs, source, memory, terms, cross_terms, options):
-        target_memory, source_memory = (None, None) if memory is None else memory
-        training, returns_scores = options["training"], options["return_attention_scores"]
+            def attend(attention, query, value, keys, terms, plan):
+                arguments = {"projected_keys": keys, "score_terms": terms, "attention_plan": plan}
+                arguments |= {"return_attention_scores": return_attention_scores}
+                attended = self.call_attention(
+                    attention, query, value, training=training, **arguments
+                )
+                return attended if return_attention_scores else (attended, None)
 
-        def attend_to_target(x):
-            new, keys = None, None
-            if target_memory is not None:
-                new_keys = self.self_attention.project_keys(x)
-                new = write_keys(target_memory, new_keys, terms["score_terms"].start_index)
-                keys = swap_heads(new)
-            value = x if keys is None else None
-            attended = self.call_attention(
-                self.self_attention, x, value, projected_keys=keys, **terms, **options
-            )
-            x, scores = attended if returns_scores else (attended, None)
-            return x, (scores, new)
+            def attend_to_target(x):
+                value, keys, new = x, None, None
+                if target_memory is not None:
+                    new_keys = self.self_attention.project_keys(x)
+                    new = write_keys(target_memory, new_keys, score_terms.start_index)
+                    value, keys = None, swap_heads(new)
+                terms = (score_terms, attention_plan)
+                x, scores = attend(self.self_attention, x, value, keys, *terms)
+                return x, (scores, new)
 
-        def attend_to_source(x):
-            keys = None if source_memory is None else swap_heads(source_memory)
-            arguments = {"projected_keys": keys, **cross_terms, **options}
-            attended = self.call_attention(self.cross_attention, x, source, **arguments)
-            return attended if returns_scores else (attended, None)
+            def attend_to_source(x):
+                keys = None if source_memory is None else swap_heads(source_memory)
+                terms = (cross_score_terms, cross_attention_plan)
+                return attend(self.cross_attention, x, encoder_outputs, keys, *terms)
 
-        x, (scores, new) = self.residual("self_attention", attend_to_target, inputs, training)
-        x, cross_scores = self.residual("cross_attention", attend_to_source, x, training)
-        x = self.feed_forward(x, training)
-        return x, scores, cross_scores, None if memory is None else (new, source_memory)
+            x, (scores, new) = self.residual("self_attention", attend_to_target, inputs, training)
+            x, cross_scores = self.residual("cross_attention", attend_to_source, x, training)
+            x = self.feed_forward(x, training)
+        new_memory = None if memory is None else (new, source_memory)
+        return without_missing(x, scores, cross_scores, new_memory)
 
     def compute_output_spec(
         self,
@@ -304,18 +291,16 @@ def check_decoder_call(
         **masks: `padding_mask` and `encoder_padding_mask`.
     """
     if (encoder_outputs is None) == (memory is None):
-        received = "neither" if memory is None else "both"
         raise ValueError(
-            "A decoder needs either `encoder_outputs` or a `memory`, which holds the keys and "
-            f"values of the source. Received: {received}. Pass the output of an encoder, or a "
-            "memory that `start_memory` returned."
+            "A decoder needs either `encoder_outputs` or a `memory`, which holds the keys of the "
+            f"source. Received: {'neither' if memory is None else 'both'}. Pass one of them."
         )
     start = validation.start_index(start_index)
     batch_size, length = inputs.shape[:2]
     if memory is None and start != 0:
         raise ValueError(
             "`start_index` needs a `memory` with the tokens before it. Received: "
-            f"start_index={start_index}, memory=None. Pass a memory, or leave `start_index` at 0."
+            f"start_index={start_index}, memory=None. Pass a memory, or leave it at 0."
         )
     if memory is not None:
         num_targets, _, num_positions, _ = memory[0][0].shape

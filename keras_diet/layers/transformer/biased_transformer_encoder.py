@@ -121,18 +121,19 @@ class BiasedTransformerEncoder(TransformerBlock):
             "block_size": block_size,
             "start_index": start_index,
         }
+        options: dict[str, Any] = {"attention_plan": attention_plan}
         if score_terms is not None:
             check_only_terms(score_terms, **arguments)
-            arguments = {"score_terms": score_terms, "attention_plan": attention_plan}
+            arguments = {"score_terms": score_terms}
             if not takes_score_terms(self.self_attention):
-                arguments = _arguments_of_terms(score_terms)
+                arguments, options = _arguments_of_terms(score_terms), {}
         # A custom attention layer may lack arguments that nobody uses.
-        arguments = without_defaults({**arguments, "attention_hook": attention_hook})
-        arguments |= {"return_attention_scores": return_attention_scores, "training": training}
+        options = without_defaults({**arguments, **options, "attention_hook": attention_hook})
+        options |= {"return_attention_scores": return_attention_scores, "training": training}
         mask = get_keras_mask(inputs)
 
         def attend(x):
-            attended = self.call_attention(self.self_attention, x, x, **arguments)
+            attended = self.call_attention(self.self_attention, x, x, **options)
             # Attention takes the mask off its query, which may be the caller's tensor.
             set_keras_mask(inputs, mask)
             return attended if return_attention_scores else (attended, None)

@@ -159,26 +159,21 @@ def cache_positions(model: Any) -> Any:
     References:
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 3.1
     """
-    if isinstance(model, PositionBias):
-        return _cached_bias(model)
+    if isinstance(model, PositionBias) and not isinstance(model, CachedPositionBias):
+        cached = CachedPositionBias.like(model)
+        cached.build()
+        cached.assign_scores_of(model)
+        return cached
     if hasattr(model, "with_cached_positions"):
         return model.with_cached_positions()
     copied, num_cached = _copy_model(model)
     if num_cached == 0:
         raise ValueError(
-            "`model` has no positional scores that can be cached: it is no functional or "
-            "sequential model in which a layer is a `keras_diet.layers.PositionBias`, or a layer "
-            f"or model of keras_diet with position biases. Received: {model}. Call "
-            "`cache_positions` on the layers with positions, and build the model from them."
+            "`model` has no positional scores to cache. Pass a layer or model of keras_diet with "
+            "position biases, or a functional or sequential model of such layers. Received: "
+            f"{model}"
         )
     return copied
-
-
-def _cached_bias(bias):
-    cached = CachedPositionBias.like(bias)
-    cached.build()
-    cached.assign_scores_of(bias)
-    return cached
 
 
 def _copy_model(model):

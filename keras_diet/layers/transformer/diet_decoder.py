@@ -232,7 +232,8 @@ class DietDecoder(DietStack):
                 `False` for padding. Defaults to the Keras mask of the source.
         """
         num_sources, source_length = ops.shape(encoder_outputs)[:2]
-        self._check_lengths(length, source_length)
+        limit = self.max_sequence_length
+        validation.length_within(length, limit, "max_sequence_length", "target")
         mask = encoder_padding_mask
         scores_shape = (num_sources, self.num_heads, length, source_length)
         check_masks(scores_shape, encoder_padding_mask=mask)
@@ -248,12 +249,6 @@ class DietDecoder(DietStack):
             source_padding_mask=ops.broadcast_to(mask, (num_sources, source_length)),
         )
 
-    def _check_lengths(self, length, source_length):
-        limit = self.max_sequence_length
-        validation.length_within(length, limit, "max_sequence_length", "target")
-        if self.cross_position_biases:
-            validation.length_within(source_length, limit, "max_sequence_length", "source")
-
     def call(
         self,
         inputs: Tensor,
@@ -268,9 +263,9 @@ class DietDecoder(DietStack):
         masks = {"padding_mask": padding_mask, "encoder_padding_mask": encoder_padding_mask}
         first = None if memory is None else memory.of_block(0)
         check_decoder_call(self, inputs, encoder_outputs, first, start_index, **masks)
-        if memory is None:
-            self._check_lengths(inputs.shape[1], encoder_outputs.shape[1])
-        elif encoder_padding_mask is not None:
+        limit = self.max_sequence_length
+        validation.length_within(inputs.shape[1], limit, "max_sequence_length", "target")
+        if memory is not None and encoder_padding_mask is not None:
             raise ValueError(
                 "A memory holds the padding of the source. Received: `encoder_padding_mask` with a "
                 "`memory`. Pass the mask to `start_memory`."
@@ -278,57 +273,59 @@ class DietDecoder(DietStack):
         if not isinstance(start_index, int):
             start_index = ops.cast(start_index, "int32")
         with keras_masks_removed(inputs, encoder_outputs) as (mask, encoder_mask):
+            x = inputs
+            if self.input_encoding is not None:
+                x = self.input_encoding(x, start_index=start_index)
+            options = {"training": training, "return_attention_scores": return_attention_scores}
+            of_plan: dict[str, Any] = {**options, "reads_memory": memory is not None}
+            # Only the lengths of the keys are read.
+            key, cross_key = None, encoder_outputs
+            memories: list[Any] = [None] * self.num_layers
             if memory is not None:
+                memories = list(zip(memory.target, memory.source, strict=True))
+                key, cross_key = (ops.swapaxes(keys, 1, 2) for keys, _ in memories[0])
                 encoder_padding_mask = memory.padding_of_targets(ops.shape(inputs)[0])
             elif padding_mask is None:
                 padding_mask = mask
             if encoder_padding_mask is None:
                 encoder_padding_mask = encoder_mask
-            x = inputs
-            if self.input_encoding is not None:
-                x = self.input_encoding(x, start_index=start_index)
-            options = {"training": training, "return_attention_scores": return_attention_scores}
-            of_layers = self._arguments_of_blocks(
-                x, encoder_outputs, memory, padding_mask, encoder_padding_mask, start_index, options
+            of_self = self.terms_of_layers(
+                x,
+                ScoreTerms(
+                    padding_mask=as_bool(padding_mask), is_causal=True, start_index=start_index
+                ),
+                "self_attention",
+                self.position_biases,
+                key=key,
+                **of_plan,
+            )
+            of_cross = self.terms_of_layers(
+                x,
+                ScoreTerms(padding_mask=as_bool(encoder_padding_mask), start_index=start_index),
+                "cross_attention",
+                self.cross_position_biases,
+                key=cross_key,
+                **of_plan,
             )
             others = []
-            for block, arguments in zip(self.transformer_layers, of_layers, strict=True):
-                outputs = self.call_block(block, x, encoder_outputs, **arguments, **options)
+            of_blocks = zip(self.transformer_layers, of_self, of_cross, memories, strict=True)
+            for block, (terms, plan), (cross_terms, cross_plan), of_memory in of_blocks:
+                outputs = self.call_block(
+                    block,
+                    x,
+                    encoder_outputs,
+                    memory=of_memory,
+                    score_terms=terms,
+                    attention_plan=plan,
+                    cross_score_terms=cross_terms,
+                    cross_attention_plan=cross_plan,
+                    **options,
+                )
                 x, *others_of_block = outputs if isinstance(outputs, tuple) else (outputs,)
                 others.append(others_of_block)
         if self.output_layer_norm is not None:
             x = self.output_layer_norm(x)
         return self._join(x, others, memory)
-
-    def _arguments_of_blocks(
-        self, x, source, memory, padding_mask, source_padding_mask, start_index, options
-    ):
-        """Yield the terms, plans and memory of each block."""
-        terms = ScoreTerms(
-            padding_mask=as_bool(padding_mask), is_causal=True, start_index=start_index
-        )
-        cross_terms = ScoreTerms(padding_mask=as_bool(source_padding_mask), start_index=start_index)
-        # Only the lengths of the keys are read.
-        key, cross_key = None, source
-        memories: Any = [None] * self.num_layers
-        if memory is not None:
-            memories = zip(memory.target, memory.source, strict=True)
-            key, cross_key = (ops.swapaxes(keys, 1, 2) for keys, _ in memory.of_block(0))
-        options = {**options, "reads_memory": memory is not None}
-        of_self = self.terms_of_layers(
-            x, terms, "self_attention", self.position_biases, key=key, **options
-        )
-        of_cross = self.terms_of_layers(
-            x, cross_terms, "cross_attention", self.cross_position_biases, key=cross_key, **options
-        )
-        for self_terms, of_source, of_memory in zip(of_self, of_cross, memories, strict=True):
-            yield {
-                "score_terms": self_terms[0],
-                "attention_plan": self_terms[1],
-                "cross_score_terms": of_source[0],
-                "cross_attention_plan": of_source[1],
-                "memory": of_memory,
-            }
 
     def _join(self, x, others, memory):
         """Return the output, lists with the scores of all blocks, and the next memory."""

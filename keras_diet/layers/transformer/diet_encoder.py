@@ -1,12 +1,13 @@
 """A stack of Transformer encoder blocks."""
 
+import functools
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_diet import validation
-from keras_diet._compat import get_keras_mask, set_keras_mask
+from keras_diet._compat import keras_masks_removed
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.input_checks import check_masks
 from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
@@ -157,9 +158,9 @@ class DietEncoder(DietStack):
         self.num_segments = validation.positive_int("num_segments", num_segments)
         if projection_dim is not None and segment_encoding == "per-head":
             raise ValueError(
-                "With `projection_dim`, `segment_encoding` must be 'input' or 'none', because a "
-                f"projected key has no segment. Received: projection_dim={projection_dim}, "
-                f"segment_encoding={segment_encoding!r}. Pass segment_encoding='input'."
+                "With `projection_dim`, `segment_encoding` must be 'input' or 'none'. Received: "
+                f"projection_dim={projection_dim}, segment_encoding={segment_encoding!r}. Pass "
+                "segment_encoding='input', since a projected key has no segment."
             )
 
     def build(self, inputs_shape: Shape) -> None:
@@ -170,13 +171,9 @@ class DietEncoder(DietStack):
         self.position_biases = self.make_position_biases(self.encoding, sizes)
         self.segment_biases = []
         if self.segment_encoding == "per-head":
+            arguments = (self.num_heads, self.num_segments)
             self.segment_biases = [
-                SegmentBias(
-                    self.num_heads,
-                    self.num_segments,
-                    dtype=self.dtype_policy,
-                    name=f"segment_bias_{i}",
-                )
+                SegmentBias(*arguments, dtype=self.dtype_policy, name=f"segment_bias_{i}")
                 for i in range(self.num_layers)
             ]
         self.transformer_layers = [
@@ -209,43 +206,38 @@ class DietEncoder(DietStack):
         attention_hook: AttentionHook | None = None,
     ) -> Any:
         self._check_call(inputs, segment_ids, padding_mask, attention_mask, use_causal_mask)
-        keras_mask = get_keras_mask(inputs)
-        padding_mask = keras_mask if padding_mask is None else padding_mask
-        # `padding_mask` replaces the Keras mask, which attention would apply too.
-        set_keras_mask(inputs, None)
-        x = inputs
-        if self.input_encoding is not None:
-            at_input = self.segment_encoding == "input"
-            x = self.input_encoding(x, segment_ids=segment_ids if at_input else None)
-        terms = ScoreTerms(
-            padding_mask=as_bool(padding_mask),
-            attention_mask=as_bool(attention_mask),
-            is_causal=validation.boolean("use_causal_mask", use_causal_mask),
-        )
-        # Only the length of this key is read.
-        projected = None if self.projection_dim is None else ops.zeros((1, self.projection_dim))
         options: dict[str, Any] = {
             "training": training,
             "return_attention_scores": return_attention_scores,
             "attention_hook": attention_hook,
         }
-        of_layers = self.terms_of_layers(
-            x,
-            terms,
-            "self_attention",
-            self.position_biases,
-            self.segment_biases,
-            segment_ids,
-            key=projected,
-            **options,
-        )
         scores = []
-        for block, (layer_terms, plan) in zip(self.transformer_layers, of_layers, strict=True):
-            x = self.call_block(block, x, score_terms=layer_terms, attention_plan=plan, **options)
-            if return_attention_scores:
-                x, layer_scores = x
-                scores.append(layer_scores)
-        set_keras_mask(inputs, keras_mask)
+        # `padding_mask` replaces the Keras mask, which attention would apply too.
+        with keras_masks_removed(inputs) as (keras_mask,):
+            x = inputs
+            if self.input_encoding is not None:
+                at_input = self.segment_encoding == "input"
+                x = self.input_encoding(x, segment_ids=segment_ids if at_input else None)
+            terms = ScoreTerms(
+                padding_mask=as_bool(keras_mask if padding_mask is None else padding_mask),
+                attention_mask=as_bool(attention_mask),
+                is_causal=validation.boolean("use_causal_mask", use_causal_mask),
+            )
+            if segment_ids is None and self.segment_biases:
+                segment_ids = ops.zeros(ops.shape(inputs)[:2], dtype="int32")
+            segments = [
+                functools.partial(bias.features, segment_ids) for bias in self.segment_biases
+            ]
+            # Only the length of this key is read.
+            key = None if self.projection_dim is None else ops.zeros((1, self.projection_dim))
+            of_layers = self.terms_of_layers(
+                x, terms, "self_attention", self.position_biases, segments, key, **options
+            )
+            for block, (terms, plan) in zip(self.transformer_layers, of_layers, strict=True):
+                x = self.call_block(block, x, score_terms=terms, attention_plan=plan, **options)
+                if return_attention_scores:
+                    x, of_layer = x
+                    scores.append(of_layer)
         if self.output_layer_norm is not None:
             x = self.output_layer_norm(x)
         return (x, scores) if return_attention_scores else x
@@ -256,16 +248,14 @@ class DietEncoder(DietStack):
         if self.projection_dim is not None and (attention_mask is not None or use_causal_mask):
             name = "use_causal_mask" if attention_mask is None else "attention_mask"
             raise ValueError(
-                f"`{name}` is not supported with `projection_dim`, because a projected key mixes "
-                f"all tokens. Received: {name} with projection_dim={self.projection_dim}. Use "
-                "`padding_mask` to exclude padding."
+                f"`{name}` is not supported with `projection_dim`: a projected key mixes all "
+                f"tokens. Received: projection_dim={self.projection_dim}. Use `padding_mask`."
             )
         reads_segments = {"per-head": True, "input": self.encode_inputs, "none": False}
         if segment_ids is not None and not reads_segments[self.segment_encoding]:
             raise ValueError(
                 "`segment_ids` would be ignored. Received: segment_ids with segment_encoding="
-                f"{self.segment_encoding!r} and encode_inputs={self.encode_inputs}. Leave them "
-                "out, or use segment_encoding='per-head'."
+                f"{self.segment_encoding!r} and encode_inputs={self.encode_inputs}. Leave them out."
             )
         if segment_ids is not None:
             validation.shape_of_segment_ids("segment_ids", segment_ids, (batch_size, length))

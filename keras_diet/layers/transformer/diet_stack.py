@@ -1,14 +1,13 @@
 """What stacks of blocks have in common: their arguments, their layers, and the score terms."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import keras
-from keras import ops
 
 from keras_diet import validation
 from keras_diet.layers.attention.attention_hook import AttentionHook
-from keras_diet.layers.attention.bias_checks import check_heads_of_bias, check_score_bias
+from keras_diet.layers.attention.bias_checks import check_heads_of_bias
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.cases import check_implementation
 from keras_diet.layers.attention.linformer_multi_head_attention import LinformerMultiHeadAttention
@@ -22,7 +21,6 @@ from keras_diet.layers.position.position_encoding import (
     deserialize_position_encoding,
     serialize_position_encoding,
 )
-from keras_diet.layers.position.segment_bias import SegmentBias
 from keras_diet.layers.transformer.cached_positions import (
     CachedPositionBias,
     arguments_of_copy,
@@ -143,7 +141,7 @@ class DietStack(TransformerLayer):
         name: str,
     ) -> keras.layers.Layer:
         """Return the attention layer of a block, to whose scores bias layers are added."""
-        arguments = {**self.arguments_of_attention(), "name": name}
+        arguments = {"dropout": self.dropout, "name": name, **self.arguments_of_dense()}
         if encoding.scale is not None:
             arguments["scale"] = encoding.scale(sizes)
         if encoding.attention is not None:
@@ -182,8 +180,7 @@ class DietStack(TransformerLayer):
             raise ValueError(
                 "Positions can be cached once, in a built stack with a position bias. Received: "
                 f"built={self.built}, cached_positions={self.cached_positions}, "
-                f"position_encoding={self.position_encoding!r}. Build the stack, and do not cache "
-                "the positions of a copy."
+                f"position_encoding={self.position_encoding!r}"
             )
         changes = arguments_of_copy(self.attention_implementation)
         copy = self.from_config({**self.get_config(), **changes})
@@ -199,8 +196,7 @@ class DietStack(TransformerLayer):
         terms: ScoreTerms,
         attention_name: str,
         position_biases: list[keras.layers.Layer],
-        segment_biases: list[SegmentBias] | None = None,
-        segment_ids: Tensor | None = None,
+        segment_features: Sequence[Callable[..., FeaturePair]] | None = None,
         key: Tensor | None = None,
         attention_hook: AttentionHook | None = None,
         **arguments: Any,
@@ -215,14 +211,12 @@ class DietStack(TransformerLayer):
             terms: Masks and the position of the first query, the same for all layers.
             attention_name: Name of the attention layer of each block.
             position_biases: No bias layer, one for all layers, or one for each.
-            segment_biases: No bias layer or `None`, or one for each layer.
-            segment_ids: Integer tensor `(B, T)`, or `None` if all tokens are in segment 0.
+            segment_features: `None`, or for each layer a function that returns the features of its
+                segment bias.
             key: Tensor `(B, S, ...)` with the number of keys, or `None` for the inputs.
             attention_hook: A hook for all layers, or `None`.
             **arguments: Other arguments of `BiasedMultiHeadAttention.plan`.
         """
-        if segment_biases and segment_ids is None:
-            segment_ids = ops.zeros(ops.shape(inputs)[:2], dtype="int32")
         attentions = [getattr(block, attention_name) for block in self.transformer_layers]
         key_shape = inputs.shape if key is None else key.shape
         arguments |= {
@@ -236,8 +230,8 @@ class DietStack(TransformerLayer):
             bias = position_biases[0 if is_shared else i] if position_biases else None
             layer_terms = terms.replace(bias=bias)
             segments: tuple[FeaturePair, ...] = ()
-            if segment_biases:
-                segments = (segment_biases[i].features(segment_ids, up_to_softmax=up_to_softmax),)
+            if segment_features:
+                segments = (segment_features[i](up_to_softmax=up_to_softmax),)
             if plan is None:
                 plan = _CUSTOM_ATTENTION_PLAN
                 if takes_score_terms(attention):
@@ -245,9 +239,6 @@ class DietStack(TransformerLayer):
                     plan = attention.plan(all_terms, inputs.shape, key_shape, **arguments)
             if lowered is None or not is_shared:
                 lowered = lower_shared_terms(layer_terms, plan, inputs, key, inputs.dtype)
-                if bias is not None and lowered.bias is not None and not lowered.has_bias_layer:
-                    shape = (inputs.shape[0], self.num_heads, inputs.shape[1], key_shape[1])
-                    check_score_bias("position_encoding", lowered.bias, shape)
             yield lowered.replace(features=(*segments, *lowered.features)), plan
 
     def call_block(self, block: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:

@@ -64,17 +64,11 @@ class TransformerLayer(keras.layers.Layer):
 
     def arguments_of_block(self) -> Config:
         """Return these arguments for a layer inside. Each call makes new initializers."""
-        return {
-            **{name: getattr(self, name) for name in _PLAIN_ARGUMENTS},
-            "activation": self.activation,
-            **self.arguments_of_attention(),
-        }
+        plain = {name: getattr(self, name) for name in _PLAIN_ARGUMENTS}
+        return {**plain, "activation": self.activation, **self.arguments_of_dense()}
 
-    def arguments_of_attention(self) -> Config:
-        """Return the arguments of an attention layer. Each call makes new initializers."""
-        return {"dropout": self.dropout, **self._arguments_of_dense()}
-
-    def _arguments_of_dense(self):
+    def arguments_of_dense(self) -> Config:
+        """Return the initializers and the dtype of a layer inside. Initializers are new."""
         return {
             "kernel_initializer": fresh(self.kernel_initializer),
             "bias_initializer": fresh(self.bias_initializer),
@@ -161,10 +155,8 @@ class TransformerBlock(TransformerLayer):
         hidden_dim: Any = inputs_shape[-1]
         if name in self._made_attentions:
             key_dim = validation.divisible_heads(hidden_dim, self.num_heads)
-            attention = BiasedMultiHeadAttention(
-                self.num_heads, key_dim, name=name, **self.arguments_of_attention()
-            )
-            setattr(self, name, attention)
+            arguments = {"dropout": self.dropout, "name": name, **self.arguments_of_dense()}
+            setattr(self, name, BiasedMultiHeadAttention(self.num_heads, key_dim, **arguments))
         attention = getattr(self, name)
         if not attention.built:
             # A layer that was loaded with its configuration is built already.
@@ -178,11 +170,11 @@ class TransformerBlock(TransformerLayer):
             self.intermediate_dim,
             self.activation,
             name="feedforward_intermediate_dense",
-            **self._arguments_of_dense(),
+            **self.arguments_of_dense(),
         )
         self.feedforward_intermediate_dense.build(inputs_shape)
         self.feedforward_output_dense = keras.layers.Dense(
-            inputs_shape[-1], name="feedforward_output_dense", **self._arguments_of_dense()
+            inputs_shape[-1], name="feedforward_output_dense", **self.arguments_of_dense()
         )
         self.feedforward_output_dense.build((*inputs_shape[:-1], self.intermediate_dim))
         self._make_dropout("feedforward_intermediate_dropout", self.activation_dropout)
