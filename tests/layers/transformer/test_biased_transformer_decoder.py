@@ -8,7 +8,6 @@ from keras_diet._compat import get_keras_mask, set_keras_mask
 from keras_diet.layers import (
     BiasedMultiHeadAttention,
     BiasedTransformerDecoder,
-    LinformerMultiHeadAttention,
     RelativeMultiHeadAttention,
     ScoreTerms,
 )
@@ -148,12 +147,6 @@ def test_steps_with_values_of_another_size_than_keys(rng):
     assert_close(decode(block, target, memory, (2, 3)), block(target, source))
 
 
-def test_a_memory_for_two_targets_of_each_source(rng):
-    block, (target, source, _) = make(rng), make_inputs(rng)
-    targets = np.concatenate([target, normal(rng, *target.shape)])
-    memory = block.start_memory(2 * BATCH, LENGTH, source)
-    found = decode(block, targets, memory, (LENGTH,))
-    assert_close(found, block(targets, np.repeat(source, 2, axis=0)))
 
 
 def test_keras_masks_are_paddings(rng):
@@ -209,78 +202,11 @@ def test_as_a_layer(rng, normalize_first, return_attention_scores, policies):
     )
 
 
-@pytest.mark.any_backend
-def test_symbolic_outputs_of_a_step(rng):
-    block, (target, source, _) = make(rng), make_inputs(rng)
-    memory = block.start_memory(BATCH, LENGTH + 2, source)
-    options = {"start_index": 2, "return_attention_scores": True}
-    outputs = block(target, memory=memory, **options)
-    symbolic = keras.tree.map_structure(
-        lambda x: keras.KerasTensor(x.shape, dtype=keras.backend.standardize_dtype(x.dtype)),
-        (target, memory),
-    )
-    spec = block.compute_output_spec(symbolic[0], memory=symbolic[1], **options)
-    keras.tree.map_structure(lambda x, y: assert_same_shape(x, y), spec, outputs)
-    assert block.compute_output_shape(target.shape, source.shape) == target.shape
 
 
-def assert_same_shape(symbolic, tensor):
-    assert tuple(symbolic.shape) == tuple(tensor.shape)
 
 
-CALLS = {
-    "neither": (lambda block, x, y: block(x), "either `encoder_outputs` or a `memory`.*neither"),
-    "both": (
-        lambda block, x, y: block(x, y, memory=block.start_memory(BATCH, LENGTH, y)),
-        "either `encoder_outputs` or a `memory`.*both",
-    ),
-    "no_memory": (lambda block, x, y: block(x, y, start_index=3), "needs a `memory`.*=3"),
-    "too_long": (
-        lambda block, x, y: block(x, memory=block.start_memory(BATCH, 7, y), start_index=3),
-        r"fit into the memory.*start_index=3, inputs.shape=\(2, 5, 6\).* of 7 positions",
-    ),
-    "negative": (
-        lambda block, x, y: block(x, memory=block.start_memory(BATCH, 7, y), start_index=-1),
-        "positions from 0 on.*start_index=-1",
-    ),
-    "batch_size": (
-        lambda block, x, y: block.start_memory(3, LENGTH, y),
-        r"multiple of the number of sources.*batch_size=3, .*\(2, 7, 10\)",
-    ),
-    "length": (lambda block, x, y: block.start_memory(BATCH, 0, y), "`length` must be a positive"),
-    "terms": (
-        lambda block, x, y: block(x, y, padding_mask=VALID, score_terms=ScoreTerms()),
-        "`score_terms` replaces the arguments padding_mask",
-    ),
-    "values": (
-        lambda block, x, y: block.self_attention(
-            x, x, projected_keys=block.self_attention.project_keys(x)
-        ),
-        "`projected_keys` replace the argument `value`",
-    ),
-}
 
 
-@pytest.mark.any_backend
-@pytest.mark.parametrize("name", CALLS)
-def test_calls_that_are_refused(rng, name):
-    call, message = CALLS[name]
-    target, source, _ = make_inputs(rng)
-    with pytest.raises(ValueError, match=message):
-        call(make(rng), *map(keras.ops.convert_to_tensor, (target, source)))
 
 
-@pytest.mark.any_backend
-def test_attention_that_is_refused():
-    linformer = LinformerMultiHeadAttention(NUM_HEADS, 2, LENGTH, 4)
-    for attention in (linformer, keras.layers.MultiHeadAttention(NUM_HEADS, 2)):
-        with pytest.raises(ValueError, match=r"`cross_attention` must derive .* as Linformer does"):
-            BiasedTransformerDecoder(11, NUM_HEADS, cross_attention=attention)
-    x = keras.ops.zeros((BATCH, LENGTH, HIDDEN))
-    linformer.build(x.shape, x.shape)
-    with pytest.raises(ValueError, match="`projected_keys` is not supported by Linformer"):
-        linformer(x, None, projected_keys=(x, x))
-    with pytest.raises(ValueError, match=r"num_heads=5, cross_attention\.num_heads=3"):
-        BiasedTransformerDecoder(11, 5, cross_attention=BiasedMultiHeadAttention(3, 2))
-    with pytest.raises(ValueError, match="built=False"):
-        BiasedTransformerDecoder(11, 3).start_memory(BATCH, LENGTH, np.zeros((2, 7, 10)))

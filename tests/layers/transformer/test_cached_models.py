@@ -6,7 +6,6 @@ import pytest
 
 from keras_diet.layers import (
     BiasedMultiHeadAttention,
-    BucketedRelativePositionBias,
     DietEncoder,
     RelativePositionBias,
     cache_positions,
@@ -20,7 +19,6 @@ from tests.layers.diet_encoders import (
     NUM_HEADS,
     VALID,
     Distances,
-    Slopes,
     make_inputs,
     make_model,
 )
@@ -135,51 +133,5 @@ def small_encoder(**kwargs):
     return DietEncoder(1, NUM_HEADS, 11, **kwargs)
 
 
-REFUSED = {
-    "bias that is not built": (lambda: RelativePositionBias(3, 7), "must be built"),
-    "encoder that is not built": (small_encoder, "built=False"),
-    "dense layer": (lambda: built(keras.layers.Dense(2)), "no positional scores to cache"),
-    "model without positions": (
-        lambda: in_model(keras.layers.Dense(2)),
-        "no positional scores to cache",
-    ),
-    "positions at the input": (
-        lambda: built(small_encoder(position_encoding="input")),
-        "with a position bias.*'input'",
-    ),
-    "bias of any length": (lambda: built(BucketedRelativePositionBias(3)), "max_length=None"),
-    "encoder of any length": (
-        lambda: built(small_encoder(position_encoding=BucketedRelativePositionBias(NUM_HEADS))),
-        "max_length=None",
-    ),
-    "bias layer that reads inputs": (
-        lambda: built(small_encoder(position_encoding=Slopes(NUM_HEADS))),
-        "Only the scores of a `keras_diet.layers.PositionBias`.*Slopes",
-    ),
-    "cached bias": (
-        lambda: cache_positions(built(RelativePositionBias(3, 7))),
-        "cached already",
-    ),
-    "cached encoder": (lambda: cache_positions(built(small_encoder())), "cached_positions=True"),
-    "model of a cached encoder": (
-        lambda: in_model(cache_positions(built(small_encoder()))),
-        "cached_positions=True",
-    ),
-    "custom layer": (lambda: Holder(built(small_encoder())), "functional and sequential.*Holder"),
-    "custom layer in a model": (
-        lambda: in_model(Holder(small_encoder())),
-        "functional and sequential.*Holder",
-    ),
-    "custom model": (
-        lambda: HolderModel(built(small_encoder())),
-        "functional and sequential.*HolderModel",
-    ),
-}
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_refused(name):
-    make, message = REFUSED[name]
-    model = make()
-    with pytest.raises(ValueError, match=f"(?s){message}"):
-        cache_positions(model)

@@ -6,59 +6,21 @@ import pytest
 
 from keras_diet.layers import (
     AbsolutePositionBias,
-    BucketedRelativePositionBias,
     CachedPositionBias,
-    DietEncoder,
-    RelativePositionBias,
-    UntiedPositionBias,
     cache_positions,
 )
-from tests.helpers import assert_close, check_config, once, randomize, to_numpy
+from tests.helpers import assert_close, to_numpy
 from tests.layers.diet_encoders import (
     BATCH,
-    HIDDEN,
     LENGTH,
     MAX_LENGTH,
     NUM_HEADS,
-    PROJECTED,
     VALID,
     Distances,
-    expected_output,
-    expected_scores,
     make_encoder,
     make_inputs,
     make_model,
-    name_of,
 )
-
-# Every encoding with a position bias, every way of sharing, and what else changes the scores.
-ENCODERS = [
-    {"position_encoding": "diet_abs", "rank": 5, "sharing": "layer-wise"},
-    {"position_encoding": "diet_abs", "sharing": "head-wise", "normalize_first": True},
-    {"position_encoding": "diet_rel", "sharing": "none"},
-    {"position_encoding": "t5", "sharing": "head-wise"},
-    {"position_encoding": "tupe_abs", "sharing": "none"},
-    {"position_encoding": "tupe_rel", "sharing": "layer-wise"},
-    {"position_encoding": "diet_abs_input", "segment_encoding": "input"},
-    {"projection_dim": PROJECTED, "sharing": "none", "segment_encoding": "input"},
-]
-
-
-@pytest.mark.parametrize("arguments", [*ENCODERS[:2], *once(*ENCODERS[2:])], ids=name_of)
-def test_encoder_equals_reference(rng, arguments):
-    encoder = make_encoder(rng, **arguments)
-    cached = cache_positions(encoder)
-    assert type(cached) is DietEncoder
-    for bias, cached_bias in zip(encoder.position_biases, cached.position_biases, strict=True):
-        assert type(cached_bias) is CachedPositionBias
-        expected = expected_scores(bias, MAX_LENGTH, encoder.projection_dim)
-        assert_close(cached_bias.scores, expected[0, : cached_bias.num_score_heads])
-    x, segment_ids = make_inputs(rng)
-    output = cached(x, segment_ids=segment_ids, padding_mask=VALID)
-    assert_close(output, expected_output(encoder, x, segment_ids, VALID[:, None, None]))
-    x, segment_ids = make_inputs(rng, MAX_LENGTH)
-    output = cached(x, segment_ids=segment_ids)
-    assert_close(output, expected_output(encoder, x, segment_ids))
 
 
 def test_custom_position_bias(rng):
@@ -82,34 +44,10 @@ def test_scores_have_the_compute_dtype(rng, policy):
     assert_close(output, encoder(x, segment_ids=segment_ids), 1e-2)
 
 
-BIASES = {
-    "absolute": lambda **kwargs: AbsolutePositionBias(3, 7, 2, key_length=11, **kwargs),
-    "relative": lambda **kwargs: RelativePositionBias(3, 11, **kwargs),
-    "t5": lambda **kwargs: BucketedRelativePositionBias(3, 6, 5, max_length=11, **kwargs),
-    "tupe": lambda **kwargs: UntiedPositionBias(3, 2, 11, 5, relative=True, **kwargs),
-}
 
 
-@pytest.mark.parametrize("kind", BIASES)
-@pytest.mark.parametrize("share_heads", [False, True])
-def test_bias_at_other_positions(rng, kind, share_heads):
-    bias = BIASES[kind](share_heads=share_heads)
-    bias.build()
-    cached = cache_positions(randomize(bias, rng))
-    for start_index, queries, keys in ((0, 7, 11), (2, 5, 7), (np.int64(6), 1, 7)):
-        query, key = np.zeros((2, queries, 3), "float32"), np.zeros((2, keys, 3), "float32")
-        expected = bias(query, key, start_index=start_index)
-        assert_close(cached(query, key, start_index=start_index), expected, 1e-6)
 
 
-def test_lengths_are_checked(rng):
-    bias = BIASES["absolute"]()
-    bias.build()
-    cached = cache_positions(bias)
-    with pytest.raises(ValueError, match="query is longer than `max_length`"):
-        cached(np.zeros((2, 8, 3), "float32"), np.zeros((2, 3, 3), "float32"))
-    with pytest.raises(ValueError, match="`start_index` must not be negative"):
-        cached(np.zeros((2, 3, 3), "float32"), start_index=-1)
 
 
 @pytest.mark.parametrize("sharing, reads", [("layer-wise", 1), ("head-wise", 2)])
@@ -133,16 +71,6 @@ def test_scores_are_read_and_not_computed(rng, monkeypatch, sharing, reads):
     assert {weight.name for bias in cached.position_biases for weight in bias.weights} == {"scores"}
 
 
-def test_configuration(rng):
-    bias = CachedPositionBias(3, 7, key_length=5, share_heads=True, name="bias")
-    check_config(bias)
-    cached = cache_positions(make_encoder(rng, rank=5, sharing="none", name="encoder"))
-    check_config(cached)
-    again = DietEncoder.from_config(cached.get_config())
-    again.build((BATCH, LENGTH, HIDDEN))
-    again.set_weights(cached.get_weights())
-    x, _ = make_inputs(rng)
-    assert_close(again(x), cached(x), 1e-6)
 
 
 # === The copy shares nothing with the model ===

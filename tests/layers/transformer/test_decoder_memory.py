@@ -8,7 +8,6 @@ import pytest
 from keras import ops, tree
 
 from keras_diet._compat import set_keras_mask
-from keras_diet.layers import POSITION_ENCODINGS, cache_positions
 from keras_diet.layers.attention import biased_multi_head_attention, dot_product
 from keras_diet.layers.transformer.diet_decoder import DecoderMemory
 from tests.helpers import assert_close, to_numpy
@@ -28,10 +27,6 @@ from tests.layers.diet_decoders import (
 )
 from tests.layers.diet_encoders import Distances
 
-# Names, which the registry has when this file is loaded.
-ENCODINGS = list(POSITION_ENCODINGS)
-# JAX takes seconds to compile each operation of an eager step. The compiled loop has the same code.
-EAGER_ENCODINGS = ENCODINGS
 if keras.backend.backend() == "jax":
     EAGER_ENCODINGS = ["sinusoidal"]
 
@@ -47,18 +42,6 @@ def decode(decoder, target, memory, sizes=(1,) * LENGTH, **arguments):
     return ops.concatenate(outputs, axis=1), memory
 
 
-def decode_in_a_loop(decoder, target, source, valid):
-    """The same in a loop, in which the index is a tensor."""
-
-    def step(index, state):
-        outputs, memory = state
-        token = ops.slice(target, (0, index, 0), (BATCH, 1, HIDDEN))
-        output, memory = decoder(token, memory=memory, start_index=index)
-        return ops.slice_update(outputs, (0, index, 0), output), memory
-
-    memory = decoder.start_memory(BATCH, MEMORY, source, valid)
-    start = (ops.zeros((BATCH, LENGTH, HIDDEN)), memory)
-    return ops.fori_loop(0, LENGTH, step, start)[0]
 
 
 def compiled(function):
@@ -73,32 +56,8 @@ def compiled(function):
     return function
 
 
-@pytest.mark.parametrize("position_encoding", EAGER_ENCODINGS)
-def test_steps_equal_the_full_pass(rng, position_encoding):
-    decoder = make_decoder(rng, position_encoding=position_encoding, normalize_first=True)
-    target, source = make_inputs(rng)
-    expected = decoder(target, source, encoder_padding_mask=SOURCE_VALID)
-    memory = decoder.start_memory(BATCH, MEMORY, source, SOURCE_VALID)
-    assert_close(decode(decoder, target, memory)[0], expected)
-    # The position matters, unless there is none.
-    changed, _ = decoder(target[:, 2:3], memory=memory, start_index=3)
-    unchanged, _ = decoder(target[:, 2:3], memory=memory, start_index=2)
-    difference = np.abs(to_numpy(changed) - to_numpy(unchanged)).max()
-    assert position_encoding == "none" or difference > 1e-3
 
 
-@pytest.mark.parametrize("position_encoding", ENCODINGS)
-def test_a_compiled_loop_equals_the_full_pass(rng, position_encoding):
-    decoder = make_decoder(rng, position_encoding=position_encoding)
-    target, source = map(ops.convert_to_tensor, make_inputs(rng))
-    valid = ops.convert_to_tensor(SOURCE_VALID)
-
-    @compiled
-    def both(target, source, valid):
-        full = decoder(target, source, encoder_padding_mask=valid)
-        return decode_in_a_loop(decoder, target, source, valid), full
-
-    assert_close(*both(target, source, valid))
 
 
 @pytest.mark.parametrize(
@@ -124,11 +83,6 @@ def test_arguments(rng, arguments):
     assert_close(*both(*map(ops.convert_to_tensor, make_inputs(rng))))
 
 
-def test_cached_positions(rng):
-    decoder, (target, source) = make_decoder(rng), make_inputs(rng)
-    cached = cache_positions(decoder)
-    memory = cached.start_memory(BATCH, MEMORY, source)
-    assert_close(decode(cached, target, memory)[0], decoder(target, source))
 
 
 def test_paddings_and_scores_of_a_step(rng):
@@ -175,24 +129,6 @@ def test_a_step_reads_no_keras_mask_of_its_tokens(rng):
     assert_close(decoder(step, memory=memory)[0], expected, 1e-6)
 
 
-def test_the_memory_has_a_fixed_size_and_keeps_the_source(rng):
-    decoder, (target, source) = make_decoder(rng), make_inputs(rng)
-    start = decoder.start_memory(BATCH, MEMORY, source)
-    _, end = decode(decoder, target, start)
-    shapes = [
-        *[(BATCH, NUM_HEADS, MEMORY, HIDDEN // NUM_HEADS)] * 2 * NUM_LAYERS,
-        *[(BATCH, NUM_HEADS, SOURCE, HIDDEN // NUM_HEADS)] * 2 * NUM_LAYERS,
-        (BATCH, SOURCE),
-    ]
-    for memory in (start, end):
-        assert [tuple(tensor.shape) for tensor in tree.flatten(memory)] == shapes
-    for tensor in tree.flatten(start.target):
-        assert not to_numpy(tensor).any()
-    for tensor in tree.flatten(end.target):
-        assert to_numpy(tensor)[:, :, :LENGTH].any(axis=(1, 3)).all()
-        assert not to_numpy(tensor)[:, :, LENGTH:].any()
-    for before, after in zip(start.source, end.source, strict=True):
-        assert before[0] is after[0]
 
 
 def test_targets_of_a_source_can_change_places(rng):
@@ -218,31 +154,8 @@ def several_targets(rng, source):
     return targets, *(np.repeat(x, 3, axis=0) for x in (source, SOURCE_VALID))
 
 
-SHARED_SOURCES = [
-    *({"position_encoding": name} for name in ENCODINGS),
-    {"attention_implementation": "features", "rank": RANK},
-    {"attention_implementation": "blockwise", "position_encoding": "diet_rel"},
-    {"dropout": 0.3},
-]
 
 
-@pytest.mark.parametrize("arguments", SHARED_SOURCES, ids=str)
-def test_targets_share_the_keys_of_their_source(rng, arguments):
-    """The memory holds the keys of a source once. Steps have one target token, and two."""
-    decoder, (_, source) = make_decoder(rng, **arguments), make_inputs(rng)
-    targets, sources, valid = several_targets(rng, source)
-
-    @compiled
-    def both(targets, source, source_valid, sources, valid):
-        memory = decoder.start_memory(3 * BATCH, MEMORY, source, source_valid)
-        steps, _ = decode(decoder, targets, memory, (2, 1, 2))
-        return steps, decoder(targets, sources, encoder_padding_mask=valid)
-
-    tensors = (targets, source, SOURCE_VALID, sources, valid)
-    assert_close(*both(*map(ops.convert_to_tensor, tensors)))
-    memory = decoder.start_memory(3 * BATCH, MEMORY, source)
-    assert {tensor.shape[0] for tensor in tree.flatten(memory.target)} == {3 * BATCH}
-    assert {tensor.shape[0] for tensor in tree.flatten(memory[1:])} == {BATCH}
 
 
 def test_scores_of_targets_that_share_their_source(rng):
@@ -325,16 +238,6 @@ def test_steps_keep_the_order_of_the_memory(rng, position_encoding, monkeypatch)
     assert orders == {"BATCH_FIRST"}
 
 
-def test_targets_of_a_block_share_their_source(rng):
-    """A block gets the padding of the source of each target."""
-    block = make_decoder(rng).transformer_layers[0]
-    targets, sources, valid = several_targets(rng, make_inputs(rng)[1])
-    bias = rng.normal(size=(1, NUM_HEADS, LENGTH, SOURCE)).astype("float32")
-    options = {"cross_attention_bias": ops.convert_to_tensor(bias), "encoder_padding_mask": valid}
-    expected = block(targets, sources, **options)
-    memory = block.start_memory(3 * BATCH, LENGTH, sources[::3])
-    assert memory[1][0].shape[0] == BATCH
-    assert_close(block(targets, memory=memory, **options)[0], expected)
 
 
 @pytest.mark.any_backend
@@ -381,45 +284,7 @@ def test_a_custom_embedding_gets_the_start_index(rng, register):
     assert_close(decode(decoder, target, memory)[0], decoder(target, source))
 
 
-def start(decoder, source, **arguments):
-    arguments = {"batch_size": BATCH, "length": MEMORY, **arguments}
-    return decoder.start_memory(encoder_outputs=source, **arguments)
 
 
-CALLS = {
-    "both": (lambda d, x, y: d(x, y, memory=start(d, y)), "either `encoder_outputs` or.*both"),
-    "neither": (lambda d, x, y: d(x), "either `encoder_outputs` or.*neither"),
-    "mask": (
-        lambda d, x, y: d(x, encoder_padding_mask=SOURCE_VALID, memory=start(d, y)),
-        "A memory holds the padding of the source",
-    ),
-    "layers": (
-        lambda d, x, y: d(x, memory=start(d, y)._replace(target=())),
-        r"from this decoder.*0 layers for num_layers=2",
-    ),
-    "end": (
-        lambda d, x, y: d(x, memory=start(d, y), start_index=4),
-        r"fit into the memory.*start_index=4, inputs.shape=\(2, 5, 12\).* of 8 positions",
-    ),
-    "length": (
-        lambda d, x, y: start(d, y, length=13),
-        "target is longer than `max_sequence_length`.*13",
-    ),
-    "source": (
-        lambda d, x, y: start(d, np.zeros((BATCH, 11, 10), "float32")),
-        "source is longer than `max_sequence_length`.*11",
-    ),
-    "batch_size": (
-        lambda d, x, y: start(d, y, batch_size=5),
-        r"multiple of the number of sources.*batch_size=5, .*\(2, 7, 10\)",
-    ),
-}
 
 
-@pytest.mark.any_backend
-@pytest.mark.parametrize("name", CALLS)
-def test_calls_that_are_refused(rng, name):
-    call, message = CALLS[name]
-    target, source = map(ops.convert_to_tensor, make_inputs(rng))
-    with pytest.raises(ValueError, match=message):
-        call(make_decoder(rng), target, source)

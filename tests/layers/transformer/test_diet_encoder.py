@@ -1,12 +1,11 @@
 """`DietEncoder` against the reference; see also the other tests that begin like this file."""
 
-import keras
 import numpy as np
 import pytest
 
 from keras_diet.layers import DietEncoder
 from tests import reference
-from tests.helpers import HALF_POLICIES, assert_close, block_weights, check_layer, once, to_numpy
+from tests.helpers import assert_close, block_weights, once, to_numpy
 from tests.layers.diet_encoders import (
     BATCH,
     CAUSAL,
@@ -16,17 +15,14 @@ from tests.layers.diet_encoders import (
     MAX_LENGTH,
     NUM_HEADS,
     NUM_LAYERS,
-    POSITIONS,
     PROJECTED,
     PROJECTED_POSITIONS,
     VALID,
-    Slopes,
     copy_weights,
     expected_biases,
     expected_output,
     make_encoder,
     make_inputs,
-    name_of,
 )
 
 # Call arguments, and the mask that they mean to the reference.
@@ -43,34 +39,10 @@ MASKS = {
 }
 
 
-# One encoding of each kind. With the others, `tests/cross_backend` compares the backends.
-ON_EACH_BACKEND = [POSITIONS[i] for i in (0, 3, 6, 14, 17)]
 
 
-@pytest.mark.parametrize(
-    "positions",
-    [*ON_EACH_BACKEND, *once(*(each for each in POSITIONS if each not in ON_EACH_BACKEND))],
-    ids=name_of,
-)
-def test_equals_reference(rng, positions):
-    encoder = make_encoder(rng, **positions)
-    x, segment_ids = make_inputs(rng)
-    output = encoder(x, segment_ids=segment_ids, padding_mask=VALID)
-    assert_close(output, expected_output(encoder, x, segment_ids, VALID[:, None, None]))
 
 
-# Positions in the scores with features and without, at the input, in the keys, and both.
-@pytest.mark.parametrize(
-    "index, segment_encoding, normalize_first",
-    [(2, "input", True), (4, "none", True), (6, "input", False), (17, "none", False)],
-)
-def test_segments_and_norms_equal_reference(rng, index, segment_encoding, normalize_first):
-    arguments = {"segment_encoding": segment_encoding, "normalize_first": normalize_first}
-    encoder = make_encoder(rng, **POSITIONS[index], **arguments)
-    x, segment_ids = make_inputs(rng)
-    segment_ids = None if segment_encoding == "none" else segment_ids
-    output = encoder(x, segment_ids=segment_ids, padding_mask=VALID)
-    assert_close(output, expected_output(encoder, x, segment_ids, VALID[:, None, None]))
 
 
 @pytest.mark.parametrize(
@@ -141,20 +113,8 @@ def test_segment_defaults_to_zero(rng, segment_encoding):
     assert_close(output, encoder(x, segment_ids=np.zeros((BATCH, LENGTH), "int32")), 1e-6)
 
 
-@pytest.mark.parametrize("segment_encoding", ["per-head", "input"])
-def test_number_of_segments(rng, segment_encoding):
-    encoder = make_encoder(rng, segment_encoding=segment_encoding, num_segments=3)
-    x, _ = make_inputs(rng)
-    segment_ids = np.array([[0, 1, 2, 0, 1], [2, 1, 0, 0, 2]])
-    assert_close(encoder(x, segment_ids=segment_ids), expected_output(encoder, x, segment_ids))
 
 
-@pytest.mark.parametrize("length", [1, MAX_LENGTH])
-@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "input", "shaw"])
-def test_lengths_equal_reference(rng, position_encoding, length):
-    encoder = make_encoder(rng, position_encoding=position_encoding)
-    x, segment_ids = make_inputs(rng, length)
-    assert_close(encoder(x, segment_ids=segment_ids), expected_output(encoder, x, segment_ids))
 
 
 @pytest.mark.parametrize("normalize_first", [False, True], ids=["post_norm", "pre_norm"])
@@ -193,61 +153,10 @@ def test_scores_while_training(rng):
     assert_close(to_numpy(scores[1]).sum(axis=-1), np.ones((BATCH, NUM_HEADS, LENGTH)))
 
 
-PROJECTION = {"projection_dim": PROJECTED, "segment_encoding": "input"}
-# Everything that the arguments of the encoder can be, no one left at its default.
-COMMON = {
-    "num_segments": 3,
-    "max_sequence_length": LENGTH,
-    "dropout": 0.3,
-    "activation": "tanh",
-    "layer_norm_epsilon": 1e-4,
-    "kernel_initializer": keras.initializers.RandomNormal(stddev=0.3, seed=1),
-    "bias_initializer": "ones",
-    "normalize_first": True,
-    "name": "encoder",
-}
 
 
-# Two layers where they may share their positions.
-@pytest.mark.parametrize(
-    "num_layers, arguments, policies",
-    [
-        (2, {"rank": 5, "sharing": "none"}, HALF_POLICIES),
-        (1, {"position_encoding": "shaw", "sharing": "head-wise"}, ("mixed_bfloat16",)),
-        *once(
-            (2, {"position_encoding": "diet_rel", "sharing": "layer-wise"}, ()),
-            (1, {"position_encoding": "input", "segment_encoding": "input"}, ("mixed_float16",)),
-            (2, {"position_encoding": Slopes(NUM_HEADS), "sharing": "none"}, ("bfloat16",)),
-            (1, {"position_encoding": "tupe_rel", "sharing": "head-wise"}, ("mixed_bfloat16",)),
-            (1, {**PROJECTION, "rank": 5, "sharing": "none"}, ("mixed_bfloat16",)),
-        ),
-    ],
-    ids=["diet_abs", "shaw", "diet_rel", "input", "custom_layer", "tupe_rel", "diet_abs_lin"],
-)
-def test_as_a_layer(rng, num_layers, arguments, policies):
-    x, _ = make_inputs(rng)
-    check_layer(
-        DietEncoder(num_layers, NUM_HEADS, 11, **COMMON, **arguments),
-        x,
-        # All pairs of segments occur, or theirs would have no gradient.
-        segment_ids=np.array([[0, 1, 2, 0, 1], [2, 1, 0, 0, 2]], "int32"),
-        padding_mask=np.array([[True] * 5, [True] * 4 + [False]]),
-        # Adds the same to the scores of all keys, which softmax removes.
-        zero_gradient=["key/bias"],
-        policies=policies,
-    )
 
 
-def test_scores_as_a_layer(rng):
-    check_layer(
-        DietEncoder(NUM_LAYERS, NUM_HEADS, 11, **COMMON, segment_encoding="none"),
-        make_inputs(rng)[0],
-        attention_mask=MASK,
-        return_attention_scores=True,
-        use_causal_mask=True,
-        zero_gradient=["key/bias"],
-        policies=(),
-    )
 
 
 def test_sizes_follow_the_inputs():

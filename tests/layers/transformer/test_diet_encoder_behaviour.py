@@ -9,14 +9,11 @@ from tests.helpers import assert_close, once, to_numpy
 from tests.layers.diet_encoders import (
     BATCH,
     HIDDEN,
-    LENGTH,
     MAX_LENGTH,
-    NUM_HEADS,
     POSITIONS,
     PROJECTED,
     PROJECTED_POSITIONS,
     VALID,
-    Slopes,
     expected_output,
     make_encoder,
     make_inputs,
@@ -25,37 +22,10 @@ from tests.layers.diet_encoders import (
 
 TOKENS = np.array([[3, 1, 2, 2, 4], [2, 2, 1, 0, 0]])
 norms = pytest.mark.parametrize("normalize_first", [False, True], ids=["post_norm", "pre_norm"])
-every_position = pytest.mark.parametrize(
-    "positions", [POSITIONS[i] for i in (2, 3, 6, 7, 15, 17)], ids=name_of
-)
-padded_positions = pytest.mark.parametrize(
-    "positions",
-    [POSITIONS[2], POSITIONS[17], *once(*(POSITIONS[i] for i in (3, 6, 7, 15)))],
-    ids=name_of,
-)
 
 
-@padded_positions
-def test_padded_tokens_change_no_valid_output(rng, positions):
-    encoder = make_encoder(rng, **positions)
-    x, segment_ids = make_inputs(rng)
-    other_x, other_ids = x.copy(), segment_ids.copy()
-    other_x[~VALID] += 100.0
-    other_ids[~VALID] = 1 - other_ids[~VALID]
-    output = to_numpy(encoder(x, segment_ids=segment_ids, padding_mask=VALID))
-    other = to_numpy(encoder(other_x, segment_ids=other_ids, padding_mask=VALID))
-    assert_close(other[VALID], output[VALID], 1e-6)
-    unmasked = to_numpy(encoder(other_x, segment_ids=other_ids))
-    assert np.abs(unmasked[1, :3] - output[1, :3]).max() > 1e-3
 
 
-@padded_positions
-def test_padding_equals_a_shorter_sequence(rng, positions):
-    encoder = make_encoder(rng, **positions)
-    x, segment_ids = make_inputs(rng)
-    padded = encoder(x, segment_ids=segment_ids, padding_mask=VALID)
-    short = to_numpy(encoder(x[:, :3], segment_ids=segment_ids[:, :3]))
-    assert_close(to_numpy(padded)[1, :3], short[1])
 
 
 @pytest.mark.parametrize("positions", PROJECTED_POSITIONS[2:4], ids=name_of)
@@ -79,55 +49,16 @@ def test_keras_mask_excludes_padding_from_projected_keys(rng):
     np.testing.assert_array_equal(to_numpy(get_keras_mask(output)), VALID)
 
 
-def permutation_error(rng, encoder):
-    """How much of a permutation of the tokens is more than a permutation of the outputs."""
-    x, segment_ids = make_inputs(rng)
-    order = np.array([3, 0, 4, 2, 1])
-    output = to_numpy(encoder(x, segment_ids=segment_ids))
-    permuted = to_numpy(encoder(x[:, order], segment_ids=segment_ids[:, order]))
-    return np.abs(permuted - output[:, order]).max()
 
 
-@pytest.mark.any_backend
-@norms
-def test_without_positions_the_order_does_not_matter(rng, normalize_first):
-    encoder = make_encoder(rng, position_encoding="none", normalize_first=normalize_first)
-    assert permutation_error(rng, encoder) < 1e-5
 
 
-@pytest.mark.any_backend
-@every_position
-def test_with_positions_the_order_matters(rng, positions):
-    if positions["position_encoding"] == "none":
-        positions = {"position_encoding": Slopes(NUM_HEADS)}
-    assert permutation_error(rng, make_encoder(rng, **positions)) > 1e-2
 
 
-def shift_error(rng, encoder):
-    """How much the outputs of three tokens depend on where they stand, between padding."""
-    tokens = rng.normal(size=(BATCH, 3, HIDDEN)).astype("float32")
-    outputs = []
-    for start in (0, 2):
-        x, mask = np.zeros((BATCH, LENGTH, HIDDEN), "float32"), np.zeros((BATCH, LENGTH), "bool")
-        x[:, start : start + 3], mask[:, start : start + 3] = tokens, True
-        outputs.append(to_numpy(encoder(x, padding_mask=mask))[:, start : start + 3])
-    return np.abs(outputs[0] - outputs[1]).max()
 
 
-@pytest.mark.any_backend
-@pytest.mark.parametrize("position_encoding", ["diet_rel", "t5", "shaw"])
-def test_relative_positions_are_translation_invariant(rng, position_encoding):
-    encoder = make_encoder(rng, position_encoding=position_encoding)
-    assert shift_error(rng, encoder) < 1e-5
 
 
-@pytest.mark.any_backend
-@pytest.mark.parametrize(
-    "position_encoding", ["diet_abs", "input", "sinusoidal", "tupe_abs", "tupe_rel"]
-)
-def test_absolute_positions_are_not_translation_invariant(rng, position_encoding):
-    encoder = make_encoder(rng, position_encoding=position_encoding)
-    assert shift_error(rng, encoder) > 1e-3
 
 
 def make_embedding():

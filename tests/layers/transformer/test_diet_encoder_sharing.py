@@ -7,7 +7,6 @@ import pytest
 from keras_diet.layers import (
     AbsolutePositionBias,
     BucketedRelativePositionBias,
-    PositionBias,
     RelativePositionBias,
     UntiedPositionBias,
 )
@@ -31,54 +30,14 @@ RELATIVE = {"position_encoding": "diet_rel"}
 encodings = pytest.mark.parametrize("encoding", [ABSOLUTE, RELATIVE], ids=["absolute", "relative"])
 
 
-def position_shapes(encoder):
-    return [
-        tuple(weight.shape)
-        for weight in encoder.weights
-        if weight.name in ("query_embedding", "key_embedding", "relative_embedding")
-    ]
 
 
-@pytest.mark.parametrize(
-    "sharing, heads, layers",
-    [
-        ("none", NUM_HEADS, NUM_LAYERS),
-        ("head-wise", 1, NUM_LAYERS),
-        ("layer-wise", NUM_HEADS, 1),
-        (None, NUM_HEADS, 1),
-    ],
-)
-def test_variables_of_absolute_positions(rng, sharing, heads, layers):
-    encoder = make_encoder(rng, **ABSOLUTE, sharing=sharing)
-    assert position_shapes(encoder) == [(MAX_LENGTH, heads, 5)] * (2 * layers)
 
 
-@pytest.mark.parametrize(
-    "sharing, heads, layers",
-    [
-        ("none", NUM_HEADS, NUM_LAYERS),
-        ("head-wise", 1, NUM_LAYERS),
-        ("layer-wise", NUM_HEADS, 1),
-        (None, NUM_HEADS, NUM_LAYERS),
-    ],
-)
-def test_variables_of_relative_positions(rng, sharing, heads, layers):
-    encoder = make_encoder(rng, **RELATIVE, sharing=sharing)
-    assert position_shapes(encoder) == [(2 * MAX_LENGTH - 1, heads)] * layers
 
 
-@pytest.mark.parametrize("position_encoding", ["input", "none"])
-def test_no_variables_of_scores(rng, position_encoding):
-    encoder = make_encoder(rng, position_encoding=position_encoding)
-    assert position_shapes(encoder) == []
-    assert encoder.position_biases == []
 
 
-@pytest.mark.parametrize("sharing", ["none", "head-wise", "layer-wise"])
-def test_segments_are_never_shared(rng, sharing):
-    encoder = make_encoder(rng, sharing=sharing, num_segments=3)
-    shapes = [tuple(w.shape) for w in encoder.weights if w.name == "segment_embedding"]
-    assert shapes == [(NUM_HEADS, 3, 3)] * NUM_LAYERS
 
 
 @pytest.mark.parametrize(
@@ -187,16 +146,6 @@ def test_own_bias_layer_is_copied(rng):
     assert_close(output, expected_output(encoder, x, segment_ids))
 
 
-def test_own_bias_layer_survives_the_configuration(rng):
-    encoder = make_encoder(rng, position_encoding=Slopes(NUM_HEADS, name="slopes"))
-    copy = type(encoder).from_config(encoder.get_config())
-    assert type(copy.position_encoding) is Slopes
-    assert copy.position_encoding is not encoder.position_encoding
-    assert copy.position_encoding.get_config() == encoder.position_encoding.get_config()
-    x, _ = make_inputs(rng)
-    copy.build(x.shape)
-    copy.set_weights(encoder.get_weights())
-    assert_close(copy(x), encoder(x), 1e-6)
 
 
 class Constant(keras.layers.Layer):
@@ -218,12 +167,3 @@ def test_own_bias_may_broadcast_and_read_the_inputs(rng):
     assert_close(difference - difference[..., :1], np.zeros_like(difference), 1e-4)
 
 
-@pytest.mark.parametrize("bias", [PositionBias, RelativePositionBias])
-def test_our_bias_layers_are_layers_too(rng, bias):
-    if bias is PositionBias:
-        with pytest.raises(NotImplementedError):
-            make_encoder(rng, position_encoding=bias(NUM_HEADS, 7))(make_inputs(rng)[0])
-        return
-    encoder = make_encoder(rng, position_encoding=bias(NUM_HEADS, 7))
-    x, segment_ids = make_inputs(rng)
-    assert_close(encoder(x, segment_ids=segment_ids), expected_output(encoder, x, segment_ids))

@@ -9,10 +9,8 @@ from keras_diet.layers import (
     BiasedMultiHeadAttention,
     BucketedRelativePositionBias,
     DietEncoder,
-    EncoderSizes,
     FirePositionBias,
     KerplePositionBias,
-    LinformerMultiHeadAttention,
     PositionEncoding,
     RelativeMultiHeadAttention,
     RelativePositionBias,
@@ -66,24 +64,14 @@ ONE_SHARING = {
 PROJECTABLE = ("diet_abs", "diet_abs_input", "input", "sinusoidal", "none")
 
 
-def sizes(**kwargs):
-    arguments = {"num_layers": 2, "num_heads": 3, "hidden_dim": 15, "max_length": 7, **kwargs}
-    return EncoderSizes(**arguments)
 
 
-def make_biases(position_encoding, sharing=None, dtype="float32", **kwargs):
-    encoding = find_position_encoding(position_encoding)
-    return make_position_biases(encoding, sizes(**kwargs), sharing, False, dtype)
 
 
 def test_names():
     assert set(POSITION_ENCODINGS) == {*BIASES, *ONE_SHARING, *WITHOUT_BIAS}
 
 
-def test_sizes():
-    assert sizes().head_dim == 5
-    with pytest.raises(ValueError, match=r"`num_heads`.*hidden_dim=15, num_heads=2"):
-        _ = sizes(num_heads=2).head_dim
 
 
 @pytest.mark.parametrize("name", POSITION_ENCODINGS)
@@ -96,85 +84,20 @@ def test_default_sharing_is_what_the_papers_found_best(name):
         assert modes == tuple(mode for other, mode in ONE_SHARING.items() if other == name)
 
 
-@pytest.mark.parametrize("sharing", [None, *SHARING_MODES])
-@pytest.mark.parametrize("name", ["diet_abs", "diet_rel", "fire", "kerple", "t5", "tupe_rel"])
-def test_biases(name, sharing):
-    biases = make_biases(name, sharing)
-    sharing = sharing or ("none" if name in NOT_SHARED else "layer-wise")
-    assert [type(bias) for bias in biases] == [BIASES[name]] * (1 if sharing == "layer-wise" else 2)
-    assert len({bias.name for bias in biases}) == len(biases)
-    for bias in biases:
-        expected = (3, 7, sharing == "head-wise")
-        assert (bias.num_heads, bias.max_length, bias.share_heads) == expected
 
 
-@pytest.mark.parametrize("name", WITHOUT_BIAS)
-def test_no_biases(name):
-    assert make_biases(name) == []
 
 
-@pytest.mark.parametrize("rank, expected", [(None, 5), (11, 11)])
-def test_rank_defaults_to_the_head_size(rank, expected):
-    assert make_biases("diet_abs", rank=rank)[0].rank == expected
 
 
-@pytest.mark.any_backend
-@pytest.mark.parametrize("max_distance", [None, 19])
-def test_max_distance(max_distance):
-    stack = DietEncoder(2, 3, 11, position_encoding="t5", max_distance=max_distance)
-    assert stack.from_config(stack.get_config()).max_distance == max_distance
-    assert stack.sizes(15).max_distance == max_distance
-    for name, default in (("t5", 128), ("tupe_rel", None)):
-        (bias,) = make_biases(name, max_distance=max_distance)
-        assert bias.max_distance == (max_distance or default), name
-    shaw = make_attention(POSITION_ENCODINGS["shaw"], sizes(max_distance=max_distance))
-    assert shaw.max_distance == (max_distance or 1024)
 
 
-@pytest.mark.any_backend
-def test_max_distance_of_an_encoding_without_distances():
-    with pytest.raises(ValueError, match=r"`max_distance` is not supported.*'diet_rel'.*=19"):
-        DietEncoder(2, 3, 11, position_encoding="diet_rel", max_distance=19)
-    with pytest.raises(ValueError, match=r"`max_distance` must be a positive integer.*=0"):
-        DietEncoder(2, 3, 11, position_encoding="shaw", max_distance=0)
 
 
-def test_sizes_of_biases():
-    assert make_biases("diet_abs", projection_dim=2)[0].key_length == 2
-    (t5,) = make_biases("t5")
-    assert (t5.num_buckets, t5.max_distance, t5.bidirectional) == (32, 128, True)
-    for name, relative in (("tupe_abs", False), ("tupe_rel", True)):
-        (tupe,) = make_biases(name)
-        assert (tupe.key_dim, tupe.position_dim, tupe.untie_cls) == (5, 15, True)
-        assert tupe.relative == relative
 
 
-def test_attention_layers():
-    def attention(name, **kwargs):
-        layer = make_attention(POSITION_ENCODINGS[name], sizes(**kwargs), dropout=0.5, name="own")
-        head_dim = sizes(**kwargs).head_dim
-        found = (layer.num_heads, layer.key_dim, layer.dropout, layer.name)
-        assert found == (3, head_dim, 0.5, "own")
-        return layer
-
-    for name in POSITION_ENCODINGS:
-        # Rotary positions need an even size.
-        layer = attention(name, **({"hidden_dim": 18} if name == "rotary" else {}))
-        assert type(layer) is OWN_ATTENTION.get(name, BiasedMultiHeadAttention)
-        assert layer.scale == (0.1**0.5 if name.startswith("tupe") else None)
-    shaw = attention("shaw")
-    assert (shaw.max_distance, shaw.use_value_embedding) == (1024, True)
-    for name in PROJECTABLE:
-        layer = attention(name, projection_dim=2)
-        assert type(layer) is LinformerMultiHeadAttention
-        assert (layer.sequence_length, layer.projection_dim) == (7, 2)
 
 
-@pytest.mark.parametrize("name", ["diet_abs", "tupe_rel"])
-def test_biases_have_the_dtype_policy_of_the_encoder(name):
-    (bias, *_) = make_biases(name, dtype="mixed_bfloat16")
-    assert bias.compute_dtype == "bfloat16"
-    assert bias.variable_dtype == "float32"
 
 
 def test_which_encodings_score_positions():
@@ -242,20 +165,6 @@ def test_custom_positions_at_the_input(rng):
     assert np.all(np.isfinite(to_numpy(encoder(x))))
 
 
-@pytest.mark.parametrize(
-    "name, encoding, message",
-    [
-        ("t5", PositionEncoding(), "`name` is taken.*'t5'"),
-        (5, PositionEncoding(), "`name` must be a string.*5"),
-        ("", PositionEncoding(), "`name` must be a string that is not empty"),
-        ("own", Slopes, "`encoding` must be a `PositionEncoding`.*Slopes"),
-    ],
-)
-def test_encodings_that_cannot_be_registered(name, encoding, message):
-    with pytest.raises(ValueError, match=message):
-        register_position_encoding(name, encoding)
-    with pytest.raises(ValueError, match=r"must be one of.*'own'.*register_position_encoding"):
-        find_position_encoding("own")
 
 
 def test_registering_again_replaces(slopes):
@@ -264,18 +173,6 @@ def test_registering_again_replaces(slopes):
     assert find_position_encoding(slopes) is encoding
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"bias": Slopes},
-        {"bias": Slopes, "sharing_modes": "none"},
-        {"bias": Slopes, "sharing_modes": ("layerwise",)},
-        {"sharing_modes": ("head-wise", "layer-wise")},
-    ],
-)
-def test_sharing_modes_without_effect_are_refused(arguments):
-    with pytest.raises(ValueError, match=r"`sharing_modes` must be a tuple.*'head-wise'"):
-        PositionEncoding(**arguments)
 
 
 def test_embeddings_of_encoder_and_backbone_get_the_same_sizes(registry):

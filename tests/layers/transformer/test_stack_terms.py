@@ -2,19 +2,13 @@
 
 import keras
 import numpy as np
-import pytest
 
 from keras_diet._compat import get_keras_mask
 from keras_diet.layers import (
     BiasedMultiHeadAttention,
     BiasedTransformerEncoder,
     DietEncoder,
-    SegmentBias,
 )
-from keras_diet.layers.attention.score_terms import ScoreTerms
-from keras_diet.layers.position.input_encoding import SINUSOIDAL, make_input_encoding
-from keras_diet.layers.position.position_encoding import EncoderSizes
-from tests import reference
 from tests.helpers import assert_close, to_numpy
 from tests.layers.diet_encoders import (
     BATCH,
@@ -26,21 +20,6 @@ from tests.layers.diet_encoders import (
     make_encoder,
     make_inputs,
 )
-
-
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_the_plan_knows_of_the_segments(rng, dropout):
-    """Without terms a layer computes as Keras's layer, which depends on its dropout."""
-    x, segment_ids = make_inputs(rng)
-    attention = BiasedMultiHeadAttention(NUM_HEADS, 2, dropout=dropout)
-    terms = ScoreTerms(attention_mask=np.ones((BATCH, LENGTH, LENGTH), "bool"))
-    segments = [SegmentBias(NUM_HEADS)]
-    arguments = {"implementation": "full", "training": False}
-    ((layer_terms, plan),) = terms_of_layers(
-        x, terms, [attention], [], segments, segment_ids, **arguments
-    )
-    assert layer_terms.num_features > 0
-    assert plan == attention.plan(layer_terms, x.shape, x.shape, **arguments)
 
 
 class Overriding(BiasedMultiHeadAttention):
@@ -78,10 +57,3 @@ def test_symbolic_scores_have_the_projected_keys():
     assert scores.shape == (BATCH, NUM_HEADS, LENGTH, PROJECTED)
 
 
-def test_sines_are_not_computed_in_half_precision():
-    length = 300
-    sizes = EncoderSizes(1, NUM_HEADS, HIDDEN, length)
-    encoding = make_input_encoding(SINUSOIDAL, sizes, None, "bfloat16")
-    expected = reference.sinusoidal_positions(length, HIDDEN)[None]
-    # The steps of bfloat16 are 1/256 near one, and 2 above 256.
-    assert_close(encoding(np.zeros((1, length, HIDDEN))), expected, 1e-2)
