@@ -406,6 +406,9 @@ def test_padded_tokens_change_no_valid_output(rng, name):
 def test_order_and_place_of_the_tokens(rng, name):
     """Tokens may change places without positions, and move together with relative positions."""
     encoder = make_encoder(name, rng, segment_encoding="none")
+    for weight in encoder.position_biases[0].weights if name == "kerple" else ():
+        # Weights below the limit would give almost no scores.
+        weight.assign(np.abs(to_numpy(weight)) + 0.5)
     x, _ = make_inputs(rng)
     order = np.array([3, 0, 4, 2, 1])
     permuted, output = to_numpy(encoder(x[:, order])), to_numpy(encoder(x))

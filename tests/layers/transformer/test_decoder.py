@@ -1,23 +1,24 @@
-"""Decoding in steps with a memory equals the full pass of `DietDecoder`."""
-
-import dataclasses
+"""`DietDecoder` beyond the contract of stacks: arguments, masks, scores, memory, batch sizes."""
 
 import keras
 import numpy as np
 import pytest
 from keras import ops, tree
 
-from keras_diet._compat import set_keras_mask
-from keras_diet.layers.attention import biased_multi_head_attention, dot_product
+from keras_diet._compat import get_keras_mask, set_keras_mask
+from keras_diet.layers import BiasedMultiHeadAttention, RelativeMultiHeadAttention
 from keras_diet.layers.transformer.diet_decoder import DecoderMemory
-from tests.helpers import assert_close, to_numpy
+from tests.helpers import assert_close, gradients, random_loss, to_numpy
+from tests.layers.bias_layers import Distances
 from tests.layers.diet_decoders import (
     BATCH,
     HIDDEN,
     LENGTH,
+    MAX_LENGTH,
     MEMORY,
     NUM_HEADS,
     NUM_LAYERS,
+    PADDINGS,
     RANK,
     SOURCE,
     SOURCE_VALID,
@@ -25,39 +26,114 @@ from tests.layers.diet_decoders import (
     make_decoder,
     make_inputs,
 )
-from tests.layers.diet_encoders import Distances
+from tests.layers.transformer.test_stacks import compiled, decode
 
-if keras.backend.backend() == "jax":
-    EAGER_ENCODINGS = ["sinusoidal"]
-
-
-def decode(decoder, target, memory, sizes=(1,) * LENGTH, **arguments):
-    """The outputs of steps of these sizes, one after the other, and the last memory."""
-    outputs, start = [], 0
-    for size in sizes:
-        step = target[:, start : start + size]
-        output, memory = decoder(step, memory=memory, start_index=start, **arguments)
-        outputs.append(output)
-        start += size
-    return ops.concatenate(outputs, axis=1), memory
+any_backend = pytest.mark.any_backend
 
 
+def test_paddings_of_integers_and_masks_of_keras(rng):
+    decoder, (target, source) = make_decoder(rng), make_inputs(rng)
+    expected = decoder(target, source, **PADDINGS)
+    integers = {name: mask.astype("int32") for name, mask in PADDINGS.items()}
+    assert_close(decoder(target, source, **integers), expected, 1e-6)
+    target, source = map(ops.convert_to_tensor, (target, source))
+    set_keras_mask(target, ops.convert_to_tensor(VALID))
+    set_keras_mask(source, ops.convert_to_tensor(SOURCE_VALID))
+    output = decoder(target, source)
+    assert_close(output, expected, 1e-6)
+    for tensor, mask in [(target, VALID), (source, SOURCE_VALID), (output, VALID)]:
+        assert np.array_equal(to_numpy(get_keras_mask(tensor)), mask)
 
 
-def compiled(function):
-    if keras.backend.backend() == "jax":
-        import jax
+def test_scores_on_request(rng):
+    decoder, (target, source) = make_decoder(rng, normalize_first=True), make_inputs(rng)
+    output, scores, cross_scores = decoder(target, source, **PADDINGS, return_attention_scores=True)
+    assert_close(output, decoder(target, source, **PADDINGS))
+    for all_scores, key_length, padding in [(scores, LENGTH, 3), (cross_scores, SOURCE, 4)]:
+        assert len(all_scores) == NUM_LAYERS
+        for of_layer in map(to_numpy, all_scores):
+            assert of_layer.shape == (BATCH, NUM_HEADS, LENGTH, key_length)
+            assert_close(of_layer.sum(axis=-1), np.ones((BATCH, NUM_HEADS, LENGTH)))
+            assert not of_layer[1, ..., padding:].any()
+    assert not np.triu(to_numpy(scores[1]), 1).any()
 
-        return jax.jit(function)
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
 
-        return tf.function(function)
-    return function
+@pytest.mark.parametrize("position_encoding", ["diet_rel", "shaw"])
+def test_a_later_token_does_not_change_an_earlier_output(rng, position_encoding):
+    decoder = make_decoder(rng, position_encoding=position_encoding, normalize_first=True)
+    target, source = make_inputs(rng)
+    changed = target.copy()
+    changed[:, 3] = rng.normal(size=(BATCH, HIDDEN))
+    before, after = to_numpy(decoder(target, source)), to_numpy(decoder(changed, source))
+    assert np.array_equal(before[:, :3], after[:, :3])
+    assert np.abs(before[:, 3:] - after[:, 3:]).max(axis=(0, 2)).min() > 1e-2
 
 
+@any_backend
+def test_t5_has_bins_for_keys_before_the_query_in_self_attention_only(rng):
+    decoder = make_decoder(rng, position_encoding="t5")
+    assert not decoder.position_biases[0].bidirectional
+    assert decoder.cross_position_biases[0].bidirectional
 
 
+def test_a_bias_layer(rng):
+    """The first bias is the given layer. Cross-attention has a copy of it."""
+    decoder = make_decoder(rng, position_encoding=Distances(NUM_HEADS, MAX_LENGTH, name="own"))
+    (bias,), (cross_bias,) = decoder.position_biases, decoder.cross_position_biases
+    assert bias is decoder.position_encoding
+    assert cross_bias is not bias
+    target, source = make_inputs(rng)
+    _, scores, cross_scores = decoder(target, source, return_attention_scores=True)
+    plain = make_decoder(rng, position_encoding="none")
+    for block, plain_block in zip(
+        decoder.transformer_layers, plain.transformer_layers, strict=True
+    ):
+        plain_block.set_weights(block.get_weights())
+    _, plain_scores, _ = plain(target, source, return_attention_scores=True)
+    distance = np.arange(LENGTH)[:, None] - np.arange(LENGTH)
+    expected = np.where(
+        distance >= 0,
+        to_numpy(plain_scores[0]) * np.exp(to_numpy(bias.slopes)[None] * distance),
+        0,
+    )
+    assert_close(scores[0], expected / expected.sum(axis=-1, keepdims=True))
+    assert cross_scores[0].shape == (BATCH, NUM_HEADS, LENGTH, SOURCE)
+
+
+@pytest.mark.parametrize("position_encoding", ["diet_rel", "shaw"])
+def test_gradients_reach_the_vectors_of_possible_distances(rng, position_encoding):
+    decoder, inputs = make_decoder(rng, position_encoding=position_encoding), make_inputs(rng)
+    weights = {
+        weight.path: weight
+        for weight in decoder.trainable_weights
+        if "embedding" in weight.path.rsplit("/", 1)[1]
+    }
+    loss = random_loss(lambda: decoder(*inputs), rng)
+    # Shaw's vectors are ordered by `j - i`, and the scalars of DIET-REL by `i - j`.
+    order = 1 if position_encoding == "diet_rel" else -1
+    for path, gradient in zip(weights, gradients(loss, weights.values()), strict=True):
+        middle = len(gradient) // 2
+        used = {int(row - middle) * order for row in np.flatnonzero(np.abs(gradient).max(axis=1))}
+        earliest = 1 - SOURCE if "cross" in path else 0
+        assert used == set(range(earliest, LENGTH)), path
+
+
+@any_backend
+def test_attention_layers(rng):
+    for cross, expected in ((True, RelativeMultiHeadAttention), (False, BiasedMultiHeadAttention)):
+        decoder = make_decoder(rng, position_encoding="shaw", cross_attention_positions=cross)
+        for block in decoder.transformer_layers:
+            assert type(block.self_attention) is RelativeMultiHeadAttention
+            assert type(block.cross_attention) is expected
+            assert block.cross_attention is not block.self_attention
+
+
+@any_backend
+def test_a_source_of_any_length_without_positions_in_cross_attention(rng):
+    decoder = make_decoder(rng, cross_attention_positions=False)
+    target, _ = make_inputs(rng)
+    assert decoder(target, np.zeros((BATCH, 13, 10), "float32")).shape == target.shape
+    assert decoder.compute_output_shape(target.shape, (BATCH, 13, 10)) == target.shape
 
 
 @pytest.mark.parametrize(
@@ -81,8 +157,6 @@ def test_arguments(rng, arguments):
         return decode(decoder, target, memory, (2, 3))[0], decoder(target, source)
 
     assert_close(*both(*map(ops.convert_to_tensor, make_inputs(rng))))
-
-
 
 
 def test_paddings_and_scores_of_a_step(rng):
@@ -129,8 +203,6 @@ def test_a_step_reads_no_keras_mask_of_its_tokens(rng):
     assert_close(decoder(step, memory=memory)[0], expected, 1e-6)
 
 
-
-
 def test_targets_of_a_source_can_change_places(rng):
     """What beam search does: two targets for each source, whose memories it reorders."""
     decoder, (target, source) = make_decoder(rng), make_inputs(rng)
@@ -140,7 +212,7 @@ def test_targets_of_a_source_can_change_places(rng):
     _, memory = decode(decoder, targets, memory, (3,))
     order = np.array([1, 1, 3, 2])
     reordered = tree.map_structure(lambda x: ops.take(x, order, axis=0), memory.target)
-    memory = memory._replace(target=reordered)
+    memory = memory.with_target(reordered)
     targets[:, :3] = targets[order, :3]
     output, _ = decoder(targets[:, 3:], memory=memory, start_index=3)
     sources, valid = (np.repeat(x, 2, axis=0) for x in (source, SOURCE_VALID))
@@ -152,10 +224,6 @@ def several_targets(rng, source):
     """Three targets for each source, and the source and its padding once for each target."""
     targets = rng.normal(size=(3 * BATCH, LENGTH, HIDDEN)).astype("float32")
     return targets, *(np.repeat(x, 3, axis=0) for x in (source, SOURCE_VALID))
-
-
-
-
 
 
 def test_scores_of_targets_that_share_their_source(rng):
@@ -205,42 +273,7 @@ def test_batches_of_unknown_size_share_their_source(rng, arguments, is_known):
         assert_close(steps(targets[::3], source, SOURCE_VALID), expected[::3])
 
 
-@pytest.mark.parametrize("position_encoding", ["diet_abs", "shaw"])
-def test_steps_keep_the_order_of_the_memory(rng, position_encoding, monkeypatch):
-    """The axis of the batch comes first in both kinds of attention, so that nothing is copied."""
-    plans, orders = [], set()
-
-    def attend(attention, heads, terms, plan, *args, **options):
-        plans.append((plan.batch_first, plan.low_rank))
-        return original(attention, heads, terms, plan, *args, **options)
-
-    original = biased_multi_head_attention.attend_as_layer
-    monkeypatch.setattr(biased_multi_head_attention, "attend_as_layer", attend)
-    for name in ("BATCH_FIRST", "HEADS_FIRST"):
-        order = getattr(dot_product, name)
-
-        def multiply(left, right, name=name, order=order):
-            orders.add(name)
-            return order.multiply(left, right)
-
-        monkeypatch.setattr(dot_product, name, dataclasses.replace(order, multiply=multiply))
-    decoder = make_decoder(rng, position_encoding=position_encoding)
-    target, source = make_inputs(rng)
-    options = {"return_attention_scores": True}
-    decoder(target, source, encoder_padding_mask=SOURCE_VALID, **options)
-    assert {batch_first for batch_first, _ in plans} == {False}
-    assert orders == {"HEADS_FIRST"}
-    plans.clear()
-    orders.clear()
-    memory = decoder.start_memory(BATCH, MEMORY, source, SOURCE_VALID)
-    decoder(target[:, :1], memory=memory, **options)
-    assert plans == [(True, "tensor")] * 2 * NUM_LAYERS
-    assert orders == {"BATCH_FIRST"}
-
-
-
-
-@pytest.mark.any_backend
+@any_backend
 def test_half_precision(rng):
     decoder = make_decoder(rng, position_encoding="input", dtype="mixed_bfloat16")
     target, source = make_inputs(rng)
@@ -251,7 +284,7 @@ def test_half_precision(rng):
     assert_close(output, decoder(target, source), 0.1)
 
 
-@pytest.mark.any_backend
+@any_backend
 def test_symbolic_outputs(rng):
     decoder, (target, source) = make_decoder(rng), make_inputs(rng)
     memory = decoder.start_memory(BATCH, MEMORY, source)
@@ -270,7 +303,7 @@ def test_symbolic_outputs(rng):
     tree.map_structure(check, spec, outputs)
 
 
-@pytest.mark.any_backend
+@any_backend
 def test_a_custom_embedding_gets_the_start_index(rng, register):
     class Ramp(keras.layers.Layer):
         def call(self, inputs, start_index=0):
@@ -281,10 +314,4 @@ def test_a_custom_embedding_gets_the_start_index(rng, register):
     decoder = make_decoder(rng, position_encoding=name)
     target, source = make_inputs(rng)
     memory = decoder.start_memory(BATCH, MEMORY, source)
-    assert_close(decode(decoder, target, memory)[0], decoder(target, source))
-
-
-
-
-
-
+    assert_close(decode(decoder, target, memory, (1,) * LENGTH)[0], decoder(target, source))
