@@ -85,8 +85,8 @@ class DietDecoder(DietStack):
         num_layers: int. Number of blocks.
         num_heads: int. Number of attention heads. It must divide the hidden size.
         intermediate_dim: int. Width of the feed-forward networks.
-        position_encoding: As in `DietEncoder`. A bias layer needs `rows(query, key, start_index)`,
-            and takes a `key` of another length than the query. Defaults to `"diet_abs"`.
+        position_encoding: As in `DietEncoder`. A bias layer takes a `key` of another length than
+            the query. Steps need its `rows(query, key, start_index)`. Defaults to `"diet_abs"`.
         rank: As in `DietEncoder`. Defaults to `None`.
         sharing: As in `DietEncoder`. Defaults to `None`.
         cross_attention_positions: bool. Whether cross-attention has position parameters too.
@@ -134,10 +134,11 @@ class DietDecoder(DietStack):
         them are in one tuple.
 
     Raises:
-        ValueError: If an argument of the constructor is refused by `DietEncoder` too. If a bias
-            layer has no `rows`, or an attention layer projects keys along the sequence. If neither
-            or both of `encoder_outputs` and `memory` are given. If a sequence is longer than
-            `max_sequence_length` or the memory.
+        ValueError: If an argument of the constructor is refused by `DietEncoder` too. If an
+            attention layer projects keys along the sequence. If neither or both of
+            `encoder_outputs` and `memory` are given. If a sequence is longer than
+            `max_sequence_length` or the memory. If a mask has another shape or other values than 0
+            and 1.
 
     Example:
 

@@ -115,8 +115,9 @@ class DietEncoder(DietStack):
 
     Raises:
         ValueError: If a name is unknown; a size is not positive; the heads do not divide the hidden
-            size; the encoding does not support an argument; `segment_ids` would be ignored; or a
-            sequence is longer than `max_sequence_length`.
+            size; the encoding does not support an argument; `segment_ids` would be ignored; a mask
+            has another shape or other values than 0 and 1; or a sequence is longer than
+            `max_sequence_length`.
 
     Example:
 

@@ -208,7 +208,7 @@ CALLS = {
     "ids broadcast": (lambda: encoder()(X, IDS[:1]), r"`segment_ids` must have.*shape=\(1, 7\)"),
     "ids list": (
         lambda: encoder()(X, segment_ids=[[0] * 7] * 2),
-        "`segment_ids` must have the shape.*list",
+        "must have the shape.*list",
     ),
     "ids range": (lambda: encoder()(X, IDS + 2), r"`segment_ids` must be integers.*2\)"),
     "ids ignored": (lambda: encoder(segment_encoding="none")(X, IDS), IGNORED),
