@@ -1,5 +1,7 @@
 """Stacks with custom attention layers and custom bias layers, and what their layers share."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from keras_diet.layers import (
     BucketedRelativePositionBias,
     DietDecoder,
     RelativePositionBias,
+    ScoreTerms,
     UntiedPositionBias,
 )
 from keras_diet.layers.attention import plan
@@ -153,42 +156,20 @@ def test_scale(rng, register, projection_dim):
     assert_close(encoder(x), plain(x))
 
 
-def test_sliding_window_of_an_attention_layer(rng, register):
-    def probabilities(window):
-        name = register(
-            attention=lambda sizes, **kwargs: BiasedMultiHeadAttention(
-                sizes.num_heads, sizes.head_dim, sliding_window=window, **kwargs
-            )
-        )
-        encoder = make_encoder(rng, position_encoding=name)
-        x, segment_ids = make_inputs(rng)
-        _, scores = encoder(x, segment_ids=segment_ids, return_attention_scores=True)
-        return to_numpy(scores[0])
-
-    distance = np.abs(np.arange(LENGTH)[:, None] - np.arange(LENGTH))
-    found = probabilities(window=3)
-    assert np.all(found[..., distance >= 3] == 0)
-    assert np.all(found[..., distance < 3] > 0)
-    assert np.all(probabilities(window=None) > 0)
-
-
-class Overriding(BiasedMultiHeadAttention):
-    """An attention layer that overrides the method that Keras documents for this."""
-
-    def _compute_attention(self, query, key, value, attention_mask=None, training=None, *args):
-        return super()._compute_attention(query, key, value, attention_mask, training, *args)
-
-
-def test_overridden_attention_gets_the_padding_of_the_keys(rng, register):
-    name = register(
-        attention=lambda sizes, **kwargs: Overriding(sizes.num_heads, sizes.head_dim, **kwargs)
-    )
-    arguments = {"segment_encoding": "none"}
-    encoder = make_encoder(rng, position_encoding=name, **arguments)
-    plain = make_encoder(rng, position_encoding="none", **arguments)
-    plain.set_weights(encoder.get_weights())
-    x, _ = make_inputs(rng)
-    assert_close(encoder(x, padding_mask=VALID), plain(x, padding_mask=VALID))
+@pytest.mark.any_backend
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_the_plan_knows_of_the_segments(rng, dropout):
+    """Without terms a layer computes as Keras's layer, which depends on its dropout."""
+    encoder = make_encoder(rng, position_encoding="none", dropout=dropout)
+    x, segment_ids = make_inputs(rng)
+    segments = [functools.partial(bias.features, segment_ids) for bias in encoder.segment_biases]
+    terms = ScoreTerms(attention_mask=np.ones((BATCH, LENGTH, LENGTH), "bool"))
+    of_layers = encoder.terms_of_layers(x, terms, "self_attention", [], segments, training=False)
+    attention = encoder.transformer_layers[0].self_attention
+    layer_terms, found = next(of_layers)
+    assert layer_terms.num_features > 0
+    options = {"training": False, "implementation": "auto"}
+    assert found == attention.plan(layer_terms, x.shape, x.shape, **options)
 
 
 # === Bias layers ===
@@ -371,20 +352,6 @@ T5, TUPE = {"position_encoding": "t5"}, {"position_encoding": "tupe_rel"}
 
 
 encodings = pytest.mark.parametrize("encoding", [ABSOLUTE, RELATIVE], ids=["absolute", "relative"])
-
-
-@pytest.mark.parametrize(
-    "encoding, sharing",
-    [(ABSOLUTE, "none"), (ABSOLUTE, "layer-wise"), (RELATIVE, "head-wise")],
-)
-def test_number_of_parameters(rng, sharing, encoding):
-    encoder = make_encoder(rng, **encoding, sharing=sharing)
-    block = 4 * (HIDDEN + 1) * HIDDEN + 4 * HIDDEN + (HIDDEN + 1) * 11 + (11 + 1) * HIDDEN
-    positions = 2 * MAX_LENGTH * 5 if encoding is ABSOLUTE else 2 * MAX_LENGTH - 1
-    heads = 1 if sharing == "head-wise" else NUM_HEADS
-    layers = 1 if sharing == "layer-wise" else NUM_LAYERS
-    segments = NUM_LAYERS * NUM_HEADS * 2 * 2
-    assert encoder.count_params() == NUM_LAYERS * block + layers * heads * positions + segments
 
 
 def position_gradients(encoder, x, random):
