@@ -278,7 +278,7 @@ def test_attention_that_is_refused():
             BiasedTransformerDecoder(11, NUM_HEADS, cross_attention=attention)
     x = keras.ops.zeros((BATCH, LENGTH, HIDDEN))
     linformer.build(x.shape, x.shape)
-    with pytest.raises(ValueError, match="`projected_keys` replace .* Linformer takes none"):
+    with pytest.raises(ValueError, match=r"`projected_keys` replace .* Linformer takes none"):
         linformer(x, None, projected_keys=(x, x))
     with pytest.raises(ValueError, match=r"num_heads=5, cross_attention\.num_heads=3"):
         BiasedTransformerDecoder(11, 5, cross_attention=BiasedMultiHeadAttention(3, 2))
