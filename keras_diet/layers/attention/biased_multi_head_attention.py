@@ -45,6 +45,8 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
 
     A subclass changes queries, keys, scores or outputs with `attention_hook`.
 
+    With several `attention_axes` Keras's layer computes attention, without any of these additions.
+
     Args:
         num_heads: int. Number of attention heads `H`.
         key_dim: int. Size of each head for query and key.
@@ -78,11 +80,10 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         value: Tensor of shape `(B, S, dim)`.
         key: Tensor of shape `(B, S, dim)`, or `None` for `value`.
         attention_bias: Floating point tensor broadcastable to `(B, num_heads, T, S)`, added to
-            the scaled scores; or `None`. With several `attention_axes`, broadcastable to the
-            scores. Also a bias layer that returns such a tensor. The layer calls it with the
-            query and, if that is another tensor, the key. With `block_size` or `start_index`
-            it calls `rows(query, key, start_index)`. In a functional model pass a tensor: the
-            weights of a layer in an argument would not be part of the model.
+            the scaled scores; or `None`. Also a bias layer that returns such a tensor. The layer
+            calls it with the query and, if that is another tensor, the key. With `block_size` or
+            `start_index` it calls `rows(query, key, start_index)`. In a functional model pass a
+            tensor: the weights of a layer in an argument would not be part of the model.
         attention_features: Pair of floating point tensors, of queries `(B or 1, T, num_heads or 1,
             rank)` and of keys `(B or 1, S, num_heads or 1, rank)`, whose inner products are added
             to the scaled scores; or `None`. Needs one sequence axis.
@@ -110,12 +111,13 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         `(B, num_heads, T, S)` if `return_attention_scores`.
 
     Raises:
-        ValueError: If `scale` is not positive. If `attention_bias` is not floating point or does
-            not broadcast to the scores. If `attention_features` have other shapes. If `block_size`
-            is given with `return_attention_scores`, several sequence axes or a bias layer without
-            `rows`. If `flash_attention=True` asks for a TPU kernel that cannot take the terms. If a
-            kernel of a hook, or an overridden `_compute_attention`, would ignore a term. The layer
-            also raises the errors of Keras's layer.
+        ValueError: If `scale` is not positive. If a mask is not 0 or 1, or has another length. If
+            `attention_bias` is not floating point or does not broadcast to the scores, or
+            `attention_features` have other shapes. If `block_size` is given with
+            `return_attention_scores` or a bias layer without `rows`. If no kernel can compute
+            attention with `flash_attention=True`. If several `attention_axes`, or a subclass that
+            overrides `_compute_attention`, get anything but masks. The layer also raises the
+            errors of Keras's layer.
 
     Example:
 
@@ -272,8 +274,8 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         fits = not is_projected or (key is None and self.takes_projected_keys)
         if not fits or (value is None) != is_projected:
             raise ValueError(
-                "`projected_keys` replace the argument `value` and its `key`, and Linformer does "
-                f"not take them. Received: value={type(value).__name__}, "
+                "`projected_keys` replace the argument `value` and its `key`. Linformer takes "
+                f"none. Received: value={type(value).__name__}, "
                 f"key={type(key).__name__}, projected_keys={type(projected_keys).__name__} in "
                 f"{type(self).__name__}. Pass either a `value` or `projected_keys`."
             )

@@ -39,15 +39,15 @@ def _check_mask(name, mask, shapes, scores_shape):
     has_rank = getattr(mask.shape, "rank", 0) is not None
     values = None if "bool" in str(mask.dtype) else validation.host_value(mask)
     if has_rank and not any(_has_sizes(mask.shape, sizes) for sizes in shapes):
-        received = f"shape={tuple(mask.shape)}"
+        axes = "query_length, key_length" if name == "attention_mask" else "length"
+        rule, received = f"have the shape (batch_size, {axes})", f"shape={tuple(mask.shape)}"
     elif values is not None and not np.all((values == 0) | (values == 1)):
+        rule = "be True or 1 for tokens to attend to, and False or 0 for others"
         received = f"values from {values.min()} to {values.max()}"
     else:
         return
     raise ValueError(
-        f"`{name}` must be True or 1 for tokens to attend to, and False or 0 for others. An "
-        "`attention_mask` has the shape (batch_size, query_length, key_length), other masks "
-        "(batch_size, length), for scores of shape (batch_size, num_heads, query_length, "
+        f"`{name}` must {rule}, for scores of shape (batch_size, num_heads, query_length, "
         f"key_length) = {tuple(scores_shape)}. Received: {received}. Add other numbers to the "
         "scores as an `attention_bias`."
     )
@@ -92,18 +92,20 @@ def check_score_bias(name: str, bias: Tensor, shape: Shape) -> None:
         bias: The tensor to check.
         shape: Shape of the scores, `(B, H, T, S)`. Unknown sizes are `None` and are not checked.
     """
-    received: Any = type(bias).__name__
-    if hasattr(bias, "shape"):
-        dtype = keras.backend.standardize_dtype(bias.dtype)
-        received = f"dtype={dtype}, shape={tuple(bias.shape)}"
-        sizes = [(size, 1) for size in shape[max(len(shape) - len(bias.shape), 0) :]]
-        if keras.backend.is_float_dtype(bias.dtype) and _has_sizes(bias.shape, sizes):
-            return
+    sizes = [(size, 1) for size in shape[-len(getattr(bias, "shape", ())) or len(shape) :]]
+    if not hasattr(bias, "shape"):
+        rule, received = "be a tensor or a bias layer", type(bias).__name__
+    elif not keras.backend.is_float_dtype(bias.dtype):
+        rule = "be a floating point tensor that is added to the scores"
+        received = f"dtype={keras.backend.standardize_dtype(bias.dtype)}"
+    elif not _has_sizes(bias.shape, sizes):
+        rule, received = "be broadcastable to the scores", f"shape={tuple(bias.shape)}"
+    else:
+        return
     raise ValueError(
-        f"`{name}` must be a bias layer, or a floating point tensor that is broadcastable to the "
-        f"scores, (batch_size, num_heads, query_length, key_length) = {tuple(shape)}. Received: "
-        f"{received}. Use size 1 for an axis along which it does not change, and pass a mask as "
-        "`attention_mask`."
+        f"`{name}` must {rule}. They have the shape (batch_size, num_heads, query_length, "
+        f"key_length) = {tuple(shape)}. Received: {received}. Use size 1 for an axis along which "
+        "it does not change, and pass a mask as `attention_mask`."
     )
 
 

@@ -257,9 +257,9 @@ def check_implementation(implementation: str, attention: Any, bias: Any) -> None
     allowed = getattr(attention, "implementations", ("auto", "full"))
     if implementation not in allowed or not fits.get(implementation, True):
         raise ValueError(
-            f"attention_implementation={implementation!r} needs attention layers that allow it, "
-            "and a bias layer with `features`, or for 'blockwise' with `rows` and without state, "
-            f"or none. Pass 'auto' or 'full'. Received: {type(attention).__name__} with the bias "
+            f"attention_implementation={implementation!r} needs a bias layer with `features`, or "
+            "for 'blockwise' with `rows` and without state, or none, and attention layers that "
+            f"allow it. Pass 'auto' or 'full'. Received: {type(attention).__name__} with the bias "
             f"layer {type(bias).__name__}."
         )
 

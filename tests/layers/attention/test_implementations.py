@@ -6,9 +6,7 @@ import pytest
 from keras import ops
 
 from keras_diet import _backend
-from keras_diet.layers import AbsolutePositionBias, RelativePositionBias
 from keras_diet.layers.attention import lowering, plan
-from keras_diet.layers.position.bias_layer import has_features
 from tests.helpers import assert_close, compiled, gradients, to_numpy, weighted_sum
 from tests.layers.diet_encoders import (
     BATCH,
@@ -38,14 +36,6 @@ def case_id(value):
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     monkeypatch.setattr(plan, "BLOCK_SIZE", BLOCK_SIZE)
-
-
-def make_pair(rng, name, **kwargs):
-    """Two encoders with the same weights. The first computes all scores at once."""
-    full = make_encoder(rng, attention_implementation="full", **kwargs)
-    other = make_encoder(rng, attention_implementation=name, **kwargs)
-    other.set_weights(full.get_weights())
-    return full, other
 
 
 def assert_same_gradients(rng, encoder, others):
@@ -139,9 +129,8 @@ def test_segments_and_padding_may_be_added_as_on_tpus(rng, monkeypatch, columns,
     "positions, name, segment_encoding",
     [
         (NAMED["none"], "features", "per-head"),
-        (NAMED["none"], "features", "none"),
         (NAMED["none"], "blockwise", "none"),
-        (NAMED["input"], "features", "per-head"),
+        (NAMED["input"], "features", "none"),
         (NAMED["t5"], "blockwise", "per-head"),
         (LOW_RANK, "features", "none"),
         (RELATIVE, "blockwise", "input"),
@@ -149,48 +138,25 @@ def test_segments_and_padding_may_be_added_as_on_tpus(rng, monkeypatch, columns,
     ids=case_id,
 )
 def test_outputs_equal_reference(rng, positions, name, segment_encoding):
+    """With all masks, a causal mask and padding."""
     encoder = make_encoder(
         rng, **positions, attention_implementation=name, segment_encoding=segment_encoding
     )
     x, segment_ids = make_inputs(rng)
-    inputs = {} if segment_encoding == "none" else {"segment_ids": segment_ids}
-    output = compiled(lambda: encoder(x, padding_mask=VALID, **inputs))()
-    expected = expected_output(encoder, x, **inputs, mask=VALID[:, None, None])
-    assert_close(to_numpy(output)[VALID], expected[VALID], 1e-4)
-
-
-@any_backend
-@pytest.mark.parametrize(
-    "positions, name",
-    [(LOW_RANK, "full"), (LOW_RANK, "features"), (RELATIVE, "blockwise")],
-    ids=case_id,
-)
-def test_masks(rng, positions, name):
-    encoder = make_encoder(rng, attention_implementation=name, **positions)
-    x, segment_ids = make_inputs(rng)
     mask = rng.random((BATCH, LENGTH, LENGTH)) < 0.6
-    mask[:, range(LENGTH), range(LENGTH)] = True
-    arguments = {"padding_mask": VALID, "attention_mask": mask, "use_causal_mask": True}
-    output = compiled(lambda: encoder(x, segment_ids=segment_ids, **arguments))()
+    mask |= np.eye(LENGTH, dtype="bool")
+    inputs = {} if segment_encoding == "none" else {"segment_ids": segment_ids}
+    masks = {"padding_mask": VALID, "attention_mask": mask, "use_causal_mask": True}
+    output = encoder(x, **masks, **inputs)
     visible = mask[:, None] & VALID[:, None, None] & np.tri(LENGTH, dtype="bool")
-    expected = expected_output(encoder, x, segment_ids, visible)
+    expected = expected_output(encoder, x, **inputs, mask=visible)
     assert_close(to_numpy(output)[VALID], expected[VALID], 1e-4)
-
-
-@any_backend
-@pytest.mark.parametrize("name", ["features", "blockwise", "auto"])
-def test_scores_that_are_asked_for(rng, name):
-    full, other = make_pair(rng, name, position_encoding="diet_abs")
-    x, segment_ids = make_inputs(rng)
-    arguments = {"segment_ids": segment_ids, "padding_mask": VALID}
-    output, scores = other(x, return_attention_scores=True, **arguments)
-    expected, expected_scores = full(x, return_attention_scores=True, **arguments)
-    assert_close(output, expected)
-    assert len(scores) == NUM_LAYERS
-    for layer_scores, expected_layer_scores in zip(scores, expected_scores, strict=True):
-        assert tuple(layer_scores.shape) == (BATCH, NUM_HEADS, LENGTH, LENGTH)
-        assert_close(layer_scores, expected_layer_scores)
-    assert_close(to_numpy(other(x, **arguments))[VALID], to_numpy(output)[VALID])
+    # Probabilities that the caller asks for come from full scores.
+    again, probabilities = encoder(x, return_attention_scores=True, **masks, **inputs)
+    assert_close(to_numpy(again)[VALID], to_numpy(output)[VALID])
+    assert [tuple(p.shape) for p in probabilities] == [
+        (BATCH, NUM_HEADS, LENGTH, LENGTH)
+    ] * NUM_LAYERS
 
 
 @keras.saving.register_keras_serializable("keras_diet_tests")
@@ -213,51 +179,6 @@ def test_custom_bias_layer_in_blocks(rng):
     plain.set_weights(encoder.get_weights())
     output = compiled(lambda: encoder(x, segment_ids=segment_ids))()
     assert_close(output, plain(x, segment_ids=segment_ids))
-
-
-class Doubled(AbsolutePositionBias):
-    """It inherits features, but its scores differ."""
-
-    def compute_scores(self, query_length, key_length, start_index):
-        return 2 * super().compute_scores(query_length, key_length, start_index)
-
-
-class WithOwnFeatures(Doubled):
-    def features(self, query, key=None, start_index=0):
-        query, key = AbsolutePositionBias.features(self, query, key, start_index)
-        return 2 * query, key
-
-
-class NamedFeatures(Doubled):
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.features = 8
-
-
-@any_backend
-@pytest.mark.parametrize(
-    "bias, fits",
-    [
-        (AbsolutePositionBias, True),
-        (Doubled, False),
-        (WithOwnFeatures, True),
-        (NamedFeatures, False),
-        (RelativePositionBias, False),
-    ],
-)
-def test_inherited_features_of_other_scores_are_not_used(rng, bias, fits):
-    arguments = {"rank": 3} if issubclass(bias, AbsolutePositionBias) else {}
-    layer = bias(NUM_HEADS, max_length=LENGTH, **arguments)
-    assert has_features(layer) == fits
-    x, segment_ids = make_inputs(rng)
-    full, *others = [
-        make_encoder(rng, position_encoding=layer, attention_implementation=name)
-        for name in ("full", "blockwise", *(["features"] if fits else []))
-    ]
-    expected = full(x, segment_ids=segment_ids)
-    for encoder in others:
-        encoder.set_weights(full.get_weights())
-        assert_close(encoder(x, segment_ids=segment_ids), expected)
 
 
 def test_training_with_dropout(rng):
