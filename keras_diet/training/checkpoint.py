@@ -48,10 +48,10 @@ class CheckpointFolder:
             OSError: If the file cannot be written. The earlier checkpoints remain.
         """
         unfinished = self.folder / "unfinished"
-        text = np.frombuffer(json.dumps(state).encode(), dtype="uint8")
+        content: dict[str, Any] = {"state": np.frombuffer(json.dumps(state).encode(), "uint8")}
         try:
             with unfinished.open("wb") as file:
-                np.savez(file, state=text, **arrays)
+                np.savez(file, **content, **arrays)
                 file.flush()
                 os.fsync(file.fileno())
             # A file appears under its name when it is complete.

@@ -18,7 +18,7 @@ def random_states() -> dict[str, Any]:
     """Return the states of the generators, as values for JSON."""
     with _LOCK:
         version, words, second_normal = random.getstate()
-        of_numpy = np.random.get_state()
+        of_numpy: Any = np.random.get_state()
     states = {
         "python": [version, list(words), second_normal],
         "numpy": [of_numpy[0], of_numpy[1].tolist(), *of_numpy[2:]],
@@ -78,7 +78,7 @@ def seeded(*seed: int) -> Iterator[None]:
 
 def seed_of_script() -> int | None:
     """Return the argument of `keras.utils.set_random_seed`, or `None` if no library tells it."""
-    if np.random.get_bit_generator().seed_seq is not None:
+    if np.random.get_bit_generator().seed_seq is not None:  # type: ignore[attr-defined]
         # NumPy has a seed of its own choice.
         return None
     if keras.config.backend() == "torch":
