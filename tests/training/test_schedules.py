@@ -37,8 +37,7 @@ def rates(schedule, steps):
         (
             InverseSquareRootDecay(512),
             [7998, 7999, 8000],
-            [2 * 7999 / 8000 * (512 * 8000) ** -0.5, 2 * (512 * 8000) ** -0.5]
-            + [2 * (512 * 8001) ** -0.5],
+            [512**-0.5 * 2 * rate for rate in (7999 * 8000**-1.5, 8000**-0.5, 8001**-0.5)],
         ),
         (AccumulatedSteps(WarmupLinearDecay(4.0, 4, 0.5), 3), range(7), [2] * 3 + [4] * 4),
     ],
