@@ -1,12 +1,15 @@
 """Models: a BERT family and an encoder-decoder with DIET's encodings, built on KerasHub."""
 
-from keras_diet.models.diet_bert.add_segments import add_segments
+from keras_diet.models.diet_bert.adaptation import add_segments, extend_positions
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_masked_lm import DietBertMaskedLM
 from keras_diet.models.diet_bert.diet_bert_masked_lm_preprocessor import (
     DietBertMaskedLMPreprocessor,
 )
-from keras_diet.models.diet_bert.diet_bert_presets import register_packaged_presets
+from keras_diet.models.diet_bert.diet_bert_presets import (
+    register_packaged_presets,
+    register_preset,
+)
 from keras_diet.models.diet_bert.diet_bert_question_answerer import DietBertQuestionAnswerer
 from keras_diet.models.diet_bert.diet_bert_question_answerer_preprocessor import (
     DietBertQuestionAnswererPreprocessor,
@@ -27,8 +30,6 @@ from keras_diet.models.diet_bert.diet_bert_token_classifier_preprocessor import 
     DietBertTokenClassifierPreprocessor,
 )
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
-from keras_diet.models.diet_bert.extend_positions import extend_positions
-from keras_diet.models.diet_bert.register_preset import register_preset
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
 from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm import (
     DietTransformerSeq2SeqLM,

@@ -5,7 +5,7 @@ import keras_hub
 import numpy as np
 import pytest
 
-from keras_diet.models.hub.default_export import _signature
+from keras_diet.models.hub.export import default_signature
 from tests.helpers import assert_close, once, to_numpy
 from tests.models.tasks import random_data, tiny_task
 from tests.models.tiny import (
@@ -192,9 +192,9 @@ def test_export_needs_a_path_only(rng, tmp_path, capsys, task):
 def test_lengths_of_inputs_are_those_of_the_preprocessor():
     model = tiny_task("masked_lm")
     model.preprocessor.sequence_length = 11
-    with_preprocessor = {name: spec.shape for name, spec in _signature(model, "torch")[0].items()}
+    with_preprocessor = {name: spec.shape for name, spec in default_signature(model, "torch").items()}
     assert with_preprocessor == {**dict.fromkeys(NAMES, (1, 11)), "mask_positions": (1, 5)}
-    without = _signature(tiny_task("masked_lm", with_preprocessor=False), "jax")[0]
+    without = default_signature(tiny_task("masked_lm", with_preprocessor=False), "jax")
     assert {spec.shape for spec in without.values()} == {(None, 13)}
     assert {spec.dtype for spec in without.values()} == {"int32"}
 

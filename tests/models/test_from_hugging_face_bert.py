@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_diet.models import DietBertBackbone, DietBertTokenizer
-from keras_diet.models.hub.checkpoint_files import read_safetensors
+from keras_diet.models.diet_bert.from_bert.checkpoint import read_safetensors
 from tests.helpers import assert_close
 from tests.models.tiny import SIZES, TEXTS, VOCABULARY, random_inputs
 

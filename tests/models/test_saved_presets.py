@@ -14,8 +14,7 @@ from keras_diet.models import (
     DietBertTextClassifierPreprocessor,
     DietBertTokenizer,
 )
-from keras_diet.models.hub import preset_folder
-from keras_diet.models.hub.file_errors import complete_file, complete_preset
+from keras_diet.models.hub import presets as preset_folder
 from tests.helpers import assert_close
 from tests.models.tasks import CLASSES, random_data, tiny_preprocessor, tiny_task
 from tests.models.tiny import VOCABULARY, random_inputs, randomize_weights, tiny_backbone

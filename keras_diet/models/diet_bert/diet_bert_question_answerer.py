@@ -11,7 +11,7 @@ from keras_diet.models.diet_bert.diet_bert_question_answerer_preprocessor import
     DietBertQuestionAnswererPreprocessor,
 )
 from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
-from keras_diet.models.diet_bert.from_bert.question_answerer import convert_question_answerer
+from keras_diet.models.diet_bert.from_bert.tasks import convert_question_answerer
 from keras_diet.models.hub.answer_logits import mask_answer_logits
 from keras_diet.models.hub.answer_questions import answer
 from keras_diet.models.hub.labels import Classes

@@ -22,7 +22,7 @@ from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
 from keras_diet.models.diet_bert.diet_bert_text_classifier_preprocessor import (
     DietBertTextClassifierPreprocessor,
 )
-from keras_diet.models.diet_bert.from_bert.classifier import convert_classifier
+from keras_diet.models.diet_bert.from_bert.tasks import convert_classifier
 from keras_diet.models.hub.class_names import checked_classes
 from keras_diet.models.hub.labels import Classes
 from keras_diet.models.hub.loss_inputs import warn_if_loss_does_not_fit

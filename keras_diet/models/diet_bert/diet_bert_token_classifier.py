@@ -17,7 +17,7 @@ from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
 from keras_diet.models.diet_bert.diet_bert_token_classifier_preprocessor import (
     DietBertTokenClassifierPreprocessor,
 )
-from keras_diet.models.diet_bert.from_bert.token_classifier import convert_token_classifier
+from keras_diet.models.diet_bert.from_bert.tasks import convert_token_classifier
 from keras_diet.models.diet_bert.tag import tag
 from keras_diet.models.hub.class_names import checked_classes
 from keras_diet.models.hub.gate import checked_data, checked_labels

@@ -8,11 +8,9 @@ import keras
 from keras_hub.models import Backbone, Preprocessor, Tokenizer
 
 from keras_diet import validation
-from keras_diet.models.hub.file_errors import complete_preset, preset_address
 from keras_diet.models.hub.host_data import as_list, map_parts
 from keras_diet.models.hub.labels import check_labels_are_not_text
 from keras_diet.models.hub.length_buckets import check_buckets, shortened
-from keras_diet.models.hub.task_files import check_preprocessor_is_saved
 from keras_diet.models.hub.texts import (
     check_batch,
     check_lengths,
@@ -190,10 +188,7 @@ class HubPreprocessor(Preprocessor):
         Raises:
             ValueError: If files are missing or damaged.
         """
-        preset = preset_address(preset)
-        with complete_preset(preset):
-            check_preprocessor_is_saved(preset, config_file)
-            return super().from_preset(preset, config_file=config_file, **kwargs)
+        return super().from_preset(os.fspath(preset), config_file=config_file, **kwargs)
 
     @classmethod
     def _add_missing_kwargs(cls, loader: Any, kwargs: dict[str, Any]) -> dict[str, Any]:

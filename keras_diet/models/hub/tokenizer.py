@@ -6,7 +6,6 @@ from typing import Any, Self
 from keras_hub.models import Tokenizer
 
 from keras_diet.models.hub.aligned_text import Span
-from keras_diet.models.hub.file_errors import complete_preset, preset_address
 from keras_diet.models.hub.texts import as_strings, is_one_text
 from keras_diet.types import Config
 
@@ -131,9 +130,7 @@ class HubTokenizer(Tokenizer):
             ValueError: If files are missing or damaged, including the vocabulary, or if the preset
                 has a tokenizer of another class.
         """
-        preset = preset_address(preset)
-        with complete_preset(preset):
-            tokenizer = super().from_preset(preset, config_file=config_file, **kwargs)
+        tokenizer = super().from_preset(os.fspath(preset), config_file=config_file, **kwargs)
         if not isinstance(tokenizer, cls):
             # KerasHub loads the class that was saved, not the class that is asked for.
             saved = type(tokenizer).__name__

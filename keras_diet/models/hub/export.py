@@ -43,37 +43,28 @@ class DefaultExport(Model):
             input_signature: Names, shapes and dtypes of the inputs, as in `keras.Model.export`.
                 Defaults to `None`, which means the sizes above.
             **kwargs: Keyword arguments of `keras.Model.export`.
-
-        Raises:
-            ValueError: If the backend cannot export the format.
         """
-        backend = keras.config.backend()
+        is_torch = keras.config.backend() == "torch"
         filepath = os.fspath(filepath)
-        if format == "tf_saved_model" and backend == "torch":
-            raise ValueError(
-                "PyTorch cannot export these models as SavedModels. Received: "
-                "format='tf_saved_model'. Leave `format` out for a program of `torch.export`, or "
-                "pass 'onnx'. For a SavedModel, load the preset with TensorFlow or JAX, and export "
-                "it there."
-            )
         if format is None:
-            format = "torch" if backend == "torch" else "tf_saved_model"
-            if backend == "torch" and not filepath.endswith(_PROGRAM):
+            format = "torch" if is_torch else "tf_saved_model"
+            if is_torch and not filepath.endswith(_PROGRAM):
                 filepath += _PROGRAM
         if input_signature is None:
-            input_signature = _signature(self, backend)
+            input_signature = [default_signature(self, keras.config.backend())]
         super().export(
             filepath, format=format, verbose=verbose, input_signature=input_signature, **kwargs
         )
 
 
-def _signature(model: keras.Model, backend: str) -> list[dict[str, keras.InputSpec]]:
+def default_signature(model: keras.Model, backend: str) -> dict[str, keras.InputSpec]:
+    """Return the inputs of a model with the sizes that a backend can export."""
     batch_size = 1 if backend == "torch" else None
     specs = {}
     for name, tensor in model.input.items():
         length = None if backend == "tensorflow" else _length(model, name)
         specs[name] = keras.InputSpec(shape=(batch_size, length), dtype=tensor.dtype, name=name)
-    return [specs]
+    return specs
 
 
 def _length(model: keras.Model, name: str) -> int:
