@@ -9,20 +9,19 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_diet.layers import AbsolutePositionBias, DietEncoder
-from keras_diet.models import DietBertBackbone, DietBertMaskedLM
+from keras_diet import layers as L
+from keras_diet.layers import DietEncoder
+from keras_diet.models import DietBertBackbone, DietTransformerBackbone
 from keras_diet.models.diet_bert.diet_bert_backbone import gelu_approximate
 from tests import reference
 from tests.helpers import assert_close, once, to_numpy
-from tests.models.tiny import (
-    SIZES,
-    random_inputs,
-    random_masked_inputs,
-    randomize_weights,
-    tiny_backbone,
-)
+from tests.models.diet_transformer import tiny as translation
+from tests.models.tiny import SIZES, random_inputs, randomize_weights, tiny_backbone
 
-BACKEND = keras.backend.backend()
+FAMILIES = {
+    DietBertBackbone: (tiny_backbone, random_inputs),
+    DietTransformerBackbone: (translation.tiny_backbone, translation.random_inputs),
+}
 # Linformer's attention, with segments that projected keys can have.
 PROJECTION = {"projection_dim": 5, "segment_encoding": "input"}
 SEGMENT_ENCODINGS = ("per-head", "input", "none")
@@ -316,11 +315,7 @@ def test_conventions_are_those_of_bert():
 
     assert rates(diet_bert) == rates(bert)
     assert set(rates(bert)) == {0.2}
-
-
-@pytest.mark.any_backend
-def test_layer_normalizations_use_berts_epsilon():
-    layers = tiny_backbone()._flatten_layers()
+    layers = diet_bert._flatten_layers()
     norms = [layer for layer in layers if isinstance(layer, keras.layers.LayerNormalization)]
     assert len(norms) == 1 + 2 * SIZES["num_layers"]
     assert {norm.epsilon for norm in norms} == {1e-12}
@@ -351,32 +346,7 @@ def test_initial_weights_are_berts(position_encoding):
     assert len(np.unique([values[:3] for values in drawn], axis=0)) == len(drawn)
 
 
-@pytest.mark.any_backend
-@pytest.mark.usefixtures("keras_initializers")
-def test_initial_weights_follow_the_seed():
-    keras.utils.set_random_seed(7)
-    first = tiny_backbone().get_weights()
-    second = tiny_backbone().get_weights()
-    keras.utils.set_random_seed(7)
-    again = tiny_backbone().get_weights()
-    for weight, other, same in zip(first, second, again, strict=True):
-        assert np.array_equal(weight, same)
-        assert not np.array_equal(weight, other) or len(np.unique(weight)) == 1
-
-
-def test_dropout_is_active_in_training_only(rng):
-    backbone = tiny_backbone(dropout=0.5)
-    inputs = random_inputs(rng)
-
-    def sequence_output(**kwargs):
-        return to_numpy(backbone(inputs, **kwargs)["sequence_output"])
-
-    assert np.array_equal(sequence_output(), sequence_output(training=False))
-    assert not np.allclose(sequence_output(training=True), sequence_output(training=False))
-    assert not np.allclose(sequence_output(training=True), sequence_output(training=True))
-
-
-def test_attention_has_dropout_too(rng):
+def test_attention_has_dropout_in_training(rng):
     backbone = tiny_backbone(dropout=0.5)
     attention = [block.self_attention for block in backbone.encoder.transformer_layers]
     inside = {id(layer) for each in attention for layer in each._flatten_layers()}
@@ -387,8 +357,11 @@ def test_attention_has_dropout_too(rng):
     randomize_weights(backbone)
     outputs = [to_numpy(backbone(inputs, training=True)["sequence_output"]) for _ in range(2)]
     assert np.abs(outputs[0] - outputs[1]).max() > 1e-2
+    first, second = (to_numpy(backbone(inputs)["sequence_output"]) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("encoding", "segment_encoding"),
     [("diet_abs", "per-head"), ("diet_abs", "input"), ("sinusoidal", "per-head")],
@@ -407,6 +380,7 @@ def test_embed_returns_the_input_of_the_encoder(rng, encoding, segment_encoding)
     assert_close(backbone.embed(inputs["token_ids"]), first)
 
 
+@pytest.mark.any_backend
 def test_embed_has_dropout_in_training_only(rng):
     backbone = randomize_weights(tiny_backbone(dropout=0.5))
     tokens = random_inputs(rng)["token_ids"]
@@ -448,6 +422,7 @@ def test_padded_tokens_change_no_valid_output(rng, arguments):
     assert np.abs(changed_sequence[~valid] - sequence[~valid]).max() > 0.1
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("dtype", ["bool", "float32"])
 def test_padding_masks_of_any_dtype(rng, dtype):
     backbone = randomize_weights(tiny_backbone())
@@ -500,19 +475,6 @@ def test_only_positions_tell_the_order_of_tokens(rng, position_encoding):
 
 
 @pytest.mark.any_backend
-def test_projected_keys_have_an_order(rng):
-    """Without any encoding Linformer knows the positions of keys, by its projections."""
-    backbone = tiny_backbone(position_encoding="none", segment_encoding="none", projection_dim=5)
-    inputs = random_inputs(rng)
-    inputs["padding_mask"][:] = 1
-    outputs = [
-        to_numpy(randomize_weights(backbone)({**inputs, "token_ids": tokens})["sequence_output"])
-        for tokens in (inputs["token_ids"], inputs["token_ids"][:, ::-1])
-    ]
-    assert np.abs(outputs[0] - outputs[1][:, ::-1]).max() > 0.1
-
-
-@pytest.mark.any_backend
 def test_relative_positions_do_not_see_where_a_text_begins(rng):
     """Shifted right behind padding, a text has the same outputs with REL, others with ABS."""
     inputs = random_inputs(rng)
@@ -532,9 +494,8 @@ def test_relative_positions_do_not_see_where_a_text_begins(rng):
 @pytest.mark.parametrize(
     ("encoding", "dtype"),
     [
-        ("diet_abs", "bfloat16"),
         ("tupe_rel", "mixed_float16"),
-        *once(("input", "mixed_float16"), ("shaw", "bfloat16")),
+        *once(("diet_abs", "bfloat16"), ("input", "mixed_float16"), ("shaw", "bfloat16")),
     ],
 )
 def test_dtype_reaches_every_sublayer(rng, encoding, dtype):
@@ -627,6 +588,7 @@ def test_every_argument_survives_the_configuration(arguments):
     backbone = DietBertBackbone(**arguments)
     config = backbone.get_config()
     copy = DietBertBackbone.from_config(json.loads(json.dumps(config)))
+    assert config["mixed_precision"] == "mixed_bfloat16"
     for model in (backbone, copy):
         assert model.dtype_policy.name == "mixed_bfloat16"
         assert model.trainable_weights == []
@@ -652,16 +614,13 @@ def test_custom_bias_layer_survives_the_configuration(rng, sharing):
     assert_same_outputs(copy(inputs), backbone(inputs), 1e-6)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "arguments",
     [
         {"position_encoding": "diet_abs", "rank": 7, "sharing": "head-wise"},
-        *once(
-            {"position_encoding": "input", "segment_encoding": "input"},
-            {"position_encoding": "shaw"},
-            {"position_encoding": "sinusoidal", **PROJECTION},
-            {"position_encoding": SlopedDistance, "sharing": "none"},
-        ),
+        {"position_encoding": "sinusoidal", **PROJECTION},
+        {"position_encoding": SlopedDistance, "sharing": "none"},
     ],
     ids=lambda arguments: "-".join(str(getattr(a, "__name__", a)) for a in arguments.values()),
 )
@@ -683,71 +642,80 @@ def test_keras_files(rng, tmp_path, arguments):
 
 
 @pytest.mark.any_backend
-def test_presets_resolve_from_the_base_class(rng, tmp_path):
-    backbone = randomize_weights(tiny_backbone(position_encoding="diet_rel", sharing="layer-wise"))
-    backbone.save_to_preset(str(tmp_path))
-    loaded = keras_hub.models.Backbone.from_preset(str(tmp_path))
-    assert type(loaded) is DietBertBackbone
-    inputs = random_inputs(rng)
-    assert_same_outputs(loaded(inputs), backbone(inputs), 1e-6)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_recompute_is_in_the_configuration(family):
+    make, _ = FAMILIES[family]
+    assert make().recompute == "none"
+    backbone = make(recompute="attention")
+    assert family.from_config(backbone.get_config()).recompute == "attention"
+    stacks = [backbone.encoder, getattr(backbone, "decoder", backbone.encoder)]
+    assert [stack.recompute for stack in stacks] == ["attention"] * 2
+
+
+@pytest.mark.parametrize("family", [DietBertBackbone, *once(DietTransformerBackbone)])
+def test_recomputed_training_has_the_same_result(rng, family):
+    """Weights after two steps of `train_on_batch` with dropout."""
+    make, make_inputs = FAMILIES[family]
+    inputs, found = make_inputs(rng), []
+    for recompute in ("none", "block"):
+        backbone = make(recompute=recompute, dropout=0.3, num_layers=1)
+        values = np.random.default_rng(5)
+        for variable in backbone.variables:
+            is_state = "seed_generator" in variable.path
+            shape = variable.shape
+            variable.assign([11, 0] if is_state else values.normal(scale=0.3, size=shape))
+        keras.utils.set_random_seed(7)
+        symbolic = {name: keras.KerasTensor(x.shape, x.dtype) for name, x in inputs.items()}
+        targets = {
+            name: values.normal(size=output.shape).astype("float32")
+            for name, output in backbone.compute_output_spec(symbolic).items()
+        }
+        backbone.compile(
+            keras.optimizers.SGD(0.1), "mse", jit_compile=keras.backend.backend() == "jax"
+        )
+        losses = [backbone.train_on_batch(inputs, targets) for _ in range(2)]
+        found.append([*losses, *map(to_numpy, backbone.trainable_weights)])
+    for expected, actual in zip(*found, strict=True):
+        np.testing.assert_allclose(actual, expected, 1e-5, 1e-6)
 
 
 # === Refusals ===
 
-
-def masked_lm_with_too_long_data(rng, position_encoding):
-    """A new model, because on JAX a `predict` that raises an error destroys the weights."""
-    backbone = tiny_backbone(num_layers=1, position_encoding=position_encoding)
-    return DietBertMaskedLM(backbone), random_masked_inputs(rng, length=17)
-
-
-@pytest.mark.usefixtures("compiled_steps")
-@pytest.mark.parametrize(
-    ("position_encoding", "call"),
-    [
-        ("diet_abs", "eager"),
-        ("input", "eager"),
-        ("shaw", "eager"),
-        ("diet_rel", "predict"),
-        ("none", "fit"),
-    ],
-)
-def test_sequences_that_are_too_long_are_refused(rng, position_encoding, call):
-    masked_lm, (inputs, labels, weights) = masked_lm_with_too_long_data(rng, position_encoding)
-    calls = {
-        "eager": lambda: masked_lm.backbone({name: inputs[name] for name in random_inputs(rng)}),
-        "predict": lambda: masked_lm.predict(inputs, verbose=0),
-        "fit": lambda: masked_lm.fit(inputs, labels, sample_weight=weights, verbose=0),
-    }
-    with pytest.raises(ValueError, match=r"max_sequence_length.*length=17.*max_sequence_length=13"):
-        calls[call]()
-
-
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="lengths are always known elsewhere")
-@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel", "input", "none", "shaw"])
-def test_sequences_that_are_too_long_are_refused_in_a_dynamic_graph(rng, position_encoding):
-    """Where the length is unknown while tracing, the graph checks it."""
-    import tensorflow as tf
-
-    backbone = tiny_backbone(num_layers=1, position_encoding=position_encoding)
-    specs = {name: tf.TensorSpec((None, None), "int32") for name in backbone.input}
-    forward = tf.function(lambda inputs: backbone(inputs), input_signature=[specs])
-    inputs = random_inputs(rng, length=13)
-    assert_same_outputs(forward(inputs), backbone(inputs))
-    # Repeatedly, since the check and the slice of positions that fails too run side by side.
-    for _ in range(10):
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"max_(sequence_)?length"):
-            forward(random_inputs(rng, length=17))
+BIAS = L.RelativePositionBias
+REFUSED = [
+    *(
+        ({name: 0}, f"`{name}` must be a positive integer.*{name}=0")
+        for name in (*SIZES, "num_segments", "rank")
+    ),
+    ({"num_layers": None}, "`num_layers` must be a positive integer"),
+    ({"hidden_dim": 16}, "`hidden_dim`.*`num_heads`.*hidden_dim=16, num_heads=3"),
+    ({"dropout": 1.5}, r"`dropout` must be a number in \[0, 1\].*1.5"),
+    ({"position_encoding": "sinusoids"}, "`position_encoding` must be.*'diet_abs'.*sinusoids"),
+    ({"position_encoding": BIAS}, "`position_encoding` must be one of"),
+    ({"position_encoding": keras.layers.Dense(11)}, "must be a bias layer.*<Dense"),
+    ({"position_encoding": BIAS(5, 13)}, "`position_encoding` must have.*num_heads=5"),
+    ({"position_encoding": BIAS(3, 13), "rank": 8}, "`rank` is not supported.*a bias layer"),
+    ({"position_encoding": BIAS(3, 13), "sharing": "head-wise"}, "`sharing` must be one of"),
+    ({"position_encoding": "input", "rank": 8}, "`rank` is not supported.*'input'.*rank=8"),
+    ({"position_encoding": "diet_rel", "rank": 8}, "`rank` is not sup.*'diet_rel'.*rank=8"),
+    ({"sharing": "layerwise"}, "`sharing` must be.*'layer-wise'.*'layerwise'"),
+    ({"position_encoding": "input", "sharing": "none"}, "`sharing` is not supported.*'input'"),
+    ({"position_encoding": "shaw", "sharing": "none"}, "`sharing` must be.*'head-wise'"),
+    ({"segment_encoding": "per_head"}, "`segment_encoding` must be.*'per-head'.*'per_head'"),
+    ({"projection_dim": 5}, "`segment_encoding` must be.*projection_dim=5"),
+    ({**PROJECTION, "projection_dim": 0}, "`projection_dim` must be a positive.*=0"),
+    ({**PROJECTION, "position_encoding": "t5"}, "`projection_dim` is not supported.*'t5'"),
+    ({"attention_implementation": "flash"}, "`attention_implementation` must.*'flash'"),
+    ({"attention_implementation": "features", "position_encoding": "diet_rel"}, "'features'"),
+    ({"recompute": "all"}, "`recompute` must be one of 'none'.*'all'"),
+]
 
 
-@pytest.mark.parametrize("segment_encoding", ["per-head", "input"])
-def test_segment_ids_out_of_range_are_refused(rng, segment_encoding):
-    backbone = tiny_backbone(segment_encoding=segment_encoding)
-    inputs = random_inputs(rng)
-    for wrong in (-1, 2):
-        segment_ids = np.where(inputs["segment_ids"] == 1, wrong, 0)
-        with pytest.raises(ValueError, match=rf"num_segments.*{wrong}"):
-            backbone({**inputs, "segment_ids": segment_ids})
+@pytest.mark.any_backend
+@pytest.mark.parametrize(("arguments", "message"), REFUSED, ids=[str(row[0]) for row in REFUSED])
+def test_bad_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        tiny_backbone(**arguments)
 
 
 @pytest.mark.any_backend
@@ -755,63 +723,3 @@ def test_segment_ids_out_of_range_are_refused(rng, segment_encoding):
 def test_unknown_arguments_are_refused(argument):
     with pytest.raises(TypeError, match=argument):
         tiny_backbone(**{argument: 3})
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize("argument", [*SIZES, "num_segments", "rank"])
-def test_sizes_must_be_positive_integers(argument):
-    with pytest.raises(ValueError, match=f"`{argument}` must.*{argument}=0"):
-        tiny_backbone(**{argument: 0})
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"hidden_dim": 16}, "`hidden_dim`.*`num_heads`.*hidden_dim=16, num_heads=3"),
-        ({"position_encoding": "sinusoids"}, "`position_encoding` must be.*'diet_abs'.*sinusoids"),
-        ({"position_encoding": AbsolutePositionBias}, "`position_encoding` must be"),
-        ({"segment_encoding": "per_head"}, "`segment_encoding` must be.*'per-head'.*'per_head'"),
-        ({"sharing": "layerwise"}, "`sharing` must be.*'layer-wise'.*'layerwise'"),
-        ({"dropout": 1.5}, "1.5"),
-        ({"position_encoding": "input", "rank": 8}, "`rank` is not supported.*'input'.*rank=8"),
-        ({"position_encoding": "diet_rel", "rank": 8}, "`rank` is not sup.*'diet_rel'.*rank=8"),
-        ({"position_encoding": "input", "sharing": "none"}, "`sharing` is not supported.*'input'"),
-        ({"position_encoding": "shaw", "sharing": "none"}, "`sharing` must be.*'head-wise'"),
-        ({"projection_dim": 5}, "`segment_encoding` must be.*projection_dim=5"),
-        ({**PROJECTION, "projection_dim": 0}, "`projection_dim` must be a positive.*=0"),
-        ({**PROJECTION, "position_encoding": "t5"}, "`projection_dim` is not supported.*'t5'"),
-    ],
-)
-def test_other_bad_arguments_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        tiny_backbone(**arguments)
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"rank": 8}, "`rank` is not supported.*a bias layer"),
-        ({"sharing": "head-wise"}, "`sharing` must be one of 'layer-wise', 'none'"),
-    ],
-)
-def test_bad_arguments_with_a_custom_bias_layer_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        tiny_backbone(position_encoding=SlopedDistance(3), **arguments)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"position_encoding": "diet_abs"},
-        {"position_encoding": "diet_rel", "attention_implementation": "blockwise"},
-        {"position_encoding": "tupe_rel", "segment_encoding": "input"},
-    ],
-    ids=str,
-)
-def test_an_empty_batch_has_an_empty_output(rng, arguments):
-    inputs = {name: array[:0] for name, array in random_inputs(rng).items()}
-    outputs = tiny_backbone(num_layers=1, **arguments)(inputs)
-    assert tuple(outputs["sequence_output"].shape) == (0, 11, SIZES["hidden_dim"])
-    assert tuple(outputs["pooled_output"].shape) == (0, SIZES["hidden_dim"])

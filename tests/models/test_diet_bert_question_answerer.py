@@ -651,7 +651,7 @@ def test_unknown_arguments_are_refused(argument):
 @pytest.mark.parametrize("source", ["folder", "model"])
 def test_logits_are_those_of_hugging_face(tmp_path, rng, source):
     pytest.importorskip("transformers")
-    from tests.models.test_from_hugging_face_bert import make, outputs
+    from tests.models.test_hugging_face import make, outputs
 
     bert = make(tmp_path, "BertForQuestionAnswering")
     bert.qa_outputs.weight.data.normal_(std=0.7)

@@ -132,17 +132,6 @@ def test_sentence_piece_tokenizer(harness):
     )
 
 
-@pytest.mark.parametrize("cls", INPUTS)
-def test_preprocessor_with_pieces(harness, cls):
-    arguments = DETERMINISTIC if cls is DietBertMaskedLMPreprocessor else {}
-    harness.init_kwargs = {
-        "tokenizer": multilingual_tokenizer(),
-        "sequence_length": 11,
-        **arguments,
-    }
-    without_autograph(harness.run_preprocessor_test)(cls, harness.init_kwargs, INPUTS[cls])
-
-
 # === Tasks ===
 
 TASKS = {
