@@ -137,6 +137,14 @@ def test_a_task_of_a_preset_may_have_another_backbone(tmp_path):
     assert masked_lm.backbone is backbone
 
 
+@any_backend
+@pytest.mark.parametrize("cls", [DietBertMaskedLM, DietBertTextEmbedder])
+def test_other_backbones_are_refused(cls):
+    bert = keras_hub.models.BertBackbone(31, 1, 3, 15, 23)
+    with pytest.raises(ValueError, match="`backbone` must be a `DietBertBackbone`.*BertBackbone"):
+        cls(bert)
+
+
 # === Names ===
 
 NAME = "diet_bert_of_a_test"

@@ -68,9 +68,10 @@ class HubBackbone(DefaultExport, DataMethods, Backbone):
             # KerasHub 0.32 loads presets of float policies with the global policy. It fails for
             # mixed policies, so they have an entry of their own.
             config.update(dtype=None, mixed_precision=policy.name)
-        if quantized := quantized_layers(self):
-            # A map of policies, as in KerasHub's configurations, is lost in
-            # `keras_hub.models.Backbone.from_preset` (keras-hub pull request 2367).
+        is_map = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
+        if not is_map and (quantized := quantized_layers(self)):
+            # KerasHub writes a map of policies, which `keras_hub.models.Backbone.from_preset`
+            # does not read (keras-hub pull request 2367).
             config["quantized_layers"] = quantized
         return config
 

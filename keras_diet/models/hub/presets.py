@@ -65,11 +65,10 @@ def describe_library(preset_dir: str, backbone_cls: type[Backbone]) -> None:
     """
     file = Path(preset_dir) / "metadata.json"
     metadata = json.loads(file.read_text(encoding="utf-8"))
-    classes = filter(inspect.isclass, keras.saving.get_custom_objects().values())
     tasks = {
         next(base for base in cls.__mro__ if base.__module__.startswith("keras_hub."))
-        for cls in classes
-        if issubclass(cls, Task) and cls.backbone_cls is backbone_cls
+        for cls in keras.saving.get_custom_objects().values()
+        if inspect.isclass(cls) and issubclass(cls, Task) and cls.backbone_cls is backbone_cls
     }
     metadata["tasks"] = sorted(task.__name__ for task in tasks - {Task})
     metadata["keras_diet_version"] = __version__

@@ -6,6 +6,7 @@ from typing import Any, Self
 import keras
 
 from keras_diet._compat import flatten_layers
+from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.data_methods import DataMethods
 from keras_diet.models.hub.export import DefaultExport
 from keras_diet.models.hub.preprocessor import (
@@ -40,6 +41,12 @@ class HubTask(DefaultExport, DataMethods):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if not isinstance(self.backbone, HubBackbone):
+            raise ValueError(
+                f"`backbone` must be a `{self.backbone_cls.__name__}`. Received: "
+                f"{type(self.backbone).__name__}. Load one with "
+                f"`{self.backbone_cls.__name__}.from_preset`, or convert it with `from_bert`."
+            )
         self.backbone.register_task(self)
         check_preprocessor_fits(self.preprocessor, self.backbone)
 
