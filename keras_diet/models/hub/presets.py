@@ -68,7 +68,9 @@ def describe_library(preset_dir: str, backbone_cls: type[Backbone]) -> None:
     tasks = {
         next(base for base in cls.__mro__ if base.__module__.startswith("keras_hub."))
         for cls in keras.saving.get_custom_objects().values()
-        if inspect.isclass(cls) and issubclass(cls, Task) and cls.backbone_cls is backbone_cls
+        if inspect.isclass(cls)
+        and issubclass(cls, Task)
+        and getattr(cls, "backbone_cls", None) is backbone_cls
     }
     metadata["tasks"] = sorted(task.__name__ for task in tasks - {Task})
     metadata["keras_diet_version"] = __version__
