@@ -141,7 +141,7 @@ def test_a_task_of_a_preset_may_have_another_backbone(tmp_path):
 @pytest.mark.parametrize("cls", [DietBertMaskedLM, DietBertTextEmbedder])
 def test_other_backbones_are_refused(cls):
     bert = keras_hub.models.BertBackbone(31, 1, 3, 15, 23)
-    with pytest.raises(ValueError, match="`backbone` must be a `DietBertBackbone`.*BertBackbone"):
+    with pytest.raises(ValueError, match=r"must be a `DietBertBackbone`.*BertBackbone"):
         cls(bert)
 
 
