@@ -195,8 +195,8 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
             "mask_positions": padded(masks, [max(map(len, masks))]),
         }
         # The method of the task would preprocess the inputs.
-        logits = keras.Model.predict(self, inputs, verbose=0)[:, :, :size]
-        probabilities = ops.convert_to_numpy(ops.softmax(logits.astype("float32"), axis=-1))
+        logits = keras.Model.predict(self, inputs, verbose=0).astype("float32")
+        probabilities = ops.convert_to_numpy(ops.softmax(logits, axis=-1))[:, :, :size]
         results = []
         for text, of_masks in zip(batch, probabilities, strict=True):
             pieces = text.split(tokenizer.mask_token)

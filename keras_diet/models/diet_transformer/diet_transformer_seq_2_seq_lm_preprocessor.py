@@ -94,6 +94,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
 
     backbone_cls = DietTransformerBackbone
     tokenizer_cls = DietTransformerTokenizer
+    makes_labels = True
     converts_labels = True
     takes_tuples = False
     makes_texts = True
@@ -130,7 +131,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         """Return a dictionary of sources and targets, after checking them."""
         if sample_weight is not None:
             raise ValueError(
-                "`sample_weight` must be `None`, because the preprocessor makes the weights. "
+                "`y` and `sample_weight` must be `None`, because the preprocessor makes the weights. "
                 f"Received: {type(sample_weight).__name__}. Pass the texts only."
             )
         x = map_columns(host_column, x if y is None else {SOURCE: x, TARGET: y})
@@ -141,6 +142,8 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
     ) -> tuple[Any, Any, Any]:
         """Return inputs, labels and weights for some sources and targets."""
+        if not self.built:
+            self.build(None)
         sources, targets = self._tokens(x)
         length = self.decoder_sequence_length
         labels, weights = pack_tokens(targets, self.decoder_packer, length, start=False)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_diet import _arrays
-from keras_diet.models.hub.columns import holds_text, host_column, numbers_of
+from keras_diet.models.hub.columns import host_column, numbers_of
 from keras_diet.models.hub.losses import is_of_keras, sparse_loss
 
 _MOST_NAMES = 10
@@ -58,7 +58,7 @@ def labels_of_names(y: Any, classes: Classes, as_ids: bool = True) -> Any:
         ValueError: If a label is not one of the names.
     """
     rows = host_column(y)
-    rows = rows.tolist() if isinstance(rows, np.ndarray) and holds_text(rows) else rows
+    rows = rows.tolist() if isinstance(rows, np.ndarray) and rows.dtype.kind in "OUST" else rows
     if classes.names is None or not isinstance(rows, list):
         return y
     if classes.is_multi_label:
@@ -66,6 +66,8 @@ def labels_of_names(y: Any, classes: Classes, as_ids: bool = True) -> Any:
             isinstance(label, (int, float)) for row in rows for label in row
         )
         return _memberships(rows, classes.names) if is_names else y
+    # A column of names may have a second axis.
+    rows = [row[0] if isinstance(row, list) and len(row) == 1 else row for row in rows]
     if not any(isinstance(label, (str, bytes)) for label in rows):
         return y
     index = _index(classes.names)
@@ -85,6 +87,9 @@ def _memberships(rows, names):
                 "empty list for no label."
             )
         for label in labels:
+            if label in ("", b""):
+                # Padding of a dense array of names.
+                continue
             result[row, index_of_name(label, row, index)] = 1
     return result
 

@@ -152,12 +152,24 @@ class DataMethods(Task):
 
     def _for_keras(self, x, y, sample_weight, batch_size, **arguments):
         """Return the data as arguments of a method of `keras.Model`."""
+        if arguments.get("labels", True) and is_columns(x):
+            self._check_has_labels(y)
         if self.takes_texts and not isinstance(x, EpochDataset):
             data = self.as_dataset(x, y, sample_weight, batch_size, **arguments)
             return {"x": data.for_keras()}
         if self.preprocessor is None and is_columns(x):
             x, y, sample_weight = self._checked_ids(x, y, sample_weight)
         return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
+
+    def _check_has_labels(self, y):
+        # A custom `compute_loss` may need no labels.
+        has_loss = self.compiled and self.loss is not None
+        is_needed = has_loss and type(self).compute_loss is keras.Model.compute_loss
+        if y is None and is_needed and not getattr(self.preprocessor, "makes_labels", False):
+            raise ValueError(
+                f"`{type(self).__name__}` needs labels for its loss. Received: y=None. Pass labels "
+                "as `y`, or call `predict`."
+            )
 
     def _checked_ids(self, x, y, sample_weight):
         if self.token_inputs:
