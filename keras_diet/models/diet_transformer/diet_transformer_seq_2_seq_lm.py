@@ -23,14 +23,13 @@ from keras_diet.models.diet_transformer.generate_checks import (
     checked_stop_tokens,
 )
 from keras_diet.models.diet_transformer.generate_step import generate_step
+from keras_diet.models.hub.classes import Classes
 from keras_diet.models.hub.host_data import as_arrays, on_host
-from keras_diet.models.hub.labels import Classes
-from keras_diet.models.hub.loss_inputs import warn_if_loss_does_not_fit
+from keras_diet.models.hub.losses import token_loss, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.task import HubTask
 from keras_diet.models.hub.texts import is_batch, is_one_text
 from keras_diet.models.hub.token_inputs import TokenInput
-from keras_diet.models.hub.token_loss import token_loss
 from keras_diet.samplers import BeamSearchSampler
 from keras_diet.types import Config
 

@@ -10,7 +10,9 @@ from keras_hub.models import Seq2SeqLMPreprocessor
 from keras_diet import validation
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
 from keras_diet.models.diet_transformer.diet_transformer_tokenizer import DietTransformerTokenizer
+from keras_diet.models.hub.columns import host_column, map_columns, texts_of
 from keras_diet.models.hub.host_data import as_list, map_parts
+from keras_diet.models.hub.length_buckets import shortened
 from keras_diet.models.hub.pack_tokens import pack_tokens
 from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.text_pairs import (
@@ -92,8 +94,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
 
     backbone_cls = DietTransformerBackbone
     tokenizer_cls = DietTransformerTokenizer
-    makes_labels = True
-    labels_per_token = True
+    converts_labels = True
     takes_tuples = False
     makes_texts = True
     # A token, and the end token or the start token.
@@ -125,20 +126,29 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
 
     # === Training ===
 
-    def joined(self, x: Any, y: Any) -> tuple[Any, Any]:
-        """Return a dictionary of sources and targets, and `None`."""
-        return (x, None) if y is None else ({SOURCE: x, TARGET: y}, None)
-
-    def check_texts(self, x: Any) -> None:
-        """Raise a `ValueError` if `x` cannot be a batch of sources and targets."""
+    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+        """Return a dictionary of sources and targets, after checking them."""
+        if sample_weight is not None:
+            raise ValueError(
+                "`sample_weight` must be `None`, because the preprocessor makes the weights. "
+                f"Received: {type(sample_weight).__name__}. Pass the texts only."
+            )
+        x = map_columns(host_column, x if y is None else {SOURCE: x, TARGET: y})
         check_text_pairs(x)
+        return {name: texts_of(x[name], name) for name in (SOURCE, TARGET)}, None, None
 
-    def packed(self, x: Any, y: Any, sample_weight: Any) -> Any:
-        """Return inputs, labels and weights of full length."""
+    def make_batch(
+        self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
+    ) -> tuple[Any, Any, Any]:
+        """Return inputs, labels and weights for some sources and targets."""
         sources, targets = self._tokens(x)
         length = self.decoder_sequence_length
         labels, weights = pack_tokens(targets, self.decoder_packer, length, start=False)
-        return self._inputs(sources, targets, self.encoder_sequence_length, length), labels, weights
+        inputs = self._inputs(sources, targets, self.encoder_sequence_length, length)
+        outputs = keras.tree.map_structure(
+            keras.ops.convert_to_numpy, (inputs, labels, weights), none_is_leaf=False
+        )
+        return shortened(outputs, self.lengths, True) if self.length_buckets else outputs
 
     def _tokens(self, x):
         # A call of the layer would take longer.

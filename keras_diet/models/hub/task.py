@@ -13,7 +13,6 @@ from keras_diet.models.hub.default_export import DefaultExport
 from keras_diet.models.hub.file_errors import complete_file, complete_preset, preset_address
 from keras_diet.models.hub.lora import enabled_layers
 from keras_diet.models.hub.preprocessor import (
-    HubPreprocessor,
     check_preprocessor_class,
     check_preprocessor_fits,
     check_preprocessor_is_no_function,
@@ -21,8 +20,7 @@ from keras_diet.models.hub.preprocessor import (
 from keras_diet.models.hub.preset_folder import new_preset
 from keras_diet.models.hub.quantized_policies import dtype_to_load
 from keras_diet.models.hub.task_files import check_head_has_weights, check_head_is_described
-from keras_diet.models.hub.texts import check_batch
-from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
+from keras_diet.models.hub.token_inputs import TokenInput
 from keras_diet.models.hub.weights_files import check_weights_file
 from keras_diet.types import Config
 
@@ -42,8 +40,8 @@ class HubTask(CheckedWeights, DefaultExport, DataMethods):
       the file several times as large as the model.
     - A preset without the files of its head raises a `ValueError`. KerasHub uses a random head.
 
-    A subclass may override `classes` to have labels checked, and `check_inputs`. A task with more
-    inputs than its backbone overrides `token_inputs`.
+    A subclass may override `classes` to have labels checked. A task with more inputs than its
+    backbone overrides `token_inputs`.
 
     Args:
         *args: Arguments of `keras_hub.models.Task`.
@@ -116,30 +114,6 @@ class HubTask(CheckedWeights, DefaultExport, DataMethods):
     def token_inputs(self) -> dict[str, TokenInput]:
         """What each input holds after preprocessing."""
         return self.backbone.token_inputs
-
-    def check_inputs(self, x: Any) -> None:
-        """Raise a `ValueError` if `x` cannot be a batch of inputs."""
-        if isinstance(self.preprocessor, HubPreprocessor):
-            self.preprocessor.check_texts(x)
-            return
-        if self.preprocessor is None and self.token_inputs:
-            check_token_inputs(x, self.token_inputs, when_graphs_run=True)
-        check_batch(x)
-
-    def expand_samples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Return what the preprocessor makes batches of. By default, these are the examples."""
-        if isinstance(self.preprocessor, HubPreprocessor):
-            return self.preprocessor.expanded(x, y, sample_weight)
-        return x, y, sample_weight
-
-    def preprocess_samples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Preprocess one batch, which was checked and expanded before.
-
-        Without a preprocessor, return the batch.
-        """
-        if isinstance(self.preprocessor, HubPreprocessor):
-            return self.preprocessor.preprocess(x, y, sample_weight)
-        return super().preprocess_samples(x, y, sample_weight)
 
     # === Quantization ===
 
