@@ -8,7 +8,7 @@ import numpy as np
 from keras_diet import validation
 from keras_diet.models.hub.classes import checked_weights
 from keras_diet.models.hub.columns import number_of_rows, texts_of
-from keras_diet.models.hub.length_buckets import buckets_of
+from keras_diet.models.hub.predict_by_length import buckets_of
 from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.token_preprocessor import TokenPreprocessor
 from keras_diet.models.question_answering.spans import NO_START, token_spans

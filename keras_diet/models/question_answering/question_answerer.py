@@ -9,8 +9,8 @@ from keras_diet.layers.initializers import bert_initializer
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.classes import Classes
 from keras_diet.models.hub.columns import texts_of
-from keras_diet.models.hub.length_buckets import predict_by_length
 from keras_diet.models.hub.losses import warn_if_loss_does_not_fit
+from keras_diet.models.hub.predict_by_length import predict_by_length
 from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.hub.task import HubTask
 from keras_diet.models.hub.token_inputs import check_token_inputs

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from keras_diet.models.hub.columns import number_of_rows
-from keras_diet.models.hub.length_buckets import buckets_of
+from keras_diet.models.hub.predict_by_length import buckets_of
 from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.token_preprocessor import TokenPreprocessor
 from keras_diet.models.token_classification.words import (

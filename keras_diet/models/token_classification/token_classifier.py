@@ -11,8 +11,8 @@ from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.classes import index_of_name
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.columns import holds_text
-from keras_diet.models.hub.length_buckets import predict_by_length
 from keras_diet.models.hub.losses import TokenAccuracy, token_loss, warn_if_loss_does_not_fit
+from keras_diet.models.hub.predict_by_length import predict_by_length
 from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.token_classification.words import as_lists, split_words
 from keras_diet.types import Activation
