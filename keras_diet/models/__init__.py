@@ -7,8 +7,8 @@ from keras_diet.models.diet_bert.diet_bert_masked_lm_preprocessor import (
     DietBertMaskedLMPreprocessor,
 )
 from keras_diet.models.diet_bert.diet_bert_presets import register_packaged_presets
-from keras_diet.models.diet_bert.diet_bert_question_answerer import DietBertQuestionAnswerer
-from keras_diet.models.diet_bert.diet_bert_question_answerer_preprocessor import (
+from keras_diet.models.diet_bert.diet_bert_question_answerer import (
+    DietBertQuestionAnswerer,
     DietBertQuestionAnswererPreprocessor,
 )
 from keras_diet.models.diet_bert.diet_bert_sentence_piece_tokenizer import (
@@ -22,8 +22,8 @@ from keras_diet.models.diet_bert.diet_bert_text_embedder import DietBertTextEmbe
 from keras_diet.models.diet_bert.diet_bert_text_embedder_preprocessor import (
     DietBertTextEmbedderPreprocessor,
 )
-from keras_diet.models.diet_bert.diet_bert_token_classifier import DietBertTokenClassifier
-from keras_diet.models.diet_bert.diet_bert_token_classifier_preprocessor import (
+from keras_diet.models.diet_bert.diet_bert_token_classifier import (
+    DietBertTokenClassifier,
     DietBertTokenClassifierPreprocessor,
 )
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+# The ids of the tokens of a text, and the `(start, end)` characters of each token.
+Tokens = tuple[Sequence[int], Sequence[tuple[int, int]]]
+
 # `[CLS] question [SEP] context [SEP]`.
 NUM_SPECIAL_TOKENS = 3
 
@@ -20,7 +23,8 @@ class QuestionWindows:
         examples: Integers of shape `(num_windows,)`. The row of the question and the context.
         first_tokens: Integers of shape `(num_windows,)`. Where the window begins in the context.
         num_tokens: Integers of shape `(num_windows,)`. The number of tokens of the context.
-        places: Integers of shape `(num_windows,)`. Where the context begins in the sequence.
+        shifts: Integers of shape `(num_windows,)`. The distance from a token of the context to its
+            position in the sequence.
         offsets: For each example, the `(start, end)` characters of each token of the context.
     """
 
@@ -28,13 +32,8 @@ class QuestionWindows:
     examples: np.ndarray
     first_tokens: np.ndarray
     num_tokens: np.ndarray
-    places: np.ndarray
+    shifts: np.ndarray
     offsets: Sequence[Sequence[tuple[int, int]]]
-
-    def offsets_of(self, row: int) -> Sequence[tuple[int, int]]:
-        """Return the characters of each token of the context in a window."""
-        first = self.first_tokens[row]
-        return self.offsets[self.examples[row]][first : first + self.num_tokens[row]]
 
     def positions(self, spans: np.ndarray) -> dict[str, np.ndarray]:
         """Return where answers begin and end in each window.
@@ -51,10 +50,9 @@ class QuestionWindows:
         first, last = spans[self.examples].T
         # -1 is in no window.
         is_inside = (first >= self.first_tokens) & (last < self.first_tokens + self.num_tokens)
-        shift = self.places - self.first_tokens
         return {
-            "start": np.where(is_inside, first + shift, 0).astype("int32"),
-            "end": np.where(is_inside, last + shift, 0).astype("int32"),
+            "start": np.where(is_inside, first + self.shifts, 0).astype("int32"),
+            "end": np.where(is_inside, last + self.shifts, 0).astype("int32"),
         }
 
 
@@ -71,8 +69,8 @@ def window_starts(num_tokens: int, room: int, doc_stride: int) -> range:
 
 
 def make_windows(
-    questions: Sequence[Sequence[int]],
-    contexts: Sequence[tuple[Sequence[int], Sequence[tuple[int, int]]]],
+    questions: Sequence[Tokens],
+    contexts: Sequence[Tokens],
     tokenizer: Any,
     length: int,
     doc_stride: int,
@@ -80,62 +78,57 @@ def make_windows(
     """Return the windows of questions and contexts, example after example.
 
     Args:
-        questions: The token ids of each question.
-        contexts: The token ids of each context, and the characters of each token.
+        questions: The tokens of each question.
+        contexts: The tokens of each context.
         tokenizer: A tokenizer with the ids of the start, end and padding token.
         length: Length of the sequences.
         doc_stride: Distance in tokens between the beginnings of two windows of a context.
 
     Raises:
-        ValueError: If a question fills the window, if a context has no tokens, or if the windows
-            would leave tokens of a context out.
+        ValueError: If a question or a context has no tokens, if a question fills the window, or if
+            the windows would leave tokens of a context out.
     """
-    rows = []
-    for example, (question, (context, spans)) in enumerate(zip(questions, contexts, strict=True)):
-        _check_context(example, spans)
-        room = length - NUM_SPECIAL_TOKENS - len(question)
-        _check_room(example, len(question), len(context), room, length, doc_stride)
-        rows += [
-            (example, start, min(room, len(context) - start))
-            for start in window_starts(len(context), room, doc_stride)
-        ]
-    examples, first_tokens, num_tokens = np.array(rows, "int32").T
+    rows, sequences = [], []
+    for example, (question, context) in enumerate(zip(questions, contexts, strict=True)):
+        _check_example(example, question, context, length, doc_stride)
+        before = [tokenizer.start_token_id, *question[0], tokenizer.end_token_id]
+        ids, room = context[0], length - len(before) - 1
+        for start in window_starts(len(ids), room, doc_stride):
+            part = ids[start : start + room]
+            rows.append((example, start, len(part), len(before) - start))
+            sequences.append((len(before), [*before, *part, tokenizer.end_token_id]))
     token_ids = np.full((len(rows), length), tokenizer.pad_token_id, "int32")
     segment_ids = np.zeros((len(rows), length), "int32")
     padding_mask = np.zeros((len(rows), length), "bool")
-    places = np.array([len(questions[example]) + 2 for example in examples], "int32")
-    for row, (example, start, number) in enumerate(rows):
-        before = [tokenizer.start_token_id, *questions[example], tokenizer.end_token_id]
-        part = contexts[example][0][start : start + number]
-        ids = [*before, *part, tokenizer.end_token_id]
-        token_ids[row, : len(ids)] = ids
-        segment_ids[row, len(before) : len(ids)] = 1
-        padding_mask[row, : len(ids)] = True
+    for row, (begin, sequence) in enumerate(sequences):
+        token_ids[row, : len(sequence)] = sequence
+        segment_ids[row, begin : len(sequence)] = 1
+        padding_mask[row, : len(sequence)] = True
     inputs = {"token_ids": token_ids, "segment_ids": segment_ids, "padding_mask": padding_mask}
-    offsets = [offsets for _, offsets in contexts]
-    return QuestionWindows(inputs, examples, first_tokens, num_tokens, places, offsets)
+    return QuestionWindows(inputs, *np.array(rows, "int32").T, [spans for _, spans in contexts])
 
 
-def _check_context(example, spans):
-    # SentencePiece has tokens of white space only, whose spans are empty.
-    if all(start == end for start, end in spans):
-        raise ValueError(
-            "A context must have at least one token. Received: a context without tokens in row "
-            f"{example}. Remove such rows."
-        )
-
-
-def _check_room(example, question_length, context_length, room, length, doc_stride):
+def _check_example(
+    example: int, question: Tokens, context: Tokens, length: int, doc_stride: int
+) -> None:
+    for name, (_, spans) in (("question", question), ("context", context)):
+        # SentencePiece has tokens of white space only, whose spans are empty.
+        if all(start == end for start, end in spans):
+            raise ValueError(
+                f"A {name} must have at least one token. Received: a {name} without tokens in row "
+                f"{example}. Remove such rows."
+            )
+    num_tokens, room = len(question[0]), length - NUM_SPECIAL_TOKENS - len(question[0])
     if room < 1:
         raise ValueError(
             f"A question must leave room for its context: at most {length - NUM_SPECIAL_TOKENS - 1}"
-            f" tokens with sequence_length={length}. Received: {question_length} tokens in row "
+            f" tokens with sequence_length={length}. Received: {num_tokens} tokens in row "
             f"{example}. Shorten the question, or choose a larger `sequence_length`."
         )
-    if context_length > room and doc_stride >= room:
+    if len(context[0]) > room and doc_stride >= room:
         raise ValueError(
             "`doc_stride` must be less than the room for the context, because windows overlap. "
             f"Received: doc_stride={doc_stride} and room for {room} tokens in row {example}, whose "
-            f"question has {question_length} tokens. Choose a smaller `doc_stride`, or a larger "
+            f"question has {num_tokens} tokens. Choose a smaller `doc_stride`, or a larger "
             "`sequence_length`."
         )
