@@ -10,8 +10,8 @@ from keras_diet.models.diet_bert.diet_bert_presets import (
     register_packaged_presets,
     register_preset,
 )
-from keras_diet.models.diet_bert.diet_bert_question_answerer import DietBertQuestionAnswerer
-from keras_diet.models.diet_bert.diet_bert_question_answerer_preprocessor import (
+from keras_diet.models.diet_bert.diet_bert_question_answerer import (
+    DietBertQuestionAnswerer,
     DietBertQuestionAnswererPreprocessor,
 )
 from keras_diet.models.diet_bert.diet_bert_sentence_piece_tokenizer import (
@@ -25,8 +25,8 @@ from keras_diet.models.diet_bert.diet_bert_text_embedder import DietBertTextEmbe
 from keras_diet.models.diet_bert.diet_bert_text_embedder_preprocessor import (
     DietBertTextEmbedderPreprocessor,
 )
-from keras_diet.models.diet_bert.diet_bert_token_classifier import DietBertTokenClassifier
-from keras_diet.models.diet_bert.diet_bert_token_classifier_preprocessor import (
+from keras_diet.models.diet_bert.diet_bert_token_classifier import (
+    DietBertTokenClassifier,
     DietBertTokenClassifierPreprocessor,
 )
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer

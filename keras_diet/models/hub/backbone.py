@@ -19,8 +19,7 @@ from keras_diet.models.hub.quantization import (
     quantized_layers,
     quick_quantization,
 )
-from keras_diet.models.hub.texts import check_batch
-from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
+from keras_diet.models.hub.token_inputs import check_token_inputs
 from keras_diet.types import Config
 
 
@@ -89,26 +88,11 @@ class HubBackbone(DefaultExport, DataMethods, Backbone):
 
     # === Inputs ===
 
-    @property
-    def token_inputs(self) -> dict[str, TokenInput]:
-        """What each input holds. Inputs are not checked if this is empty."""
-        return {}
-
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Check the inputs and call the model."""
         if self.token_inputs:
             check_token_inputs(inputs, self.token_inputs)
         return super().__call__(inputs, *args, **kwargs)
-
-    def check_inputs(self, x: Any) -> None:
-        """Raise a `ValueError` if `x` cannot be a batch of inputs."""
-        if self.token_inputs:
-            check_token_inputs(x, self.token_inputs, when_graphs_run=True)
-        check_batch(x)
-
-    def preprocess_samples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Return one batch. Inputs of a backbone are preprocessed already."""
-        return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
     # === Files ===
 

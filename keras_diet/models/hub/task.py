@@ -10,13 +10,11 @@ from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.data_methods import DataMethods
 from keras_diet.models.hub.export import DefaultExport
 from keras_diet.models.hub.preprocessor import (
-    HubPreprocessor,
     check_preprocessor_class,
     check_preprocessor_fits,
 )
 from keras_diet.models.hub.presets import whole_preset
-from keras_diet.models.hub.texts import check_batch
-from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
+from keras_diet.models.hub.token_inputs import TokenInput
 from keras_diet.types import Config
 
 
@@ -31,8 +29,8 @@ class HubTask(DefaultExport, DataMethods):
     - Presets leave the optimizer out. KerasHub writes its state to `task.weights.h5`, which makes
       the file several times as large as the model.
 
-    A subclass may override `classes` to have labels checked, and `check_inputs`. A task with more
-    inputs than its backbone overrides `token_inputs`.
+    A subclass may override `classes` to have labels checked. A task with more inputs than its
+    backbone overrides `token_inputs`.
 
     Args:
         *args: Arguments of `keras_hub.models.Task`.
@@ -83,30 +81,6 @@ class HubTask(DefaultExport, DataMethods):
     def token_inputs(self) -> dict[str, TokenInput]:
         """What each input holds after preprocessing."""
         return self.backbone.token_inputs
-
-    def check_inputs(self, x: Any) -> None:
-        """Raise a `ValueError` if `x` cannot be a batch of inputs."""
-        if isinstance(self.preprocessor, HubPreprocessor):
-            self.preprocessor.check_texts(x)
-            return
-        if self.preprocessor is None and self.token_inputs:
-            check_token_inputs(x, self.token_inputs, when_graphs_run=True)
-        check_batch(x)
-
-    def expand_samples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Return what the preprocessor makes batches of. By default, these are the examples."""
-        if isinstance(self.preprocessor, HubPreprocessor):
-            return self.preprocessor.expanded(x, y, sample_weight)
-        return x, y, sample_weight
-
-    def preprocess_samples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Preprocess one batch, which was checked and expanded before.
-
-        Without a preprocessor, return the batch.
-        """
-        if isinstance(self.preprocessor, HubPreprocessor):
-            return self.preprocessor.preprocess(x, y, sample_weight)
-        return super().preprocess_samples(x, y, sample_weight)
 
     # === Quantization ===
 
