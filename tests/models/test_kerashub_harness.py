@@ -35,13 +35,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def registered():
-    """One of the classes is not registered, so that presets do not find it."""
-    with keras.saving.custom_object_scope({"OneWindow": OneWindow}):
-        yield
-
-
 @pytest.fixture
 def harness():
     """KerasHub's test case, to call its checks from functions."""
@@ -85,21 +78,9 @@ DETERMINISTIC = {
 SENTENCES, WORD_LABELS = [["the", "foxes", "sing"], ["a", "red", "cat"]], [[2, 0, 3], [1, 3, 0]]
 
 
-class OneWindow(DietBertQuestionAnswererPreprocessor):
-    """Without the axis of the windows for one example, which KerasHub's test does not expect."""
-
-    def __call__(self, x, y=None, sample_weight=None):
-        outputs = super().__call__(x, y, sample_weight)
-        is_one = (np.ndim(x[0]) if isinstance(x[0], (str, list)) else x[0].ndim) == 0
-        return keras.tree.map_structure(lambda part: part[0], outputs) if is_one else outputs
-
-
-ANSWERS = {"text": ["a", ""], "answer_start": [0, -1]}
 INPUTS = {
-    OneWindow: ((["a", "on"], ["a cat", "the"]), ANSWERS, [0.5, 1.0]),
     DietBertTextClassifierPreprocessor: ((TEXTS[:2], TEXTS[2:4]), [1, 0], [0.5, 1.0]),
     DietBertMaskedLMPreprocessor: TEXTS[:2],
-    DietBertTokenClassifierPreprocessor: (SENTENCES, WORD_LABELS, [[0.5, 2.0, 3.0], [1, 0.25, 4]]),
 }
 
 

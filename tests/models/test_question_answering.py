@@ -162,7 +162,7 @@ REFUSED = {
     "empty question": (changed(0, 2, ""), None, "a question without tokens in row 2"),
     "no room": (changed(0, 1, "the dog and the cats sleep ."), None, "8 tokens in row 1"),
     "stride": (changed(0, 0, "a red cat sings the tree"), None, "room for 1 tokens in row 0"),
-    "fewer answers": (X, {"text": [""], "answer_start": [-1]}, "3 in `x`, 1 in `y[0]`"),
+    "fewer answers": (X, {"text": [""], "answer_start": [-1]}, "3 in `contexts`, 1 in `y[0]`"),
     "missing answer": (X, {**ANSWERS, "text": ["red cat", None, "fox"]}, "None in row 1"),
     # One character off, in both directions, and counted from the end.
     "answer before": (
@@ -197,7 +197,7 @@ def test_what_would_be_silently_wrong_is_refused(case):
 @any_backend
 def test_weights_that_do_not_fit_are_refused():
     for weights, message in (
-        ([1.0, 2.0], "3 in `x`, 2 in `sample_weight`"),
+        ([1.0, 2.0], "3 in `questions`, 2 in `sample_weight`"),
         (np.ones((3, 2)), "`sample_weight` must have one weight"),
         ([1.0, np.nan, 2.0], "finite numbers. Received: nan in row 1"),
     ):
