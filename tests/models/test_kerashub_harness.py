@@ -14,13 +14,9 @@ from keras_diet.models import (
     DietBertBackbone,
     DietBertMaskedLM,
     DietBertMaskedLMPreprocessor,
-    DietBertQuestionAnswerer,
-    DietBertQuestionAnswererPreprocessor,
     DietBertSentencePieceTokenizer,
     DietBertTextClassifier,
     DietBertTextClassifierPreprocessor,
-    DietBertTokenClassifier,
-    DietBertTokenClassifierPreprocessor,
     DietBertTokenizer,
 )
 from tests.models.multilingual import multilingual_tokenizer
@@ -74,8 +70,6 @@ DETERMINISTIC = {
     "mask_token_rate": 1.0,
     "random_token_rate": 0.0,
 }
-# The harness makes tensors of the data, so all sentences have the same length.
-SENTENCES, WORD_LABELS = [["the", "foxes", "sing"], ["a", "red", "cat"]], [[2, 0, 3], [1, 3, 0]]
 
 
 INPUTS = {
@@ -141,28 +135,13 @@ TASKS = {
         ((TEXTS[:2], TEXTS[2:4]), [1, 2]),
         (2, 3),
     ),
-    "token_classifier": (
-        DietBertTokenClassifier,
-        DietBertTokenClassifierPreprocessor,
-        {"num_classes": 5},
-        (SENTENCES, WORD_LABELS),
-        (2, 11, 5),
-    ),
-    # The first context has three windows, and the second one two.
-    "question_answerer": (
-        DietBertQuestionAnswerer,
-        DietBertQuestionAnswererPreprocessor,
-        {},
-        ((["foxes", "dog"], TEXTS[:2]), {"text": ["lazy", ""], "answer_start": [36, -1]}),
-        {"start": (5, 11), "end": (5, 11)},
-    ),
 }
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_task(harness, task):
     cls, preprocessor_cls, arguments, train_data, shape = TASKS[task]
-    others = {DietBertMaskedLM: DETERMINISTIC, DietBertQuestionAnswerer: {"doc_stride": 3}}
+    others = {DietBertMaskedLM: DETERMINISTIC}
     preprocessor = preprocessor_cls(
         DietBertTokenizer(VOCABULARY), sequence_length=11, **others.get(cls, {})
     )
