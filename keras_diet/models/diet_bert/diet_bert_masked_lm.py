@@ -186,7 +186,7 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
             )
         batch = texts_of(texts, "texts")
         ids = [_ids_with_masks(tokenizer, text, row, length) for row, text in enumerate(batch)]
-        masks = [np.flatnonzero(np.array(row) == tokenizer.mask_token_id) for row in ids]
+        masks = [np.flatnonzero(np.array(row) == tokenizer.mask_token_id).tolist() for row in ids]
         token_ids = padded(ids, [length], tokenizer.pad_token_id)
         inputs = {
             "token_ids": token_ids,
@@ -195,8 +195,8 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
             "mask_positions": padded(masks, [max(map(len, masks))]),
         }
         # The method of the task would preprocess the inputs.
-        logits = keras.Model.predict(self, inputs, verbose=0)[:, :, :size]
-        probabilities = ops.convert_to_numpy(ops.softmax(logits.astype("float32"), axis=-1))
+        logits = keras.Model.predict(self, inputs, verbose=0).astype("float32")
+        probabilities = ops.convert_to_numpy(ops.softmax(logits, axis=-1))[:, :, :size]
         results = []
         for text, of_masks in zip(batch, probabilities, strict=True):
             pieces = text.split(tokenizer.mask_token)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_diet import _arrays
-from keras_diet.models.hub.columns import holds_text, host_column, numbers_of
+from keras_diet.models.hub.columns import host_column, numbers_of
 from keras_diet.models.hub.losses import is_of_keras, sparse_loss
 
 _MOST_NAMES = 10
@@ -58,7 +58,7 @@ def labels_of_names(y: Any, classes: Classes, as_ids: bool = True) -> Any:
         ValueError: If a label is not one of the names.
     """
     rows = host_column(y)
-    rows = rows.tolist() if isinstance(rows, np.ndarray) and holds_text(rows) else rows
+    rows = rows.tolist() if isinstance(rows, np.ndarray) and rows.dtype.kind in "OUST" else rows
     if classes.names is None or not isinstance(rows, list):
         return y
     if classes.is_multi_label:
@@ -66,6 +66,8 @@ def labels_of_names(y: Any, classes: Classes, as_ids: bool = True) -> Any:
             isinstance(label, (int, float)) for row in rows for label in row
         )
         return _memberships(rows, classes.names) if is_names else y
+    # A column of names may have a second axis.
+    rows = [row[0] if isinstance(row, list) and len(row) == 1 else row for row in rows]
     if not any(isinstance(label, (str, bytes)) for label in rows):
         return y
     index = _index(classes.names)
@@ -85,6 +87,9 @@ def _memberships(rows, names):
                 "empty list for no label."
             )
         for label in labels:
+            if label in ("", b""):
+                # Padding of a dense array of names.
+                continue
             result[row, index_of_name(label, row, index)] = 1
     return result
 
@@ -163,9 +168,9 @@ def _check_classes(y, classes, ignore_class):
 
 def check_are_finite(name: str, values: np.ndarray) -> None:
     """Raise a `ValueError` that names the row if a number is NaN or infinite."""
-    wrong = np.argwhere(~np.isfinite(values)) if values.dtype.kind == "f" else ()
-    if len(wrong):
-        row, value = wrong[0][0], values[tuple(wrong[0])]
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        place = np.argwhere(~np.isfinite(values))[0]
+        row, value = place[0], values[tuple(place)]
         raise ValueError(
             f"`{name}` must hold finite numbers. Received: {value} in row {row}. Remove the "
             "example, or correct the value."

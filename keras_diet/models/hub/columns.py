@@ -48,6 +48,8 @@ def host_column(values: Any) -> Any:
     if hasattr(values, "numpy"):
         # Tensors of another framework than the backend.
         return values.numpy()
+    if hasattr(values, "__array__"):
+        return np.asarray(values)
     return list(values) if isinstance(values, Sequence) else values
 
 

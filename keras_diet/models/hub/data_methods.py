@@ -152,12 +152,24 @@ class DataMethods(Task):
 
     def _for_keras(self, x, y, sample_weight, batch_size, **arguments):
         """Return the data as arguments of a method of `keras.Model`."""
+        if arguments.get("labels", True) and is_columns(x):
+            self._check_has_labels(y)
         if self.takes_texts and not isinstance(x, EpochDataset):
             data = self.as_dataset(x, y, sample_weight, batch_size, **arguments)
             return {"x": data.for_keras()}
         if self.preprocessor is None and is_columns(x):
             x, y, sample_weight = self._checked_ids(x, y, sample_weight)
         return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
+
+    def _check_has_labels(self, y):
+        # A custom `compute_loss` may need no labels.
+        has_loss = self.compiled and self.loss is not None
+        is_needed = has_loss and type(self).compute_loss is keras.Model.compute_loss
+        if y is None and is_needed and not getattr(self.preprocessor, "makes_labels", False):
+            raise ValueError(
+                f"`{type(self).__name__}` needs labels for its loss. Received: y=None. Pass labels "
+                "as `y`, or call `predict`."
+            )
 
     def _checked_ids(self, x, y, sample_weight):
         if self.token_inputs:
@@ -230,11 +242,11 @@ class DataMethods(Task):
             data, validation_data = _split(data, validation_split)
         if validation_data is not None:
             is_tuple = is_columns(validation_data)
-            parts = keras.utils.unpack_x_y_sample_weight(
+            first, labels, weights = keras.utils.unpack_x_y_sample_weight(
                 tuple(validation_data) if isinstance(validation_data, list) else validation_data
             )
-            size = validation_batch_size or batch_size
-            validation = self._for_keras(*parts, size if is_tuple else None, training=False)
+            size = validation_batch_size or batch_size if is_tuple else None
+            validation = self._for_keras(first, labels, weights, size, training=False)
             is_pair = is_tuple and "y" in validation
             names = ("x", "y", "sample_weight")
             validation_data = (

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_diet import validation
 from keras_diet.models.hub.classes import weights_of_classes
 from keras_diet.models.hub.columns import holds_text, number_of_rows, take
 from keras_diet.training.epoch_dataset import EpochDataset
@@ -65,7 +66,8 @@ class TaskData(EpochDataset):
         self.task = task
         self.data = data
         self.columns = columns
-        self.batch_size = batch_size or BATCH_SIZE
+        size = BATCH_SIZE if batch_size is None else batch_size
+        self.batch_size = validation.positive_int("batch_size", size)
         self.class_weight = class_weight
         self.training = training
         self.labels = labels
