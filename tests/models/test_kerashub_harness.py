@@ -14,13 +14,9 @@ from keras_diet.models import (
     DietBertBackbone,
     DietBertMaskedLM,
     DietBertMaskedLMPreprocessor,
-    DietBertQuestionAnswerer,
-    DietBertQuestionAnswererPreprocessor,
     DietBertSentencePieceTokenizer,
     DietBertTextClassifier,
     DietBertTextClassifierPreprocessor,
-    DietBertTokenClassifier,
-    DietBertTokenClassifierPreprocessor,
     DietBertTokenizer,
 )
 from tests.models.multilingual import multilingual_tokenizer
@@ -33,13 +29,6 @@ pytestmark = [
     pytest.mark.any_backend("tensorflow"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def registered():
-    """One of the classes is not registered, so that presets do not find it."""
-    with keras.saving.custom_object_scope({"OneWindow": OneWindow}):
-        yield
 
 
 @pytest.fixture
@@ -81,25 +70,11 @@ DETERMINISTIC = {
     "mask_token_rate": 1.0,
     "random_token_rate": 0.0,
 }
-# The harness makes tensors of the data, so all sentences have the same length.
-SENTENCES, WORD_LABELS = [["the", "foxes", "sing"], ["a", "red", "cat"]], [[2, 0, 3], [1, 3, 0]]
 
 
-class OneWindow(DietBertQuestionAnswererPreprocessor):
-    """Without the axis of the windows for one example, which KerasHub's test does not expect."""
-
-    def __call__(self, x, y=None, sample_weight=None):
-        outputs = super().__call__(x, y, sample_weight)
-        is_one = (np.ndim(x[0]) if isinstance(x[0], (str, list)) else x[0].ndim) == 0
-        return keras.tree.map_structure(lambda part: part[0], outputs) if is_one else outputs
-
-
-ANSWERS = {"text": ["a", ""], "answer_start": [0, -1]}
 INPUTS = {
-    OneWindow: ((["a", "on"], ["a cat", "the"]), ANSWERS, [0.5, 1.0]),
     DietBertTextClassifierPreprocessor: ((TEXTS[:2], TEXTS[2:4]), [1, 0], [0.5, 1.0]),
     DietBertMaskedLMPreprocessor: TEXTS[:2],
-    DietBertTokenClassifierPreprocessor: (SENTENCES, WORD_LABELS, [[0.5, 2.0, 3.0], [1, 0.25, 4]]),
 }
 
 
@@ -149,28 +124,13 @@ TASKS = {
         ((TEXTS[:2], TEXTS[2:4]), [1, 2]),
         (2, 3),
     ),
-    "token_classifier": (
-        DietBertTokenClassifier,
-        DietBertTokenClassifierPreprocessor,
-        {"num_classes": 5},
-        (SENTENCES, WORD_LABELS),
-        (2, 11, 5),
-    ),
-    # The first context has three windows, and the second one two.
-    "question_answerer": (
-        DietBertQuestionAnswerer,
-        DietBertQuestionAnswererPreprocessor,
-        {},
-        ((["foxes", "dog"], TEXTS[:2]), {"text": ["lazy", ""], "answer_start": [36, -1]}),
-        {"start": (5, 11), "end": (5, 11)},
-    ),
 }
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_task(harness, task):
     cls, preprocessor_cls, arguments, train_data, shape = TASKS[task]
-    others = {DietBertMaskedLM: DETERMINISTIC, DietBertQuestionAnswerer: {"doc_stride": 3}}
+    others = {DietBertMaskedLM: DETERMINISTIC}
     preprocessor = preprocessor_cls(
         DietBertTokenizer(VOCABULARY), sequence_length=11, **others.get(cls, {})
     )

@@ -1,5 +1,7 @@
 """Classification of words: their tokens and labels, the loss, data of all kinds, and `tag`."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -10,7 +12,6 @@ from keras_diet.models import (
     DietBertTokenClassifier,
     DietBertTokenClassifierPreprocessor,
     DietBertTokenizer,
-    add_segments,
 )
 from keras_diet.models.token_classification.words import split_words
 from tests.helpers import assert_close, gradients, once, to_numpy
@@ -36,6 +37,7 @@ LABELS = [
 IDS = [[NAMES.index(label) for label in labels] for labels in LABELS]
 # Half precision has no 2049.
 WEIGHTS = [[0.5, 2.0, 2049.0, 0.25, 7.0, 1.5], [0.75], [2.5, 4.0, 0.0, 1.25, 6.0], [1.25, 6.0]]
+WORDS = [*SENTENCES[0], *SENTENCES[2]]
 ONES = [[1.0] * len(words) for words in SENTENCES]
 
 
@@ -85,7 +87,11 @@ def arrays(outputs):
 @any_backend
 @settings(deadline=None, max_examples=20, derandomize=True)
 @given(
-    st.lists(st.lists(st.sampled_from(sum(SENTENCES, [])), min_size=1), min_size=1, max_size=3),
+    st.lists(
+        st.lists(st.sampled_from([*SENTENCES[0], *SENTENCES[2]]), min_size=1),
+        min_size=1,
+        max_size=3,
+    ),
     st.sampled_from([3, 5, 13, 29]),
     st.data(),
 )
@@ -117,21 +123,13 @@ def test_weights_of_sentences_are_the_weights_of_their_words():
 
 
 @any_backend
-def test_words_that_do_not_fit_give_a_warning():
-    for length, is_cut in ((4, True), (5, False)):
-        sentence = [["foxes", "a"]]
-        if is_cut:
-            with pytest.warns(UserWarning, match="more than sequence_length=4 tokens"):
-                tiny_preprocessor(length)(sentence, [[3, 7]])
-        else:
-            tiny_preprocessor(length)(sentence, [[3, 7]])
-
-
-@any_backend
 @pytest.mark.filterwarnings("error::UserWarning")
-def test_the_last_token_of_a_word_may_be_cut_off():
+def test_words_that_do_not_fit_give_a_warning():
+    """The last token of a word may be cut off."""
     outputs = arrays(tiny_preprocessor(4)([["the", "foxes"]], [[3, 7]]))
     assert outputs[2].tolist() == [[0, 3, 7, 0]]
+    with pytest.warns(UserWarning, match="more than sequence_length=4 tokens"):
+        tiny_preprocessor(4)([["foxes", "the"]], [[3, 7]])
 
 
 @any_backend
@@ -176,7 +174,7 @@ def test_configuration_of_the_preprocessor():
 def test_words_are_split_into_the_fewest_parts_in_order(sizes, room):
     words = [[i] * size for i, size in enumerate(sizes)]
     parts = split_words(words, room)
-    assert sum(parts, []) == words
+    assert list(itertools.chain.from_iterable(parts)) == words
     totals = [sum(map(len, part)) for part in parts]
     assert all(total <= room or len(part) == 1 for total, part in zip(totals, parts, strict=True))
     assert all(total + len(part[0]) > room for total, part in zip(totals, parts[1:], strict=False))
@@ -313,25 +311,6 @@ def test_datasets(classifier, kind):
 
 
 @any_backend
-@pytest.mark.parametrize("kind", ["lists", "tf.data", "data_loader"])
-def test_training_on_datasets(kind):
-    """One step of SGD from the same weights, whatever holds the data."""
-    inputs, labels, weights = tiny_preprocessor()(SENTENCES[:2], IDS[:2], WEIGHTS[:2])
-    model, trained = tiny(preprocessor=None), tiny()
-    for each in (model, trained):
-        each.compile(keras.optimizers.SGD(0.01))
-    model.train_on_batch(inputs, labels, weights)
-    parts = (SENTENCES[:2], LABELS[:2], WEIGHTS[:2])
-    if kind == "lists":
-        trained.fit(*parts[:2], sample_weight=parts[2], verbose=0)
-    else:
-        trained.fit(as_dataset(kind, *parts), steps_per_epoch=1, verbose=0)
-    actual = to_numpy(trained.output_dense.kernel)
-    assert_close(actual, model.output_dense.kernel, 1e-5)
-    assert abs(actual - to_numpy(tiny().output_dense.kernel)).max() > 1e-4
-
-
-@any_backend
 def test_kinds_of_columns():
     expected = loops(SENTENCES, IDS, WEIGHTS, 13)
     objects = [np.empty(4, object) for _ in range(3)]
@@ -373,7 +352,7 @@ def test_token_ids_without_a_preprocessor(rng):
     expected = model.evaluate(inputs, labels, sample_weight=weights, verbose=0)
     names = np.array(NAMES)[labels]
     assert model.evaluate(inputs, names, sample_weight=weights, verbose=0) == expected
-    with pytest.raises(ValueError, match="`tag` needs a preprocessor. Received: preprocessor=None"):
+    with pytest.raises(ValueError, match=r"`tag` needs a preprocessor\. Received"):
         model.tag(SENTENCES)
 
 
@@ -494,18 +473,6 @@ def test_presets(tmp_path):
 
 
 @any_backend
-def test_it_starts_from_the_preset_of_another_task(tmp_path):
-    masked_lm = randomize_weights(tiny_task("masked_lm"))
-    masked_lm.save_to_preset(str(tmp_path))
-    model = DietBertTokenClassifier.from_preset(str(tmp_path), num_classes=3)
-    assert type(model.preprocessor) is DietBertTokenClassifierPreprocessor
-    assert model.preprocessor.sequence_length == 13
-    inputs = random_inputs(np.random.default_rng(5))
-    expected = masked_lm.backbone(inputs)["sequence_output"]
-    assert_close(model.backbone(inputs)["sequence_output"], expected, 1e-6)
-
-
-@any_backend
 def test_keras_files(tmp_path):
     model = tiny(activation="softmax")
     model.fit(SENTENCES, LABELS, verbose=0)
@@ -515,40 +482,3 @@ def test_keras_files(tmp_path):
     assert loaded.tag(SENTENCES) == model.tag(SENTENCES)
     expected = model.evaluate(SENTENCES, LABELS, verbose=0)
     assert loaded.evaluate(SENTENCES, LABELS, verbose=0) == pytest.approx(expected)
-
-
-@any_backend
-def test_lora_trains_the_head_and_the_adapters(rng):
-    model = randomize_weights(tiny_task("token_classifier", with_preprocessor=False))
-    inputs, labels, weights = random_data("token_classifier", rng)
-    before = to_numpy(model(inputs))
-    model.backbone.enable_lora(rank=2)
-    model.compile(keras.optimizers.SGD(0.5))
-    model.fit(inputs, labels, sample_weight=weights, verbose=0)
-    trained = {weight.path.split("/")[-1] for weight in model.backbone.trainable_weights}
-    assert trained == {"lora_kernel_a", "lora_kernel_b"}
-    assert abs(to_numpy(model(inputs)) - before).max() > 1e-4
-
-
-@any_backend
-def test_quantized_models_are_loaded_as_saved(rng, tmp_path):
-    model = randomize_weights(tiny_task("token_classifier", with_preprocessor=False))
-    inputs = random_inputs(rng)
-    expected = to_numpy(model(inputs))
-    model.quantize("int8")
-    outputs = model.predict(inputs, verbose=0)
-    error = abs(outputs - expected).max() / abs(expected).max()
-    assert 1e-6 < error < 0.05
-    model.save_to_preset(str(tmp_path))
-    loaded = DietBertTokenClassifier.from_preset(str(tmp_path), preprocessor=None)
-    assert_close(loaded.predict(inputs, verbose=0), outputs, 1e-6)
-
-
-@any_backend
-def test_segments_are_added_to_a_task(rng):
-    backbone = randomize_weights(tiny_backbone(segment_encoding="none", num_layers=1))
-    model = DietBertTokenClassifier(backbone, 3)
-    extended = add_segments(model)
-    assert type(extended) is DietBertTokenClassifier
-    inputs = random_inputs(rng)
-    assert_close(extended(inputs), to_numpy(model(inputs)), 1e-5)

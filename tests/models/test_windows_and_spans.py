@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from keras_diet.models.question_answering.spans import find_candidates, token_spans
 from keras_diet.models.question_answering.windows import make_windows
+from tests.models.question_answering import all_spans
 
 pytestmark = pytest.mark.any_backend
 # [PAD] is not 0, and all ids differ.
@@ -149,24 +150,6 @@ def test_tokens_of_answers():
 
 
 # === The best spans ===
-
-
-def all_spans(windows, logits, max_answer_length):
-    """The score of each span of characters of each example, and the null scores."""
-    scores, null_scores = [{} for _ in windows.offsets], [np.inf for _ in windows.offsets]
-    for row, example in enumerate(windows.examples):
-        start, end = (logits[name][row].astype("float64") for name in ("start", "end"))
-        null_scores[example] = min(null_scores[example], start[0] + end[0])
-        positions = np.flatnonzero(windows.inputs["segment_ids"][row])[:-1]
-        offsets = windows.offsets[example]
-        first = windows.first_tokens[row]
-        for i, begin in enumerate(positions):
-            for j, last in enumerate(positions[i : i + max_answer_length], i):
-                if all(np.ptp(offsets[first + k]) for k in (i, j)):
-                    span = (offsets[first + i][0], offsets[first + j][1])
-                    score = start[begin] + end[last]
-                    scores[example][span] = max(score, scores[example].get(span, -np.inf))
-    return scores, null_scores
 
 
 @quickly

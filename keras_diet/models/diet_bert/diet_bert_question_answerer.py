@@ -26,8 +26,9 @@ class DietBertQuestionAnswererPreprocessor(DietBertPreprocessor, QuestionAnswere
         tokenizer: A tokenizer with `tokenize_with_offsets`, such as
             `keras_diet.models.DietBertTokenizer`.
         sequence_length: int. Length of a window with its question, in tokens. Defaults to `384`.
-        doc_stride: int. The distance in tokens between the beginnings of two windows of a context.
-            It must be less than the room for the context in a window. Defaults to `128`.
+        doc_stride: int or `None`. The distance in tokens between the beginnings of two windows of a
+            context. It must be less than the room for the context in a window. Defaults to `None`,
+            which means a third of `sequence_length`, at most 128.
         length_buckets: tuple of int or `None`. Shorter lengths to which a batch with labels may be
             padded, if they hold its longest window. `answer` uses them too. Defaults to `None`: all
             batches have `sequence_length`.
@@ -44,12 +45,13 @@ class DietBertQuestionAnswererPreprocessor(DietBertPreprocessor, QuestionAnswere
         A dictionary of `"token_ids"`, `"segment_ids"` and `"padding_mask"` of shape
         `(num_windows, sequence_length)`. With answers, a tuple of the dictionary, a dictionary of
         the positions `"start"` and `"end"` of shape `(num_windows,)` and, if given,
-        `sample_weight` of shape `(num_windows,)`.
+        `sample_weight` of shape `(num_windows,)`. All are NumPy arrays.
 
     Raises:
-        ValueError: For texts that are missing or empty, and for batches of different sizes. For a
+        ValueError: For texts that are missing or empty, and for lists of different lengths. For a
             question that fills a window, and for a `doc_stride` that would skip tokens. For an
             answer that is not in its context at its start.
+        NotImplementedError: For tensors in a graph of TensorFlow, such as in `tf.data`.
 
     Example:
 

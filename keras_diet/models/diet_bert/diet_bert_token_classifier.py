@@ -26,13 +26,12 @@ class DietBertTokenClassifierPreprocessor(DietBertPreprocessor, TokenClassifierP
     A word without tokens, such as a control character, becomes the unknown token. The words of a
     sentence that do not fit into `sequence_length` are cut off, with a warning.
 
-    In `tf.data`, the preprocessor runs as Python code, so it does not need tensorflow-text.
-
     Args:
         tokenizer: A `keras_diet.models.DietBertTokenizer`.
         sequence_length: int. Length of the packed inputs, in tokens. Defaults to `512`.
-        length_buckets: tuple of int or `None`. Shorter lengths to which a batch may be padded, if
-            they hold its longest sentence. Defaults to `None`: all batches have `sequence_length`.
+        length_buckets: tuple of int or `None`. Shorter lengths to which a batch with labels may be
+            padded, if they hold its longest sentence. `tag` uses them too. Defaults to `None`: all
+            batches have `sequence_length`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -45,12 +44,13 @@ class DietBertTokenClassifierPreprocessor(DietBertPreprocessor, TokenClassifierP
     Returns:
         A dictionary of `"token_ids"`, `"segment_ids"` and `"padding_mask"` of shape
         `(B, sequence_length)`. With `y`, a tuple `(x, y, sample_weight)` of the dictionary, and
-        labels and weights of the same shape.
+        labels and weights of the same shape. All are NumPy arrays.
 
     Raises:
         ValueError: For an empty batch or sentence, for a string in the place of a list of words,
             for words that are not nonempty strings, and for another number of labels or weights
             than words.
+        NotImplementedError: For tensors in a graph of TensorFlow, such as in `tf.data`.
 
     Example:
 

@@ -69,15 +69,19 @@ class QuestionAnswererPreprocessor(HubPreprocessor, TokenPreprocessor):
                 f"Received: {type(x).__name__}. Pass answers as `y`."
             )
         questions, contexts = texts_of(x[0], "x[0]"), texts_of(x[1], "x[1]")
-        windows = self.windows(questions, contexts)
+        texts, starts = [], []
         if y is not None:
             texts, starts = texts_of(y["text"], "y['text']"), np.atleast_1d(y["answer_start"])
-            number_of_rows(x=questions, y=(texts, starts))
+            number_of_rows(questions=questions, contexts=contexts, y=(texts, starts))
             _check_answers(contexts, texts, starts)
+        if sample_weight is not None:
+            is_one = np.ndim(sample_weight) == 0
+            sample_weight = checked_weights([sample_weight] if is_one else sample_weight, (None, 1))
+            number_of_rows(questions=questions, sample_weight=sample_weight)
+        windows = self.windows(questions, contexts)
+        if y is not None:
             y = windows.positions(token_spans(texts, starts, windows.offsets))
         if sample_weight is not None:
-            sample_weight = checked_weights(np.atleast_1d(sample_weight), (None, 1))
-            number_of_rows(x=questions, sample_weight=sample_weight)
             sample_weight = sample_weight[windows.examples]
         return windows.inputs, y, sample_weight
 

@@ -27,14 +27,23 @@ class TokenClassifierPreprocessor(HubPreprocessor, TokenPreprocessor):
     Args:
         tokenizer: The tokenizer.
         sequence_length: int. Length of the packed inputs, in tokens. Defaults to `512`.
+        length_buckets: As in `HubPreprocessor`. Defaults to `None`.
         **kwargs: Keyword arguments of `HubPreprocessor`.
     """
 
     # A tuple of sentences is an element of a dataset.
     takes_tuples = False
 
-    def __init__(self, tokenizer: Any, sequence_length: int = 512, **kwargs: Any) -> None:
-        super().__init__(tokenizer, sequence_length=sequence_length, **kwargs)
+    def __init__(
+        self,
+        tokenizer: Any,
+        sequence_length: int = 512,
+        length_buckets: tuple[int, ...] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            tokenizer, sequence_length=sequence_length, length_buckets=length_buckets, **kwargs
+        )
 
     def is_one(self, x: Any) -> bool:
         """Return whether `x` is the words of a single sentence, without a batch axis."""
