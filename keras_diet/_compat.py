@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import keras
 from keras.src.backend import AutocastScope, get_keras_mask, set_keras_mask
 from keras.src.random.seed_generator import global_seed_generator
-from keras.src.saving.saving_lib import H5IOStore, _save_state
 from keras.src.trainers.data_adapters.data_adapter_utils import (
     class_weight_to_sample_weights,
     get_tensor_spec,
@@ -18,46 +17,34 @@ from keras.src.trainers.data_adapters.data_adapter_utils import (
 from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 from keras_hub.src.tokenizers.word_piece_tokenizer import MAX_BYTES_PER_WORD, pretokenize_python
-from keras_hub.src.utils.preset_utils import (
-    BUILTIN_PRESETS,
-    check_file_exists,
-    load_json,
-    register_presets,
-)
+from keras_hub.src.utils.preset_utils import register_presets
 from keras_hub.src.utils.tensor_utils import convert_preprocessing_outputs_python
 
 __all__ = [
-    "BUILTIN_PRESETS",
     "MAX_BYTES_PER_WORD",
     "PRIVATE_NAMES",
     "IterableAdapter",
     "OpenMultiHeadAttention",
     "adapter_of_py_dataset",
     "autocast_disabled",
-    "check_file_exists",
     "class_weight_to_sample_weights",
     "convert_preprocessing_outputs_python",
     "flatten_layers",
     "get_keras_mask",
     "global_seed",
     "keras_masks_removed",
-    "load_json",
     "pretokenize_python",
     "register_presets",
-    "replace_dtype_policy",
-    "saved_paths",
     "set_keras_mask",
     "variables_restored",
 ]
 
-# Keys are "Class.attribute", or names in `keras.src.backend`, `keras.src.saving.saving_lib` and
+# Keys are "Class.attribute", or names in `keras.src.backend` and
 # `keras.src.trainers.data_adapters`.
 PRIVATE_NAMES = {
     "get_keras_mask": "Keras attaches padding masks to tensors. No public name reads them.",
     "set_keras_mask": "Attention consumes these masks. No public name clears them.",
     "AutocastScope": "Inside of a call, no public name reads a variable in its own dtype.",
-    "H5IOStore": "Keras writes weights to objects of this class only.",
-    "_save_state": "No public name tells under which paths the weights of a model are saved.",
     "GeneratorDataAdapter": "No public class reads a dataset of unknown length again each epoch.",
     "GeneratorDataAdapter._output_signature": "Batches may have other lengths than the first ones.",
     "PyDatasetAdapter": "Keras reads a `PyDataset` with this class.",
@@ -67,14 +54,10 @@ PRIVATE_NAMES = {
     "get_tensor_spec": "It makes such a signature from batches.",
     "Layer._flatten_layers": "Keras lists all nested layers publicly for models only.",
     "Layer._layers": "Without it a model on PyTorch is not constructed yet and has no layers.",
-    "Layer._dtype_policy": "The public setter would change a map of policies that layers share.",
     "MultiHeadAttention._compute_attention": "Keras documents it as the method to override.",
     "MultiHeadAttention._dropout_layer": "Our dropout draws the same numbers as the stock layer.",
     "MultiHeadAttention._gate_dense": "The projection of the gate. It has no public property.",
-    "BUILTIN_PRESETS": "No public name tells which names of presets are taken.",
     "register_presets": "No public function registers the name of a preset.",
-    "check_file_exists": "No public function looks for a file of a preset at any address.",
-    "load_json": "No public function reads a file of a preset at any address.",
     "convert_preprocessing_outputs_python": "No public name tells that Grain runs a preprocessor.",
     "pretokenize_python": "No public function splits a text into the words of a tokenizer.",
     "MAX_BYTES_PER_WORD": "Longer words are unknown.",
@@ -91,11 +74,6 @@ def global_seed():
 def flatten_layers(layer):
     """Return `layer` and every layer below it."""
     return list(layer._flatten_layers()) if hasattr(layer, "_layers") else []
-
-
-def replace_dtype_policy(layer, policy):
-    """Set the dtype policy of one layer."""
-    layer._dtype_policy = policy
 
 
 @contextlib.contextmanager
@@ -181,31 +159,6 @@ def adapter_of_py_dataset(dataset, shuffle, examples):
     adapter = PyDatasetAdapter(dataset, shuffle=shuffle)
     adapter._output_signature = get_tensor_spec(examples)
     return adapter
-
-
-def saved_paths(model, objects_to_skip=()):
-    """Return the paths of all weights in a file of a model."""
-    store = _PathStore()
-    skipped = {id(each) for each in objects_to_skip}
-    _save_state(model, store, assets_store=None, inner_path="", visited_saveables=skipped)
-    return store.paths
-
-
-class _PathStore(H5IOStore):
-    """A file of weights that keeps their paths only."""
-
-    def __init__(self):
-        self.paths = set()
-
-    def __bool__(self):
-        return True
-
-    def make(self, path, metadata=None):
-        self.folder = f"{path}/vars" if path else "vars"
-        return self
-
-    def __setitem__(self, key, value):
-        self.paths.add(f"{self.folder}/{key}")
 
 
 class OpenMultiHeadAttention(keras.layers.MultiHeadAttention):

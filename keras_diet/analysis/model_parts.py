@@ -8,7 +8,7 @@ import numpy as np
 from keras_diet._arrays import float32_array
 from keras_diet.layers import DietEncoder
 from keras_diet.models import DietBertBackbone
-from keras_diet.models.diet_bert.from_bert.read_bert import copy_bert
+from keras_diet.models.diet_bert.from_bert.convert import copy_bert
 
 
 def as_diet_bert(model: keras.Model) -> DietBertBackbone:

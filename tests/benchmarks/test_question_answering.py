@@ -9,7 +9,7 @@ pytest.importorskip("transformers")
 
 from benchmarks import measure
 from benchmarks import question_answering as benchmark
-from keras_diet.models.diet_bert import diet_bert_question_answerer
+from keras_diet.models.question_answering import question_answerer
 from tests.models.test_from_hugging_face_bert import make
 
 pytestmark = [
@@ -89,7 +89,7 @@ def test_steps_of_both_libraries_are_the_same(parts, folder, monkeypatch, row):
     if row == "hugging_face":
         # Its loss is over all positions.
         monkeypatch.setattr(
-            diet_bert_question_answerer, "mask_answer_logits", lambda logits, *masks: logits
+            question_answerer, "mask_answer_logits", lambda logits, *masks: logits
         )
     # A large rate and a large decay: what differs shows within a few steps.
     options, preprocessor, batches = parts(

@@ -10,7 +10,7 @@ from tokenizers.models import WordPiece
 
 from keras_diet import validation
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.diet_bert.from_bert.read_bert import read_tokenizer
+from keras_diet.models.diet_bert.from_bert.tokenizer import read_tokenizer
 from keras_diet.models.diet_bert.word_piece_offsets import tokens_with_offsets, word_piece_model
 from keras_diet.models.hub.aligned_text import Span
 from keras_diet.models.hub.tokenizer import HubTokenizer

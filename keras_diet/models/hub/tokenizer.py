@@ -6,8 +6,7 @@ from typing import Any, Self
 from keras_hub.models import Tokenizer
 
 from keras_diet.models.hub.aligned_text import Span
-from keras_diet.models.hub.file_errors import complete_preset, preset_address
-from keras_diet.models.hub.texts import as_strings, is_one_text
+from keras_diet.models.hub.columns import is_one_text, texts_of
 from keras_diet.types import Config
 
 # Arguments of tokenizers, and their values with which all tokens come from one text.
@@ -74,7 +73,7 @@ class HubTokenizer(Tokenizer):
                     f"which returns the tokens of a text only. Received: {name}={value!r}. Make a "
                     f"tokenizer without `{name}`."
                 )
-        found = [self.tokens_with_offsets(each) for each in as_strings(text, "text")]
+        found = [self.tokens_with_offsets(each) for each in texts_of(text, "text")]
         return found[0] if is_one_text(text) else found
 
     def get_config(self) -> Config:
@@ -131,9 +130,7 @@ class HubTokenizer(Tokenizer):
             ValueError: If files are missing or damaged, including the vocabulary, or if the preset
                 has a tokenizer of another class.
         """
-        preset = preset_address(preset)
-        with complete_preset(preset):
-            tokenizer = super().from_preset(preset, config_file=config_file, **kwargs)
+        tokenizer = super().from_preset(os.fspath(preset), config_file=config_file, **kwargs)
         if not isinstance(tokenizer, cls):
             # KerasHub loads the class that was saved, not the class that is asked for.
             saved = type(tokenizer).__name__
