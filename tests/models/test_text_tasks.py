@@ -256,12 +256,9 @@ def test_one_class_is_a_regression(rng, shape):
     model = classifier(1, preprocessor=None)
     inputs, labels = random_inputs(rng), rng.normal(size=2).astype("float32")
     error = ((to_numpy(model(inputs))[:, 0] - labels) ** 2).mean()
-    for loss, metric in (("auto", "root_mean_squared_error"), ("mae", None)):
-        results = model.evaluate(inputs, labels.reshape(shape), verbose=0, return_dict=True)
-        assert results["loss"] == pytest.approx(error, rel=1e-5)
-        assert results["root_mean_squared_error"] == pytest.approx(error**0.5, rel=1e-5)
-        model.compile(loss=loss)
-        assert (metric is None) == (loss == "mae")
+    results = model.evaluate(inputs, labels.reshape(shape), verbose=0, return_dict=True)
+    assert results["loss"] == pytest.approx(error, rel=1e-5)
+    assert results["root_mean_squared_error"] == pytest.approx(error**0.5, rel=1e-5)
     model.compile(loss="mae")
     assert set(model.evaluate(inputs, labels, verbose=0, return_dict=True)) == {"loss"}
     dense = classifier(2, preprocessor=None)
@@ -355,7 +352,6 @@ def test_classify(names):
     assert_results(results, p, labels)
     best = model.classify(np.array(TEXTS), top_k=2)
     assert best == [found[:2] for found in results]
-    assert model.classify(TEXTS[1]) == pytest.approx(results[1]) or True
     assert_results([model.classify(TEXTS[1]), model.classify([TEXTS[1]])[0]], p[[1, 1]], labels)
     pairs = probabilities(model, (TEXTS, SECOND))
     assert_results([model.classify((TEXTS[2], SECOND[2]))], pairs[2:3], labels)
