@@ -10,10 +10,6 @@ import keras
 from keras.src.backend import AutocastScope, get_keras_mask, set_keras_mask
 from keras.src.random.seed_generator import global_seed_generator
 from keras.src.saving.saving_lib import H5IOStore, _save_state
-from keras.src.trainers.data_adapters.data_adapter_utils import (
-    get_tensor_spec,
-)
-from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
 from keras_hub.src.tokenizers.word_piece_tokenizer import MAX_BYTES_PER_WORD, pretokenize_python
 from keras_hub.src.utils.preset_utils import (
     BUILTIN_PRESETS,
@@ -26,7 +22,6 @@ __all__ = [
     "BUILTIN_PRESETS",
     "MAX_BYTES_PER_WORD",
     "PRIVATE_NAMES",
-    "IterableAdapter",
     "OpenMultiHeadAttention",
     "autocast_disabled",
     "check_file_exists",
@@ -42,18 +37,14 @@ __all__ = [
     "set_keras_mask",
 ]
 
-# Keys are "Class.attribute", or names in `keras.src.backend`, `keras.src.saving.saving_lib` and
-# `keras.src.trainers.data_adapters`.
+# Keys are "Class.attribute", or names in `keras.src.backend` and `keras.src.saving.saving_lib`.
 PRIVATE_NAMES = {
     "get_keras_mask": "Keras attaches padding masks to tensors. No public name reads them.",
     "set_keras_mask": "Attention consumes these masks. No public name clears them.",
     "AutocastScope": "Inside of a call, no public name reads a variable in its own dtype.",
     "H5IOStore": "Keras writes weights to objects of this class only.",
     "_save_state": "No public name tells under which paths the weights of a model are saved.",
-    "GeneratorDataAdapter": "No public class reads a dataset of unknown length again each epoch.",
-    "GeneratorDataAdapter._output_signature": "Batches may have other lengths than the first ones.",
     "global_seed_generator": "Random operations without a seed draw from it.",
-    "get_tensor_spec": "It makes such a signature from batches.",
     "Layer._flatten_layers": "Keras lists all nested layers publicly for models only.",
     "Layer._layers": "Without it a model on PyTorch is not constructed yet and has no layers.",
     "Layer._dtype_policy": "The public setter would change a map of policies that layers share.",
@@ -109,40 +100,6 @@ def keras_masks_removed(*tensors):
     finally:
         for tensor, mask in marked:
             set_keras_mask(tensor, mask)
-
-
-class IterableAdapter(GeneratorDataAdapter):
-    """Lets Keras read an iterable on every backend. Each epoch calls `iter` again.
-
-    A subclass has `__iter__`, and `examples` to tell shapes.
-
-    Args:
-        num_batches: int or `None`. The number of batches, or `None` if it is not known.
-    """
-
-    def __init__(self, num_batches):
-        # Keras's constructor would read two batches, which are needed on TensorFlow only.
-        self._num_batches = num_batches
-        self._output_signature = None
-
-    def examples(self):
-        """Return batches. Their sizes that differ may be different in each batch."""
-        raise NotImplementedError
-
-    def generator(self):
-        """Return an iterator for one pass."""
-        return iter(self)
-
-    @property
-    def num_batches(self):
-        """The number of batches in a pass, or `None`."""
-        return self._num_batches
-
-    def get_tf_dataset(self):
-        """Return a `tf.data.Dataset`."""
-        if self._output_signature is None:
-            self._output_signature = get_tensor_spec(self.examples())
-        return super().get_tf_dataset()
 
 
 def saved_paths(model, objects_to_skip=()):

@@ -162,10 +162,10 @@ def test_random_masks_keep_rates_and_repeat():
     masked = np.take_along_axis(x["token_ids"], positions, axis=1)[filled]
     is_kept = masked == labels[filled]
     assert np.mean(masked == VOCABULARY.index("[MASK]")) == pytest.approx(0.6, abs=0.04)
-    assert np.mean(is_kept) == pytest.approx(0.2 + 0.2 / 26, abs=0.04)
+    assert np.mean(is_kept) == pytest.approx(0.2 + 0.2 / 27, abs=0.04)
     assert np.sum(x["token_ids"] != original) == np.sum(~is_kept)
     # Special tokens are never drawn.
-    assert not np.isin(masked[~is_kept], [0, 1, 2, 3]).any()
+    assert not np.isin(masked[~is_kept], [0, 2, 3]).any()
     # Direct calls follow the seed of Keras.
     keras.utils.set_random_seed(3)
     first = preprocessor(texts)[0]["token_ids"]
@@ -239,7 +239,6 @@ def test_lists_of_words_are_texts_where_the_tokenizer_does_not_split():
 
 REFUSED = {
     "nothing": ([], "at least one"),
-    "no pairs": (([], []), "at least one"),
     "pairs in a list": (list(zip(A, B, strict=True)), r"pass a tuple \(first, second\)"),
     "array of pairs": (np.array([A, B]).T, r"pass a tuple \(first, second\)"),
     "lists in a tuple": (([A, B], A[:2]), r"`x\[0\]` must hold strings"),
@@ -276,7 +275,7 @@ ARGUMENTS = {
     "short bucket": ({"length_buckets": (2, 8)}, "lengths from 3"),
     "long bucket": ({"length_buckets": (5, 18)}, "to 17"),
     "fraction": ({"length_buckets": (5.5, 8)}, "`length_buckets` must be a positive integer"),
-    "no tokenizer": ({"tokenizer": VOCABULARY}, "`tokenizer` must be a tokenizer.*list"),
+    "no tokenizer": ({"tokenizer": VOCABULARY}, "`tokenizer` must be a tokenizer"),
     "padding tokenizer": (
         {"tokenizer": DietBertTokenizer(VOCABULARY, sequence_length=5)},
         "must not add special tokens or padding.*sequence_length=5",
