@@ -88,9 +88,7 @@ def test_steps_of_both_libraries_are_the_same(parts, folder, monkeypatch, row):
     config.write_text(json.dumps({**json.loads(config.read_text()), "hidden_dropout_prob": 0.0}))
     if row == "hugging_face":
         # Its loss is over all positions.
-        monkeypatch.setattr(
-            question_answerer, "mask_answer_logits", lambda logits, *masks: logits
-        )
+        monkeypatch.setattr(question_answerer, "mask_answer_logits", lambda logits, *masks: logits)
     # A large rate and a large decay: what differs shows within a few steps.
     options, preprocessor, batches = parts(
         *("--epochs", "3", "--learning-rate", "0.01", "--weight-decay", "2.0"),
