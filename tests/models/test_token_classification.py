@@ -368,7 +368,7 @@ REFUSED = {
     "fewer labels": ((SENTENCES, [*IDS[:3], [4]]), r"`y` .*Received: \[4\] for 2 words in row 3"),
     "more labels": (
         (SENTENCES[1:], [[0, 1], *IDS[2:]]),
-        r"Received: \[0, 1\] for 1 words in row 0",
+        r"\[0, 1\] for 1 words in row 0",
     ),
     "labels of sentences": ((SENTENCES, [0, 1, 2, 3]), "Received: 0 for 6 words in row 0"),
     "a missing label": ((SENTENCES, [*IDS[:3], [None, 0]]), r"Received: \[None, 0\] .*row 3"),
