@@ -8,7 +8,6 @@ import pytest
 from benchmarks import (
     attention_implementations,
     decoding,
-    input_checks,
     long_sequences,
     multilingual,
     offsets,
@@ -139,7 +138,6 @@ def test_the_page_has_the_summary_of_its_files():
 MAKERS = {
     "attention_implementations": attention_implementations.make_page,
     "decoding": decoding.make_page,
-    "input_checks": input_checks.make_page,
     "offsets": offsets.make_page,
     "long_sequences": long_sequences.make_page,
     "multilingual": multilingual.make_page,
