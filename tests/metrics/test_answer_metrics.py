@@ -95,9 +95,7 @@ def test_arrays_and_tuples_are_lists():
     ("language", "answer", "expected"),
     [
         ("en", "The «U.S.» Army", "us army"),
-        ("en", "el zorro", "el zorro"),
         ("es", "¿Unos zorros y El gato?", "zorros y gato"),
-        ("es", "the zorro", "the zorro"),
         ("de", "Des Fuchses Bau, dem „Hund“", "fuchses bau hund"),
         ("de", "Einerlei der Dem", "einerlei"),
         ("vi", "những Con cáo của tôi", "con cáo tôi"),
@@ -105,12 +103,12 @@ def test_arrays_and_tuples_are_lists():
         ("hi", "लोमड़ी।", "लोमड़ी"),
         # The Arabic article is a part of the word, and goes in every place.
         ("ar", "في القاهرة،", "في قاهرة"),
-        ("ar", "البرتقال", "برتق"),
+        # It becomes a space, so one word may become two.
+        ("ar", "البرتقال مثالي", "برتق مث ي"),
         ("zh", "在北京2008年 NBA、赛", "在 北 京 2008 年 nba 赛"),
         ("zh", "《the》", "the"),
         # Characters after U+9FA5 and of other blocks are not separated.
         ("zh", "㐀㐁鿿", "㐀㐁鿿"),
-        ("en", "", ""),
     ],
 )
 def test_normalization_of_mlqa(language, answer, expected):
@@ -127,8 +125,6 @@ ARTICLES = {
     "hi": "",
     "zh": "",
 }
-# Words like articles, which none of the languages removes.
-KEPT = "uno lo al del una-x ans keine dies các cũng le les"
 
 
 @pytest.mark.parametrize("language", ARTICLES)
@@ -138,9 +134,8 @@ def test_each_language_has_its_articles_and_no_others(language):
             is_removed = article in ARTICLES[language].split()
             found = normalize_mlqa(f"x {article} y", language)
             assert found == ("x y" if is_removed else f"x {article} y"), (other, article)
-    for word in KEPT.split():
-        kept = word.replace("-", "")
-        assert normalize_mlqa(f"x {word} y", language) == f"x {kept} y"
+    kept = "x uno lo al del ans keine dies các cũng le les y"
+    assert normalize_mlqa(kept, language) == kept
 
 
 @pytest.mark.parametrize("language", ARTICLES)
@@ -149,11 +144,6 @@ def test_punctuation_and_ascii_symbols_are_removed(language):
     assert normalize_mlqa(f"x{symbols}y", language) == "xy"
     # Symbols of other scripts are no punctuation.
     assert normalize_mlqa("5€ 3° ½", language) == "5€ 3° ½"
-
-
-def test_the_arabic_article_becomes_a_space():
-    """Also inside of a word, so one word may become two."""
-    assert normalize_mlqa("مثالي", "ar") == "مث ي"
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,7 @@ def test_words_are_split_into_the_fewest_parts_in_order(sizes, room):
     words = [[i] * size for i, size in enumerate(sizes)]
     parts = split_words(words, room)
     assert list(itertools.chain.from_iterable(parts)) == words
+    assert all(parts)
     totals = [sum(map(len, part)) for part in parts]
     assert all(total <= room or len(part) == 1 for total, part in zip(totals, parts, strict=True))
     assert all(total + len(part[0]) > room for total, part in zip(totals, parts[1:], strict=False))
@@ -365,6 +366,10 @@ REFUSED = {
     "no string": (([["a", 3]], [[1, 2]]), r"Received: \['a', 3\] in row 0"),
     "an empty word": (([["a"], ["the", ""]], [[1], [1, 2]]), r"Received: \['the', ''\] in row 1"),
     "fewer labels": ((SENTENCES, [*IDS[:3], [4]]), r"`y` .*Received: \[4\] for 2 words in row 3"),
+    "more labels": (
+        (SENTENCES[1:], [[0, 1], *IDS[2:]]),
+        r"\[0, 1\] for 1 words in row 0",
+    ),
     "labels of sentences": ((SENTENCES, [0, 1, 2, 3]), "Received: 0 for 6 words in row 0"),
     "a missing label": ((SENTENCES, [*IDS[:3], [None, 0]]), r"Received: \[None, 0\] .*row 3"),
     "an unknown name": ((SENTENCES[1:], [["NOUN"], ["X", *IDS[2][1:]], [0, 1]]), "'X' in row 1"),

@@ -69,7 +69,6 @@ class QuestionAnswererPreprocessor(HubPreprocessor, TokenPreprocessor):
                 f"Received: {type(x).__name__}. Pass answers as `y`."
             )
         questions, contexts = texts_of(x[0], "x[0]"), texts_of(x[1], "x[1]")
-        texts, starts = [], []
         if y is not None:
             texts, starts = texts_of(y["text"], "y['text']"), np.atleast_1d(y["answer_start"])
             number_of_rows(questions=questions, contexts=contexts, y=(texts, starts))

@@ -105,7 +105,9 @@ def make_windows(
         segment_ids[row, begin : len(sequence)] = 1
         padding_mask[row, : len(sequence)] = True
     inputs = {"token_ids": token_ids, "segment_ids": segment_ids, "padding_mask": padding_mask}
-    return QuestionWindows(inputs, *np.array(rows, "int32").T, [spans for _, spans in contexts])
+    examples, first_tokens, num_tokens, shifts = np.array(rows, "int32").T
+    offsets = [spans for _, spans in contexts]
+    return QuestionWindows(inputs, examples, first_tokens, num_tokens, shifts, offsets)
 
 
 def _check_example(
