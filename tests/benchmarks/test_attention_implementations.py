@@ -42,15 +42,6 @@ def test_every_implementation_is_compared_with_full(tmp_path, capsys):
     assert page.count("| blockwise |") == 2
 
 
-def test_implementations_of_each_backend():
-    on_torch = keras.config.backend() == "torch"
-    names = benchmark.implementations("diet_rel", "inference", 0.1)
-    assert names == ["full", "blockwise", *(["flex_attention"] if on_torch else [])]
-    # FlexAttention does not support dropout.
-    assert benchmark.implementations("diet_rel", "training", 0.1) == ["full", "blockwise"]
-    assert benchmark.implementations("diet_rel", "training", 0.0) == names
-
-
 @pytest.mark.skipif(keras.config.backend() != "torch", reason="a kernel of PyTorch")
 def test_flex_attention_is_diet_rel(rng):
     options = benchmark.parse_arguments(["--size", "tiny", "--dropout", "0"])
@@ -72,34 +63,3 @@ def test_flex_attention_is_diet_rel(rng):
     valid = inputs["padding_mask"].astype(bool)
     first, second = (model.predict_on_batch(inputs)["sequence_output"] for model in models)
     np.testing.assert_allclose(first[valid], second[valid], atol=1e-5)
-
-
-@pytest.mark.any_backend
-def test_resumed_run_measures_missing_cells(tmp_path, monkeypatch):
-    output = tmp_path / "lengths.json"
-    benchmark.main([*TINY, "--encodings", "diet_rel", "--output", str(output)])
-    before = json.loads(output.read_text())["cells"]
-    timed = []
-    row = {"milliseconds": 1, "ratio_to_full": 1, "ratio_quartiles": [1, 1], "compile_seconds": 1}
-    rows = {"full": row}
-    monkeypatch.setattr(
-        benchmark, "measure_times", lambda encoding, *rest: timed.append(encoding) or rows
-    )
-    benchmark.main([*TINY, "--output", str(output), "--resume"])
-    after = json.loads(output.read_text())["cells"]
-    assert timed == ["diet_abs"]
-    assert after["diet_rel, 16 tokens, inference"] == before["diet_rel, 16 tokens, inference"]
-
-
-@pytest.mark.any_backend
-def test_results_with_other_settings_do_not_resume(tmp_path):
-    output = tmp_path / "lengths.json"
-    benchmark.main([*TINY, "--encodings", "diet_rel", "--output", str(output)])
-    with pytest.raises(SystemExit, match="other values of: dropout"):
-        benchmark.main([*TINY, "--dropout", "0.2", "--output", str(output), "--resume"])
-
-
-@pytest.mark.any_backend
-def test_resume_needs_a_file():
-    with pytest.raises(SystemExit):
-        benchmark.parse_arguments(["--resume"])

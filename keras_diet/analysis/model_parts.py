@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import keras
 import numpy as np
-from keras_hub.models import BertBackbone
 
 from keras_diet._arrays import float32_array
 from keras_diet.layers import DietEncoder
@@ -21,12 +20,6 @@ def as_diet_bert(model: keras.Model) -> DietBertBackbone:
     backbone = getattr(model, "backbone", model)
     if isinstance(backbone, DietBertBackbone):
         return backbone
-    if not isinstance(backbone, BertBackbone):
-        raise ValueError(
-            "`backbone` must be a `keras_diet.models.DietBertBackbone`, a "
-            "`keras_hub.models.BertBackbone`, or a task with one of them as its `backbone`. "
-            f"Received: {type(backbone).__name__}"
-        )
     return copy_bert(DietBertBackbone, backbone)
 
 
@@ -47,11 +40,6 @@ def encoder_parts(model: keras.Model | DietEncoder) -> EncoderParts:
     if not isinstance(model, DietEncoder):
         backbone = as_diet_bert(model)
         return EncoderParts(backbone.encoder, backbone.input_encoding, backbone.hidden_dim)
-    if not model.built:
-        raise ValueError(
-            f"The `DietEncoder` must be built. Received: {model.name!r}, which is not built. "
-            "Call it, or its `build` method, first."
-        )
     hidden_dim = model.transformer_layers[0].self_attention.query_dense.kernel.shape[0]
     return EncoderParts(model, model.input_encoding, hidden_dim)
 

@@ -1,10 +1,13 @@
+"""What a model has learned about positions and segments."""
+
 import keras
 import keras_hub
 import numpy as np
 import pytest
 from keras import ops
 
-from keras_diet import analysis, layers
+from keras_diet import analysis
+from keras_diet.layers import DietEncoder
 from keras_diet.models import DietBertMaskedLM
 from tests.helpers import assert_close, to_numpy
 from tests.models.tiny import SIZES, randomize_weights, tiny_backbone
@@ -65,13 +68,6 @@ def test_scores_of_other_biases(name):
 
 
 @pytest.mark.any_backend
-def test_scores_can_be_written_to():
-    scores = analysis.position_scores(backbone("diet_abs"))
-    scores[0] = 0
-    assert np.any(scores[1])
-
-
-@pytest.mark.any_backend
 def test_diet_abs_lin_scores_are_of_projected_keys():
     model = backbone("diet_abs", projection_dim=5, segment_encoding="none", rank=7)
     scores = analysis.position_scores(model, length=11)
@@ -114,13 +110,6 @@ def test_a_custom_bias_layer(sharing):
     assert scores[0, 0, 3, 1] == (-1 if sharing == "layer-wise" else -2)
 
 
-@pytest.mark.any_backend
-def test_a_bias_layer_that_reads_its_inputs_is_refused():
-    model = tiny_backbone(position_encoding=OfContent(name="content"))
-    with pytest.raises(ValueError, match=r"reads its inputs.*'content'"):
-        analysis.position_scores(model)
-
-
 # === Positions at the input ===
 
 
@@ -154,117 +143,137 @@ def test_keys_of_linformer_are_projected():
         assert_close(scores[layer], scores_by_hand(positions, attention, keys))
 
 
+# === Segments ===
+
+
+def with_segments(rng, **arguments):
+    """A model, and the segment scores that it was given."""
+    backbone = randomize_weights(tiny_backbone(num_segments=5, **arguments))
+    expected = rng.normal(size=(2, 3, 5, 5)).astype("float32")
+    for bias, values in zip(backbone.encoder.segment_biases, expected, strict=True):
+        bias.segment_embedding.assign(values)
+    return backbone, expected
+
+
+def test_segment_scores_of_each_layer(rng):
+    backbone, expected = with_segments(rng)
+    np.testing.assert_array_equal(analysis.segment_scores(backbone), expected)
+    task = DietBertMaskedLM(backbone, compile=False)
+    np.testing.assert_array_equal(analysis.segment_scores(task), expected)
+
+
 @pytest.mark.any_backend
-def test_bert_of_kerashub_and_its_task():
+@pytest.mark.parametrize("name", ["diet_abs", "diet_rel", "input"])
+def test_positions_and_segments_add_up(rng, name):
+    backbone, segments = with_segments(rng, position_encoding=name)
+    segment_ids = [0, 0, 3, 3, 1, 4, 4]
+    scores = analysis.position_and_segment_scores(backbone, segment_ids)
+    positions = analysis.position_scores(backbone, 7)
+    assert scores.shape == (2, 3, 7, 7)
+    for i in range(7):
+        for j in range(7):
+            expected = positions[:, :, i, j] + segments[:, :, segment_ids[i], segment_ids[j]]
+            np.testing.assert_allclose(scores[:, :, i, j], expected, rtol=1e-6)
+
+
+# === Similarity of positions at the input ===
+
+
+@pytest.mark.any_backend
+def test_similarities_of_embeddings_set_by_hand():
+    backbone = tiny_backbone(position_encoding="input", max_sequence_length=5)
+    embeddings = np.zeros((5, 15))
+    embeddings[:4, :2] = [[3, 0], [0, 0.5], [-2, 0], [1, 1]]
+    backbone.input_encoding.position_embedding.position_embeddings.assign(embeddings)
+    diagonal = np.sqrt(0.5)
+    expected = [
+        [1, 0, -1, diagonal, 0],
+        [0, 1, 0, diagonal, 0],
+        [-1, 0, 1, -diagonal, 0],
+        [diagonal, diagonal, -diagonal, 1, 0],
+        [0, 0, 0, 0, 0],
+    ]
+    assert_close(analysis.position_similarity(backbone), np.float32(expected), 1e-6)
+
+
+@pytest.mark.any_backend
+def test_all_models_with_positions_at_the_input():
     bert = randomize_weights(keras_hub.models.BertBackbone(**SIZES))
-    scores = analysis.position_scores(bert)
-    positions = to_numpy(bert.position_embedding.position_embeddings)
-    for layer, block in enumerate(bert.transformer_layers):
-        query, key = (
-            to_numpy(dense.kernel)
-            for dense in (
-                block._self_attention_layer._query_dense,
-                block._self_attention_layer._key_dense,
-            )
-        )
-        query = np.einsum("td,dhk->htk", positions, query)
-        key = np.einsum("sd,dhk->hsk", positions, key)
-        assert_close(scores[layer], query @ key.swapaxes(1, 2) / np.sqrt(5))
-    task = keras_hub.models.BertMaskedLM(bert)
-    np.testing.assert_array_equal(analysis.position_scores(task), scores)
+    learned = np.array(bert.position_embedding.get_weights()[0])
+    both = tiny_backbone(position_encoding="diet_abs_input")
+    both.input_encoding.position_embedding.set_weights([learned])
+    sines = tiny_backbone(position_encoding="sinusoidal")
+    layer = keras_hub.layers.SinePositionEncoding()
+    embeddings = {
+        "bert": (bert, learned),
+        "task": (keras_hub.models.BertMaskedLM(bert), learned),
+        "both": (both, learned),
+        "sines": (sines, to_numpy(layer(np.zeros((1, 13, 15), dtype="float32")))[0]),
+    }
+    for model, positions in embeddings.values():
+        similarities = analysis.position_similarity(model)
+        assert similarities.shape == (13, 13)
+        for i in range(13):
+            for j in range(13):
+                cosine = np.dot(positions[i], positions[j]) / (
+                    np.linalg.norm(positions[i]) * np.linalg.norm(positions[j])
+                )
+                assert similarities[i, j] == pytest.approx(cosine, abs=1e-5)
+
+
+# === A `DietEncoder`, a task, and BERT of KerasHub ===
 
 
 @pytest.mark.any_backend
-def test_tasks_have_the_scores_of_their_backbones():
+def test_an_encoder():
+    encoder = DietEncoder(2, 3, 7, max_sequence_length=5, position_encoding="diet_rel")
+    encoder.build((1, 5, 6))
+    segment_ids = np.array([0, 0, 1, 1, 1])
+    positions = to_numpy(encoder.position_biases[1](np.zeros((1, 5, 1))))[0]
+    np.testing.assert_array_equal(analysis.position_scores(encoder)[1], positions)
+    segments = to_numpy(encoder.segment_biases[1](segment_ids[None]))[0]
+    both = analysis.position_and_segment_scores(encoder, segment_ids)
+    np.testing.assert_allclose(both[1], positions + segments, atol=1e-6)
+
+
+@pytest.mark.any_backend
+def test_a_task_and_bert_of_kerashub():
     model = backbone("diet_rel")
     task = DietBertMaskedLM(model, compile=False)
-    np.testing.assert_array_equal(
-        analysis.position_scores(task, 7), analysis.position_scores(model, 7)
-    )
-
-
-# === Encodings that users register ===
-
-
-@pytest.fixture
-def register(monkeypatch):
-    registry = layers.transformer.position_encodings
-    monkeypatch.setattr(registry, "POSITION_ENCODINGS", dict(registry.POSITION_ENCODINGS))
-    return layers.register_position_encoding
-
-
-@pytest.mark.any_backend
-def test_a_registered_bias(register):
-    register(
-        "wide",
-        layers.PositionEncoding(
-            bias=lambda sizes, **kwargs: layers.AbsolutePositionBias(
-                sizes.num_heads, sizes.max_length, 2, **kwargs
-            ),
-            sharing_modes=("layer-wise",),
-        ),
-    )
-    model = backbone("wide")
-    scores = analysis.position_scores(model)
-    (bias,) = model.encoder.position_biases
-    products = np.einsum("thr,shr->hts", *map(to_numpy, bias.weights))
-    assert_close(scores, np.stack([products, products]))
-
-
-class Ramp(keras.layers.Layer):
-    """Embeddings of shape `(T, 1)`, equal for all features and without a batch axis."""
-
-    def call(self, inputs):
-        return ops.cast(ops.arange(ops.shape(inputs)[1]), "float32")[:, None]
-
-
-@pytest.mark.any_backend
-def test_a_registered_embedding_and_attention(register):
-    register(
-        "ramp",
-        layers.PositionEncoding(
-            embedding=lambda sizes, **kwargs: Ramp(**kwargs),
-            attention=lambda sizes, **kwargs: layers.BiasedMultiHeadAttention(
-                sizes.num_heads, sizes.head_dim, scale=0.25, **kwargs
-            ),
-        ),
-    )
-    model = backbone("ramp")
     scores = analysis.position_scores(model, 7)
-    positions = np.repeat(np.arange(7.0), 15).reshape(7, 15)
-    for layer, attention in enumerate(attentions(model)):
-        assert_close(scores[layer], scores_by_hand(positions, attention, scale=0.25), 1e-4)
-
-
-# === Models without positional scores ===
-
-
-@pytest.mark.any_backend
-def test_model_without_positions_is_refused():
-    with pytest.raises(ValueError, match=r"without positions.*position_encoding='none'"):
-        analysis.position_scores(tiny_backbone(position_encoding="none"))
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize("name", ["shaw", "rotary", "transformer_xl"])
-def test_scores_that_depend_on_the_query_are_refused(name):
-    backbone = tiny_backbone(position_encoding=name, hidden_dim=18)
-    with pytest.raises(ValueError, match=f"combines positions with queries.*'{name}'"):
-        analysis.position_scores(backbone)
+    np.testing.assert_array_equal(analysis.position_scores(task, 7), scores)
+    bert = randomize_weights(keras_hub.models.BertBackbone(**SIZES))
+    before = [to_numpy(weight) for weight in bert.weights]
+    scores = analysis.position_scores(keras_hub.models.BertMaskedLM(bert))
+    positions = to_numpy(bert.position_embedding.position_embeddings)
+    for layer, block in enumerate(bert.transformer_layers):
+        attention = block._self_attention_layer
+        query = np.einsum("td,dhk->htk", positions, to_numpy(attention._query_dense.kernel))
+        key = np.einsum("td,dhk->htk", positions, to_numpy(attention._key_dense.kernel))
+        assert_close(scores[layer], query @ key.swapaxes(1, 2) / np.sqrt(5))
+    for weight, value in zip(bert.weights, before, strict=True):
+        np.testing.assert_array_equal(to_numpy(weight), value)
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("name", ["diet_abs", "input", "sinusoidal", "t5"])
 @pytest.mark.parametrize(
-    ("length", "message"),
-    [(14, "length=14, max_sequence_length=13"), (0, "positive integer"), (2.5, "positive integer")],
+    ("function", "arguments", "message"),
+    [
+        ("position_scores", {"position_encoding": "none"}, "without positions.*'none'"),
+        ("position_scores", {"position_encoding": "shaw"}, "combines positions with queries"),
+        ("position_scores", {"position_encoding": OfContent(name="content")}, "'content'"),
+        ("position_similarity", {"position_encoding": "diet_abs"}, "position_encoding='diet_abs'"),
+        ("segment_scores", {"segment_encoding": "input"}, "segment_encoding='input'"),
+    ],
 )
-def test_bad_lengths_are_refused(name, length, message):
+def test_models_without_such_scores(function, arguments, message):
     with pytest.raises(ValueError, match=message):
-        analysis.position_scores(tiny_backbone(position_encoding=name), length=length)
+        getattr(analysis, function)(tiny_backbone(**arguments))
 
 
 @pytest.mark.any_backend
-def test_other_models_are_refused():
-    with pytest.raises(ValueError, match="Received: str"):
-        analysis.position_scores("preset")
+def test_refused_arguments():
+    with pytest.raises(ValueError, match="length=14, max_sequence_length=13"):
+        analysis.position_scores(tiny_backbone(), length=14)
+    with pytest.raises(ValueError, match="must not be negative"):
+        analysis.position_and_segment_scores(tiny_backbone(), [0, -1])
