@@ -186,7 +186,7 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
             )
         batch = texts_of(texts, "texts")
         ids = [_ids_with_masks(tokenizer, text, row, length) for row, text in enumerate(batch)]
-        masks = [np.flatnonzero(np.array(row) == tokenizer.mask_token_id) for row in ids]
+        masks = [np.flatnonzero(np.array(row) == tokenizer.mask_token_id).tolist() for row in ids]
         token_ids = padded(ids, [length], tokenizer.pad_token_id)
         inputs = {
             "token_ids": token_ids,

@@ -83,7 +83,7 @@ class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
         inputs, _, _ = super().make_batch(x, y, sample_weight)
         features, labels, weights = mask_tokens(
             inputs["token_ids"],
-            generator,
+            np.random.default_rng(generator),
             vocabulary_size=self.tokenizer.vocabulary_size(),
             mask_token_id=self.tokenizer.mask_token_id,
             unselectable_token_ids=self.tokenizer.special_token_ids,

@@ -168,9 +168,9 @@ def _check_classes(y, classes, ignore_class):
 
 def check_are_finite(name: str, values: np.ndarray) -> None:
     """Raise a `ValueError` that names the row if a number is NaN or infinite."""
-    wrong = np.argwhere(~np.isfinite(values)) if values.dtype.kind == "f" else ()
-    if len(wrong):
-        row, value = wrong[0][0], values[tuple(wrong[0])]
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        place = np.argwhere(~np.isfinite(values))[0]
+        row, value = place[0], values[tuple(place)]
         raise ValueError(
             f"`{name}` must hold finite numbers. Received: {value} in row {row}. Remove the "
             "example, or correct the value."

@@ -39,16 +39,16 @@ class ClassifierTask(HubTask):
     ) -> None:
         """Set the arguments of the head after checking them."""
         if class_names is not None:
-            class_names = _checked_names(class_names)
-            if num_classes not in (None, len(class_names)):
+            names = _checked_names(class_names)
+            if num_classes not in (None, len(names)):
                 raise ValueError(
                     "`class_names` must hold one name for each class. Received: "
-                    f"num_classes={num_classes} and {len(class_names)} names "
-                    f"({listed(class_names)}). Leave `num_classes` out, or correct the names."
+                    f"num_classes={num_classes} and {len(names)} names "
+                    f"({listed(names)}). Leave `num_classes` out, or correct the names."
                 )
-            num_classes = len(class_names)
+            num_classes = len(names)
         self.num_classes = validation.positive_int("num_classes", num_classes)
-        self.class_names = class_names
+        self.class_names = None if class_names is None else names
         self.activation = keras.activations.get(activation)
         self.dropout = validation.rate("dropout", dropout)
 

@@ -242,11 +242,11 @@ class DataMethods(Task):
             data, validation_data = _split(data, validation_split)
         if validation_data is not None:
             is_tuple = is_columns(validation_data)
-            parts = keras.utils.unpack_x_y_sample_weight(
+            first, labels, weights = keras.utils.unpack_x_y_sample_weight(
                 tuple(validation_data) if isinstance(validation_data, list) else validation_data
             )
-            size = validation_batch_size or batch_size
-            validation = self._for_keras(*parts, size if is_tuple else None, training=False)
+            size = validation_batch_size or batch_size if is_tuple else None
+            validation = self._for_keras(first, labels, weights, size, training=False)
             is_pair = is_tuple and "y" in validation
             names = ("x", "y", "sample_weight")
             validation_data = (

@@ -6,8 +6,8 @@ from typing import Any, Self
 from keras_hub.models import Tokenizer
 
 from keras_diet.models.hub.aligned_text import Span
+from keras_diet.models.hub.columns import is_one_text, texts_of
 from keras_diet.models.hub.file_errors import complete_preset, preset_address
-from keras_diet.models.hub.texts import as_strings, is_one_text
 from keras_diet.types import Config
 
 # Arguments of tokenizers, and their values with which all tokens come from one text.
@@ -74,7 +74,7 @@ class HubTokenizer(Tokenizer):
                     f"which returns the tokens of a text only. Received: {name}={value!r}. Make a "
                     f"tokenizer without `{name}`."
                 )
-        found = [self.tokens_with_offsets(each) for each in as_strings(text, "text")]
+        found = [self.tokens_with_offsets(each) for each in texts_of(text, "text")]
         return found[0] if is_one_text(text) else found
 
     def get_config(self) -> Config:

@@ -1,1 +1,0 @@
-from keras_diet.models.hub.losses import TokenAccuracy  # noqa: F401
