@@ -11,7 +11,6 @@ from keras import ops
 from keras_hub.models import Seq2SeqLM
 
 from keras_diet import validation
-from keras_diet.layers.transformer.diet_decoder import DecoderMemory
 from keras_diet.models.diet_transformer.ctranslate2_model import write_ctranslate2_model
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
 from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm_preprocessor import (
@@ -274,8 +273,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         def next(prompt, target, index):
             last = ops.slice(prompt, [0, index - 1], [ops.shape(prompt)[0], 1])
             # All beams of a row read the same source, so the sampler need not repeat it.
-            before = DecoderMemory(target, memory.source, memory.source_padding_mask)
-            hidden_states, after = backbone.decode_step(last, before, index - 1)
+            hidden_states, after = backbone.decode_step(last, memory.with_target(target), index - 1)
             logits = backbone.token_embedding(hidden_states, reverse=True)
             return logits[:, 0], hidden_states[:, 0], after.target
 

@@ -113,7 +113,10 @@ def numbers_of(values: Any, name: str) -> np.ndarray:
             "of texts as `x=(first, second)`, or as elements `((first, second), y)` of a dataset."
         )
     narrow = {"float64": keras.config.floatx(), "int64": "int32"}.get(array.dtype.name)
-    return array.astype(narrow) if narrow and not isinstance(column, np.ndarray) else array
+    if narrow is None or isinstance(column, np.ndarray):
+        return array
+    is_too_large = narrow == "int32" and np.any(array != array.astype(narrow))
+    return array if is_too_large else array.astype(narrow)
 
 
 # === Texts ===
