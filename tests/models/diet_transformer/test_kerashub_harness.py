@@ -20,15 +20,6 @@ pytestmark = [
 ]
 
 
-def test_tokenizer(harness, shuffled_proto):
-    harness.run_preprocessing_layer_test(
-        DietTransformerTokenizer,
-        {"proto": shuffled_proto},
-        input_data=SOURCES[:2],
-        expected_detokenize_output=SOURCES[:2],
-    )
-
-
 @pytest.mark.parametrize("kind", ["dictionary", "pair"])
 def test_preprocessor(harness, proto, kind):
     pairs = {"encoder_text": SOURCES[:2], "decoder_text": TARGETS[:2]}
