@@ -151,8 +151,6 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
 
         Nothing is checked there, and `length_buckets` are not used.
         """
-        if not self.built:
-            self.build(None)
         x = x if y is None else {SOURCE: x, TARGET: y}
         sources, targets = self.tokenizer(x[SOURCE]), self.tokenizer(x[TARGET])
         inputs = self.encoder_packer(sources, add_start_value=False)
@@ -175,27 +173,26 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
             )
             bucket = next((n for n in self.lengths if n >= longest), self.lengths[-1])
             lengths = tuple(min(bucket, length) for length in lengths)
-        end, pad = self.tokenizer.end_token_id, self.tokenizer.pad_token_id
-        rows = [[*row[: lengths[1] - 1], end] for row in targets]
-        labels = padded(rows, lengths[1:], pad)
         inputs = self._inputs(sources, targets, *lengths)
-        weights = inputs["decoder_padding_mask"]
-        return inputs, labels, weights
+        labels = self._ended(targets, lengths[1])
+        return inputs, labels, inputs["decoder_padding_mask"]
 
     def _tokens(self, x):
         # A call of the layer would take longer.
         return self.tokenizer.tokenize(x[SOURCE]), self.tokenizer.tokenize(x[TARGET])
 
+    def _ended(self, rows, length):
+        """Return rows of tokens with end tokens and padding, and cut long rows."""
+        rows = [[*row[: length - 1], self.tokenizer.end_token_id] for row in rows]
+        return padded(rows, [length], self.tokenizer.pad_token_id)
+
     def _inputs(self, sources, targets, source_length, target_length):
         """Return sources with end tokens, and targets with start tokens."""
-        start, end = self.tokenizer.start_token_id, self.tokenizer.end_token_id
-        pad = self.tokenizer.pad_token_id
-        sources = [[*row[: source_length - 1], end] for row in sources]
-        targets = [[start, *row[: target_length - 1]] for row in targets]
+        started = [[self.tokenizer.start_token_id, *row[: target_length - 1]] for row in targets]
         return {
-            "encoder_token_ids": padded(sources, [source_length], pad),
+            "encoder_token_ids": self._ended(sources, source_length),
             "encoder_padding_mask": _mask(sources, source_length),
-            "decoder_token_ids": padded(targets, [target_length], pad),
+            "decoder_token_ids": padded(started, [target_length], self.tokenizer.pad_token_id),
             "decoder_padding_mask": _mask(targets, target_length),
         }
 
@@ -298,7 +295,8 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
 
 
 def _mask(rows: list[list[int]], length: int) -> np.ndarray:
-    return np.arange(length) < np.array([len(row) for row in rows])[:, None]
+    """Return a mask of rows of tokens, each with one special token more."""
+    return np.arange(length) < 1 + np.array([len(row) for row in rows])[:, None]
 
 
 def _first(*values: Any) -> Any:
