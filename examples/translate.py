@@ -161,6 +161,7 @@ def token_batches(translator, columns, arguments):
         length_buckets=buckets(arguments),
         tokens_per_batch=arguments.tokens_per_batch,
         seed=arguments.seed,
+        preprocessor=translator.preprocessor,
     )
 
 

@@ -5,18 +5,11 @@ say which one a new version of Keras has dropped.
 """
 
 import contextlib
-from collections.abc import Iterator
 
 import keras
 from keras.src.backend import AutocastScope, get_keras_mask, set_keras_mask
 from keras.src.random.seed_generator import global_seed_generator
 from keras.src.saving.saving_lib import H5IOStore, _save_state
-from keras.src.trainers.data_adapters.data_adapter_utils import (
-    class_weight_to_sample_weights,
-    get_tensor_spec,
-)
-from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
-from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 from keras_hub.src.tokenizers.word_piece_tokenizer import MAX_BYTES_PER_WORD, pretokenize_python
 from keras_hub.src.utils.preset_utils import (
     BUILTIN_PRESETS,
@@ -24,19 +17,14 @@ from keras_hub.src.utils.preset_utils import (
     load_json,
     register_presets,
 )
-from keras_hub.src.utils.tensor_utils import convert_preprocessing_outputs_python
 
 __all__ = [
     "BUILTIN_PRESETS",
     "MAX_BYTES_PER_WORD",
     "PRIVATE_NAMES",
-    "IterableAdapter",
     "OpenMultiHeadAttention",
-    "adapter_of_py_dataset",
     "autocast_disabled",
     "check_file_exists",
-    "class_weight_to_sample_weights",
-    "convert_preprocessing_outputs_python",
     "flatten_layers",
     "get_keras_mask",
     "global_seed",
@@ -47,24 +35,16 @@ __all__ = [
     "replace_dtype_policy",
     "saved_paths",
     "set_keras_mask",
-    "variables_restored",
 ]
 
-# Keys are "Class.attribute", or names in `keras.src.backend`, `keras.src.saving.saving_lib` and
-# `keras.src.trainers.data_adapters`.
+# Keys are "Class.attribute", or names in `keras.src.backend` and `keras.src.saving.saving_lib`.
 PRIVATE_NAMES = {
     "get_keras_mask": "Keras attaches padding masks to tensors. No public name reads them.",
     "set_keras_mask": "Attention consumes these masks. No public name clears them.",
     "AutocastScope": "Inside of a call, no public name reads a variable in its own dtype.",
     "H5IOStore": "Keras writes weights to objects of this class only.",
     "_save_state": "No public name tells under which paths the weights of a model are saved.",
-    "GeneratorDataAdapter": "No public class reads a dataset of unknown length again each epoch.",
-    "GeneratorDataAdapter._output_signature": "Batches may have other lengths than the first ones.",
-    "PyDatasetAdapter": "Keras reads a `PyDataset` with this class.",
-    "PyDatasetAdapter._output_signature": "Batches may have other lengths than the first ones.",
     "global_seed_generator": "Random operations without a seed draw from it.",
-    "class_weight_to_sample_weights": "Keras applies `class_weight` to some kinds of data only.",
-    "get_tensor_spec": "It makes such a signature from batches.",
     "Layer._flatten_layers": "Keras lists all nested layers publicly for models only.",
     "Layer._layers": "Without it a model on PyTorch is not constructed yet and has no layers.",
     "Layer._dtype_policy": "The public setter would change a map of policies that layers share.",
@@ -82,11 +62,9 @@ PRIVATE_NAMES = {
     "register_presets": "No public function registers the name of a preset.",
     "check_file_exists": "No public function looks for a file of a preset at any address.",
     "load_json": "No public function reads a file of a preset at any address.",
-    "convert_preprocessing_outputs_python": "No public name tells that Grain runs a preprocessor.",
     "pretokenize_python": "No public function splits a text into the words of a tokenizer.",
     "MAX_BYTES_PER_WORD": "Longer words are unknown.",
     "Preprocessor._add_missing_kwargs": "No public method sets the lengths of a new preprocessor.",
-    "TextEmbedderPreprocessor._format_output": "KerasHub makes no padding mask for embedders.",
 }
 
 
@@ -103,28 +81,6 @@ def flatten_layers(layer):
 def replace_dtype_policy(layer, policy):
     """Set the dtype policy of one layer."""
     layer._dtype_policy = policy
-
-
-@contextlib.contextmanager
-def variables_restored(model: keras.Model) -> Iterator[None]:
-    """Give the variables of a model their values back after an error in a batch of a dataset.
-
-    On JAX, Keras takes the values out of the variables while it evaluates or predicts. It has them
-    as its state only after the first batch.
-    """
-    if keras.config.backend() != "jax":
-        yield
-        return
-    values = [(variable, variable.value) for variable in model.variables]
-    try:
-        yield
-    except BaseException:
-        model.jax_state_sync()
-        for variable, value in values:
-            # The first batch gives the memory of the values to the state.
-            if not value.is_deleted():
-                variable.assign(value)
-        raise
 
 
 def autocast_disabled():
@@ -144,50 +100,6 @@ def keras_masks_removed(*tensors):
     finally:
         for tensor, mask in marked:
             set_keras_mask(tensor, mask)
-
-
-class IterableAdapter(GeneratorDataAdapter):
-    """Lets Keras read an iterable on every backend. Each epoch calls `iter` again.
-
-    A subclass has `__iter__`, and `examples` to tell shapes.
-
-    Args:
-        num_batches: int or `None`. The number of batches, or `None` if it is not known.
-    """
-
-    def __init__(self, num_batches):
-        # Keras's constructor would read two batches, which are needed on TensorFlow only.
-        self._num_batches = num_batches
-        self._output_signature = None
-
-    def examples(self):
-        """Return batches. Their sizes that differ may be different in each batch."""
-        raise NotImplementedError
-
-    def generator(self):
-        """Return an iterator for one pass."""
-        return iter(self)
-
-    @property
-    def num_batches(self):
-        """The number of batches in a pass, or `None`."""
-        return self._num_batches
-
-    def get_tf_dataset(self):
-        """Return a `tf.data.Dataset`."""
-        if self._output_signature is None:
-            self._output_signature = get_tensor_spec(self.examples())
-        return super().get_tf_dataset()
-
-
-def adapter_of_py_dataset(dataset, shuffle, examples):
-    """Return what Keras makes of a `PyDataset` on TensorFlow, with the shapes of some batches.
-
-    Sizes that differ between these batches may be different in each batch.
-    """
-    adapter = PyDatasetAdapter(dataset, shuffle=shuffle)
-    adapter._output_signature = get_tensor_spec(examples)
-    return adapter
 
 
 def saved_paths(model, objects_to_skip=()):

@@ -80,15 +80,16 @@ def warn_if_loss_does_not_fit(task: keras.Model, output_kind: str | None) -> Non
         # A custom model may use embeddings as logits.
         if expected == output_kind or (expected, output_kind) == ("logits", "embeddings"):
             continue
-        remedy = "Use a loss for vectors, such as `keras.losses.CosineSimilarity()`."
-        if output_kind != "embeddings":
-            remedy = f"Compile with `from_logits={output_kind == 'logits'}`."
-        if loss_class is keras.losses.KLDivergence:
+        remedy = f"Compile with `from_logits={output_kind == 'logits'}`."
+        if output_kind == "embeddings":
+            remedy = "Use a loss for vectors, such as `keras.losses.CosineSimilarity()`."
+        elif loss_class is keras.losses.KLDivergence:
             remedy = "Return probabilities, or apply the softmax in a custom loss."
         warnings.warn(
             f"`{loss_class.__name__}` takes {expected} here, but `{type(task).__name__}` returns "
             f"{output_kind}. {remedy}",
-            stacklevel=2,
+            # The caller of `compile`.
+            stacklevel=3,
         )
 
 
