@@ -301,7 +301,8 @@ class _Training(keras.callbacks.CallbackList):
             if keras.config.backend() == "tensorflow":
                 # Its first step makes the variables. Their values are restored below.
                 batch = self._steps.for_keras().take(1)
-                keras.Model.fit(model, batch, verbose=0, class_weight=options["class_weight"])
+                weights = options["class_weight"]
+                keras.Model.fit(model, batch, verbose=0, shuffle=False, class_weight=weights)
         super().__init__(
             callbacks,
             add_history=True,
