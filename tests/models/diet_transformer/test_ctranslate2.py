@@ -103,29 +103,6 @@ def ours(translator, sampler):
     return [[name(i) for i in row[mask.astype(bool)][1:]] for row, mask in rows]
 
 
-class AllBeams(BeamSearchSampler):
-    """Keeps the scores of all beams. For eager steps only."""
-
-    def __call__(self, *args, **kwargs):
-        self.return_all_beams = True
-        self.sequences, self.scores = (to_numpy(each) for each in super().__call__(*args, **kwargs))
-        return keras.ops.convert_to_tensor(self.sequences[:, 0])
-
-    def texts_and_scores(self, translator):
-        """The score of each sequence of tokens up to its end, by row."""
-        tokenizer = translator.preprocessor.tokenizer
-        rows = []
-        for sequences, scores in zip(self.sequences, self.scores, strict=True):
-            names = [[tokenizer.id_to_token(i) for i in row[1:]] for row in sequences]
-            rows.append(
-                {
-                    tuple(row[: row.index("</s>") + 1] if "</s>" in row else row): score
-                    for row, score in zip(names, scores, strict=True)
-                }
-            )
-        return rows
-
-
 def first(results):
     return [result.hypotheses[0] for result in results]
 
@@ -163,33 +140,6 @@ def test_beam_search_without_length_penalty(models):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("length_penalty", [0.0, 0.7])
-def test_scores_of_beams(proto, tmp_path, length_penalty):
-    """CTranslate2 divides by `len^alpha`, where `len` counts the end token as in our penalty."""
-    translator = make(proto, SEEDS["sinusoidal"])
-    translator.export_to_ctranslate2(tmp_path)
-    exported = ctranslate2.Translator(str(tmp_path), intra_threads=1)
-    sampler = AllBeams(BEAMS, length_penalty=0.0)
-    ours(translator, sampler)
-    best = sampler.texts_and_scores(translator)
-    results = exported.translate_batch(
-        tokens(translator),
-        beam_size=BEAMS,
-        num_hypotheses=BEAMS,
-        length_penalty=length_penalty,
-        return_scores=True,
-        **OPTIONS,
-    )
-    common = 0
-    for scores, result in zip(best, results, strict=True):
-        for hypothesis, score in zip(result.hypotheses, result.scores, strict=True):
-            if tuple(hypothesis) in scores:
-                expected = scores[tuple(hypothesis)] / len(hypothesis) ** length_penalty
-                assert score == pytest.approx(expected, rel=1e-4)
-                common += 1
-    assert common >= 10
-
-
 def test_lora_is_written(proto, tmp_path):
     translator = make(proto)
     translator.backbone.enable_lora(rank=2)

@@ -106,10 +106,8 @@ any_backend = pytest.mark.any_backend
 # Encodings, arrangements of blocks, and lengths of sources and targets.
 SPECIFICATIONS = {
     "default": {},
-    "diet_abs": {
-        **{"position_encoding": "diet_abs", "rank": 7, "sharing": "none"},
-        "normalize_first": False,
-    },
+    "diet_abs": {"position_encoding": "diet_abs", "rank": 7, "normalize_first": False},
+    "diet_abs apart": {"position_encoding": "diet_abs", "sharing": "none"},
     "not across": {"sharing": "head-wise", "cross_attention_positions": False},
     "shaw": {"position_encoding": "shaw", "max_distance": 4, "activation": "tanh"},
     "shaw not across": {"position_encoding": "shaw", "cross_attention_positions": False},
@@ -119,13 +117,6 @@ SPECIFICATIONS = {
     "none": {"position_encoding": "none"},
 }
 ON_ALL_BACKENDS = ("default", "shaw", "input")
-every_specification = pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name in ON_ALL_BACKENDS else any_backend)
-        for name in SPECIFICATIONS
-    ],
-)
 
 
 def specified(name, rng):
@@ -135,7 +126,10 @@ def specified(name, rng):
     return randomize_weights(tiny_backbone(**arguments)), inputs
 
 
-@every_specification
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[any_backend] * (n not in ON_ALL_BACKENDS)) for n in SPECIFICATIONS],
+)
 def test_outputs_are_those_of_the_equations(rng, name):
     backbone, inputs = specified(name, rng)
     # JAX compiles a step of `predict` in less time than the operations of an eager call.
@@ -201,25 +195,31 @@ def test_inputs_and_outputs_have_the_names_of_kerashub():
 
 @any_backend
 def test_defaults_are_those_of_transformer_base():
-    parameters = inspect.signature(DietTransformerBackbone).parameters.values()
-    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-    assert defaults == {
-        "dropout": 0.1,
-        "max_sequence_length": 256,
-        "position_encoding": "diet_rel",
-        "rank": None,
-        "sharing": None,
-        "cross_attention_positions": True,
-        "normalize_first": True,
-        "activation": "relu",
-        "max_distance": None,
-        "attention_implementation": "auto",
-        "recompute": "none",
-        "layer_norm_epsilon": 1e-6,
-        "dtype": None,
-        "name": None,
-        "trainable": None,
+    config = DietTransformerBackbone(31, 1, 3, 15, 23).get_config()
+    expected = {
+        **{"dropout": 0.1, "max_sequence_length": 256, "position_encoding": "diet_rel"},
+        **{"cross_attention_positions": True, "normalize_first": True, "activation": "relu"},
+        **{"layer_norm_epsilon": 1e-6, "attention_implementation": "auto", "recompute": "none"},
+        **{"rank": None, "sharing": None, "max_distance": None, "trainable": True},
     }
+    assert {name: config[name] for name in expected} == expected
+
+
+@any_backend
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"vocabulary_size": 0}, "`vocabulary_size` must be a positive integer"),
+        ({"hidden_dim": None}, "`hidden_dim` must be a positive integer"),
+        ({"max_sequence_length": 0}, "`max_sequence_length` must be a positive integer"),
+        ({"num_heads": 4}, "must be divisible by `num_heads`. Received: hidden_dim=15"),
+        ({"dropout": 1.5}, "between 0 and 1|must be a number in"),
+    ],
+    ids=str,
+)
+def test_arguments_out_of_range(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        tiny_backbone(**arguments)
 
 
 @any_backend
