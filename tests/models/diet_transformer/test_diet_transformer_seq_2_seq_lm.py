@@ -78,18 +78,6 @@ def test_defaults_of_compile():
         task.compile(loss=keras.losses.SparseCategoricalCrossentropy())
 
 
-@any_backend
-def test_configuration(proto):
-    task = tiny_translator(proto)
-    copy = DietTransformerSeq2SeqLM.from_config(task.get_config())
-    assert copy.get_config() == task.get_config()
-    assert copy.backbone.get_config() == task.backbone.get_config()
-    frozen = DietTransformerSeq2SeqLM(tiny_backbone(), name="mine", trainable=False)
-    copy = DietTransformerSeq2SeqLM.from_config(frozen.get_config())
-    assert copy.name == "mine"
-    assert copy.trainable_weights == frozen.trainable_weights == []
-
-
 # === Pairs of texts ===
 
 

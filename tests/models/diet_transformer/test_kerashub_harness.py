@@ -20,9 +20,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["dictionary", "pair"])
-def test_preprocessor(harness, proto, kind):
-    pairs = {"encoder_text": SOURCES[:2], "decoder_text": TARGETS[:2]}
+def test_preprocessor(harness, proto):
     harness.init_kwargs = {
         "tokenizer": DietTransformerTokenizer(proto),
         "encoder_sequence_length": 23,
@@ -31,7 +29,7 @@ def test_preprocessor(harness, proto, kind):
     without_autograph(harness.run_preprocessor_test)(
         DietTransformerSeq2SeqLMPreprocessor,
         harness.init_kwargs,
-        pairs if kind == "dictionary" else (SOURCES[:2], TARGETS[:2]),
+        (SOURCES[:2], TARGETS[:2]),
         token_id_key="decoder_token_ids",
     )
 
