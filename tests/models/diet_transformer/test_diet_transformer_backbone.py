@@ -234,8 +234,9 @@ def test_configuration():
     }
     backbone = DietTransformerBackbone(**arguments, dtype="mixed_bfloat16")
     config = json.loads(json.dumps(backbone.get_config()))
-    assert set(config) == set(inspect.signature(DietTransformerBackbone).parameters)
-    assert config["dtype"]["config"] == {"name": "mixed_bfloat16"}
+    names = set(inspect.signature(DietTransformerBackbone).parameters)
+    assert set(config) == names | {"mixed_precision"}
+    assert config["mixed_precision"] == "mixed_bfloat16"
     assert {name: config[name] for name in arguments} == arguments
     copy = DietTransformerBackbone.from_config(config)
     assert copy.get_config() == backbone.get_config()
