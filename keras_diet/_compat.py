@@ -17,7 +17,6 @@ from keras.src.trainers.data_adapters.data_adapter_utils import (
 )
 from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
-from keras_hub.src.tokenizers.word_piece_tokenizer import MAX_BYTES_PER_WORD, pretokenize_python
 from keras_hub.src.utils.preset_utils import (
     BUILTIN_PRESETS,
     check_file_exists,
@@ -28,7 +27,6 @@ from keras_hub.src.utils.tensor_utils import convert_preprocessing_outputs_pytho
 
 __all__ = [
     "BUILTIN_PRESETS",
-    "MAX_BYTES_PER_WORD",
     "PRIVATE_NAMES",
     "IterableAdapter",
     "OpenMultiHeadAttention",
@@ -42,7 +40,6 @@ __all__ = [
     "global_seed",
     "keras_masks_removed",
     "load_json",
-    "pretokenize_python",
     "register_presets",
     "replace_dtype_policy",
     "saved_paths",
@@ -83,8 +80,6 @@ PRIVATE_NAMES = {
     "check_file_exists": "No public function looks for a file of a preset at any address.",
     "load_json": "No public function reads a file of a preset at any address.",
     "convert_preprocessing_outputs_python": "No public name tells that Grain runs a preprocessor.",
-    "pretokenize_python": "No public function splits a text into the words of a tokenizer.",
-    "MAX_BYTES_PER_WORD": "Longer words are unknown.",
     "Preprocessor._add_missing_kwargs": "No public method sets the lengths of a new preprocessor.",
     "TextEmbedderPreprocessor._format_output": "KerasHub makes no padding mask for embedders.",
 }

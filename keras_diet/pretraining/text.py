@@ -152,7 +152,7 @@ def file_documents(path: str | os.PathLike[str]) -> Iterator[list[str]]:
     """Stream the documents of one file, as `read_documents`. An empty file has none."""
     marked = None
     document: list[str] = []
-    for line in map(_with_single_spaces, utf8_lines(path, "paths")):
+    for line in map(_with_single_spaces, utf8_lines(path)):
         if marked is None and line:
             marked = line.startswith("<doc ")
         is_mark = bool(marked) and (line.startswith("<doc ") or line == "</doc>")
@@ -170,15 +170,14 @@ def _with_single_spaces(line):
     return " ".join(line.split())
 
 
-def utf8_lines(path: str | os.PathLike[str], argument: str) -> Iterator[str]:
-    """Stream the lines of a file. An error of a file that is not UTF-8 names the `argument`."""
+def utf8_lines(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Stream the lines of a UTF-8 file. The error of another file names the line."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             try:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 raise ValueError(
-                    f"`{argument}` must name UTF-8 files. Received: {str(path)!r}, where line "
-                    f"{number} is not UTF-8 at byte {error.start} ({error.reason}). Convert it to "
-                    "UTF-8."
+                    f"Text files must be UTF-8. Received: {str(path)!r}, where line {number} is "
+                    f"not UTF-8 at byte {error.start} ({error.reason}). Convert it to UTF-8."
                 ) from error
