@@ -3,8 +3,8 @@
 The same model computes all scores at once (`full`), as one dot product of features (`features`),
 or for one block of queries at a time (`blockwise`). The implementations alternate, with one
 sequence in a step, and `full` is the reference. On PyTorch, `full` passes the positional scores to
-the fused kernel. There are two more rows on PyTorch: `flex_attention`, which is DIET-REL in
-PyTorch's FlexAttention, and `hugging_face`, which is a BERT with positions at the input.
+the fused kernel. There is one more row on PyTorch: `hugging_face`, a BERT with positions at the
+input.
 
 The memory is the memory that a step adds to a separate process: the memory of the accelerator, if
 there is one, or main memory. The results are printed. After each length they are also written to
@@ -24,7 +24,7 @@ from typing import Any
 import keras
 from tqdm import tqdm
 
-from benchmarks import bert_models, flex_attention, measure
+from benchmarks import bert_models, measure
 from benchmarks.results import (
     add_file_options,
     head_of_page,
@@ -39,17 +39,13 @@ MODULE = "benchmarks.attention_implementations"
 ENCODINGS = {"diet_abs": bert_models.DIET_ABS, "diet_rel": bert_models.DIET_REL}
 IMPLEMENTATIONS = {
     "diet_abs": ("full", "features", "blockwise", "hugging_face"),
-    "diet_rel": ("full", "blockwise", "flex_attention"),
+    "diet_rel": ("full", "blockwise"),
 }
 
 
-def implementations(encoding: str, step: str, dropout: float) -> list[str]:
-    """Return the implementations on this backend. FlexAttention does not support dropout."""
-    missing = []
-    if keras.config.backend() != "torch":
-        missing = ["hugging_face", "flex_attention"]
-    elif step == "training" and dropout > 0:
-        missing = ["flex_attention"]
+def implementations(encoding: str) -> list[str]:
+    """Return the implementations on this backend."""
+    missing = [] if keras.config.backend() == "torch" else ["hugging_face"]
     return [name for name in IMPLEMENTATIONS[encoding] if name not in missing]
 
 
@@ -58,13 +54,9 @@ def make_model(
 ) -> Any:
     if implementation == "hugging_face":
         return bert_models.make_model(implementation, size, length, dropout=options.dropout)
-    arguments = ENCODINGS[encoding]
-    if implementation == "flex_attention":
-        flex_attention.register()
-        arguments, implementation = {"position_encoding": flex_attention.NAME}, "full"
     return DietBertBackbone(
         **bert_models.SIZES[size],
-        **arguments,
+        **ENCODINGS[encoding],
         vocabulary_size=bert_models.VOCABULARY_SIZE,
         dropout=options.dropout,
         max_sequence_length=length,
@@ -96,7 +88,7 @@ def measure_times(
     keras.backend.clear_session()
     steps = {
         implementation: make_step(encoding, implementation, length, step, options)
-        for implementation in implementations(encoding, step, options.dropout)
+        for implementation in implementations(encoding)
     }
     compiling = {name: measure.seconds(function) for name, function in steps.items()}
     times = measure.time_in_turn(steps, options.rounds)

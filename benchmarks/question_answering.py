@@ -82,7 +82,7 @@ class Batches:
 
     def __init__(self, preprocessor: Any, questions: Any, options: argparse.Namespace) -> None:
         texts = questions.questions, questions.contexts
-        self.inputs, self.labels, _ = preprocessor.expanded(texts, questions.labels)
+        self.inputs, self.labels, _ = preprocessor.columns(texts, questions.labels)
         self.num_windows = len(self.labels["start"])
         self.options = options
 

@@ -16,7 +16,7 @@ LENGTH, EPOCHS, SAVE_EVERY = 13, 3, 3
 SAVEZ = np.savez
 
 
-def train_on_texts(callbacks):
+def train_on_texts(resume, callbacks):
     """Texts and labels in lists, in a new order in each epoch, with masks of the preprocessor."""
     rng = np.random.default_rng(7)
     texts = [" ".join(rng.choice(WORDS, rng.integers(3, 9))) for _ in range(37)]
@@ -25,30 +25,30 @@ def train_on_texts(callbacks):
         tokenizer, sequence_length=LENGTH, mask_selection_length=3, mask_selection_rate=0.3
     )
     masked_lm = make_masked_lm(preprocessor)
-    history = masked_lm.fit(
-        texts, batch_size=5, epochs=EPOCHS, validation_split=0.2, callbacks=callbacks, verbose=0
-    )
+    options = {"epochs": EPOCHS, "callbacks": callbacks, "verbose": 0}
+    history = resume.fit(masked_lm, texts, batch_size=5, validation_split=0.2, **options)
     return masked_lm, history
 
 
-def train_on_grain(callbacks):
+def train_on_grain(resume, callbacks):
     """An endless Grain dataset. Some checkpoints are at the end of an epoch."""
     rng = np.random.default_rng(7)
     tokenizer = models.DietBertTokenizer(SPECIAL + WORDS)
     token_ids = rng.integers(len(SPECIAL), len(SPECIAL) + len(WORDS), (31, LENGTH))
     dataset = pretraining.masked_lm_dataset(token_ids, tokenizer, 5, repeat=True, seed=3)
     masked_lm = make_masked_lm()
-    history = masked_lm.fit(
-        dataset, steps_per_epoch=6, epochs=EPOCHS, shuffle=False, callbacks=callbacks, verbose=0
-    )
+    options = {"epochs": EPOCHS, "callbacks": callbacks, "verbose": 0}
+    history = resume.fit(masked_lm, dataset, steps_per_epoch=6, **options)
     return masked_lm, history
 
 
-def train_on_batches(callbacks):
-    """A `PyDataset` with new batches in each epoch, and a model that is not of this library."""
+def train_on_batches(resume, callbacks):
+    """An `EpochDataset` with new batches in each epoch, and a model that is not of this library."""
     rng = np.random.default_rng(7)
     x, y = rng.normal(size=(41, 7)).astype("float32"), rng.normal(size=(41, 3)).astype("float32")
-    batches = BatchesOfArrays((x, y), rng.integers(1, 9, 41), (4, 8), tokens_per_batch=32, seed=3)
+    batches = TokenBatches(
+        (x, y), rng.integers(1, 9, 41), (4, 8), tokens_per_batch=32, seed=3, preprocessor=stack
+    )
     model = keras.Sequential(
         [
             keras.Input((7,)),
@@ -60,15 +60,12 @@ def train_on_batches(callbacks):
         ]
     )
     model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
-    history = model.fit(batches, epochs=EPOCHS, callbacks=callbacks, verbose=0)
+    history = resume.fit(model, batches, epochs=EPOCHS, callbacks=callbacks, verbose=0)
     return model, history
 
 
-class BatchesOfArrays(TokenBatches):
-    """Batches of arrays instead of lists."""
-
-    def __getitem__(self, index):  # noqa: D105
-        return tuple(np.stack(column) for column in super().__getitem__(index))
+def stack(*columns):
+    return tuple(map(np.stack, columns))
 
 
 def make_masked_lm(preprocessor=None):
@@ -97,8 +94,8 @@ def script(data, folder, moment, started):
     if kind == "write":
         np.savez = killed_while_writing(value, np.savez)
     callbacks = [Started(started, value if kind == "step" else None)]
-    callbacks.append(ExactResume(folder / "checkpoints", SAVE_EVERY))
-    model, history = TRAININGS[data](callbacks)
+    resume = ExactResume(folder / "checkpoints", SAVE_EVERY)
+    model, history = TRAININGS[data](resume, callbacks)
     variables = [*model.variables, *model.optimizer.variables]
     values = {f"variable {i}": keras.ops.convert_to_numpy(v) for i, v in enumerate(variables)}
     logs = {f"history {name}": np.array(each) for name, each in history.history.items()}

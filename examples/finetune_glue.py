@@ -225,10 +225,10 @@ def num_batches(num_examples, arguments):
 
 def fit(classifier, inputs, labels, seed, arguments, evaluations, folder):
     options = {"epochs": arguments.epochs, "verbose": 0}
-    # `keras.Model.fit` takes arrays as they are. The `fit` of a task would check them again.
     if arguments.strategy == "none":
-        options["callbacks"] = [evaluations, training.ExactResume(folder, arguments.save_every)]
-        keras.Model.fit(classifier, inputs, labels, batch_size=arguments.batch_size, **options)
+        resume = training.ExactResume(folder, arguments.save_every)
+        options |= {"batch_size": arguments.batch_size, "callbacks": [evaluations]}
+        resume.fit(classifier, inputs, labels, **options)
         return
     # The hosts of a TPU can read this dataset themselves. It cannot continue within an epoch.
     dataset = as_dataset((inputs, labels)).shuffle(len(labels), seed=seed)

@@ -147,12 +147,13 @@ def train_model(model, preprocessor, train, learning_rate, seed, arguments, fold
     num_windows = len(preprocessor.windows(train.questions, train.contexts).examples)
     steps = arguments.epochs * -(-num_windows // arguments.batch_size)
     common.compile_for_training(answerer, learning_rate, steps, arguments)
-    answerer.fit(
+    resume = training.ExactResume(folder, arguments.save_every)
+    resume.fit(
+        answerer,
         (train.questions, train.contexts),
         train.labels,
         batch_size=arguments.batch_size,
         epochs=arguments.epochs,
-        callbacks=[training.ExactResume(folder, arguments.save_every)],
         verbose=2 if arguments.verbose else 0,
     )
     return answerer

@@ -133,12 +133,13 @@ def train_model(run, train, arguments, folder):
     classifier = make_classifier(run["model"], arguments)
     num_batches = arguments.epochs * -(-len(train.labels) // arguments.batch_size)
     common.compile_for_training(classifier, run["learning_rate"], num_batches, arguments)
-    classifier.fit(
+    resume = training.ExactResume(folder, arguments.save_every)
+    resume.fit(
+        classifier,
         (train.premises, train.hypotheses),
         train.labels,
         batch_size=arguments.batch_size,
         epochs=arguments.epochs,
-        callbacks=[training.ExactResume(folder, arguments.save_every)],
         verbose=2 if arguments.verbose else 0,
     )
     return classifier

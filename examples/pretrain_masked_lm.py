@@ -226,8 +226,8 @@ def train(masked_lm, tokenizer, sequences, validation_sequences, arguments, fold
         dataset, held_out = map(common.with_integer_masks, (dataset, held_out))
         held_out = pretraining.as_tf_dataset(held_out)
     interval, parts = arguments.validation_interval, arguments.accumulation_steps
-    # The `fit` of a task would check the batches again, and a TPU would not know their size.
-    history = keras.Model.fit(
+    resume = training.ExactResume(folder / "checkpoints", arguments.save_every)
+    history = resume.fit(
         masked_lm,
         dataset[: arguments.steps * parts],
         epochs=arguments.steps // interval,
@@ -235,7 +235,6 @@ def train(masked_lm, tokenizer, sequences, validation_sequences, arguments, fold
         shuffle=False,
         validation_data=held_out,
         validation_steps=len(held_out),
-        callbacks=[training.ExactResume(folder / "checkpoints", arguments.save_every)],
         verbose=1 if sys.stdout.isatty() else 2,
     )
     common.write_history(folder / "history.csv", history)

@@ -119,12 +119,13 @@ def steps_per_epoch(sentences, arguments):
 def train(classifier, train_data, validation_data, arguments):
     """Train, or continue with the next step."""
     folder = arguments.output_dir
-    history = classifier.fit(
+    resume = training.ExactResume(folder / "checkpoints", arguments.save_every)
+    history = resume.fit(
+        classifier,
         *train_data,
         batch_size=arguments.batch_size,
         epochs=arguments.epochs,
         validation_data=validation_data,
-        callbacks=[training.ExactResume(folder / "checkpoints", arguments.save_every)],
         verbose=1 if sys.stdout.isatty() else 2,
     )
     common.write_history(folder / "history.csv", history)

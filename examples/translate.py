@@ -133,15 +133,14 @@ def buckets(arguments):
 def train(translator, pairs, validation_pairs, arguments):
     """Train, or continue with the next step, and load the mean of the last epochs."""
     folder = arguments.output_dir
-    history = translator.fit(
+    resume = training.ExactResume(folder / "checkpoints", arguments.save_every)
+    history = resume.fit(
+        translator,
         token_batches(translator, pairs, arguments),
         epochs=arguments.epochs,
         shuffle=False,
         validation_data=token_batches(translator, validation_pairs, arguments),
-        callbacks=[
-            LastEpochs(folder, arguments.averaged_epochs),
-            training.ExactResume(folder / "checkpoints", arguments.save_every),
-        ],
+        callbacks=[LastEpochs(folder, arguments.averaged_epochs)],
         verbose=1 if sys.stdout.isatty() else 2,
     )
     common.write_history(folder / "history.csv", history)
@@ -162,6 +161,7 @@ def token_batches(translator, columns, arguments):
         length_buckets=buckets(arguments),
         tokens_per_batch=arguments.tokens_per_batch,
         seed=arguments.seed,
+        preprocessor=translator.preprocessor,
     )
 
 

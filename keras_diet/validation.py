@@ -14,9 +14,7 @@ from keras_diet.types import Shape, Tensor
 
 def positive_int(name: str, value: Any) -> int:
     """Return `value` as an `int`, or raise a `ValueError` unless it is a positive integer."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value <= 0:
-        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
-    return int(value)
+    return _integer(name, value, 1, "a positive integer")
 
 
 def optional_positive_int(name: str, value: Any) -> int | None:
@@ -26,52 +24,47 @@ def optional_positive_int(name: str, value: Any) -> int | None:
 
 def not_negative_int(name: str, value: Any) -> int:
     """Return `value` as an `int`, or raise a `ValueError` unless it is an integer from 0 on."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 0:
-        raise ValueError(
-            f"`{name}` must be an integer that is not negative. Received: {name}={value!r}"
-        )
+    return _integer(name, value, 0, "an integer that is not negative")
+
+
+def _integer(name, value, smallest, rule):
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not is_integer or value < smallest:
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
     return int(value)
 
 
 def increasing_ints(name: str, values: Any) -> tuple[int, ...]:
     """Return a tuple of `int`, or raise a `ValueError` unless they are positive and increase."""
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise ValueError(
-            f"`{name}` must be a tuple of integers. Received: {name}={values!r}. Put a single "
-            "integer into a tuple."
-        )
-    integers = tuple(positive_int(name, value) for value in values)
+    is_tuple = isinstance(values, Iterable) and not isinstance(values, (str, bytes))
+    integers = tuple(positive_int(name, value) for value in values) if is_tuple else ()
     if not integers or list(integers) != sorted(set(integers)):
         raise ValueError(
-            f"`{name}` must be integers that increase. Received: {name}={values!r}. Sort them, "
-            "such as in (16, 32, 64)."
+            f"`{name}` must be integers that increase, in a tuple such as (16, 32, 64). Received: "
+            f"{name}={values!r}"
         )
     return integers
 
 
 def positive_number(name: str, value: Any) -> float:
     """Return `value` as a `float`, or raise a `ValueError` unless it is positive and finite."""
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not 0 < float(value) < math.inf:
-        raise ValueError(f"`{name}` must be a positive, finite number. Received: {name}={value!r}")
-    return float(value)
+    return _number(name, value, lambda x: 0 < x < math.inf, "a positive, finite number")
 
 
 def not_negative_number(name: str, value: Any) -> float:
     """Return `value` as a `float`, or raise a `ValueError` if it is negative or not finite."""
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not 0 <= float(value) < math.inf:
-        raise ValueError(
-            f"`{name}` must be a finite number of at least 0. Received: {name}={value!r}"
-        )
-    return float(value)
+    return _number(name, value, lambda x: 0 <= x < math.inf, "a finite number of at least 0")
 
 
 def rate(name: str, value: Any) -> float:
     """Return `value` as a `float`, or raise a `ValueError` unless it is in `[0, 1]`."""
+    return _number(name, value, lambda x: 0 <= x <= 1, "a number in [0, 1]")
+
+
+def _number(name, value, is_allowed, rule):
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not 0 <= float(value) <= 1:
-        raise ValueError(f"`{name}` must be a number in [0, 1]. Received: {name}={value!r}")
+    if not is_number or not is_allowed(float(value)):
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
     return float(value)
 
 
@@ -112,31 +105,18 @@ def divisible_heads(hidden_dim: int, num_heads: int) -> int:
 def length_within(length: Any, max_length: int, argument: str, what: str = "sequence") -> Any:
     """Return `length`, or raise a `ValueError` if it exceeds `max_length`.
 
-    A TensorFlow graph for any length does not know `length` while it is traced. The check then
-    becomes part of the graph and raises `tf.errors.InvalidArgumentError` with the same message.
-
     Args:
-        length: int, or a scalar tensor in a TensorFlow graph.
+        length: int. `None`, or a tensor of a graph for any length, is not checked.
         max_length: int. The largest length that is allowed.
         argument: Name of the argument that sets `max_length`.
         what: Name of the input that is checked. Defaults to `"sequence"`.
     """
-    message = (
-        f"The {what} is longer than `{argument}` allows. {{}}{argument}={max_length}. "
-        f"Shorten the {what}, or build the layer with a larger `{argument}`."
-    )
-    if isinstance(length, int):
-        if length > max_length:
-            raise ValueError(message.format(f"Received: length={length}, "))
-    elif keras.backend.backend() == "tensorflow" and length is not None:
-        # Keras has no assertion for graphs.
-        import tensorflow as tf
-
-        check = tf.debugging.assert_less_equal(length, max_length, message=message.format(""))
-        # Operations that use the returned length wait for the check. Otherwise they could fail
-        # before it, with another message.
-        with tf.control_dependencies([check]):
-            return tf.identity(length)
+    if isinstance(length, int) and length > max_length:
+        raise ValueError(
+            f"The {what} is longer than `{argument}` allows. Received: length={length}, "
+            f"{argument}={max_length}. Shorten the {what}, or build the layer with a larger "
+            f"`{argument}`."
+        )
     return length
 
 

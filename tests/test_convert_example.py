@@ -58,26 +58,11 @@ def finished(script, bert, tmp_path_factory):
     return folder, *run(script, bert, folder, *options, "diet_abs", "input", "none")
 
 
-def test_bert_itself_survives(finished):
-    _, _, results = finished
-    assert results["input"]["before"] == pytest.approx({"tokens": 1, "sentences": 1}, abs=1e-4)
-    assert results["shuffled positions"]["before"]["tokens"] < 0.99
-    assert results["shuffled positions"]["after"] is None
-
-
 def test_healing_helps(finished):
     _, _, results = finished
     for name in ("diet_abs", "none"):
         before, after = (results[name][stage]["tokens"] for stage in ("before", "after"))
         assert -1 < before < after < 1
-
-
-def test_prints_what_it_writes(finished):
-    _, output, results = finished
-    for name, stages in results.items():
-        for stage in filter(None, stages.values()):
-            cell = f"{stage['tokens']:.4f} {stage['sentences']:.4f}"
-            assert re.search(rf"^{name} .*{cell}", output, re.M)
 
 
 def test_presets_are_the_healed_models(script, bert, finished):
@@ -110,57 +95,6 @@ def test_cosines_leave_out_padding(script):
     assert found["tokens"] == pytest.approx((1 + 0.5**0.5) / 2)
     # The means are (0.5, 1) and (2, 0.5).
     assert found["sentences"] == pytest.approx(1.5 / (1.25 * 4.25) ** 0.5)
-
-
-def test_without_healing_there_is_no_second_column(script, bert, tmp_path):
-    options = ("--steps", "0", "--position-encoding", "diet_rel", "diet_abs_input")
-    output, results = run(script, bert, tmp_path, *options, "--sharing", "head-wise", "--rank", "3")
-    assert all(stages["after"] is None for stages in results.values())
-    assert "loss" not in output
-    presets = [tmp_path / name / "preset" for name in ("diet_rel", "diet_abs_input")]
-    backbones = [models.DietBertBackbone.from_preset(str(preset)) for preset in presets]
-    assert [backbone.sharing for backbone in backbones] == ["head-wise"] * 2
-    assert [backbone.rank for backbone in backbones] == [None, 3]
-
-
-def test_a_random_bert_is_the_default(script, tmp_path):
-    arguments = [*SMALL, "--steps", "1", "--position-encoding", "diet_abs"]
-    with contextlib.redirect_stdout(io.StringIO()):
-        script.main([*arguments, "--output-dir", str(tmp_path)])
-    results = json.loads((tmp_path / "survival.json").read_text())
-    assert set(results) == {"shuffled positions", "diet_abs"}
-    assert results["shuffled positions"]["before"]["tokens"] < 0.99
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--steps", "-1"], "--steps must not be negative"),
-        (["--batch-size", "0"], "must be a positive integer. Received: 0"),
-        (["--position-encoding", "t5"], "invalid choice: 't5'"),
-        (["--validation-text", "a.txt"], "--validation-text needs --text"),
-    ],
-)
-def test_bad_command_lines_are_explained(script, capsys, options, message):
-    with pytest.raises(SystemExit):
-        script.main(options)
-    assert message in capsys.readouterr().err
-
-
-def test_a_short_text_is_refused(script, bert, tmp_path):
-    with pytest.raises(SystemExit, match="too short"):
-        run(script, bert, tmp_path, "--validation-sequences", "100000")
-
-
-def test_help_explains_every_option(script):
-    with contextlib.redirect_stdout(io.StringIO()) as output, pytest.raises(SystemExit):
-        script.main(["--help"])
-    usage, _, details = output.getvalue().partition("\n\n")
-    options = set(re.findall(r"--[a-z-]+", usage))
-    assert len(options) == 12
-    for option in options:
-        # The explanation is on the same line or indented on the next line.
-        assert re.search(rf"^  {option}\b[^\n]*(?:  |\n {{10,}})\w", details, re.M), option
 
 
 def test_commands_of_the_docstring_are_accepted(script):

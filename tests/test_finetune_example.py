@@ -2,7 +2,6 @@
 
 import csv
 import sys
-import types
 
 import keras
 import numpy as np
@@ -75,37 +74,6 @@ def test_files_of_the_authors_are_read(data, folder, task, split, texts, labels)
 
 
 @any_backend
-def test_missing_files_are_named(data, tmp_path):
-    with pytest.raises(ValueError, match=r"CoLA/train.tsv or .*in_domain_train.tsv must exist"):
-        data.load("cola", "train", tmp_path)
-
-
-@any_backend
-def test_tfds_and_datasets_are_read(data, monkeypatch):
-    """Stand-ins for TFDS and `datasets`, which load from the network."""
-    example = {"sentence1": b"A fox.", "sentence2": b"A cat.", "label": 1}
-    tfds = types.SimpleNamespace(
-        load=lambda name, split: [(name, split)], as_numpy=lambda rows: [example] * len(rows)
-    )
-    monkeypatch.setitem(sys.modules, "tensorflow_datasets", tfds)
-    texts = {**example, "sentence1": "A fox.", "sentence2": "A cat."}
-    calls = []
-    datasets = types.SimpleNamespace(load_dataset=lambda *a, split: calls.append(a) or [texts])
-    monkeypatch.setitem(sys.modules, "datasets", datasets)
-    for source in ("tfds", "datasets"):
-        found, labels = data.load("rte", "validation", source)
-        assert found == (["A fox."], ["A cat."])
-        np.testing.assert_array_equal(labels, [1])
-    assert calls == [("nyu-mll/glue", "rte")]
-    example |= {"premise": b"A.", "hypothesis": b"B."}
-    texts |= {"premise": "A.", "hypothesis": "B."}
-    for source in ("tfds", "datasets"):
-        found, labels = data.load("mnli", "validation_mismatched", source)
-        assert found == (["A."], ["B."])
-        np.testing.assert_array_equal(labels, [1])
-
-
-@any_backend
 def test_embedded_sentences_have_the_same_words_in_and_out_of_order(data):
     texts, labels = data.load("embedded", "train", None)
     assert len(texts) == len(labels) == 2000
@@ -175,33 +143,6 @@ DEVLIN = {
 }
 
 
-@any_backend
-def test_the_mean_is_that_of_the_paper(results, tmp_path):
-    runs = [
-        run_of("a", task, "1e-4", "0", segments, **values)
-        for task, values in DEVLIN.items()
-        for segments in ("input", "per-head")
-        if (task, segments) != ("qnli", "per-head")
-    ]
-    rows = results.summarize(runs)
-    expected = [{"model": "a", "segments": "input", "mean": "84.8"}]
-    assert results.means(rows) == expected
-    sys.modules["run_table"].write_summary(rows, tmp_path, results.means(rows))
-    tables = (tmp_path / "results.md").read_text()
-    assert "| mnli | accuracy_mismatched | a | input | 1e-4 | 1 | 85.9 |" in tables
-    assert "| a | input | 84.8 |" in tables
-    # A model has one row for each added segment encoding.
-    assert tables.count("| rte |") == 2
-
-
-@any_backend
-def test_rates_with_fewer_seeds_are_not_compared(results):
-    runs = [run_of("a", "stsb", "1e-4", seed, pearson=0.2, spearman=0.2) for seed in "01"]
-    lucky = run_of("a", "stsb", "3e-4", "0", pearson=0.9, spearman=0.9)
-    for rows in (results.summarize([*runs, lucky]), results.summarize([lucky, *runs])):
-        assert {(row["learning_rate"], row["seeds"]) for row in rows} == {("1e-4", 2)}
-
-
 @pytest.fixture
 def preset(tmp_path):
     tiny_backbone(num_layers=1, segment_encoding="none").save_to_preset(tmp_path / "preset")
@@ -244,29 +185,6 @@ def test_presets_are_fine_tuned_and_runs_resumed(
     assert [(row["task"], row["seeds"]) for row in rows] == [("cola", "2"), ("rte", "2")]
     assert (output / "results.md").read_text().count("\n| rte | accuracy | ") == 1
     assert (output / "results.png").stat().st_size > 1000
-
-
-def test_scores_are_regressed_from_at_most_the_examples_asked_for(
-    script, results, folder, preset, tmp_path, monkeypatch
-):
-    for name in ("sts-train", "sts-dev"):
-        path = folder / "stsb" / f"{name}.tsv"
-        genre, file, year, index, _, *rest = path.read_text().split("\t")
-        lines = ["\t".join((genre, file, year, index, f"{i}.5", *rest)) for i in range(6)]
-        path.write_text("".join(lines))
-    sizes = []
-    train = script.train_and_evaluate
-    monkeypatch.setattr(
-        script, "train_and_evaluate", lambda *a: sizes.append(len(a[2]["train"][1])) or train(*a)
-    )
-    arguments = ["--presets", preset, "--tasks", "stsb", "--data", str(folder), "--seeds", "0"]
-    output = ["--output-dir", str(tmp_path / "output")]
-    # All batches are full, so JAX compiles for one shape.
-    arguments += ["--examples", "3", "--batch-size", "3"]
-    script.main([*QUICK, *arguments, *output, "--segment-encoding", "per-head"])
-    assert sizes == [3]
-    (run,) = results.TABLE.read(tmp_path / "output" / "runs.csv")
-    assert set(sys.modules["run_table"].metrics_of(run)) == {"pearson", "spearman"}
 
 
 @any_backend
@@ -361,54 +279,6 @@ def test_the_best_checkpoint_counts_and_training_does_not_change(
     assert (best["checkpoint_interval"], last["checkpoint_interval"]) == ("3", "None")
 
 
-@any_backend
-@pytest.mark.parametrize("segments", ["per-head", "input"])
-def test_segments_are_added_where_asked(script, preset, segments):
-    arguments = script.parse_arguments(["--presets", preset, *QUICK])
-    task = script.TASKS["rte"]
-    classifier = script.make_classifier(preset, task, segments, arguments)
-    assert classifier.backbone.segment_encoding == segments
-
-
-@any_backend
-def test_segments_are_not_added_twice(script, folder, tmp_path):
-    tiny_backbone(num_layers=1).save_to_preset(tmp_path / "preset")
-    arguments = [*QUICK, "--presets", str(tmp_path / "preset"), "--segment-encoding", "input"]
-    with pytest.raises(SystemExit, match=r"has segments already. Received: input"):
-        script.main([*arguments, "--data", str(folder), "--tasks", "rte"])
-
-
-@any_backend
-def test_random_models_of_the_embedded_task(script, results, tmp_path):
-    arguments = [*QUICK, "--position-encoding", "diet_rel", "--seeds", "0", "--examples", "6"]
-    # The 400 sentences for validation are few batches.
-    arguments += ["--batch-size", "50"]
-    script.main([*arguments, "--output-dir", str(tmp_path)])
-    (run,) = results.TABLE.read(tmp_path / "runs.csv")
-    assert run["task"] == "embedded"
-    assert 0 <= sys.modules["run_table"].metrics_of(run)["accuracy"] <= 1
-
-
-@any_backend
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["--tasks", "cola"], "need --data"),
-        (["--epochs", "0"], "--epochs: must be a positive integer. Received: 0"),
-        (["--batch-size", "0"], "--batch-size: must be a positive integer. Received: 0"),
-        (["--sequence-length", "0"], "--sequence-length: must be a positive integer. Received: 0"),
-        (["--examples", "-3"], "--examples: must be a positive integer. Received: -3"),
-        (["--tasks", "wnli"], "invalid choice: 'wnli'"),
-        (["--segment-encoding", "input"], "needs --presets"),
-        (["--checkpoint-interval", "0"], "must be a positive integer. Received: 0"),
-    ],
-)
-def test_bad_command_lines_are_explained(script, capsys, arguments, message):
-    with pytest.raises(SystemExit):
-        script.parse_arguments(arguments)
-    assert message in capsys.readouterr().err
-
-
 # === GLUE's own files, and files that are damaged ===
 
 GLUE = {
@@ -471,21 +341,6 @@ def test_mnli_has_two_validation_splits(data, tmp_path):
         data.load("qqp", "train", tmp_path)
 
 
-@any_backend
-@pytest.mark.parametrize(
-    "task, text, message",
-    [
-        ("cola", "gj04\t1\t\tA cat.\n\n", r"in_domain_train.tsv, line 2 is not an example"),
-        ("rte", "header\n0\tA.\tB.\tmaybe\n", r"train.tsv, line 2 is not an example.*'maybe'"),
-        ("rte", "header\n", "train split of rte in .* has no examples"),
-    ],
-)
-def test_damaged_files_are_named(data, folder, task, text, message):
-    (folder / data.TASKS[task].files[1].train[0]).write_text(text)
-    with pytest.raises(ValueError, match=message):
-        data.load(task, "train", folder)
-
-
 # === What could make results wrong ===
 
 
@@ -513,83 +368,6 @@ def quick_runs(script, monkeypatch):
     for function in ("check_presets", "load_splits", "make_strategy"):
         monkeypatch.setattr(script, function, lambda *arguments: None)
     monkeypatch.setattr(script.common, "check_strategy", lambda *arguments: None)
-
-
-@any_backend
-@pytest.mark.usefixtures("quick_runs")
-@pytest.mark.parametrize("name", CHANGED_OPTIONS)
-def test_a_run_with_another_option_is_another_run(script, results, tmp_path, monkeypatch, name):
-    """The script repeats it and does not compare it with the first run."""
-    arguments = [*QUICK, "--presets", "a", "--seeds", "0", "--output-dir", str(tmp_path)]
-    script.main(arguments)
-    script.main(arguments)
-    if name == "backend":
-        monkeypatch.setattr(keras.config, "backend", lambda: "another")
-    script.main([*arguments, *CHANGED_OPTIONS[name]])
-    first, second = results.TABLE.read(tmp_path / "runs.csv")
-    assert {column for column in first if first[column] != second[column]} == {name}
-    with (tmp_path / "results.csv").open(newline="") as file:
-        assert [row["seeds"] for row in csv.DictReader(file)] == ["1", "1"]
-
-
-@any_backend
-def test_every_option_is_shared_by_runs_or_chooses_them(script):
-    choices = {"presets", "position_encoding", "tasks", "data", "learning_rates", "seeds"}
-    options = set(vars(script.parse_arguments([]))) - {"segment_encoding"} | {"segments"}
-    assert options == {*CHANGED_OPTIONS, *choices, "output_dir", "save_every", "recompute"}
-
-
-@any_backend
-@pytest.mark.parametrize("kept, finished", [(None, 2), (-1, 1), (-30, 1), (10, 0)])
-def test_lines_that_an_interruption_cut_are_dropped(results, tmp_path, kept, finished):
-    path = tmp_path / "runs.csv"
-    run = dict.fromkeys(results.TABLE.keys, "a")
-    for seed in ("0", "1"):
-        results.TABLE.append(path, {**run, "seed": seed}, {"matthews": 0.5})
-    path.write_bytes(path.read_bytes()[:kept])
-    assert [found["seed"] for found in results.TABLE.read(path)] == ["0", "1"][:finished]
-    results.TABLE.append(path, {**run, "seed": "2"}, {"matthews": 0.5})
-    assert len(results.TABLE.read(path)) == finished + 1
-
-
-@any_backend
-def test_results_of_other_columns_are_not_added_to(script, tmp_path):
-    (tmp_path / "runs.csv").write_text("model,task,metrics\na,cola,matthews=0.5\n")
-    with pytest.raises(SystemExit, match=r"must have the columns .* Received: model, task, m"):
-        script.main([*QUICK, "--output-dir", str(tmp_path)])
-
-
-@any_backend
-@pytest.mark.parametrize("outputs", [[[2.0], [2.0]], [[np.nan], [np.nan]]])
-def test_correlations_that_are_not_defined_are_zero(results, data, outputs):
-    """`max` would take `nan` for the best result."""
-    found = results.evaluate(np.array(outputs), np.array([1.0, 2.0]), data.TASKS["stsb"])
-    assert found == {"pearson": 0, "spearman": 0}
-
-
-@any_backend
-def test_presets_of_shorter_sequences_are_refused_at_once(script, folder, preset, tmp_path):
-    arguments = ["--presets", preset, "--data", str(folder), "--tasks", "cola"]
-    with pytest.raises(SystemExit, match=r"--sequence-length must be at most 13 for .*preset"):
-        script.main([*arguments, "--output-dir", str(tmp_path / "output")])
-
-
-@any_backend
-def test_a_tokenizer_that_does_not_fit_is_refused(script, folder, preset, tmp_path):
-    models.DietBertTokenizer([*VOCABULARY, "more"]).save_to_preset(preset)
-    arguments = [*QUICK, "--presets", preset, "--data", str(folder), "--tasks", "cola"]
-    with pytest.raises(ValueError, match="tokens without an embedding"):
-        script.main([*arguments, "--output-dir", str(tmp_path / "output")])
-
-
-@any_backend
-def test_random_models_have_the_length_asked_for(script, tmp_path):
-    for length in (9, 11, 9):
-        options = ["--sequence-length", str(length), "--output-dir", str(tmp_path)]
-        preset = script.random_preset("none", script.parse_arguments(options))
-        backbone = models.DietBertBackbone.from_preset(preset, load_weights=False)
-        assert backbone.max_sequence_length == length
-        assert models.DietBertTokenizer.from_preset(preset).vocabulary_size() > 5
 
 
 # === Several devices ===
@@ -622,11 +400,3 @@ def test_a_strategy_gives_the_results_of_one_device(results, folder, preset, tmp
     assert mirrored == pytest.approx(one, abs=1e-3)
     # A correlation that is not defined is reported as zero.
     assert all(abs(value) > 0.01 for value in one.values())
-
-
-@any_backend
-def test_strategies_need_tensorflow(script, capsys, monkeypatch):
-    monkeypatch.setattr(keras.config, "backend", lambda: "jax")
-    with pytest.raises(SystemExit):
-        script.parse_arguments(["--strategy", "mirrored"])
-    assert "needs KERAS_BACKEND=tensorflow" in capsys.readouterr().err

@@ -2,11 +2,8 @@
 
 import csv
 import json
-import re
 import sys
-from pathlib import Path
 
-import keras
 import pytest
 
 from keras_diet import models
@@ -83,28 +80,6 @@ def test_files_of_squad_are_read(data, folder):
     assert questions.texts == [["red", "red cat"], [], ["fox"]]
     assert questions.labels == {"text": ["red", "", "fox"], "answer_start": [4, -1, 2]}
     assert data.read([folder / "train-v2.0.json"] * 2, most=4).ids == ["q1", "q2", "q3", "q1"]
-
-
-@pytest.mark.parametrize("content", [[], {"questions": []}])
-def test_other_files_are_named(data, tmp_path, content):
-    (tmp_path / "other.json").write_text(json.dumps(content))
-    with pytest.raises(ValueError, match=r"other\.json must have SQuAD's format"):
-        data.read([tmp_path / "other.json"])
-
-
-@pytest.mark.parametrize(
-    ("name", "language"),
-    [
-        ("xquad.ar.json", "ar"),
-        ("test-context-vi-question-de.json", "vi"),
-        ("tydiqa.sw.dev.json", "sw"),
-        ("tydiqa-goldp-dev-indonesian.json", "id"),
-        ("dev-v1.1.json", "en"),
-        ("train-v2.0.json", "en"),
-    ],
-)
-def test_languages_of_file_names(data, name, language):
-    assert data.language_of(Path("folder.de.x", name)) == language
 
 
 def test_stories_answer_their_questions(data):
@@ -189,14 +164,6 @@ def test_presets_are_fine_tuned_and_runs_resumed(script, results, folder, monkey
     assert (output / "results.png").stat().st_size > 1000
 
 
-def test_random_models_of_the_embedded_task(script, results, tmp_path):
-    arguments = ["--epochs", "1", "--position-encoding", "diet_rel", "--examples", "6"]
-    arguments += ["--evaluation-examples", "4", "--output-dir", str(tmp_path)]
-    script.main(arguments)
-    (run,) = results.TABLE.read(tmp_path / "runs.csv")
-    assert set(results.metrics_of(run)) == {"embedded.en.f1", "embedded.en.exact_match"}
-
-
 def test_a_bert_of_hugging_face_is_the_start(script, tmp_path, monkeypatch):
     transformers = pytest.importorskip("transformers")
     from tests.models.test_from_hugging_face_bert import make
@@ -218,25 +185,6 @@ def test_a_bert_of_hugging_face_is_the_start(script, tmp_path, monkeypatch):
 def run_of(model, rate, seed, **values):
     text = " ".join(f"{name.replace('_', '.')}={value}" for name, value in values.items())
     return {"model": model, "learning_rate": rate, "seed": seed, "metrics": text}
-
-
-def test_the_rate_with_the_best_median_is_reported(results):
-    runs = [
-        run_of("a", "1e-5", "0", squad_en_f1=10, xquad_ar_f1=1, xquad_de_f1=5),
-        run_of("a", "1e-5", "1", squad_en_f1=90, xquad_ar_f1=2, xquad_de_f1=6),
-        run_of("a", "1e-5", "2", squad_en_f1=20, xquad_ar_f1=3, xquad_de_f1=7),
-        run_of("a", "4e-5", "0", squad_en_f1=30, xquad_ar_f1=0, xquad_de_f1=1),
-        run_of("a", "4e-5", "1", squad_en_f1=40, xquad_ar_f1=8, xquad_de_f1=3),
-        run_of("a", "4e-5", "2", squad_en_f1=50, xquad_ar_f1=2, xquad_de_f1=9),
-    ]
-    rows = {row["task"]: row for row in results.summarize(runs)}
-    assert {row["learning_rate"] for row in rows.values()} == {"4e-5"}
-    assert [rows["squad en"][name] for name in ("median", "lowest", "highest")] == [
-        *("40.0", "30.0", "50.0"),
-    ]
-    # The means of the languages in each run are 0.5, 5.5 and 5.5.
-    assert rows["xquad mean"]["median"] == "5.5"
-    assert "squad mean" not in rows
 
 
 CHANGED_OPTIONS = {
@@ -261,39 +209,3 @@ CHANGED_OPTIONS = {
     "mlqa": ["--train", "FILE", "--mlqa", "FILE"],
     "tydiqa": ["--train", "FILE", "--tydiqa", "FILE"],
 }
-
-
-@pytest.mark.parametrize("name", CHANGED_OPTIONS)
-def test_a_run_with_another_option_is_another_run(script, results, tmp_path, monkeypatch, name):
-    first = script.parse_arguments([])
-    (run, *_) = results.missing_runs(tmp_path / "runs.csv", first)
-    results.TABLE.append(tmp_path / "runs.csv", run, {"squad.en.f1": 50.0})
-    assert len(results.missing_runs(tmp_path / "runs.csv", first)) == 2
-    if name == "backend":
-        monkeypatch.setattr(keras.config, "backend", lambda: "another")
-    second = script.parse_arguments(CHANGED_OPTIONS[name])
-    assert len(results.missing_runs(tmp_path / "runs.csv", second)) == 3
-    assert results.runs_to_compare(tmp_path / "runs.csv", second) == []
-
-
-def test_every_option_is_shared_by_runs_or_chooses_them(script):
-    choices = {"presets", "position_encoding", "models", "learning_rates", "seeds"}
-    others = {"output_dir", "verbose", "strategy", "save_every", "recompute"}
-    options = set(vars(script.parse_arguments([])))
-    assert options == {*CHANGED_OPTIONS, *choices, *others}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--presets", "a", "--bert", "b"], "--presets and --bert exclude each other"),
-        (["--train", "a.json"], "--train needs one of --squad"),
-        (["--xquad", "a.json"], "--train needs one of --squad"),
-        (["--doc-stride", "0"], "--doc-stride: must be a positive integer. Received: 0"),
-        (["--squad-version", "3"], "invalid choice: '3'"),
-    ],
-)
-def test_bad_command_lines_are_explained(script, capsys, arguments, message):
-    with pytest.raises(SystemExit):
-        script.parse_arguments(arguments)
-    assert re.search(re.escape(message), capsys.readouterr().err)

@@ -8,7 +8,6 @@ import json
 import re
 import shutil
 
-import h5py
 import keras
 import numpy as np
 import pytest
@@ -89,19 +88,6 @@ def test_writes_a_preset_and_a_picture_for_each_encoding(finished):
         assert masked_lm.preprocessor.sequence_length == 16
 
 
-@pytest.mark.any_backend
-def test_preset_holds_no_optimizer_state(finished):
-    folder, _ = finished
-    with h5py.File(folder / "out" / "input" / "preset" / "task.weights.h5") as file:
-        assert "optimizer" not in file
-
-
-def test_prints_predictions_for_masked_words(finished):
-    _, output = finished
-    assert output.count("[MASK]") == 6
-    assert len(re.findall(r"\? \S+, \S+, \S+", output)) == 6
-
-
 class Crash(keras.callbacks.Callback):
     """Stop a training after some of its batches, and remember all batches that began."""
 
@@ -135,36 +121,6 @@ def test_interrupted_run_resumes_to_the_same_result(script, tmp_path, monkeypatc
 
 
 @pytest.mark.any_backend
-@pytest.mark.usefixtures("eager_run")
-def test_steps_of_several_batches(script, tmp_path, monkeypatch):
-    """A step takes the gradients of two batches, also when the run was interrupted."""
-    models, crash = [], Crash(15)
-    build_model = script.build_model
-
-    def recorded(*arguments):
-        models.append(build_model(*arguments))
-        return models[-1]
-
-    monkeypatch.setattr(script, "build_model", recorded)
-    add_to_fit(monkeypatch, crash)
-    options = ("--position-encoding", "diet_abs", "--accumulation-steps", "2")
-    options += ("--optimizer", "lamb", "--recompute", "attention", "--warmup-proportion", "0.25")
-    options += ("--save-every", "7")
-    with pytest.raises(KeyboardInterrupt):
-        run(script, tmp_path, *options)
-    crash.left = 100
-    run(script, tmp_path, *options)
-    # Two intervals of 6 steps, each of 2 batches. The last checkpoint was saved after 14 batches.
-    assert crash.begun == [*range(12), 0, 1, 2, *range(2, 12)]
-    optimizer = models[-1].optimizer
-    assert isinstance(optimizer, keras.optimizers.Lamb)
-    assert int(optimizer.iterations) == 12
-    # The warm-up has 3 steps, so the second batch of the second step has 2/3 of the peak.
-    assert float(optimizer._learning_rate(3)) == pytest.approx(0.0018 * 2 / 3)
-    assert models[-1].backbone.recompute == "attention"
-
-
-@pytest.mark.any_backend
 def test_finished_run_is_not_trained_again(script, finished, tmp_path):
     folder, output = finished
     shutil.copytree(folder / "out", tmp_path / "out")
@@ -172,43 +128,6 @@ def test_finished_run_is_not_trained_again(script, finished, tmp_path):
         again = run(script, tmp_path, "--position-encoding", "input", corpus=folder / "corpus.txt")
     assert "Epoch" not in again
     assert losses(again)["input"] == losses(output)["input"]
-
-
-@pytest.mark.any_backend
-def test_folder_of_another_backend_is_refused(script, finished, monkeypatch):
-    folder, _ = finished
-    monkeypatch.setattr(script.keras.config, "backend", lambda: "another")
-    with pytest.raises(SystemExit, match="other values of: backend"):
-        run(script, folder)
-
-
-@pytest.mark.any_backend
-def test_pooler_is_not_trained(script, finished, tmp_path):
-    folder, _ = finished
-    tokenizer = keras_diet.models.DietBertTokenizer(str(folder / "out" / "vocabulary.txt"))
-    masked_lm = script.build_model(script.parse_arguments(SMALL), "diet_abs", tokenizer)
-    paths = [variable.path for variable in masked_lm.trainable_variables]
-    assert not any("pooled" in path for path in paths)
-
-
-@pytest.mark.any_backend
-def test_folder_of_another_run_is_refused(script, finished):
-    folder, _ = finished
-    with pytest.raises(SystemExit, match="other values of: seed"):
-        run(script, folder, "--seed", "1", "--position-encoding", "input")
-
-
-@pytest.mark.any_backend
-def test_overwrite_deletes_the_earlier_run(script, tmp_path):
-    folder = tmp_path / "out"
-    script.common.claim_output_dir(folder, {"seed": 0}, overwrite=False)
-    (folder / "vocabulary.txt").write_text("of the earlier run")
-    script.common.claim_output_dir(folder, {"seed": 0}, overwrite=False)
-    assert (folder / "vocabulary.txt").exists()
-    script.common.claim_output_dir(folder, {"seed": 1}, overwrite=True)
-    assert {path.name: path.read_text() for path in folder.iterdir()} == {
-        "options.json": '{\n  "seed": 1\n}\n'
-    }
 
 
 @pytest.mark.any_backend
@@ -283,79 +202,8 @@ def test_text_that_beam_packs(script, tmp_path):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--text", "missing.txt"], "does not exist"),
-        (["--position-encoding", "diet_abs", "--rank", "0"], "`rank` must be a positive integer"),
-    ],
-)
-def test_bad_options_are_named(script, tmp_path, options, message):
-    with pytest.raises(ValueError, match=message):
-        run(script, tmp_path, *options)
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--steps", "10"], "--steps must be a multiple of --validation-interval"),
-        (["--steps", "0"], "must be a positive integer. Received: 0"),
-        (["--beam"], "it needs --text and --validation-text"),
-        (["--language", "en"], "--language needs a name and one or more files"),
-        (["--language", "en", "a", "--language", "en", "b"], "once for each language"),
-        (["--language", "en", "a.txt"], "--text and --language cannot be used together"),
-        (["--position-encoding", "rope"], "invalid choice: 'rope'"),
-        (
-            ["--position-encoding", "none", "t5", "--rank", "3"],
-            "--rank 3 is only used by: diet_abs",
-        ),
-        (["--position-encoding", "none", "--sharing", "none"], "--sharing none is only used by"),
-        (["--position-encoding", "shaw", "--projection-dim", "3"], "--projection-dim 3 is only"),
-    ],
-)
-def test_bad_command_lines_are_explained(script, tmp_path, capsys, options, message):
-    with pytest.raises(SystemExit):
-        run(script, tmp_path, *options)
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize("backend", ["jax", "torch"])
-@pytest.mark.parametrize("strategy", ["mirrored", "tpu"])
-def test_strategies_of_tensorflow_are_refused_elsewhere(
-    script, capsys, monkeypatch, backend, strategy
-):
-    monkeypatch.setattr(script.keras.config, "backend", lambda: backend)
-    with pytest.raises(SystemExit):
-        script.parse_arguments(["--strategy", strategy])
-    error = capsys.readouterr().err
-    assert f"--strategy {strategy} needs KERAS_BACKEND=tensorflow. On {backend} use " in error
-    assert {"jax": "keras.distribution", "torch": "torchrun"}[backend] in error
-
-
-@pytest.mark.any_backend
 def test_commands_of_the_docstring_are_accepted(script):
     commands = re.findall(r"pretrain_masked_lm\.py (.*)", script.__doc__)
     assert len(commands) == 3
     for command in commands:
         script.parse_arguments(command.split())
-
-
-@pytest.mark.any_backend
-def test_single_document_is_refused(script, tmp_path):
-    (tmp_path / "one.txt").write_text("Only one document. It has two sentences.")
-    with pytest.raises(ValueError, match="--validation-text"):
-        run(script, tmp_path, "--text", str(tmp_path / "one.txt"))
-
-
-@pytest.mark.any_backend
-def test_help_explains_every_option(script):
-    with contextlib.redirect_stdout(io.StringIO()) as output, pytest.raises(SystemExit):
-        script.main(["--help"])
-    usage, _, details = output.getvalue().partition("\n\n")
-    options = set(re.findall(r"--[a-z-]+", usage))
-    assert len(options) == 36
-    for option in options:
-        # The explanation is on the same line or indented on the next line.
-        assert re.search(rf"^  {option}\b[^\n]*(?:  |\n {{10,}})\w", details, re.M), option

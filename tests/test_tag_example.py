@@ -45,21 +45,6 @@ def test_conll_files_are_read(data, tmp_path):
     assert data.read_conll(path, (0, 1))[1] == [["DT", "NNS"], ["NNS", "CC"], ["NN"]]
 
 
-@pytest.mark.parametrize(
-    ("text", "columns", "message"),
-    [
-        ("the O\nfox\n", (0, -1), r"line 2 must have a word in column 0.*'fox\\n'.*--columns"),
-        ("the O\n", (0, 2), "line 1 must have .* a tag in column 2"),
-        ("-DOCSTART- O\n\n", (0, -1), "at least one sentence"),
-    ],
-)
-def test_damaged_files_are_named(data, tmp_path, text, columns, message):
-    path = tmp_path / "train.conll"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=message):
-        data.read_conll(path, columns)
-
-
 def test_names_of_the_rule_are_persons_and_places(data):
     """So the words alone do not tell the class."""
     seen = {}
@@ -122,16 +107,3 @@ def test_an_interrupted_run_continues(script, files, tmp_path, monkeypatch, caps
     assert loaded.class_names == ["B-X", "B-Y", "O"]
     with pytest.raises(SystemExit, match="other values of: learning_rate"):
         script.main([*arguments, "--learning-rate", "0.5"])
-
-
-def test_a_small_model_without_data(script, data, tmp_path, monkeypatch):
-    few = {
-        split: tuple(part[:5] for part in data.sentences_from_rule(split))
-        for split in ("train", "validation")
-    }
-    monkeypatch.setattr(script, "sentences_from_rule", few.get)
-    script.main(
-        ["--epochs", "1", "--output-dir", str(tmp_path / "output"), "--sequence-length", "64"]
-    )
-    results = json.loads((tmp_path / "output" / "results.json").read_text())
-    assert 0 <= results["accuracy"] <= 1

@@ -10,7 +10,7 @@ import sys
 import keras
 import pytest
 
-from keras_diet.models import DietTransformerSeq2SeqLM, DietTransformerTokenizer
+from keras_diet.models import DietTransformerSeq2SeqLM
 from tests.examples import imported
 
 pytest.importorskip("sacrebleu")
@@ -118,31 +118,6 @@ def test_an_interrupted_run_continues(script, data, finished, tmp_path, monkeypa
 
 
 @pytest.mark.any_backend
-def test_options_of_the_model(script, finished):
-    tokenizer = DietTransformerTokenizer(str(finished[0] / "out" / "tokenizer.model"))
-
-    def configuration(*options):
-        arguments = script.parse_arguments([*SMALL, *options])
-        config = script.build_model(arguments, tokenizer).backbone.get_config()
-        return [config[name] for name in ("normalize_first", "cross_attention_positions")]
-
-    assert configuration() == [True, True]
-    assert configuration("--post-norm") == [False, True]
-    assert configuration("--no-cross-attention-positions") == [True, False]
-
-
-@pytest.mark.any_backend
-def test_a_finished_run_is_not_trained_again(script, finished):
-    folder, output = finished
-    with pytest.warns(UserWarning, match="is not trained again"):
-        again = run(script, folder)
-    assert "Epoch" not in again
-    assert again.splitlines()[-8:] == output.splitlines()[-8:]
-    with pytest.raises(SystemExit, match="other values of: seed"):
-        run(script, folder, "--seed", "1")
-
-
-@pytest.mark.any_backend
 def test_lines_are_translated(script, finished, monkeypatch):
     folder, _ = finished
     generate = DietTransformerSeq2SeqLM.generate
@@ -167,56 +142,6 @@ def test_lines_are_translated(script, finished, monkeypatch):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize(
-    "number, words",
-    [
-        (0, "zero"),
-        (19, "nineteen"),
-        (40, "forty"),
-        (90_006, "ninety thousand and six"),
-        (300_215, "three hundred thousand two hundred and fifteen"),
-        (999_999, "nine hundred and ninety nine thousand nine hundred and ninety nine"),
-        (7_000, "seven thousand"),
-    ],
-)
-def test_numbers_in_words(data, number, words):
-    assert data.in_words(number) == words
-
-
-@pytest.mark.any_backend
-def test_numbers_of_the_default(data):
-    (sources, targets), (other_sources, other_targets) = data.number_pairs()
-    assert len(sources) == len(set(sources)) == len(targets) > 5000
-    assert len(other_sources) == len(other_targets) == 500
-    assert not set(sources) & set(other_sources)
-    assert sources[3] == data.in_words(int(targets[3].replace(" ", "")))
-
-
-@pytest.mark.any_backend
-def test_numbers_of_the_default_have_one_shape(script, data, tmp_path):
-    """Each shape is compiled, which takes longer than an epoch."""
-    arguments = script.parse_arguments(["--output-dir", str(tmp_path)])
-    pairs, _ = data.number_pairs()
-    tokenizer = script.load_tokenizer(arguments, pairs)
-    longest = data.in_words(977_777)
-    # An end token follows.
-    assert (
-        max(map(len, tokenizer([*pairs[0], *pairs[1], longest]))) + 1
-        <= script.buckets(arguments)[0]
-    )
-
-
-@pytest.mark.any_backend
-def test_bad_texts_are_explained(data, tmp_path):
-    source, target = tmp_path / "a.en", tmp_path / "a.de"
-    target.write_text("ein Hund\neine Katze\n")
-    for text, message in (("a dog\n", "has 1 lines and .* has 2"), ("a dog\n \n", "in line 2")):
-        source.write_text(text)
-        with pytest.raises(SystemExit, match=message):
-            data.read_pairs(source, target)
-
-
-@pytest.mark.any_backend
 def test_only_line_feeds_end_lines(data, tmp_path):
     """Texts of the web hold other separators, at which `str.splitlines` splits."""
     source, target = tmp_path / "a.en", tmp_path / "a.de"
@@ -227,36 +152,6 @@ def test_only_line_feeds_end_lines(data, tmp_path):
     target.write_bytes(b"x\n\xe9")
     with pytest.raises(SystemExit, match=r"a\.de must be UTF-8"):
         data.read_pairs(source, target)
-
-
-@pytest.mark.any_backend
-def test_long_sources_are_explained_before_the_training(script, data, finished, tmp_path):
-    folder, _ = finished
-    write_texts(data, tmp_path)
-    long = tmp_path / "long.source"
-    long.write_text("one\n" * 4 + "seven " * 40)
-    test = ("--test-text", str(long), str(tmp_path / "validation.target"))
-    with pytest.raises(SystemExit, match=r"Line 5 .* --sequence-length"):
-        run(script, tmp_path, *test)
-    assert not list((tmp_path / "out").glob("epoch_*"))
-    with pytest.raises(SystemExit, match=r"Line 5 .* --sequence-length"):
-        run(script, folder, "--translate", str(long))
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (["--text", "a", "b"], "--text needs --validation-text"),
-        (["--validation-text", "a", "b"], "--validation-text needs --text"),
-        (["--epochs", "0"], "--epochs: must be a positive integer. Received: 0"),
-        (["--position-encoding", "rope"], "invalid choice: 'rope'"),
-    ],
-)
-def test_bad_command_lines_are_explained(script, capsys, options, message):
-    with pytest.raises(SystemExit):
-        script.parse_arguments(options)
-    assert message in capsys.readouterr().err
 
 
 @pytest.mark.any_backend

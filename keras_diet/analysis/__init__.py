@@ -12,19 +12,21 @@
 `examples/inspect_positions.py` plots all these figures for trained models.
 """
 
-from keras_diet.analysis.attended_distance import attended_distance
 from keras_diet.analysis.attention_scores import attention_scores
-from keras_diet.analysis.cross_attention import (
-    CrossAttention,
-    cross_attention,
-    plot_cross_attention,
+from keras_diet.analysis.cross_attention import CrossAttention, cross_attention
+from keras_diet.analysis.learned_scores import (
+    position_and_segment_scores,
+    position_scores,
+    position_similarity,
+    segment_scores,
 )
-from keras_diet.analysis.distance_variance import distance_variance
-from keras_diet.analysis.numerical_rank import numerical_rank, plot_ranks
-from keras_diet.analysis.plot_scores import plot_scores
-from keras_diet.analysis.position_scores import position_scores
-from keras_diet.analysis.position_similarity import plot_position_similarity, position_similarity
-from keras_diet.analysis.segment_scores import position_and_segment_scores, segment_scores
+from keras_diet.analysis.measures import attended_distance, distance_variance, numerical_rank
+from keras_diet.analysis.plots import (
+    plot_cross_attention,
+    plot_position_similarity,
+    plot_ranks,
+    plot_scores,
+)
 
 __all__ = [
     "CrossAttention",

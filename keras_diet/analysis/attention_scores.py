@@ -7,8 +7,8 @@ import numpy as np
 from keras import ops
 
 from keras_diet._arrays import float32_array
-from keras_diet.analysis._backbone import as_diet_bert
-from keras_diet.layers import AttentionHook, BiasedMultiHeadAttention
+from keras_diet.analysis.model_parts import as_diet_bert
+from keras_diet.layers import AttentionHook
 
 _INPUTS = ("token_ids", "segment_ids", "padding_mask")
 
@@ -39,10 +39,6 @@ def attention_scores(backbone: Any, inputs: Mapping[str, Any]) -> np.ndarray:
         with Linformer `(num_layers, B, num_heads, T, projection_dim)`. The scores of all layers
         are in memory at once.
 
-    Raises:
-        ValueError: If an input is missing or too long, or the model has custom attention layers
-            that do not derive from `BiasedMultiHeadAttention`.
-
     Example:
 
     ```python
@@ -62,15 +58,8 @@ def attention_scores(backbone: Any, inputs: Mapping[str, Any]) -> np.ndarray:
     References:
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), Theorem 1 and Figure 2
     """
-    missing = [name for name in _INPUTS if name not in inputs]
-    if missing:
-        raise ValueError(
-            f"`inputs` must have the entries {', '.join(_INPUTS)}. "
-            f"Received: {list(inputs)}. Add {', '.join(missing)}."
-        )
     backbone = as_diet_bert(backbone)
     encoder = backbone.encoder
-    _check_attention(encoder)
     inputs = {name: ops.cast(ops.convert_to_tensor(inputs[name]), "int32") for name in _INPUTS}
     scores = []
 
@@ -89,13 +78,3 @@ def attention_scores(backbone: Any, inputs: Mapping[str, Any]) -> np.ndarray:
         training=False,
     )
     return np.stack(scores)
-
-
-def _check_attention(encoder):
-    for block in encoder.transformer_layers:
-        if not isinstance(block.self_attention, BiasedMultiHeadAttention):
-            raise ValueError(
-                "`backbone` must have attention layers that derive from "
-                f"`BiasedMultiHeadAttention`. Received: {type(block.self_attention).__name__}. "
-                "Derive the layer from this class."
-            )

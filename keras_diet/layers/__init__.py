@@ -13,7 +13,6 @@ from keras_diet.layers.attention.transformer_xl_multi_head_attention import (
 from keras_diet.layers.position.absolute_position_bias import AbsolutePositionBias
 from keras_diet.layers.position.alibi_position_bias import AlibiPositionBias
 from keras_diet.layers.position.bucketed_relative_position_bias import BucketedRelativePositionBias
-from keras_diet.layers.position.cached_position_bias import CachedPositionBias
 from keras_diet.layers.position.fire_position_bias import FirePositionBias
 from keras_diet.layers.position.input_encoding import InputEncoding
 from keras_diet.layers.position.kerple_position_bias import KerplePositionBias
@@ -25,7 +24,10 @@ from keras_diet.layers.position.segment_bias import SegmentBias
 from keras_diet.layers.position.untied_position_bias import UntiedPositionBias
 from keras_diet.layers.transformer.biased_transformer_decoder import BiasedTransformerDecoder
 from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder
-from keras_diet.layers.transformer.cached_positions import cache_positions
+from keras_diet.layers.transformer.cached_positions import (
+    CachedPositionBias,
+    cache_positions,
+)
 from keras_diet.layers.transformer.diet_decoder import DietDecoder
 from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import (

@@ -1,6 +1,10 @@
 """Metrics of answers to questions, as their data sets define them."""
 
-from keras_diet.metrics.mlqa_metrics import mlqa_metrics, normalize_mlqa
-from keras_diet.metrics.squad_metrics import normalize_squad, squad_metrics
+from keras_diet.metrics.answer_metrics import (
+    mlqa_metrics,
+    normalize_mlqa,
+    normalize_squad,
+    squad_metrics,
+)
 
 __all__ = ["mlqa_metrics", "normalize_mlqa", "normalize_squad", "squad_metrics"]

@@ -1,14 +1,17 @@
 """Models: a BERT family and an encoder-decoder with DIET's encodings, built on KerasHub."""
 
-from keras_diet.models.diet_bert.add_segments import add_segments
+from keras_diet.models.diet_bert.adaptation import add_segments, extend_positions
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_masked_lm import DietBertMaskedLM
 from keras_diet.models.diet_bert.diet_bert_masked_lm_preprocessor import (
     DietBertMaskedLMPreprocessor,
 )
-from keras_diet.models.diet_bert.diet_bert_presets import register_packaged_presets
-from keras_diet.models.diet_bert.diet_bert_question_answerer import DietBertQuestionAnswerer
-from keras_diet.models.diet_bert.diet_bert_question_answerer_preprocessor import (
+from keras_diet.models.diet_bert.diet_bert_presets import (
+    register_packaged_presets,
+    register_preset,
+)
+from keras_diet.models.diet_bert.diet_bert_question_answerer import (
+    DietBertQuestionAnswerer,
     DietBertQuestionAnswererPreprocessor,
 )
 from keras_diet.models.diet_bert.diet_bert_sentence_piece_tokenizer import (
@@ -22,13 +25,11 @@ from keras_diet.models.diet_bert.diet_bert_text_embedder import DietBertTextEmbe
 from keras_diet.models.diet_bert.diet_bert_text_embedder_preprocessor import (
     DietBertTextEmbedderPreprocessor,
 )
-from keras_diet.models.diet_bert.diet_bert_token_classifier import DietBertTokenClassifier
-from keras_diet.models.diet_bert.diet_bert_token_classifier_preprocessor import (
+from keras_diet.models.diet_bert.diet_bert_token_classifier import (
+    DietBertTokenClassifier,
     DietBertTokenClassifierPreprocessor,
 )
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
-from keras_diet.models.diet_bert.extend_positions import extend_positions
-from keras_diet.models.diet_bert.register_preset import register_preset
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
 from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm import (
     DietTransformerSeq2SeqLM,

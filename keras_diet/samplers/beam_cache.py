@@ -51,12 +51,6 @@ class BeamCache:
             beams: Tensor `(B, K)`. The beam of the row that each new beam extends.
         """
         tensors = tree.flatten(cache)
-        if len(tensors) != len(watched):
-            raise ValueError(
-                "`next` must return a cache with the structure of the one it gets. "
-                f"Received: {len(tensors)} tensors instead of {len(watched)}. "
-                "Return all of them, also those that do not change."
-            )
         first = self.num_beams * ops.arange(ops.shape(beams)[0], dtype="int32")
         indices = ops.reshape(ops.expand_dims(first, 1) + ops.cast(beams, "int32"), (-1,))
         for i, (tensor, (before, writes)) in enumerate(zip(tensors, watched, strict=True)):

@@ -10,8 +10,14 @@ from keras import ops
 from keras_diet import validation
 from keras_diet.samplers import hypotheses
 from keras_diet.samplers.beam_cache import BeamCache
-from keras_diet.samplers.hypotheses import NOTHING, Candidates, Finished, Live
-from keras_diet.samplers.places import Places, Step
+from keras_diet.samplers.hypotheses import (
+    NOTHING,
+    Candidates,
+    Finished,
+    GeneratedTokens,
+    Live,
+    Step,
+)
 from keras_diet.types import Config, Tensor
 
 
@@ -65,7 +71,7 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
         The best sequence of each row, an integer tensor `(B, T)`. After its end token, a sequence
         keeps the values of `prompt`. With `return_all_beams=True`, a pair: sequences
         `(B, num_beams, T)` and scores `(B, num_beams)`. Finished sequences are first, sorted by
-        score. Unfinished ones follow, also sorted by score. The score of an empty place is `-inf`.
+        score. Unfinished ones follow, also sorted by score. Missing ones have the score `-inf`.
 
     Raises:
         ValueError: If `num_beams` is not a positive integer or is above the size of the vocabulary,
@@ -113,7 +119,7 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
         prompt = ops.convert_to_tensor(prompt)
         index = ops.cast(index, "int32")
         stops = () if stop_token_ids is None else tuple(stop_token_ids)
-        places = Places(prompt, index, mask)
+        generated = GeneratedTokens(prompt, index, mask)
         beam_cache = BeamCache(self.num_beams)
         cache = () if cache is None else beam_cache.repeat(cache, ops.shape(prompt)[0])
         live, finished = hypotheses.start(prompt, self.num_beams)
@@ -127,10 +133,10 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
             sequences = ops.reshape(live.sequences, (-1, ops.shape(live.sequences)[-1]))
             logits, _, cache = next(sequences, cache, index)
             candidates = self._candidates(live, logits, len(stops))
-            step = places.at(index)
+            step = generated.at(index)
             finished = self._finish(live, finished, candidates, stops, step, done)
-            live, beams = self._go_on(live, candidates, stops, step)
-            done = ops.logical_or(done, self._cannot_improve(live, finished, places.total))
+            live, beams = self._next_live(live, candidates, stops, step)
+            done = ops.logical_or(done, self._cannot_improve(live, finished, generated.total))
             cache = beam_cache.follow(watched, cache, beams)
             return live, finished, done, cache, index + 1
 
@@ -141,7 +147,7 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
             maximum_iterations=ops.cast(ops.shape(prompt)[1], "int32") - index,
             model=model,
         )
-        scores = live.log_probs / self._penalty(places.total)
+        scores = live.log_probs / self._penalty(generated.total)
         sequences, scores = hypotheses.fill_with_live(finished, live, scores)
         return (sequences, scores) if self.return_all_beams else sequences[:, 0]
 
@@ -175,10 +181,10 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
         ends = hypotheses.ends_with(candidates, stops)
         ends = ops.logical_and(ends, ops.logical_and(first, active))
         scores = ops.where(ends, candidates.log_probs / self._penalty(step.length), NOTHING)
-        sequences = hypotheses.append(live.sequences, candidates, step.place)
+        sequences = hypotheses.append(live.sequences, candidates, step.position)
         return hypotheses.keep_best(finished, sequences, scores)
 
-    def _go_on(
+    def _next_live(
         self, live: Live, candidates: Candidates, stops: Sequence[int], step: Step
     ) -> tuple[Live, Tensor]:
         """Return the next live sequences, and the beams that they extend."""
@@ -188,7 +194,7 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
         beams = ops.where(step.generates, chosen.beams, ops.arange(self.num_beams, dtype="int32"))
         log_probs = ops.where(step.generates, chosen.log_probs, live.log_probs)
         chosen = Candidates(log_probs, beams, chosen.tokens)
-        return Live(hypotheses.append(live.sequences, chosen, step.place), log_probs), beams
+        return Live(hypotheses.append(live.sequences, chosen, step.position), log_probs), beams
 
     def _cannot_improve(self, live: Live, finished: Finished, total: Tensor) -> Tensor:
         """Return for which rows no live sequence can get into the result.

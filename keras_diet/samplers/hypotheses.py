@@ -1,7 +1,7 @@
 """One step of beam search, as pure functions of the hypotheses.
 
 `B` is the number of rows, `K` of beams, `V` of tokens in the vocabulary, and `T` is the length of
-the sequences. A hypothesis of log-probability `-inf` fills a place that no sequence has taken yet.
+the sequences. A hypothesis of log-probability `-inf` stands where no sequence is yet.
 """
 
 from collections.abc import Sequence
@@ -35,6 +35,40 @@ class Candidates(NamedTuple):
     log_probs: Tensor  # (B, C)
     beams: Tensor  # (B, C), the live hypothesis that is extended
     tokens: Tensor  # (B, C)
+
+
+class Step(NamedTuple):
+    """What one step does in each row."""
+
+    position: Tensor  # (B, T), true at the position of the step if the row generates a token there
+    generates: Tensor  # (B, 1), whether it does. If not, a token of the prompt stands there
+    length: Tensor  # (B, 1), number of generated tokens, with the one of this step
+
+
+class GeneratedTokens:
+    """Counts the generated tokens of each row, whose prompts may have different lengths.
+
+    Args:
+        prompt: Tensor `(B, T)`.
+        index: int or scalar tensor. The first position that may be generated.
+        mask: Boolean tensor `(B, T)`, true for tokens of the prompt; or `None`.
+    """
+
+    def __init__(self, prompt: Tensor, index: int | Tensor, mask: Tensor | None) -> None:
+        self.positions = ops.cumsum(ops.ones_like(prompt, dtype="int32"), axis=1) - 1
+        self.generated = self.positions >= index
+        if mask is not None:
+            fixed = ops.cast(mask, "bool")
+            self.generated = ops.logical_and(self.generated, ops.logical_not(fixed))
+        self.lengths = ops.cumsum(ops.cast(self.generated, "int32"), axis=1)
+        self.total = ops.max(self.lengths, axis=1, keepdims=True)
+
+    def at(self, index: int | Tensor) -> Step:
+        """Return the step at position `index`."""
+        here = self.positions == index
+        position = ops.logical_and(here, self.generated)
+        length = ops.sum(ops.where(here, self.lengths, 0), axis=1, keepdims=True)
+        return Step(position, ops.any(position, axis=1, keepdims=True), length)
 
 
 def start(prompt: Tensor, num_beams: int) -> tuple[Live, Finished]:
@@ -89,17 +123,17 @@ def choose_live(candidates: Candidates, ends: Tensor, num_beams: int) -> Candida
     return Candidates(*(ops.take_along_axis(each, chosen, axis=1) for each in candidates))
 
 
-def append(sequences: Tensor, candidates: Candidates, place: Tensor) -> Tensor:
+def append(sequences: Tensor, candidates: Candidates, position: Tensor) -> Tensor:
     """Return the sequences of the candidates, `(B, C, T)`.
 
     Args:
         sequences: Tensor `(B, K, T)`, the live sequences.
         candidates: Candidates of shape `(B, C)`.
-        place: Boolean tensor `(B, T)`, true where the new token belongs.
+        position: Boolean tensor `(B, T)`, true where the new token belongs.
     """
     extended = ops.take_along_axis(sequences, ops.expand_dims(candidates.beams, -1), axis=1)
     tokens = ops.expand_dims(ops.cast(candidates.tokens, sequences.dtype), -1)
-    return ops.where(ops.expand_dims(place, 1), tokens, extended)
+    return ops.where(ops.expand_dims(position, 1), tokens, extended)
 
 
 def keep_best(finished: Finished, sequences: Tensor, scores: Tensor) -> Finished:
@@ -113,11 +147,11 @@ def keep_best(finished: Finished, sequences: Tensor, scores: Tensor) -> Finished
 
 
 def fill_with_live(finished: Finished, live: Live, live_scores: Tensor) -> Finished:
-    """Return the finished hypotheses, followed by the best live ones in the empty places."""
+    """Return the finished hypotheses, followed by the best live ones up to `K`."""
     num_beams = finished.scores.shape[1]
-    place = ops.expand_dims(ops.arange(num_beams), 0)
+    rank = ops.expand_dims(ops.arange(num_beams), 0)
     count = ops.sum(ops.cast(finished.scores > NOTHING, "int32"), axis=1, keepdims=True)
-    indices = ops.where(place < count, place, num_beams + place - count)
+    indices = ops.where(rank < count, rank, num_beams + rank - count)
     sequences = ops.concatenate([finished.sequences, live.sequences], axis=1)
     scores = ops.concatenate([finished.scores, live_scores], axis=1)
     return Finished(

@@ -24,10 +24,16 @@ class EpochDataset(keras.utils.PyDataset):
 
     Attributes:
         epoch: int. The epoch whose batches `dataset[index]` returns. `fit` counts it up.
+        has_own_seed: bool. Whether `seed` was passed.
+        varies_length: bool. Whether the second axis of arrays, such as the length of sequences,
+            has another size in other batches. `ExactResume` tells TensorFlow. Defaults to `False`.
     """
+
+    varies_length = False
 
     def __init__(self, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.has_own_seed = seed is not None
         self.seed = int(np.random.randint(2**31)) if seed is None else seed
         self.epoch = 0
 

@@ -1,45 +1,43 @@
-"""A callback with which an interrupted training continues as if nothing had happened."""
+"""An interrupted training continues as if nothing had happened."""
 
-import contextlib
-import json
 import os
-import sys
+import signal
+import threading
 import warnings
-from typing import Any
+from typing import Any, Self
 
 import keras
 import numpy as np
 
 from keras_diet import _backend, validation
-from keras_diet._batch_seed import READING, batch_seed
-from keras_diet._compat import global_seed
-from keras_diet._keras_fit import (
-    build_for_training,
-    end_pass,
-    epoch_iterator_of,
-    random_seed,
-    replace_data,
-    set_first_epoch,
-    start_within_epoch,
-)
-from keras_diet.training.checkpoint_folder import CheckpointFolder
-from keras_diet.training.processes import Processes
-from keras_diet.training.random_states import random_states, restore_random_states
-from keras_diet.training.resume_data import source_of
-from keras_diet.training.step_batches import StepBatches
-from keras_diet.training.termination import Termination
-from keras_diet.training.training_state import (
-    facts_of_model,
-    facts_of_optimizers,
+from keras_diet.training.checkpoint import (
+    Arrays,
+    CheckpointFolder,
+    description_of,
+    optimizer_settings,
     restore_values,
     values_of,
+)
+from keras_diet.training.epoch_dataset import EpochDataset
+from keras_diet.training.processes import Processes
+from keras_diet.training.random_states import (
+    random_states,
+    restore_random_states,
+    seed_of_script,
+)
+from keras_diet.training.resumable_data import (
+    Steps,
+    check_can_resume,
+    is_columns,
+    resumable,
+    split,
 )
 
 # Number of differences that an error names. Another model has many.
 _SHOWN = 4
 
 
-class ExactResume(keras.callbacks.Callback):
+class ExactResume:
     """Save a training every few steps, and continue it when the same script starts again.
 
     The training continues with the next step after the last checkpoint, also within an epoch. Its
@@ -47,19 +45,16 @@ class ExactResume(keras.callbacks.Callback):
     holds the weights, the optimizers, the metrics, all random states, the history, and the position
     in the data. It is written to a file that is complete or absent.
 
-    The data is an array, a list (with the models of this library), a `keras.utils.PyDataset`, or a
-    Grain dataset. With `shuffle=True` the order of each epoch follows from a seed, which NumPy's
-    generator draws when the training begins. A `PyDataset` that changes between epochs needs a
-    method `start_at(epoch)`. Generators, `tf.data` and PyTorch's `DataLoader` are refused, because
-    they do not tell where to continue.
+    The data is arrays, lists (texts too with the models of this library), a
+    `keras.utils.PyDataset`, an `EpochDataset`, or a Grain dataset. With `shuffle=True` the order of
+    each epoch follows from a seed, which NumPy's generator draws when the training begins.
+    Generators, `tf.data` and PyTorch's `DataLoader` are refused, because they do not tell where to
+    continue.
 
-    - On SIGTERM the callback saves after the current step, and raises `SystemExit`.
+    - On SIGTERM, `fit` saves after the current step and raises `SystemExit`.
     - A damaged checkpoint is skipped in favour of the one before.
     - If a checkpoint cannot be written, the training warns and continues. Earlier ones remain.
     - A finished training is not trained again, and a warning says so. More `epochs` continue it.
-
-    Other callbacks start from the beginning when a training continues. Put this callback last, so
-    that it sees what they do.
 
     Args:
         folder: Path of the folder for checkpoints. Each training has its own.
@@ -67,11 +62,7 @@ class ExactResume(keras.callbacks.Callback):
         keep: int. Number of checkpoints to keep. Defaults to `2`.
 
     Raises:
-        ValueError: If an argument is out of range, or `folder` is not a path or is a file. `fit`
-            raises it if the data cannot be resumed, and if the checkpoint belongs to another
-            training. Then the message names the first differences, such as the batch size, a seed,
-            or the number of examples. It also raises it if the model has another optimizer as an
-            attribute, which is not built.
+        ValueError: If `save_every` or `keep` is not a positive integer.
 
     Example:
 
@@ -80,102 +71,340 @@ class ExactResume(keras.callbacks.Callback):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dropout(0.5), keras.layers.Dense(1)])
     model.compile("adam", "mse")
     resume = keras_diet.training.ExactResume("checkpoints", save_every=2)
-    history = model.fit(
-        np.ones((12, 2)), np.ones((12, 1)), batch_size=4, epochs=2, callbacks=[resume], verbose=0
+    history = resume.fit(
+        model, np.ones((12, 2)), np.ones((12, 1)), batch_size=4, epochs=2, verbose=0
     )
     len(history.history["loss"])  # 2, also after an interruption
     ```
     """
 
     def __init__(self, folder: str | os.PathLike[str], save_every: int, keep: int = 2) -> None:
-        super().__init__()
-        self.folder = _checked_folder(folder)
+        self.folder = folder
         self.save_every = validation.positive_int("save_every", save_every)
         self.keep = validation.positive_int("keep", keep)
-        self._checkpoints = CheckpointFolder(folder, self.keep)
+
+    def fit(
+        self,
+        model: keras.Model,
+        x: Any,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: Any = "auto",
+        callbacks: Any = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        shuffle: bool = True,
+        class_weight: Any = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
+        validation_freq: Any = 1,
+    ) -> keras.callbacks.History:
+        """Train a model, or continue its training.
+
+        It calls `keras.Model.fit`, first for the rest of an interrupted epoch and then for the
+        other epochs. A model with a method `as_dataset`, as the models of this library have it,
+        makes batches of texts with it.
+
+        Args:
+            model: A model that is compiled.
+            x: Inputs, or a dataset of batches.
+            y: Labels, or `None`.
+            steps_per_epoch: int or `None`. `None` means a pass over the data. With a number, an
+                epoch continues where the one before ended. If the data ends, it is read again.
+            batch_size, epochs, verbose, callbacks, validation_split, validation_data, shuffle,
+                class_weight, sample_weight, initial_epoch, validation_steps, validation_batch_size,
+                validation_freq: As in `keras.Model.fit`.
+
+        Returns:
+            The history of the whole training.
+
+        Raises:
+            ValueError: If the data cannot be resumed, or if the checkpoint belongs to another
+                training. Then the message names the first differences, such as the batch size, a
+                seed, or the number of examples.
+            SystemExit: After SIGTERM, when a checkpoint is written.
+        """
+        if shuffle == "batch":
+            raise ValueError(
+                "`shuffle` must be a bool with `ExactResume`. Received: shuffle='batch'. Pass "
+                "`shuffle=True` for a new order of all examples in each epoch."
+            )
+        if validation_split and validation_data is None:
+            (x, y, sample_weight), validation_data = split((x, y, sample_weight), validation_split)
+        data, class_weight = _training_data(
+            model, x, y, sample_weight, batch_size, bool(shuffle), class_weight, steps_per_epoch
+        )
+        preprocessor = getattr(model, "preprocessor", None)
+        varies_length = bool(getattr(preprocessor, "length_buckets", None))
+        steps = Steps(data, steps_per_epoch, varies_length)
+        batch_size = validation_batch_size or batch_size
+        if validation_data is not None:
+            validation_data = _validation_data(model, validation_data, batch_size, validation_steps)
+        with _Termination() as termination:
+            checkpoints = CheckpointFolder(self.folder, self.keep)
+            training = _Training(model, steps, checkpoints, self.save_every, termination)
+            training.read()
+            if isinstance(validation_data, EpochDataset):
+                # Each epoch is validated with the same masks.
+                if not validation_data.has_own_seed:
+                    validation_data.seed = data.seed
+                validation_data = Steps(
+                    validation_data, validation_steps, varies_length
+                ).for_keras()
+            return training.fit(
+                callbacks,
+                initial_epoch,
+                epochs,
+                verbose=verbose,
+                class_weight=class_weight,
+                validation_data=validation_data,
+                validation_steps=validation_steps,
+                validation_batch_size=batch_size,
+                validation_freq=validation_freq,
+            )
+
+
+def _training_data(model, x, y, sample_weight, batch_size, shuffle, class_weight, steps):
+    """Return the data, and the weights of classes that Keras should apply to its batches."""
+    check_can_resume(x)
+    if hasattr(model, "as_dataset"):
+        # A dataset of texts without a known end would be counted.
+        counted = {} if steps is None or is_columns(x) else {"steps": steps}
+        data = model.as_dataset(x, y, sample_weight, batch_size, shuffle, class_weight, **counted)
+        if data is not x:
+            return data, None
+    return resumable(x, y, sample_weight, batch_size, shuffle, steps), class_weight
+
+
+def _validation_data(model, validation_data, batch_size, steps):
+    """Return validation data, which is an `EpochDataset` if the model makes batches of texts."""
+    if not hasattr(model, "as_dataset"):
+        return validation_data
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(validation_data)
+    if is_columns(x):
+        data = model.as_dataset(x, y, sample_weight, batch_size)
+    else:
+        data = model.as_dataset(x, **({} if steps is None else {"steps": steps}))
+    return validation_data if data is x else data
+
+
+class _Training(keras.callbacks.CallbackList):
+    """The callbacks of a training, which see one training although `fit` may be called twice.
+
+    After the other callbacks have seen a step, it saves.
+
+    Args:
+        model: The model.
+        steps: The steps of an epoch.
+        checkpoints: The folder.
+        save_every: int. Number of steps between two checkpoints.
+        termination: Tells whether SIGTERM has come.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        steps: Steps,
+        checkpoints: CheckpointFolder,
+        save_every: int,
+        termination: "_Termination",
+    ) -> None:
+        self._steps = steps
+        self._checkpoints = checkpoints
+        self._save_every = save_every
+        self._termination = termination
+        self._processes = Processes(model)
+        self._model = model
+        self._epoch, self._step, self._total, self._finished_epochs = 0, 0, 0, 0
+        self._is_due, self._has_begun, self._is_part = False, False, False
+        # The state and the values that the next step of `fit` begins with.
+        self._start: tuple[dict[str, Any], Arrays] | None = None
+        self._has_resumed = False
+
+    # === Continuing ===
+
+    def read(self) -> None:
+        """Read the newest checkpoint, and check that it belongs to this training.
+
+        Raises:
+            ValueError: If it does not, or if processes find other checkpoints.
+        """
+        # The first process may still write the last checkpoint of an earlier call.
+        self._processes.all(None)
+        checkpoint = self._checkpoints.read()
+        found = self._processes.all(checkpoint and checkpoint[0][0]["total"])
+        if len(set(found)) > 1:
+            raise ValueError(
+                "`folder` must have the same files in all processes. Received: folder="
+                f"{str(self._checkpoints.folder)!r}, whose last checkpoints are of the steps "
+                f"{found} in the processes. Use a folder that all machines share."
+            )
+        if checkpoint is not None:
+            states, arrays = checkpoint
+            rank = self._processes.rank
+            state = states[min(rank, len(states) - 1)]
+            prefix = f"process {rank} "
+            own = {name.removeprefix(prefix): arrays[name] for name in arrays if prefix in name}
+            self._start, self._has_resumed = (state, {**arrays, **own}), True
+            self._steps.continue_at(state["data"])
+        model = self._model
+        self._facts = {
+            "backend": keras.config.backend(),
+            "device": _backend.platform(),
+            "seed": seed_of_script(),
+            "steps in an epoch": self._steps.num_steps,
+            "steps_per_execution": model.steps_per_execution,
+            "number of processes": self._processes.count,
+            "devices": self._processes.devices,
+            **optimizer_settings(model),
+            **self._steps.facts(),
+        }
+        self._check(self._facts)
+
+    def _check(self, facts):
+        if self._start is None:
+            return
+        saved = self._start[0]["facts"]
+        changed = [
+            f"{name}={value} (the checkpoint has {saved.get(name)})"
+            for name, value in facts.items()
+            if value != saved.get(name)
+        ]
+        if changed:
+            raise ValueError(
+                "`folder` holds a checkpoint of another training. Received: folder="
+                f"{str(self._checkpoints.folder)!r} with {'; '.join(changed[:_SHOWN])}. Use the "
+                "same values again, or another folder."
+            )
+
+    def fit(
+        self, callbacks: Any, initial_epoch: int, epochs: int, verbose: Any, **options: Any
+    ) -> keras.callbacks.History:
+        """Train the rest of an interrupted epoch, and then the other epochs."""
+        model = self._model
+        if self._start is not None:
+            state = self._start[0]
+            self._epoch, self._step, self._total = state["epoch"], state["step"], state["total"]
+            self._finished_epochs = state["finished_epochs"]
+            initial_epoch = self._epoch
+            if max(self._finished_epochs, self._epoch) >= epochs:
+                warnings.warn(
+                    f"{self._checkpoints.folder} holds a training that has finished its {epochs} "
+                    "epochs. It is not trained again. Use another folder for another training.",
+                    stacklevel=3,
+                )
+                initial_epoch, self._step = epochs, 0
+            if keras.config.backend() == "tensorflow":
+                # Its first step makes the variables. Their values are restored below.
+                batch = self._steps.for_keras().take(1)
+                keras.Model.fit(model, batch, verbose=0, class_weight=options["class_weight"])
+        super().__init__(
+            callbacks,
+            add_history=True,
+            add_progbar=verbose != 0,
+            model=model,
+            verbose=verbose,
+            epochs=epochs,
+            steps=self._steps.num_steps,
+        )
+        self._recorded = model.history
+
+        def train(initial_epoch, epochs):
+            keras.Model.fit(
+                model,
+                self._steps.for_keras(),
+                initial_epoch=initial_epoch,
+                epochs=epochs,
+                callbacks=self,
+                verbose=verbose,
+                shuffle=False,
+                **options,
+            )
+
+        if self._step:
+            self._steps.start, self._is_part = self._step, True
+            train(initial_epoch, initial_epoch + 1)
+            self._steps.start, self._is_part = 0, False
+            initial_epoch += 1
+        if not (self._start and model.stop_training):
+            train(initial_epoch, epochs)
+        self._finish(epochs)
+        return self._recorded
+
+    def _restore(self):
+        state, values = self._start
+        restore_values(self.model, values)
+        restore_random_states(state["random"])
 
     # === What `fit` calls ===
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Read the newest checkpoint, and prepare `fit` to continue after it."""
-        self._loop = epoch_iterator_of(sys._getframe(), "fit")
-        if self._loop is None:
-            raise ValueError(
-                "`ExactResume` works in `fit` only, whose data it reads. Received: a call outside "
-                "of `fit`. Pass it to `fit` as a callback."
-            )
-        self._processes = Processes(self.model)
-        # It draws a number when it is made. Later, a thread that reads data could draw too.
-        global_seed()
-        self._batches = _batches_of(self._loop, seed=int(np.random.randint(2**31)))
-        self._facts = {**self._facts_of_fit(), **self._batches.facts()}
-        self._facts_of_model: dict[str, Any] = {}
-        self._epoch, self._step, self._total, self._is_due = 0, 0, 0, False
-        self._history: dict[str, Any] = {"epoch": [], "history": {}}
-        self._finished_epochs = 0
-        replace_data(self._loop, self._batches)
-        self._checkpoint = self._read()
-        self._has_resumed = self._checkpoint is not None
-        if self._checkpoint is not None:
-            self._continue()
-        self._termination = Termination(self._loop)
+        """Restore the values of the checkpoint, or of the end of the interrupted epoch."""
+        if not self._has_begun:
+            super().on_train_begin(logs)
+        if self._start is not None:
+            state, values = self._start
+            if not self._has_begun:
+                self._check(description_of(self.model))
+                self._recorded.epoch = list(state["epochs"])
+                self._recorded.history = {
+                    name: _list(values[f"history {name}"]) for name in state["history"]
+                }
+            self._restore()
+            if not state["step"]:
+                self._start = None
+        self._has_begun = True
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Note the number of the epoch."""
-        self._epoch = epoch
-        # Keras has read it. It must not hold for the next `fit` if this one ends with an error.
-        set_first_epoch(self.model, None)
+        """Choose the batches of the epoch."""
+        self._epoch = self._steps.epoch = epoch
+        super().on_epoch_begin(epoch, logs)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Undo what the start of an epoch changed if the training continues within the epoch."""
-        if self._checkpoint is not None:
+        if self._start is not None:
             self._restore()
-            self._checkpoint = None
+            self._start = None
+        super().on_train_batch_begin(self._steps.start + batch, logs)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Count steps, and save if it is time."""
-        steps = batch + 1 - self._step
-        self._is_due |= (self._total + steps) // self.save_every > self._total // self.save_every
-        self._step, self._total = batch + 1, self._total + steps
-        pass_ended = self._batches.advance(steps)
-        # Keras cannot continue an epoch that has no step left, so its last step is saved later.
-        # With `steps_per_execution`, an epoch may have more steps than `steps_per_epoch`.
-        num_steps = self._loop.num_batches
-        if not pass_ended and (num_steps is None or self._step < num_steps):
+        super().on_train_batch_end(self._steps.start + batch, logs)
+        # The last of several steps in one execution may have no batch.
+        step = min(self._steps.start + batch + 1, self._steps.num_steps)
+        total = self._total + step - self._step
+        self._is_due |= total // self._save_every > self._total // self._save_every
+        self._step, self._total = step, total
+        # The last step of an epoch is saved after its validation.
+        if step < self._steps.num_steps:
             self._save_if_due()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Record the history, and save if it is time."""
+        """Save if it is time."""
+        super().on_epoch_end(epoch, logs)
         self._epoch, self._step = epoch + 1, 0
-        if not self._batches.index:
-            end_pass(self._loop)
-        self._history["epoch"].append(epoch)
-        for name, value in (logs or {}).items():
-            self._history["history"].setdefault(name, []).append(value)
         self._save_if_due()
+        if self._is_part:
+            # The next call of `fit` begins with it. At its end, `fit` may change the weights.
+            state, shared, own = self._values()
+            self._start = (state, {**shared, **own})
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Save the finished training."""
+        """Keep the values of the last epoch for the end of the training."""
+        self._logs = logs
+
+    def _finish(self, epochs):
+        super().on_train_end(self._logs)
         must_stop = self._processes.any(self._termination.requested)
-        self._termination.end()
-        set_first_epoch(self.model, None)
-        if self._has_resumed:
-            self.model.history.epoch = self._history["epoch"]
-            self.model.history.history = self._history["history"]
-        if self._finished_epochs < self.params["epochs"]:
-            self._finished_epochs = self.params["epochs"]
+        if self._finished_epochs < epochs:
+            self._finished_epochs = epochs
             self._save()
         if must_stop:
             self._termination.exit()
-
-    def on_test_begin(self, logs: Any = None) -> None:
-        """Let a validation draw the same numbers each time, for example to mask tokens."""
-        loop = epoch_iterator_of(sys._getframe(), "evaluate")
-        if loop is None or not hasattr(loop.data_adapter, "preprocess"):
-            return
-        # Validation data that cannot resume is read as it is.
-        with contextlib.suppress(ValueError):
-            replace_data(loop, _batches_of(loop, self._batches.seed))
 
     # === Saving ===
 
@@ -188,8 +417,8 @@ class ExactResume(keras.callbacks.Callback):
             self._termination.exit()
 
     def _save(self):
-        shared, own = values_of(self.model)
-        everyone = self._processes.gather((own, self._state()))
+        state, shared, own = self._values()
+        everyone = self._processes.gather((own, state))
         if everyone is None:
             return
         arrays = {
@@ -200,124 +429,63 @@ class ExactResume(keras.callbacks.Callback):
             self._checkpoints.write(self._total, states, {**shared, **arrays})
         except OSError as error:
             warnings.warn(
-                f"`ExactResume` could not save step {self._total} in {self.folder}: {error}. The "
-                "training continues. Earlier checkpoints remain.",
+                f"`ExactResume` could not save step {self._total} in {self._checkpoints.folder}: "
+                f"{error}. The training continues. Earlier checkpoints remain.",
                 stacklevel=2,
             )
 
-    def _state(self):
-        """Return everything but the variables."""
-        if not self._facts_of_model:
-            self._facts_of_model = facts_of_model(self.model)
-        # A thread that reads data changes the random states for a moment, and counts batches.
-        with READING:
-            random, position = random_states(), self._batches.position()
-        return {
-            "facts": {**self._facts, **self._facts_of_model},
+    def _values(self):
+        """Return the state for JSON, and the arrays that all processes share and their own."""
+        shared, own = values_of(self.model)
+        history = self._recorded.history
+        own |= {f"history {name}": _array(history[name]) for name in history}
+        state = {
+            "facts": {**self._facts, **description_of(self.model)},
             "epoch": self._epoch,
             "step": self._step,
             "total": self._total,
             "finished_epochs": self._finished_epochs,
-            "history": self._history,
-            "data": position,
-            "random": random,
+            "epochs": list(self._recorded.epoch),
+            "history": list(history),
+            "data": self._steps.position(self._epoch, self._step),
+            "random": random_states(),
         }
-
-    # === Continuing ===
-
-    def _facts_of_fit(self):
-        return {
-            "backend": keras.config.backend(),
-            "device": _backend.platform(),
-            "seed": random_seed(),
-            "steps_per_epoch": self._loop.steps_per_epoch,
-            "steps_per_execution": self._loop.steps_per_execution,
-            "number of processes": self._processes.count,
-            "devices": self._processes.devices,
-            **facts_of_optimizers(self.model),
-        }
-
-    def _read(self):
-        """Return the newest checkpoint, or `None`. All processes must find the same."""
-        # The first process may still write the last checkpoint of an earlier call of `fit`.
-        self._processes.wait()
-        checkpoint = self._checkpoints.read()
-        steps = self._processes.all(checkpoint and checkpoint[0][0]["total"])
-        if len(set(steps)) > 1:
-            raise ValueError(
-                "`folder` must have the same files in all processes. Received: folder="
-                f"{str(self.folder)!r}, whose last checkpoints are of the steps {steps} in the "
-                "processes. Use a folder that all machines share."
-            )
-        return checkpoint
-
-    def _continue(self):
-        """Check that the checkpoint belongs to this training, and let `fit` begin after it."""
-        states, _ = self._checkpoint
-        state = states[min(self._processes.rank, len(states) - 1)]
-        self._check(self._facts, state["facts"])
-        self._batches.continue_at(state["data"])
-        if keras.config.backend() == "tensorflow":
-            build_for_training(self.model, self._batches.first())
-        self._facts_of_model = facts_of_model(self.model)
-        self._check(self._facts_of_model, state["facts"])
-        self._epoch, self._step, self._total = state["epoch"], state["step"], state["total"]
-        self._history, self._finished_epochs = state["history"], state["finished_epochs"]
-        epochs = self.params["epochs"]
-        is_finished = max(self._finished_epochs, self._epoch) >= epochs
-        if is_finished:
-            warnings.warn(
-                f"{self.folder} holds a training that has finished its {epochs} epochs. It is not "
-                "trained again. Use another folder for another training.",
-                stacklevel=2,
-            )
-        else:
-            start_within_epoch(self._loop, self._step, self._batches.index)
-        # After an iterator is made, because on PyTorch it draws a number.
-        self._restore()
-        set_first_epoch(self.model, epochs if is_finished else self._epoch)
-        if not self._step:
-            # Other callbacks may change the model at the start of the epoch.
-            self._checkpoint = None
-
-    def _check(self, facts, saved):
-        facts = json.loads(json.dumps(facts))
-        changed = [
-            f"{name}={value} (the checkpoint has {saved.get(name)})"
-            for name, value in facts.items()
-            if value != saved.get(name)
-        ]
-        if changed:
-            differences = "; ".join(changed[:_SHOWN])
-            raise ValueError(
-                f"`folder` holds a checkpoint of another training. Received: folder="
-                f"{str(self.folder)!r} with {differences}. Use the same values again, or another "
-                "folder."
-            )
-
-    def _restore(self):
-        """Give all variables and random generators the values of the checkpoint."""
-        states, arrays = self._checkpoint
-        prefix = f"process {self._processes.rank} "
-        own = {name.removeprefix(prefix): arrays[name] for name in arrays if prefix in name}
-        restore_values(self.model, {**arrays, **own})
-        with READING:
-            restore_random_states(states[self._processes.rank]["random"])
+        return state, shared, own
 
 
-def _checked_folder(folder):
-    is_path = isinstance(folder, (str, os.PathLike)) and str(folder)
-    if not is_path or os.path.isfile(folder):
-        raise ValueError(
-            "`folder` must be the path of a folder, which need not exist. Received: "
-            f"folder={folder!r}."
-        )
-    return folder
+def _array(values):
+    """Return numbers as an array. Metrics such as the F1 score of each class are tensors."""
+    convert, is_tensor = keras.ops.convert_to_numpy, keras.ops.is_tensor
+    return np.asarray([convert(value) if is_tensor(value) else value for value in values])
 
 
-def _batches_of(loop, seed):
-    adapter = loop.data_adapter
-    # A source may read batches, whose random numbers must not depend on what was drawn before.
-    with batch_seed((0,)):
-        source = source_of(adapter)
-    return StepBatches(source, getattr(adapter, "preprocess", None), seed)
+def _list(array):
+    return array.tolist() if array.ndim == 1 else list(array)
+
+
+class _Termination:
+    """Remembers SIGTERM while `fit` runs. Another one ends the process as usual."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        # Python allows this in the main thread only.
+        self._is_main = threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> Self:
+        if self._is_main:
+            self._previous = signal.signal(signal.SIGTERM, self._handle)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._is_main:
+            signal.signal(signal.SIGTERM, self._previous or signal.SIG_DFL)
+
+    def _handle(self, number, frame):
+        if self.requested:
+            self.__exit__()
+            signal.raise_signal(number)
+        self.requested = True
+
+    def exit(self) -> None:
+        """Leave the script, with the exit status that shells report for SIGTERM."""
+        raise SystemExit(128 + signal.SIGTERM)

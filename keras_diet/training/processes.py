@@ -52,16 +52,12 @@ class Processes:
                 "devices of another machine. Use the checkpoints of Orbax or `tf.train.Checkpoint`."
             )
 
-    def wait(self) -> None:
-        """Wait until all processes are here."""
-        self.any(False)
-
     def any(self, flag: bool) -> bool:
         """Return whether the flag is true in one of the processes."""
         return True in self.all(flag)
 
     def all(self, value: Any) -> list[Any]:
-        """Return the values of all processes."""
+        """Return the values of all processes. Each waits for the others."""
         if self.count == 1:
             return [value]
         import torch

@@ -1,16 +1,15 @@
 """Batches with about the same number of tokens."""
 
-import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
 from keras_diet import validation
+from keras_diet.training.epoch_dataset import EpochDataset
 
 
-class TokenBatches(keras.utils.PyDataset):
+class TokenBatches(EpochDataset):
     """Batches of examples of similar length, with about the same number of tokens.
 
     An example belongs to the smallest of the `length_buckets` that holds it, or to the largest. A
@@ -22,17 +21,18 @@ class TokenBatches(keras.utils.PyDataset):
 
     Args:
         columns: Tuple of sequences with one entry for each example, such as
-            `(sources, targets)`. A batch is a tuple of lists.
+            `(sources, targets)`.
         lengths: Sequence of int. The length of each example in tokens. For pairs, the larger one.
         length_buckets: Sequence of int. Increasing lengths. The preprocessor should have the same.
         tokens_per_batch: int. Number of tokens in a batch, with padding. Defaults to `4096`.
         seed: int. Defaults to `0`.
+        preprocessor: Function of the columns of a batch, each a list, that returns the arrays for
+            the model. Defaults to `None`, which returns the lists.
         **kwargs: Keyword arguments of `keras.utils.PyDataset`.
 
     Raises:
-        ValueError: If the columns and `lengths` are empty or of different lengths. If a number is
-            not positive. If the length of an example is not an integer from 0 on. If the buckets
-            do not increase.
+        ValueError: If the columns and `lengths` are empty or of different lengths. If
+            `tokens_per_batch` is not positive. If the buckets do not increase.
 
     Example:
 
@@ -45,8 +45,11 @@ class TokenBatches(keras.utils.PyDataset):
     len(batches)  # 2
     ```
 
-    Pass `shuffle=False` to `fit`. The batches are shuffled already.
+    To train, pass a task's preprocessor, and `shuffle=False` to `fit`: the batches are shuffled
+    already.
     """
+
+    varies_length = True
 
     def __init__(
         self,
@@ -55,9 +58,10 @@ class TokenBatches(keras.utils.PyDataset):
         length_buckets: Sequence[int],
         tokens_per_batch: int = 4096,
         seed: int = 0,
+        preprocessor: Callable[..., tuple[Any, ...]] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(seed, **kwargs)
         numbers = [len(column) for column in (*columns, lengths)]
         if not columns or len(set(numbers)) > 1 or not numbers[0]:
             raise ValueError(
@@ -67,47 +71,36 @@ class TokenBatches(keras.utils.PyDataset):
         buckets = validation.increasing_ints("length_buckets", length_buckets)
         validation.positive_int("tokens_per_batch", tokens_per_batch)
         self.columns = columns
-        self.seed = validation.not_negative_int("seed", seed)
-        self.epoch = 0
-        places = np.searchsorted(buckets[:-1], _checked_lengths(lengths))
+        self.tokens_per_batch = tokens_per_batch
+        self.preprocessor = preprocessor
+        bucket_of = np.searchsorted(buckets[:-1], lengths)
         # For each bucket, its examples and the size of its batches.
         self._buckets = [
-            (np.flatnonzero(places == i), max(1, tokens_per_batch // bucket))
+            (np.flatnonzero(bucket_of == i), max(1, tokens_per_batch // bucket))
             for i, bucket in enumerate(buckets)
         ]
-        self._shuffle()
+        # An epoch, and the examples of its batches.
+        self._shuffled: tuple[int, list[np.ndarray]] = (-1, [])
 
-    def start_at(self, epoch: int) -> None:
-        """Make the batches of an epoch, to resume a training. The first epoch is 0."""
-        self.epoch = validation.not_negative_int("epoch", epoch)
-        self._shuffle()
+    def _batches(self, epoch):
+        if self._shuffled[0] != epoch:
+            self._shuffled = (epoch, self._shuffle(epoch))
+        return self._shuffled[1]
 
-    def _shuffle(self):
-        generator = np.random.default_rng((self.seed, self.epoch))
+    def _shuffle(self, epoch):
+        generator = np.random.default_rng((self.seed, epoch))
         batches: list[np.ndarray] = []
         for examples, size in self._buckets:
             order = generator.permutation(examples)
             batches += [order[start : start + size] for start in range(0, len(order), size)]
-        self._batches = [batches[i] for i in generator.permutation(len(batches))]
+        return [batches[i] for i in generator.permutation(len(batches))]
 
     def __len__(self) -> int:
         """Return the number of batches, the same in each epoch."""
-        return len(self._batches)
+        return sum(-(-len(examples) // size) for examples, size in self._buckets)
 
-    def __getitem__(self, index: int) -> tuple[list[Any], ...]:
-        """Return a batch of this epoch."""
-        return tuple([column[i] for i in self._batches[index]] for column in self.columns)
-
-    def on_epoch_end(self) -> None:
-        """Make the batches of the next epoch."""
-        self.start_at(self.epoch + 1)
-
-
-def _checked_lengths(lengths):
-    for row, length in enumerate(lengths):
-        if isinstance(length, bool) or not isinstance(length, numbers.Integral) or length < 0:
-            raise ValueError(
-                f"`lengths` must hold numbers of tokens. Received: {length!r} in row {row}. Pass "
-                "an integer for each example."
-            )
-    return np.asarray(lengths)
+    def batch(self, epoch: int, index: int) -> tuple[Any, ...]:
+        """Return a batch of an epoch."""
+        examples = self._batches(epoch)[index]
+        columns = tuple([column[i] for i in examples] for column in self.columns)
+        return columns if self.preprocessor is None else self.preprocessor(*columns)

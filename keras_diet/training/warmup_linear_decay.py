@@ -1,8 +1,5 @@
 """BERT's learning rate schedule."""
 
-import math
-import numbers
-
 import keras
 from keras import ops
 
@@ -27,7 +24,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         peak_learning_rate: float. Largest learning rate. The paper pretrains with 0.0018 at
             batch size 4096.
         total_steps: int. Number of optimizer steps in the whole training.
-        warmup_proportion: float in [0, 1). Fraction of `total_steps` for the warm-up. The paper
+        warmup_proportion: float in [0, 1]. Fraction of `total_steps` for the warm-up. The paper
             uses 0.025 for pretraining and 0.1 for fine-tuning. Defaults to `0.025`.
         name: str. Name of the schedule. Defaults to `"WarmupLinearDecay"`.
 
@@ -61,19 +58,11 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         name: str = "WarmupLinearDecay",
     ) -> None:
         super().__init__()
-        if not _is_number(peak_learning_rate) or not 0 < peak_learning_rate < math.inf:
-            raise ValueError(
-                "`peak_learning_rate` must be a positive, finite number. "
-                f"Received: peak_learning_rate={peak_learning_rate!r}"
-            )
-        if not _is_number(warmup_proportion) or not 0 <= warmup_proportion < 1:
-            raise ValueError(
-                "`warmup_proportion` must be a number in [0, 1). "
-                f"Received: warmup_proportion={warmup_proportion!r}"
-            )
-        self.peak_learning_rate = float(peak_learning_rate)
+        self.peak_learning_rate = validation.positive_number(
+            "peak_learning_rate", peak_learning_rate
+        )
         self.total_steps = validation.positive_int("total_steps", total_steps)
-        self.warmup_proportion = float(warmup_proportion)
+        self.warmup_proportion = validation.rate("warmup_proportion", warmup_proportion)
         self.name = name
         self.warmup_steps = min(round(warmup_proportion * total_steps), total_steps - 1)
 
@@ -93,7 +82,3 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
             "warmup_proportion": self.warmup_proportion,
             "name": self.name,
         }
-
-
-def _is_number(value):
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)

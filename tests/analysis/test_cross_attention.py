@@ -82,17 +82,3 @@ def test_layers_have_the_order_of_the_decoder(proto):
     after = analysis.cross_attention(translator, SOURCE, TARGET).probabilities
     assert_close(after[0], before[0], 1e-6)
     assert np.abs(after[1] - before[1]).max() > 1e-2
-
-
-@pytest.mark.any_backend
-def test_plot():
-    pytest.importorskip("matplotlib")
-    probabilities = np.random.default_rng(0).random((2, 3, 4, 5))
-    attention = analysis.CrossAttention(probabilities, list("wxyz"), list("abcde"))
-    for layer in (-1, 0, np.int64(1)):
-        (axis,) = analysis.plot_cross_attention(attention, layer).axes
-        (image,) = axis.images
-        assert_close(image.get_array(), probabilities[layer].mean(axis=0))
-        assert [label.get_text() for label in axis.get_xticklabels()] == list("abcde")
-        assert [label.get_text() for label in axis.get_yticklabels()] == list("wxyz")
-        assert (axis.get_xlabel(), axis.get_ylabel()) == ("source", "target")

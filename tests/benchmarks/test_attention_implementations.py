@@ -2,13 +2,10 @@
 
 import json
 
-import keras
-import numpy as np
 import pytest
 
 from benchmarks import attention_implementations as benchmark
-from benchmarks import bert_models, flex_attention
-from keras_diet.layers.transformer import position_encodings
+from benchmarks import bert_models
 
 TINY = ["--size", "tiny", "--lengths", "16", "--steps", "inference", "--rounds", "1"]
 
@@ -17,14 +14,6 @@ TINY = ["--size", "tiny", "--lengths", "16", "--steps", "inference", "--rounds",
 def without_processes(monkeypatch):
     monkeypatch.setattr(bert_models, "VOCABULARY_SIZE", 31)
     monkeypatch.setattr(benchmark, "measure_memory", lambda *cell: 7.0)
-    if keras.config.backend() == "torch":
-        from torch.nn.attention.flex_attention import flex_attention as attend
-
-        # Compiling takes long and needs a compiler.
-        monkeypatch.setattr(flex_attention, "compiled_flex_attention", lambda: attend)
-    monkeypatch.setattr(
-        position_encodings, "POSITION_ENCODINGS", dict(position_encodings.POSITION_ENCODINGS)
-    )
 
 
 def test_every_implementation_is_compared_with_full(tmp_path, capsys):
@@ -33,73 +22,10 @@ def test_every_implementation_is_compared_with_full(tmp_path, capsys):
     cells = json.loads(output.read_text())["cells"]
     assert list(cells) == ["diet_abs, 16 tokens, inference", "diet_rel, 16 tokens, inference"]
     for cell in cells.values():
-        rows = benchmark.implementations(cell["encoding"], "inference", 0.1)
+        rows = benchmark.implementations(cell["encoding"])
         assert list(cell["rows"]) == rows
         assert cell["rows"]["full"]["ratio_to_full"] == 1
         assert all(row["milliseconds"] > 0 and row["mib"] == 7 for row in cell["rows"].values())
     page = output.with_suffix(".md").read_text()
     assert page in capsys.readouterr().out
     assert page.count("| blockwise |") == 2
-
-
-def test_implementations_of_each_backend():
-    on_torch = keras.config.backend() == "torch"
-    names = benchmark.implementations("diet_rel", "inference", 0.1)
-    assert names == ["full", "blockwise", *(["flex_attention"] if on_torch else [])]
-    # FlexAttention does not support dropout.
-    assert benchmark.implementations("diet_rel", "training", 0.1) == ["full", "blockwise"]
-    assert benchmark.implementations("diet_rel", "training", 0.0) == names
-
-
-@pytest.mark.skipif(keras.config.backend() != "torch", reason="a kernel of PyTorch")
-def test_flex_attention_is_diet_rel(rng):
-    options = benchmark.parse_arguments(["--size", "tiny", "--dropout", "0"])
-    models = [
-        benchmark.make_model("diet_rel", name, 16, "tiny", options)
-        for name in ("full", "flex_attention")
-    ]
-    relative, others = [], []
-    for model in models:
-        relative.append([w for w in model.weights if w.name == "relative_embedding"])
-        others.append([w for w in model.weights if w.name != "relative_embedding"])
-    assert len(relative[0]) == len(relative[1]) == 1
-    for weight, other in zip(*others, strict=True):
-        weight.assign(rng.normal(scale=0.3, size=weight.shape))
-        other.assign(weight)
-    relative[0][0].assign(rng.normal(size=relative[0][0].shape))
-    relative[1][0].assign(np.transpose(keras.ops.convert_to_numpy(relative[0][0])))
-    inputs = bert_models.make_inputs(2, 16)
-    valid = inputs["padding_mask"].astype(bool)
-    first, second = (model.predict_on_batch(inputs)["sequence_output"] for model in models)
-    np.testing.assert_allclose(first[valid], second[valid], atol=1e-5)
-
-
-@pytest.mark.any_backend
-def test_resumed_run_measures_missing_cells(tmp_path, monkeypatch):
-    output = tmp_path / "lengths.json"
-    benchmark.main([*TINY, "--encodings", "diet_rel", "--output", str(output)])
-    before = json.loads(output.read_text())["cells"]
-    timed = []
-    row = {"milliseconds": 1, "ratio_to_full": 1, "ratio_quartiles": [1, 1], "compile_seconds": 1}
-    rows = {"full": row}
-    monkeypatch.setattr(
-        benchmark, "measure_times", lambda encoding, *rest: timed.append(encoding) or rows
-    )
-    benchmark.main([*TINY, "--output", str(output), "--resume"])
-    after = json.loads(output.read_text())["cells"]
-    assert timed == ["diet_abs"]
-    assert after["diet_rel, 16 tokens, inference"] == before["diet_rel, 16 tokens, inference"]
-
-
-@pytest.mark.any_backend
-def test_results_with_other_settings_do_not_resume(tmp_path):
-    output = tmp_path / "lengths.json"
-    benchmark.main([*TINY, "--encodings", "diet_rel", "--output", str(output)])
-    with pytest.raises(SystemExit, match="other values of: dropout"):
-        benchmark.main([*TINY, "--dropout", "0.2", "--output", str(output), "--resume"])
-
-
-@pytest.mark.any_backend
-def test_resume_needs_a_file():
-    with pytest.raises(SystemExit):
-        benchmark.parse_arguments(["--resume"])

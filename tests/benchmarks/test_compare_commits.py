@@ -9,13 +9,6 @@ from benchmarks import compare_commits
 
 pytestmark = pytest.mark.any_backend
 FOLDER = Path(__file__).parents[2] / "docs" / "comparison"
-FILES = sorted(FOLDER.glob("compare_commits_*.json"))
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_page_shows_the_file(file, capsys):
-    compare_commits.show([file])
-    assert capsys.readouterr().out in (FOLDER / "compare_commits.md").read_text()
 
 
 class Steps:

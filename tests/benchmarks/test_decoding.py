@@ -1,6 +1,5 @@
 """The benchmark of beam search, with tiny models."""
 
-import functools
 import json
 from types import SimpleNamespace
 
@@ -20,21 +19,6 @@ def small(monkeypatch):
     monkeypatch.setattr(decoding, "VOCABULARY_SIZE", 70)
     sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12}
     monkeypatch.setattr(decoding, "SIZES", sizes)
-
-
-def test_all_libraries_generate_targets_of_the_same_length(small, tmp_path):
-    tokenizer = decoding.make_tokenizer()
-    assert tokenizer.vocabulary_size() == 70
-    translator = decoding.make_translator(tokenizer, LENGTH)
-    engine = decoding.make_ctranslate2(translator, tmp_path / "model")
-    engines = translator, decoding.make_marian(tokenizer, LENGTH), engine
-    calls = decoding.make_calls(engines, batch_size=3, beams=2, length=LENGTH)
-    targets = {name: call() for name, call in calls.items()}
-    # The first token starts the target.
-    assert np.shape(targets["keras_diet"]["decoder_token_ids"]) == (3, LENGTH + 1)
-    assert all(np.ravel(targets["keras_diet"]["decoder_padding_mask"]))
-    assert tuple(targets["transformers"].shape) == (3, LENGTH + 1)
-    assert [len(row.hypotheses[0]) for row in targets["ctranslate2"]] == [LENGTH] * 3
 
 
 @pytest.mark.any_backend
@@ -68,24 +52,6 @@ def test_all_libraries_get_the_same_sources_and_beams(small, monkeypatch):
     assert ids == sources.tolist()
     lengths = {"min_decoding_length": LENGTH, "max_decoding_length": LENGTH}
     assert options == {"beam_size": 4, **lengths}
-
-
-@pytest.mark.any_backend
-def test_first_calls_are_not_measured(monkeypatch):
-    """The first call compiles."""
-    called = []
-    calls = {
-        name: functools.partial(called.append, name) for name in ("keras_diet", *decoding.OTHERS)
-    }
-
-    def time_in_turn(measured, rounds):
-        assert measured is calls
-        assert called == list(calls)
-        return {name: [1.0] for name in calls}
-
-    monkeypatch.setattr(decoding, "make_calls", lambda *arguments: calls)
-    monkeypatch.setattr(decoding.measure, "time_in_turn", time_in_turn)
-    decoding.measure_cell((), batch_size=3, beams=2, length=LENGTH, rounds=1)
 
 
 @pytest.mark.any_backend

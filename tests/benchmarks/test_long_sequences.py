@@ -9,20 +9,6 @@ from benchmarks import long_sequences
 SMALL = ["--num-heads", "2", "--hidden-dim", "16", "--projection-dim", "8"]
 
 
-@pytest.mark.parametrize("kind", long_sequences.LAYERS)
-def test_layers_have_their_positions_and_keys(kind, rng):
-    options = long_sequences.parse_arguments(SMALL)
-    layer = long_sequences.Attention(kind, 11, options)
-    outputs = layer(rng.normal(size=(1, 11, 16)).astype("float32"))
-    assert outputs.shape == (1, 11, 16)
-    shapes = {weight.name: tuple(weight.shape) for weight in layer.weights}
-    # Two heads of size 8, and Linformer's 8 keys instead of 11.
-    keys = {"DIET-ABS": 11, "DIET-ABS-LIN": 8}
-    assert shapes.get("query_embedding") == ((11, 2, 8) if kind in keys else None)
-    assert shapes.get("key_embedding") == ((keys[kind], 2, 8) if kind in keys else None)
-    assert ("key_projection" in shapes) == (kind != "DIET-ABS")
-
-
 @pytest.mark.any_backend
 def test_memory_is_measured_after_a_short_sequence(monkeypatch, capsys):
     calls = []
@@ -73,9 +59,3 @@ def test_results_and_their_page(monkeypatch, tmp_path, capsys):
     assert json.loads(path.read_text())["cells"] == measured | {"32": measured["16"]}
     with pytest.raises(SystemExit, match="num_heads"):
         long_sequences.main([*options, "--resume", "--num-heads", "4"])
-
-
-@pytest.mark.any_backend
-def test_resume_needs_a_file():
-    with pytest.raises(SystemExit):
-        long_sequences.main(["--resume"])

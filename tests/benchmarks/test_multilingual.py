@@ -1,7 +1,6 @@
 """XNLI and XQuAD from end to end: the files, the commands of the examples, and the page."""
 
 import json
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -88,42 +87,6 @@ def run_command(data, *options):
     return json.loads((folder / "m.json").read_text())
 
 
-def test_texts_are_the_training_pairs_of_all_languages(data, started):
-    run_command(data)
-    runs = data.parent / "runs"
-    for language in ("en", "de", "sw"):
-        documents = [
-            f"{language} premise {i}"
-            + "".join(f"\n{language} \x85 hypothesis {3 * i + j}" for j in range(3))
-            for i in range(2)
-        ]
-        assert (runs / f"{language}.txt").read_text(encoding="utf-8") == "\n\n".join(documents)
-    words = started["pretrain_masked_lm.py"]
-    assert values_of(words, "--position-encoding") == ["diet_rel", "input"]
-    texts = [words[i + 1 : i + 3] for i, word in enumerate(words) if word == "--language"]
-    assert texts == [[language, str(runs / f"{language}.txt")] for language in ("de", "en", "sw")]
-    assert values_of(words, "--steps") == ["400"]
-
-
-def test_evaluation_has_pairs_that_no_model_has_seen(data, started):
-    results = run_command(data)
-    runs = data.parent / "runs"
-    words = started["finetune_xnli.py"]
-    assert values_of(words, "--train") == [str(runs / "train.tsv")]
-    assert (runs / "train.tsv").read_bytes() == b"".join(
-        (data / "xnli" / "dev-en.tsv").read_bytes().splitlines(keepends=True)[:6]
-    )
-    tests = [str(runs / f"xnli-{language}.tsv") for language in ("de", "en", "sw")]
-    assert values_of(words, "--test") == tests
-    english = multilingual.read_pairs(runs / "xnli-en.tsv")
-    assert english == [(f"en first {i}", f"en second {i}", CLASSES[(i + 1) % 3]) for i in range(5)]
-    swahili = multilingual.read_pairs(runs / "xnli-sw.tsv")
-    expected = [("sw premise 2", f"sw \x85 hypothesis {i}", CLASSES[i % 3]) for i in (6, 7, 8)]
-    assert swahili == expected
-    pairs = {"de": ["test-de.tsv", 5], "en": ["test-en.tsv", 5], "sw": ["dev-sw.tsv", 3]}
-    assert results["pairs"] == pairs
-
-
 def test_all_languages_of_xquad_are_evaluated(data, started):
     run_command(data)
     words = started["finetune_qa.py"]
@@ -176,14 +139,3 @@ def test_results_and_page(data, started):
     ):
         assert line in page
     assert '"doc-stride": 128' in (data.parent / "m.json").read_text()
-
-
-@pytest.mark.parametrize(
-    "files", ["xnli/dev-en.tsv", "squad_v1.1/train*.json", "xquad/xquad.??.json"]
-)
-def test_folders_without_files_are_refused(data, started, files):
-    for file in data.glob(files):
-        file.unlink()
-    with pytest.raises(SystemExit, match=re.escape(f"--data must hold {files}. Received: {data}")):
-        run_command(data)
-    assert not started

@@ -8,7 +8,6 @@ import pytest
 from benchmarks import (
     attention_implementations,
     decoding,
-    input_checks,
     long_sequences,
     multilingual,
     offsets,
@@ -62,22 +61,6 @@ def test_misses_are_bold(tmp_path, capsys):
     assert rows[3] == [cell, "torch", "1.000", "**1.100**", "**0.909**", "**1.000**", "90.0%"]
 
 
-def test_figures_are_compared_before_rounding(tmp_path, capsys):
-    # The targets are 1.01 times `input` and 85 % of the rate.
-    save(tmp_path, "torch", "torch", diet_abs=1.0102, diet_rel=1.0098)
-    assert table_of(tmp_path, capsys)[2][2:4] == ["**1.010**", "1.010"]
-    save(tmp_path, "torch", "torch", diet_abs=0.9 / 0.8497)
-    assert table_of(tmp_path, capsys)[2][-1] == "**85.0%**"
-
-
-def test_runs_on_accelerators_and_in_other_dtypes_are_named(tmp_path, capsys):
-    save(tmp_path, "cpu", "torch", dtype="mixed_bfloat16", diet_abs=1.0)
-    save(tmp_path, "gpu", "jax", device="H100", diet_abs=1.0)
-    save(tmp_path, "both", "torch", device="H100", dtype="mixed_bfloat16", diet_abs=1.0)
-    backends = [row[1] for row in table_of(tmp_path, capsys)[2:]]
-    assert backends == ["jax, H100", "torch, H100, mixed_bfloat16", "torch, mixed_bfloat16"]
-
-
 def save_lengths(folder, length, step, **rows):
     cell = {
         "length": length,
@@ -110,22 +93,6 @@ def test_long_sequences_have_a_table(tmp_path, capsys):
     ]
 
 
-def test_cached_positions_have_a_target_for_one_sequence(tmp_path, capsys):
-    save(tmp_path, "torch", "torch", diet_abs_cached=1.004)
-    assert table_of(tmp_path, capsys)[2][2] == "1.004"
-    path = tmp_path / "step_time_torch.json"
-    results = json.loads(path.read_text())
-    results["cells"]["cell"].update(length=512, batch_size=1)
-    path.write_text(json.dumps(results))
-    assert table_of(tmp_path, capsys)[2][2] == "**1.004**"
-
-
-def test_folder_without_results(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        summary.main([str(tmp_path)])
-    assert "step_time_*.json" in capsys.readouterr().err
-
-
 FOLDER = Path(__file__).parents[2] / "docs" / "benchmarks"
 
 
@@ -139,7 +106,6 @@ def test_the_page_has_the_summary_of_its_files():
 MAKERS = {
     "attention_implementations": attention_implementations.make_page,
     "decoding": decoding.make_page,
-    "input_checks": input_checks.make_page,
     "offsets": offsets.make_page,
     "long_sequences": long_sequences.make_page,
     "multilingual": multilingual.make_page,

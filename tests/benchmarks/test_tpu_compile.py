@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import subprocess
 
 import keras
 import pytest
@@ -30,39 +29,6 @@ def compiler(monkeypatch):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["--topology", "v5e"], "must look like v5e:4x4. Received: 'v5e'"),
-        (["--topology", "v5e:2x4", "--global-batch", "12"], "must be divisible by the 8 chips"),
-        (["--resume"], "--resume needs --output"),
-        (["--rows", "diet"], "invalid choice: 'diet'"),
-    ],
-)
-def test_arguments_that_cannot_work(arguments, message, capsys):
-    with pytest.raises(SystemExit):
-        tpu_compile.main(arguments)
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.any_backend
-def test_other_backends_are_refused(monkeypatch, capsys):
-    monkeypatch.setattr(keras.config, "backend", lambda: "torch")
-    with pytest.raises(SystemExit):
-        tpu_compile.main([])
-    assert "Received: KERAS_BACKEND=torch. Set KERAS_BACKEND=jax." in capsys.readouterr().err
-
-
-@pytest.mark.any_backend
-def test_a_missing_compiler_names_the_extra(monkeypatch, capsys):
-    monkeypatch.setattr(keras.config, "backend", lambda: "jax")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit):
-        tpu_compile.main([])
-    assert 'pip install "keras-diet[tpu-compile]"' in capsys.readouterr().err
-
-
-@pytest.mark.any_backend
 def test_results_are_written_and_resumed(compiler, tmp_path, capsys):
     output = tmp_path / "results" / "tpu.json"
     arguments = ["--sizes", "small", "--steps", "inference", "--output", str(output)]
@@ -84,38 +50,6 @@ def test_results_are_written_and_resumed(compiler, tmp_path, capsys):
     assert page in capsys.readouterr().out
     assert "| t5 | 1.000 | 1.000 |  | 1.000 |  |  |  |" in page
     assert "| shaw |  |  |  |  |  |  | 1.65 |" in page
-
-
-@pytest.mark.any_backend
-def test_table_1_is_shown_for_its_length(compiler, capsys):
-    arguments = ["--sizes", "small", "--steps", "inference", "--rows", "input", "diet_abs_full"]
-    pages = []
-    for length in (128, 256):
-        tpu_compile.main([*arguments, "shaw", "--length", str(length)])
-        pages.append(capsys.readouterr().out)
-    assert ["1.65" in page for page in pages] == [True, False]
-    assert all("| diet_abs_full |" in page for page in pages)
-
-
-@pytest.mark.any_backend
-def test_results_with_other_settings_do_not_resume(compiler, tmp_path):
-    arguments = ["--rows", "input", "--output", str(tmp_path / "tpu.json")]
-    tpu_compile.main(arguments)
-    with pytest.raises(SystemExit, match="other values of: length"):
-        tpu_compile.main([*arguments, "--length", "256", "--resume"])
-    compiler.clear()
-    tpu_compile.main([*arguments, "--length", "256"])
-    assert len(compiler) == 4
-
-
-@pytest.mark.any_backend
-def test_a_crash_of_the_compiler_is_an_error_of_its_row(monkeypatch):
-    def run(command, **kwargs):
-        return subprocess.CompletedProcess(command, -6, stdout="", stderr="note\nCheck failed\n")
-
-    monkeypatch.setattr(subprocess, "run", run)
-    result = tpu_compile.compile_in_own_process(("tiny", "inference", "input"), [])
-    assert result == {"error": "exit status -6: Check failed"}
 
 
 @pytest.fixture
@@ -150,19 +84,3 @@ def test_a_tiny_model_compiles_for_a_tpu(tables):
     # The weights and AdamW's two moments are arguments and outputs.
     assert training["argument_bytes"] > 2.9 * inference["argument_bytes"]
     assert training["output_bytes"] > 2.9 * inference["argument_bytes"]
-
-
-def test_kernels_and_loops_of_long_sequences_compile(tables):
-    names = ["diet_abs", "diet_abs_features", "diet_abs_full"]
-    tables = tables("--rows", "input", *names, "--length", "2048")
-    for step in tpu_programs.STEPS:
-        rows = tables[f"tiny, {step}"]
-        assert not any("error" in rows[name] for name in names)
-        blocks, kernel, full = (rows[name]["temporary_bytes"] for name in names)
-        assert max(blocks, kernel) < full / 3
-        assert ["flops" in rows[name] for name in names] == [False, False, True]
-
-
-def test_an_unknown_chip_is_an_error_of_its_row(tables):
-    tables = tables("--rows", "input", "--steps", "inference", "--topology", "v0:2x2")
-    assert "v0" in tables["tiny, inference"]["input"]["error"]

@@ -61,15 +61,6 @@ def test_each_run_has_its_own_data_seed_and_encoding(started, tmp_path):
     assert "--position-encoding" not in marian
 
 
-def test_the_rows_with_sinusoids_differ_in_their_normalization(started, tmp_path):
-    rows = ("sinusoidal", "sinusoidal_post_norm", "sinusoidal_from_marian")
-    table(tmp_path, "--encodings", *rows)
-    scripts = [translation.Path(command[1]).name for command in started]
-    assert scripts == ["translate.py", "translate.py", "translation_from_marian.py"]
-    assert ["--post-norm" in command for command in started] == [False, True, True]
-    assert {value_of(command, "--position-encoding") for command in started} == {"sinusoidal"}
-
-
 def test_a_finished_run_is_not_repeated(started, tmp_path):
     table(tmp_path, "--encodings", "shaw", "--seeds", "0")
     # Only the file of the results is left.
@@ -83,39 +74,3 @@ def test_a_finished_run_is_not_repeated(started, tmp_path):
     assert "--directions en-de --seeds 0 1\n" in page
     assert "| shaw | 14.50 ± 2.12 |" in page
     assert (tmp_path / "table.svg").stat().st_size
-
-
-def test_marian_has_a_row_for_each_search(started, tmp_path):
-    table(tmp_path, "--encodings", "marian", "shaw")
-    table(tmp_path, "--encodings", "marian", "--seeds", "1", "--directions", "en-de", "cs-en")
-    page = (tmp_path / "table.md").read_text()
-    assert "|  | en-de | cs-en |" in page
-    assert "| marian | 16.00 ± 4.24 | 22.00 |" in page
-    assert "| marian, search of transformers | 16.50 ± 4.24 | 22.50 |" in page
-    assert "| shaw | 16.00 |  |" in page
-
-
-def test_a_cell_without_a_run_is_empty(started, tmp_path):
-    table(tmp_path, "--directions", "en-de", "de-en", "--encodings", "shaw")
-    table(tmp_path, "--directions", "de-en", "--encodings", "diet_rel")
-    assert "| diet_rel |  | 19.00 |" in (tmp_path / "table.md").read_text()
-
-
-def test_results_of_another_recipe_are_refused(started, tmp_path):
-    table(tmp_path, "--encodings", "shaw", "--change", "epochs=3")
-    assert value_of(started[0], "--epochs") == "3"
-    # The same recipe is not refused.
-    table(tmp_path, "--encodings", "shaw", "--change", "epochs=3")
-    with pytest.raises(SystemExit, match="results of another recipe"):
-        table(tmp_path, "--encodings", "shaw", "--change", "epochs=4")
-
-
-def test_runs_of_another_recipe_are_refused(started, tmp_path):
-    """A finished run in the folder would otherwise count as a run of the new recipe."""
-    table(tmp_path, "--encodings", "shaw", "--change", "epochs=3")
-    (tmp_path / "table.json").unlink()
-    with pytest.raises(SystemExit, match=r"en-de-shaw-0 holds a run of another command.*--runs"):
-        table(tmp_path, "--encodings", "shaw", "--change", "epochs=4")
-    assert len(started) == 1
-    table(tmp_path, "--encodings", "shaw", "--change", "epochs=3")
-    assert len(started) == 1

@@ -63,30 +63,6 @@ def test_it_begins_with_the_weights_of_the_peer(script, monkeypatch, tmp_path):
     assert (sampler.num_beams, sampler.length_penalty) == (2, 0.7)
 
 
-def test_the_same_seed_gives_the_same_dropout(script, monkeypatch, tmp_path):
-    drawn = []
-
-    def train(translator, *arguments):
-        drawn.append(float(keras.random.uniform(())))
-
-    monkeypatch.setattr(script.translate, "train", train)
-    monkeypatch.setattr(script.translate, "report_bleu", lambda *arguments: None)
-    for name in ("first", "second"):
-        script.main([*OPTIONS, "--output-dir", str(tmp_path / name)])
-    assert drawn[0] == drawn[1]
-
-
-def test_the_same_seed_gives_the_same_weights(script, tmp_path):
-    import torch
-
-    arguments = script.parse_arguments([*OPTIONS, "--output-dir", str(tmp_path)])
-    tokenizer = script.translate.load_tokenizer(arguments, few_numbers(arguments)[0])
-    first = script.initial_weights(arguments, tokenizer)
-    torch.rand(1)
-    for one, other in zip(first, script.initial_weights(arguments, tokenizer), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 def test_it_trains_and_writes_the_results(script, tmp_path):
     script.main([*OPTIONS, "--output-dir", str(tmp_path)])
     assert json.loads((tmp_path / "bleu.json").read_text()).keys() == {"bleu", "exact", "signature"}

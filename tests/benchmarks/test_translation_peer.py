@@ -5,12 +5,10 @@ import importlib
 import json
 
 import keras
-import numpy as np
 import pytest
 
 pytest.importorskip("sacrebleu")
 
-from benchmarks.marian import order_of_units
 
 pytestmark = pytest.mark.any_backend
 SMALL = [
@@ -60,33 +58,3 @@ def test_it_learns_and_resumes_with_the_same_numbers(peer, tmp_path):
         assert len((search / "translations.txt").read_text().splitlines()) == 5
         keys = json.loads((search / "bleu.json").read_text()).keys()
         assert keys == {"bleu", "exact", "signature"}
-
-
-@pytest.mark.usefixtures("numbers")
-def test_both_searches_have_the_mean_of_the_checkpoints(peer, tmp_path, monkeypatch):
-    reported, pairs = {}, []
-
-    def report(translator, sources, references, folder):
-        reported[folder] = translator
-        pairs.append((sources, references))
-
-    monkeypatch.setattr(peer.translate, "report_bleu", report)
-    run(peer, tmp_path, 3)
-    assert pairs[0] == pairs[1]
-    assert not any(letter.isdigit() for text in pairs[0][0] for letter in text)
-    assert all(text.replace(" ", "").isdigit() for text in pairs[0][1])
-    # The benchmark takes the last report for the end of the run.
-    assert list(reported) == [tmp_path / "transformers", tmp_path]
-    files = [tmp_path / name for name in ("epoch_0001.pt", "epoch_0002.pt")]
-    states = [peer.torch.load(file, weights_only=False)["model"] for file in files]
-    first, second = (state["model.shared.weight"].numpy() for state in states)
-    assert abs(first - second).max() > 1e-3
-    its_search, our_search = reported.values()
-    mean = (first + second) / 2
-    its_embedding = its_search.marian.get_input_embeddings().weight.detach().numpy()
-    np.testing.assert_allclose(its_embedding, mean, atol=1e-6)
-    (our_embedding,) = our_search.backbone.token_embedding.get_weights()
-    np.testing.assert_allclose(our_embedding, mean[:, order_of_units(16)], atol=1e-6)
-    sampler = our_search.sampler
-    assert (sampler.num_beams, sampler.length_penalty) == (2, 0.7)
-    assert not its_search.marian.training

@@ -18,7 +18,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet.training.checkpoint_folder import CheckpointFolder
+from keras_diet.training.checkpoint import CheckpointFolder
 from tests.training.resumed import BATCH_SIZE, make_arrays, make_model, result, train
 
 
@@ -73,12 +73,13 @@ def training_on_torch():
             x, y = data
             self.zero_grad()
             loss = self.compute_loss(x, y, wrapped[id(self)](x, training=True), training=True)
-            self._loss_tracker.update_state(loss)
             loss.backward()
             variables = self.trainable_variables
             with torch.no_grad():
                 self.optimizer.apply([each.value.grad for each in variables], variables)
-            return {"loss": self._loss_tracker.result()}
+            mean_loss = self.metrics[0]
+            mean_loss.update_state(loss)
+            return {"loss": mean_loss.result()}
 
     def make():
         model = make_model(model_class=Parallel)

@@ -104,23 +104,6 @@ def test_optimizer_is_split_as_the_weights(results):
         assert shape == weights[name], path
 
 
-@pytest.mark.parametrize(
-    "name, part",
-    [("model", [1, 150, 1, 4]), ("three", [1, 150, 1, 4]), ("data", [1, 150, 4, 4])],
-)
-def test_kernel_for_tpus_gets_the_part_of_each_device(all_results, name, part):
-    """Each device has a part of the batch and of the heads. The kernel is interpreted here."""
-    found = all_results["kernel"][name]
-    assert found["difference"] < 1e-5
-    assert (found["devices"], found["part"], found["asks"]) == (8, part, False)
-
-
-def test_kernel_for_tpus_with_heads_that_cannot_be_divided(all_results):
-    found = all_results["kernel"]["undivided"]
-    assert found["difference"] < 1e-5
-    assert found["part"] == [3, 150, 3, 4]
-
-
 def mesh(*axes):
     devices = np.array(keras.distribution.list_devices()[:1])
     return keras.distribution.DeviceMesh((1,) * len(axes), axes, devices)

@@ -35,7 +35,7 @@ def expected_output(decoder, target, source):
     x = target + _expected_positions(decoder)
     for i, block in enumerate(decoder.transformer_layers):
         weights = decoder_block_weights(block)
-        if decoder.position_encoding.startswith("tupe"):
+        if str(decoder.position_encoding).startswith("tupe"):
             scaled = ("attention", "cross_attention")
             for name in scaled if decoder.cross_attention_positions else scaled[:1]:
                 weights[name]["scale"] = 1 / np.sqrt(2 * HIDDEN // NUM_HEADS)

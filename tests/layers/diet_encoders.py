@@ -4,14 +4,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_diet.layers import (
-    BucketedRelativePositionBias,
-    DietEncoder,
-    PositionBias,
-    UntiedPositionBias,
-)
+from keras_diet.layers import DietEncoder
 from tests import reference
-from tests.helpers import block_weights, randomize, to_numpy, untied_weights
+from tests.helpers import block_weights, randomize, to_numpy
+from tests.layers import bias_layers
 
 BATCH, LENGTH, HIDDEN, NUM_LAYERS, NUM_HEADS, MAX_LENGTH = 2, 5, 6, 2, 3, 7
 # The second sequence ends with padding.
@@ -22,37 +18,7 @@ MASK |= np.eye(LENGTH, dtype="bool")
 CAUSAL = np.tri(LENGTH, dtype="bool")
 # Far from the default, so that a layer normalization that ignores it returns something else.
 EPSILON = 0.3
-# Every position encoding with every way of sharing its parameters.
-POSITIONS = [
-    {"position_encoding": "diet_abs", "rank": 5, "sharing": "none"},
-    {"position_encoding": "diet_abs", "rank": 5, "sharing": "head-wise"},
-    {"position_encoding": "diet_abs", "rank": 5, "sharing": "layer-wise"},
-    {"position_encoding": "diet_rel", "sharing": "none"},
-    {"position_encoding": "diet_rel", "sharing": "head-wise"},
-    {"position_encoding": "diet_rel", "sharing": "layer-wise"},
-    {"position_encoding": "input"},
-    {"position_encoding": "none"},
-    *(
-        {"position_encoding": position_encoding, "sharing": sharing}
-        for position_encoding in ("t5", "tupe_abs", "tupe_rel")
-        for sharing in ("none", "head-wise", "layer-wise")
-    ),
-    {"position_encoding": "shaw", "sharing": "head-wise"},
-    {"position_encoding": "sinusoidal"},
-    {"position_encoding": "diet_abs_input", "rank": 5, "sharing": "none"},
-]
-# Those that work with projected keys, whose segments are at the input or nowhere.
-PROJECTED_POSITIONS = [
-    *POSITIONS[:3],
-    *({"position_encoding": name} for name in ("input", "sinusoidal", "none")),
-    POSITIONS[-1],
-]
 PROJECTED = 4
-
-
-def name_of(positions):
-    """An identifier of a test's parameters."""
-    return "-".join(str(value) for value in positions.values())
 
 
 @keras.saving.register_keras_serializable("keras_diet_tests")
@@ -79,20 +45,6 @@ class Slopes(keras.layers.Layer):
         return {**super().get_config(), "num_heads": self.num_heads}
 
 
-@keras.saving.register_keras_serializable("keras_diet_tests")
-class Distances(PositionBias):
-    """A custom position bias: a learned slope per head."""
-
-    def build(self, query_shape=None, key_shape=None):
-        self.slopes = self.add_weight(name="slopes", shape=(self.num_score_heads, 1, 1))
-        self.built = True
-
-    def compute_scores(self, query_length, key_length, start_index):
-        query = ops.arange(query_length) + start_index
-        distance = ops.expand_dims(query, 1) - ops.expand_dims(ops.arange(key_length), 0)
-        return ops.expand_dims(self.slopes * ops.cast(distance, self.compute_dtype), 0)
-
-
 def make_encoder(rng, **kwargs):
     """A built encoder with random weights."""
     defaults = {"max_sequence_length": MAX_LENGTH, "layer_norm_epsilon": EPSILON}
@@ -100,15 +52,6 @@ def make_encoder(rng, **kwargs):
     encoder = DietEncoder(num_heads=NUM_HEADS, intermediate_dim=11, **arguments)
     encoder.build((BATCH, LENGTH, HIDDEN))
     return randomize(encoder, rng, scale=0.6)
-
-
-def make_model(rng, **kwargs):
-    """A functional model of inputs and a padding mask, with one block."""
-    arguments = {"max_sequence_length": MAX_LENGTH, "segment_encoding": "none", **kwargs}
-    encoder = DietEncoder(1, NUM_HEADS, 11, name="encoder", **arguments)
-    x, padding_mask = keras.Input((None, HIDDEN)), keras.Input((None,), dtype="bool")
-    output = keras.layers.Dense(2, name="head")(encoder(x, padding_mask=padding_mask))
-    return randomize(keras.Model([x, padding_mask], output), rng, scale=0.6)
 
 
 def make_inputs(rng, length=LENGTH):
@@ -145,26 +88,11 @@ def expected_biases(encoder, length, segment_ids):
 
 
 def expected_scores(bias, length, key_length=None):
-    """The scores of a position bias, those of T5 and TUPE with bins of their own default sizes."""
-    key_length = key_length or length
+    """The scores of a position bias, of a bias layer of this file or of the library."""
     if isinstance(bias, Slopes):
-        position = np.arange(length)
-        distance = np.abs(position[:, None] - position)
+        distance = np.abs(np.arange(length)[:, None] - np.arange(length))
         return to_numpy(bias.slopes).reshape(1, -1, 1, 1) * distance
-    lengths = (length, key_length)
-    weights = [to_numpy(weight) for weight in bias.weights]
-    if isinstance(bias, BucketedRelativePositionBias):
-        return reference.bucketed_relative_position_bias(
-            *weights, *lengths, 128, bias.bidirectional, 0, NUM_HEADS
-        )
-    if isinstance(bias, UntiedPositionBias):
-        relative = expected_scores(bias.relative_bias, *lengths) if bias.relative else None
-        return reference.untied_position_bias(
-            untied_weights(bias), *lengths, relative, 0, NUM_HEADS
-        )
-    if len(weights) == 2:
-        return reference.absolute_position_bias(*weights, *lengths, num_heads=NUM_HEADS)
-    return reference.relative_position_bias(*weights, *lengths, num_heads=NUM_HEADS)
+    return bias_layers.expected_scores(bias, length, key_length)
 
 
 def expected_output(encoder, x, segment_ids=None, mask=None):

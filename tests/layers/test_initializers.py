@@ -5,6 +5,8 @@ import pytest
 from keras_diet.layers.initializers import bert_initializer, embedding_initializer, fresh
 from tests.helpers import to_numpy
 
+pytestmark = pytest.mark.any_backend
+
 
 @pytest.mark.usefixtures("keras_initializers")
 def test_bert_initializer():

@@ -1,5 +1,7 @@
 """Small question answerers, and questions with contexts, for their tests."""
 
+import numpy as np
+
 from keras_diet.models import (
     DietBertQuestionAnswerer,
     DietBertQuestionAnswererPreprocessor,
@@ -32,3 +34,21 @@ def tiny_question_answerer(with_preprocessor=True, compile=True, **arguments):
     preprocessor = tiny_preprocessor() if with_preprocessor else None
     assert SIZES["max_sequence_length"] != SEQUENCE_LENGTH
     return DietBertQuestionAnswerer(backbone, preprocessor, compile=compile)
+
+
+def all_spans(windows, logits, max_answer_length):
+    """The score of each span of characters of each example, and the null scores."""
+    scores, null_scores = [{} for _ in windows.offsets], [np.inf for _ in windows.offsets]
+    for row, example in enumerate(windows.examples):
+        start, end = (logits[name][row].astype("float64") for name in ("start", "end"))
+        null_scores[example] = min(null_scores[example], start[0] + end[0])
+        positions = np.flatnonzero(windows.inputs["segment_ids"][row])[:-1]
+        offsets = windows.offsets[example]
+        first = windows.first_tokens[row]
+        for i, begin in enumerate(positions):
+            for j, last in enumerate(positions[i : i + max_answer_length], i):
+                if all(np.ptp(offsets[first + k]) for k in (i, j)):
+                    span = (offsets[first + i][0], offsets[first + j][1])
+                    score = start[begin] + end[last]
+                    scores[example][span] = max(score, scores[example].get(span, -np.inf))
+    return scores, null_scores

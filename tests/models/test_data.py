@@ -1,59 +1,69 @@
-"""All kinds of data that `fit`, `evaluate` and `predict` of a task take."""
+"""What `fit`, `evaluate` and `predict` take, and in which order and batches they read it."""
 
-import importlib.util
-import time
+import collections
 import warnings
 
 import grain
 import keras
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from keras_diet.models.hub.array_batches import ArrayBatches
-from keras_diet.models.hub.batches import preprocessed
-from tests.helpers import once, to_numpy
-from tests.models.tasks import tiny_task
-from tests.models.tiny import TEXTS, random_inputs
+from keras_diet.models.hub.task_data import TaskData
+from keras_diet.training.epoch_dataset import EpochDataset
+from tests.helpers import to_numpy
+from tests.models.tasks import tiny_preprocessor, tiny_task
+from tests.models.tiny import TEXTS, random_inputs, randomize_weights
 
+pytestmark = [
+    pytest.mark.any_backend,
+    # Keras says it when a generator ends.
+    pytest.mark.filterwarnings("ignore:Your input ran out of data"),
+]
 # 5 examples in batches of 2: the last batch is smaller.
-BATCH_SIZE = 2
+SECOND = TEXTS[2:] + TEXTS[:2]
 LABELS = np.array([6, 2, 0, 3, 1])
 WEIGHTS = np.array([0.5, 2.0, 1.0, 0.25, 4.0], "float32")
-STEPS = range(0, 5, BATCH_SIZE)
-
-requires_tensorflow = pytest.mark.skipif(
-    importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"
-)
 
 
 def batches(*parts):
-    """Batches of some of the texts, labels and weights, as tuples."""
-    return [tuple(part[i : i + BATCH_SIZE] for part in parts) for i in STEPS]
+    """Batches of 2 of the texts, labels and weights, as tuples."""
+
+    def rows(part, start):
+        if isinstance(part, tuple):
+            return tuple(rows(each, start) for each in part)
+        return part[start : start + 2]
+
+    return [tuple(rows(part, start) for part in parts) for start in (0, 2, 4)]
 
 
 class PyDataset(keras.utils.PyDataset):
-    def __init__(self, elements):
-        super().__init__()
-        self.elements = elements
+    def __init__(self, elements, **arguments):
+        super().__init__(**arguments)
+        self.elements, self.events = elements, []
 
-    @property
-    def num_batches(self):
+    def __len__(self):
         return len(self.elements)
 
     def __getitem__(self, index):
         return self.elements[index]
 
+    def on_epoch_begin(self):
+        self.events.append("begin")
 
-class Batches:
-    """A sized iterable, as PyTorch's `DataLoader`."""
+    def on_epoch_end(self):
+        self.events.append("end")
+
+
+class Unsized:
+    """An object without a length that starts again for each `iter`."""
 
     def __init__(self, elements):
-        self.elements = elements
-
-    def __len__(self):
-        return len(self.elements)
+        self.elements, self.passes = elements, 0
 
     def __iter__(self):
+        self.passes += 1
         return iter(self.elements)
 
 
@@ -68,380 +78,535 @@ class Sequence:
 
 
 def tf_data(*parts):
-    import tensorflow as tf
+    tf = pytest.importorskip("tensorflow")
+    return tf.data.Dataset.from_tensor_slices(parts).batch(2)
 
-    return tf.data.Dataset.from_tensor_slices(parts).batch(BATCH_SIZE)
+
+def examples(parts):
+    transposed = [list(zip(*p, strict=True)) if isinstance(p, tuple) else p for p in parts]
+    return list(zip(*transposed, strict=True))
 
 
 def data_loader(*parts):
-    torch = pytest.importorskip("torch")
-    examples = list(zip(*parts, strict=True))
-    return torch.utils.data.DataLoader(examples, batch_size=BATCH_SIZE)
+    return pytest.importorskip("torch").utils.data.DataLoader(examples(parts), batch_size=2)
+
+
+def unsized_data_loader(*parts):
+    data = pytest.importorskip("torch").utils.data
+
+    class Examples(data.IterableDataset):
+        def __iter__(self):
+            return iter(examples(parts))
+
+    return data.DataLoader(Examples(), batch_size=2)
 
 
 def grain_dataset(*parts):
-    return grain.MapDataset.source(list(zip(*parts, strict=True))).batch(BATCH_SIZE)
+    return grain.MapDataset.source(examples(parts)).batch(2)
 
 
 DATASETS = {
     "PyDataset": lambda *parts: PyDataset(batches(*parts)),
-    "list of batches": lambda *parts: Batches(batches(*parts)),
+    "PyDataset with workers": lambda *parts: PyDataset(batches(*parts), workers=3),
+    "list of batches": lambda *parts: collections.UserList(batches(*parts)),
     "sequence without length": lambda *parts: Sequence(batches(*parts)),
+    "iterable without length": lambda *parts: Unsized(batches(*parts)),
     "generator": lambda *parts: (element for element in batches(*parts)),
     "Grain": grain_dataset,
     "Grain's iterator": lambda *parts: grain_dataset(*parts).to_iter_dataset(),
     "DataLoader": data_loader,
-    "tf.data": pytest.param(tf_data, marks=requires_tensorflow, id="tf.data"),
+    "DataLoader without length": unsized_data_loader,
+    "tf.data": tf_data,
+    "tf.data without length": lambda *parts: tf_data(*parts).filter(lambda *_: True),
 }
-CASES = pytest.mark.parametrize("make", DATASETS.values(), ids=list(DATASETS))
+every_dataset = pytest.mark.parametrize("make", DATASETS.values(), ids=list(DATASETS))
+
+
+class Column(collections.abc.Sequence):
+    """A column of a dataset of Hugging Face: neither a list nor an array."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __getitem__(self, index):
+        return self.values[index]
+
+    def __len__(self):
+        return len(self.values)
+
+
+class Series:
+    """A column of pandas, which is not a dependency."""
+
+    def __init__(self, values):
+        self.values, self.shape = values, (len(values),)
+
+    def to_list(self):
+        return list(self.values)
+
+
+COLUMNS = {
+    "list": list,
+    "strings": np.array,
+    "objects": lambda values: np.array(values, dtype=object),
+    "bytes": lambda values: [value.encode() for value in values],
+    "array of bytes": lambda values: np.array(values).astype("S"),
+    "nothing masked": lambda values: np.ma.array(values, mask=False),
+    "Hugging Face": Column,
+    "pandas": Series,
+}
 
 
 @pytest.fixture(scope="module")
 def expected():
-    """Outputs for all texts, and the loss with weights."""
-    model = tiny_task("classifier")
+    """A model, its outputs for all texts and for all pairs, and the weighted loss."""
+    model = randomize_weights(tiny_task("classifier"))
     outputs = to_numpy(model(model.preprocessor(TEXTS)))
+    pairs = to_numpy(model(model.preprocessor((TEXTS, SECOND))))
     losses = keras.losses.sparse_categorical_crossentropy(LABELS, outputs, from_logits=True)
-    return model, outputs, to_numpy(losses) @ WEIGHTS / 5
+    return model, outputs, pairs, to_numpy(losses) @ WEIGHTS / 5
 
 
-@CASES
+# === Forms of data ===
+
+
+@every_dataset
 def test_datasets(expected, make):
-    model, outputs, loss = expected
-    np.testing.assert_allclose(model.predict(make(TEXTS), verbose=0), outputs, 1e-5, 1e-6)
+    model, outputs, pairs, loss = expected
+    np.testing.assert_allclose(model.predict(make(TEXTS), verbose=0), outputs, 1e-5, 1e-5)
+    labelled = make(TEXTS, np.full(5, -1))
+    # Labels are not read.
+    np.testing.assert_allclose(model.predict(labelled, verbose=0), outputs, 1e-5, 1e-5)
+    found = model.predict(make((TEXTS, SECOND), LABELS), verbose=0)
+    np.testing.assert_allclose(found, pairs, 1e-5, 1e-5)
     evaluated = model.evaluate(make(TEXTS, LABELS, WEIGHTS), verbose=0, return_dict=True)
     assert evaluated["loss"] == pytest.approx(loss, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    "texts",
-    [
-        TEXTS,
-        *once(
-            np.array(TEXTS),
-            np.array(TEXTS, dtype=object),
-            np.array(TEXTS).astype("S"),
-            np.ma.array(TEXTS, mask=False),
-        ),
-    ],
-    ids=["list", "strings", "objects", "bytes", "nothing masked"],
-)
-def test_arrays(expected, texts):
-    model, outputs, loss = expected
-    predicted = model.predict(texts, batch_size=BATCH_SIZE, verbose=0)
-    np.testing.assert_allclose(predicted, outputs, 1e-5, 1e-6)
-    evaluated = model.evaluate(
-        texts, LABELS.tolist(), batch_size=4, sample_weight=WEIGHTS, verbose=0, return_dict=True
-    )
-    assert evaluated["loss"] == pytest.approx(loss, rel=1e-5)
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_columns(expected, kind):
+    model, outputs, pairs, loss = expected
+    texts = COLUMNS[kind](TEXTS)
+    np.testing.assert_allclose(model.predict(texts, batch_size=2, verbose=0), outputs, 1e-5, 1e-5)
+    found = model.predict((texts, COLUMNS[kind](SECOND)), batch_size=3, verbose=0)
+    np.testing.assert_allclose(found, pairs, 1e-5, 1e-5)
+    for labels, weights in ((LABELS, WEIGHTS), (Column(LABELS.tolist()), WEIGHTS[:, None])):
+        evaluated = model.evaluate(
+            texts, labels, batch_size=4, sample_weight=weights, verbose=0, return_dict=True
+        )
+        assert evaluated["loss"] == pytest.approx(loss, rel=1e-5)
+        found = model.test_on_batch(texts, labels, weights, return_dict=True)
+        assert found["loss"] == pytest.approx(loss, rel=1e-5)
 
 
-@pytest.mark.any_backend
-def test_weights_may_be_a_column(expected):
-    model, _, loss = expected
-    evaluated = model.evaluate(
-        TEXTS, LABELS, sample_weight=WEIGHTS[:, None], verbose=0, return_dict=True
-    )
-    assert evaluated["loss"] == pytest.approx(loss, rel=1e-5)
+def test_one_text_is_a_batch_of_one(expected):
+    model, outputs, pairs, _ = expected
+    for one in (TEXTS[1], TEXTS[1].encode(), np.str_(TEXTS[1]), np.array(TEXTS[1]), [TEXTS[1]]):
+        np.testing.assert_allclose(model.predict(one, verbose=0), outputs[1:2], 1e-5, 1e-5)
+        np.testing.assert_allclose(model.predict_on_batch(one), outputs[1:2], 1e-5, 1e-5)
+    pair = (TEXTS[3], SECOND[3])
+    np.testing.assert_allclose(model.predict(pair, verbose=0), pairs[3:4], 1e-5, 1e-5)
 
 
-def test_data_loader_of_pairs():
+def test_a_large_integer_keeps_its_value():
     model = tiny_task("classifier")
-    seconds = TEXTS[::-1]
-    expected = model.predict((TEXTS, seconds), verbose=0)
-    pairs = data_loader(list(zip(TEXTS, seconds, strict=True)), LABELS)
-    np.testing.assert_allclose(model.predict(pairs, verbose=0), expected, 1e-5, 1e-6)
+    with pytest.raises(ValueError, match="to 4294967301"):
+        model.evaluate(TEXTS, [2**32 + 5, 1, 2, 3, 4], verbose=0)
 
 
-def test_data_loader_of_texts(expected):
-    torch = pytest.importorskip("torch")
-    model, outputs, _ = expected
-    texts = torch.utils.data.DataLoader(TEXTS, batch_size=BATCH_SIZE)
-    np.testing.assert_allclose(model.predict(texts, verbose=0), outputs, 1e-5, 1e-6)
-
-
-# === Passes over arrays ===
-
-
-def seen(data, epochs=1, **arguments):
-    """The rows of each batch of each pass."""
-    rows = ArrayBatches((np.arange(11), None, None), batch_size=4, **arguments)
-    return [[batch[0].tolist() for batch in rows] for _ in range(epochs)]
-
-
-@pytest.mark.any_backend
-def test_order_without_shuffle():
-    assert seen(11, epochs=2) == [[[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]] * 2
-
-
-@pytest.mark.any_backend
-def test_shuffle_draws_each_pass():
-    first, second = seen(11, epochs=2, shuffle=True)
-    for epoch in (first, second):
-        assert [len(batch) for batch in epoch] == [4, 4, 3]
-        assert sorted(flat(epoch)) == list(range(11))
-    assert first != second
-    keras.utils.set_random_seed(5)
-    again = seen(11, epochs=2, shuffle=True)
-    keras.utils.set_random_seed(5)
-    assert seen(11, epochs=2, shuffle=True) == again
-    keras.utils.set_random_seed(6)
-    assert seen(11, epochs=2, shuffle=True) != again
-
-
-class Seen:
-    """A preprocessor of integers that remembers the rows of each batch."""
+class Steps(keras.callbacks.Callback):
+    """The number of steps of each epoch, and of each validation."""
 
     def __init__(self):
-        self.rows = []
+        super().__init__()
+        self.trained, self.validated = [], []
 
-    def __call__(self, x):
-        self.rows.append([int(row) for row in np.asarray(x)])
-        rng = np.random.default_rng(len(x))
-        return random_inputs(rng, batch_size=len(x), length=3)
+    def on_epoch_begin(self, epoch, logs=None):
+        self.trained.append(0)
 
+    def on_train_batch_end(self, batch, logs=None):
+        self.trained[-1] += 1
 
-def fit(num_examples=6, **arguments):
-    """The rows that `fit` reads, and its history."""
-    model = tiny_task("classifier", with_preprocessor=False)
-    model.preprocessor = Seen()
-    rows = np.arange(num_examples)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        history = model.fit(rows, rows % 7, batch_size=2, verbose=0, **arguments)
-    return model.preprocessor.rows, history
+    def on_test_begin(self, logs=None):
+        self.validated.append(0)
+
+    def on_test_batch_end(self, batch, logs=None):
+        self.validated[-1] += 1
 
 
-def last_passes(rows, epochs, num_batches=3):
-    """The rows of the epochs. Keras reads some batches before, to learn their shapes."""
-    rows = rows[-epochs * num_batches :]
-    return [rows[i : i + num_batches] for i in range(0, len(rows), num_batches)]
-
-
-def flat(batches):
-    return [row for batch in batches for row in batch]
-
-
-@pytest.mark.any_backend
-def test_fit_shuffles_by_default():
-    keras.utils.set_random_seed(3)
-    first, second = last_passes(fit(epochs=2)[0], 2)
-    for epoch in (first, second):
-        assert sorted(flat(epoch)) == list(range(6))
-        assert epoch != [[0, 1], [2, 3], [4, 5]]
-    assert first != second
-    keras.utils.set_random_seed(3)
-    assert last_passes(fit(epochs=2)[0], 2) == [first, second]
-
-
-def test_fit_without_shuffle():
-    assert last_passes(fit(epochs=2, shuffle=False)[0], 2) == [[[0, 1], [2, 3], [4, 5]]] * 2
-
-
-def test_validation_split_takes_the_last_examples():
-    # 0.3 of 7 examples leaves 4 for training.
-    rows, history = fit(7, validation_split=0.3, validation_batch_size=3, shuffle=False)
-    trained = [row for row in rows if row in ([0, 1], [2, 3])]
-    assert [row for row in rows if row not in trained][-1] == [4, 5, 6]
-    assert trained[-2:] == [[0, 1], [2, 3]]
-    assert {4, 5, 6}.isdisjoint(flat(trained))
-    assert len(history.history["val_loss"]) == 1
-
-
-@pytest.mark.any_backend
-def test_validation_data_is_in_order_and_in_batches_of_the_same_size():
-    keras.utils.set_random_seed(3)
-    x = np.arange(10, 17)
-    rows, _ = fit(4, validation_data=(x, x % 7))
-    assert [row for row in rows if row[0] > 9][-4:] == [[10, 11], [12, 13], [14, 15], [16]]
-
-
-@pytest.mark.any_backend
-def test_validation_split_takes_the_weights_too():
+@every_dataset
+def test_every_epoch_reads_all_batches(make):
+    steps = Steps()
+    data, validation = make(TEXTS, LABELS), make(TEXTS, LABELS)
     model = tiny_task("classifier")
-    # Nothing is learned in the step, so that validation is like evaluation.
-    model.compile(keras.optimizers.SGD(0.0))
-    history = model.fit(
-        TEXTS, LABELS, sample_weight=WEIGHTS, validation_split=0.4, verbose=0
-    ).history
-    results = model.evaluate(
-        TEXTS[3:], LABELS[3:], sample_weight=WEIGHTS[3:], verbose=0, return_dict=True
-    )
-    assert history["val_loss"][0] == pytest.approx(results["loss"], rel=1e-5)
+    epochs = 1 if hasattr(data, "__next__") else 3
+    model.fit(data, validation_data=validation, epochs=epochs, callbacks=[steps], verbose=0)
+    assert steps.trained == steps.validated == [3] * epochs
 
 
-@pytest.mark.any_backend
-def test_a_py_dataset_keeps_its_settings_for_workers():
-    dataset = PyDataset(batches(TEXTS))
-    dataset.workers, dataset.use_multiprocessing, dataset.max_queue_size = 3, True, 17
-    found = preprocessed(dataset, lambda batch: batch)
-    assert (found.workers, found.use_multiprocessing, found.max_queue_size) == (3, True, 17)
-
-
-class Reversed(PyDataset):
-    """Batches in the reverse order after each epoch."""
-
-    def on_epoch_end(self):
-        self.elements = self.elements[::-1]
-
-
-@pytest.mark.any_backend
-def test_order_of_a_py_dataset():
-    in_order = [[i, i + 1] for i in range(0, 14, 2)]
-
-    def epochs(cls, **arguments):
-        keras.utils.set_random_seed(3)
-        model = tiny_task("classifier", with_preprocessor=False)
-        model.preprocessor = Seen()
-        dataset = cls([(np.array(rows), np.array(rows) % 7) for rows in in_order])
-        model.fit(dataset, epochs=2, verbose=0, **arguments)
-        return last_passes(model.preprocessor.rows, 2, 7)
-
-    assert epochs(PyDataset, shuffle=False) == [in_order, in_order]
-    # Keras may end an epoch before the first one, to learn the shapes.
-    assert sorted(epochs(Reversed, shuffle=False)) == [in_order, in_order[::-1]]
-    first, second = epochs(PyDataset)
-    assert sorted(first) == sorted(second) == in_order
-    assert first != second
-    assert in_order not in (first, second)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"epochs": 3, "steps_per_epoch": 1},
-        *once({"epochs": 3}, {"epochs": 0, "initial_epoch": 0}),
-    ],
-)
-def test_number_of_steps(arguments):
-    steps = []
-    count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: steps.append(step))
-    _, history = fit(callbacks=[count], **arguments)
-    per_epoch = arguments.get("steps_per_epoch", 3)
-    assert steps == list(range(per_epoch)) * arguments["epochs"]
-    assert history.params["steps"] == per_epoch
-
-
-@pytest.mark.any_backend
-def test_class_weight():
-    model = tiny_task("classifier", dropout=0.0)
-    model.output_dropout.rate = 0.0
-    outputs = model.predict(TEXTS, verbose=0)
-    losses = keras.losses.sparse_categorical_crossentropy(LABELS, outputs, from_logits=True)
-    class_weight = {0: 1.0, 1: 4.0, 2: 2.0, 3: 0.25, 6: 0.5}
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    history = model.fit(TEXTS, LABELS, batch_size=5, class_weight=class_weight, verbose=0)
-    assert history.history["loss"][0] == pytest.approx(to_numpy(losses) @ WEIGHTS / 5, rel=1e-5)
-
-
-def test_masks_repeat_with_the_seed():
-    def losses():
-        keras.utils.set_random_seed(21)
-        model = tiny_task("masked_lm")
-        return model.fit(TEXTS, batch_size=2, epochs=3, verbose=0).history["loss"]
-
-    first = losses()
-    assert len(set(first)) == 3
-    assert losses() == first
-
-
-# === Checks ===
-
-
-@pytest.mark.parametrize("call", ["fit", *once("evaluate", "predict")])
-def test_arrays_are_checked_once(call, monkeypatch):
-    model = tiny_task("classifier")
-    checked = []
-    check = type(model.preprocessor).check_texts
-    monkeypatch.setattr(
-        type(model.preprocessor),
-        "check_texts",
-        lambda self, x: (checked.append(len(x)), check(self, x)),
-    )
-    labels = {} if call == "predict" else {"y": LABELS}
-    getattr(model, call)(TEXTS, **labels, batch_size=2, verbose=0)
-    assert checked == [5]
-
-
-def test_batches_of_datasets_are_checked():
-    model = tiny_task("classifier")
-    elements = batches(TEXTS, LABELS)
-    before = model.predict(TEXTS, verbose=0)
-    for index, bad, message in [
-        (1, ([TEXTS[0], None], LABELS[:2]), "None in row 1"),
-        (2, (TEXTS[:1], np.array([7])), r"\[0, 7\).*from 7 to 7"),
-        (0, (TEXTS[:2], LABELS[:3]), "2 in `x`, 3 in `y`"),
-        (0, (TEXTS[0], LABELS[:1]), "one text.*`batch`"),
-        (2, (TEXTS[:1],), "needs labels"),
-        (1, (TEXTS[:1], LABELS[:1], np.array([np.nan])), "nan in row 0"),
-    ]:
-        broken = [*elements[:index], bad, *elements[index + 1 :]]
-        for make in (PyDataset, Batches):
-            with pytest.raises(Exception, match=message):
-                model.evaluate(make(broken), verbose=0)
-    # An error leaves the model as it was.
-    np.testing.assert_array_equal(model.predict(TEXTS, verbose=0), before)
-
-
-@pytest.mark.any_backend
-def test_arguments_beside_datasets():
-    model = tiny_task("classifier")
-    for name, value in [("y", LABELS), ("sample_weight", WEIGHTS), ("batch_size", 2)]:
-        with pytest.raises(ValueError, match=rf"`{name}` must be `None`.*Batches"):
-            model.fit(Batches(batches(TEXTS, LABELS)), **{name: value})
-    with pytest.raises(ValueError, match=r"validation_split.*x=Batches"):
-        model.fit(Batches(batches(TEXTS, LABELS)), validation_split=0.2)
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize("fraction", [-0.1, 1.0, 1.5, 0.9])
-def test_validation_split_is_checked(fraction):
-    with pytest.raises(ValueError, match="validation_split"):
-        tiny_task("classifier").fit(TEXTS, LABELS, validation_split=fraction)
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize("x", [None, 3, lambda: TEXTS])
-def test_not_data(x):
-    with pytest.raises(ValueError, match=f"Received: {type(x).__name__}. Put the examples"):
-        tiny_task("classifier").predict(x)
-
-
-@pytest.mark.any_backend
-def test_batches_keep_their_order_and_errors():
-    slow_first = preprocessed(Batches([3, 1, 2]), lambda n: n * 10)
-    assert list(slow_first) == [30, 10, 20]
-    assert list(slow_first) == [30, 10, 20]
-
-    def fail(n):
-        if n == 4:
-            raise ValueError("the fourth")
-        return n
-
+@pytest.mark.parametrize("kind", ["columns", "generator", "endless", "iterable without length"])
+def test_steps_per_epoch_continue(kind):
     read = []
-    with pytest.raises(ValueError, match="the fourth"):
-        read.extend(preprocessed(Batches([1, 2, 3, 4, 5]), fail))
-    assert read == [1, 2, 3]
+
+    def generate():
+        for batch in batches(TEXTS, LABELS):
+            read.append(batch[1][0])
+            yield batch
+
+    data = {
+        "columns": lambda: (TEXTS, LABELS),
+        "generator": lambda: (generate(),),
+        "endless": lambda: (tf_data(TEXTS, LABELS).repeat(),),
+        "iterable without length": lambda: (Unsized(batches(TEXTS, LABELS)),),
+    }[kind]()
+    steps = Steps()
+    arguments = {"batch_size": 2} if kind == "columns" else {}
+    epochs = 1 if kind == "generator" else 3
+    model = tiny_task("classifier")
+    model.fit(*data, steps_per_epoch=2, epochs=epochs, callbacks=[steps], verbose=0, **arguments)
+    # Keras knows the number of batches of columns.
+    assert steps.trained == ([2, 1, 2] if kind == "columns" else [2] * epochs)
+    # The rest remains for a later call.
+    assert kind != "generator" or read == [6, 0]
 
 
-@pytest.mark.any_backend
-def test_batches_are_preprocessed_one_after_the_other():
-    """In several threads, random masks would not repeat, and batches could change places."""
-    steps = []
-
-    def slow(n):
-        steps.append(n)
-        time.sleep(0.02)
-        steps.append(n)
-        return n
-
-    assert list(preprocessed(Batches([3, 1, 2]), slow)) == [3, 1, 2]
-    assert steps == [3, 3, 1, 1, 2, 2]
+def test_a_dataset_of_the_user_is_told_of_epochs():
+    dataset = PyDataset(batches(TEXTS, LABELS), workers=3, max_queue_size=17)
+    model = tiny_task("classifier")
+    model.fit(dataset, epochs=2, verbose=0)
+    # Keras may end an epoch before the first one.
+    assert dataset.events[-4:] == ["begin", "end"] * 2
+    data = model.as_dataset(dataset)
+    assert (data.workers, data.max_queue_size, data.num_batches) == (3, 17, 3)
 
 
-@pytest.mark.any_backend
-def test_data_loader_of_bytes(expected):
-    torch = pytest.importorskip("torch")
-    model, outputs, _ = expected
-    texts = torch.utils.data.DataLoader([text.encode() for text in TEXTS], batch_size=BATCH_SIZE)
-    np.testing.assert_allclose(model.predict(texts, verbose=0), outputs, 1e-5, 1e-6)
+# === Order and random numbers ===
+
+
+def rows_of(data, epoch, texts):
+    """The rows of the texts in each batch of an epoch."""
+    return [
+        [texts.index(row) for row in data.batch(epoch, index)[0]]
+        for index in range(data.num_batches)
+    ]
+
+
+class Recorder:
+    """Stands for a task: its batches are the texts themselves."""
+
+    def __init__(self):
+        self.preprocessor = self
+        self.is_random = False
+
+    def columns(self, x, y=None, sample_weight=None):
+        return x, y, sample_weight
+
+    def make_batch(self, x, y, sample_weight, generator):
+        return x, y, sample_weight
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(st.integers(1, 23), st.integers(1, 7), st.integers(0, 5), st.booleans())
+def test_batches_depend_on_seed_epoch_and_index(number, size, epoch, shuffle):
+    texts = [f"text {i}" for i in range(number)]
+    keras.utils.set_random_seed(7)
+    data = TaskData(Recorder(), (texts, None, None), True, size, shuffle)
+    found = rows_of(data, epoch, texts)
+    assert [len(rows) for rows in found[:-1]] == [size] * (data.num_batches - 1)
+    flat = [row for rows in found for row in rows]
+    assert sorted(flat) == list(range(number))
+    assert shuffle or flat == sorted(flat)
+    # After a fresh start, and read from the end.
+    keras.utils.set_random_seed(7)
+    again = TaskData(Recorder(), (texts, None, None), True, size, shuffle)
+    for index in reversed(range(data.num_batches)):
+        assert [texts.index(row) for row in again.batch(epoch, index)[0]] == found[index]
+
+
+def test_each_epoch_and_seed_has_its_own_order():
+    texts = [f"text {i}" for i in range(11)]
+    orders = []
+    for seed in (3, 4):
+        keras.utils.set_random_seed(seed)
+        data = TaskData(Recorder(), (texts, None, None), True, 4, True)
+        orders += [str(rows_of(data, epoch, texts)) for epoch in range(3)]
+    assert len(set(orders)) == 6
+    elements = [([text],) for text in texts]
+    data = TaskData(Recorder(), PyDataset(elements), False, shuffle=True)
+    first, second = (rows_of(data, epoch, texts) for epoch in (0, 1))
+    assert sorted(first) == sorted(second) == [[i] for i in range(11)]
+    assert first != second
+    assert first != sorted(first)
+
+
+def test_a_pass_of_several_epochs_reads_each_row_once():
+    texts = [f"text {i}" for i in range(6)]
+    data = TaskData(Recorder(), (texts, None, None), True, 2, True)
+    found = []
+    for index in range(3):
+        found += data[index][0]
+        data.on_epoch_end()
+    assert sorted(found) == texts
+
+
+def test_predict_draws_no_random_numbers():
+    model = tiny_task("classifier")
+    state = np.random.get_state()[1].tolist()
+    model.predict(TEXTS, verbose=0)
+    model.evaluate(TEXTS, LABELS, verbose=0)
+    tiny = model.as_dataset(TEXTS, LABELS)
+    assert np.random.get_state()[1].tolist() == state
+    assert tiny.seed == 0
+
+
+def test_masks_are_new_in_each_epoch_and_fixed_in_validation():
+    keras.utils.set_random_seed(21)
+    model = tiny_task("masked_lm")
+    data = model.as_dataset(TEXTS, batch_size=2)
+    first, again, second, other = (
+        data.batch(epoch, index)[0]["mask_positions"].tolist()
+        for epoch, index in ((0, 0), (0, 0), (1, 0), (1, 1))
+    )
+    assert first == again
+    assert first != second != other
+    fixed = model.as_dataset(TEXTS, batch_size=2, training=False)
+    assert fixed.batch(0, 0)[1].tolist() == fixed.batch(5, 0)[1].tolist()
+    # The weights do not change, so only masks could change the loss.
+    model.compile(keras.optimizers.SGD(0.0))
+    history = model.fit(TEXTS, validation_data=(TEXTS,), epochs=3, verbose=0).history
+    assert len(set(history["loss"])) == 3
+    assert len(set(history["val_loss"])) == 1
+    assert model.evaluate(TEXTS, verbose=0)[0] == pytest.approx(history["val_loss"][0], rel=1e-5)
+    keras.utils.set_random_seed(21)
+    model = tiny_task("masked_lm")
+    repeated = model.as_dataset(TEXTS, batch_size=2)
+    assert repeated.batch(1, 1)[0]["mask_positions"].tolist() == other
+
+
+def test_batches_of_arrays_reach_keras_untouched():
+    class Arrays(EpochDataset):
+        num_batches = 2
+
+        def batch(self, epoch, index):
+            return random_inputs(np.random.default_rng(index)), np.array([index, 3])
+
+    model = tiny_task("classifier")
+    data = Arrays(seed=1)
+    assert model.as_dataset(data) is data
+    assert model.fit(data, validation_data=data, verbose=0).params["steps"] == 2
+    assert model.predict(data, verbose=0).shape == (4, 7)
+    plain = tiny_task("classifier", with_preprocessor=False)
+    assert plain.as_dataset("anything") == "anything"
+
+
+# === Validation and weights ===
+
+
+@pytest.fixture
+def frozen():
+    """A model in whose steps nothing is learned, so that validation is like evaluation."""
+    model = randomize_weights(tiny_task("classifier"))
+    model.output_dropout.rate = 0.0
+    model.compile(keras.optimizers.SGD(0.0))
+    return model
+
+
+def test_validation_split_takes_the_last_rows(frozen):
+    history = frozen.fit(
+        (TEXTS, SECOND),
+        LABELS,
+        sample_weight=WEIGHTS,
+        batch_size=2,
+        validation_split=0.4,
+        verbose=0,
+    )
+    assert history.params["steps"] == 2
+    for rows, name in ((slice(3), "loss"), (slice(3, 5), "val_loss")):
+        x = (TEXTS[rows], SECOND[rows])
+        loss = frozen.evaluate(x, LABELS[rows], sample_weight=WEIGHTS[rows], verbose=0)[0]
+        assert history.history[name][0] == pytest.approx(loss, rel=1e-5)
+
+
+@every_dataset
+def test_validation_data(frozen, make):
+    loss = frozen.evaluate(TEXTS, LABELS, sample_weight=WEIGHTS, verbose=0)[0]
+    steps = Steps()
+    for validation in ((TEXTS, LABELS, WEIGHTS), make(TEXTS, LABELS, WEIGHTS)):
+        history = frozen.fit(
+            TEXTS, LABELS, validation_data=validation, validation_batch_size=3, verbose=0,
+            callbacks=[steps],
+        )  # fmt: skip
+        assert history.history["val_loss"][0] == pytest.approx(loss, rel=1e-5)
+    assert steps.validated == [2, 3]
+
+
+@every_dataset
+def test_class_weight_of_data_of_any_kind(frozen, make):
+    losses = [frozen.evaluate([t], [y], verbose=0)[0] for t, y in zip(TEXTS, LABELS, strict=True)]
+    class_weight = {6: 0.5, 2: 2.0, 3: 0.25, 1: 4.0}
+    for data in ((TEXTS, LABELS), (make(TEXTS, LABELS),)):
+        history = frozen.fit(*data, class_weight=class_weight, verbose=0).history
+        assert history["loss"][0] == pytest.approx(losses @ WEIGHTS / 5, rel=1e-5)
+    found = frozen.train_on_batch(TEXTS, LABELS, class_weight=class_weight)[0]
+    assert found == pytest.approx(losses @ WEIGHTS / 5, rel=1e-5)
+
+
+# === Length buckets ===
+
+# In batches of 2: lengths 4, 4, 7, 13 with [CLS] and [SEP], where the longest length is 13.
+MIXED = ["the fox", "the", "a", "the fox", "the red fox sleep .", "a", "the fox and " * 4]
+SIZES, BUCKETS = [5, 5, 8, 13], (5, 8)
+
+
+@pytest.mark.parametrize("task", ["classifier", "masked_lm", "embedder"])
+def test_batches_have_the_length_of_their_bucket(task):
+    model = tiny_task(task)
+    model.preprocessor = tiny_preprocessor(task, length_buckets=BUCKETS)
+    data, full = (model.as_dataset(MIXED, batch_size=2) for _ in range(2))
+    for index, size in enumerate(SIZES):
+        inputs = data.batch(0, index)[0]
+        for name in ("token_ids", "segment_ids", "padding_mask"):
+            assert inputs[name].shape[1] == size
+    model.preprocessor = tiny_preprocessor(task)
+    full = model.as_dataset(MIXED, batch_size=2).batch(0, 2)[0]["padding_mask"]
+    assert full.shape == (2, 13)
+    np.testing.assert_array_equal(data.batch(0, 2)[0]["padding_mask"], full)
+    # Three words, [CLS] and [SEP] fill the first bucket.
+    preprocessor = tiny_preprocessor("classifier", length_buckets=BUCKETS)
+    assert preprocessor(["the red fox"])["token_ids"].shape == (1, 5)
+    assert preprocessor("the red fox .")["token_ids"].shape == (8,)
+
+
+def test_buckets_do_not_change_results():
+    check_buckets()
+
+
+@pytest.mark.any_backend("tensorflow")
+@pytest.mark.usefixtures("compiled_steps")
+def test_buckets_do_not_change_results_on_tensorflow():
+    """Keras takes the lengths of the first two batches for those of all."""
+    check_buckets()
+
+
+def check_buckets():
+    model = randomize_weights(tiny_task("classifier"))
+    labels = np.arange(7)
+    elements = [(MIXED[i : i + 2], labels[i : i + 2]) for i in (0, 2, 4, 6)]
+    makers = (PyDataset, Unsized, iter)
+    expected = model.predict(MIXED, batch_size=2, verbose=0)
+    loss = model.evaluate(MIXED, labels, batch_size=2, verbose=0)[0]
+    model.preprocessor = tiny_preprocessor("classifier", length_buckets=BUCKETS)
+    for data in (MIXED, *(make(elements) for make in makers)):
+        arguments = {"batch_size": 2} if data is MIXED else {}
+        found = model.predict(data, verbose=0, **arguments)
+        np.testing.assert_allclose(found, expected, 1e-4, 1e-5)
+    for make in makers:
+        assert model.evaluate(make(elements), verbose=0)[0] == pytest.approx(loss, rel=1e-4)
+    # One-hot labels of as many classes as a batch has tokens.
+    model.compile(loss=keras.losses.CategoricalCrossentropy(from_logits=True), metrics=[])
+    one_hot = np.eye(7, dtype="float32")
+    found = model.evaluate(MIXED, one_hot, batch_size=2, verbose=0)
+    assert found == pytest.approx(loss, rel=1e-4)
+    steps = Steps()
+    arguments = {"epochs": 2, "callbacks": [steps], "verbose": 0}
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(MIXED, labels, batch_size=2, validation_data=PyDataset(elements), **arguments)
+    model.fit(Unsized(elements), **arguments)
+    assert steps.trained == [4] * 4
+    assert steps.validated == [4] * 2
+
+
+# === Other preprocessors and multiple outputs ===
+
+
+def test_functions_as_preprocessors():
+    inputs = random_inputs(np.random.default_rng(3), batch_size=5, length=7)
+    model = tiny_task("classifier", with_preprocessor=False)
+    expected = model.predict(inputs, verbose=0)
+    loss = model.evaluate(inputs, LABELS, verbose=0)[0]
+    model.preprocessor = lambda rows: {
+        name: array[np.asarray(rows)] for name, array in inputs.items()
+    }
+    np.testing.assert_allclose(model.predict(np.arange(5), verbose=0), expected, 1e-5, 1e-6)
+    np.testing.assert_allclose(model.predict_on_batch(np.arange(5)), expected, 1e-5, 1e-6)
+    assert model.evaluate(np.arange(5), LABELS, verbose=0)[0] == pytest.approx(loss, rel=1e-5)
+    assert model.test_on_batch(np.arange(5), LABELS)[0] == pytest.approx(loss, rel=1e-5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        assert model.fit(np.arange(5), LABELS, batch_size=2, verbose=0).params["steps"] == 3
+    assert np.isfinite(model.train_on_batch(np.arange(5), LABELS)[0])
+
+
+# === Refusals ===
+
+
+def element(position, *bad):
+    elements = batches(TEXTS, LABELS)
+    return [*elements[:position], bad, *elements[position + 1 :]]
+
+
+REFUSED = {
+    "missing text": (lambda m: m.predict([*TEXTS[:2], None]), r"Received: None in row 2"),
+    "NaN as text": (lambda m: m.predict(np.array(["a", np.nan], object)), "nan in row 1"),
+    "masked text": (lambda m: m.predict(np.ma.array(["a", "b"], mask=[0, 1])), "None in row 1"),
+    "missing second text": (lambda m: m.predict((["a"], [None])), r"`x\[1\]`.*None in row 0"),
+    "token ids": (lambda m: m.predict(np.arange(3)), "0 in row 0.*`preprocessor=None`"),
+    "dictionary": (lambda m: m.predict({"token_ids": [[1]]}), "dict.*`preprocessor=None`"),
+    "pairs in a list": (lambda m: m.predict([["a", "b"]]), r"pass a tuple \(first, second\)"),
+    "no data": (lambda m: m.predict([]), "at least one. Received: 0 in `x`"),
+    "fewer second texts": (lambda m: m.predict((["a"] * 3, ["b"] * 2)), r"3 in `x\[0\]`, 2 in `x"),
+    "more texts than segments": (lambda m: m.predict((TEXTS, TEXTS, TEXTS)), "3 texts, backbone"),
+    "fewer labels": (lambda m: m.fit(TEXTS, LABELS[:4]), "5 in `x`, 4 in `y`"),
+    "fewer weights": (
+        lambda m: m.fit(TEXTS, LABELS, sample_weight=WEIGHTS[:3]),
+        "5 in `y`, 3 in `sample_weight`",
+    ),
+    "no labels": (lambda m: m.fit(TEXTS), "needs labels"),
+    "no labels of validation": (
+        lambda m: m.fit(TEXTS, LABELS, validation_data=(TEXTS,)),
+        "needs labels",
+    ),
+    "second texts as labels": (lambda m: m.fit(TEXTS, SECOND), r"`y` must be numbers.*\(first, s"),
+    "third argument": (lambda m: m.fit(TEXTS, LABELS, WEIGHTS), "`batch_size` must be a positive"),
+    "batch size 0": (lambda m: m.predict(TEXTS, batch_size=0), "`batch_size` must be a positive"),
+    "labels beside a dataset": (lambda m: m.fit(Unsized([]), LABELS), "`y` must be `None`"),
+    "size beside a dataset": (lambda m: m.predict(Unsized([]), 3), "`batch_size` must be `None`"),
+    "split of a dataset": (
+        lambda m: m.fit(Unsized(batches(TEXTS, LABELS)), validation_split=0.2),
+        "`validation_split` needs arrays",
+    ),
+    "split of nothing": (lambda m: m.fit(TEXTS, LABELS, validation_split=0.99), "for training"),
+    "split of all": (lambda m: m.fit(TEXTS, LABELS, validation_split=1.5), "for training"),
+    "empty dataset": (lambda m: m.predict(Unsized([])), "at least one batch"),
+    "bad text of a dataset": (lambda m: m.predict(Unsized(element(1, ["a", None]))), "in row 1"),
+    "bad label of a dataset": (
+        lambda m: m.evaluate(PyDataset(element(2, TEXTS[:1], [7]))),
+        r"\[0, 7\).*from 7 to 7",
+    ),
+    "weights of both kinds": (
+        lambda m: m.fit(TEXTS, LABELS, sample_weight=WEIGHTS, class_weight={0: 2.0}),
+        "without weights",
+    ),
+    "vocabulary of another model": (
+        lambda m: tiny_task("classifier", vocabulary_size=29),
+        "vocabulary_size=29 and a tokenizer of 31 tokens",
+    ),
+    "longer sequences": (
+        lambda m: tiny_task("classifier", max_sequence_length=11),
+        "sequence_length=13, backbone.max_sequence_length=11",
+    ),
+    "preprocessor of another task": (
+        lambda m: setattr(m, "preprocessor", tiny_preprocessor("embedder")),
+        "must be a `DietBertTextClassifierPreprocessor`",
+    ),
+    "labels of a masked LM": (
+        lambda m: tiny_task("masked_lm").fit(TEXTS, LABELS),
+        "`y` and `sample_weight` must be `None`",
+    ),
+}
+
+
+@pytest.mark.parametrize("call, message", REFUSED.values(), ids=list(REFUSED))
+def test_refused(expected, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(expected[0])

@@ -1,4 +1,4 @@
-"""Compiled inference and training in half precision, with bias layers of other dtypes too."""
+"""Half precision where it is delicate: bias layers of other dtypes, and large products."""
 
 import keras
 import numpy as np
@@ -6,14 +6,8 @@ import pytest
 from keras import ops
 
 from keras_diet.layers import BiasedMultiHeadAttention
-from keras_diet.models import DietBertMaskedLM
-from tests.helpers import assert_close, to_numpy
-from tests.models.tiny import (
-    random_inputs,
-    random_masked_inputs,
-    randomize_weights,
-    tiny_backbone,
-)
+from tests.helpers import once, to_numpy
+from tests.models.tiny import random_inputs, tiny_backbone
 
 
 class Float32Bias(keras.layers.Layer):
@@ -28,32 +22,7 @@ class Float32Bias(keras.layers.Layer):
         return -ops.ones((1, self.num_heads, length, length))
 
 
-@pytest.mark.usefixtures("compiled_steps")
-def test_predict_and_fit_are_finite(rng):
-    inputs, labels, weights = random_masked_inputs(rng)
-    masked_lm = DietBertMaskedLM(tiny_backbone(num_layers=1, dtype="mixed_float16"))
-    masked_lm.compile("sgd")
-    history = masked_lm.fit(inputs, labels, sample_weight=weights, verbose=0)
-    assert np.isfinite(history.history["loss"]).all()
-    assert np.isfinite(to_numpy(masked_lm.predict(inputs, verbose=0))).all()
-
-
-@pytest.mark.usefixtures("compiled_steps")
-@pytest.mark.parametrize(
-    ("encoding", "dtype", "tolerance"),
-    [("diet_abs", "mixed_float16", 0.02), ("diet_rel", "mixed_bfloat16", 0.1)],
-)
-def test_predictions_are_those_of_float32(rng, encoding, dtype, tolerance):
-    backbone = randomize_weights(tiny_backbone(position_encoding=encoding))
-    inputs = random_inputs(rng)
-    expected = backbone(inputs)
-    half = tiny_backbone(position_encoding=encoding, dtype=dtype)
-    half.set_weights(backbone.get_weights())
-    for name, outputs in half.predict(inputs, verbose=0).items():
-        assert_close(np.float32(outputs), expected[name], tolerance)
-
-
-@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", *once("mixed_float16")])
 def test_bias_layer_of_another_dtype(rng, dtype):
     backbone = tiny_backbone(dtype=dtype, position_encoding=Float32Bias(3))
     outputs = backbone(random_inputs(rng))

@@ -14,13 +14,9 @@ from keras_diet.models import (
     DietBertBackbone,
     DietBertMaskedLM,
     DietBertMaskedLMPreprocessor,
-    DietBertQuestionAnswerer,
-    DietBertQuestionAnswererPreprocessor,
     DietBertSentencePieceTokenizer,
     DietBertTextClassifier,
     DietBertTextClassifierPreprocessor,
-    DietBertTokenClassifier,
-    DietBertTokenClassifierPreprocessor,
     DietBertTokenizer,
 )
 from tests.models.multilingual import multilingual_tokenizer
@@ -33,13 +29,6 @@ pytestmark = [
     pytest.mark.any_backend("tensorflow"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def registered():
-    """One of the classes is not registered, so that presets do not find it."""
-    with keras.saving.custom_object_scope({"OneWindow": OneWindow}):
-        yield
 
 
 @pytest.fixture
@@ -81,25 +70,11 @@ DETERMINISTIC = {
     "mask_token_rate": 1.0,
     "random_token_rate": 0.0,
 }
-# The harness makes tensors of the data, so all sentences have the same length.
-SENTENCES, WORD_LABELS = [["the", "foxes", "sing"], ["a", "red", "cat"]], [[2, 0, 3], [1, 3, 0]]
 
 
-class OneWindow(DietBertQuestionAnswererPreprocessor):
-    """Without the axis of the windows for one example, which KerasHub's test does not expect."""
-
-    def __call__(self, x, y=None, sample_weight=None):
-        outputs = super().__call__(x, y, sample_weight)
-        is_one = (np.ndim(x[0]) if isinstance(x[0], (str, list)) else x[0].ndim) == 0
-        return keras.tree.map_structure(lambda part: part[0], outputs) if is_one else outputs
-
-
-ANSWERS = {"text": ["a", ""], "answer_start": [0, -1]}
 INPUTS = {
-    OneWindow: ((["a", "on"], ["a cat", "the"]), ANSWERS, [0.5, 1.0]),
     DietBertTextClassifierPreprocessor: ((TEXTS[:2], TEXTS[2:4]), [1, 0], [0.5, 1.0]),
     DietBertMaskedLMPreprocessor: TEXTS[:2],
-    DietBertTokenClassifierPreprocessor: (SENTENCES, WORD_LABELS, [[0.5, 2.0, 3.0], [1, 0.25, 4]]),
 }
 
 
@@ -132,17 +107,6 @@ def test_sentence_piece_tokenizer(harness):
     )
 
 
-@pytest.mark.parametrize("cls", INPUTS)
-def test_preprocessor_with_pieces(harness, cls):
-    arguments = DETERMINISTIC if cls is DietBertMaskedLMPreprocessor else {}
-    harness.init_kwargs = {
-        "tokenizer": multilingual_tokenizer(),
-        "sequence_length": 11,
-        **arguments,
-    }
-    without_autograph(harness.run_preprocessor_test)(cls, harness.init_kwargs, INPUTS[cls])
-
-
 # === Tasks ===
 
 TASKS = {
@@ -160,28 +124,13 @@ TASKS = {
         ((TEXTS[:2], TEXTS[2:4]), [1, 2]),
         (2, 3),
     ),
-    "token_classifier": (
-        DietBertTokenClassifier,
-        DietBertTokenClassifierPreprocessor,
-        {"num_classes": 5},
-        (SENTENCES, WORD_LABELS),
-        (2, 11, 5),
-    ),
-    # The first context has three windows, and the second one two.
-    "question_answerer": (
-        DietBertQuestionAnswerer,
-        DietBertQuestionAnswererPreprocessor,
-        {},
-        ((["foxes", "dog"], TEXTS[:2]), {"text": ["lazy", ""], "answer_start": [36, -1]}),
-        {"start": (5, 11), "end": (5, 11)},
-    ),
 }
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_task(harness, task):
     cls, preprocessor_cls, arguments, train_data, shape = TASKS[task]
-    others = {DietBertMaskedLM: DETERMINISTIC, DietBertQuestionAnswerer: {"doc_stride": 3}}
+    others = {DietBertMaskedLM: DETERMINISTIC}
     preprocessor = preprocessor_cls(
         DietBertTokenizer(VOCABULARY), sequence_length=11, **others.get(cls, {})
     )
@@ -200,68 +149,36 @@ def test_task(harness, task):
 # === Layers ===
 
 HIDDEN = np.linspace(-1, 1, 7 * 15, dtype="float32").reshape(1, 7, 15)
-SCORES = (1, 3, 7, 7)
+SEGMENTS = np.array([[0, 0, 1, 4, 3]], dtype="int32")
+SCORES, OUTPUT = (1, 3, 7, 7), (1, 7, 15)
+HEADS = {"num_heads": 3}
+UNTIED = {"key_dim": 5, "max_length": 11, "position_dim": 15}
+STACK = {"num_layers": 2, "intermediate_dim": 23, "max_sequence_length": 11}
+LINFORMER = {"sequence_length": 11, "projection_dim": 5}
 LAYERS = [
-    (layers.AbsolutePositionBias, {"num_heads": 3, "max_length": 11, "rank": 5}, SCORES, 2),
-    (layers.RelativePositionBias, {"num_heads": 3, "max_length": 11}, SCORES, 1),
-    (layers.BucketedRelativePositionBias, {"num_heads": 3, "num_buckets": 8}, SCORES, 1),
-    (
-        layers.UntiedPositionBias,
-        {"num_heads": 3, "key_dim": 5, "max_length": 11, "position_dim": 15},
-        SCORES,
-        6,
-    ),
-    (layers.InputEncoding, {"max_sequence_length": 11, "num_segments": 2}, (1, 7, 15), 2),
-    (layers.BiasedTransformerEncoder, {"intermediate_dim": 23, "num_heads": 3}, (1, 7, 15), 16),
-    (
-        layers.DietEncoder,
-        {"num_layers": 2, "num_heads": 3, "intermediate_dim": 23, "max_sequence_length": 11},
-        (1, 7, 15),
-        36,
-    ),
+    (layers.AbsolutePositionBias, {**HEADS, "max_length": 11, "rank": 5}, SCORES, 2),
+    (layers.RelativePositionBias, {**HEADS, "max_length": 11}, SCORES, 1),
+    (layers.BucketedRelativePositionBias, {**HEADS, "num_buckets": 8}, SCORES, 1),
+    (layers.UntiedPositionBias, {**HEADS, **UNTIED}, SCORES, 6),
+    (layers.SegmentBias, {**HEADS, "num_segments": 5}, (1, 3, 5, 5), 1),
+    (layers.InputEncoding, {"max_sequence_length": 11, "num_segments": 2}, OUTPUT, 2),
+    (layers.BiasedTransformerEncoder, {**HEADS, "intermediate_dim": 23}, OUTPUT, 16),
+    (layers.DietEncoder, {**HEADS, **STACK}, OUTPUT, 36),
+    (layers.BiasedMultiHeadAttention, {**HEADS, "key_dim": 5}, OUTPUT, 8),
+    (layers.RelativeMultiHeadAttention, {**HEADS, "key_dim": 5, "max_distance": 4}, OUTPUT, 10),
+    (layers.TransformerXLMultiHeadAttention, {**HEADS, "key_dim": 5}, OUTPUT, 11),
+    (layers.LinformerMultiHeadAttention, {**HEADS, "key_dim": 5, **LINFORMER}, OUTPUT, 10),
 ]
 
 
-@pytest.mark.parametrize(
-    ("cls", "arguments", "shape", "num_weights"),
-    LAYERS,
-    ids=lambda value: getattr(value, "__name__", ""),
-)
-def test_layer_of_one_input(harness, cls, arguments, shape, num_weights):
+@pytest.mark.parametrize(("cls", "arguments", "shape", "num_weights"), LAYERS)
+def test_layer(harness, cls, arguments, shape, num_weights):
+    x = keras.ops.convert_to_tensor(SEGMENTS if cls is layers.SegmentBias else HIDDEN)
+    is_attention = issubclass(cls, keras.layers.MultiHeadAttention)
     harness.run_layer_test(
         cls=cls,
         init_kwargs=arguments,
-        input_data=keras.ops.convert_to_tensor(HIDDEN),
+        input_data={"query": x, "value": x} if is_attention else x,
         expected_output_shape=shape,
         expected_num_trainable_weights=num_weights,
-    )
-
-
-ATTENTION = [
-    (layers.BiasedMultiHeadAttention, {}, 8),
-    (layers.RelativeMultiHeadAttention, {"max_distance": 4}, 10),
-    (layers.TransformerXLMultiHeadAttention, {}, 11),
-    (layers.LinformerMultiHeadAttention, {"sequence_length": 11, "projection_dim": 5}, 10),
-]
-
-
-@pytest.mark.parametrize(("cls", "arguments", "num_weights"), ATTENTION)
-def test_attention(harness, cls, arguments, num_weights):
-    x = keras.ops.convert_to_tensor(HIDDEN)
-    harness.run_layer_test(
-        cls=cls,
-        init_kwargs={"num_heads": 3, "key_dim": 5, **arguments},
-        input_data={"query": x, "value": x},
-        expected_output_shape=(1, 7, 15),
-        expected_num_trainable_weights=num_weights,
-    )
-
-
-def test_segment_bias(harness):
-    harness.run_layer_test(
-        cls=layers.SegmentBias,
-        init_kwargs={"num_heads": 3, "num_segments": 5},
-        input_data=keras.ops.convert_to_tensor(np.array([[0, 0, 1, 4, 3]], dtype="int32")),
-        expected_output_shape=(1, 3, 5, 5),
-        expected_num_trainable_weights=1,
     )

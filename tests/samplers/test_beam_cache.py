@@ -67,8 +67,3 @@ def test_tensor_to_which_a_model_writes_follows_its_beams(inference_mode):
 def test_tensors_without_the_batch_first_are_refused(shape):
     with pytest.raises(ValueError, match=r"first axis.*`cache`.*Received: a tensor of shape"):
         BeamCache(3).repeat({"keys": ops.zeros(shape)}, 2)
-
-
-def test_cache_of_another_structure_is_refused():
-    with pytest.raises(ValueError, match="1 tensors instead of 2"):
-        step(BeamCache(3), (ops.zeros(6), ops.ones(6)), lambda cache: cache[:1])

@@ -5,8 +5,7 @@ import pytest
 from keras import ops
 
 from keras_diet.samplers import hypotheses
-from keras_diet.samplers.hypotheses import Candidates, Finished, Live
-from keras_diet.samplers.places import Places
+from keras_diet.samplers.hypotheses import Candidates, Finished, GeneratedTokens, Live
 from tests.helpers import assert_close
 
 
@@ -76,11 +75,11 @@ def test_live_hypotheses_fill_the_empty_places(count):
     np.testing.assert_array_equal(filled[0], [*scores[0, :count], *scores[0] / 2][:3])
 
 
-def test_places_count_generated_tokens_only():
+def test_tokens_of_the_prompt_are_not_counted():
     mask = np.array([[1, 1, 0, 0, 0], [1, 1, 1, 1, 0], [0, 0, 0, 0, 0]], "bool")
-    places = Places(ops.zeros((3, 5), "int32"), 2, ops.convert_to_tensor(mask))
-    np.testing.assert_array_equal(ops.convert_to_numpy(places.total), [[3], [1], [3]])
-    place, generates, length = arrays(places.at(3))
-    np.testing.assert_array_equal(place, np.array([[0, 0, 0, 1, 0], [0] * 5, [0, 0, 0, 1, 0]]))
+    generated = GeneratedTokens(ops.zeros((3, 5), "int32"), 2, ops.convert_to_tensor(mask))
+    np.testing.assert_array_equal(ops.convert_to_numpy(generated.total), [[3], [1], [3]])
+    position, generates, length = arrays(generated.at(3))
+    np.testing.assert_array_equal(position, np.array([[0, 0, 0, 1, 0], [0] * 5, [0, 0, 0, 1, 0]]))
     np.testing.assert_array_equal(generates, [[1], [0], [1]])
     np.testing.assert_array_equal(length[[0, 2]], [[2], [2]])

@@ -4,7 +4,7 @@ import grain
 import keras
 import numpy as np
 
-from keras_diet.training import ExactResume
+from keras_diet.training import EpochDataset, ExactResume
 
 EXAMPLES, BATCH_SIZE, EPOCHS = 53, 5, 3
 STEPS = 11  # in an epoch
@@ -39,6 +39,22 @@ class Noisy(keras.utils.PyDataset):
         return x + np.random.normal(size=x.shape).astype("float32"), self.y[rows]
 
 
+class NoisyEpochs(EpochDataset):
+    """Batches with other noise in each epoch."""
+
+    def __init__(self, x, y, **kwargs):
+        super().__init__(**kwargs)
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return STEPS
+
+    def batch(self, epoch, index):
+        rows = slice(BATCH_SIZE * index, BATCH_SIZE * (index + 1))
+        noise = self.generator(epoch, index).normal(size=self.x[rows].shape)
+        return self.x[rows] + noise.astype("float32"), self.y[rows]
+
+
 def make_arrays():
     rng = np.random.default_rng(17)
     shapes = (EXAMPLES, 7), (EXAMPLES, 3)
@@ -52,46 +68,37 @@ def grain_batches(seed=3):
 def data_of(kind):
     """The arguments of `fit` for a kind of data."""
     x, y = make_arrays()
-    if kind.startswith("arrays"):
-        options = {"x": x, "y": y, "batch_size": BATCH_SIZE, "shuffle": "shuffled" in kind}
-        return {**options, "steps_per_epoch": 4 if "steps" in kind else None}
-    if kind == "py_dataset":
-        return {"x": Noisy(x, y)}
     batches = grain_batches().batch(BATCH_SIZE)
-    if kind == "endless grain":
-        return {"x": batches.repeat(), "steps_per_epoch": 7}
-    if kind == "grain iterator":
-        options = grain.ReadOptions(num_threads=2, prefetch_buffer_size=3)
-        return {"x": batches.to_iter_dataset(options)}
-    if kind == "grain loader":
-        sampler = grain.samplers.IndexSampler(EXAMPLES, shuffle=True, seed=5, num_epochs=1)
-        source = list(zip(x, y, strict=True))
-        return {
-            "x": grain.DataLoader(
-                data_source=source, sampler=sampler, operations=[grain.transforms.Batch(BATCH_SIZE)]
-            )
-        }
-    return {"x": batches}
+    reading = grain.ReadOptions(num_threads=2, prefetch_buffer_size=3)
+    sampler = grain.samplers.IndexSampler(EXAMPLES, shuffle=True, seed=5, num_epochs=1)
+    source = list(zip(x, y, strict=True))
+    operations = [grain.transforms.Batch(BATCH_SIZE)]
+    return {
+        "arrays": {"x": x, "y": y, "batch_size": BATCH_SIZE, "shuffle": False},
+        "shuffled arrays": {"x": x, "y": y.tolist(), "batch_size": BATCH_SIZE},
+        "py_dataset": {"x": Noisy(x, y)},
+        "epoch_dataset": {"x": NoisyEpochs(x, y)},
+        "grain": {"x": batches},
+        "endless grain": {"x": batches.repeat(), "steps_per_epoch": 7},
+        "grain iterator": {"x": batches.to_iter_dataset(reading)},
+        "grain iterator in steps": {"x": batches.to_iter_dataset(reading), "steps_per_epoch": 7},
+        "grain loader": {
+            "x": grain.DataLoader(data_source=source, sampler=sampler, operations=operations)
+        },
+    }[kind]
 
 
-def make_model(
-    seed=5,
-    optimizer=None,
-    units=13,
-    outputs=3,
-    dropout=0.3,
-    dtype=None,
-    model_class=keras.Sequential,
-):
+def make_model(seed=5, optimizer=None, units=13, outputs=3, model_class=keras.Sequential, **layer):
     """A model whose steps draw random numbers. It has a state beside its weights."""
-    keras.utils.set_random_seed(seed)
+    if seed is not None:
+        keras.utils.set_random_seed(seed)
     model = model_class(
         [
             keras.Input((7,)),
-            keras.layers.Dense(units, activation="relu", dtype=dtype),
-            keras.layers.Dropout(dropout, dtype=dtype),
-            keras.layers.BatchNormalization(dtype=dtype),
-            keras.layers.Dense(outputs, dtype=dtype),
+            keras.layers.Dense(units, activation="relu", **layer),
+            keras.layers.Dropout(0.3, **layer),
+            keras.layers.BatchNormalization(**layer),
+            keras.layers.Dense(outputs, **layer),
         ]
     )
     model.compile(optimizer or keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
@@ -105,11 +112,11 @@ def train(folder, crash_after=None, model=None, data="arrays", callbacks=(), **o
         The model and its history, or `None` if the training crashed after some steps.
     """
     model = model or make_model()
-    callbacks = [*callbacks, ExactResume(folder, options.pop("save_every", 3))]
-    callbacks += [] if crash_after is None else [Crash(crash_after)]
+    callbacks = [*callbacks, *([] if crash_after is None else [Crash(crash_after)])]
+    resume = ExactResume(folder, options.pop("save_every", 3))
     options = {**data_of(data), "epochs": EPOCHS, "verbose": 0, **options}
     try:
-        return model, model.fit(callbacks=callbacks, **options)
+        return model, resume.fit(model, callbacks=callbacks, **options)
     except KeyboardInterrupt:
         return None
 

@@ -34,9 +34,6 @@ class AttentionHook:
             masks are applied afterwards.
         output: Changes the output `(B, T, H, value_dim)`, as the value vectors of Shaw et al. do.
             The probabilities are `(B, H, T, S)`, after dropout.
-        kernel: Computes the output itself: `kernel(query, key, value, scale)`, where features of
-            segments and padding are columns of the queries and keys already. It replaces the
-            scores and the softmax, so it goes with `heads` only.
 
     With a block size, `scores` and `output` get a block of queries, and are computed a second time
     for the gradient. The `start_index` of `output` is the position of the first query of the block.
@@ -63,36 +60,8 @@ class AttentionHook:
     bias: Callable[[Tensor, Tensor, Any], Tensor] | None = None
     scores: Callable[[Tensor], Tensor] | None = None
     output: Callable[[Tensor, Tensor, Any], Tensor] | None = None
-    kernel: Callable[..., Tensor] | None = None
-
-    def __post_init__(self) -> None:
-        """Check that no function would be ignored."""
-        checked_hooks(self)
 
     @property
     def reads_scores(self) -> bool:
         """Whether a function needs the scores or the probabilities in memory."""
         return self.scores is not None or self.output is not None
-
-
-def checked_hooks(*hooks: AttentionHook | None) -> tuple[AttentionHook, ...]:
-    """Return the hooks that are not `None`.
-
-    Raises:
-        ValueError: If a kernel would ignore another function.
-    """
-    given_hooks = tuple(hook for hook in hooks if hook is not None)
-    for hook in given_hooks:
-        if not isinstance(hook, AttentionHook):
-            raise ValueError(
-                "`attention_hook` must be a `keras_diet.layers.AttentionHook`. Received: "
-                f"{type(hook).__name__}. Pass `AttentionHook(...)` with your functions."
-            )
-    names = ("kernel", "bias", "scores", "output")
-    given = [name for name in names for hook in given_hooks if getattr(hook, name) is not None]
-    if "kernel" in given and len(given) > 1:
-        raise ValueError(
-            "A `kernel` computes no scores, so only `heads` can go with it, in this hook and in "
-            f"others. Received: {', '.join(given)}. Do this work in the kernel."
-        )
-    return given_hooks

@@ -1,21 +1,23 @@
 """Multi-head attention that takes an additive score bias."""
 
+import math
 from typing import Any
 
 import keras
 
 from keras_diet import _backend, validation
 from keras_diet._compat import OpenMultiHeadAttention, get_keras_mask, set_keras_mask
-from keras_diet.layers.attention.attention_hook import AttentionHook, checked_hooks
-from keras_diet.layers.attention.call_arguments import keys_of_call, terms_of_call
-from keras_diet.layers.attention.cases import case_of
-from keras_diet.layers.attention.compute_attention import attend_as_layer, attend_as_stock_layer
+from keras_diet.layers.attention.attention_hook import AttentionHook
+from keras_diet.layers.attention.dot_product import attend, options_of
+from keras_diet.layers.attention.input_checks import (
+    check_masks_of_call,
+    check_symbolic_bias,
+    check_terms,
+)
 from keras_diet.layers.attention.key_memory import KeysAndValues
 from keras_diet.layers.attention.lowering import lower_shared_terms
-from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan
-from keras_diet.layers.attention.plan_checks import check_is_plan, checked_plan
-from keras_diet.layers.attention.score_shapes import check_symbolic_bias, scores_shape
-from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms
+from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan, make_plan
+from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, terms_of_arguments
 from keras_diet.types import Config, Shape, Tensor
 
 
@@ -42,6 +44,8 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
     has the tables of decisions.
 
     A subclass changes queries, keys, scores or outputs with `attention_hook`.
+
+    With several `attention_axes` Keras's layer computes attention, without any of these additions.
 
     Args:
         num_heads: int. Number of attention heads `H`.
@@ -76,11 +80,10 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         value: Tensor of shape `(B, S, dim)`.
         key: Tensor of shape `(B, S, dim)`, or `None` for `value`.
         attention_bias: Floating point tensor broadcastable to `(B, num_heads, T, S)`, added to
-            the scaled scores; or `None`. With several `attention_axes`, broadcastable to the
-            scores. Also a bias layer that returns such a tensor. The layer calls it with the
-            query and, if that is another tensor, the key. With `block_size` or `start_index`
-            it calls `rows(query, key, start_index)`. In a functional model pass a tensor: the
-            weights of a layer in an argument would not be part of the model.
+            the scaled scores; or `None`. Also a bias layer that returns such a tensor. The layer
+            calls it with the query and, if that is another tensor, the key. With `block_size` or
+            `start_index` it calls `rows(query, key, start_index)`. In a functional model pass a
+            tensor: the weights of a layer in an argument would not be part of the model.
         attention_features: Pair of floating point tensors, of queries `(B or 1, T, num_heads or 1,
             rank)` and of keys `(B or 1, S, num_heads or 1, rank)`, whose inner products are added
             to the scaled scores; or `None`. Needs one sequence axis.
@@ -108,12 +111,13 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         `(B, num_heads, T, S)` if `return_attention_scores`.
 
     Raises:
-        ValueError: If `scale` is not positive. If `attention_bias` is not floating point or does
-            not broadcast to the scores. If `attention_features` have other shapes. If `block_size`
-            is given with `return_attention_scores`, several sequence axes or a bias layer without
-            `rows`. If `flash_attention=True` asks for a TPU kernel that cannot take the terms. If a
-            kernel of a hook, or an overridden `_compute_attention`, would ignore a term. The layer
-            also raises the errors of Keras's layer.
+        ValueError: If `scale` is not positive. If a mask is not 0 or 1, or has another length. If
+            `attention_bias` is not floating point or does not broadcast to the scores, or
+            `attention_features` have other shapes. If `block_size` is given with
+            `return_attention_scores` or a bias layer without `rows`. If no kernel can compute
+            attention with `flash_attention=True`. If several `attention_axes`, or a subclass that
+            overrides `_compute_attention`, get anything but masks. The layer also raises the
+            errors of Keras's layer.
 
     Example:
 
@@ -133,8 +137,6 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
      - [FlashBias, 2025](https://arxiv.org/abs/2505.12044), biases as features
     """
 
-    # `_compute_attention` of Keras's layer calls it.
-    attend_as_stock_layer = attend_as_stock_layer
     # Ways of computing attention that a stack of blocks may choose for this layer.
     implementations: tuple[str, ...] = IMPLEMENTATIONS
     # Whether the call takes a `block_size`.
@@ -146,10 +148,8 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         self, num_heads: int, key_dim: int, *args: Any, scale: float | None = None, **kwargs: Any
     ) -> None:
         super().__init__(num_heads, key_dim, *args, **kwargs)
-        validation.rate("dropout", self.dropout)
-        self.scale = scale
-        if scale is not None:
-            self.score_scale = validation.positive_number("scale", scale)
+        self.scale = None if scale is None else validation.positive_number("scale", scale)
+        self.score_scale: float = self.scale or 1.0 / math.sqrt(key_dim)
 
     def attention_hook(self) -> AttentionHook | None:
         """Return what this layer changes in attention. Subclasses override it."""
@@ -162,10 +162,8 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         key_shape: Shape,
         training: bool | None = None,
         return_attention_scores: bool = False,
-        implementation: str = "full",
-        block_size: int | None = None,
         attention_hook: AttentionHook | None = None,
-        reads_memory: bool = False,
+        **options: Any,
     ) -> AttentionPlan:
         """Return how this layer computes attention with these terms.
 
@@ -175,21 +173,22 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             key_shape: Shape of the key, `(B, S, dim)`.
             training: As in the call.
             return_attention_scores: As in the call.
-            implementation: The `attention_implementation` of the stack of blocks.
-            block_size: As in the call.
             attention_hook: As in the call.
-            reads_memory: bool. Whether the call gets `projected_keys`.
+            **options: `block_size`, as in the call; `implementation`, the
+                `attention_implementation` of a stack of blocks; and `reads_memory`, whether the
+                call gets `projected_keys`.
         """
-        hooks = self._hooks(attention_hook)
-        options: Config = {"training": bool(training), "returns_scores": return_attention_scores}
-        options |= {"implementation": implementation, "block_size": block_size}
-        options |= {"reads_memory": reads_memory}
-        terms = self._with_window(terms)
-        return checked_plan(case_of(self, terms, query_shape, key_shape, hooks, **options))
+        hooks, terms = self._hooks(attention_hook), self._with_window(terms)
+        options |= {"training": bool(training), "returns_scores": return_attention_scores}
+        return make_plan(self, terms, query_shape[1], hooks, **options)
 
     def _with_window(self, terms):
-        is_missing = terms.sliding_window is None
+        is_missing = terms.sliding_window is None and self.sliding_window is not None
         return terms.replace(sliding_window=self.sliding_window) if is_missing else terms
+
+    def _hooks(self, attention_hook):
+        hooks = (self.attention_hook(), attention_hook)
+        return tuple(hook for hook in hooks if hook is not None)
 
     def project_keys(self, value: Tensor, key: Tensor | None = None) -> KeysAndValues:
         """Return the projected keys and values of the heads, which a decoder keeps.
@@ -225,54 +224,109 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         attention_hook: AttentionHook | None = None,
         projected_keys: KeysAndValues | None = None,
     ) -> Any:
-        check_is_plan(attention_plan)
-        self.check_flash_attention(query, return_attention_scores)
-        key, value = keys_of_call(query, value, key, projected_keys)
         # As in Keras, masks are consumed here. The output gets the mask of the query.
         query_mask = get_keras_mask(query)
+        terms: Config = {
+            "attention_bias": attention_bias,
+            "attention_features": attention_features,
+            "attention_mask": attention_mask,
+            "query_mask": query_mask,
+            "value_mask": value_mask,
+            "key_mask": key_mask,
+            "use_causal_mask": use_causal_mask,
+            "start_index": start_index,
+        }
+        options: Config = {"training": training, "return_attention_scores": return_attention_scores}
+        if self._is_computed_by_keras(query):
+            others = {"block_size": block_size, "projected_keys": projected_keys}
+            others["attention_hook"] = self._hooks(attention_hook) or None
+            masks = self._masks_for_keras(terms, score_terms, others)
+            return super().call(query, value, key, **masks, **options)
+        key, value = self._keys_and_values(value, key, projected_keys)
+        # A stack of blocks has checked its arguments, and made a plan for them.
+        if attention_plan is None:
+            check_masks_of_call(self._scores_shape(query, value), score_terms, **terms)
+        key, value, score_terms = self.keys_and_terms(key, value, score_terms, **terms)
         for tensor in (query, value, key):
             set_keras_mask(tensor, None)
-        score_terms = terms_of_call(
-            self,
-            query,
-            value,
-            score_terms,
-            is_planned=attention_plan is not None,
-            attention_bias=attention_bias,
-            attention_features=attention_features,
-            attention_mask=attention_mask,
-            query_mask=query_mask,
-            value_mask=value_mask,
-            key_mask=key_mask,
-            use_causal_mask=use_causal_mask,
-            start_index=start_index,
+        score_terms = self._with_window(score_terms)
+        if attention_plan is None:
+            check_terms(self._scores_shape(query, value), score_terms)
+            options |= {"block_size": block_size, "attention_hook": attention_hook}
+            options["reads_memory"] = projected_keys is not None
+            attention_plan = self.plan(score_terms, query.shape, key.shape, **options)
+        score_terms = lower_shared_terms(
+            score_terms, attention_plan, query, None if key is query else key, self.compute_dtype
         )
-        terms = self._with_window(score_terms)
-        options: Config = {
-            "training": training,
-            "return_attention_scores": return_attention_scores,
-        }
-        plan = attention_plan
-        if plan is None:
-            options_of_plan: Config = {"block_size": block_size, "attention_hook": attention_hook}
-            options_of_plan |= {"reads_memory": projected_keys is not None, **options}
-            plan = self.plan(terms, query.shape, key.shape, **options_of_plan)
-        key_of_bias = None if key is query else key
-        terms = lower_shared_terms(terms, plan, query, key_of_bias, self.compute_dtype)
-        gate = None if self.gate_dense is None else self.gate_dense(query)
+        gate = self.gate(query)
         keys_and_values = projected_keys or self.project_keys(value, key)
         heads = (_backend.dense(self.query_dense, query), *keys_and_values)
-        output, scores = attend_as_layer(
-            self, heads, terms, plan, self._hooks(attention_hook), **options
-        )
+        how = options_of(self, training, attention_plan, self._hooks(attention_hook))
+        output, scores = attend(*heads, score_terms, attention_plan, how)
         output = output if gate is None else output * gate
         output = _backend.dense(self.output_dense, output, num_axes=2)
         if query_mask is not None:
             set_keras_mask(output, query_mask)
         return (output, scores) if return_attention_scores else output
 
-    def _hooks(self, attention_hook=None):
-        return checked_hooks(self.attention_hook(), attention_hook)
+    def _keys_and_values(self, value, key, projected_keys):
+        is_projected = projected_keys is not None
+        fits = not is_projected or (key is None and self.takes_projected_keys)
+        if not fits or (value is None) != is_projected:
+            raise ValueError(
+                "`projected_keys` replace the argument `value` and its `key`. Linformer takes "
+                f"none. Received: value={type(value).__name__}, "
+                f"key={type(key).__name__}, projected_keys={type(projected_keys).__name__} in "
+                f"{type(self).__name__}. Pass either a `value` or `projected_keys`."
+            )
+        return projected_keys or ((value if key is None else key), value)
+
+    def _scores_shape(self, query, value):
+        return (query.shape[0], self.num_heads, query.shape[1], value.shape[1])
+
+    def keys_and_terms(
+        self, key: Tensor, value: Tensor, score_terms: ScoreTerms | None, **arguments: Any
+    ) -> tuple[Tensor, Tensor, ScoreTerms]:
+        """Return the keys and values to project, and the terms of their scores.
+
+        Args:
+            key: Tensor `(B, S, dim)`.
+            value: Tensor `(B, S, dim)`.
+            score_terms: All terms in one object, or `None`.
+            **arguments: The terms in separate arguments, as in the call.
+        """
+        return key, value, score_terms or terms_of_arguments(**arguments)
+
+    def _is_computed_by_keras(self, query):
+        """Whether to attend over several axes, or by the method that Keras documents for this."""
+        has_one_axis = len(query.shape) == 3 and tuple(self.attention_axes) == (1,)
+        return not has_one_axis or self.overrides_compute_attention
+
+    def _masks_for_keras(self, arguments, terms, others):
+        """Return the masks of a call, which are the only terms that Keras's layer takes."""
+        if terms is None:
+            masks = {name: mask for name, mask in arguments.items() if "mask" in name}
+            terms = terms_of_arguments(**{**arguments, **dict.fromkeys(masks)})
+        else:
+            masks = {"attention_mask": terms.attention_mask, "value_mask": terms.padding_mask}
+            masks["use_causal_mask"] = terms.is_causal
+        others |= {
+            "attention_bias": terms.bias,
+            "attention_features": terms.features or None,
+            "sliding_window": terms.sliding_window,
+            "start_index": None if terms.starts_at_zero else terms.start_index,
+            "scale": self.scale,
+            "projection_dim": getattr(self, "projection_dim", None),
+        }
+        names = ", ".join(name for name, value in others.items() if value is not None)
+        if names:
+            raise ValueError(
+                "Keras's layer computes attention over several axes, and attention by an "
+                f"overridden `_compute_attention`. It takes masks only. Received: {names} in "
+                f"{type(self).__name__}. Leave them out, reshape the inputs to (batch_size, "
+                "length, features), or override `attention_hook`."
+            )
+        return masks
 
     def compute_output_spec(
         self,
@@ -289,7 +343,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         if not return_attention_scores:
             return output
         # Keras's own spec has the length of the query twice.
-        shape = scores_shape(self, query.shape, value.shape)
+        shape = self._scores_shape(query, value)
         return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self) -> Config:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,11 @@ from keras import ops
 
 from keras_diet import _backend
 from keras_diet.layers.attention.attention_hook import AttentionHook
+from keras_diet.layers.attention.key_memory import (
+    multiply_shared,
+    with_folded_queries,
+    with_repeated_keys,
+)
 from keras_diet.layers.attention.lowering import (
     MASKED,
     LoweredScores,
@@ -19,10 +23,8 @@ from keras_diet.layers.attention.lowering import (
     lower_scores,
 )
 from keras_diet.layers.attention.plan import AttentionPlan
-from keras_diet.layers.attention.query_blocks import BlockDropout, attend_in_blocks
+from keras_diet.layers.attention.query_blocks import attend_in_blocks, block_dropout
 from keras_diet.layers.attention.score_terms import ScoreTerms
-from keras_diet.layers.attention.shared_keys import multiply_shared, with_folded_queries
-from keras_diet.layers.attention.shared_rows import with_repeated_keys
 from keras_diet.types import Tensor
 
 
@@ -33,19 +35,15 @@ class AttentionOptions:
     Attributes:
         scale: float. Factor of the products of queries and keys.
         hooks: tuple of `AttentionHook`, called one after the other.
-        dropout: Function of the probabilities `(B, H, T, S)`, or `None`.
-        block_dropout: `block_dropout(probabilities, start)`, which gives the same result each time
-            it is called for a block; or `None`.
+        dropout: Function of the probabilities `(B, H, T, S)` of queries that begin at `start`, or
+            `None`. In blocks it gives the same result each time it is called for a block.
         flash_attention: bool or `None`. Whether flash attention is required.
-        equations: The einsum equations of the program for several sequence axes.
     """
 
     scale: float
     hooks: tuple[AttentionHook, ...] = ()
-    dropout: Callable[[Tensor], Tensor] | None = None
-    block_dropout: Callable[[Tensor, Any], Tensor] | None = None
+    dropout: Callable[..., Tensor] | None = None
     flash_attention: bool | None = None
-    equations: tuple[str, str] | None = None
 
     def functions(self, name: str) -> list[Callable[..., Any]]:
         """Return the functions that hooks have for a step."""
@@ -57,21 +55,14 @@ def options_of(
     attention: Any, training: bool | None, plan: AttentionPlan, hooks: tuple[AttentionHook, ...]
 ) -> AttentionOptions:
     """Return the options of a `BiasedMultiHeadAttention` for one call."""
-    dropout, block_dropout = None, None
+    dropout: Callable[..., Tensor] | None = None
     if training and attention.dropout > 0.0:
+        layer = attention.dropout_layer
         if plan.block_size is None:
-            dropout = functools.partial(attention.dropout_layer, training=True)
+            dropout = functools.partial(layer, training=True)
         else:
-            generator = attention.dropout_layer.seed_generator
-            block_dropout = BlockDropout(attention.dropout, generator)
-    return AttentionOptions(
-        scale=attention.score_scale,
-        hooks=hooks,
-        dropout=dropout,
-        block_dropout=block_dropout,
-        flash_attention=attention.flash_attention,
-        equations=attention.equations,
-    )
+            dropout = block_dropout(attention.dropout, layer.seed_generator)
+    return AttentionOptions(attention.score_scale, hooks, dropout, attention.flash_attention)
 
 
 def attend(
@@ -104,19 +95,17 @@ def attend(
             # Not in place: a hook may keep the tensor that it returns.
             scores = ops.add(scores, terms.bias)
         terms = terms.replace(bias=scores)
-    if plan.batch_first and (plan.program not in SHARING or has_columns(terms, plan)):
+    if plan.batch_first and has_columns(terms, plan):
         query, key, value = with_repeated_keys(query, key, value)
     query, key, scale, terms = lower_columns(query, key, options.scale, terms, plan)
     program = PROGRAMS[plan.program]
 
     def attend_block(query, key, value, terms, start):
-        dropout = options.block_dropout
-        block_dropout = None if dropout is None else lambda x: dropout(x, start)
-        lowered = lower_scores(query, key, scale, terms, plan)
-        output, _ = program(
-            lowered, value, terms, dataclasses.replace(options, dropout=block_dropout)
-        )
-        return output
+        block_options = options
+        if options.dropout is not None:
+            dropout = functools.partial(options.dropout, start=start)
+            block_options = dataclasses.replace(options, dropout=dropout)
+        return program(lower_scores(query, key, scale, terms, plan), value, terms, block_options)[0]
 
     if plan.block_size is not None:
         return attend_in_blocks(attend_block, query, key, value, terms, plan.block_size), None
@@ -196,69 +185,7 @@ def attend_by_kernel(
     return output, None
 
 
-def attend_by_splash(
-    lowered: LoweredScores, value: Tensor, terms: ScoreTerms, options: AttentionOptions
-) -> tuple[Tensor, None]:
-    """Call JAX's attention kernel for TPUs."""
-    from keras_diet.layers.attention.splash_attention import splash_attention
-
-    bias = lowered.bias
-    if lowered.mask is not None:
-        bias = _bias_with_mask(bias, lowered.mask, lowered.query.dtype)
-    output = splash_attention(
-        lowered.query, lowered.key, value, bias, lowered.scale, lowered.is_causal
-    )
-    return output, None
-
-
-def attend_by_hook(
-    lowered: LoweredScores, value: Tensor, terms: ScoreTerms, options: AttentionOptions
-) -> tuple[Tensor, None]:
-    """Call the kernel of a hook."""
-    (kernel,) = options.functions("kernel")
-    return kernel(lowered.query, lowered.key, value, lowered.scale), None
-
-
-def attend_over_axes(
-    lowered: LoweredScores, value: Tensor, terms: ScoreTerms, options: AttentionOptions
-) -> tuple[Tensor, Tensor]:
-    """Compute scores, softmax and output over several sequence axes."""
-    products, sums = options.equations or ("", "")
-    query = _at_least_float32(lowered.query)
-    query = ops.multiply(query, ops.cast(lowered.scale, query.dtype))
-    scores = ops.einsum(products, ops.cast(lowered.key, query.dtype), query)
-    scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
-    if lowered.bias is not None:
-        scores = scores + lowered.bias
-    for change in options.functions("scores"):
-        scores = change(scores)
-    # The axes of the keys are the last ones. Softmax is over all of them together.
-    num_axes = len(scores.shape) - len(value.shape) + 1
-    shape = ops.shape(scores)
-    # TensorFlow's softmax takes at most five axes.
-    flat = (-1, math.prod(shape[-num_axes:]))
-    mask = lowered.mask
-    if mask is not None:
-        mask = ops.reshape(ops.broadcast_to(mask, shape), flat)
-    probabilities = ops.reshape(masked_softmax(ops.reshape(scores, flat), mask), shape)
-    probabilities = ops.cast(probabilities, value.dtype)
-    dropped = probabilities if options.dropout is None else options.dropout(probabilities)
-    output = ops.einsum(sums, dropped, value)
-    for change in options.functions("output"):
-        output = change(output, dropped, terms.start_index)
-    return output, probabilities
-
-
-# The programs in which several rows of queries may share a row of keys.
-SHARING = ("scores", "kernel")
-
-PROGRAMS = {
-    "scores": attend_by_scores,
-    "kernel": attend_by_kernel,
-    "splash": attend_by_splash,
-    "axes": attend_over_axes,
-    "hook": attend_by_hook,
-}
+PROGRAMS = {"scores": attend_by_scores, "kernel": attend_by_kernel}
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:

@@ -1,4 +1,7 @@
-"""Checks of queries, values and masks, which backends would broadcast or cast without a word."""
+"""Checks of score terms, which backends would broadcast, cast or ignore without a word.
+
+The outermost layer that a user calls checks its arguments once. What it calls trusts them.
+"""
 
 from typing import Any
 
@@ -6,47 +9,8 @@ import keras
 import numpy as np
 
 from keras_diet import validation
+from keras_diet.layers.attention.score_terms import ScoreTerms
 from keras_diet.types import Shape, Tensor
-
-
-def check_sequences(query: Tensor, value: Tensor) -> None:
-    """Raise a `ValueError` unless query and value are batches of vectors, one for each token."""
-    shapes = (query.shape, value.shape)
-    if any(len(shape) < 3 for shape in shapes) or len(set(map(len, shapes))) > 1:
-        problem, remedy = "the same number of axes, at least 3", "Add the missing axes."
-    elif not all(keras.backend.is_float_dtype(tensor.dtype) for tensor in (query, value)):
-        problem, remedy = "floating point numbers", "Embed token ids, or cast the numbers."
-    elif not _fits(query.shape[0], (value.shape[0], 1)) and value.shape[0] != 1:
-        problem, remedy = "the same batch size", "Pass one value for each query."
-    else:
-        return
-    received = ", ".join(
-        f"{name} of dtype {keras.backend.standardize_dtype(tensor.dtype)} and shape "
-        f"{tuple(tensor.shape)}"
-        for name, tensor in (("query", query), ("value", value))
-    )
-    raise ValueError(f"`query` and `value` must have {problem}. Received: {received}. {remedy}")
-
-
-def check_no_attention_axes(attention: keras.layers.Layer) -> None:
-    """Raise a `ValueError` if `attention_axes` is set on a layer that supports only axis 1."""
-    # Keras replaces `None` by the sequence axis when it builds the layer.
-    if attention.attention_axes is not None and tuple(attention.attention_axes) != (1,):
-        raise ValueError(
-            f"`attention_axes` must be left at `None` in `{type(attention).__name__}`. "
-            f"Received: attention_axes={attention.attention_axes}. Leave it out, or use "
-            "`BiasedMultiHeadAttention`."
-        )
-
-
-def check_one_sequence_axis(query_shape: Shape, value_shape: Shape) -> None:
-    """Raise a `ValueError` unless both shapes are `(batch_size, length, features)`."""
-    if len(query_shape) != 3 or len(value_shape) != 3:
-        raise ValueError(
-            "`query` and `value` must have the shape (batch_size, length, features). Received: "
-            f"query_shape={tuple(query_shape)}, value_shape={tuple(value_shape)}. Reshape them, or "
-            "use `BiasedMultiHeadAttention`."
-        )
 
 
 def check_masks(scores_shape: Shape, attention_mask: Any = None, **masks_of_tokens: Any) -> None:
@@ -55,48 +19,38 @@ def check_masks(scores_shape: Shape, attention_mask: Any = None, **masks_of_toke
     Booleans have no values to check. Other values are read only if they are in host memory.
 
     Args:
-        scores_shape: `(B, H, T, S)`. Shapes of masks for several sequence axes are not checked.
+        scores_shape: `(B, H, T, S)`.
         attention_mask: Mask of query-key pairs, or `None`.
-        **masks_of_tokens: Masks of shape `(B, S)` by name, or `None`. `query_mask` is `(B, T)`.
+        **masks_of_tokens: Masks of the keys `(B, S)` by name, or `None`.
     """
-    # For each axis, the sizes that a mask may have.
+    batch, heads, query, key = ((size, 1) for size in scores_shape)
+    shapes = [(query, key), (batch, query, key), (batch, heads, query, key)]
+    _check_mask("attention_mask", attention_mask, shapes, scores_shape)
     for name, mask in masks_of_tokens.items():
-        sizes: Any = None
-        if len(scores_shape) == 4:
-            length = scores_shape[2 if name == "query_mask" else 3]
-            sizes = [((scores_shape[0], 1), (length,))]
-        _check_mask(name, mask, sizes, "(batch_size, length)", scores_shape)
-    sizes = None
-    if len(scores_shape) == 4:
-        batch, heads, query, key = ((size, 1) for size in scores_shape)
-        sizes = [(query, key), (batch, query, key), (batch, heads, query, key)]
-    rule = "(batch_size, query_length, key_length)"
-    _check_mask("attention_mask", attention_mask, sizes, rule, scores_shape)
+        _check_mask(name, mask, [(batch, key[:1])], scores_shape)
 
 
-def _check_mask(name, mask, allowed, rule, scores_shape):
+def _check_mask(name, mask, shapes, scores_shape):
     if mask is None:
         return
     if not hasattr(mask, "shape"):
         mask = np.asarray(mask)
     # The rank of a tensor in a TensorFlow graph may be unknown.
     has_rank = getattr(mask.shape, "rank", 0) is not None
-    if allowed and has_rank and not any(_has_sizes(mask.shape, sizes) for sizes in allowed):
-        raise ValueError(
-            f"`{name}` must have the shape {rule}, for scores of shape (batch_size, num_heads, "
-            f"query_length, key_length) = {tuple(scores_shape)}. Received: shape="
-            f"{tuple(mask.shape)}. Pass 1 to attend to a token, and 0 to leave it out."
-        )
-    is_boolean = "bool" in str(mask.dtype)
-    values = None if is_boolean else validation.host_value(mask)
-    if values is None or values.size == 0:
+    values = None if "bool" in str(mask.dtype) else validation.host_value(mask)
+    if has_rank and not any(_has_sizes(mask.shape, sizes) for sizes in shapes):
+        axes = "query_length, key_length" if name == "attention_mask" else "length"
+        rule, received = f"have the shape (batch_size, {axes})", f"shape={tuple(mask.shape)}"
+    elif values is not None and not np.all((values == 0) | (values == 1)):
+        rule = "be True or 1 for tokens to attend to, and False or 0 for others"
+        received = f"values from {values.min()} to {values.max()}"
+    else:
         return
-    if values.dtype.kind not in "iuf" or not np.all((values == 0) | (values == 1)):
-        shown = values.dtype if values.dtype.kind not in "iuf" else _range(values)
-        raise ValueError(
-            f"`{name}` must be True or 1 for tokens to attend to, and False or 0 for others. "
-            f"Received: {shown}. Add other numbers to the scores as an `attention_bias`."
-        )
+    raise ValueError(
+        f"`{name}` must {rule}, for scores of shape (batch_size, num_heads, query_length, "
+        f"key_length) = {tuple(scores_shape)}. Received: {received}. Add other numbers to the "
+        "scores as an `attention_bias`."
+    )
 
 
 def _has_sizes(shape, sizes):
@@ -109,5 +63,110 @@ def _fits(size, allowed):
     return not known or size in allowed
 
 
-def _range(values):
-    return f"values from {values.min()} to {values.max()}"
+def check_masks_of_call(scores_shape: Shape, terms: ScoreTerms | None, **arguments: Any) -> None:
+    """Raise a `ValueError` unless masks fit, in score terms or in arguments but not in both."""
+    if terms is None:
+        names = ("attention_mask", "value_mask", "key_mask")
+        check_masks(scores_shape, **{name: arguments[name] for name in names})
+    else:
+        check_only_terms(terms, **arguments)
+        check_masks(scores_shape, terms.attention_mask, padding_mask=terms.padding_mask)
+
+
+def check_terms(scores_shape: Shape, terms: ScoreTerms) -> None:
+    """Raise a `ValueError` unless bias, features and `start_index` fit scores `(B, H, T, S)`."""
+    validation.start_index(terms.start_index)
+    if terms.has_bias_layer:
+        check_heads_of_bias("attention_bias", terms.bias, scores_shape[1])
+    elif terms.bias is not None:
+        check_score_bias("attention_bias", terms.bias, scores_shape)
+    for features in terms.features:
+        check_score_features("attention_features", features, scores_shape)
+
+
+def check_score_bias(name: str, bias: Tensor, shape: Shape) -> None:
+    """Raise a `ValueError` unless `bias` has a floating point dtype and broadcasts to the scores.
+
+    Args:
+        name: Name of the argument.
+        bias: The tensor to check.
+        shape: Shape of the scores, `(B, H, T, S)`. Unknown sizes are `None` and are not checked.
+    """
+    sizes = [(size, 1) for size in shape[-len(getattr(bias, "shape", ())) or len(shape) :]]
+    if not hasattr(bias, "shape"):
+        rule, received = "be a tensor or a bias layer", type(bias).__name__
+    elif not keras.backend.is_float_dtype(bias.dtype):
+        rule = "be a floating point tensor that is added to the scores"
+        received = f"dtype={keras.backend.standardize_dtype(bias.dtype)}"
+    elif not _has_sizes(bias.shape, sizes):
+        rule, received = "be broadcastable to the scores", f"shape={tuple(bias.shape)}"
+    else:
+        return
+    raise ValueError(
+        f"`{name}` must {rule}. They have the shape (batch_size, num_heads, query_length, "
+        f"key_length) = {tuple(shape)}. Received: {received}. Use size 1 for an axis along which "
+        "it does not change, and pass a mask as `attention_mask`."
+    )
+
+
+def check_heads_of_bias(name: str, bias: Any, num_heads: Any) -> None:
+    """Raise a `ValueError` if a bias layer has scores for another number of heads."""
+    received = getattr(bias, "num_heads", num_heads)
+    if received not in (1, num_heads):
+        raise ValueError(
+            f"`{name}` must have scores for {num_heads} heads. Received: a bias layer with "
+            f"num_heads={received}. Pass the same `num_heads` to both layers."
+        )
+
+
+def check_score_features(name: str, features: Any, shape: Shape) -> None:
+    """Raise a `ValueError` unless `features` are query and key features for scores of `shape`.
+
+    Args:
+        name: Name of the argument.
+        features: The value to check. It should be a pair of tensors, `(B or 1, T, H or 1, r)` and
+            `(B or 1, S, H or 1, r)`.
+        shape: Shape of the scores, `(B, H, T, S)`. Unknown sizes are `None` and are not checked.
+    """
+    batch, heads = ((size, 1) for size in shape[:2])
+    shapes = [tuple(getattr(tensor, "shape", ())) for tensor in features]
+    are_floats = all(keras.backend.is_float_dtype(getattr(x, "dtype", "bool")) for x in features)
+    ranks = {sizes[3:] for sizes in shapes}
+    fits = len(shapes) == 2 and are_floats and len(ranks) == 1 and len(shapes[0]) == 4
+    expected = [(batch, (length,), heads) for length in shape[2:]]
+    if not fits or not all(
+        _has_sizes(sizes[:3], each) for sizes, each in zip(shapes, expected, strict=True)
+    ):
+        raise ValueError(
+            f"`{name}` must be a pair of floating point tensors: query features (batch_size or 1, "
+            "query_length, num_heads or 1, rank) and key features (batch_size or 1, key_length, "
+            "num_heads or 1, rank). The scores have the shape (batch_size, num_heads, "
+            f"query_length, key_length) = {tuple(shape)}. Received: {name} of shapes {shapes}."
+        )
+
+
+def check_symbolic_bias(attention_bias: Any, score_terms: ScoreTerms | None) -> None:
+    """Raise a `ValueError` if a functional model would not own the weights of a bias."""
+    for bias in (attention_bias, None if score_terms is None else score_terms.bias):
+        if isinstance(bias, keras.layers.Layer):
+            raise ValueError(
+                f"In a functional model `attention_bias` must be a tensor. Received: {bias}. "
+                "Call the layer and pass its output, or call both layers inside a custom layer."
+            )
+
+
+def without_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the terms in the arguments of a call that differ from the defaults, `None` and 0."""
+    # Tensors cannot be compared here.
+    given = {name: value for name, value in arguments.items() if value is not None}
+    return {name: value for name, value in given.items() if not isinstance(value, int) or value}
+
+
+def check_only_terms(score_terms: Any, name: str = "score_terms", **arguments: Any) -> None:
+    """Raise a `ValueError` for arguments that score terms of this name replace."""
+    names = ", ".join(without_defaults(arguments))
+    if names:
+        raise ValueError(
+            f"`{name}` replaces the arguments {names}. Received: both. Put these terms into "
+            f"`{name}`."
+        )

@@ -1,5 +1,11 @@
-"""Keys and values that attention keeps between the steps of decoding."""
+"""Keys and values that attention keeps between the steps of decoding, and that queries share.
 
+In a search, the beams share their source: `K` rows of queries belong to each row of keys, the first
+`K` to the first, and so on. In a product, these rows are `K T` queries of one row. So keys and
+values are not repeated.
+"""
+
+import dataclasses
 from typing import Any, TypeAlias
 
 from keras import ops
@@ -44,3 +50,61 @@ def write_keys(memory: KeyMemory, new: KeysAndValues, start_index: Any) -> KeyMe
 def memory_length(memory: KeyMemory) -> Any:
     """Return the number of positions of a memory."""
     return memory[0].shape[2]
+
+
+def may_share_rows(query: Tensor, key: Tensor) -> bool:
+    """Whether there may be more rows of queries than of keys. Their numbers may be unknown."""
+    return query.shape[0] is None or query.shape[0] != key.shape[0]
+
+
+def repeat_rows(tensor: Tensor, num_rows: Any) -> Tensor:
+    """Return a tensor with each row repeated, so that it has `num_rows` rows."""
+    if isinstance(num_rows, int) and num_rows == tensor.shape[0]:
+        return tensor
+    return ops.repeat(tensor, num_rows // ops.shape(tensor)[0], axis=0)
+
+
+def with_repeated_keys(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values with the same number of rows."""
+    num_rows = ops.shape(query)[0]
+    return query, repeat_rows(key, num_rows), repeat_rows(value, num_rows)
+
+
+def multiply_shared(left: Tensor, right: Tensor) -> Tensor:
+    """Return the product of `(B K, H, T, n)` and `(B, H, n, m)`, of shape `(B K, H, T, m)`."""
+    if not may_share_rows(left, right):
+        return ops.matmul(left, right)
+    num_rows, num_heads, length, _ = ops.shape(left)
+    product = ops.matmul(_fold(left, ops.shape(right)[0]), right)
+    num_shared, size = ops.shape(product)[0], product.shape[-1]
+    product = ops.reshape(product, (num_shared, num_heads, -1, length, size))
+    return ops.reshape(ops.swapaxes(product, 1, 2), (num_rows, num_heads, length, size))
+
+
+def with_folded_queries(lowered: Any) -> Any:
+    """Return `LoweredScores` with queries `(B, K T, H, size)` for keys `(B, S, H, size)`."""
+    if not may_share_rows(lowered.query, lowered.key):
+        return lowered
+    num_queries, length, *heads = ops.shape(lowered.query)
+    num_shared = ops.shape(lowered.key)[0]
+
+    def fold(term):
+        if term is None or (term.shape[0], term.shape[2]) == (1, 1):
+            return term
+        _, num_heads, _, key_length = ops.shape(term)
+        shape = (num_queries, num_heads, length, key_length)
+        return _fold(ops.broadcast_to(term, shape), num_shared)
+
+    return dataclasses.replace(
+        lowered,
+        query=ops.reshape(lowered.query, (num_shared, -1, *heads)),
+        bias=fold(lowered.bias),
+        mask=fold(lowered.mask),
+    )
+
+
+def _fold(tensor, num_shared):
+    """Return a tensor `(B K, H, T, n)` as `(B, H, K T, n)`."""
+    _, num_heads, length, size = ops.shape(tensor)
+    tensor = ops.reshape(tensor, (num_shared, -1, num_heads, length, size))
+    return ops.reshape(ops.swapaxes(tensor, 1, 2), (num_shared, num_heads, -1, size))

@@ -8,16 +8,9 @@ from keras import ops
 
 from keras_diet import validation
 from keras_diet._compat import get_keras_mask
-from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
-from keras_diet.layers.attention.input_checks import (
-    check_masks,
-    check_no_attention_axes,
-    check_one_sequence_axis,
-)
-from keras_diet.layers.attention.key_memory import KeysAndValues
 from keras_diet.layers.attention.plan import AttentionPlan
-from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, all_of
+from keras_diet.layers.attention.score_terms import ScoreTerms, all_of, terms_of_arguments
 from keras_diet.layers.initializers import fresh
 from keras_diet.types import Config, Shape, Tensor
 
@@ -100,15 +93,12 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_heads, key_dim, **kwargs)
-        check_no_attention_axes(self)
         self.sequence_length = validation.positive_int("sequence_length", sequence_length)
         self.projection_dim = validation.positive_int("projection_dim", projection_dim)
-        if self.sliding_window is not None:
-            raise ValueError(_after_projection("sliding_window", self.sliding_window))
+        _refuse_pairs(sliding_window=self.sliding_window)
 
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         """Create the projections."""
-        check_one_sequence_axis(query_shape, value_shape)
         super().build(query_shape, value_shape, key_shape)
         self.key_projection = self._add_projection("key_projection")
         self.value_projection = self._add_projection("value_projection")
@@ -117,73 +107,33 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         return self.add_weight(
             name=name,
             shape=(self.projection_dim, self.sequence_length),
-            initializer=fresh(self.kernel_initializer),
+            initializer=fresh(self.key_dense.kernel_initializer),
         )
 
-    def plan(
-        self, terms: ScoreTerms, query_shape: Shape, key_shape: Shape, *args: Any, **kwargs: Any
-    ) -> AttentionPlan:
+    def plan(self, terms: ScoreTerms, *args: Any, **kwargs: Any) -> AttentionPlan:
         """Return how this layer computes attention over the projected keys."""
-        projected = (key_shape[0], self.projection_dim, *key_shape[2:])
-        terms = terms.replace(padding_mask=None)
-        plan = super().plan(terms, query_shape, projected, *args, **kwargs)
+        plan = super().plan(terms.replace(padding_mask=None), *args, **kwargs)
+        # The padding of a stack's terms is for the keys before their projection.
         return dataclasses.replace(plan, masks_padding=True)
 
-    def call(
-        self,
-        query: Tensor,
-        value: Tensor | None,
-        key: Tensor | None = None,
-        attention_bias: Any = None,
-        attention_features: FeaturePair | None = None,
-        attention_mask: Tensor | None = None,
-        query_mask: Tensor | None = None,
-        value_mask: Tensor | None = None,
-        key_mask: Tensor | None = None,
-        return_attention_scores: bool = False,
-        training: bool | None = None,
-        use_causal_mask: bool = False,
-        block_size: int | None = None,
-        start_index: int | Tensor = 0,
-        score_terms: ScoreTerms | None = None,
-        attention_plan: AttentionPlan | None = None,
-        attention_hook: AttentionHook | None = None,
-        projected_keys: KeysAndValues | None = None,
-    ) -> Any:
-        _check_masks(attention_mask, use_causal_mask)
-        if value is None or projected_keys is not None:
-            raise ValueError(_after_projection("projected_keys", type(projected_keys)))
-        key = value if key is None else key
-        validation.length_within(
-            ops.shape(value)[1], self.sequence_length, "sequence_length", "key"
+    def keys_and_terms(
+        self, key: Tensor, value: Tensor, score_terms: ScoreTerms | None, **arguments: Any
+    ) -> tuple[Tensor, Tensor, ScoreTerms]:
+        """Return the projected keys and values, without padding, and the terms of their scores."""
+        masks = [arguments["value_mask"], arguments["key_mask"], *map(get_keras_mask, (value, key))]
+        pairs = score_terms or ScoreTerms(
+            attention_mask=arguments["attention_mask"], is_causal=arguments["use_causal_mask"]
         )
-        # The projected sequence has no padding, so that masks end here.
-        check_masks(
-            (value.shape[0], self.num_heads, value.shape[1], value.shape[1]),
-            value_mask=value_mask,
-            key_mask=key_mask,
-            padding_mask=None if score_terms is None else score_terms.padding_mask,
-        )
-        masks = [value_mask, key_mask, get_keras_mask(value), get_keras_mask(key)]
-        if score_terms is not None:
-            masks.append(score_terms.padding_mask)
-            score_terms = score_terms.replace(padding_mask=None)
+        _refuse_pairs(attention_mask=pairs.attention_mask, use_causal_mask=pairs.is_causal)
+        if score_terms is None:
+            score_terms = terms_of_arguments(**{**arguments, "value_mask": None, "key_mask": None})
+        length = ops.shape(value)[1]
+        validation.length_within(length, self.sequence_length, "sequence_length", "key")
+        masks.append(score_terms.padding_mask)
         mask = all_of([ops.cast(mask, "bool") for mask in masks if mask is not None])
-        return super().call(
-            query,
-            self._project(self.value_projection, value, mask),
-            self._project(self.key_projection, key, mask),
-            attention_bias=attention_bias,
-            attention_features=attention_features,
-            query_mask=query_mask,
-            return_attention_scores=return_attention_scores,
-            training=training,
-            block_size=block_size,
-            start_index=start_index,
-            score_terms=score_terms,
-            attention_plan=attention_plan,
-            attention_hook=attention_hook,
-        )
+        key = self._project(self.key_projection, key, mask)
+        value = self._project(self.value_projection, value, mask)
+        return key, value, score_terms.replace(padding_mask=None)
 
     def _project(self, projection, inputs, mask):
         length = ops.shape(inputs)[1]
@@ -196,42 +146,25 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         return ops.einsum("ps,bsd->bpd", ops.cast(columns, inputs.dtype), inputs)
 
     def compute_output_spec(
-        self,
-        query: Tensor,
-        value: Tensor,
-        key: Tensor | None = None,
-        attention_bias: Any = None,
-        return_attention_scores: bool = False,
-        attention_mask: Tensor | None = None,
-        use_causal_mask: bool = False,
-        **kwargs: Any,
+        self, query: Tensor, value: Tensor, key: Tensor | None = None, *args: Any, **kwargs: Any
     ) -> Any:
         """Return the symbolic output, and the symbolic scores if the caller asks for them."""
-        _check_masks(attention_mask, use_causal_mask)
         shape = (value.shape[0], self.projection_dim, value.shape[2])
         projected = keras.KerasTensor(shape, dtype=value.dtype)
-        return super().compute_output_spec(
-            query, projected, None, attention_bias, return_attention_scores
-        )
+        return super().compute_output_spec(query, projected, None, *args, **kwargs)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
-        config = super().get_config()
-        config.update(
-            {"sequence_length": self.sequence_length, "projection_dim": self.projection_dim}
-        )
-        return config
+        names = ("sequence_length", "projection_dim")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
-def _check_masks(attention_mask, use_causal_mask):
-    if attention_mask is not None:
-        raise ValueError(_after_projection("attention_mask", type(attention_mask)))
-    if use_causal_mask:
-        raise ValueError(_after_projection("use_causal_mask", use_causal_mask))
-
-
-def _after_projection(argument, value):
-    return (
-        f"`{argument}` is not supported by Linformer, because it projects keys along the sequence. "
-        f"Received: {argument}={value}. Remove it, and exclude padding with `value_mask`."
-    )
+def _refuse_pairs(**arguments):
+    """Raise a `ValueError` for masks of query-key pairs. A projected key mixes all tokens."""
+    for name, value in arguments.items():
+        if value is not None and value is not False:
+            raise ValueError(
+                f"`{name}` is not supported by Linformer, because it projects keys along the "
+                f"sequence. Received: {name} of the type {type(value).__name__}. Remove it, and "
+                "exclude padding with `value_mask`."
+            )

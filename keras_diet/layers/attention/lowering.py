@@ -6,17 +6,15 @@ import keras
 from keras import ops
 
 from keras_diet import _backend
+from keras_diet.layers.attention.key_memory import may_share_rows
 from keras_diet.layers.attention.plan import ALIGNMENT, AttentionPlan, size_with_columns
 from keras_diet.layers.attention.score_terms import (
     FeaturePair,
     ScoreTerms,
     all_of,
     mask_of_positions,
-    with_built_bias,
-    with_features_of_bias,
-    with_scores_of_bias,
 )
-from keras_diet.layers.attention.shared_rows import may_share_rows
+from keras_diet.layers.position.bias_layer import scores_of
 from keras_diet.types import DType, Tensor
 
 # Finite, so that a query without any key has finite probabilities, and far below every score.
@@ -62,18 +60,26 @@ def lower_shared_terms(
         key: Tensor whose length is the number of keys, or `None` for `query`.
         dtype: Dtype of the computation.
     """
-    if plan.bias == "tensor":
-        terms = with_scores_of_bias(terms, query, key)
-    elif plan.bias == "features":
-        terms = with_features_of_bias(terms, query, key)
-    else:
-        terms = with_built_bias(terms, query, key)
+    if terms.has_bias_layer:
+        terms = _with_lowered_bias(terms, plan, query, key)
     # A compiler would keep the sum in memory; without one it is made once for all layers.
     adds_padding = plan.low_rank == "tensor" and not plan.masks_padding
     folds_padding = adds_padding and plan.program == "kernel"
     if folds_padding and terms.padding_mask is not None and terms.bias is not None:
         bias = ops.cast(terms.bias, dtype) + padding_row(terms.padding_mask, dtype)
         terms = terms.replace(bias=bias, padding_mask=None)
+    return terms
+
+
+def _with_lowered_bias(terms, plan, query, key):
+    if plan.bias == "tensor":
+        return terms.replace(bias=scores_of(terms.bias, query, key, terms.start_index))
+    if plan.bias == "features":
+        pair = terms.bias.features(query, key, terms.start_index)
+        return terms.replace(bias=None, features=(*terms.features, pair))
+    # The weights must exist before blocks read them.
+    if not terms.bias.built:
+        terms.bias(*(tensor[:, :1] for tensor in (query, key) if tensor is not None))
     return terms
 
 
@@ -103,8 +109,8 @@ def has_columns(terms: ScoreTerms, plan: AttentionPlan) -> bool:
     if terms.features:
         return True
     pads_scores = terms.padding_mask is not None and not plan.masks_padding
-    # Padding alone is a bias of one row, which is cheaper than a column. Hooks take no bias.
-    return pads_scores and (terms.bias is not None or plan.program == "hook")
+    # Padding alone is a bias of one row, which is cheaper than a column.
+    return pads_scores and terms.bias is not None
 
 
 def lower_scores(
@@ -112,7 +118,7 @@ def lower_scores(
 ) -> LoweredScores:
     """Give the remaining terms the form of one bias and one mask."""
     dtype = query.dtype
-    if plan.program in ("scores", "axes"):
+    if plan.program == "scores":
         dtype = keras.backend.result_type(dtype, "float32")
     bias = None if terms.bias is None else with_four_axes(ops.cast(terms.bias, dtype))
     masks = []
@@ -131,33 +137,26 @@ def lower_scores(
     if not is_causal:
         mask = mask_of_positions(terms, ops.shape(query)[1], ops.shape(key)[1])
         masks += [] if mask is None else [mask]
-    masks = [with_score_axes(mask, len(query.shape), plan.num_axes) for mask in masks]
-    return LoweredScores(query, key, scale, bias, all_of(masks), is_causal, plan.batch_first)
+    mask = all_of([with_score_axes(mask) for mask in masks])
+    return LoweredScores(query, key, scale, bias, mask, is_causal, plan.batch_first)
 
 
 def _leaves_causal_mask_to_program(terms, plan, bias, masks):
     is_alone = bias is None and not masks and terms.sliding_window is None
-    return plan.program in ("kernel", "splash") and is_alone and terms.starts_at_zero
-
-
-def masked_score(dtype: DType) -> float:
-    """Return the score of a masked key."""
-    return MASKED_FLOAT16 if _backend.is_float16(dtype) else MASKED
+    return plan.program == "kernel" and is_alone and terms.starts_at_zero
 
 
 def padding_row(padding_mask: Tensor, dtype: DType) -> Tensor:
     """Return a bias `(B, 1, 1, S)` that excludes padding, for a boolean mask `(B, S)`."""
-    row = ops.where(padding_mask, ops.cast(0.0, dtype), ops.cast(masked_score(dtype), dtype))
+    masked = MASKED_FLOAT16 if _backend.is_float16(dtype) else MASKED
+    row = ops.where(padding_mask, ops.cast(0.0, dtype), ops.cast(masked, dtype))
     return ops.expand_dims(ops.expand_dims(row, 1), 1)
 
 
 def padding_features(padding_mask: Tensor, dtype: DType) -> FeaturePair:
     """Return features of rank 1 that exclude padding, for a boolean mask `(B, S)`."""
-    key = ops.where(padding_mask, ops.cast(0.0, dtype), ops.cast(masked_score(dtype), dtype))
-    # LiteRT has no operation for `key[:, :, None, None]`.
-    key = ops.expand_dims(ops.expand_dims(key, -1), -1)
     # The same for all queries, however many they are.
-    return ops.ones((1, 1, 1, 1), dtype), key
+    return ops.ones((1, 1, 1, 1), dtype), ops.swapaxes(padding_row(padding_mask, dtype), 1, 3)
 
 
 def concatenate_features(*pairs: FeaturePair) -> FeaturePair:
@@ -185,16 +184,10 @@ def with_four_axes(bias: Tensor) -> Tensor:
     return ops.reshape(bias, (1,) * (4 - len(bias.shape)) + tuple(ops.shape(bias)))
 
 
-def with_score_axes(mask: Tensor, query_rank: int, num_axes: int = 1) -> Tensor:
-    """Return a mask of query-key pairs with the other axes of the scores, of size 1.
-
-    Args:
-        mask: Tensor of shape `(B, T, S)`, `(T, S)`, or with an axis of heads `(B, H, T, S)`.
-        query_rank: int. Number of axes of the projected queries.
-        num_axes: int. Number of sequence axes.
-    """
-    while len(mask.shape) < query_rank - 1 + num_axes:
-        mask = ops.expand_dims(mask, -2 * num_axes - 1)
+def with_score_axes(mask: Tensor) -> Tensor:
+    """Return a mask `(B, T, S)`, `(T, S)` or `(B, H, T, S)` with four axes."""
+    while len(mask.shape) < 4:
+        mask = ops.expand_dims(mask, -3)
     return mask
 
 

@@ -1,19 +1,18 @@
 """Which program computes attention, and in which form it gets each term.
 
-`make_plan` is a pure function of an `AttentionCase`. The tables that it reads are in
-`plan_rules.py`. `plan_checks.py` refuses what cannot be computed.
+`make_plan` decides in four steps, each of which is a function. In each function the first `return`
+that is reached decides, and the comment above it says why.
 """
 
 import dataclasses
 from typing import Any
 
-from keras_diet.layers.attention.plan_rules import (
-    BIAS_RULES,
-    IMPLEMENTATION_RULES,
-    LOW_RANK_RULES,
-    PROGRAM_RULES,
-    first_choice,
-)
+import keras
+
+from keras_diet import _backend, validation
+from keras_diet.layers.attention.attention_hook import AttentionHook
+from keras_diet.layers.attention.score_terms import ScoreTerms
+from keras_diet.layers.position.bias_layer import has_features, has_rows
 
 IMPLEMENTATIONS = ("auto", "full", "features", "blockwise")
 
@@ -25,8 +24,6 @@ LONG = 2048
 LONG_WITH_KERNEL = 8192
 # Shortest sequence for which a batch of full biases would take too much memory.
 SHORT = 512
-# Shortest sequence for which the attention kernel of JAX for TPUs is used unasked.
-LONG_ON_TPU = 2048
 # Up to this number, features are cheaper as a sum of outer products, where sums cost no memory.
 FEW_FEATURES = 8
 # Kernels on accelerators require head sizes that are a multiple of this number. On CPUs the zeros
@@ -35,118 +32,18 @@ ALIGNMENT = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class AttentionCase:
-    """What a plan depends on.
-
-    Attributes:
-        backend: `"tensorflow"`, `"jax"` or `"torch"`.
-        platform: `"cpu"`, `"gpu"` or `"tpu"`.
-        dtype: str. Dtype of the computation.
-        query_length: int or `None` if it is not known yet.
-        key_length: int or `None` if it is not known yet.
-        key_dim: int. Size of the heads of queries and keys, without features.
-        value_dim: int. Size of the heads of values.
-        num_axes: int. Number of sequence axes.
-        has_free_axes: bool. Whether there are axes that attention treats like the batch.
-        bias: `"none"`, `"row"` (a tensor that is the same for all queries), `"tensor"`, or
-            `"layer"`.
-        bias_has_features: bool. Whether the bias layer has features.
-        bias_has_rows: bool. Whether the bias layer returns the scores of blocks of queries.
-        bias_rank: int. Number of features of the bias layer, `0` without features.
-        bias_is_learned: bool. Whether the bias needs a gradient.
-        num_features: int. Number of other features, without padding.
-        has_padding: bool. Whether there is a padding mask.
-        mask: `"none"`, `"row"`, `"causal"` (and no other), or `"pairs"`.
-        training: bool.
-        dropout: float. Dropout rate of the probabilities.
-        returns_scores: bool. Whether the caller asks for the probabilities.
-        reads_scores: bool. Whether a hook needs scores or probabilities.
-        has_hook_kernel: bool. Whether a hook brings a kernel.
-        implementation: One of `IMPLEMENTATIONS`.
-        allowed: tuple. The implementations that a stack may choose for the attention layer.
-        allows_blocks: bool. Whether the attention layer takes a `block_size`.
-        block_size: int or `None`. Number of queries in a block, if the caller asks for blocks.
-        flash_attention: bool or `None`. The argument of the attention layer.
-        reads_memory: bool. Whether keys and values are projected already, as in decoding.
-        names: str. The classes of the layers, for messages.
-    """
-
-    backend: str
-    platform: str
-    dtype: str
-    query_length: int | None
-    key_length: int | None
-    key_dim: int
-    value_dim: int
-    num_axes: int = 1
-    has_free_axes: bool = False
-    bias: str = "none"
-    bias_has_features: bool = False
-    bias_has_rows: bool = False
-    bias_rank: int = 0
-    bias_is_learned: bool = False
-    num_features: int = 0
-    has_padding: bool = False
-    mask: str = "none"
-    training: bool = False
-    dropout: float = 0.0
-    returns_scores: bool = False
-    reads_scores: bool = False
-    has_hook_kernel: bool = False
-    implementation: str = "auto"
-    allowed: tuple[str, ...] = IMPLEMENTATIONS
-    allows_blocks: bool = True
-    block_size: int | None = None
-    flash_attention: bool | None = None
-    reads_memory: bool = False
-    names: str = "attention"
-
-    @property
-    def has_one_axis(self) -> bool:
-        """Whether attention is over one sequence axis, without other axes."""
-        return self.num_axes == 1 and not self.has_free_axes
-
-    @property
-    def drops(self) -> bool:
-        """Whether dropout changes the probabilities."""
-        return self.training and self.dropout > 0
-
-    @property
-    def bias_can_be_features(self) -> bool:
-        """Whether no scores of the bias need to exist."""
-        return self.bias == "none" or self.bias_has_features
-
-    @property
-    def bias_can_be_blocks(self) -> bool:
-        """Whether the scores of the bias exist for blocks of queries."""
-        return self.bias != "layer" or self.bias_has_features or self.bias_has_rows
-
-    @property
-    def alignment(self) -> int:
-        """The size of heads with columns is a multiple of this number."""
-        return 1 if self.platform == "cpu" else ALIGNMENT
-
-    @property
-    def is_on_jax_tpu(self) -> bool:
-        """Whether JAX computes on TPUs."""
-        return (self.backend, self.platform) == ("jax", "tpu")
-
-
-@dataclasses.dataclass(frozen=True)
 class AttentionPlan:
     """How attention is computed.
 
     Attributes:
-        program: `"scores"` (plain products and softmax), `"kernel"` (the fused kernel of the
-            backend), `"splash"` (the kernel of JAX for TPUs), `"axes"` (several sequence axes) or
-            `"hook"` (the kernel of a hook). A block calls a custom attention layer with one bias
-            and masks, which is `"custom"`.
+        program: `"scores"` (plain products and softmax) or `"kernel"` (the fused kernel of the
+            backend). A block calls a custom attention layer with one bias and masks, which is
+            `"custom"`.
         bias: The form of a bias layer: `"tensor"`, `"features"` or `"rows"` of each block.
         low_rank: The form of features and padding: `"columns"` of the queries and keys, or
             `"tensor"`, added to the bias.
         masks_padding: bool. Whether padding is a mask, so that it is not in the scores.
         block_size: int or `None`. Number of queries whose scores exist at a time.
-        num_axes: int. Number of sequence axes.
         alignment: int. Heads with columns have a size that is a multiple of this number.
         batch_first: bool. Whether scores have the axis of the batch before the axis of the heads,
             like a memory of keys. Then several rows of queries may share a row of keys.
@@ -165,85 +62,178 @@ class AttentionPlan:
     low_rank: str = "columns"
     masks_padding: bool = False
     block_size: int | None = None
-    num_axes: int = 1
     alignment: int = ALIGNMENT
     batch_first: bool = False
 
 
-def make_plan(case: AttentionCase) -> AttentionPlan:
-    """Return the plan for a case. `checked_plan` also refuses what cannot be computed."""
-    facts = facts_of(case)
-    implementation = first_choice(IMPLEMENTATION_RULES, facts)
-    facts |= {
-        "is_full": implementation == "full",
-        "in_blocks": implementation == "blockwise",
-        "uses_splash": _uses_splash(case, implementation),
-        "has_full_bias": _has_full_bias(case, implementation),
-    }
-    facts["program"] = first_choice(PROGRAM_RULES, facts)
+def make_plan(
+    attention: Any,
+    terms: ScoreTerms,
+    query_length: int | None,
+    hooks: tuple[AttentionHook, ...] = (),
+    training: bool = False,
+    returns_scores: bool = False,
+    implementation: str = "full",
+    block_size: int | None = None,
+    reads_memory: bool = False,
+) -> AttentionPlan:
+    """Return how a `BiasedMultiHeadAttention` attends with these terms.
+
+    Args:
+        attention: The layer.
+        terms: The terms.
+        query_length: int, or `None` if it is not known yet.
+        hooks: All hooks of the call.
+        training: bool.
+        returns_scores: bool. Whether the caller asks for the probabilities.
+        implementation: One of `IMPLEMENTATIONS`. A layer on its own has `"full"`.
+        block_size: int or `None`. Number of queries in a block, if the caller asks for blocks.
+        reads_memory: bool. Whether keys and values are projected already, as in decoding.
+
+    Raises:
+        ValueError: If the layer or the terms exclude blocks that the caller asks for, or no kernel
+            can compute this although `flash_attention` is `True`.
+    """
+    platform = _backend.platform()
+    has_bias, bias_layer = terms.bias is not None, terms.bias if terms.has_bias_layer else None
+    if any(hook.bias is not None for hook in hooks):
+        # The scores of the hook are a tensor, and so is their sum with the bias.
+        has_bias, bias_layer = True, None
+    num_columns = terms.num_features + (terms.padding_mask is not None)
+    drops = training and attention.dropout > 0
+    reads_scores = any(hook.reads_scores for hook in hooks)
+    if block_size is not None:
+        _check_blocks(attention, bias_layer, block_size, returns_scores)
+        implementation = "blockwise"
+    elif returns_scores or set(attention.implementations) <= {"auto", "full"}:
+        # All scores are needed at once.
+        implementation = "full"
+    elif implementation == "auto":
+        implementation = _implementation(
+            attention, query_length, bias_layer, has_bias, num_columns, drops, platform
+        )
+    needs_scores = returns_scores or reads_scores or drops
+    program = _program(attention, terms, has_bias, num_columns, needs_scores, platform)
+    if attention.flash_attention and program == "scores":
+        # It begins with the message of Keras.
+        raise ValueError(
+            "Returning attention scores is not supported when flash attention is enabled. Please "
+            "disable flash attention to access attention scores. Nor does a kernel compute in "
+            "float16, on TPUs, with values larger than keys, or with a hook that needs scores. "
+            f"Received: flash_attention=True in {attention}. Leave it at `None`."
+        )
+    is_full, in_blocks = implementation == "full", implementation == "blockwise"
+    sums_in_softmax = platform == "tpu" and not (training or reads_scores or in_blocks)
+    has_short_bias = has_bias and is_full and query_length is not None and query_length < SHORT
+    low_rank = _form_of_features(
+        program, num_columns, sums_in_softmax, has_short_bias, reads_memory and is_full
+    )
     return AttentionPlan(
-        program=facts["program"],
-        bias=first_choice(BIAS_RULES, facts),
-        low_rank=first_choice(LOW_RANK_RULES, facts),
-        masks_padding=case.reads_scores or facts["program"] == "axes",
-        block_size=(case.block_size or BLOCK_SIZE) if facts["in_blocks"] else None,
-        num_axes=case.num_axes,
-        alignment=case.alignment,
-        batch_first=case.reads_memory,
+        program=program,
+        bias=_form_of_bias(bias_layer, is_full, block_size),
+        low_rank=low_rank,
+        masks_padding=reads_scores,
+        block_size=(block_size or BLOCK_SIZE) if in_blocks else None,
+        alignment=_alignment(platform),
+        batch_first=reads_memory,
     )
 
 
-def _has_full_bias(case, implementation):
-    return case.bias in ("tensor", "layer") and implementation == "full"
+def _implementation(attention, query_length, bias_layer, has_bias, num_columns, drops, platform):
+    """Return what "auto" means."""
+    has_kernel = not drops and kernel_takes_bias(attention, num_columns, platform)
+    has_kernel = has_kernel and kernel_has_gradient(bias_layer, platform)
+    # The scores of short sequences fit into memory.
+    if query_length is None or query_length < (LONG_WITH_KERNEL if has_kernel else LONG):
+        return "full"
+    becomes_features = not has_bias or has_features(bias_layer)
+    num_columns += getattr(bias_layer, "rank", 0)
+    # The kernel needs no scores in memory.
+    if becomes_features and not drops and kernel_takes_bias(attention, num_columns, platform):
+        return "features"
+    # Memory grows linearly with the length, unless the bias layer returns all its scores at once.
+    return "blockwise" if has_blocks(bias_layer) else "full"
 
 
-def facts_of(case: AttentionCase) -> dict[str, Any]:
-    """Return the facts of the conditions. `make_plan` adds facts that the tables decide."""
-    adds_terms = case.bias != "none" or case.num_features > 0 or case.has_padding
+def _program(attention, terms, has_bias, num_columns, needs_scores, platform):
+    # Kernels return no probabilities and drop none.
+    if needs_scores:
+        return "scores"
+    adds_terms = has_bias or num_columns > 0
     # Keras's layer computes scores whenever `dropout > 0`. A kernel gives another result for a
     # query that may attend to no key.
-    as_keras = not adds_terms and case.mask in ("row", "pairs") and case.dropout > 0
-    num_columns = case.num_features + case.has_padding
-    takes_bias = kernel_takes_bias(case, num_columns)
-    has_gradient = kernel_has_gradient_of_bias(case) or not case.bias_is_learned
-    long = LONG_WITH_KERNEL if takes_bias and has_gradient and not case.drops else LONG
-    length = case.query_length
-    return {
-        **vars(case),
-        "asks_for_blocks": case.block_size is not None,
-        "has_bias_layer": case.bias == "layer",
-        "needs_all_scores": case.returns_scores or set(case.allowed) <= {"auto", "full"},
-        "is_short": length is not None and length < SHORT,
-        "is_long": length is not None and length >= long,
-        "bias_can_be_features": case.bias_can_be_features,
-        "bias_can_be_blocks": case.bias_can_be_blocks,
-        "kernel_takes_features": not case.drops
-        and kernel_takes_bias(case, num_columns + case.bias_rank),
-        "kernel_takes_bias": takes_bias,
-        "has_one_axis": case.has_one_axis,
-        "needs_scores": case.returns_scores or case.reads_scores or case.drops or as_keras,
-        "is_on_jax_tpu": case.is_on_jax_tpu,
-        "values_fit": case.backend != "jax"
-        or case.value_dim <= size_with_columns(case.key_dim, num_columns, case.alignment),
-        "adds_terms": adds_terms,
-        "adds_inside_softmax": case.platform == "tpu",
-        "has_few_features": num_columns <= FEW_FEATURES,
-    }
+    if not adds_terms and attention.dropout > 0 and has_mask(terms):
+        return "scores"
+    # Kernels overflow in float16, or do not have it.
+    if attention.compute_dtype == "float16":
+        return "scores"
+    is_jax = keras.backend.backend() == "jax"
+    # Keras calls a kernel for TPUs that ignores a bias.
+    if is_jax and platform == "tpu":
+        return "scores"
+    key_size = size_with_columns(attention.key_dim, num_columns, _alignment(platform))
+    # The kernel takes no values larger than the keys.
+    if is_jax and attention.value_dim > key_size:
+        return "scores"
+    # Nothing is added, as in Keras's layer, or the caller requires flash attention.
+    if not adds_terms or attention.flash_attention:
+        return "kernel"
+    return "kernel" if kernel_takes_bias(attention, num_columns, platform) else "scores"
 
 
-def kernel_takes_bias(case: AttentionCase, num_columns: int) -> bool:
+def _form_of_bias(bias_layer, is_full, block_size):
+    # No layer has to be asked, or all scores are in memory anyway.
+    if bias_layer is None or is_full:
+        return "tensor"
+    # The caller asks for blocks.
+    if block_size is not None and has_rows(bias_layer):
+        return "rows"
+    # Features take less memory than rows.
+    return "features" if has_features(bias_layer) else "rows"
+
+
+def _form_of_features(program, num_columns, sums_in_softmax, has_short_bias, reads_memory):
+    on_torch = keras.backend.backend() == "torch"
+    is_few = num_columns <= FEW_FEATURES
+    # The compiler for TPUs adds a few outer products inside the softmax.
+    if program == "scores" and sums_in_softmax and is_few:
+        return "tensor"
+    # The kernel reads one bias faster than larger heads.
+    if program == "kernel" and on_torch and has_short_bias:
+        return "tensor"
+    # Columns would copy the keys of a memory in each step.
+    if reads_memory and is_few and (program == "scores" or on_torch):
+        return "tensor"
+    # A longer sum in the product of queries and keys costs almost nothing.
+    return "columns"
+
+
+def kernel_takes_bias(attention: Any, num_columns: int, platform: str) -> bool:
     """Whether the backend has a kernel that takes a bias and heads of this size."""
-    if case.backend == "torch":
-        return case.dtype != "float16"
+    backend, dtype = keras.backend.backend(), attention.compute_dtype
+    if backend == "torch":
+        return dtype != "float16"
     # The kernel of cuDNN. Its largest head size is the same on all GPUs that have it.
-    size = size_with_columns(case.key_dim, num_columns)
-    is_gpu = (case.backend, case.platform) == ("jax", "gpu")
-    return is_gpu and case.dtype == "bfloat16" and size <= 128
+    size = size_with_columns(attention.key_dim, num_columns)
+    return (backend, platform, dtype) == ("jax", "gpu", "bfloat16") and size <= 128
 
 
-def kernel_has_gradient_of_bias(case: AttentionCase) -> bool:
-    """Whether the kernel takes a bias that needs a gradient. On CPUs PyTorch's does not."""
-    return (case.backend, case.platform) != ("torch", "cpu")
+def kernel_has_gradient(bias_layer: Any, platform: str) -> bool:
+    """Whether the kernel has the gradient of a bias, if there is one. On CPUs PyTorch's has not."""
+    is_learned = bias_layer is not None and bool(bias_layer.trainable_variables)
+    has_gradient = (keras.backend.backend(), platform) != ("torch", "cpu")
+    return has_gradient or not (is_learned and _backend.records_gradients())
+
+
+def has_blocks(bias_layer: Any) -> bool:
+    """Whether the scores of a bias layer, or `None`, exist for blocks of queries."""
+    return bias_layer is None or has_features(bias_layer) or has_rows(bias_layer)
+
+
+def has_mask(terms: ScoreTerms) -> bool:
+    """Whether a mask beside padding excludes keys, other than a kernel's own causal mask."""
+    is_late = terms.is_causal and not terms.starts_at_zero
+    return terms.attention_mask is not None or terms.sliding_window is not None or is_late
 
 
 def size_with_columns(key_dim: int, num_columns: int, alignment: int = ALIGNMENT) -> int:
@@ -251,16 +241,36 @@ def size_with_columns(key_dim: int, num_columns: int, alignment: int = ALIGNMENT
     return -(-(key_dim + num_columns) // alignment) * alignment if num_columns else key_dim
 
 
-def _uses_splash(case, implementation):
-    lengths = (case.query_length, case.key_length)
-    is_long = all(length is not None and length >= LONG_ON_TPU for length in lengths)
-    # `False` means that `keras.config.disable_flash_attention` was called.
-    wanted = case.flash_attention or (is_long and case.flash_attention is not False)
-    takes_terms = (
-        implementation != "blockwise"
-        and case.has_one_axis
-        and case.dtype != "float16"
-        and case.mask != "pairs"
-        and not _has_full_bias(case, implementation)
-    )
-    return case.is_on_jax_tpu and bool(wanted) and takes_terms
+def _alignment(platform):
+    return 1 if platform == "cpu" else ALIGNMENT
+
+
+def check_implementation(implementation: str, attention: Any, bias: Any) -> None:
+    """Raise a `ValueError` if a stack of these layers does not have an implementation.
+
+    Args:
+        implementation: The argument `attention_implementation`.
+        attention: The attention layer of a block.
+        bias: The bias layer of a block, or `None`.
+    """
+    fits = {"features": bias is None or has_features(bias), "blockwise": has_blocks(bias)}
+    allowed = getattr(attention, "implementations", ("auto", "full"))
+    if implementation not in allowed or not fits.get(implementation, True):
+        raise ValueError(
+            f"attention_implementation={implementation!r} needs a bias layer with `features`, or "
+            "for 'blockwise' with `rows` and without state, or none, and attention layers that "
+            f"allow it. Pass 'auto' or 'full'. Received: {type(attention).__name__} with the bias "
+            f"layer {type(bias).__name__}."
+        )
+
+
+def _check_blocks(attention, bias_layer, block_size, returns_scores):
+    validation.positive_int("block_size", block_size)
+    if returns_scores or not attention.attends_in_blocks or not has_blocks(bias_layer):
+        raise ValueError(
+            "`block_size` needs a layer that attends in blocks, and a bias layer with a method "
+            "`rows(query, key, start_index)` and no state such as dropout. It returns no scores. "
+            f"Received: block_size={block_size}, {type(attention).__name__}, the bias layer "
+            f"{type(bias_layer).__name__}, return_attention_scores={returns_scores}. Leave it at "
+            "`None`."
+        )

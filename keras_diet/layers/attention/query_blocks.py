@@ -140,13 +140,10 @@ def _join(blocks):
     return ops.reshape(blocks, (batch_size, num_blocks * block_size, *rest))
 
 
-class BlockDropout:
-    """Dropout that gives the same result each time a block is computed."""
+def block_dropout(rate: float, seed_generator: keras.random.SeedGenerator) -> Callable[..., Tensor]:
+    """Return dropout of the probabilities of the block that begins at `start`.
 
-    def __init__(self, rate: float, seed_generator: keras.random.SeedGenerator) -> None:
-        self.rate = rate
-        self.seed = seed_generator.next()
-
-    def __call__(self, probabilities: Tensor, start: int | Tensor) -> Tensor:
-        """Return the probabilities of a block that begins at `start`, after dropout."""
-        return _backend.dropout(probabilities, self.rate, self.seed, start)
+    It gives the same result each time a block is computed.
+    """
+    seed = seed_generator.next()
+    return lambda probabilities, start: _backend.dropout(probabilities, rate, seed, start)

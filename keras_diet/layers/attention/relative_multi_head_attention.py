@@ -9,10 +9,6 @@ from keras_diet import _backend, validation
 from keras_diet.layers import initializers
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
-from keras_diet.layers.attention.input_checks import (
-    check_no_attention_axes,
-    check_one_sequence_axis,
-)
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import (
     distances_of_pairs,
@@ -95,23 +91,12 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_heads, key_dim, **kwargs)
-        check_no_attention_axes(self)
-        if use_value_embedding:
-            if kwargs.get("flash_attention"):
-                raise ValueError(
-                    "Flash attention does not support value embeddings. Received: "
-                    "flash_attention=True with use_value_embedding=True. Leave `flash_attention` "
-                    "out or pass `use_value_embedding=False`."
-                )
-            # Keras's global setting does not apply to this layer either.
-            self.flash_attention = False
         self.max_distance = validation.positive_int("max_distance", max_distance)
         self.use_value_embedding = validation.boolean("use_value_embedding", use_value_embedding)
         self.embedding_initializer = initializers.embedding_initializer(embedding_initializer)
 
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         """Create the projections and the vectors of the distances."""
-        check_one_sequence_axis(query_shape, value_shape)
         super().build(query_shape, value_shape, key_shape)
         self.key_embedding = self._add_embedding("key_embedding", self.key_dim)
         self.value_embedding = None
@@ -141,39 +126,51 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         Returns:
             Scores of shape `(B, num_heads, T, S)`.
         """
-        query_length, key_length = ops.shape(query)[1], ops.shape(key)[1]
-        if _backend.is_float16(query.dtype):
-            query = ops.cast(query, "float32")
-        query = ops.multiply(query, ops.cast(self.score_scale, query.dtype))
-        rows = self._rows(self.key_embedding, query_length, key_length, start_index, query.dtype)
-        # b: batch; t: query positions; h: heads; k: head size; c: distances
-        scores = ops.einsum("bthk,ck->hbtc", query, rows)
-        return ops.swapaxes(distances_to_keys(scores, query_length, key_length), 0, 1)
+        lengths = ops.shape(query)[1], ops.shape(key)[1]
+        rows = self._rows(self.key_embedding, *lengths, start_index)
+        return scores_of_distances(query, rows, self.score_scale, *lengths)
 
     def _add_value_vectors(self, output, probabilities, start_index):
         query_length, key_length = ops.shape(probabilities)[-2:]
-        rows = self._rows(self.value_embedding, query_length, key_length, start_index, output.dtype)
+        rows = self._rows(self.value_embedding, query_length, key_length, start_index)
         probabilities = ops.swapaxes(probabilities, 0, 1)
         by_distance = keys_to_distances(probabilities, query_length, key_length)
-        return output + ops.einsum("hbtc,ck->bthk", by_distance, rows)
+        return output + ops.einsum("hbtc,ck->bthk", by_distance, ops.cast(rows, output.dtype))
 
-    def _rows(self, embedding, query_length, key_length, start_index, dtype):
+    def _rows(self, embedding, query_length, key_length, start_index):
         """Return the vectors of all distances `j - i`, the smallest distance first."""
         distances = distances_of_pairs(query_length, key_length, start_index)
         indices = ops.clip(distances, -self.max_distance, self.max_distance) + self.max_distance
-        return ops.cast(ops.take(embedding, indices, axis=0), dtype)
+        return ops.take(embedding, indices, axis=0)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
-        config = super().get_config()
-        config.update(
-            {
-                "max_distance": self.max_distance,
-                "use_value_embedding": self.use_value_embedding,
-                "embedding_initializer": keras.initializers.serialize(self.embedding_initializer),
-            }
-        )
-        return config
+        initializer = keras.initializers.serialize(self.embedding_initializer)
+        config = {**super().get_config(), "embedding_initializer": initializer}
+        names = ("max_distance", "use_value_embedding")
+        return {**config, **{name: getattr(self, name) for name in names}}
+
+
+def scores_of_distances(
+    query: Tensor, rows: Tensor, scale: float, query_length: Any, key_length: Any
+) -> Tensor:
+    """Return the products `(B, H, T, S)` of queries and the vectors of their distances to keys.
+
+    Args:
+        query: Projected queries `(B, T, H, key_dim)`.
+        rows: Vectors of all `T + S - 1` distances, `(T + S - 1, key_dim)`, or for each head
+            `(T + S - 1, H, key_dim)`.
+        scale: float. Factor of the products.
+        query_length: int or scalar tensor, `T`.
+        key_length: int or scalar tensor, `S`.
+    """
+    if _backend.is_float16(query.dtype):
+        query = ops.cast(query, "float32")
+    query = ops.multiply(query, ops.cast(scale, query.dtype))
+    # b: batch; t: query positions; h: heads; k: head size; c: distances
+    equation = "bthk,ck->hbtc" if len(rows.shape) == 2 else "bthk,chk->hbtc"
+    scores = ops.einsum(equation, query, ops.cast(rows, query.dtype))
+    return ops.swapaxes(distances_to_keys(scores, query_length, key_length), 0, 1)
 
 
 # With this number the parameter counts are equal to Table 6. So they are with vectors for keys only

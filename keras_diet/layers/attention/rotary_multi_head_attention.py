@@ -8,13 +8,9 @@ from keras import ops
 from keras_diet import _backend, validation
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
-from keras_diet.layers.attention.input_checks import (
-    check_no_attention_axes,
-    check_one_sequence_axis,
-)
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.sinusoids import angles_of
-from keras_diet.types import Config, Shape, Tensor
+from keras_diet.types import Config, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -77,7 +73,6 @@ class RotaryMultiHeadAttention(BiasedMultiHeadAttention):
         self, num_heads: int, key_dim: int, max_wavelength: float = 10_000.0, **kwargs: Any
     ) -> None:
         super().__init__(num_heads, key_dim, **kwargs)
-        check_no_attention_axes(self)
         self.max_wavelength = validation.positive_number("max_wavelength", max_wavelength)
         if self.key_dim % 2:
             raise ValueError(
@@ -85,11 +80,6 @@ class RotaryMultiHeadAttention(BiasedMultiHeadAttention):
                 f"key_dim={self.key_dim}. In a stack of blocks it is `hidden_dim / num_heads`: "
                 "choose another number of heads."
             )
-
-    def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
-        """Create the projections."""
-        check_one_sequence_axis(query_shape, value_shape)
-        super().build(query_shape, value_shape, key_shape)
 
     def attention_hook(self) -> AttentionHook:
         """Rotate queries and keys."""

@@ -1,13 +1,13 @@
 """Everything that is added to attention scores or excluded from them, in one object."""
 
 import dataclasses
+import functools
 from typing import Any, TypeAlias
 
 import keras
 from keras import ops
 
-from keras_diet import _backend, validation
-from keras_diet.layers.position.bias_layer import scores_of
+from keras_diet import _backend
 from keras_diet.types import Tensor
 
 FeaturePair: TypeAlias = tuple[Tensor, Tensor]
@@ -76,29 +76,6 @@ class ScoreTerms:
         return isinstance(self.start_index, int) and self.start_index == 0
 
 
-def with_scores_of_bias(terms: ScoreTerms, query: Tensor, key: Tensor | None) -> ScoreTerms:
-    """Return the terms with the scores of the bias layer, if there is one, as a tensor."""
-    if not terms.has_bias_layer:
-        return terms
-    return terms.replace(bias=scores_of(terms.bias, query, key, terms.start_index))
-
-
-def with_features_of_bias(terms: ScoreTerms, query: Tensor, key: Tensor | None) -> ScoreTerms:
-    """Return the terms with the bias layer, if there is one, as features."""
-    if not terms.has_bias_layer:
-        return terms
-    pair = terms.bias.features(query, key, terms.start_index)
-    return terms.replace(bias=None, features=(*terms.features, pair))
-
-
-def with_built_bias(terms: ScoreTerms, query: Tensor, key: Tensor | None) -> ScoreTerms:
-    """Return the terms after building the bias layer, if there is one, on the first positions."""
-    if terms.has_bias_layer and not terms.bias.built:
-        first = [tensor[:, :1] for tensor in (query, key) if tensor is not None]
-        terms.bias(*first)
-    return terms
-
-
 def terms_of_arguments(
     attention_bias: Any,
     attention_features: FeaturePair | None,
@@ -109,36 +86,22 @@ def terms_of_arguments(
     use_causal_mask: bool,
     start_index: Any,
 ) -> ScoreTerms:
-    """Return the arguments of a `BiasedMultiHeadAttention` as score terms."""
-    return ScoreTerms(
-        bias=attention_bias,
-        features=() if attention_features is None else (attention_features,),
-        attention_mask=merge_masks(query_mask, value_mask, key_mask, attention_mask),
-        is_causal=validation.boolean("use_causal_mask", use_causal_mask),
-        start_index=start_index,
-    )
+    """Return the arguments of a `BiasedMultiHeadAttention` as score terms.
 
-
-def merge_masks(
-    query_mask: Tensor | None,
-    value_mask: Tensor | None,
-    key_mask: Tensor | None,
-    attention_mask: Tensor | None,
-) -> Tensor | None:
-    """Return one boolean mask of query-key pairs, as `keras.layers.MultiHeadAttention` merges them.
-
-    Args:
-        query_mask: Mask `(B, T)`, or `None`.
-        value_mask: Mask `(B, S)`, or `None`.
-        key_mask: Mask `(B, S)`, or `None`.
-        attention_mask: Mask broadcastable to `(B, T, S)`, or `None`.
+    As in `keras.layers.MultiHeadAttention`, all masks become one mask of query-key pairs.
     """
     masks = [
         None if query_mask is None else ops.expand_dims(query_mask, -1),
         *(None if mask is None else ops.expand_dims(mask, -2) for mask in (value_mask, key_mask)),
         attention_mask,
     ]
-    return all_of([ops.cast(mask, "bool") for mask in masks if mask is not None])
+    return ScoreTerms(
+        bias=attention_bias,
+        features=() if attention_features is None else (attention_features,),
+        attention_mask=all_of([ops.cast(mask, "bool") for mask in masks if mask is not None]),
+        is_causal=bool(use_causal_mask),
+        start_index=start_index,
+    )
 
 
 def as_bool(mask: Tensor | None) -> Tensor | None:
@@ -148,10 +111,7 @@ def as_bool(mask: Tensor | None) -> Tensor | None:
 
 def all_of(masks: list[Tensor]) -> Tensor | None:
     """Return the conjunction of boolean masks, or `None` without any."""
-    merged = None
-    for mask in masks:
-        merged = mask if merged is None else ops.logical_and(merged, mask)
-    return merged
+    return functools.reduce(ops.logical_and, masks) if masks else None
 
 
 def mask_of_positions(terms: ScoreTerms, query_length: int, key_length: int) -> Tensor | None:

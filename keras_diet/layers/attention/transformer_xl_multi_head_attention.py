@@ -5,16 +5,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_diet import _backend
 from keras_diet.layers import initializers
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
-from keras_diet.layers.attention.input_checks import (
-    check_no_attention_axes,
-    check_one_sequence_axis,
-)
+from keras_diet.layers.attention.relative_multi_head_attention import scores_of_distances
 from keras_diet.layers.position.position_encoding import PositionEncoding
-from keras_diet.layers.position.relative_shift import distances_of_pairs, distances_to_keys
+from keras_diet.layers.position.relative_shift import distances_of_pairs
 from keras_diet.layers.position.sinusoids import angles_of
 from keras_diet.types import Config, Initializer, Shape, Tensor
 
@@ -85,21 +81,19 @@ class TransformerXLMultiHeadAttention(BiasedMultiHeadAttention):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_heads, key_dim, **kwargs)
-        check_no_attention_axes(self)
         self.position_bias_initializer = initializers.embedding_initializer(
             position_bias_initializer
         )
 
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         """Create the projections, and the vectors `u` and `v`."""
-        check_one_sequence_axis(query_shape, value_shape)
         super().build(query_shape, value_shape, key_shape)
         self.position_dim: Any = query_shape[-1]
         # r: distances; d: hidden size; h: heads; k: head size
         self.position_dense = keras.layers.EinsumDense(
             "rd,dhk->rhk",
             output_shape=(self.num_heads, self.key_dim),
-            kernel_initializer=initializers.fresh(self.kernel_initializer),
+            kernel_initializer=initializers.fresh(self.query_dense.kernel_initializer),
             kernel_regularizer=self.query_dense.kernel_regularizer,
             kernel_constraint=self.query_dense.kernel_constraint,
             dtype=self.dtype_policy,
@@ -127,13 +121,8 @@ class TransformerXLMultiHeadAttention(BiasedMultiHeadAttention):
         # The queries have `u` already.
         query = query + ops.cast(self.position_bias - self.content_bias, query.dtype)
         lengths = ops.shape(query)[1], ops.shape(key)[1]
-        if _backend.is_float16(query.dtype):
-            query = ops.cast(query, "float32")
-        query = ops.multiply(query, ops.cast(self.score_scale, query.dtype))
-        rows = ops.cast(self.project_distances(*lengths, start_index), query.dtype)
-        # b: batch; t: query positions; h: heads; k: head size; c: distances
-        scores = ops.einsum("bthk,chk->hbtc", query, rows)
-        return ops.swapaxes(distances_to_keys(scores, *lengths), 0, 1)
+        rows = self.project_distances(*lengths, start_index)
+        return scores_of_distances(query, rows, self.score_scale, *lengths)
 
     def project_distances(
         self, query_length: int | Tensor, key_length: int | Tensor, start_index: int | Tensor = 0

@@ -81,12 +81,6 @@ class InputEncoding(keras.layers.Layer):
         )
         self.num_segments = validation.optional_positive_int("num_segments", num_segments)
         self.initializer = embedding_initializer(initializer)
-        if not isinstance(position_embedding, keras.layers.Layer | None):
-            raise ValueError(
-                "`position_embedding` must be a layer or `None`. Received: "
-                f"position_embedding={position_embedding!r}. Pass a layer such as "
-                "`keras_hub.layers.SinePositionEncoding()`."
-            )
         self._learns_positions = position_embedding is None and max_sequence_length is not None
         self.position_embedding = position_embedding
         if self._learns_positions:
@@ -127,8 +121,8 @@ class InputEncoding(keras.layers.Layer):
             )
         known_start = validation.start_index(start_index)
         if self.max_sequence_length is not None:
-            end = ops.shape(inputs)[1] + (known_start or 0)
-            validation.length_within(end, self.max_sequence_length, "max_sequence_length")
+            length = None if inputs.shape[1] is None else inputs.shape[1] + (known_start or 0)
+            validation.length_within(length, self.max_sequence_length, "max_sequence_length")
         if self.position_embedding is not None:
             # A custom layer needs the argument for decoding only.
             arguments = {} if known_start == 0 else {"start_index": start_index}

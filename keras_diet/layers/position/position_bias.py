@@ -18,6 +18,9 @@ class PositionBias(keras.layers.Layer):
     A subclass creates its weights in `build` and returns the scores of a range of positions from
     `compute_scores`. This class checks lengths, shares heads and writes the configuration.
 
+    A subclass that changes the scores of a class with `features`, such as `AbsolutePositionBias`,
+    sets `features = None`. A subclass whose `call` takes no `start_index` sets `rows = None`.
+
     Args:
         num_heads: int. Number of attention heads `H`.
         max_length: int. Number of positions `n`, in tokens. May be `None` in subclasses whose
@@ -72,15 +75,6 @@ class PositionBias(keras.layers.Layer):
     # Subclasses with scores of low rank define `features(query, key=None, start_index=0)`.
     features: Callable[..., Any] | None = None
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Drop inherited methods where a subclass computes its scores in another way."""
-        super().__init_subclass__(**kwargs)
-        if not {"call", "compute_scores"}.isdisjoint(vars(cls)) and "features" not in vars(cls):
-            cls.features = None
-        if "call" in vars(cls) and "rows" not in vars(cls):
-            # The call of the subclass may not take a `start_index`.
-            cls.rows = None  # type: ignore[assignment, method-assign]
-
     def __init__(
         self,
         num_heads: int,
@@ -116,7 +110,7 @@ class PositionBias(keras.layers.Layer):
         self, query_length: int, key_length: int, start_index: int | Tensor
     ) -> Tensor:
         """Return scores `(1, H or 1, T, S)` of queries from `start_index` and keys from 0."""
-        raise NotImplementedError(f"`{type(self).__name__}` must override `compute_scores`.")
+        raise NotImplementedError
 
     def call(
         self, query: Tensor, key: Tensor | None = None, start_index: int | Tensor = 0
@@ -134,17 +128,13 @@ class PositionBias(keras.layers.Layer):
         query_length = ops.shape(query)[1]
         key_length = query_length if key is None else ops.shape(key)[1]
         known_start = validation.start_index(start_index) or 0
-        if self.max_length is None:
-            return query_length, key_length
-        if isinstance(query_length, int):
-            end = query_length + known_start
-            validation.length_within(end, self.max_length, "max_length", "query")
-        else:
-            query_length = validation.length_within(
-                query_length, self.max_length, "max_length", "query"
-            )
-        limit = "max_length" if self.key_length == self.max_length else "key_length"
-        return query_length, validation.length_within(key_length, self.key_length, limit, "key")
+        if self.max_length is not None:
+            if isinstance(query_length, int):
+                end = query_length + known_start
+                validation.length_within(end, self.max_length, "max_length", "query")
+            limit = "max_length" if self.key_length == self.max_length else "key_length"
+            validation.length_within(key_length, self.key_length, limit, "key")
+        return query_length, key_length
 
     def rows(self, query: Tensor, key: Tensor, start_index: int | Tensor) -> Tensor:
         """Return the scores of a block of queries, the first of which is at `start_index`."""

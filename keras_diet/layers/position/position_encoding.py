@@ -152,25 +152,21 @@ def check_arguments(
         max_distance: `None`, or the distance from which on tokens share their parameters.
     """
 
-    def check_support(is_supported, argument, value):
-        if not is_supported:
+    for argument, value, is_supported in (
+        ("sharing", sharing, encoding.sharing_modes),
+        ("rank", rank, encoding.has_rank),
+        ("projection_dim", projection_dim, encoding.allows_projection),
+        ("max_distance", max_distance, encoding.has_max_distance),
+    ):
+        if value is not None and not is_supported:
             raise ValueError(
                 f"`{argument}` is not supported with position_encoding={name}. Received: "
                 f"{argument}={value!r}. Leave it at `None` or choose another encoding."
             )
-
-    if sharing is not None:
-        check_support(encoding.sharing_modes, "sharing", sharing)
-        validation.choice("sharing", sharing, encoding.sharing_modes)
-    if rank is not None:
-        check_support(encoding.has_rank, "rank", rank)
-        validation.positive_int("rank", rank)
-    if projection_dim is not None:
-        check_support(encoding.allows_projection, "projection_dim", projection_dim)
-        validation.positive_int("projection_dim", projection_dim)
-    if max_distance is not None:
-        check_support(encoding.has_max_distance, "max_distance", max_distance)
-        validation.positive_int("max_distance", max_distance)
+        if argument != "sharing":
+            validation.optional_positive_int(argument, value)
+        elif sharing is not None:
+            validation.choice("sharing", sharing, encoding.sharing_modes)
 
 
 def encoding_of_layer(layer: keras.layers.Layer) -> PositionEncoding:

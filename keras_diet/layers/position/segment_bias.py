@@ -124,9 +124,6 @@ class SegmentBias(keras.layers.Layer):
         if not self.built:
             self.build()
         query = self._one_hot(query_segment_ids)
-        if key_segment_ids is not None:
-            shape = (query_segment_ids.shape[0], None)
-            validation.shape_of_segment_ids("key_segment_ids", key_segment_ids, shape)
         key = query if key_segment_ids is None else self._one_hot(key_segment_ids)
         embedding = ops.cast(self.segment_embedding, self.compute_dtype)
         if up_to_softmax and self.num_segments > 1:

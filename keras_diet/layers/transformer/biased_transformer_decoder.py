@@ -3,32 +3,26 @@
 from typing import Any
 
 import keras
-from keras import ops
+from keras import ops, tree
 
+from keras_diet import validation
 from keras_diet._compat import keras_masks_removed
+from keras_diet.layers.attention.input_checks import (
+    check_masks,
+    check_only_terms,
+    check_symbolic_bias,
+)
 from keras_diet.layers.attention.key_memory import (
     KeyMemory,
     empty_memory,
+    memory_length,
     swap_heads,
     write_keys,
 )
 from keras_diet.layers.attention.plan import AttentionPlan
-from keras_diet.layers.attention.score_shapes import check_only_terms, check_symbolic_bias
 from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
-from keras_diet.layers.transformer.decoder_checks import (
-    check_attention,
-    check_source,
-    check_start,
-    check_step,
-    check_tensors,
-)
-from keras_diet.layers.transformer.decoder_outputs import (
-    symbolic_copy,
-    symbolic_scores,
-    without_missing,
-)
 from keras_diet.layers.transformer.transformer_block import TransformerBlock
-from keras_diet.types import Activation, Initializer, Shape, Tensor
+from keras_diet.types import Shape, Tensor
 
 BlockMemory = tuple[KeyMemory, KeyMemory]
 """Keys and values of the target, and those of the source."""
@@ -102,7 +96,8 @@ class BiasedTransformerDecoder(TransformerBlock):
         ValueError: If `num_heads` does not divide the hidden size, or differs from the heads of an
             attention layer. If an attention layer does not derive from `BiasedMultiHeadAttention`,
             or projects keys along the sequence as Linformer does. If neither or both of
-            `encoder_outputs` and `memory` are given.
+            `encoder_outputs` and `memory` are given. If the inputs do not fit into the memory. If
+            a mask has another shape or other values than 0 and 1.
 
     Example:
 
@@ -123,39 +118,28 @@ class BiasedTransformerDecoder(TransformerBlock):
 
     attention_names = ("self_attention", "cross_attention")
 
+    attention_names = ("self_attention", "cross_attention")
+
     def __init__(
         self,
         intermediate_dim: int,
         num_heads: int,
-        dropout: float = 0.0,
-        activation: Activation = "gelu",
-        layer_norm_epsilon: float = 1e-12,
-        kernel_initializer: Initializer = "glorot_uniform",
-        bias_initializer: Initializer = "zeros",
-        normalize_first: bool = False,
-        self_attention: keras.layers.Layer | None = None,
+        *,
         cross_attention: keras.layers.Layer | None = None,
-        activation_dropout: float = 0.0,
-        recompute_attention: bool = False,
         **kwargs: Any,
     ) -> None:
-        check_attention("self_attention", self_attention)
-        check_attention("cross_attention", cross_attention)
-        super().__init__(
-            intermediate_dim,
-            num_heads,
-            dropout=dropout,
-            activation=activation,
-            layer_norm_epsilon=layer_norm_epsilon,
-            kernel_initializer=kernel_initializer,
-            bias_initializer=bias_initializer,
-            normalize_first=normalize_first,
-            self_attention=self_attention,
-            activation_dropout=activation_dropout,
-            recompute_attention=recompute_attention,
-            **kwargs,
-        )
+        super().__init__(intermediate_dim, num_heads, **kwargs)
         self.set_attention("cross_attention", cross_attention)
+
+    def set_attention(self, name: str, attention: keras.layers.Layer | None) -> None:
+        """Keep the attention layer of an argument. `None` means that the block makes one."""
+        if attention is not None and not getattr(attention, "takes_projected_keys", False):
+            raise ValueError(
+                f"`{name}` must derive from `BiasedMultiHeadAttention`, and may not project keys "
+                "along the sequence, as Linformer does: a projected key mixes all tokens. "
+                f"Received: {name}={attention}. Use another attention layer or encoding."
+            )
+        super().set_attention(name, attention)
 
     def build(self, inputs_shape: Shape, encoder_outputs_shape: Shape | None = None) -> None:
         """Create and build the sublayers. The default is a source of the width of the inputs."""
@@ -174,7 +158,6 @@ class BiasedTransformerDecoder(TransformerBlock):
             length: int. Number of positions of the target.
             encoder_outputs: Source of shape `(batch_size or fewer, S, source_dim)`.
         """
-        check_start(self, batch_size, length, encoder_outputs)
         source = ops.convert_to_tensor(encoder_outputs, dtype=self.compute_dtype)
         source_memory = swap_heads(self.cross_attention.project_keys(source))
         return empty_memory(self.self_attention, batch_size, length), source_memory
@@ -196,15 +179,18 @@ class BiasedTransformerDecoder(TransformerBlock):
         cross_score_terms: ScoreTerms | None = None,
         cross_attention_plan: AttentionPlan | None = None,
     ) -> Any:
-        check_source(encoder_outputs, memory)
-        check_step(inputs, memory, start_index)
-        check_tensors(self, inputs, encoder_outputs, memory, padding_mask, encoder_padding_mask)
+        if attention_plan is None:
+            # A stack that made a plan has checked its call.
+            masks = {"padding_mask": padding_mask, "encoder_padding_mask": encoder_padding_mask}
+            check_decoder_call(self, inputs, encoder_outputs, memory, start_index, **masks)
+        if score_terms is not None:
+            check_only_terms(score_terms, attention_bias=attention_bias, padding_mask=padding_mask)
+        if cross_score_terms is not None:
+            of_source = {"encoder_padding_mask": encoder_padding_mask}
+            of_source |= {"cross_attention_bias": cross_attention_bias}
+            check_only_terms(cross_score_terms, "cross_score_terms", **of_source)
         with keras_masks_removed(inputs, encoder_outputs) as (mask, encoder_mask):
-            if score_terms is not None:
-                check_only_terms(
-                    score_terms, attention_bias=attention_bias, padding_mask=padding_mask
-                )
-            else:
+            if score_terms is None:
                 padding_mask = mask if padding_mask is None and memory is None else padding_mask
                 score_terms = ScoreTerms(
                     bias=attention_bias,
@@ -212,57 +198,43 @@ class BiasedTransformerDecoder(TransformerBlock):
                     is_causal=True,
                     start_index=start_index,
                 )
-            if cross_score_terms is not None:
-                check_only_terms(
-                    cross_score_terms,
-                    name="cross_score_terms",
-                    cross_attention_bias=cross_attention_bias,
-                    encoder_padding_mask=encoder_padding_mask,
-                )
-            else:
+            if cross_score_terms is None:
                 source_mask = encoder_mask if encoder_padding_mask is None else encoder_padding_mask
                 cross_score_terms = ScoreTerms(
                     bias=cross_attention_bias,
                     padding_mask=as_bool(source_mask),
                     start_index=start_index,
                 )
-            outputs = self._apply_sublayers(
-                inputs,
-                encoder_outputs,
-                memory,
-                {"score_terms": score_terms, "attention_plan": attention_plan},
-                {"score_terms": cross_score_terms, "attention_plan": cross_attention_plan},
-                {"training": training, "return_attention_scores": return_attention_scores},
-            )
-        return without_missing(*outputs)
+            target_memory, source_memory = (None, None) if memory is None else memory
 
-    def _apply_sublayers(self, inputs, source, memory, terms, cross_terms, options):
-        target_memory, source_memory = (None, None) if memory is None else memory
-        training, returns_scores = options["training"], options["return_attention_scores"]
+            def attend(attention, query, value, keys, terms, plan):
+                arguments = {"projected_keys": keys, "score_terms": terms, "attention_plan": plan}
+                arguments |= {"return_attention_scores": return_attention_scores}
+                attended = self.call_attention(
+                    attention, query, value, training=training, **arguments
+                )
+                return attended if return_attention_scores else (attended, None)
 
-        def attend_to_target(x):
-            new, keys = None, None
-            if target_memory is not None:
-                new_keys = self.self_attention.project_keys(x)
-                new = write_keys(target_memory, new_keys, terms["score_terms"].start_index)
-                keys = swap_heads(new)
-            value = x if keys is None else None
-            attended = self.call_attention(
-                self.self_attention, x, value, projected_keys=keys, **terms, **options
-            )
-            x, scores = attended if returns_scores else (attended, None)
-            return x, (scores, new)
+            def attend_to_target(x):
+                value, keys, new = x, None, None
+                if target_memory is not None:
+                    new_keys = self.self_attention.project_keys(x)
+                    new = write_keys(target_memory, new_keys, score_terms.start_index)
+                    value, keys = None, swap_heads(new)
+                terms = (score_terms, attention_plan)
+                x, scores = attend(self.self_attention, x, value, keys, *terms)
+                return x, (scores, new)
 
-        def attend_to_source(x):
-            keys = None if source_memory is None else swap_heads(source_memory)
-            arguments = {"projected_keys": keys, **cross_terms, **options}
-            attended = self.call_attention(self.cross_attention, x, source, **arguments)
-            return attended if returns_scores else (attended, None)
+            def attend_to_source(x):
+                keys = None if source_memory is None else swap_heads(source_memory)
+                terms = (cross_score_terms, cross_attention_plan)
+                return attend(self.cross_attention, x, encoder_outputs, keys, *terms)
 
-        x, (scores, new) = self.residual("self_attention", attend_to_target, inputs, training)
-        x, cross_scores = self.residual("cross_attention", attend_to_source, x, training)
-        x = self.feed_forward(x, training)
-        return x, scores, cross_scores, None if memory is None else (new, source_memory)
+            x, (scores, new) = self.residual("self_attention", attend_to_target, inputs, training)
+            x, cross_scores = self.residual("cross_attention", attend_to_source, x, training)
+            x = self.feed_forward(x, training)
+        new_memory = None if memory is None else (new, source_memory)
+        return without_missing(x, scores, cross_scores, new_memory)
 
     def compute_output_spec(
         self,
@@ -277,17 +249,79 @@ class BiasedTransformerDecoder(TransformerBlock):
         **kwargs: Any,
     ) -> Any:
         """Return the symbolic outputs."""
-        check_source(encoder_outputs, memory)
         check_symbolic_bias(attention_bias, score_terms)
         check_symbolic_bias(cross_attention_bias, cross_score_terms)
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
-        scores: Any = (None, None)
+        scores: list[Any] = []
         if return_attention_scores:
-            scores = symbolic_scores(self, inputs, encoder_outputs, memory)
-        return without_missing(output, *scores, symbolic_copy(memory))
+            batch_size, length = inputs.shape[:2]
+            scores = [
+                keras.KerasTensor((batch_size, self.num_heads, length, keys), self.compute_dtype)
+                for keys in _lengths_of_keys(inputs, encoder_outputs, memory)
+            ]
+        new_memory = None
+        if memory is not None:
+            # Functional models identify tensors by object, so the next memory has its own.
+            new_memory = tree.map_structure(
+                lambda x: keras.KerasTensor(x.shape, dtype=x.dtype), memory
+            )
+        return without_missing(output, *scores, new_memory)
 
-    def compute_output_shape(
-        self, inputs_shape: Shape, encoder_outputs_shape: Shape | None = None
-    ) -> Shape:
-        """Return the shape of the output, which is the shape of the inputs."""
-        return inputs_shape
+
+def without_missing(output: Any, *others: Any) -> Any:
+    """Return a tuple of the output and the others that are not `None`, or the output alone."""
+    given = [other for other in others if other is not None]
+    return (output, *given) if given else output
+
+
+def check_decoder_call(
+    decoder: Any,
+    inputs: Tensor,
+    encoder_outputs: Tensor | None,
+    memory: BlockMemory | None,
+    start_index: int | Tensor,
+    **masks: Any,
+) -> None:
+    """Raise a `ValueError` if the arguments of a call of a block or a stack do not go together.
+
+    Args:
+        decoder: The block, or a stack of such blocks.
+        inputs: Target `(B, T, hidden_dim)`.
+        encoder_outputs: Source, or `None` with a memory.
+        memory: Memory of a block, or `None`.
+        start_index: Position of the first token. Whether the value of a tensor that is compiled
+            fits is not checked.
+        **masks: `padding_mask` and `encoder_padding_mask`.
+    """
+    if (encoder_outputs is None) == (memory is None):
+        raise ValueError(
+            "A decoder needs either `encoder_outputs` or a `memory`, which holds the keys of the "
+            f"source. Received: {'neither' if memory is None else 'both'}. Pass one of them."
+        )
+    start = validation.start_index(start_index)
+    batch_size, length = inputs.shape[:2]
+    if memory is None and start != 0:
+        raise ValueError(
+            "`start_index` needs a `memory` with the tokens before it. Received: "
+            f"start_index={start_index}, memory=None. Pass a memory, or leave it at 0."
+        )
+    if memory is not None:
+        num_targets, _, num_positions, _ = memory[0][0].shape
+        is_too_long = num_positions is not None and (start or 0) + (length or 0) > num_positions
+        if is_too_long or (None not in (batch_size, num_targets) and batch_size != num_targets):
+            raise ValueError(
+                "The inputs must fit into the memory, with one target for each target of the "
+                f"memory. Received: start_index={start_index}, inputs.shape={tuple(inputs.shape)}, "
+                f"and a memory of {num_positions} positions for {num_targets} targets. Call "
+                "`start_memory` with another `batch_size` or a larger `length`."
+            )
+    lengths = _lengths_of_keys(inputs, encoder_outputs, memory)
+    for (name, mask), key_length in zip(masks.items(), lengths, strict=True):
+        check_masks((batch_size, decoder.num_heads, length, key_length), **{name: mask})
+
+
+def _lengths_of_keys(inputs, encoder_outputs, memory):
+    """Return the number of keys of self-attention and of cross-attention."""
+    if memory is not None:
+        return [memory_length(of_attention) for of_attention in memory]
+    return [inputs.shape[1], encoder_outputs.shape[1]]

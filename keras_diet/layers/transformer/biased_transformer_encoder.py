@@ -4,23 +4,18 @@ from typing import Any
 
 import keras
 
+from keras_diet import _backend
 from keras_diet._compat import get_keras_mask, set_keras_mask
 from keras_diet.layers.attention.attention_hook import AttentionHook
-from keras_diet.layers.attention.plan import AttentionPlan
-from keras_diet.layers.attention.plan_checks import check_is_plan
-from keras_diet.layers.attention.score_shapes import (
+from keras_diet.layers.attention.input_checks import (
     check_only_terms,
     check_symbolic_bias,
     without_defaults,
 )
-from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, as_bool
-from keras_diet.layers.transformer.attention_arguments import (
-    arguments_of_terms,
-    takes_score_terms,
-)
-from keras_diet.layers.transformer.encoder_checks import check_mask_shapes
-from keras_diet.layers.transformer.transformer_block import TransformerBlock
-from keras_diet.types import Activation, Initializer, Shape, Tensor
+from keras_diet.layers.attention.plan import AttentionPlan
+from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms
+from keras_diet.layers.transformer.transformer_block import TransformerBlock, takes_score_terms
+from keras_diet.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -95,36 +90,6 @@ class BiasedTransformerEncoder(TransformerBlock):
      - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805)
     """
 
-    def __init__(
-        self,
-        intermediate_dim: int,
-        num_heads: int,
-        dropout: float = 0.0,
-        activation: Activation = "gelu",
-        layer_norm_epsilon: float = 1e-12,
-        kernel_initializer: Initializer = "glorot_uniform",
-        bias_initializer: Initializer = "zeros",
-        normalize_first: bool = False,
-        self_attention: keras.layers.Layer | None = None,
-        activation_dropout: float = 0.0,
-        recompute_attention: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            intermediate_dim,
-            num_heads,
-            dropout=dropout,
-            activation=activation,
-            layer_norm_epsilon=layer_norm_epsilon,
-            kernel_initializer=kernel_initializer,
-            bias_initializer=bias_initializer,
-            normalize_first=normalize_first,
-            self_attention=self_attention,
-            activation_dropout=activation_dropout,
-            recompute_attention=recompute_attention,
-            **kwargs,
-        )
-
     def build(self, inputs_shape: Shape) -> None:
         """Create and build the sublayers."""
         self.build_attention("self_attention", inputs_shape, inputs_shape)
@@ -147,29 +112,28 @@ class BiasedTransformerEncoder(TransformerBlock):
         attention_plan: AttentionPlan | None = None,
         attention_hook: AttentionHook | None = None,
     ) -> Any:
-        check_is_plan(attention_plan)
-        check_mask_shapes(self, inputs, attention_mask, padding_mask)
-        mask = get_keras_mask(inputs)
-        arguments = {
+        arguments: dict[str, Any] = {
             "attention_bias": attention_bias,
             "attention_features": attention_features,
-            "attention_mask": as_bool(attention_mask),
-            "value_mask": as_bool(padding_mask),
+            "attention_mask": attention_mask,
+            "value_mask": padding_mask,
             "use_causal_mask": use_causal_mask,
             "block_size": block_size,
             "start_index": start_index,
         }
+        options: dict[str, Any] = {"attention_plan": attention_plan}
         if score_terms is not None:
             check_only_terms(score_terms, **arguments)
-            arguments = {"score_terms": score_terms, "attention_plan": attention_plan}
-        options = {
-            "return_attention_scores": return_attention_scores,
-            "training": training,
-            "attention_hook": attention_hook,
-        }
+            arguments = {"score_terms": score_terms}
+            if not takes_score_terms(self.self_attention):
+                arguments, options = _arguments_of_terms(score_terms), {}
+        # A custom attention layer may lack arguments that nobody uses.
+        options = without_defaults({**arguments, **options, "attention_hook": attention_hook})
+        options |= {"return_attention_scores": return_attention_scores, "training": training}
+        mask = get_keras_mask(inputs)
 
         def attend(x):
-            attended = self._attend(x, arguments, **options)
+            attended = self.call_attention(self.self_attention, x, x, **options)
             # Attention takes the mask off its query, which may be the caller's tensor.
             set_keras_mask(inputs, mask)
             return attended if return_attention_scores else (attended, None)
@@ -178,45 +142,34 @@ class BiasedTransformerEncoder(TransformerBlock):
         x = self.feed_forward(x, training)
         return (x, scores) if return_attention_scores else x
 
-    def _attend(self, x, arguments, attention_hook, **options):
-        if takes_score_terms(self.self_attention):
-            return self.call_attention(
-                self.self_attention, x, x, attention_hook=attention_hook, **arguments, **options
-            )
-        if attention_hook is not None:
-            raise ValueError(
-                "An `attention_hook` needs attention layers that derive from "
-                f"`BiasedMultiHeadAttention`. Received: {self.self_attention}. Derive the layer "
-                "from this class, or leave the hook out."
-            )
-        if "score_terms" in arguments:
-            arguments = arguments_of_terms(arguments["score_terms"])
-        # A custom layer may lack arguments that nobody uses.
-        arguments = without_defaults(arguments)
-        return self.call_attention(self.self_attention, x, x, **arguments, **options)
-
     def compute_output_spec(
         self,
         inputs: Tensor,
         attention_bias: Any = None,
         return_attention_scores: bool = False,
+        score_terms: ScoreTerms | None = None,
         **kwargs: Any,
     ) -> Any:
         """Return the symbolic output, and the symbolic scores if they are asked for."""
-        check_symbolic_bias(attention_bias, kwargs.get("score_terms"))
+        check_symbolic_bias(attention_bias, score_terms)
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output
-        if not self.makes_attention("self_attention"):
-            # It may have fewer keys, as Linformer does.
-            _, scores = self.self_attention.compute_output_spec(
-                inputs, inputs, return_attention_scores=True
-            )
-            return output, scores
-        batch_size, length = inputs.shape[:2]
-        shape = (batch_size, self.num_heads, length, length)
-        return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
+        # Attention knows the number of its keys, of which Linformer has fewer than tokens.
+        _, scores = self.self_attention.compute_output_spec(
+            inputs, inputs, return_attention_scores=True
+        )
+        return output, scores
 
-    def compute_output_shape(self, inputs_shape: Shape) -> Shape:
-        """Return the shape of the output, which is the shape of the inputs."""
-        return inputs_shape
+
+def _arguments_of_terms(terms):
+    """Return score terms as arguments of `keras.layers.MultiHeadAttention` and a bias."""
+    bias = terms.bias
+    for query_features, key_features in terms.features:
+        bias = _backend.add_products(bias, query_features, key_features)
+    return {
+        "attention_bias": bias,
+        "attention_mask": terms.attention_mask,
+        "value_mask": terms.padding_mask,
+        "use_causal_mask": terms.is_causal,
+    }

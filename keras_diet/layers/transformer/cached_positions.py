@@ -1,13 +1,121 @@
-"""Models for inference that hold positional scores."""
+"""Copies for inference that hold positional scores instead of position parameters."""
 
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_diet._compat import flatten_layers
-from keras_diet.layers.position.cached_position_bias import CachedPositionBias
 from keras_diet.layers.position.position_bias import PositionBias
+from keras_diet.types import Config, Shape, Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class CachedPositionBias(PositionBias):
+    """The scores of a position bias, computed once and kept as a weight that is not trained.
+
+    For each head, with query `i` and key `j`:
+
+        B_ij = scores[i, j]
+
+    Positional scores do not depend on the input, so they can be computed before inference
+    (section 3.1 of the paper). `cache_positions` replaces each position bias by this layer.
+    It holds `num_heads * max_length * key_length` numbers.
+
+    Args:
+        num_heads: int. Number of attention heads `H`.
+        max_length: int. Number of positions `n`, in tokens.
+        key_length: int or `None`. Number of key positions. Defaults to `None`, which means
+            `max_length`.
+        share_heads: bool. Whether all heads have the same scores. Defaults to `False`.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        query: Tensor of shape `(B, T, ...)`. Only its length is read.
+        key: Tensor of shape `(B, S, ...)`, or `None` for `query`. Only its length is read.
+        start_index: int or scalar tensor. Position of the first query. Defaults to `0`.
+
+    Returns:
+        Scores of shape `(1, num_heads, T, S)`.
+
+    Raises:
+        ValueError: If a size is not a positive integer or a sequence is too long.
+
+    Example:
+
+    ```python
+    position_bias = keras_diet.layers.RelativePositionBias(num_heads=4, max_length=16)
+    position_bias.build()
+    cached = keras_diet.layers.cache_positions(position_bias)
+    scores = cached(np.zeros((1, 10)))
+    ```
+
+    References:
+     - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 3.1
+    """
+
+    fixed_arguments = ("initializer",)
+
+    def __init__(
+        self,
+        num_heads: int,
+        max_length: int,
+        key_length: int | None = None,
+        share_heads: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            num_heads,
+            max_length,
+            key_length=key_length,
+            share_heads=share_heads,
+            initializer=None,
+            **kwargs,
+        )
+
+    @classmethod
+    def like(cls, bias: Any) -> "CachedPositionBias":
+        """Return a layer for the scores of `bias`, without the scores."""
+        if isinstance(bias, cls):
+            return bias
+        if getattr(bias, "max_length", None) is None:
+            raise ValueError(
+                "Only the scores of a `keras_diet.layers.PositionBias` with a `max_length` can be "
+                f"cached. Received: {bias}. Pass `max_length` to its constructor, or derive the "
+                "layer from this class."
+            )
+        return cls(
+            bias.num_heads,
+            bias.max_length,
+            key_length=bias.key_length,
+            share_heads=bias.share_heads,
+            dtype=bias.dtype_policy,
+            name=bias.name,
+        )
+
+    def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
+        """Create `scores`."""
+        self.scores = self.add_weight(
+            name="scores",
+            shape=(self.num_score_heads, self.max_length, self.key_length),
+            dtype=self.compute_dtype,
+            initializer="zeros",
+            trainable=False,
+        )
+        self.built = True
+
+    def assign_scores_of(self, bias: PositionBias) -> None:
+        """Compute the scores of a built bias layer for all positions and keep them."""
+        scores = bias.compute_scores(self.max_length, self.key_length, 0)
+        self.scores.assign(ops.cast(scores[0], self.scores.dtype))
+
+    def compute_scores(
+        self, query_length: int, key_length: int, start_index: int | Tensor
+    ) -> Tensor:
+        """Return the scores of the given positions."""
+        scores = ops.convert_to_tensor(self.scores)
+        size = (self.num_score_heads, query_length, key_length)
+        rows = ops.slice(scores, (0, start_index, 0), size)
+        return ops.cast(ops.expand_dims(rows, 0), self.compute_dtype)
 
 
 def cache_positions(model: Any) -> Any:
@@ -35,8 +143,8 @@ def cache_positions(model: Any) -> Any:
         functional or sequential model that is not compiled.
 
     Raises:
-        ValueError: If the model has no position bias, is not built, has a bias without
-            `max_length`, or contains a custom layer or model with position biases.
+        ValueError: If the model has no position bias that can be cached, or a bias without
+            `max_length`. Biases inside of a custom layer or model are not found.
 
     Example:
 
@@ -51,58 +159,87 @@ def cache_positions(model: Any) -> Any:
     References:
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 3.1
     """
-    if isinstance(model, CachedPositionBias):
-        raise ValueError(
-            f"The positions are cached already. Received: {model}. Call `cache_positions` on the "
-            "layer that this one is a copy of."
-        )
-    if isinstance(model, PositionBias):
-        return _cached_bias(model)
+    if isinstance(model, PositionBias) and not isinstance(model, CachedPositionBias):
+        cached = CachedPositionBias.like(model)
+        cached.build()
+        cached.assign_scores_of(model)
+        return cached
     if hasattr(model, "with_cached_positions"):
         return model.with_cached_positions()
-    if not any(map(_can_be_cached, flatten_layers(model))):
+    copied, num_cached = _copy_model(model)
+    if num_cached == 0:
         raise ValueError(
-            "`model` has no positional scores to cache: none of its layers is a "
-            f"`keras_diet.layers.PositionBias`. Received: {model}. Use the model as it is."
+            "`model` has no positional scores to cache. Pass a layer or model of keras_diet with "
+            "position biases, or a functional or sequential model of such layers. Received: "
+            f"{model}"
         )
-    return _copy_model(model)
-
-
-def _can_be_cached(layer):
-    if isinstance(layer, PositionBias):
-        return True
-    # A built encoder without such a layer has no positions, or has them at the input.
-    has_biases = any(isinstance(sublayer, PositionBias) for sublayer in flatten_layers(layer))
-    return hasattr(layer, "with_cached_positions") and (has_biases or not layer.built)
-
-
-def _cached_bias(bias):
-    cached = CachedPositionBias.like(bias)
-    cached.build()
-    cached.assign_scores_of(bias)
-    return cached
+    return copied
 
 
 def _copy_model(model):
-    """Return a copy of a functional or sequential model, with cached positions in its layers."""
-    is_functional = isinstance(model, keras.Model) and hasattr(model, "operations")
-    if not is_functional and not isinstance(model, keras.Sequential):
-        raise ValueError(
-            "Positions can be cached in functional and sequential models, and in the models and "
-            f"layers of keras_diet. Received: {model}. Call `cache_positions` on the layers with "
-            "positions, and build the model from them."
-        )
-    pairs = []
+    """Return a copy of a functional or sequential model, and how many of its layers are cached."""
+    if not isinstance(model, keras.Sequential) and not hasattr(model, "operations"):
+        return model, 0
+    pairs, num_cached = [], 0
 
     def copy(layer):
-        if _can_be_cached(layer):
+        nonlocal num_cached
+        # A stack without position biases has no positions, or has them at the input.
+        is_stack = hasattr(layer, "with_cached_positions")
+        if isinstance(layer, PositionBias) or (
+            is_stack and getattr(layer, "position_biases", True)
+        ):
+            num_cached += 1
             return cache_positions(layer)
-        if any(map(_can_be_cached, flatten_layers(layer))):
-            return _copy_model(layer)
-        pairs.append((layer, type(layer).from_config(layer.get_config())))
-        return pairs[-1][1]
+        copied, num_cached_inside = _copy_model(layer)
+        num_cached += num_cached_inside
+        if copied is layer:
+            copied = type(layer).from_config(layer.get_config())
+            pairs.append((layer, copied))
+        return copied
 
     copied = keras.models.clone_model(model, clone_function=copy)
     for layer, new in pairs:
         new.set_weights([ops.copy(weight) for weight in layer.weights])
-    return copied
+    return copied, num_cached
+
+
+def arguments_of_copy(attention_implementation: str) -> Config:
+    """Return the arguments of a stack or backbone that differ in its copy.
+
+    Cached scores have no features, so `"features"` becomes `"auto"`.
+    """
+    changes: Config = {"cached_positions": True}
+    if attention_implementation == "features":
+        changes["attention_implementation"] = "auto"
+    return changes
+
+
+def copy_weights(
+    source: Any,
+    target: Any,
+    source_biases: list[PositionBias],
+    target_biases: list[CachedPositionBias],
+) -> None:
+    """Copy the weights of a layer or model, and compute its positional scores.
+
+    Args:
+        source: A built layer or model.
+        target: An equal one with cached positions.
+        source_biases: The position biases of `source`.
+        target_biases: The cached biases of `target`.
+    """
+    for cached, bias in zip(target_biases, source_biases, strict=True):
+        cached.assign_scores_of(bias)
+    old, new = (
+        _weights_without(biases, layer)
+        for biases, layer in ((source_biases, source), (target_biases, target))
+    )
+    for new_weight, old_weight in zip(new, old, strict=True):
+        # JAX gives up arrays in training, and this one belongs to two models.
+        new_weight.assign(ops.copy(old_weight))
+
+
+def _weights_without(biases, model):
+    positions = {id(weight) for bias in biases for weight in bias.weights}
+    return [weight for weight in model.weights if id(weight) not in positions]

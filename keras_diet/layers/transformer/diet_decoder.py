@@ -1,31 +1,56 @@
-"""A stack of Transformer decoder blocks."""
+"""A stack of Transformer decoder blocks, and its memory."""
 
-import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from keras_diet import validation
-from keras_diet._compat import keras_masks_removed
+from keras_diet._compat import get_keras_mask, keras_masks_removed
+from keras_diet.layers.attention.input_checks import check_masks
+from keras_diet.layers.attention.key_memory import KeyMemory, repeat_rows
 from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
 from keras_diet.layers.position.position_encoding import PositionEncoding
-from keras_diet.layers.transformer.decoder_checks import (
-    check_bias,
-    check_decoder_arguments,
+from keras_diet.layers.transformer.biased_transformer_decoder import (
+    BiasedTransformerDecoder,
+    BlockMemory,
     check_decoder_call,
-)
-from keras_diet.layers.transformer.decoder_memory import DecoderMemory, start_decoder_memory
-from keras_diet.layers.transformer.decoder_outputs import (
-    join_blocks,
-    symbolic_copy,
-    symbolic_scores,
     without_missing,
 )
-from keras_diet.layers.transformer.decoder_terms import arguments_of_blocks
 from keras_diet.layers.transformer.diet_stack import DietStack
-from keras_diet.layers.transformer.stack_layers import make_decoder_block, make_position_biases
-from keras_diet.types import Activation, Config, Initializer, Shape, Tensor
+from keras_diet.types import Config, Shape, Tensor
+
+
+class DecoderMemory(NamedTuple):
+    """The keys and values of all blocks of a `DietDecoder`, in tensors of fixed sizes.
+
+    It is a nest of tensors, so it can be a variable of a compiled loop. Beam search reorders
+    `target`. The other fields never change. There may be several targets for each source: with two,
+    the first two targets belong to the first source.
+
+    Attributes:
+        target: For each block, keys and values of self-attention,
+            `(num_targets, num_heads, length, size)`. Positions that are not decoded yet hold zeros.
+        source: For each block, keys and values of cross-attention,
+            `(num_sources, num_heads, S, size)`.
+        source_padding_mask: Boolean tensor `(num_sources, S)`, `False` for padding of the source.
+    """
+
+    target: tuple[KeyMemory, ...]
+    source: tuple[KeyMemory, ...]
+    source_padding_mask: Tensor
+
+    def of_block(self, index: int) -> BlockMemory:
+        """Return the memory of one block."""
+        return self.target[index], self.source[index]
+
+    def with_target(self, target: Any) -> "DecoderMemory":
+        """Return a memory with other keys and values of the targets, and the same sources."""
+        return DecoderMemory(target, self.source, self.source_padding_mask)
+
+    def padding_of_targets(self, num_targets: Any) -> Tensor:
+        """Return the padding of the source of each target, `(num_targets, S)`."""
+        return repeat_rows(self.source_padding_mask, num_targets)
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -59,8 +84,8 @@ class DietDecoder(DietStack):
         num_layers: int. Number of blocks.
         num_heads: int. Number of attention heads. It must divide the hidden size.
         intermediate_dim: int. Width of the feed-forward networks.
-        position_encoding: As in `DietEncoder`. A bias layer needs `rows(query, key, start_index)`,
-            and takes a `key` of another length than the query. Defaults to `"diet_abs"`.
+        position_encoding: As in `DietEncoder`. A bias layer takes a `key` of another length than
+            the query. Steps need its `rows(query, key, start_index)`. Defaults to `"diet_abs"`.
         rank: As in `DietEncoder`. Defaults to `None`.
         sharing: As in `DietEncoder`. Defaults to `None`.
         cross_attention_positions: bool. Whether cross-attention has position parameters too.
@@ -108,10 +133,11 @@ class DietDecoder(DietStack):
         them are in one tuple.
 
     Raises:
-        ValueError: If an argument of the constructor is refused by `DietEncoder` too. If a bias
-            layer has no `rows`, or an attention layer projects keys along the sequence. If neither
-            or both of `encoder_outputs` and `memory` are given. If a sequence is longer than
-            `max_sequence_length` or the memory.
+        ValueError: If an argument of the constructor is refused by `DietEncoder` too. If an
+            attention layer projects keys along the sequence. If neither or both of
+            `encoder_outputs` and `memory` are given. If a sequence is longer than
+            `max_sequence_length` or the memory. If a mask has another shape or other values than 0
+            and 1.
 
     Example:
 
@@ -133,8 +159,6 @@ class DietDecoder(DietStack):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 4.3
     """
 
-    start_memory = start_decoder_memory
-
     def __init__(
         self,
         num_layers: int,
@@ -144,43 +168,10 @@ class DietDecoder(DietStack):
         rank: int | None = None,
         sharing: str | None = None,
         cross_attention_positions: bool = True,
-        max_sequence_length: int = 512,
-        dropout: float = 0.0,
-        activation: Activation = "gelu",
-        layer_norm_epsilon: float = 1e-12,
-        kernel_initializer: Initializer = "glorot_uniform",
-        bias_initializer: Initializer = "zeros",
-        normalize_first: bool = False,
-        attention_implementation: str = "auto",
-        encode_inputs: bool = True,
-        cached_positions: bool = False,
-        activation_dropout: float = 0.0,
-        max_distance: int | None = None,
-        recompute: str = "none",
         **kwargs: Any,
     ) -> None:
-        check_decoder_arguments(kwargs)
         super().__init__(
-            num_layers,
-            num_heads,
-            intermediate_dim,
-            position_encoding=position_encoding,
-            rank=rank,
-            sharing=sharing,
-            max_sequence_length=max_sequence_length,
-            dropout=dropout,
-            activation=activation,
-            layer_norm_epsilon=layer_norm_epsilon,
-            kernel_initializer=kernel_initializer,
-            bias_initializer=bias_initializer,
-            normalize_first=normalize_first,
-            attention_implementation=attention_implementation,
-            encode_inputs=encode_inputs,
-            cached_positions=cached_positions,
-            activation_dropout=activation_dropout,
-            max_distance=max_distance,
-            recompute=recompute,
-            **kwargs,
+            num_layers, num_heads, intermediate_dim, position_encoding, rank, sharing, **kwargs
         )
         self.cross_attention_positions = validation.boolean(
             "cross_attention_positions", cross_attention_positions
@@ -190,37 +181,73 @@ class DietDecoder(DietStack):
 
     def build(self, inputs_shape: Shape, encoder_outputs_shape: Shape | None = None) -> None:
         """Create and build the sublayers. The default is a source of the width of the inputs."""
-        hidden_dim: Any = inputs_shape[-1]
-        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: hidden_dim})
         source_shape = inputs_shape if encoder_outputs_shape is None else encoder_outputs_shape
-        cross_sizes = self.sizes(hidden_dim)
-        sizes = dataclasses.replace(cross_sizes, is_causal=True)
-        arguments = (self.sharing, self.cached_positions, self.dtype_policy)
-        self.input_encoding = self.make_input_encoding(sizes)
-        self.position_biases = make_position_biases(self.encoding, sizes, *arguments)
-        self.cross_position_biases = make_position_biases(
-            self.cross_encoding, cross_sizes, *arguments, prefix="cross_"
-        )
+        of_self = (self.encoding, self.sizes(inputs_shape[-1], is_causal=True))
+        of_cross = (self.cross_encoding, self.sizes(inputs_shape[-1]))
+        self.build_input_encoding(inputs_shape)
+        self.position_biases = self.make_position_biases(*of_self)
+        self.cross_position_biases = self.make_position_biases(*of_cross, prefix="cross_")
         self.transformer_layers = [
-            make_decoder_block(self, i, sizes, cross_sizes) for i in range(self.num_layers)
+            BiasedTransformerDecoder(
+                **self.arguments_of_block(),
+                self_attention=self.make_attention(
+                    *of_self, self.position_biases, "self_attention"
+                ),
+                cross_attention=self.make_attention(
+                    *of_cross, self.cross_position_biases, "cross_attention"
+                ),
+                name=f"transformer_layer_{i}",
+            )
+            for i in range(self.num_layers)
         ]
-        for block in self.transformer_layers:
-            self.check_implementation(block.self_attention, self.position_biases)
-            self.check_implementation(block.cross_attention, self.cross_position_biases)
         for bias in self.all_position_biases():
-            check_bias(bias)
             if not bias.built:
                 bias.build(inputs_shape)
         for block in self.transformer_layers:
             block.build(inputs_shape, source_shape)
-        if self.input_encoding is not None:
-            self.input_encoding.build(inputs_shape)
         self.build_output_layer_norm(inputs_shape)
         self.built = True
 
     def all_position_biases(self) -> list[keras.layers.Layer]:
         """Return the bias layers of all attention layers."""
         return [*self.position_biases, *self.cross_position_biases]
+
+    def start_memory(
+        self,
+        batch_size: Any,
+        length: int,
+        encoder_outputs: Tensor,
+        encoder_padding_mask: Tensor | None = None,
+    ) -> DecoderMemory:
+        """Return the memory before the first step, with the keys of the source.
+
+        The decoder must be built.
+
+        Args:
+            batch_size: int. Number of targets, a multiple of the number of sources. With two
+                targets for each source, the first two targets belong to the first source.
+            length: int. Number of positions of the target, at most `max_sequence_length`.
+            encoder_outputs: Source of shape `(batch_size or fewer, S, source_dim)`.
+            encoder_padding_mask: Boolean or 0/1 tensor like the first two axes of the source,
+                `False` for padding. Defaults to the Keras mask of the source.
+        """
+        num_sources, source_length = ops.shape(encoder_outputs)[:2]
+        limit = self.max_sequence_length
+        validation.length_within(length, limit, "max_sequence_length", "target")
+        mask = encoder_padding_mask
+        scores_shape = (num_sources, self.num_heads, length, source_length)
+        check_masks(scores_shape, encoder_padding_mask=mask)
+        mask = get_keras_mask(encoder_outputs) if mask is None else mask
+        mask = ops.ones((num_sources, source_length), "bool") if mask is None else as_bool(mask)
+        pairs = [
+            block.start_memory(batch_size, length, encoder_outputs)
+            for block in self.transformer_layers
+        ]
+        return DecoderMemory(
+            target=tuple(target for target, _ in pairs),
+            source=tuple(source for _, source in pairs),
+            source_padding_mask=ops.broadcast_to(mask, (num_sources, source_length)),
+        )
 
     def call(
         self,
@@ -233,67 +260,101 @@ class DietDecoder(DietStack):
         memory: DecoderMemory | None = None,
         start_index: int | Tensor = 0,
     ) -> Any:
-        masks = (padding_mask, encoder_padding_mask)
-        check_decoder_call(self, inputs, encoder_outputs, *masks, memory, start_index)
+        masks = {"padding_mask": padding_mask, "encoder_padding_mask": encoder_padding_mask}
+        first = None if memory is None else memory.of_block(0)
+        check_decoder_call(self, inputs, encoder_outputs, first, start_index, **masks)
+        limit = self.max_sequence_length
+        validation.length_within(inputs.shape[1], limit, "max_sequence_length", "target")
+        if memory is not None and encoder_padding_mask is not None:
+            raise ValueError(
+                "A memory holds the padding of the source. Received: `encoder_padding_mask` with a "
+                "`memory`. Pass the mask to `start_memory`."
+            )
         if not isinstance(start_index, int):
             start_index = ops.cast(start_index, "int32")
         with keras_masks_removed(inputs, encoder_outputs) as (mask, encoder_mask):
+            x = inputs
+            if self.input_encoding is not None:
+                x = self.input_encoding(x, start_index=start_index)
+            options = {"training": training, "return_attention_scores": return_attention_scores}
+            of_plan: dict[str, Any] = {**options, "reads_memory": memory is not None}
+            # Only the lengths of the keys are read.
+            key, cross_key = None, encoder_outputs
+            memories: list[Any] = [None] * self.num_layers
             if memory is not None:
+                memories = list(zip(memory.target, memory.source, strict=True))
+                key, cross_key = (ops.swapaxes(keys, 1, 2) for keys, _ in memories[0])
                 encoder_padding_mask = memory.padding_of_targets(ops.shape(inputs)[0])
             elif padding_mask is None:
                 padding_mask = mask
             if encoder_padding_mask is None:
                 encoder_padding_mask = encoder_mask
-            padding_mask, encoder_padding_mask = map(as_bool, (padding_mask, encoder_padding_mask))
-            terms = ScoreTerms(padding_mask=padding_mask, is_causal=True, start_index=start_index)
-            cross_terms = ScoreTerms(padding_mask=encoder_padding_mask, start_index=start_index)
-            x = inputs
-            if self.input_encoding is not None:
-                x = self.input_encoding(x, start_index=start_index)
-            options = {"training": training, "return_attention_scores": return_attention_scores}
-            of_blocks = arguments_of_blocks(
-                self, x, encoder_outputs, memory, terms, cross_terms, options
+            of_self = self.terms_of_layers(
+                x,
+                ScoreTerms(
+                    padding_mask=as_bool(padding_mask), is_causal=True, start_index=start_index
+                ),
+                "self_attention",
+                self.position_biases,
+                key=key,
+                **of_plan,
+            )
+            of_cross = self.terms_of_layers(
+                x,
+                ScoreTerms(padding_mask=as_bool(encoder_padding_mask), start_index=start_index),
+                "cross_attention",
+                self.cross_position_biases,
+                key=cross_key,
+                **of_plan,
             )
             others = []
-            for block, arguments in zip(self.transformer_layers, of_blocks, strict=True):
-                outputs = self.call_block(block, x, encoder_outputs, **arguments, **options)
+            of_blocks = zip(self.transformer_layers, of_self, of_cross, memories, strict=True)
+            for block, (terms, plan), (cross_terms, cross_plan), of_memory in of_blocks:
+                outputs = self.call_block(
+                    block,
+                    x,
+                    encoder_outputs,
+                    memory=of_memory,
+                    score_terms=terms,
+                    attention_plan=plan,
+                    cross_score_terms=cross_terms,
+                    cross_attention_plan=cross_plan,
+                    **options,
+                )
                 x, *others_of_block = outputs if isinstance(outputs, tuple) else (outputs,)
                 others.append(others_of_block)
         if self.output_layer_norm is not None:
             x = self.output_layer_norm(x)
-        return without_missing(x, *join_blocks(others, memory))
+        return self._join(x, others, memory)
+
+    def _join(self, x, others, memory):
+        """Return the output, lists with the scores of all blocks, and the next memory."""
+        joined: list[Any] = [list(of_blocks) for of_blocks in zip(*others, strict=True)]
+        if memory is not None:
+            joined[-1] = memory.with_target(tuple(target for target, _ in joined[-1]))
+        return without_missing(x, *joined)
 
     def compute_output_spec(
         self,
         inputs: Tensor,
         encoder_outputs: Tensor | None = None,
-        padding_mask: Tensor | None = None,
-        encoder_padding_mask: Tensor | None = None,
-        training: bool | None = None,
         return_attention_scores: bool = False,
         memory: DecoderMemory | None = None,
-        start_index: int | Tensor = 0,
+        **kwargs: Any,
     ) -> Any:
         """Return the symbolic outputs."""
-        masks = (padding_mask, encoder_padding_mask)
-        check_decoder_call(self, inputs, encoder_outputs, *masks, memory, start_index)
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
-        scores: list[list[keras.KerasTensor]] = []
-        if return_attention_scores:
-            first = None if memory is None else memory.of_block(0)
-            # Each layer needs separate tensors, because functional models identify them by object.
-            pairs = [
-                symbolic_scores(self, inputs, encoder_outputs, first)
-                for _ in range(self.num_layers)
-            ]
-            scores = [list(of_layers) for of_layers in zip(*pairs, strict=True)]
-        return without_missing(output, *scores, symbolic_copy(memory))
-
-    def compute_output_shape(
-        self, inputs_shape: Shape, encoder_outputs_shape: Shape | None = None
-    ) -> Shape:
-        """Return the shape of the output, which is the shape of the inputs."""
-        return inputs_shape
+        others = []
+        for i, block in enumerate(self.transformer_layers):
+            of_block = None if memory is None else memory.of_block(i)
+            outputs = block.compute_output_spec(
+                inputs,
+                encoder_outputs,
+                return_attention_scores=return_attention_scores,
+                memory=of_block,
+            )
+            others.append(list(outputs[1:]) if isinstance(outputs, tuple) else [])
+        return self._join(output, others, memory)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""

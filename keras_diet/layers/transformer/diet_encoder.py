@@ -1,28 +1,21 @@
 """A stack of Transformer encoder blocks."""
 
+import functools
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_diet import validation
-from keras_diet._compat import get_keras_mask, set_keras_mask
-from keras_diet.layers.attention.attention_hook import AttentionHook, checked_hooks
+from keras_diet._compat import keras_masks_removed
+from keras_diet.layers.attention.attention_hook import AttentionHook
+from keras_diet.layers.attention.input_checks import check_masks
 from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
+from keras_diet.layers.position.segment_bias import SegmentBias
+from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder
 from keras_diet.layers.transformer.diet_stack import DietStack
-from keras_diet.layers.transformer.encoder_checks import (
-    check_call,
-    check_encoder_arguments,
-    check_mask_shapes,
-)
-from keras_diet.layers.transformer.encoder_outputs import symbolic_outputs
-from keras_diet.layers.transformer.stack_layers import (
-    make_encoder_block,
-    make_position_biases,
-    make_segment_biases,
-)
-from keras_diet.layers.transformer.stack_terms import terms_of_layers
-from keras_diet.types import Activation, Config, Initializer, Shape, Tensor
+from keras_diet.layers.transformer.position_encodings import find_position_encoding
+from keras_diet.types import Config, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -122,8 +115,9 @@ class DietEncoder(DietStack):
 
     Raises:
         ValueError: If a name is unknown; a size is not positive; the heads do not divide the hidden
-            size; the encoding does not support an argument; `segment_ids` would be ignored; or a
-            sequence is longer than `max_sequence_length`.
+            size; the encoding does not support an argument; `segment_ids` would be ignored; a mask
+            has another shape or other values than 0 and 1; or a sequence is longer than
+            `max_sequence_length`.
 
     Example:
 
@@ -149,76 +143,55 @@ class DietEncoder(DietStack):
         sharing: str | None = None,
         segment_encoding: str = "per-head",
         num_segments: int = 2,
-        max_sequence_length: int = 512,
-        dropout: float = 0.0,
-        activation: Activation = "gelu",
-        layer_norm_epsilon: float = 1e-12,
-        kernel_initializer: Initializer = "glorot_uniform",
-        bias_initializer: Initializer = "zeros",
-        normalize_first: bool = False,
+        *,
         projection_dim: int | None = None,
-        attention_implementation: str = "auto",
-        encode_inputs: bool = True,
-        cached_positions: bool = False,
-        activation_dropout: float = 0.0,
-        max_distance: int | None = None,
-        recompute: str = "none",
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            num_layers,
-            num_heads,
-            intermediate_dim,
-            position_encoding=position_encoding,
-            rank=rank,
-            sharing=sharing,
-            max_sequence_length=max_sequence_length,
-            dropout=dropout,
-            activation=activation,
-            layer_norm_epsilon=layer_norm_epsilon,
-            kernel_initializer=kernel_initializer,
-            bias_initializer=bias_initializer,
-            normalize_first=normalize_first,
-            attention_implementation=attention_implementation,
-            encode_inputs=encode_inputs,
-            cached_positions=cached_positions,
-            activation_dropout=activation_dropout,
-            max_distance=max_distance,
-            recompute=recompute,
-            **kwargs,
+            num_layers, num_heads, intermediate_dim, position_encoding, rank, sharing, **kwargs
         )
-        check_encoder_arguments(position_encoding, segment_encoding, projection_dim)
+        # Not every position encoding works with projected keys.
+        find_position_encoding(position_encoding, projection_dim=projection_dim)
         self.projection_dim = projection_dim
-        self.segment_encoding = segment_encoding
+        self.segment_encoding = validation.choice(
+            "segment_encoding", segment_encoding, ("per-head", "input", "none")
+        )
         self.num_segments = validation.positive_int("num_segments", num_segments)
+        if projection_dim is not None and segment_encoding == "per-head":
+            raise ValueError(
+                "With `projection_dim`, `segment_encoding` must be 'input' or 'none'. Received: "
+                f"projection_dim={projection_dim}, segment_encoding={segment_encoding!r}. Pass "
+                "segment_encoding='input', since a projected key has no segment."
+            )
 
     def build(self, inputs_shape: Shape) -> None:
         """Create and build the sublayers."""
-        hidden_dim: Any = inputs_shape[-1]
-        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: hidden_dim})
-        sizes = self.sizes(hidden_dim)
+        sizes = self.sizes(inputs_shape[-1])
         num_segments = self.num_segments if self.segment_encoding == "input" else None
-        self.input_encoding = self.make_input_encoding(sizes, num_segments)
-        self.position_biases = make_position_biases(
-            self.encoding, sizes, self.sharing, self.cached_positions, self.dtype_policy
-        )
+        self.build_input_encoding(inputs_shape, num_segments)
+        self.position_biases = self.make_position_biases(self.encoding, sizes)
         self.segment_biases = []
         if self.segment_encoding == "per-head":
-            self.segment_biases = make_segment_biases(
-                self.num_layers, self.num_heads, self.num_segments, self.dtype_policy
-            )
+            arguments = (self.num_heads, self.num_segments)
+            self.segment_biases = [
+                SegmentBias(*arguments, dtype=self.dtype_policy, name=f"segment_bias_{i}")
+                for i in range(self.num_layers)
+            ]
         self.transformer_layers = [
-            make_encoder_block(self, i, sizes) for i in range(self.num_layers)
+            BiasedTransformerEncoder(
+                **self.arguments_of_block(),
+                self_attention=self.make_attention(
+                    self.encoding, sizes, self.position_biases, "self_attention"
+                ),
+                name=f"transformer_layer_{i}",
+            )
+            for i in range(self.num_layers)
         ]
-        for attention in self._attentions():
-            self.check_implementation(attention, self.position_biases)
         for layer in (*self.position_biases, *self.transformer_layers):
             if not layer.built:
                 layer.build(inputs_shape)
         for layer in self.segment_biases:
             layer.build()
-        if self.input_encoding is not None:
-            self.input_encoding.build(inputs_shape)
         self.build_output_layer_norm(inputs_shape)
         self.built = True
 
@@ -233,66 +206,77 @@ class DietEncoder(DietStack):
         return_attention_scores: bool = False,
         attention_hook: AttentionHook | None = None,
     ) -> Any:
-        check_call(self, inputs, segment_ids, attention_mask, use_causal_mask)
-        check_mask_shapes(self, inputs, attention_mask, padding_mask)
-        checked_hooks(attention_hook)
-        keras_mask = get_keras_mask(inputs)
-        padding_mask = keras_mask if padding_mask is None else padding_mask
-        # `padding_mask` replaces the Keras mask, which attention would apply too.
-        set_keras_mask(inputs, None)
-        x = inputs
-        if self.input_encoding is not None:
-            at_input = self.segment_encoding == "input"
-            x = self.input_encoding(x, segment_ids=segment_ids if at_input else None)
-        terms = ScoreTerms(
-            padding_mask=as_bool(padding_mask),
-            attention_mask=as_bool(attention_mask),
-            is_causal=validation.boolean("use_causal_mask", use_causal_mask),
-        )
-        # Only the length of this key is read.
-        projected = None if self.projection_dim is None else ops.zeros((1, self.projection_dim))
+        self._check_call(inputs, segment_ids, padding_mask, attention_mask, use_causal_mask)
         options: dict[str, Any] = {
             "training": training,
             "return_attention_scores": return_attention_scores,
             "attention_hook": attention_hook,
         }
-        of_layers = terms_of_layers(
-            x,
-            terms,
-            self._attentions(),
-            self.position_biases,
-            self.segment_biases,
-            segment_ids,
-            key=projected,
-            implementation=self.attention_implementation,
-            **options,
-        )
         scores = []
-        for block, (layer_terms, plan) in zip(self.transformer_layers, of_layers, strict=True):
-            x = self.call_block(block, x, score_terms=layer_terms, attention_plan=plan, **options)
-            if return_attention_scores:
-                x, layer_scores = x
-                scores.append(layer_scores)
-        set_keras_mask(inputs, keras_mask)
+        # `padding_mask` replaces the Keras mask, which attention would apply too.
+        with keras_masks_removed(inputs) as (keras_mask,):
+            x = inputs
+            if self.input_encoding is not None:
+                at_input = self.segment_encoding == "input"
+                x = self.input_encoding(x, segment_ids=segment_ids if at_input else None)
+            terms = ScoreTerms(
+                padding_mask=as_bool(keras_mask if padding_mask is None else padding_mask),
+                attention_mask=as_bool(attention_mask),
+                is_causal=validation.boolean("use_causal_mask", use_causal_mask),
+            )
+            if segment_ids is None and self.segment_biases:
+                segment_ids = ops.zeros(ops.shape(inputs)[:2], dtype="int32")
+            segments = [
+                functools.partial(bias.features, segment_ids) for bias in self.segment_biases
+            ]
+            # Only the length of this key is read.
+            key = None if self.projection_dim is None else ops.zeros((1, self.projection_dim))
+            of_layers = self.terms_of_layers(
+                x, terms, "self_attention", self.position_biases, segments, key, **options
+            )
+            for block, (terms, plan) in zip(self.transformer_layers, of_layers, strict=True):
+                x = self.call_block(block, x, score_terms=terms, attention_plan=plan, **options)
+                if return_attention_scores:
+                    x, of_layer = x
+                    scores.append(of_layer)
         if self.output_layer_norm is not None:
             x = self.output_layer_norm(x)
         return (x, scores) if return_attention_scores else x
 
-    def _attentions(self):
-        return [block.self_attention for block in self.transformer_layers]
+    def _check_call(self, inputs, segment_ids, padding_mask, attention_mask, use_causal_mask):
+        """Raise a `ValueError` for arguments that would be ignored or give wrong outputs."""
+        batch_size, length = inputs.shape[:2]
+        if self.projection_dim is not None and (attention_mask is not None or use_causal_mask):
+            name = "use_causal_mask" if attention_mask is None else "attention_mask"
+            raise ValueError(
+                f"`{name}` is not supported with `projection_dim`: a projected key mixes all "
+                f"tokens. Received: projection_dim={self.projection_dim}. Use `padding_mask`."
+            )
+        reads_segments = {"per-head": True, "input": self.encode_inputs, "none": False}
+        if segment_ids is not None and not reads_segments[self.segment_encoding]:
+            raise ValueError(
+                "`segment_ids` would be ignored. Received: segment_ids with segment_encoding="
+                f"{self.segment_encoding!r} and encode_inputs={self.encode_inputs}. Leave them out."
+            )
+        if segment_ids is not None:
+            validation.shape_of_segment_ids("segment_ids", segment_ids, (batch_size, length))
+        validation.length_within(length, self.max_sequence_length, "max_sequence_length")
+        scores_shape = (batch_size, self.num_heads, length, length)
+        check_masks(scores_shape, attention_mask, padding_mask=padding_mask)
 
     def compute_output_spec(
-        self,
-        inputs: Tensor,
-        segment_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        use_causal_mask: bool = False,
-        return_attention_scores: bool = False,
-        **kwargs: Any,
+        self, inputs: Tensor, return_attention_scores: bool = False, **kwargs: Any
     ) -> Any:
         """Return the symbolic output, and the symbolic scores if the caller asks for them."""
-        check_call(self, inputs, segment_ids, attention_mask, use_causal_mask)
-        return symbolic_outputs(self, inputs, return_attention_scores)
+        output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return output
+        # Each layer has separate scores, because functional models identify tensors by object.
+        of_blocks = [
+            block.compute_output_spec(inputs, return_attention_scores=True)
+            for block in self.transformer_layers
+        ]
+        return output, [scores for _, scores in of_blocks]
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""

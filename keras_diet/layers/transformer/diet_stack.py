@@ -1,44 +1,53 @@
-"""What stacks of blocks have in common: their arguments, and layers beside the blocks."""
+"""What stacks of blocks have in common: their arguments, their layers, and the score terms."""
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import keras
 
 from keras_diet import validation
-from keras_diet.layers.attention.bias_checks import check_heads_of_bias
-from keras_diet.layers.attention.cases import check_implementation
-from keras_diet.layers.attention.plan import IMPLEMENTATIONS
-from keras_diet.layers.position.cached_position_bias import CachedPositionBias
-from keras_diet.layers.position.input_encoding import InputEncoding, make_input_encoding
+from keras_diet.layers.attention.attention_hook import AttentionHook
+from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
+from keras_diet.layers.attention.input_checks import check_heads_of_bias
+from keras_diet.layers.attention.linformer_multi_head_attention import LinformerMultiHeadAttention
+from keras_diet.layers.attention.lowering import lower_shared_terms
+from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan, check_implementation
+from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms
+from keras_diet.layers.position.input_encoding import make_input_encoding
 from keras_diet.layers.position.position_encoding import (
     EncoderSizes,
+    PositionEncoding,
     deserialize_position_encoding,
     serialize_position_encoding,
 )
-from keras_diet.layers.transformer.cached_weights import copy_with_cached_positions
-from keras_diet.layers.transformer.encoder_checks import check_is_tensor
+from keras_diet.layers.transformer.cached_positions import (
+    CachedPositionBias,
+    arguments_of_copy,
+    copy_weights,
+)
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
 from keras_diet.layers.transformer.recomputed_call import RECOMPUTE, call_recomputed
-from keras_diet.types import Activation, Config, Initializer, Shape
+from keras_diet.layers.transformer.transformer_block import TransformerLayer, takes_score_terms
+from keras_diet.types import Config, Shape, Tensor
+
+# How a custom attention layer gets the terms: all of them in one bias.
+_CUSTOM_ATTENTION_PLAN = AttentionPlan(program="custom", low_rank="tensor")
 
 # Constructor arguments that a configuration holds as they are.
 _PLAIN_ARGUMENTS = (
-    *("num_layers", "num_heads", "intermediate_dim", "rank", "sharing", "max_sequence_length"),
-    *("dropout", "layer_norm_epsilon", "normalize_first", "attention_implementation"),
-    *("encode_inputs", "cached_positions", "activation_dropout", "max_distance", "recompute"),
+    *("num_layers", "rank", "sharing", "max_sequence_length", "attention_implementation"),
+    *("encode_inputs", "cached_positions", "max_distance", "recompute"),
 )
 
 
-class DietStack(keras.layers.Layer):
-    """Base class of a stack: checks its arguments, keeps them, and writes the configuration.
+class DietStack(TransformerLayer):
+    """Base class of a stack: its arguments, the layers beside its blocks, and the score terms.
 
     `DietEncoder` and `DietDecoder` document the arguments.
     """
 
     # Number of projected keys of Linformer, which only an encoder can have.
     projection_dim: int | None = None
-    # `keras_diet.layers.cache_positions` calls it.
-    with_cached_positions = copy_with_cached_positions
 
     def __init__(
         self,
@@ -49,62 +58,39 @@ class DietStack(keras.layers.Layer):
         rank: int | None = None,
         sharing: str | None = None,
         max_sequence_length: int = 512,
-        dropout: float = 0.0,
-        activation: Activation = "gelu",
-        layer_norm_epsilon: float = 1e-12,
-        kernel_initializer: Initializer = "glorot_uniform",
-        bias_initializer: Initializer = "zeros",
-        normalize_first: bool = False,
         attention_implementation: str = "auto",
         encode_inputs: bool = True,
         cached_positions: bool = False,
-        activation_dropout: float = 0.0,
         max_distance: int | None = None,
         recompute: str = "none",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(intermediate_dim, num_heads, **kwargs)
         if cached_positions and isinstance(position_encoding, keras.layers.Layer):
             # Keras would track the weights of the layer, although its scores are cached.
             position_encoding = CachedPositionBias.like(position_encoding)
         self.encoding = find_position_encoding(
             position_encoding, rank, sharing, max_distance=max_distance
         )
-        self.num_layers = validation.positive_int("num_layers", num_layers)
-        self.num_heads = validation.positive_int("num_heads", num_heads)
         check_heads_of_bias("position_encoding", position_encoding, num_heads)
-        self.intermediate_dim = validation.positive_int("intermediate_dim", intermediate_dim)
+        self.num_layers = validation.positive_int("num_layers", num_layers)
         self.position_encoding = position_encoding
         self.rank = rank
         self.sharing = sharing
         self.max_sequence_length = validation.positive_int(
             "max_sequence_length", max_sequence_length
         )
-        self.dropout = validation.rate("dropout", dropout)
-        self.activation = keras.activations.get(activation)
-        self.layer_norm_epsilon = validation.positive_number(
-            "layer_norm_epsilon", layer_norm_epsilon
-        )
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.normalize_first = validation.boolean("normalize_first", normalize_first)
         self.attention_implementation = validation.choice(
             "attention_implementation", attention_implementation, IMPLEMENTATIONS
         )
         self.encode_inputs = validation.boolean("encode_inputs", encode_inputs)
         self.cached_positions = validation.boolean("cached_positions", cached_positions)
-        self.activation_dropout = validation.rate("activation_dropout", activation_dropout)
         self.max_distance = max_distance
         self.recompute = validation.choice("recompute", recompute, RECOMPUTE)
-        self.supports_masking = True
-        self.input_spec = keras.layers.InputSpec(ndim=3)
 
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Check that the inputs are one tensor, and call the layer."""
-        check_is_tensor(inputs)
-        return super().__call__(inputs, *args, **kwargs)
+    # === Layers ===
 
-    def sizes(self, hidden_dim: Any) -> EncoderSizes:
+    def sizes(self, hidden_dim: Any, is_causal: bool = False) -> EncoderSizes:
         """Return the sizes for the functions of a `PositionEncoding`."""
         return EncoderSizes(
             num_layers=self.num_layers,
@@ -114,7 +100,145 @@ class DietStack(keras.layers.Layer):
             rank=self.rank,
             projection_dim=self.projection_dim,
             max_distance=self.max_distance,
+            is_causal=is_causal,
         )
+
+    def build_input_encoding(self, inputs_shape: Shape, num_segments: int | None = None) -> None:
+        """Create and build the layer that adds positions and segments to the inputs, if any."""
+        hidden_dim = inputs_shape[-1]
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: hidden_dim})
+        self.input_encoding = None
+        if self.encode_inputs:
+            self.input_encoding = make_input_encoding(
+                self.encoding, self.sizes(hidden_dim), num_segments, dtype=self.dtype_policy
+            )
+        if self.input_encoding is not None:
+            self.input_encoding.build(inputs_shape)
+
+    def make_position_biases(
+        self, encoding: PositionEncoding, sizes: EncoderSizes, prefix: str = ""
+    ) -> list[keras.layers.Layer]:
+        """Return bias layers: none, one for all layers of the stack, or one for each.
+
+        Their names begin with `prefix`.
+        """
+        if encoding.bias is None:
+            return []
+        sharing = self.sharing or encoding.sharing_modes[0]
+        arguments = {"share_heads": sharing == "head-wise", "dtype": self.dtype_policy}
+        names = [f"{prefix}position_bias_{i}" for i in range(self.num_layers)]
+        if sharing == "layer-wise":
+            names = [f"{prefix}position_bias"]
+        biases = [encoding.bias(sizes, name=name, **arguments) for name in names]
+        return list(map(CachedPositionBias.like, biases)) if self.cached_positions else biases
+
+    def make_attention(
+        self,
+        encoding: PositionEncoding,
+        sizes: EncoderSizes,
+        biases: list[keras.layers.Layer],
+        name: str,
+    ) -> keras.layers.Layer:
+        """Return the attention layer of a block, to whose scores bias layers are added."""
+        arguments = {"dropout": self.dropout, "name": name, **self.arguments_of_dense()}
+        if encoding.scale is not None:
+            arguments["scale"] = encoding.scale(sizes)
+        if encoding.attention is not None:
+            attention = encoding.attention(sizes, **arguments)
+        elif sizes.projection_dim is None:
+            attention = BiasedMultiHeadAttention(sizes.num_heads, sizes.head_dim, **arguments)
+        else:
+            of_projection = (sizes.max_length, sizes.projection_dim)
+            attention = LinformerMultiHeadAttention(
+                sizes.num_heads, sizes.head_dim, *of_projection, **arguments
+            )
+        check_implementation(
+            self.attention_implementation, attention, biases[0] if biases else None
+        )
+        return attention
+
+    def arguments_of_block(self) -> Config:
+        """Return the arguments of a block. Each call makes new initializers."""
+        recomputes = self.recompute == "attention"
+        return {**super().arguments_of_block(), "recompute_attention": recomputes}
+
+    def build_output_layer_norm(self, inputs_shape: Shape) -> None:
+        """Create and build the last layer normalization, which pre-norm blocks need."""
+        self.output_layer_norm = None
+        if self.normalize_first:
+            self.output_layer_norm = self.make_layer_norm("output_layer_norm", inputs_shape)
+
+    def all_position_biases(self) -> list[keras.layers.Layer]:
+        """Return the bias layers of all attention layers."""
+        return list(self.position_biases)
+
+    def with_cached_positions(self) -> Self:
+        """Return a copy for inference. See `keras_diet.layers.cache_positions`, which calls it."""
+        biases = self.all_position_biases() if self.built else []
+        if self.cached_positions or not biases:
+            raise ValueError(
+                "Positions can be cached once, in a built stack with a position bias. Received: "
+                f"built={self.built}, cached_positions={self.cached_positions}, "
+                f"position_encoding={self.position_encoding!r}"
+            )
+        changes = arguments_of_copy(self.attention_implementation)
+        copy = self.from_config({**self.get_config(), **changes})
+        copy.build_from_config(self.get_build_config())
+        copy_weights(self, copy, biases, copy.all_position_biases())
+        return copy
+
+    # === Calls ===
+
+    def terms_of_layers(
+        self,
+        inputs: Tensor,
+        terms: ScoreTerms,
+        attention_name: str,
+        position_biases: list[keras.layers.Layer],
+        segment_features: Sequence[Callable[..., FeaturePair]] | None = None,
+        key: Tensor | None = None,
+        attention_hook: AttentionHook | None = None,
+        **arguments: Any,
+    ) -> Iterator[tuple[ScoreTerms, AttentionPlan]]:
+        """Yield the terms and the plan of each layer.
+
+        All layers have the same plan. Terms are made one by one, so that only the terms of one
+        layer are in memory at inference. A bias that all layers share is computed once.
+
+        Args:
+            inputs: Hidden states `(B, T, hidden_dim)`.
+            terms: Masks and the position of the first query, the same for all layers.
+            attention_name: Name of the attention layer of each block.
+            position_biases: No bias layer, one for all layers, or one for each.
+            segment_features: `None`, or for each layer a function that returns the features of its
+                segment bias.
+            key: Tensor `(B, S, ...)` with the number of keys, or `None` for the inputs.
+            attention_hook: A hook for all layers, or `None`.
+            **arguments: Other arguments of `BiasedMultiHeadAttention.plan`.
+        """
+        attentions = [getattr(block, attention_name) for block in self.transformer_layers]
+        key_shape = inputs.shape if key is None else key.shape
+        arguments |= {
+            "implementation": self.attention_implementation,
+            "attention_hook": attention_hook,
+        }
+        up_to_softmax = not any(_reads_scores(each, attention_hook) for each in attentions)
+        is_shared = len(position_biases) == 1
+        plan, lowered = None, None
+        for i, attention in enumerate(attentions):
+            bias = position_biases[0 if is_shared else i] if position_biases else None
+            layer_terms = terms.replace(bias=bias)
+            segments: tuple[FeaturePair, ...] = ()
+            if segment_features:
+                segments = (segment_features[i](up_to_softmax=up_to_softmax),)
+            if plan is None:
+                plan = _CUSTOM_ATTENTION_PLAN
+                if takes_score_terms(attention):
+                    all_terms = layer_terms.replace(features=segments)
+                    plan = attention.plan(all_terms, inputs.shape, key_shape, **arguments)
+            if lowered is None or not is_shared:
+                lowered = lower_shared_terms(layer_terms, plan, inputs, key, inputs.dtype)
+            yield lowered.replace(features=(*segments, *lowered.features)), plan
 
     def call_block(self, block: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
         """Call a block. In training, `recompute` says whether it runs again for the gradient."""
@@ -122,51 +246,25 @@ class DietStack(keras.layers.Layer):
             return call_recomputed(block, *args, **kwargs)
         return block(*args, **kwargs)
 
-    def all_position_biases(self) -> list[keras.layers.Layer]:
-        """Return the bias layers of all attention layers."""
-        return list(self.position_biases)
-
-    def make_input_encoding(
-        self, sizes: EncoderSizes, num_segments: int | None = None
-    ) -> InputEncoding | None:
-        """Return the layer that encodes the inputs, or `None`."""
-        if not self.encode_inputs:
-            return None
-        return make_input_encoding(self.encoding, sizes, num_segments, dtype=self.dtype_policy)
-
-    def check_implementation(
-        self, attention: keras.layers.Layer, biases: list[keras.layers.Layer]
-    ) -> None:
-        """Raise a `ValueError` if a layer cannot compute attention as the caller asks."""
-        bias = biases[0] if biases else None
-        check_implementation(self.attention_implementation, attention, bias)
-
-    def build_output_layer_norm(self, inputs_shape: Shape) -> None:
-        """Create and build the last layer normalization, which pre-norm blocks need."""
-        self.output_layer_norm = None
-        if self.normalize_first:
-            self.output_layer_norm = keras.layers.LayerNormalization(
-                epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="output_layer_norm"
-            )
-            self.output_layer_norm.build(inputs_shape)
-
-    def compute_output_shape(self, inputs_shape: Shape) -> Shape:
-        """Return the shape of the output, which is the shape of the inputs."""
-        return inputs_shape
+    # === Config ===
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
-        config = super().get_config()
-        config.update({name: getattr(self, name) for name in _PLAIN_ARGUMENTS})
-        config.update(
-            position_encoding=serialize_position_encoding(self.position_encoding),
-            activation=keras.activations.serialize(self.activation),
-            kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
-            bias_initializer=keras.initializers.serialize(self.bias_initializer),
-        )
-        return config
+        return {
+            **super().get_config(),
+            **{name: getattr(self, name) for name in _PLAIN_ARGUMENTS},
+            "position_encoding": serialize_position_encoding(self.position_encoding),
+        }
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
         """Make the layer from its configuration, which may hold a custom bias layer."""
         return super().from_config(deserialize_position_encoding(config))
+
+
+def _reads_scores(attention, attention_hook):
+    """Whether anybody but softmax sees the scores, so that they must be complete."""
+    if not takes_score_terms(attention):
+        return True
+    hooks = (attention.attention_hook(), attention_hook)
+    return any(hook is not None and hook.scores is not None for hook in hooks)

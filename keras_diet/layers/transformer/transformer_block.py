@@ -1,4 +1,4 @@
-"""What the blocks of encoders and decoders have in common."""
+"""What blocks and stacks of blocks have in common."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -11,9 +11,103 @@ from keras_diet.layers.initializers import fresh
 from keras_diet.layers.transformer.recomputed_call import call_recomputed
 from keras_diet.types import Activation, Config, Initializer, Shape, Tensor
 
+# Arguments that a configuration holds as they are.
+_PLAIN_ARGUMENTS = (
+    *("intermediate_dim", "num_heads", "dropout", "layer_norm_epsilon", "normalize_first"),
+    "activation_dropout",
+)
 
-class TransformerBlock(keras.layers.Layer):
-    """Base class of a block: its arguments, sublayers and configuration.
+
+class TransformerLayer(keras.layers.Layer):
+    """Base class of blocks and stacks: the arguments that both have.
+
+    Args:
+        intermediate_dim: int. Width of the feed-forward network.
+        num_heads: int. Number of attention heads.
+        dropout: float. Dropout rate of attention probabilities and of the outputs of sublayers.
+        activation: Activation of the feed-forward network.
+        layer_norm_epsilon: float. Epsilon of each layer normalization.
+        kernel_initializer: Initializer of the kernels.
+        bias_initializer: Initializer of the biases.
+        normalize_first: bool. Pre-norm instead of post-norm.
+        activation_dropout: float. Dropout rate of the hidden units of the feed-forward network.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+    """
+
+    def __init__(
+        self,
+        intermediate_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        activation: Activation = "gelu",
+        layer_norm_epsilon: float = 1e-12,
+        kernel_initializer: Initializer = "glorot_uniform",
+        bias_initializer: Initializer = "zeros",
+        normalize_first: bool = False,
+        activation_dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.intermediate_dim = validation.positive_int("intermediate_dim", intermediate_dim)
+        self.num_heads = validation.positive_int("num_heads", num_heads)
+        self.dropout = validation.rate("dropout", dropout)
+        self.activation = keras.activations.get(activation)
+        self.layer_norm_epsilon = validation.positive_number(
+            "layer_norm_epsilon", layer_norm_epsilon
+        )
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.normalize_first = validation.boolean("normalize_first", normalize_first)
+        self.activation_dropout = validation.rate("activation_dropout", activation_dropout)
+        self.supports_masking = True
+        self.input_spec = keras.layers.InputSpec(ndim=3)
+
+    def arguments_of_block(self) -> Config:
+        """Return these arguments for a layer inside. Each call makes new initializers."""
+        plain = {name: getattr(self, name) for name in _PLAIN_ARGUMENTS}
+        return {**plain, "activation": self.activation, **self.arguments_of_dense()}
+
+    def arguments_of_dense(self) -> Config:
+        """Return the initializers and the dtype of a layer inside. Initializers are new."""
+        return {
+            "kernel_initializer": fresh(self.kernel_initializer),
+            "bias_initializer": fresh(self.bias_initializer),
+            "dtype": self.dtype_policy,
+        }
+
+    def make_layer_norm(self, name: str, inputs_shape: Shape) -> keras.layers.Layer:
+        """Return a built layer normalization."""
+        layer_norm = keras.layers.LayerNormalization(
+            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
+        )
+        layer_norm.build(inputs_shape)
+        return layer_norm
+
+    def compute_output_shape(
+        self, inputs_shape: Shape, encoder_outputs_shape: Shape | None = None
+    ) -> Shape:
+        """Return the shape of the output, which is the shape of the inputs."""
+        return inputs_shape
+
+    def get_config(self) -> Config:
+        """Return the constructor's arguments."""
+        config = super().get_config()
+        config.update({name: getattr(self, name) for name in _PLAIN_ARGUMENTS})
+        config.update(
+            activation=keras.activations.serialize(self.activation),
+            kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
+            bias_initializer=keras.initializers.serialize(self.bias_initializer),
+        )
+        return config
+
+
+def takes_score_terms(attention: keras.layers.Layer) -> bool:
+    """Whether an attention layer takes `score_terms`. Other custom layers take a bias tensor."""
+    return isinstance(attention, BiasedMultiHeadAttention)
+
+
+class TransformerBlock(TransformerLayer):
+    """Base class of a block: its sublayers and their attention layers.
 
     Each sublayer has a layer normalization and a residual connection. With post-norm:
 
@@ -33,42 +127,18 @@ class TransformerBlock(keras.layers.Layer):
         self,
         intermediate_dim: int,
         num_heads: int,
-        dropout: float = 0.0,
-        activation: Activation = "gelu",
-        layer_norm_epsilon: float = 1e-12,
-        kernel_initializer: Initializer = "glorot_uniform",
-        bias_initializer: Initializer = "zeros",
-        normalize_first: bool = False,
+        *,
         self_attention: keras.layers.Layer | None = None,
-        activation_dropout: float = 0.0,
         recompute_attention: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.intermediate_dim = validation.positive_int("intermediate_dim", intermediate_dim)
-        self.num_heads = validation.positive_int("num_heads", num_heads)
-        self.dropout = validation.rate("dropout", dropout)
-        self.activation = keras.activations.get(activation)
-        self.layer_norm_epsilon = validation.positive_number(
-            "layer_norm_epsilon", layer_norm_epsilon
-        )
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.normalize_first = validation.boolean("normalize_first", normalize_first)
-        self.activation_dropout = validation.rate("activation_dropout", activation_dropout)
+        super().__init__(intermediate_dim, num_heads, **kwargs)
         self.recompute_attention = validation.boolean("recompute_attention", recompute_attention)
         self._made_attentions: tuple[str, ...] = ()
         self.set_attention("self_attention", self_attention)
-        self.supports_masking = True
-        self.input_spec = keras.layers.InputSpec(ndim=3)
 
     def set_attention(self, name: str, attention: keras.layers.Layer | None) -> None:
         """Keep the attention layer of an argument. `None` means that the block makes one."""
-        if not isinstance(attention, keras.layers.Layer | None):
-            raise ValueError(
-                f"`{name}` must be an attention layer or `None`. Received: {name}={attention!r}. "
-                "Pass a `BiasedMultiHeadAttention`."
-            )
         heads = getattr(attention, "num_heads", self.num_heads)
         if heads != self.num_heads:
             raise ValueError(
@@ -80,63 +150,42 @@ class TransformerBlock(keras.layers.Layer):
         if attention is None:
             self._made_attentions += (name,)
 
-    def makes_attention(self, name: str) -> bool:
-        """Whether the block makes an attention sublayer itself."""
-        return name in self._made_attentions
-
     def build_attention(self, name: str, inputs_shape: Shape, value_shape: Shape) -> None:
         """Create and build an attention sublayer, with its normalization and dropout."""
         hidden_dim: Any = inputs_shape[-1]
-        if self.makes_attention(name):
-            attention = BiasedMultiHeadAttention(
-                num_heads=self.num_heads,
-                key_dim=validation.divisible_heads(hidden_dim, self.num_heads),
-                dropout=self.dropout,
-                kernel_initializer=fresh(self.kernel_initializer),
-                bias_initializer=fresh(self.bias_initializer),
-                dtype=self.dtype_policy,
-                name=name,
-            )
-            setattr(self, name, attention)
+        if name in self._made_attentions:
+            key_dim = validation.divisible_heads(hidden_dim, self.num_heads)
+            arguments = {"dropout": self.dropout, "name": name, **self.arguments_of_dense()}
+            setattr(self, name, BiasedMultiHeadAttention(self.num_heads, key_dim, **arguments))
         attention = getattr(self, name)
         if not attention.built:
             # A layer that was loaded with its configuration is built already.
             attention.build(inputs_shape, value_shape)
-        self._build_layer_norm(name, inputs_shape)
-        self._make_dropout(name, self.dropout)
+        self._make_residual(name, inputs_shape)
 
     def build_feed_forward(self, inputs_shape: Shape) -> None:
         """Create and build the feed-forward network, with its normalization and dropout."""
-        self._build_layer_norm("feedforward", inputs_shape)
-        self.feedforward_intermediate_dense = self._dense(
-            self.intermediate_dim, "feedforward_intermediate_dense", activation=self.activation
+        self._make_residual("feedforward", inputs_shape)
+        self.feedforward_intermediate_dense = keras.layers.Dense(
+            self.intermediate_dim,
+            self.activation,
+            name="feedforward_intermediate_dense",
+            **self.arguments_of_dense(),
         )
         self.feedforward_intermediate_dense.build(inputs_shape)
-        self.feedforward_output_dense = self._dense(inputs_shape[-1], "feedforward_output_dense")
-        self.feedforward_output_dense.build((*inputs_shape[:-1], self.intermediate_dim))
-        self._make_dropout("feedforward_intermediate", self.activation_dropout)
-        self._make_dropout("feedforward", self.dropout)
-
-    def _build_layer_norm(self, name, inputs_shape):
-        layer_norm = keras.layers.LayerNormalization(
-            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=_name(name, "layer_norm")
+        self.feedforward_output_dense = keras.layers.Dense(
+            inputs_shape[-1], name="feedforward_output_dense", **self.arguments_of_dense()
         )
-        layer_norm.build(inputs_shape)
-        setattr(self, _name(name, "layer_norm"), layer_norm)
+        self.feedforward_output_dense.build((*inputs_shape[:-1], self.intermediate_dim))
+        self._make_dropout("feedforward_intermediate_dropout", self.activation_dropout)
+
+    def _make_residual(self, name, inputs_shape):
+        layer_norm = f"{name}_layer_norm"
+        setattr(self, layer_norm, self.make_layer_norm(layer_norm, inputs_shape))
+        self._make_dropout(f"{name}_dropout", self.dropout)
 
     def _make_dropout(self, name, rate):
-        dropout = keras.layers.Dropout(rate, dtype=self.dtype_policy, name=_name(name, "dropout"))
-        setattr(self, _name(name, "dropout"), dropout)
-
-    def _dense(self, units, name, activation=None):
-        return keras.layers.Dense(
-            units,
-            activation=activation,
-            kernel_initializer=fresh(self.kernel_initializer),
-            bias_initializer=fresh(self.bias_initializer),
-            dtype=self.dtype_policy,
-            name=name,
-        )
+        setattr(self, name, keras.layers.Dropout(rate, dtype=self.dtype_policy, name=name))
 
     def residual(
         self,
@@ -156,9 +205,9 @@ class TransformerBlock(keras.layers.Layer):
         Returns:
             A tensor like `inputs`, and what else the function returned.
         """
-        layer_norm = getattr(self, _name(name, "layer_norm"))
+        layer_norm = getattr(self, f"{name}_layer_norm")
         x, others = sublayer(layer_norm(inputs) if self.normalize_first else inputs)
-        x = getattr(self, _name(name, "dropout"))(x, training=training) + inputs
+        x = getattr(self, f"{name}_dropout")(x, training=training) + inputs
         return (x if self.normalize_first else layer_norm(x)), others
 
     def call_attention(self, attention: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
@@ -180,24 +229,10 @@ class TransformerBlock(keras.layers.Layer):
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
-        config.update(
-            {
-                "intermediate_dim": self.intermediate_dim,
-                "num_heads": self.num_heads,
-                "dropout": self.dropout,
-                "activation": keras.activations.serialize(self.activation),
-                "layer_norm_epsilon": self.layer_norm_epsilon,
-                "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-                "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-                "normalize_first": self.normalize_first,
-                "activation_dropout": self.activation_dropout,
-                "recompute_attention": self.recompute_attention,
-            }
-        )
+        config["recompute_attention"] = self.recompute_attention
         for name in self.attention_names:
-            attention = getattr(self, name)
-            is_own = self.makes_attention(name)
-            config[name] = None if is_own else keras.layers.serialize(attention)
+            is_made = name in self._made_attentions
+            config[name] = None if is_made else keras.layers.serialize(getattr(self, name))
         return config
 
     @classmethod
@@ -209,8 +244,3 @@ class TransformerBlock(keras.layers.Layer):
             if isinstance(config.get(name), dict)
         }
         return super().from_config({**config, **layers})
-
-
-def _name(sublayer, part):
-    """Return the name of a layer that belongs to a sublayer, such as its dropout."""
-    return f"{sublayer}_{part}"

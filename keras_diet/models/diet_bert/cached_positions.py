@@ -5,11 +5,7 @@ from typing import Any
 import keras
 
 from keras_diet._compat import flatten_layers
-from keras_diet.layers.transformer.cached_weights import (
-    changes_for_cached_positions,
-    check_biases,
-    copy_weights,
-)
+from keras_diet.layers.transformer.cached_positions import arguments_of_copy, copy_weights
 from keras_diet.models.hub.rebuild import rebuild
 
 
@@ -26,15 +22,16 @@ def rebuild_with_cached_positions(model: Any) -> Any:
             f"position_encoding={backbone.position_encoding!r}, "
             f"cached_positions={backbone.cached_positions}. Use this model as it is."
         )
-    check_biases(backbone.encoder.position_biases)
-    changes = changes_for_cached_positions(backbone.attention_implementation)
+    changes = arguments_of_copy(backbone.attention_implementation)
     copy = rebuild(model, changes, common_layers=_layers_without_biases)
-    biases = getattr(copy, "backbone", copy).encoder.position_biases
-    copy_weights(model, copy, backbone.encoder.position_biases, biases)
+    copy_weights(model, copy, _biases(model), _biases(copy))
     return copy
 
 
+def _biases(model: Any) -> list[Any]:
+    return getattr(model, "backbone", model).encoder.position_biases
+
+
 def _layers_without_biases(model: Any) -> list[keras.layers.Layer]:
-    biases = getattr(model, "backbone", model).encoder.position_biases
-    parts = {id(part) for bias in biases for part in flatten_layers(bias)}
+    parts = {id(part) for bias in _biases(model) for part in flatten_layers(bias)}
     return [layer for layer in flatten_layers(model) if id(layer) not in parts]

@@ -14,7 +14,6 @@ from keras_diet.layers.position.position_encoding import (
 )
 from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
-from keras_diet.models.diet_bert.activations import gelu_approximate
 from keras_diet.models.diet_bert.cached_positions import rebuild_with_cached_positions
 from keras_diet.models.diet_bert.from_bert.convert import convert_bert
 from keras_diet.models.hub.backbone import HubBackbone
@@ -28,6 +27,12 @@ _PLAIN_ARGUMENTS = (
     *("max_sequence_length", "num_segments", "rank", "sharing", "segment_encoding"),
     *("projection_dim", "attention_implementation", "cached_positions", "recompute"),
 )
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+def gelu_approximate(x: Tensor) -> Tensor:
+    """Return BERT's activation: gelu, approximated with tanh."""
+    return keras.activations.gelu(x, approximate=True)
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")

@@ -3,20 +3,24 @@
 from typing import Any
 
 import keras
+import numpy as np
+from keras import ops
 from keras_hub.layers import MaskedLMHead
 from keras_hub.models import MaskedLM
 
+from keras_diet import validation
 from keras_diet.layers.initializers import bert_initializer
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_masked_lm_preprocessor import (
     DietBertMaskedLMPreprocessor,
 )
 from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
-from keras_diet.models.diet_bert.fill_mask import fill_mask
-from keras_diet.models.hub.labels import Classes
-from keras_diet.models.hub.loss_inputs import warn_if_loss_does_not_fit
+from keras_diet.models.hub.classes import Classes
+from keras_diet.models.hub.columns import texts_of
+from keras_diet.models.hub.losses import token_loss, warn_if_loss_does_not_fit
+from keras_diet.models.hub.packing import padded
+from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.hub.token_inputs import TokenInput, ids_below
-from keras_diet.models.hub.token_loss import token_loss
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -80,7 +84,6 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
 
     backbone_cls = DietBertBackbone
     preprocessor_cls = DietBertMaskedLMPreprocessor
-    fill_mask = fill_mask
 
     def __init__(
         self,
@@ -148,3 +151,87 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
             optimizer=optimizer, loss=token_loss(loss), weighted_metrics=weighted_metrics, **kwargs
         )
         warn_if_loss_does_not_fit(self, "logits")
+
+    def fill_mask(self, texts: str | list[str], top_k: int = 5) -> list[dict[str, Any]] | list[Any]:
+        """Return the most probable tokens for each `[MASK]` in a text.
+
+        Args:
+            texts: A string with at least one mask token of the tokenizer, or a list of such
+            strings.
+            top_k: int. Number of tokens for each mask. Defaults to `5`.
+
+        Returns:
+            For one text with one mask, a list of dictionaries, the most probable token first:
+            `"token"`, its `"probability"`, and the `"text"` with this token in the place of the
+            mask. For several masks, a list with such a list for each mask. For a list of texts, a
+            list with the result of each text.
+
+        Raises:
+            ValueError: If the model has no preprocessor; if a text has no mask, or is too long; or
+                if `top_k` is not a positive integer up to the size of the vocabulary.
+
+        Example:
+
+        ```python
+        best = masked_lm.fill_mask("the quick [MASK]", top_k=1)[0]
+        best["token"], best["probability"], best["text"]
+        ```
+        """
+        preprocessor = checked_preprocessor(self, "fill_mask")
+        tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
+        size = tokenizer.vocabulary_size()
+        if validation.positive_int("top_k", top_k) > size:
+            raise ValueError(
+                f"`top_k` must be at most the number of tokens, {size}. Received: top_k={top_k}"
+            )
+        batch = texts_of(texts, "texts")
+        ids = [_ids_with_masks(tokenizer, text, row, length) for row, text in enumerate(batch)]
+        masks = [np.flatnonzero(np.array(row) == tokenizer.mask_token_id).tolist() for row in ids]
+        token_ids = padded(ids, [length], tokenizer.pad_token_id)
+        inputs = {
+            "token_ids": token_ids,
+            "segment_ids": np.zeros_like(token_ids),
+            "padding_mask": padded([[1] * len(row) for row in ids], [length]),
+            "mask_positions": padded(masks, [max(map(len, masks))]),
+        }
+        # The method of the task would preprocess the inputs.
+        logits = keras.Model.predict(self, inputs, verbose=0).astype("float32")
+        probabilities = ops.convert_to_numpy(ops.softmax(logits, axis=-1))[:, :, :size]
+        results = []
+        for text, of_masks in zip(batch, probabilities, strict=True):
+            pieces = text.split(tokenizer.mask_token)
+            found = [
+                _best(tokenizer, pieces, i, of_masks[i], top_k) for i in range(len(pieces) - 1)
+            ]
+            results.append(found[0] if len(found) == 1 else found)
+        return results[0] if isinstance(texts, str) else results
+
+
+def _ids_with_masks(tokenizer, text, row, length):
+    """Return `[CLS]`, the tokens with masks between the pieces of the text, and `[SEP]`."""
+    pieces = tokenizer.tokenize(text.split(tokenizer.mask_token))
+    ids = [tokenizer.cls_token_id, *pieces[0]]
+    for piece in pieces[1:]:
+        ids += [tokenizer.mask_token_id, *piece]
+    ids.append(tokenizer.sep_token_id)
+    if len(pieces) == 1 or len(ids) > length:
+        raise ValueError(
+            f"Each text must contain `{tokenizer.mask_token}`, and have at most "
+            f"sequence_length={length} tokens with `[CLS]` and `[SEP]`. Received: {len(ids)} "
+            f"tokens and {len(pieces) - 1} masks in row {row}, {text!r:.50}. Shorten it, or put "
+            "the mask in the place of a word."
+        )
+    return ids
+
+
+def _best(tokenizer, pieces, mask, probabilities, top_k):
+    """Return the best tokens of a mask, and the text with them."""
+    before = tokenizer.mask_token.join(pieces[: mask + 1])
+    after = tokenizer.mask_token.join(pieces[mask + 1 :])
+    results = []
+    for i in np.argsort(-probabilities, kind="stable")[:top_k]:
+        token = tokenizer.id_to_token(int(i))
+        word, begins_word = tokenizer.split_token(token)
+        text = (before if begins_word else before.rstrip()) + word + after
+        results.append({"token": token, "probability": float(probabilities[i]), "text": text})
+    return results

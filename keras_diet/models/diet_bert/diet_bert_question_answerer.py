@@ -1,27 +1,83 @@
 """Answers to questions, as parts of texts, with a DietBert backbone."""
 
-from typing import Any
-
 import keras
 from keras_hub.models import Task
 
-from keras_diet.layers.initializers import bert_initializer
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.diet_bert.diet_bert_question_answerer_preprocessor import (
-    DietBertQuestionAnswererPreprocessor,
-)
+from keras_diet.models.diet_bert.diet_bert_preprocessor import DietBertPreprocessor
 from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
-from keras_diet.models.diet_bert.from_bert.question_answerer import convert_question_answerer
-from keras_diet.models.hub.answer_logits import mask_answer_logits
-from keras_diet.models.hub.answer_questions import answer
-from keras_diet.models.hub.labels import Classes
-from keras_diet.models.hub.loss_inputs import warn_if_loss_does_not_fit
-
-_OUTPUTS = ("start", "end")
+from keras_diet.models.diet_bert.from_bert.tasks import convert_question_answerer
+from keras_diet.models.question_answering.preprocessor import QuestionAnswererPreprocessor
+from keras_diet.models.question_answering.question_answerer import QuestionAnswerer
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietBertQuestionAnswerer(DietBertTask, Task):
+class DietBertQuestionAnswererPreprocessor(DietBertPreprocessor, QuestionAnswererPreprocessor):
+    """Cut contexts into windows, and find the answers in them.
+
+    A window is `[CLS]`, the question, `[SEP]`, a part of the context, `[SEP]`, then padding. A
+    context that is longer than the window becomes several windows, which overlap. So an example
+    becomes one or several rows. A window that does not hold the whole answer has the positions 0,
+    `[CLS]`, as in BERT.
+
+    Nothing is cut off: a question that leaves no room for its context raises a `ValueError`.
+
+    Args:
+        tokenizer: A tokenizer with `tokenize_with_offsets`, such as
+            `keras_diet.models.DietBertTokenizer`.
+        sequence_length: int. Length of a window with its question, in tokens. Defaults to `384`.
+        doc_stride: int or `None`. The distance in tokens between the beginnings of two windows of a
+            context. It must be less than the room for the context in a window. Defaults to `None`,
+            which means a third of `sequence_length`, at most 128.
+        length_buckets: tuple of int or `None`. Shorter lengths to which a batch with labels may be
+            padded, if they hold its longest window. `answer` uses them too. Defaults to `None`: all
+            batches have `sequence_length`.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        x: A tuple `(questions, contexts)` of two strings, or of two batches of strings.
+        y: Answers, or `None`. A dictionary with their `"text"` and `"answer_start"`, the character
+            of the context where the text starts. The text `""` with the start -1 means that the
+            question has no answer.
+        sample_weight: Weights of the examples, or `None`. All windows of an example get its weight.
+
+    Returns:
+        A dictionary of `"token_ids"`, `"segment_ids"` and `"padding_mask"` of shape
+        `(num_windows, sequence_length)`. With answers, a tuple of the dictionary, a dictionary of
+        the positions `"start"` and `"end"` of shape `(num_windows,)` and, if given,
+        `sample_weight` of shape `(num_windows,)`. All are NumPy arrays.
+
+    Raises:
+        ValueError: For texts that are missing or empty, and for lists of different lengths. For a
+            question that fills a window, and for a `doc_stride` that would skip tokens. For an
+            answer that is not in its context at its start.
+        NotImplementedError: For tensors in a graph of TensorFlow, such as in `tf.data`.
+
+    Example:
+
+    ```python
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "quick", "fox", "##es", "?"]
+    preprocessor = keras_diet.models.DietBertQuestionAnswererPreprocessor(
+        keras_diet.models.DietBertTokenizer(vocabulary), sequence_length=8, doc_stride=2
+    )
+    questions, contexts = ["fox ?"], ["the quick the foxes"]
+    answers = {"text": ["the foxes"], "answer_start": [10]}
+    x, y = preprocessor((questions, contexts), answers)
+    x["token_ids"].shape  # (2, 8)
+    y["start"], y["end"]  # [0, 4], [0, 6]
+    ```
+
+    References:
+     - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805)
+     - [Rajpurkar et al., 2018](https://arxiv.org/abs/1806.03822)
+    """
+
+    # `[CLS]`, a token of the question, `[SEP]`, a token of the context, `[SEP]`.
+    shortest_sequence = 5
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class DietBertQuestionAnswerer(QuestionAnswerer, DietBertTask, Task):
     """A DietBert backbone with a head that finds the answer to a question in a context.
 
     For each token, the head computes two logits from its hidden state `h_t`, as in BERT:
@@ -92,84 +148,4 @@ class DietBertQuestionAnswerer(DietBertTask, Task):
 
     backbone_cls = DietBertBackbone
     preprocessor_cls = DietBertQuestionAnswererPreprocessor
-    answer = answer
     from_bert = classmethod(convert_question_answerer)
-
-    def __init__(
-        self,
-        backbone: DietBertBackbone,
-        preprocessor: keras.layers.Layer | None = None,
-        compile: bool = True,
-        name: str | None = None,
-        trainable: bool | None = None,
-    ) -> None:
-        # === Layers ===
-        self.backbone = backbone
-        self.preprocessor = preprocessor
-        self.output_dense = keras.layers.Dense(
-            len(_OUTPUTS),
-            kernel_initializer=bert_initializer(),
-            dtype=backbone.dtype_policy,
-            name="logits",
-        )
-
-        # === Functional Model ===
-        inputs = backbone.input
-        logits = self.output_dense(backbone(inputs)["sequence_output"])
-        masks = inputs["segment_ids"], inputs["padding_mask"]
-        outputs = {
-            name: mask_answer_logits(logits[..., i], *masks) for i, name in enumerate(_OUTPUTS)
-        }
-        super().__init__(
-            inputs=inputs, outputs=outputs, compile=compile, name=name, trainable=trainable
-        )
-
-    @property
-    def classes(self) -> dict[str, Classes]:
-        """The positions that a sparse loss expects."""
-        length = self.backbone.max_sequence_length
-        return {name: Classes("max_sequence_length", length, True) for name in _OUTPUTS}
-
-    def compile(
-        self,
-        optimizer: Any = "auto",
-        loss: Any = "auto",
-        *,
-        loss_weights: Any = "auto",
-        metrics: Any = "auto",
-        **kwargs: Any,
-    ) -> None:
-        """Configure training, as `keras.Model.compile`, with defaults for this task.
-
-        A loss that takes probabilities gives a warning, because the model returns logits.
-
-        Args:
-            optimizer: As in `keras.Model.compile`. Defaults to `"auto"`, which means Adam with a
-                learning rate of 5e-5, as in KerasHub's tasks.
-            loss: As in `keras.Model.compile`. Defaults to `"auto"`, which means the cross-entropies
-                of the start and the end.
-            loss_weights: As in `keras.Model.compile`. Defaults to `"auto"`: with the default loss,
-                the mean of both losses, otherwise their sum.
-            metrics: As in `keras.Model.compile`. Defaults to `"auto"`: with the default loss, the
-                accuracies of the start and the end, otherwise no metrics.
-            **kwargs: Keyword arguments of `keras.Model.compile`.
-        """
-        is_default = isinstance(loss, str) and loss == "auto"
-        if isinstance(optimizer, str) and optimizer == "auto":
-            optimizer = keras.optimizers.Adam(5e-5)
-        if is_default:
-            loss = {
-                name: keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-                for name in _OUTPUTS
-            }
-        if isinstance(loss_weights, str) and loss_weights == "auto":
-            loss_weights = dict.fromkeys(_OUTPUTS, 0.5) if is_default else None
-        if isinstance(metrics, str) and metrics == "auto":
-            metrics = {
-                name: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-                for name in _OUTPUTS * is_default
-            }
-        super().compile(
-            optimizer=optimizer, loss=loss, loss_weights=loss_weights, metrics=metrics, **kwargs
-        )
-        warn_if_loss_does_not_fit(self, "logits")

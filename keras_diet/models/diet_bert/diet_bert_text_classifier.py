@@ -4,34 +4,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras_hub.models import TextClassifier
 
 from keras_diet import validation
-from keras_diet.layers.initializers import bert_initializer
-from keras_diet.models.diet_bert.classifier_losses import (
-    check_activation,
-    check_loss,
-    check_multi_label,
-    default_loss,
-    default_metrics,
-    output_kind,
-)
-from keras_diet.models.diet_bert.classify import classify
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
 from keras_diet.models.diet_bert.diet_bert_text_classifier_preprocessor import (
     DietBertTextClassifierPreprocessor,
 )
-from keras_diet.models.diet_bert.from_bert.classifier import convert_classifier
-from keras_diet.models.hub.class_names import checked_classes
-from keras_diet.models.hub.labels import Classes
-from keras_diet.models.hub.loss_inputs import warn_if_loss_does_not_fit
-from keras_diet.models.hub.named_classes import NamedClasses
+from keras_diet.models.diet_bert.from_bert.tasks import convert_classifier
+from keras_diet.models.hub.classifier_task import ClassifierTask
+from keras_diet.models.hub.columns import is_one_text
+from keras_diet.models.hub.losses import is_of_keras, sparse_loss, warn_if_loss_does_not_fit
 from keras_diet.types import Activation, Config
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietBertTextClassifier(NamedClasses, DietBertTask, TextClassifier):
+class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
     """A DietBert backbone with a head that classifies a text or a pair of texts.
 
     Its conventions are the same as in `keras_hub.models.BertTextClassifier`:
@@ -108,7 +98,6 @@ class DietBertTextClassifier(NamedClasses, DietBertTask, TextClassifier):
 
     backbone_cls = DietBertBackbone
     preprocessor_cls = DietBertTextClassifierPreprocessor
-    classify = classify
     from_bert = classmethod(convert_classifier)
 
     def __init__(
@@ -126,27 +115,28 @@ class DietBertTextClassifier(NamedClasses, DietBertTask, TextClassifier):
     ) -> None:
         # === Config ===
         # The default loss depends on the number of classes.
-        self.num_classes, self.class_names = checked_classes(num_classes, class_names)
+        self.set_classes(num_classes, class_names, activation, dropout)
         self.multi_label = validation.boolean("multi_label", multi_label)
-        self.activation = keras.activations.get(activation)
-        if multi_label:
-            check_multi_label(self.num_classes, self.activation)
-        check_activation(self.num_classes, self.activation)
-        self.dropout = validation.rate("dropout", dropout)
+        linear, sigmoid = keras.activations.linear, keras.activations.sigmoid
+        is_wrong = self.num_classes == 1 or self.activation not in (linear, sigmoid)
+        if multi_label and is_wrong:
+            raise ValueError(
+                "`multi_label=True` needs at least two classes, and activation=None or 'sigmoid', "
+                "because each class has its own probability. Received: "
+                f"num_classes={self.num_classes}, activation={activation!r}. For a single yes or "
+                "no, use two classes and multi_label=False."
+            )
+        if self.num_classes == 1 and self.activation is keras.activations.softmax:
+            raise ValueError(
+                "`activation` must not be 'softmax' with a single output, which would always be 1. "
+                "Received: num_classes=1. Use two classes, or leave the activation out for a "
+                "regression."
+            )
 
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
-        self.output_dropout = keras.layers.Dropout(
-            dropout, dtype=backbone.dtype_policy, name="classifier_dropout"
-        )
-        self.output_dense = keras.layers.Dense(
-            self.num_classes,
-            activation=activation,
-            kernel_initializer=bert_initializer(),
-            dtype=backbone.dtype_policy,
-            name="logits",
-        )
+        self.make_head(backbone.dtype_policy)
 
         # === Functional Model ===
         pooled = backbone(backbone.input)["pooled_output"]
@@ -180,34 +170,100 @@ class DietBertTextClassifier(NamedClasses, DietBertTask, TextClassifier):
         Raises:
             ValueError: If the loss takes one class for each text, but texts have several.
         """
-        head = (self.num_classes, self.activation, self.multi_label)
+        is_regression = self.num_classes == 1
+        is_logits, from_logits = self.output_kind == "logits", self.output_kind != "probabilities"
         if isinstance(loss, str) and loss == "auto":
-            loss = default_loss(*head)
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=from_logits)
+            if is_regression:
+                loss = keras.losses.MeanSquaredError()
+            elif self.multi_label:
+                loss = keras.losses.BinaryCrossentropy(from_logits=from_logits)
+        is_sparse, _ = sparse_loss(loss)
+        if self.multi_label and is_sparse:
+            raise ValueError(
+                "The loss of a multi-label classifier must take 0 or 1 for each class. Received: a "
+                "sparse loss, which takes one class for each text. Leave `loss` out, or pass "
+                "`keras.losses.BinaryCrossentropy(from_logits=True)`."
+            )
         if isinstance(metrics, str) and metrics == "auto":
-            metrics = default_metrics(*head, loss)
-        check_loss(self.multi_label, loss)
+            metrics = [keras.metrics.SparseCategoricalAccuracy()]
+            if is_regression:
+                metrics = [keras.metrics.RootMeanSquaredError()] if _is_squared_error(loss) else []
+            elif self.multi_label:
+                # A probability of 0.5 is a logit of 0.
+                metrics = [keras.metrics.BinaryAccuracy(threshold=0.0 if is_logits else 0.5)]
+            elif is_of_keras(loss) and not is_sparse:
+                metrics = [keras.metrics.CategoricalAccuracy()]
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
-        warn_if_loss_does_not_fit(self, output_kind(self.activation))
+        warn_if_loss_does_not_fit(self, self.output_kind)
 
-    @property
-    def classes(self) -> Classes:
-        """The labels that the losses of Keras expect."""
-        return Classes(
-            "num_classes",
-            self.num_classes,
-            one_per_example=not self.multi_label,
-            names=None if self.class_names is None else tuple(self.class_names),
-            is_multi_label=self.multi_label,
-        )
+    def classify(
+        self,
+        texts: Any,
+        top_k: int | None = None,
+        threshold: float | None = None,
+        batch_size: int | None = None,
+    ) -> list[dict[str, Any]] | list[list[dict[str, Any]]]:
+        """Return the classes of each text with their probabilities, the most probable class first.
+
+        Args:
+            texts: A string, a list of strings, or anything else that `predict` takes. A pair of
+                texts is a tuple `(a, b)`, where `a` and `b` are two strings or two lists.
+            top_k: int or `None`. Number of classes for each text. Defaults to `None`, which means
+                all classes.
+            threshold: float or `None`. Only classes with at least this probability are returned,
+                for example those above 0.5 of a multi-label classifier. Defaults to `None`, which
+                means all classes.
+            batch_size: int or `None`. As in `predict`. Defaults to `None`.
+
+        The probabilities of a text add up to 1. In multi-label classification, each class has its
+        own probability, so their sum may be anything between 0 and the number of classes.
+
+        Returns:
+            For one text, a list of dictionaries: `"label"` is a name of `class_names`, or the index
+            of the class without names, and `"probability"` is a float. For several texts, a list
+            with such a list for each text.
+
+        Raises:
+            ValueError: If the model is a regression, or has an activation that does not return
+                probabilities; if `top_k` is not a positive integer up to the number of classes, or
+                `threshold` not in `[0, 1]`; or as in `predict`.
+
+        Example:
+
+        ```python
+        best = classifier.classify("the quick fox", top_k=1)[0]
+        best["label"], best["probability"]
+        ```
+        """
+        number = self.num_classes
+        if number == 1 or (top_k is not None and validation.positive_int("top_k", top_k) > number):
+            raise ValueError(
+                "`classify` needs a classifier of at least two classes, and `top_k` up to their "
+                f"number. Received: num_classes={number}, top_k={top_k}. For the outputs of a "
+                "regression, call `predict`."
+            )
+        threshold = 0.0 if threshold is None else validation.rate("threshold", threshold)
+        to_probabilities = self.probability_function("classify")
+        outputs = self.predict(texts, batch_size=batch_size, verbose=0)
+        results = []
+        for probabilities in to_probabilities(outputs):
+            best = np.argsort(-probabilities, kind="stable")[:top_k]
+            results.append(
+                [
+                    {"label": self.labels[i], "probability": float(probabilities[i])}
+                    for i in best
+                    if probabilities[i] >= threshold
+                ]
+            )
+        return results[0] if self.takes_texts and is_one_text(texts) else results
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
-        config = super().get_config()
-        config.update(
-            {
-                "multi_label": self.multi_label,
-                "activation": keras.activations.serialize(self.activation),
-                "dropout": self.dropout,
-            }
-        )
-        return config
+        return {**super().get_config(), "multi_label": self.multi_label}
+
+
+def _is_squared_error(loss):
+    loss = keras.losses.get(loss) if isinstance(loss, str) else loss
+    is_instance = isinstance(loss, keras.losses.MeanSquaredError)
+    return is_instance or loss is keras.losses.mean_squared_error

@@ -29,13 +29,13 @@ class DietBertTextClassifierPreprocessor(DietBertPreprocessor, TextClassifierPre
         sample_weight: Weights of the examples, which are returned unchanged.
 
     Returns:
-        A dictionary of `"token_ids"`, `"segment_ids"` and `"padding_mask"` of shape
+        NumPy arrays: a dictionary of `"token_ids"`, `"segment_ids"` and `"padding_mask"` of shape
         `(B, sequence_length)`. With labels, a tuple of the dictionary, `y` and, if given,
         `sample_weight`.
 
     Raises:
-        ValueError: For an empty batch, for segments with different batch sizes, for texts in lists
-            of lists, and for text as `y`.
+        ValueError: If a text is missing, for an empty batch, and for segments, labels or weights of
+            another number than texts.
 
     Example:
 

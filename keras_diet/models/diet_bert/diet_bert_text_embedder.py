@@ -12,7 +12,7 @@ from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
 from keras_diet.models.diet_bert.diet_bert_text_embedder_preprocessor import (
     DietBertTextEmbedderPreprocessor,
 )
-from keras_diet.models.hub.loss_inputs import warn_if_loss_does_not_fit
+from keras_diet.models.hub.losses import warn_if_loss_does_not_fit
 from keras_diet.types import Config, Tensor
 
 

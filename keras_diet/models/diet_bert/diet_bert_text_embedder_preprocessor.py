@@ -1,10 +1,11 @@
 """From raw text to the inputs of `DietBertTextEmbedder`."""
 
+from typing import Any
+
 import keras
 from keras_hub.models import TextEmbedderPreprocessor
 
 from keras_diet.models.diet_bert.diet_bert_preprocessor import DietBertPreprocessor
-from keras_diet.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -30,13 +31,13 @@ class DietBertTextEmbedderPreprocessor(DietBertPreprocessor, TextEmbedderPreproc
         sample_weight: Weights of the examples, which are returned unchanged.
 
     Returns:
-        A dictionary of `"token_ids"`, `"segment_ids"` and `"padding_mask"` of shape
+        NumPy arrays: a dictionary of `"token_ids"`, `"segment_ids"` and `"padding_mask"` of shape
         `(B, sequence_length)`. With labels, a tuple of the dictionary, `y` and, if given,
         `sample_weight`.
 
     Raises:
-        ValueError: For an empty batch, for segments with different batch sizes, for texts in lists
-            of lists, and for text as `y`.
+        ValueError: If a text is missing, for an empty batch, and for segments, labels or weights of
+            another number than texts.
 
     Example:
 
@@ -52,10 +53,9 @@ class DietBertTextEmbedderPreprocessor(DietBertPreprocessor, TextEmbedderPreproc
      - [Reimers and Gurevych, 2019](https://aclanthology.org/D19-1410/)
     """
 
-    def _format_output(self, token_ids: Tensor, segment_ids: Tensor) -> dict[str, Tensor]:
-        """Add the padding mask, which KerasHub does not make for embedders."""
-        return {
-            "token_ids": token_ids,
-            "segment_ids": segment_ids,
-            "padding_mask": token_ids != self.tokenizer.pad_token_id,
-        }
+    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Add the padding mask, which KerasHub does not make for embedders in a graph."""
+        outputs = super().call(x, y=y, sample_weight=sample_weight)
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(outputs)
+        x = {**x, "padding_mask": x["token_ids"] != self.tokenizer.pad_token_id}
+        return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)

@@ -1,39 +1,74 @@
 """Classification of the words of sentences with a DietBert backbone."""
 
-import contextlib
-import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Any
-
 import keras
-import numpy as np
 from keras_hub.models import Task
 
-from keras_diet import validation
-from keras_diet.layers.initializers import bert_initializer
-from keras_diet.models.diet_bert.classifier_losses import output_kind
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
+from keras_diet.models.diet_bert.diet_bert_preprocessor import DietBertPreprocessor
 from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
-from keras_diet.models.diet_bert.diet_bert_token_classifier_preprocessor import (
-    DietBertTokenClassifierPreprocessor,
-)
-from keras_diet.models.diet_bert.from_bert.token_classifier import convert_token_classifier
-from keras_diet.models.diet_bert.tag import tag
-from keras_diet.models.hub.class_names import checked_classes
-from keras_diet.models.hub.gate import checked_data, checked_labels
-from keras_diet.models.hub.graph_checks import is_in_graph
-from keras_diet.models.hub.labels import Classes
-from keras_diet.models.hub.loss_inputs import warn_if_loss_does_not_fit
-from keras_diet.models.hub.named_classes import NamedClasses
-from keras_diet.models.hub.sentences import check_one_per_word, ids_of_words, weights_of_words
-from keras_diet.models.hub.token_accuracy import TokenAccuracy
-from keras_diet.models.hub.token_inputs import TokenInput
-from keras_diet.models.hub.token_loss import token_loss
-from keras_diet.types import Activation, Config
+from keras_diet.models.diet_bert.from_bert.tasks import convert_token_classifier
+from keras_diet.models.token_classification.preprocessor import TokenClassifierPreprocessor
+from keras_diet.models.token_classification.token_classifier import TokenClassifier
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietBertTokenClassifier(NamedClasses, DietBertTask, Task):
+class DietBertTokenClassifierPreprocessor(DietBertPreprocessor, TokenClassifierPreprocessor):
+    """Tokenize and pack sentences, and give the label of each word to its first token.
+
+    A sentence is a list of words. The packed input is `[CLS]`, then the tokens of each word, then
+    `[SEP]` and padding. As in BERT, the label of a word belongs to its first token. All other
+    tokens have the weight 0, so the loss and the metrics ignore them:
+
+        tokens   [CLS]  fox  ##es  sleep  [SEP]  [PAD]
+        y          0     3    0      1      0      0
+        weights    0     1    0      1      0      0
+
+    A word without tokens, such as a control character, becomes the unknown token. The words of a
+    sentence that do not fit into `sequence_length` are cut off, with a warning.
+
+    Args:
+        tokenizer: A `keras_diet.models.DietBertTokenizer`.
+        sequence_length: int. Length of the packed inputs, in tokens. Defaults to `512`.
+        length_buckets: tuple of int or `None`. Shorter lengths to which a batch with labels may be
+            padded, if they hold its longest sentence. `tag` uses them too. Defaults to `None`: all
+            batches have `sequence_length`.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        x: Sentences: a list of lists of words, or a ragged tensor. One sentence, without a batch
+            axis, is an element of a dataset that is batched later.
+        y: Labels of the words: a list of integers for each sentence. Defaults to `None`.
+        sample_weight: A number for each sentence, or a list of numbers for the words of each
+            sentence. Defaults to `None`, which means 1 for each word. Used with `y` only.
+
+    Returns:
+        A dictionary of `"token_ids"`, `"segment_ids"` and `"padding_mask"` of shape
+        `(B, sequence_length)`. With `y`, a tuple `(x, y, sample_weight)` of the dictionary, and
+        labels and weights of the same shape. All are NumPy arrays.
+
+    Raises:
+        ValueError: For an empty batch or sentence, for a string in the place of a list of words,
+            for words that are not nonempty strings, and for another number of labels or weights
+            than words.
+        NotImplementedError: For tensors in a graph of TensorFlow, such as in `tf.data`.
+
+    Example:
+
+    ```python
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "quick", "fox", "##es"]
+    preprocessor = keras_diet.models.DietBertTokenClassifierPreprocessor(
+        keras_diet.models.DietBertTokenizer(vocabulary), sequence_length=8
+    )
+    x, y, sample_weight = preprocessor([["the", "quick", "fox"], ["foxes"]], [[0, 2, 1], [1]])
+    ```
+
+    References:
+     - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 5.3
+    """
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class DietBertTokenClassifier(TokenClassifier, DietBertTask, Task):
     """A DietBert backbone with a head that classifies each word, for example for named entities.
 
     The head computes logits for each token `i`, as in BERT:
@@ -105,158 +140,4 @@ class DietBertTokenClassifier(NamedClasses, DietBertTask, Task):
 
     backbone_cls = DietBertBackbone
     preprocessor_cls = DietBertTokenClassifierPreprocessor
-    tag = tag
     from_bert = classmethod(convert_token_classifier)
-
-    def __init__(
-        self,
-        backbone: DietBertBackbone,
-        num_classes: int | None = None,
-        preprocessor: keras.layers.Layer | None = None,
-        activation: Activation = None,
-        dropout: float = 0.1,
-        compile: bool = True,
-        name: str | None = None,
-        trainable: bool | None = None,
-        class_names: Sequence[str] | None = None,
-    ) -> None:
-        # === Config ===
-        # The default loss depends on the activation.
-        self.num_classes, self.class_names = checked_classes(num_classes, class_names)
-        if self.num_classes < 2:
-            raise ValueError(
-                f"`num_classes` must be at least 2. Received: num_classes={num_classes}. For yes "
-                "or no, use two classes."
-            )
-        self.activation = keras.activations.get(activation)
-        self.dropout = validation.rate("dropout", dropout)
-
-        # === Layers ===
-        self.backbone = backbone
-        self.preprocessor = preprocessor
-        self.output_dropout = keras.layers.Dropout(
-            dropout, dtype=backbone.dtype_policy, name="classifier_dropout"
-        )
-        self.output_dense = keras.layers.Dense(
-            self.num_classes,
-            activation=activation,
-            kernel_initializer=bert_initializer(),
-            dtype=backbone.dtype_policy,
-            name="logits",
-        )
-
-        # === Functional Model ===
-        hidden_states = backbone(backbone.input)["sequence_output"]
-        super().__init__(
-            inputs=backbone.input,
-            outputs=self.output_dense(self.output_dropout(hidden_states)),
-            compile=compile,
-            name=name,
-            trainable=trainable,
-        )
-
-    def compile(
-        self,
-        optimizer: Any = "auto",
-        loss: Any = "auto",
-        *,
-        weighted_metrics: Any = "auto",
-        **kwargs: Any,
-    ) -> None:
-        """Configure training, as `keras_hub.models.TextClassifier.compile`.
-
-        A loss that takes probabilities where the model returns logits, or the reverse, gives a
-        warning.
-
-        Args:
-            optimizer: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`.
-            loss: As in `keras.Model.compile`. Defaults to `"auto"`, which means the cross-entropy
-                averaged over the words of a batch.
-            weighted_metrics: As in `keras.Model.compile`. Defaults to `"auto"`, which means the
-                accuracy over the words.
-            **kwargs: Keyword arguments of `keras.Model.compile`. `metrics` count all tokens, also
-                padding. So pass metrics as `weighted_metrics`.
-        """
-        kind = output_kind(self.activation)
-        if isinstance(optimizer, str) and optimizer == "auto":
-            # The learning rate of KerasHub.
-            optimizer = keras.optimizers.Adam(5e-5)
-        if isinstance(weighted_metrics, str) and weighted_metrics == "auto":
-            weighted_metrics = [TokenAccuracy()]
-        loss = token_loss(loss, from_logits=kind != "probabilities")
-        super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
-        warn_if_loss_does_not_fit(self, kind)
-
-    # === Data ===
-
-    @property
-    def classes(self) -> Classes:
-        """The labels that a sparse loss expects."""
-        names = None if self.class_names is None else tuple(self.class_names)
-        return Classes("num_classes", self.num_classes, names=names)
-
-    @property
-    def token_inputs(self) -> dict[str, TokenInput]:
-        """What each input holds after preprocessing."""
-        inputs = super().token_inputs
-        return {**inputs, "token_ids": dataclasses.replace(inputs["token_ids"], has_labels=True)}
-
-    def checked_targets(self, x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
-        """Return labels and weights of words after checking them. Names become numbers."""
-        if not self._takes_words:
-            return super().checked_targets(x, y, sample_weight)
-        if is_in_graph(x):
-            # They are checked when the graph runs.
-            return y, sample_weight
-        if y is not None:
-            check_one_per_word("y", y, x)
-            ids = checked_labels(self, x, ids_of_words(y, self.class_names))
-            ends = np.cumsum([len(words) for words in x])
-            y = [part.tolist() for part in np.split(np.asarray(ids), ends[:-1])]
-        return y, None if sample_weight is None else weights_of_words(sample_weight, x)
-
-    def preprocess_samples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Preprocess one batch, which was checked before. Without a preprocessor, return it."""
-        if not self._takes_words or not is_in_graph(x):
-            return super().preprocess_samples(x, y, sample_weight)
-
-        def check(*batch):
-            return checked_data(self, *batch, needs_labels=y is not None)
-
-        return self.preprocessor.preprocess(x, y, sample_weight, check)
-
-    def predict(self, x: Any = None, batch_size: int | None = None, **kwargs: Any) -> Any:
-        """Return the outputs for all tokens, as `keras.Model.predict`. For words, call `tag`.
-
-        All batches have the full `sequence_length`, because Keras joins their outputs.
-        """
-        with self._one_length():
-            return super().predict(x, batch_size, **kwargs)
-
-    @property
-    def _takes_words(self) -> bool:
-        return isinstance(self.preprocessor, DietBertTokenClassifierPreprocessor)
-
-    @contextlib.contextmanager
-    def _one_length(self) -> Iterator[None]:
-        preprocessor = self.preprocessor if self._takes_words else None
-        buckets = getattr(preprocessor, "length_buckets", None)
-        if buckets is None:
-            yield
-            return
-        preprocessor.length_buckets = None
-        try:
-            yield
-        finally:
-            preprocessor.length_buckets = buckets
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        config = super().get_config()
-        config.update(
-            {
-                "activation": keras.activations.serialize(self.activation),
-                "dropout": self.dropout,
-            }
-        )
-        return config

@@ -12,8 +12,9 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from keras_diet import validation
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.diet_bert.from_bert.read_bert import read_tokenizer
-from keras_diet.models.hub.tokenizer import HubTokenizer, Span, as_strings
+from keras_diet.models.diet_bert.from_bert.tokenizer import read_tokenizer
+from keras_diet.models.hub.columns import host_column, in_graph, is_one_text, texts_of
+from keras_diet.models.hub.tokenizer import HubTokenizer, Span
 from keras_diet.types import Config
 
 # Preprocessors of all model families use the names "start" and "end".
@@ -110,39 +111,38 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
 
     def tokenize(self, inputs: Any) -> Any:
         """Return the tokens of texts, as `keras_hub.tokenizers.WordPieceTokenizer.tokenize`."""
-        is_list = isinstance(inputs, (str, bytes, list, tuple))
-        texts = inputs if is_list else validation.host_value(inputs)
-        if texts is None or not self.split:
+        if in_graph() or not self.split:
             return super().tokenize(inputs)
-        texts = texts.tolist() if isinstance(texts, np.ndarray) else texts
-        if isinstance(texts, (str, bytes)):
-            return self._encode([texts], is_one=True)
-        if len(texts) and isinstance(texts[0], (list, tuple, np.ndarray)):
-            rows = [self.tokenize(row) for row in texts]
-            is_dense = self.sequence_length and len(set(map(len, rows))) == 1
-            return np.stack(rows) if is_dense else rows
-        return self._encode(texts, is_one=False)
+        texts = host_column(inputs)
+        is_string = self.compute_dtype == "string"
+        if is_one_text(texts):
+            row = self._encode(texts)[0]
+            return row if is_string else np.asarray(row, self.compute_dtype)
+        if len(texts) and np.ndim(texts[0]):
+            # A list of lists of texts.
+            return [self.tokenize(row) for row in texts]
+        rows = self._encode(texts) if len(texts) else []
+        return (
+            np.asarray(rows, self.compute_dtype) if self.sequence_length and not is_string else rows
+        )
 
     def encode_with_offsets(self, texts: list[str]) -> list[tuple[list[int], list[Span]]]:
         """Return the token ids of each text, and the span of characters of each token."""
         found = self._berts_tokenizer().encode_batch(texts, add_special_tokens=False)
         return [(encoding.ids, encoding.offsets) for encoding in found]
 
-    def _encode(self, texts, is_one):
-        """Return the tokens of texts, in the form in which KerasHub's tokenizer returns them."""
+    def _encode(self, texts):
+        """Return the ids or strings of the tokens of each text."""
         found = self._berts_tokenizer().encode_batch_fast(
-            as_strings(texts), add_special_tokens=False
+            texts_of(texts, "inputs"), add_special_tokens=False
         )
         is_string = self.compute_dtype == "string"
         rows = [encoding.tokens if is_string else encoding.ids for encoding in found]
-        if self.sequence_length:
-            padding = ["" if is_string else 0] * self.sequence_length
-            rows = [(row + padding)[: self.sequence_length] for row in rows]
-        if not is_string and self.sequence_length:
-            rows = np.array(rows, self.compute_dtype)
-        if not is_one:
+        if not self.sequence_length:
             return rows
-        return rows[0] if is_string else np.asarray(rows[0], self.compute_dtype)
+        # KerasHub pads with 0 too, whatever the id of the padding token is.
+        padding = ["" if is_string else 0] * self.sequence_length
+        return [(row + padding)[: self.sequence_length] for row in rows]
 
     def _berts_tokenizer(self):
         """Return the tokenizer of the `tokenizers` package with the same arguments."""
@@ -206,4 +206,3 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
         ```
         """
         return cls(**{**read_tokenizer(bert), **kwargs})
-

@@ -23,14 +23,12 @@ from keras_diet.models.diet_transformer.generate_checks import (
     checked_stop_tokens,
 )
 from keras_diet.models.diet_transformer.generate_step import generate_step
-from keras_diet.models.hub.host_data import as_arrays, on_host
-from keras_diet.models.hub.labels import Classes
-from keras_diet.models.hub.loss_inputs import warn_if_loss_does_not_fit
+from keras_diet.models.hub.classes import Classes
+from keras_diet.models.hub.columns import is_columns, is_one_text
+from keras_diet.models.hub.losses import token_loss, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.task import HubTask
-from keras_diet.models.hub.texts import is_batch, is_one_text
 from keras_diet.models.hub.token_inputs import TokenInput
-from keras_diet.models.hub.token_loss import token_loss
 from keras_diet.samplers import BeamSearchSampler
 from keras_diet.types import Config
 
@@ -223,7 +221,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
 
     def _one_batch(self, inputs):
         """Return checked inputs of a single batch."""
-        if self.preprocessor is None and (inputs is None or is_batch(inputs)):
+        if self.preprocessor is None and (inputs is None or is_columns(inputs)):
             check_generate_inputs(inputs, self.token_inputs)
         # KerasHub changes the dictionary.
         return dict(inputs) if isinstance(inputs, Mapping) else inputs
@@ -235,7 +233,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         """
         preprocessor = self.preprocessor
         is_ours = isinstance(preprocessor, DietTransformerSeq2SeqLMPreprocessor)
-        if not is_ours or not is_batch(inputs):
+        if not is_ours or not is_columns(inputs):
             kind = type(preprocessor).__name__
             raise ValueError(
                 "`batch_size` needs a `DietTransformerSeq2SeqLMPreprocessor` and a list of texts. "
@@ -244,7 +242,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             )
         if isinstance(inputs, list) and not inputs:
             return {}, []
-        texts = as_arrays(on_host(preprocessor.with_prompts(inputs)))
+        texts = preprocessor.with_prompts(inputs)
         sources, _ = preprocessor.rows_of_tokens(texts, max_length=max_length)
         return texts, [len(tokens) for tokens in sources]
 

@@ -10,18 +10,16 @@ from keras_hub.models import Seq2SeqLMPreprocessor
 from keras_diet import validation
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
 from keras_diet.models.diet_transformer.diet_transformer_tokenizer import DietTransformerTokenizer
-from keras_diet.models.hub.host_data import as_list, map_parts
-from keras_diet.models.hub.pack_tokens import pack_tokens
+from keras_diet.models.hub.columns import is_one_text, texts_of
+from keras_diet.models.hub.packing import padded
 from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.text_pairs import (
     SOURCE,
     TARGET,
-    check_flat_texts,
     check_has_tokens,
     check_number_of_tokens,
-    check_text_pairs,
+    text_pairs,
 )
-from keras_diet.models.hub.texts import is_one_text
 from keras_diet.types import Config, Tensor
 
 # Tensor2Tensor searches for translations up to this number of tokens longer than their sources.
@@ -93,7 +91,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
     backbone_cls = DietTransformerBackbone
     tokenizer_cls = DietTransformerTokenizer
     makes_labels = True
-    labels_per_token = True
+    converts_labels = True
     takes_tuples = False
     makes_texts = True
     # A token, and the end token or the start token.
@@ -125,20 +123,42 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
 
     # === Training ===
 
-    def joined(self, x: Any, y: Any) -> tuple[Any, Any]:
-        """Return a dictionary of sources and targets, and `None`."""
-        return (x, None) if y is None else ({SOURCE: x, TARGET: y}, None)
+    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+        """Return a dictionary of sources and targets, after checking them."""
+        if sample_weight is not None:
+            raise ValueError(
+                "`y` and `sample_weight` must be `None`, because the preprocessor makes the "
+                f"weights. Received: {type(sample_weight).__name__}. Pass the texts only."
+            )
+        return text_pairs(x if y is None else {SOURCE: x, TARGET: y}), None, None
 
-    def check_texts(self, x: Any) -> None:
-        """Raise a `ValueError` if `x` cannot be a batch of sources and targets."""
-        check_text_pairs(x)
+    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Refuse tensors in a graph of TensorFlow, where KerasHub packs sources differently."""
+        raise NotImplementedError(
+            f"`{type(self).__name__}` reads texts on the host, not in a graph. Received: {x}. Pass "
+            "the dataset of texts to `fit`, instead of mapping the preprocessor in `tf.data`."
+        )
 
-    def packed(self, x: Any, y: Any, sample_weight: Any) -> Any:
-        """Return inputs, labels and weights of full length."""
+    def make_batch(
+        self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
+    ) -> tuple[Any, Any, Any]:
+        """Return inputs, labels and weights for some sources and targets."""
         sources, targets = self._tokens(x)
-        length = self.decoder_sequence_length
-        labels, weights = pack_tokens(targets, self.decoder_packer, length, start=False)
-        return self._inputs(sources, targets, self.encoder_sequence_length, length), labels, weights
+        lengths = self.encoder_sequence_length, self.decoder_sequence_length
+        if self.length_buckets:
+            # Compilers compile one program for each length, not for each pair of lengths.
+            longest = max(
+                min(1 + max(map(len, rows)), length)
+                for rows, length in zip((sources, targets), lengths, strict=True)
+            )
+            bucket = next((n for n in self.lengths if n >= longest), self.lengths[-1])
+            lengths = tuple(min(bucket, length) for length in lengths)
+        end, pad = self.tokenizer.end_token_id, self.tokenizer.pad_token_id
+        rows = [[*row[: lengths[1] - 1], end] for row in targets]
+        labels = padded(rows, lengths[1:], pad)
+        inputs = self._inputs(sources, targets, *lengths)
+        weights = inputs["decoder_padding_mask"]
+        return inputs, labels, weights
 
     def _tokens(self, x):
         # A call of the layer would take longer.
@@ -146,12 +166,15 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
 
     def _inputs(self, sources, targets, source_length, target_length):
         """Return sources with end tokens, and targets with start tokens."""
-        source = pack_tokens(sources, self.encoder_packer, source_length, start=False)
-        target = pack_tokens(targets, self.decoder_packer, target_length, end=False)
-        names = ("token_ids", "padding_mask")
+        start, end = self.tokenizer.start_token_id, self.tokenizer.end_token_id
+        pad = self.tokenizer.pad_token_id
+        sources = [[*row[: source_length - 1], end] for row in sources]
+        targets = [[start, *row[: target_length - 1]] for row in targets]
         return {
-            **{f"encoder_{name}": value for name, value in zip(names, source, strict=True)},
-            **{f"decoder_{name}": value for name, value in zip(names, target, strict=True)},
+            "encoder_token_ids": padded(sources, [source_length], pad),
+            "encoder_padding_mask": _mask(sources, source_length),
+            "decoder_token_ids": padded(targets, [target_length], pad),
+            "decoder_padding_mask": _mask(targets, target_length),
         }
 
     # === Generation ===
@@ -182,8 +205,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
             ValueError: If a source is empty, if a source or a prompt is too long, or if
                 `decoder_sequence_length` has no room for a token.
         """
-        if not self.built:
-            self.build(None)
+        is_one = is_one_text(x)
         x = self.with_prompts(x)
         source_length = _first(encoder_sequence_length, self.encoder_sequence_length)
         max_length = _first(decoder_sequence_length, sequence_length)
@@ -196,18 +218,16 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
             max_length = self.decoder_sequence_length
             if self.length_buckets:
                 max_length = min(max_length, bucket + _EXTRA_LENGTH + longest_prompt)
-        sources, prompts = (each[0] if is_one_text(x) else each for each in rows)
-        return self._inputs(sources, prompts, bucket, max_length)
+        inputs = self._inputs(*rows, bucket, max_length)
+        inputs = {name: array[0] if is_one else array for name, array in inputs.items()}
+        return keras.tree.map_structure(keras.ops.convert_to_tensor, inputs)
 
     def with_prompts(self, x: Any) -> Mapping[str, Any]:
         """Return sources with empty prompts, or with those they have, and check both."""
-        x = map_parts(as_list, x if isinstance(x, Mapping) else {SOURCE: x})
+        x = x if isinstance(x, Mapping) else {SOURCE: x}
         if set(x) == {SOURCE}:
-            sources = x[SOURCE]
-            check_flat_texts(sources, SOURCE)
-            x = {SOURCE: sources, TARGET: "" if is_one_text(sources) else [""] * len(sources)}
-        check_text_pairs(x)
-        return x
+            x = {SOURCE: x[SOURCE], TARGET: [""] * len(texts_of(x[SOURCE], SOURCE))}
+        return text_pairs(x)
 
     def rows_of_tokens(
         self, x: Mapping[str, Any], source_length: int | None = None, max_length: int | None = None
@@ -229,7 +249,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
                 "`max_length` must have room for the start token and another token. Received: "
                 f"max_length={max_length}. Choose {self.shortest_sequence} or more."
             )
-        sources, prompts = ([each] if is_one_text(x) else each for each in self._tokens(x))
+        sources, prompts = self._tokens(x)
         check_has_tokens(SOURCE, sources)
         name = "encoder_sequence_length"
         check_number_of_tokens(SOURCE, sources, source_length - 1, name, source_length)
@@ -261,6 +281,10 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
             tokens = tokens[: tokens.index(self.tokenizer.end_token_id)]
         left_out = (self.tokenizer.start_token_id, self.tokenizer.pad_token_id)
         return self.tokenizer.detokenize([token for token in tokens if token not in left_out])
+
+
+def _mask(rows: list[list[int]], length: int) -> np.ndarray:
+    return np.arange(length) < np.array([len(row) for row in rows])[:, None]
 
 
 def _first(*values: Any) -> Any:

@@ -38,7 +38,7 @@ def generate_step(
     def next(prompt, target, index):
         last = ops.slice(prompt, [0, index - 1], [ops.shape(prompt)[0], 1])
         # All beams of a row read the same source, so the sampler need not repeat it.
-        hidden_states, new = backbone.decode_step(last, memory._replace(target=target), index - 1)
+        hidden_states, new = backbone.decode_step(last, memory.with_target(target), index - 1)
         logits = backbone.token_embedding(hidden_states, reverse=True)
         return logits[:, 0], hidden_states[:, 0], new.target
 

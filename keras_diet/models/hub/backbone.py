@@ -4,38 +4,31 @@ import os
 import weakref
 from typing import Any, Self
 
+import h5py
 import keras
 from keras_hub.models import Backbone
 
-from keras_diet.models.hub.checked_weights import CheckedWeights
+from keras_diet import validation
+from keras_diet._compat import flatten_layers
 from keras_diet.models.hub.data_methods import DataMethods
-from keras_diet.models.hub.default_export import DefaultExport
-from keras_diet.models.hub.file_errors import complete_preset, preset_address
-from keras_diet.models.hub.lora import (
-    check_enable_lora,
-    enabled_layers,
-    freeze_adapted_biases,
-    read_lora_file,
+from keras_diet.models.hub.export import DefaultExport
+from keras_diet.models.hub.presets import describe_library, whole_preset
+from keras_diet.models.hub.quantization import (
+    can_be_quantized,
+    quantize_layers,
+    quantized_layers,
+    quick_quantization,
 )
-from keras_diet.models.hub.preset_folder import new_preset
-from keras_diet.models.hub.preset_metadata import write_library_metadata
-from keras_diet.models.hub.quantized_policies import (
-    dtype_to_load,
-    give_layers_their_policies,
-    policy_to_save,
-)
-from keras_diet.models.hub.quiet_quantization import quiet_quantization
-from keras_diet.models.hub.texts import check_batch
-from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
+from keras_diet.models.hub.token_inputs import check_token_inputs
 from keras_diet.types import Config
 
 
-class HubBackbone(CheckedWeights, DefaultExport, DataMethods, Backbone):
-    """A `keras_hub.models.Backbone` with safer presets, LoRA and quantization.
+class HubBackbone(DefaultExport, DataMethods, Backbone):
+    """A `keras_hub.models.Backbone` whose presets hold all that LoRA and quantization need.
 
     - `fit`, `evaluate` and `predict` check their data, as those of tasks do.
-    - A preset is saved completely or not at all, and a damaged file raises an error that names it.
-    - Mixed and quantized dtype policies are part of configurations and presets.
+    - A preset appears whole or not at all.
+    - Mixed precision and quantized layers are part of configurations and presets.
     - After `enable_lora` and `quantize`, the tasks of the backbone compile their steps again.
 
     A subclass builds its layers, passes the inputs and outputs of the functional model to
@@ -53,7 +46,6 @@ class HubBackbone(CheckedWeights, DefaultExport, DataMethods, Backbone):
 
     def __init__(self, *args: Any, trainable: bool | None = None, **kwargs: Any) -> None:
         super().__init__(*args, trainable=trainable, **kwargs)
-        give_layers_their_policies(self)
         if trainable is False:
             # On PyTorch the layers were not known before.
             self.trainable = False
@@ -64,36 +56,43 @@ class HubBackbone(CheckedWeights, DefaultExport, DataMethods, Backbone):
         self._tasks.add(task)
 
     def get_config(self) -> Config:
-        """Return the constructor's arguments: `name`, `trainable` and `dtype`."""
-        # KerasHub's own dtype would lose the policies of quantized layers.
-        return {
+        """Return the arguments of `from_config`: those of the constructor, and how to quantize."""
+        policy = self.dtype_policy
+        config = {
             "name": self.name,
             "trainable": self.trainable,
-            "dtype": keras.dtype_policies.serialize(policy_to_save(self)),
+            "dtype": keras.dtype_policies.serialize(policy),
         }
+        if policy.name.startswith("mixed_"):
+            # KerasHub 0.32 loads presets of float policies with the global policy. It fails for
+            # mixed policies, so they have an entry of their own.
+            config.update(dtype=None, mixed_precision=policy.name)
+        is_map = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
+        if not is_map and (quantized := quantized_layers(self)):
+            # KerasHub writes a map of policies, which `keras_hub.models.Backbone.from_preset`
+            # does not read (keras-hub pull request 2367).
+            config["quantized_layers"] = quantized
+        return config
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """Build the backbone from its configuration, with its quantized layers."""
+        config = dict(config)
+        mixed_precision = config.pop("mixed_precision", None)
+        quantized = config.pop("quantized_layers", {})
+        if config.get("dtype") is None:
+            config["dtype"] = mixed_precision
+        backbone = super().from_config(config)
+        quantize_layers(backbone, quantized)
+        return backbone
 
     # === Inputs ===
-
-    @property
-    def token_inputs(self) -> dict[str, TokenInput]:
-        """What each input holds. Inputs are not checked if this is empty."""
-        return {}
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Check the inputs and call the model."""
         if self.token_inputs:
             check_token_inputs(inputs, self.token_inputs)
         return super().__call__(inputs, *args, **kwargs)
-
-    def check_inputs(self, x: Any) -> None:
-        """Raise a `ValueError` if `x` cannot be a batch of inputs."""
-        if self.token_inputs:
-            check_token_inputs(x, self.token_inputs, when_graphs_run=True)
-        check_batch(x)
-
-    def preprocess_samples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Return one batch. Inputs of a backbone are preprocessed already."""
-        return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
     # === Files ===
 
@@ -106,9 +105,9 @@ class HubBackbone(CheckedWeights, DefaultExport, DataMethods, Backbone):
             preset_dir: The folder. A preset in it is replaced.
             max_shard_size: Largest size of a weights file in GB. Defaults to `10`.
         """
-        with new_preset(preset_dir) as folder:
+        with whole_preset(preset_dir) as folder:
             super().save_to_preset(folder, max_shard_size=max_shard_size)
-            write_library_metadata(folder, type(self))
+            describe_library(folder, type(self))
 
     @classmethod
     def from_preset(
@@ -120,16 +119,10 @@ class HubBackbone(CheckedWeights, DefaultExport, DataMethods, Backbone):
             preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
             load_weights: bool. Whether to load the weights. Defaults to `True`.
             **kwargs: Arguments of the constructor to change. `dtype` defaults to the saved policy
-                if that is mixed or quantized, and to Keras's global policy otherwise.
-
-        Raises:
-            ValueError: If files are missing or damaged, or if a quantized preset is loaded with
-                another `dtype`.
+                if that is mixed, and to Keras's global policy otherwise. Quantized layers stay
+                quantized.
         """
-        preset = preset_address(preset)
-        with complete_preset(preset):
-            kwargs["dtype"] = dtype_to_load(preset, kwargs.get("dtype"))
-            return super().from_preset(preset, load_weights=load_weights, **kwargs)
+        return super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
 
     # === LoRA ===
 
@@ -148,7 +141,7 @@ class HubBackbone(CheckedWeights, DefaultExport, DataMethods, Backbone):
 
         Raises:
             ValueError: If `rank` is not a positive integer, if a name does not belong to a dense
-                layer, or if LoRA is enabled already. The backbone is not changed in this case.
+                layer, or if LoRA is enabled already.
 
         Example:
 
@@ -161,9 +154,18 @@ class HubBackbone(CheckedWeights, DefaultExport, DataMethods, Backbone):
         References:
          - [Hu et al., 2021](https://arxiv.org/abs/2106.09685)
         """
-        check_enable_lora(self, rank, target_layer_names)
+        validation.positive_int("rank", rank)
+        layers = self._layers_with_weights()
+        # KerasHub ignores other names (keras-hub issue 1821). It cannot save those of embeddings.
+        dense = (keras.layers.Dense, keras.layers.EinsumDense)
+        names = sorted({layer.name for layer in layers if isinstance(layer, dense)})
+        for name in target_layer_names or []:
+            validation.choice("target_layer_names", name, names)
         super().enable_lora(rank, target_layer_names)
-        freeze_adapted_biases(self)
+        for layer in layers:
+            # Trained biases would be missing in the file (keras-hub issue 2701).
+            if getattr(layer, "lora_enabled", False) and layer.bias is not None:
+                layer.bias.trainable = False
         self._forget_compiled_steps()
 
     def load_lora_weights(self, filepath: str | os.PathLike[str]) -> None:
@@ -176,8 +178,7 @@ class HubBackbone(CheckedWeights, DefaultExport, DataMethods, Backbone):
             filepath: A file that `save_lora_weights` wrote.
 
         Raises:
-            ValueError: If the file is damaged, or if its adapters have another rank, another size
-                or other layers than the backbone.
+            ValueError: If the file has adapters for other layers than the backbone.
 
         Example:
 
@@ -185,10 +186,24 @@ class HubBackbone(CheckedWeights, DefaultExport, DataMethods, Backbone):
         backbone.load_lora_weights("task.lora.h5")
         ```
         """
-        rank, names = read_lora_file(self, filepath)
-        if not enabled_layers(self):
-            self.enable_lora(rank, names)
+        layers = self._layers_with_weights()
+        with h5py.File(filepath, "r") as file:
+            rank = int(file["lora/vars/rank"][()])
+            # KerasHub counts the layers with weights (keras-hub issue 2701).
+            saved = sorted(int(name) for name in file["lora"] if name != "vars")
+        if not any(getattr(layer, "lora_enabled", False) for layer in layers):
+            self.enable_lora(rank, sorted({layers[index].name for index in saved}))
+        adapted = [i for i, layer in enumerate(layers) if getattr(layer, "lora_enabled", False)]
+        if saved != adapted:
+            raise ValueError(
+                f"`{filepath}` was saved with adapters in other layers than the backbone has. "
+                f"Received: layers {saved} in the file, {adapted} in the backbone. Load the file "
+                "into a new backbone like the one that it was saved from."
+            )
         super().load_lora_weights(filepath)
+
+    def _layers_with_weights(self) -> list[keras.layers.Layer]:
+        return [layer for layer in flatten_layers(self) if layer is not self and layer.weights]
 
     # === Quantization ===
 
@@ -209,10 +224,15 @@ class HubBackbone(CheckedWeights, DefaultExport, DataMethods, Backbone):
             **kwargs: Keyword arguments of `keras.Model.quantize`.
 
         Raises:
-            ValueError: If the mode is unknown, if the model is quantized already, or if `filters`
-                select no layer that can be quantized.
+            ValueError: If the mode is unknown, or if a layer is quantized already.
         """
-        with quiet_quantization(self, filters):
+        if filters is None:
+            name = config.mode if mode is None and config is not None else mode
+
+            def filters(layer: keras.layers.Layer) -> bool:
+                return can_be_quantized(layer, name)
+
+        with quick_quantization():
             super().quantize(mode, config=config, filters=filters, **kwargs)
         self._forget_compiled_steps()
 

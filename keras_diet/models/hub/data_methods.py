@@ -1,29 +1,31 @@
 """How a model gets from the data of a user to batches of token ids."""
 
+import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import keras
+import numpy as np
 
-from keras_diet import validation
-from keras_diet._compat import variables_restored
-from keras_diet.models.hub.array_batches import ArrayBatches, split
-from keras_diet.models.hub.batches import (
-    check_is_dataset,
-    check_left_out,
-    is_tf_dataset,
-    preprocessed,
-)
-from keras_diet.models.hub.class_weight import checked_class_weight, with_class_weight
-from keras_diet.models.hub.fit_arguments import check_fit_arguments
-from keras_diet.models.hub.gate import (
-    checked_data,
-    checked_element,
+from keras_diet.models.hub.classes import (
+    Classes,
+    checked_class_weight,
     checked_labels,
     checked_weights,
+    listed,
 )
-from keras_diet.models.hub.labels import Classes
+from keras_diet.models.hub.columns import (
+    host_column,
+    is_columns,
+    map_columns,
+    number_of_rows,
+    take,
+)
+from keras_diet.models.hub.losses import of_output
 from keras_diet.models.hub.preprocessor import HubPreprocessor, check_preprocessor_fits
-from keras_diet.models.hub.texts import as_batch, holds_text, is_batch
+from keras_diet.models.hub.task_data import TaskData
+from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
+from keras_diet.training.epoch_dataset import EpochDataset
 
 if TYPE_CHECKING:
     from keras_hub.models import Task
@@ -35,12 +37,12 @@ else:
 class DataMethods(Task):
     """The methods of backbones and tasks that take data.
 
-    KerasHub's methods take lists, arrays, `tf.data` and Grain. These methods also take everything
-    else that `keras.Model.fit` takes, shuffle arrays and lists, and check the data.
+    With a `HubPreprocessor`, inputs are texts: `as_dataset` makes batches of them on the host, and
+    Keras reads these. Without a preprocessor, arrays of token ids are checked once and go to
+    Keras, and datasets of token ids go to Keras as they are. With another preprocessor, the
+    methods are those of KerasHub.
 
-    A backbone is like a task without preprocessor and classes. A subclass implements `check_inputs`
-    and `preprocess_samples`. A task that makes several sequences of an example also implements
-    `expand_samples`.
+    A backbone is like a task without preprocessor and classes.
     """
 
     @property
@@ -48,21 +50,148 @@ class DataMethods(Task):
         """The labels that a sparse loss expects, by output if there are several outputs."""
         return None
 
-    def check_inputs(self, x: Any) -> None:
-        """Raise a `ValueError` if `x` cannot be a batch of inputs."""
-        raise NotImplementedError
+    @property
+    def token_inputs(self) -> dict[str, TokenInput]:
+        """What each input holds after preprocessing. Inputs are not checked if this is empty."""
+        return {}
 
-    def checked_targets(self, x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
-        """Return labels and weights after checking them. Names of classes become numbers."""
-        return checked_labels(self, x, y), checked_weights(self, sample_weight)
+    @property
+    def takes_texts(self) -> bool:
+        """Whether the preprocessor is one of this library. Then inputs are texts."""
+        return isinstance(self.preprocessor, HubPreprocessor)
 
-    def expand_samples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Return what batches are made of, for examples that were checked before.
+    # === Columns and batches ===
 
-        By default, these are the examples. `fit` expands arrays and lists once, before it shuffles
-        them, and datasets batch by batch.
+    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+        """Return texts, labels and weights as columns for the preprocessor, after checking them.
+
+        Names of classes become numbers here.
+
+        Raises:
+            ValueError: If data cannot be right. The message says what to do.
         """
-        return x, y, sample_weight
+        if not self.preprocessor.converts_labels:
+            y, sample_weight = self.checked_targets(y, sample_weight)
+        return self.preprocessor.columns(x, y, sample_weight)
+
+    def checked_targets(self, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
+        """Return the labels and weights of all outputs as numbers, after checking them."""
+        outputs = self.output if isinstance(self.output, Mapping) else {}
+        names = list(outputs) or self.output_names
+        for targets in (y, sample_weight):
+            if isinstance(targets, Mapping) and not set(targets) <= set(names):
+                raise ValueError(
+                    "`y` must be an array or a list, or a dictionary with a key for each output: "
+                    f"{listed(names)}. Received: the keys {listed(targets)}. Pass the labels "
+                    "themselves if the model has one output."
+                )
+        losses = self.loss if self.compiled else None
+        shape = tuple(self.output.shape) if keras.utils.is_keras_tensor(self.output) else None
+
+        def labels(y, name=None):
+            shape_of_output = tuple(outputs[name].shape) if name in outputs else shape
+            classes = of_output(self.classes, name)
+            return checked_labels(y, classes, of_output(losses, name), shape_of_output)
+
+        if isinstance(y, Mapping):
+            y = {name: labels(column, name) for name, column in y.items()}
+        elif y is not None:
+            y = map_columns(labels, y)
+        return y, map_columns(lambda column: checked_weights(column, shape), sample_weight)
+
+    def as_dataset(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        class_weight: Any = None,
+        training: bool = True,
+        steps: int | None = None,
+        labels: bool = True,
+    ) -> Any:
+        """Return texts as batches of arrays, which `keras.Model.fit` reads.
+
+        Args:
+            x: Texts, as in `fit`: columns, or a dataset of batches.
+            y: Labels, or `None`.
+            sample_weight: Weights, or `None`.
+            batch_size: int or `None`. Defaults to `None`, which means 32.
+            shuffle: bool. Whether each epoch has a new order. Defaults to `False`.
+            class_weight: As in `fit`. Defaults to `None`.
+            training: bool. Whether masks are new in each epoch. Defaults to `True`.
+            steps: int or `None`. The number of steps of an epoch, if the dataset does not end an
+                epoch. Defaults to `None`.
+            labels: bool. Whether the labels in a dataset are read. Defaults to `True`.
+
+        Returns:
+            A `keras.utils.PyDataset` whose batches depend only on its seed, the epoch and their
+            index. An `EpochDataset`, and data of a task without a preprocessor of this library, are
+            returned as they are.
+
+        Raises:
+            ValueError: If data cannot be right. The message says what to do.
+        """
+        if not self.takes_texts or isinstance(x, EpochDataset):
+            return x
+        # The vocabulary of a preset is read after the model is built.
+        check_preprocessor_fits(self.preprocessor, self.backbone)
+        class_weight = checked_class_weight(class_weight, self.classes)
+        if is_columns(x):
+            columns = self.columns(x, y, sample_weight)
+            return TaskData(self, columns, True, batch_size, shuffle, class_weight, training)
+        ignored = {"y": y, "sample_weight": sample_weight, "batch_size": batch_size}
+        for name, value in ignored.items():
+            if value is not None:
+                raise ValueError(
+                    f"`{name}` must be `None` if `x` is a dataset or a generator. Received: "
+                    f"x={type(x).__name__}. Its batches contain labels and weights."
+                )
+        return TaskData(self, x, False, None, shuffle, class_weight, training, steps, labels)
+
+    def _for_keras(self, x, y, sample_weight, batch_size, **arguments):
+        """Return the data as arguments of a method of `keras.Model`."""
+        if arguments.get("labels", True) and is_columns(x):
+            self._check_has_labels(y)
+        if self.takes_texts and not isinstance(x, EpochDataset):
+            data = self.as_dataset(x, y, sample_weight, batch_size, **arguments)
+            return {"x": data.for_keras()}
+        if self.preprocessor is None and is_columns(x):
+            x, y, sample_weight = self._checked_ids(x, y, sample_weight)
+        return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
+
+    def _check_has_labels(self, y):
+        # A custom `compute_loss` may need no labels.
+        has_loss = self.compiled and self.loss is not None
+        is_needed = has_loss and type(self).compute_loss is keras.Model.compute_loss
+        if y is None and is_needed and not getattr(self.preprocessor, "makes_labels", False):
+            raise ValueError(
+                f"`{type(self).__name__}` needs labels for its loss. Received: y=None. Pass labels "
+                "as `y`, or call `predict`."
+            )
+
+    def _checked_ids(self, x, y, sample_weight):
+        if self.token_inputs:
+            check_token_inputs(x, self.token_inputs)
+        return x, *self.checked_targets(y, sample_weight)
+
+    def _one_batch(self, x, y=None, sample_weight=None):
+        """Return tensors of one batch."""
+        if self.takes_texts:
+            generator = np.random.default_rng(np.random.randint(2**31))
+            columns = self.columns(x, y, sample_weight)
+            batch = self.preprocessor.make_batch(*columns, generator)
+        else:
+            batch = self._checked_ids(x, y, sample_weight)
+        return keras.tree.map_structure(keras.ops.convert_to_tensor, batch, none_is_leaf=False)
+
+    @property
+    def _has_other_preprocessor(self):
+        """Whether a preprocessor of KerasHub, or a function, prepares the data."""
+        return self.preprocessor is not None and not self.takes_texts
+
+    # === Methods of Keras ===
 
     def fit(
         self,
@@ -83,7 +212,8 @@ class DataMethods(Task):
         Args:
             x: Inputs, as an array, a list, or a tuple or dictionary of them. Or a dataset or
                 generator of batches `(x, y)` or `(x, y, sample_weight)`: `tf.data`, Grain,
-                `keras.utils.PyDataset`, or a PyTorch `DataLoader`.
+                `keras.utils.PyDataset`, or a PyTorch `DataLoader`. A dataset of texts without a
+                length is read once before, to count its batches, unless `steps_per_epoch` is given.
             y: Labels, unless `x` is a dataset or the preprocessor makes them.
             batch_size: int or `None`. Defaults to `None`, which means 32. Datasets have their own.
             sample_weight: Weights of the examples, or `None`.
@@ -92,7 +222,7 @@ class DataMethods(Task):
                 that is held out for validation. Defaults to `0.0`.
             validation_batch_size: int or `None`. Defaults to `None`, which means `batch_size`.
             shuffle: bool. Whether each epoch has a new order of the examples in arrays and lists,
-                or of the batches of a `PyDataset`. Defaults to `True`.
+                or of the batches of a dataset that can be indexed. Defaults to `True`.
             class_weight: Dictionary from classes to the weights of their examples in the loss, or
                 `None`. A class is an integer, or a name of a classifier with `class_names`.
                 Defaults to `None`. Classes that are left out have the weight 1.
@@ -101,30 +231,40 @@ class DataMethods(Task):
         Raises:
             ValueError: If data cannot be right. The message says what to do.
         """
-        check_fit_arguments(self, shuffle, kwargs)
-        validation.optional_positive_int("validation_batch_size", validation_batch_size)
         class_weight = checked_class_weight(class_weight, self.classes)
-        data = self._checked(x, y, sample_weight, batch_size)
-        if validation_split and validation_data is None:
-            if not isinstance(data, tuple):
-                raise ValueError(
-                    "`validation_split` needs arrays or lists. Received: "
-                    f"x={type(x).__name__}. Pass `validation_data`."
-                )
-            data, validation_data = split(data, validation_split)
-        elif validation_data is not None:
-            validation_data = self._checked_validation(validation_data, validation_batch_size)
+        if self._has_other_preprocessor and not isinstance(x, EpochDataset):
+            kwargs.update(class_weight=class_weight, shuffle=shuffle)
+            kwargs.update(validation_data=validation_data, validation_split=validation_split)
+            return super().fit(x, y, batch_size, sample_weight=sample_weight, **kwargs)
+        data = (x, y, sample_weight)
+        is_text = self.takes_texts and not isinstance(x, EpochDataset)
+        if is_text and validation_split and validation_data is None:
+            data, validation_data = _split(data, validation_split)
         if validation_data is not None:
-            size = validation_batch_size or batch_size
-            validation_data = self._batches(validation_data, size)
-        return keras.Model.fit(
-            self,
-            self._batches(data, batch_size, shuffle, class_weight=class_weight),
-            validation_data=validation_data,
-            shuffle=shuffle and isinstance(x, keras.utils.PyDataset),
-            class_weight=class_weight if is_tf_dataset(data) else None,
-            **kwargs,
+            is_tuple = is_columns(validation_data)
+            first, labels, weights = keras.utils.unpack_x_y_sample_weight(
+                tuple(validation_data) if isinstance(validation_data, list) else validation_data
+            )
+            size = validation_batch_size or batch_size if is_tuple else None
+            validation = self._for_keras(first, labels, weights, size, training=False)
+            is_pair = is_tuple and "y" in validation
+            names = ("x", "y", "sample_weight")
+            validation_data = (
+                tuple(validation[name] for name in names) if is_pair else validation["x"]
+            )
+        arguments = self._for_keras(
+            *data,
+            batch_size,
+            shuffle=shuffle,
+            class_weight=class_weight,
+            steps=kwargs.get("steps_per_epoch"),
         )
+        if not is_text:
+            arguments.update(class_weight=class_weight, shuffle=shuffle)
+            arguments.update(validation_split=validation_split)
+            arguments.update(validation_batch_size=validation_batch_size)
+        kwargs = {"shuffle": False, **arguments, **kwargs}
+        return keras.Model.fit(self, validation_data=validation_data, **kwargs)
 
     def evaluate(
         self,
@@ -137,27 +277,28 @@ class DataMethods(Task):
     ) -> Any:
         """Evaluate the model, as `keras.Model.evaluate`. With a preprocessor, `x` is raw text."""
         if kwargs.get("_use_cached_eval_dataset"):
-            # `fit` calls it with batches that are preprocessed already.
+            # `fit` calls it with data that is prepared already.
             return keras.Model.evaluate(self, x, y, batch_size, **kwargs)
-        data = self._checked(x, y, sample_weight, batch_size)
-        if not self.compiled:
-            raise ValueError(
-                "`evaluate` needs a compiled model. Received: compile=False. Call `compile` with a "
-                "loss first."
-            )
-        with variables_restored(self):
-            return keras.Model.evaluate(self, self._batches(data, batch_size), **kwargs)
+        if self._has_other_preprocessor and not isinstance(x, EpochDataset):
+            return super().evaluate(x, y, batch_size, sample_weight=sample_weight, **kwargs)
+        arguments = self._for_keras(
+            x, y, sample_weight, batch_size, training=False, steps=kwargs.get("steps")
+        )
+        return keras.Model.evaluate(self, **arguments, **kwargs)
 
     def predict(self, x: Any = None, batch_size: int | None = None, **kwargs: Any) -> Any:
         """Return the outputs, as `keras.Model.predict`. With a preprocessor, `x` is raw text.
 
-        One text is a batch of one.
+        One text is a batch of one. Labels in a dataset are not read.
         """
-        x = self._as_batch(x)
-        data = self._checked(x, None, None, batch_size, needs_labels=False)
-        batches = self._batches(data, batch_size, needs_labels=False)
-        with variables_restored(self):
-            return keras.Model.predict(self, batches, **kwargs)
+        if self._has_other_preprocessor and not isinstance(x, EpochDataset):
+            return super().predict(x, batch_size, **kwargs)
+        arguments = self._for_keras(
+            x, None, None, batch_size, training=False, steps=kwargs.get("steps"), labels=False
+        )
+        names = ("x", "batch_size")
+        arguments = {name: value for name, value in arguments.items() if name in names}
+        return keras.Model.predict(self, **arguments, **kwargs)
 
     def train_on_batch(
         self,
@@ -169,89 +310,38 @@ class DataMethods(Task):
     ) -> Any:
         """Train on one batch, as `keras.Model.train_on_batch`."""
         class_weight = checked_class_weight(class_weight, self.classes)
-        x, y, sample_weight = self._tensors(*checked_data(self, x, y, sample_weight))
-        return keras.Model.train_on_batch(self, x, y, sample_weight, class_weight, **kwargs)
+        if self._has_other_preprocessor:
+            kwargs.update(class_weight=class_weight)
+            return super().train_on_batch(x, y, sample_weight, **kwargs)
+        batch = self._one_batch(x, y, sample_weight)
+        return keras.Model.train_on_batch(self, *batch, class_weight, **kwargs)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
         """Evaluate one batch, as `keras.Model.test_on_batch`."""
-        x, y, sample_weight = self._tensors(*checked_data(self, x, y, sample_weight))
-        return keras.Model.test_on_batch(self, x, y, sample_weight, **kwargs)
+        if self._has_other_preprocessor:
+            return super().test_on_batch(x, y, sample_weight, **kwargs)
+        return keras.Model.test_on_batch(self, *self._one_batch(x, y, sample_weight), **kwargs)
 
     def predict_on_batch(self, x: Any, **kwargs: Any) -> Any:
         """Return the outputs of one batch, as `keras.Model.predict_on_batch`."""
-        x, _, _ = self._tensors(*checked_data(self, self._as_batch(x), needs_labels=False))
-        return keras.Model.predict_on_batch(self, x, **kwargs)
-
-    def _tensors(self, *data):
-        """Return the inputs, labels and weights of one batch as tensors.
-
-        The methods of KerasHub take labels of one output only.
-        """
-        batch = self.preprocess_samples(*self.expand_samples(*data))
-        batch = keras.utils.unpack_x_y_sample_weight(batch)
-        return keras.tree.map_structure(keras.ops.convert_to_tensor, batch, none_is_leaf=False)
-
-    # === Checks ===
-
-    def _as_batch(self, x):
-        return as_batch(x) if isinstance(self.preprocessor, HubPreprocessor) else x
-
-    def _checked(self, x, y, sample_weight, batch_size, needs_labels=True):
-        """Return a tuple of checked arrays, or a dataset, whose batches are checked later."""
-        if self.preprocessor is not None:
-            # The vocabulary of a preset is read after the model is built.
-            check_preprocessor_fits(self.preprocessor, self.backbone)
-        _check_batch_size(batch_size)
-        if is_batch(x):
-            return checked_data(self, x, y, sample_weight, needs_labels)
-        check_is_dataset("x", x)
-        check_left_out(x, y=y, sample_weight=sample_weight, batch_size=batch_size)
-        return x
-
-    def _checked_validation(self, data, batch_size):
-        """Return the result of `_checked` for the `validation_data` of `fit`."""
-        is_texts = isinstance(data, list) and holds_text(data)
-        if isinstance(data, (tuple, list)) and len(data) in (1, 2, 3) and not is_texts:
-            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tuple(data))
-            return self._checked(x, y, sample_weight, batch_size)
-        if is_batch(data):
-            raise ValueError(
-                "`validation_data` must be a tuple (x, y) or (x, y, sample_weight), or a dataset. "
-                f"Received: {type(data).__name__}. Put inputs and labels into a tuple, and inputs "
-                "without labels into `(x,)`."
-            )
-        check_is_dataset("validation_data", data)
-        check_left_out(data, validation_batch_size=batch_size)
-        return data
-
-    def _batches(self, data, batch_size=None, shuffle=False, needs_labels=True, class_weight=None):
-        """Return preprocessed batches of the result of `_checked`."""
-        if isinstance(self.preprocessor, HubPreprocessor) and not self.preprocessor.built:
-            # Several threads may preprocess the first batches at the same time.
-            self.preprocessor.build(None)
-        is_checked = isinstance(data, tuple)
-        if is_checked:
-            data = ArrayBatches(self.expand_samples(*data), batch_size, shuffle)
-        # Keras weighs the classes of `tf.data` itself.
-        class_weight = None if is_tf_dataset(data) else class_weight
-
-        def preprocess(batch):
-            if not is_checked:
-                batch = self.expand_samples(*checked_element(self, batch, needs_labels))
-            batch = self.preprocess_samples(*batch)
-            # Keras takes only tuples from generators.
-            batch = batch if isinstance(batch, tuple) else (batch,)
-            return batch if class_weight is None else with_class_weight(batch, class_weight)
-
-        varies_length = bool(getattr(self.preprocessor, "length_buckets", None))
-        return preprocessed(data, preprocess, shuffle, varies_length)
+        if self._has_other_preprocessor:
+            return super().predict_on_batch(x, **kwargs)
+        return keras.Model.predict_on_batch(self, self._one_batch(x)[0], **kwargs)
 
 
-def _check_batch_size(batch_size):
-    if isinstance(batch_size, (list, tuple)) or hasattr(batch_size, "shape"):
+def _split(data: Any, validation_split: float) -> tuple[Any, Any]:
+    """Return the first examples for training and the last ones for validation, as Keras does."""
+    if not is_columns(data[0]):
         raise ValueError(
-            "`batch_size`, the third argument, must be a positive integer. Received: "
-            f"{type(batch_size).__name__}. Pass pairs of texts as one tuple (first, second), and "
-            "weights as `sample_weight`."
+            "`validation_split` needs arrays or lists. Received: "
+            f"x={type(data[0]).__name__}. Pass `validation_data`."
         )
-    validation.optional_positive_int("batch_size", batch_size)
+    data = map_columns(host_column, data)
+    number = number_of_rows(x=data[0], y=data[1], sample_weight=data[2])
+    end = math.floor(number * (1.0 - validation_split))
+    if not 0 < end < number:
+        raise ValueError(
+            "`validation_split` must leave examples for training and for validation. Received: "
+            f"{number} examples, validation_split={validation_split}. Pass another fraction."
+        )
+    return take(data, range(end)), take(data, range(end, number))

@@ -1,7 +1,5 @@
 """How the weights of Transformer blocks are split over a mesh of devices."""
 
-from typing import Any
-
 import keras
 
 
@@ -32,10 +30,6 @@ def transformer_layout_map(
     Returns:
         A `keras.distribution.LayoutMap` for backbones and tasks with any encoding.
 
-    Raises:
-        ValueError: If `device_mesh` is not a mesh or has no axis of these names, or if both names
-            are the same.
-
     Example:
 
     ```python
@@ -46,7 +40,6 @@ def transformer_layout_map(
     ```
     """
     model_axis, data_axis = model_parallel_dim_name, data_parallel_dim_name
-    _check_axes(device_mesh, model_axis, data_axis)
     block = ".*transformer_layer_[0-9]+"
     attention, feedforward = f"{block}/(self|cross)_attention", f"{block}/feedforward"
     layouts = {
@@ -70,23 +63,3 @@ def transformer_layout_map(
     for path, axes in layouts.items():
         layout_map[path] = axes
     return layout_map
-
-
-def _check_axes(device_mesh: Any, model_axis: str, data_axis: str) -> None:
-    if not isinstance(device_mesh, keras.distribution.DeviceMesh):
-        raise ValueError(
-            "`device_mesh` must be a `keras.distribution.DeviceMesh`. "
-            f"Received: device_mesh={device_mesh!r} (of type {type(device_mesh)})"
-        )
-    names = {"model_parallel_dim_name": model_axis, "data_parallel_dim_name": data_axis}
-    for name, axis in names.items():
-        if axis not in device_mesh.axis_names:
-            raise ValueError(
-                f"`{name}` must be an axis of the mesh, one of {device_mesh.axis_names}. "
-                f"Received: {name}={axis!r}"
-            )
-    if model_axis == data_axis:
-        raise ValueError(
-            "`model_parallel_dim_name` and `data_parallel_dim_name` must be two axes of the mesh, "
-            f"not the same axis. Received: {model_axis!r} for both"
-        )

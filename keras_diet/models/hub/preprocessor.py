@@ -5,22 +5,20 @@ import os
 from typing import Any, Self
 
 import keras
+import numpy as np
 from keras_hub.models import Backbone, Preprocessor, Tokenizer
 
 from keras_diet import validation
-from keras_diet.models.hub.file_errors import complete_preset, preset_address
-from keras_diet.models.hub.host_data import as_list, map_parts
-from keras_diet.models.hub.labels import check_labels_are_not_text
-from keras_diet.models.hub.length_buckets import check_buckets, shortened
-from keras_diet.models.hub.task_files import check_preprocessor_is_saved
-from keras_diet.models.hub.texts import (
-    check_batch,
-    check_lengths,
-    check_texts_are_flat,
-    check_texts_are_strings,
+from keras_diet.models.hub.columns import (
+    in_graph,
     is_one_text,
     is_pair,
+    map_columns,
+    number_of_rows,
+    numbers_of,
+    texts_of,
 )
+from keras_diet.models.hub.packing import pack_segments
 from keras_diet.types import Config
 
 # KerasHub's names for the lengths of sequences that a preprocessor makes.
@@ -29,11 +27,18 @@ SEQUENCE_LENGTHS = ("encoder_sequence_length", "decoder_sequence_length", "seque
 
 
 class HubPreprocessor(Preprocessor):
-    """A `keras_hub.models.Preprocessor` that takes a tuple of texts as one input.
+    """A `keras_hub.models.Preprocessor` that works on the host, in two steps.
+
+        columns(x, y, sample_weight)   checks what a user passes: columns with a row a sequence
+        make_batch(columns, generator) makes arrays of some rows
+
+    `fit`, `evaluate` and `predict` call the first one once, and the second one for each batch.
+    Calling the preprocessor does both. In a graph of TensorFlow, such as in `tf.data`, it is the
+    preprocessor of KerasHub, without `length_buckets`.
 
     KerasHub takes the second element of a tuple, `preprocessor((a, b))`, for labels, because
     datasets hold examples and labels in this way. Labels are never text, so here a tuple of texts
-    holds the segments of one input. Input that cannot be right raises a `ValueError`.
+    holds the segments of one input.
 
     Args:
         *args: Arguments of the preprocessor of KerasHub.
@@ -48,8 +53,8 @@ class HubPreprocessor(Preprocessor):
     makes_labels = False
     # Whether `y` holds what users write, such as texts, and the preprocessor makes labels of it.
     converts_labels = False
-    # Whether labels and weights have the length of a sequence.
-    labels_per_token = False
+    # Whether batches hold something random, such as masks.
+    is_random = False
     # Whether a tuple of texts is one input. Otherwise it is an element of a dataset.
     takes_tuples = True
     # Whether the tokenizer turns the tokens that a model generates into texts.
@@ -67,62 +72,93 @@ class HubPreprocessor(Preprocessor):
                 f"{_kind(self.tokenizer)}. Make one from the vocabulary, or load it with "
                 "`from_preset`."
             )
-        if not isinstance(length_buckets, tuple | list | None):
-            raise ValueError(
-                "`length_buckets` must be a tuple of lengths, or `None`. Received: "
-                f"length_buckets={length_buckets!r}. Put a single length into a tuple."
-            )
-        self.length_buckets = length_buckets and tuple(length_buckets)
+        self.length_buckets = None if length_buckets is None else tuple(length_buckets)
+        self.check_arguments()
+
+    # === Data ===
 
     def __call__(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Return NumPy arrays for a batch, or for one example without a batch axis."""
         is_all = y is None and sample_weight is None
         if is_all and isinstance(x, tuple) and not (self.takes_tuples and is_pair(x)):
             # An element of a dataset: examples, perhaps with labels and weights.
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(x)
-        x, y = self.joined(x, y)
-        x, y = map_parts(as_list, (x, y))
-        self.check_texts(x)
-        check_labels_are_not_text(y)
-        if not is_one_text(x):
-            check_lengths(x=x, y=y, sample_weight=sample_weight)
-        if self.converts_labels and y is not None:
-            self.check_labels(x, y)
-        return self.preprocess(*self.expanded(x, y, sample_weight))
+        if in_graph():
+            return super().__call__(x, y=y, sample_weight=sample_weight)
+        is_one = self.is_one(x)
+        if is_one:
+            x, y, sample_weight = map_columns(lambda part: [part], (x, y, sample_weight))
+        generator = np.random.default_rng(np.random.randint(2**31)) if self.is_random else None
+        batch = self.make_batch(*self.columns(x, y, sample_weight), generator)
+        if is_one:
+            batch = map_columns(lambda array: array[0], batch)
+        return keras.utils.pack_x_y_sample_weight(*batch)
 
-    def expanded(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
-        """Return what batches are made of: by default, the examples.
+    def is_one(self, x: Any) -> bool:
+        """Return whether `x` is one example, without a batch axis."""
+        return is_one_text(x)
 
-        Several sequences of an example must become rows before they are shuffled and batched.
+    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+        """Return what a user passes as columns with one row for each sequence, after checking it.
+
+        Args:
+            x: Texts, or a tuple of texts for several segments.
+            y: Numbers, or `None`.
+            sample_weight: Numbers, or `None`.
+
+        Returns:
+            A tuple `(x, y, sample_weight)` of lists and arrays, and of tuples and dictionaries of
+            them, or `None`.
+
+        Raises:
+            ValueError: If a text is missing, or if the columns have different numbers of rows.
         """
-        return x, y, sample_weight
-
-    def preprocess(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Return what calling the preprocessor returns, for the result of `expanded`."""
-        self.check_left_out(y, sample_weight)
-        return super().__call__(x, y=y, sample_weight=sample_weight)
-
-    def check_left_out(self, y: Any, sample_weight: Any) -> None:
-        """Raise a `ValueError` for labels or weights that the preprocessor would replace."""
         if self.makes_labels and (y is not None or sample_weight is not None):
-            check_labels_are_not_text(y)
             raise ValueError(
                 f"`y` and `sample_weight` must be `None`, because `{type(self).__name__}` makes "
                 "them. Received: labels or weights beside the text. Pass the text only."
             )
+        if getattr(self.tokenizer, "split", True):
+            x = (
+                tuple(texts_of(part, f"x[{i}]") for i, part in enumerate(x))
+                if isinstance(x, tuple)
+                else texts_of(x)
+            )
+        y = map_columns(lambda column: numbers_of(column, "y"), y)
+        sample_weight = map_columns(
+            lambda column: numbers_of(column, "sample_weight"), sample_weight
+        )
+        number_of_rows(x=x, y=y, sample_weight=sample_weight)
+        return x, y, sample_weight
 
-    def joined(self, x: Any, y: Any) -> tuple[Any, Any]:
-        """Return `x` with all texts, and `y` without texts. By default, labels are not texts."""
-        return x, y
+    def make_batch(
+        self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
+    ) -> tuple[Any, Any, Any]:
+        """Return the inputs, labels and weights of the model for some rows of the columns.
 
-    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        outputs = self.packed(x, y, sample_weight)
-        if not self.length_buckets:
-            return outputs
-        return shortened(outputs, self.lengths, self.labels_per_token)
+        Args:
+            x: Rows of what `columns` returns.
+            y: Rows of labels, or `None`.
+            sample_weight: Rows of weights, or `None`.
+            generator: The random numbers of the batch. `None` if nothing is random.
 
-    def packed(self, x: Any, y: Any, sample_weight: Any) -> Any:
-        """Return sequences of full length. KerasHub makes them by default."""
-        return super().call(x, y=y, sample_weight=sample_weight)
+        Returns:
+            A tuple of NumPy arrays, dictionaries of them, or `None`.
+        """
+        segments = x if isinstance(x, tuple) else (x,)
+        token_ids, segment_ids = pack_segments(
+            # A call of the layer would handle every token as an input.
+            [self.tokenizer.tokenize(texts) for texts in segments],
+            self.tokenizer,
+            self.lengths,
+            self.truncate,
+        )
+        inputs = {
+            "token_ids": token_ids,
+            "padding_mask": token_ids != self.tokenizer.pad_token_id,
+            "segment_ids": segment_ids,
+        }
+        return inputs, y, sample_weight
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -130,14 +166,7 @@ class HubPreprocessor(Preprocessor):
         longest = max(getattr(self, name, None) or 0 for name in SEQUENCE_LENGTHS)
         return (*(self.length_buckets or ()), longest)
 
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return {**super().get_config(), "length_buckets": self.length_buckets}
-
-    def build(self, input_shape: Any) -> None:
-        """Check the arguments and create the sublayers."""
-        self.check_arguments()
-        super().build(input_shape)
+    # === Arguments and files ===
 
     def check_arguments(self) -> None:
         """Raise a `ValueError` if no text fits, or if the tokenizer adds special tokens."""
@@ -148,8 +177,8 @@ class HubPreprocessor(Preprocessor):
                     "`tokenizer` must not add special tokens or padding, because the preprocessor "
                     f"does. Received: tokenizer.{name}={value}. Make a tokenizer without it."
                 )
-        for name in SEQUENCE_LENGTHS:
-            length = getattr(self, name, None)
+        lengths = {name: getattr(self, name, None) for name in SEQUENCE_LENGTHS}
+        for name, length in lengths.items():
             if (
                 length is not None
                 and validation.positive_int(name, length) < self.shortest_sequence
@@ -158,20 +187,20 @@ class HubPreprocessor(Preprocessor):
                     f"`{name}` must be at least {self.shortest_sequence}, the number of special "
                     f"tokens and one token. Received: {name}={length}"
                 )
-        if self.length_buckets:
-            check_buckets(self.length_buckets, self.shortest_sequence, self.lengths[-1])
+        buckets = self.length_buckets
+        if buckets and (
+            validation.increasing_ints("length_buckets", buckets)[0] < self.shortest_sequence
+            or buckets[-1] > self.lengths[-1]
+        ):
+            raise ValueError(
+                f"`length_buckets` must be lengths from {self.shortest_sequence}, the shortest "
+                f"sequence, to {self.lengths[-1]}, the longest sequence. Received: "
+                f"length_buckets={buckets}"
+            )
 
-    def check_texts(self, x: Any) -> None:
-        """Raise a `ValueError` if `x` cannot be a batch of texts or of tuples of texts."""
-        check_batch(x)
-        # Without `split`, the tokenizer takes lists of words for texts.
-        if getattr(self.tokenizer, "split", True):
-            check_texts_are_flat(x)
-            check_texts_are_strings(x)
-
-    def check_labels(self, x: Any, y: Any) -> None:
-        """Raise a `ValueError` unless `y` holds what the preprocessor makes labels of."""
-        raise NotImplementedError
+    def get_config(self) -> Config:
+        """Return the constructor's arguments."""
+        return {**super().get_config(), "length_buckets": self.length_buckets}
 
     @classmethod
     def from_preset(
@@ -190,10 +219,7 @@ class HubPreprocessor(Preprocessor):
         Raises:
             ValueError: If files are missing or damaged.
         """
-        preset = preset_address(preset)
-        with complete_preset(preset):
-            check_preprocessor_is_saved(preset, config_file)
-            return super().from_preset(preset, config_file=config_file, **kwargs)
+        return super().from_preset(os.fspath(preset), config_file=config_file, **kwargs)
 
     @classmethod
     def _add_missing_kwargs(cls, loader: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -241,14 +267,20 @@ def check_preprocessor_class(preprocessor: Any, task: Any) -> None:
         )
 
 
-def check_preprocessor_is_no_function(preprocessor: Any) -> None:
-    """Raise a `ValueError` if a preprocessor is a function, which has no configuration to save."""
-    if preprocessor is not None and not hasattr(preprocessor, "get_config"):
+def checked_preprocessor(task: Any, method: str) -> Any:
+    """Return the preprocessor of a task, which the method needs.
+
+    Raises:
+        ValueError: If the task has none or another one, or if it does not fit the backbone.
+    """
+    preprocessor = task.preprocessor
+    if not isinstance(preprocessor, task.preprocessor_cls):
         raise ValueError(
-            "`preprocessor` must be a preprocessor or `None` to save or rebuild a task. Received: "
-            f"{_kind(preprocessor)}. Set `task.preprocessor = None`, and set the function on the "
-            "new task."
+            f"`{method}` needs a preprocessor. Received: preprocessor={preprocessor}. Build the "
+            f"model with a `{task.preprocessor_cls.__name__}`."
         )
+    check_preprocessor_fits(preprocessor, task.backbone)
+    return preprocessor
 
 
 def check_preprocessor_fits(preprocessor: Any, backbone: Backbone) -> None:
@@ -259,6 +291,7 @@ def check_preprocessor_fits(preprocessor: Any, backbone: Backbone) -> None:
         backbone: A backbone. Its `max_sequence_length` and `vocabulary_size` are the limits.
     """
     if isinstance(preprocessor, HubPreprocessor):
+        # Attributes may have changed.
         preprocessor.check_arguments()
     for name in SEQUENCE_LENGTHS:
         length = getattr(preprocessor, name, None) or 0

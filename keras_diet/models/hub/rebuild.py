@@ -5,21 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-from keras_hub.models import Task, Tokenizer
+from keras_hub.models import Task
 
 from keras_diet._compat import flatten_layers
-from keras_diet.models.hub.preprocessor import check_preprocessor_is_no_function
-
-
-def backbone_of(model: Any, backbone_cls: type[keras.Model]) -> keras.Model:
-    """Return the backbone of a task, or the model itself if it is a backbone."""
-    backbone = getattr(model, "backbone", model)
-    if not isinstance(backbone, backbone_cls):
-        raise ValueError(
-            f"`model` must be a `keras_diet.models.{backbone_cls.__name__}` or a task with one. "
-            f"Received: {type(model).__name__}"
-        )
-    return backbone
 
 
 def rebuild(
@@ -39,12 +27,15 @@ def rebuild(
             Defaults to all layers.
 
     Raises:
-        ValueError: If the model is quantized or has LoRA, or is compiled with functions that are
-            not registered.
+        ValueError: If the model is quantized or has LoRA.
     """
     backbone = getattr(model, "backbone", model)
-    _refuse_replaced_weights(model)
-    check_preprocessor_is_no_function(getattr(model, "preprocessor", None))
+    for layer in flatten_layers(backbone):
+        if layer.quantization_mode or getattr(layer, "lora_enabled", False):
+            raise ValueError(
+                "A model that is quantized or has LoRA cannot be rebuilt. Change it before "
+                f"`quantize` and `enable_lora`. Received: {model.name!r}"
+            )
     rebuilt = type(backbone).from_config({**backbone.get_config(), **changes})
     if model is not backbone:
         rebuilt = _task_like(model, rebuilt)
@@ -60,38 +51,14 @@ def _of_model(model: keras.Model, layers: list[keras.layers.Layer]) -> list[kera
     return [layer for layer in layers if id(layer) not in parts]
 
 
-def _refuse_replaced_weights(model: keras.Model) -> None:
-    for layer in flatten_layers(model):
-        if getattr(layer, "quantization_mode", None) or getattr(layer, "lora_enabled", False):
-            raise ValueError(
-                "A model that is quantized or has LoRA cannot be rebuilt. Change it before "
-                f"`quantize` and `enable_lora`. Received: {model.name!r}"
-            )
-
-
 def _task_like(task: Task, backbone: keras.Model) -> Task:
     config = {**task.get_config(), "backbone": keras.saving.serialize_keras_object(backbone)}
     copy = type(task).from_config({**config, "compile": False})
     if hasattr(task.preprocessor, "tokenizer"):
-        _copy_vocabulary(task.preprocessor.tokenizer, copy.preprocessor.tokenizer)
+        # Configurations do not hold the vocabulary, and only files are common to all tokenizers.
+        with tempfile.TemporaryDirectory() as folder:
+            task.preprocessor.tokenizer.save_assets(folder)
+            copy.preprocessor.tokenizer.load_assets(folder)
     if task.compiled:
-        copy.compile(**_compile_arguments(task))
+        copy.compile(**keras.saving.deserialize_keras_object(task.get_compile_config()))
     return copy
-
-
-def _copy_vocabulary(source: Tokenizer, target: Tokenizer) -> None:
-    # Configurations do not hold it, and only files are common to all tokenizers.
-    with tempfile.TemporaryDirectory() as folder:
-        source.save_assets(folder)
-        target.load_assets(folder)
-
-
-def _compile_arguments(task: Task) -> dict[str, Any]:
-    try:
-        return keras.saving.deserialize_keras_object(task.get_compile_config())
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            "The functions that a task is compiled with must belong to Keras, or be registered by "
-            "`keras.saving.register_keras_serializable`. Otherwise build the task with "
-            f"`compile=False` and compile the new task. Received: {task.name!r}, {error}"
-        ) from error

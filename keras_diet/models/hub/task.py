@@ -7,30 +7,18 @@ import keras
 
 from keras_diet._compat import flatten_layers
 from keras_diet.models.hub.backbone import HubBackbone
-from keras_diet.models.hub.checked_weights import CheckedWeights
 from keras_diet.models.hub.data_methods import DataMethods
-from keras_diet.models.hub.default_export import DefaultExport
-from keras_diet.models.hub.file_errors import complete_file, complete_preset, preset_address
-from keras_diet.models.hub.lora import enabled_layers
+from keras_diet.models.hub.export import DefaultExport
 from keras_diet.models.hub.preprocessor import (
-    HubPreprocessor,
     check_preprocessor_class,
     check_preprocessor_fits,
-    check_preprocessor_is_no_function,
 )
-from keras_diet.models.hub.preset_folder import new_preset
-from keras_diet.models.hub.quantized_policies import dtype_to_load
-from keras_diet.models.hub.task_files import check_head_has_weights, check_head_is_described
-from keras_diet.models.hub.texts import check_batch
-from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
-from keras_diet.models.hub.weights_files import check_weights_file
+from keras_diet.models.hub.presets import whole_preset
+from keras_diet.models.hub.token_inputs import TokenInput
 from keras_diet.types import Config
 
-# A key of serialized optimizers. Keras ignores it when it makes the optimizer.
-_HAS_STATE = "has_state"
 
-
-class HubTask(CheckedWeights, DefaultExport, DataMethods):
+class HubTask(DefaultExport, DataMethods):
     """A mixin for a `keras_hub.models.Task` that checks its data and its files.
 
     Put it before KerasHub's class of the task: `class MyClassifier(HubTask, TextClassifier)`.
@@ -40,10 +28,9 @@ class HubTask(CheckedWeights, DefaultExport, DataMethods):
     - The preprocessor must fit the backbone.
     - Presets leave the optimizer out. KerasHub writes its state to `task.weights.h5`, which makes
       the file several times as large as the model.
-    - A preset without the files of its head raises a `ValueError`. KerasHub uses a random head.
 
-    A subclass may override `classes` to have labels checked, and `check_inputs`. A task with more
-    inputs than its backbone overrides `token_inputs`.
+    A subclass may override `classes` to have labels checked. A task with more inputs than its
+    backbone overrides `token_inputs`.
 
     Args:
         *args: Arguments of `keras_hub.models.Task`.
@@ -52,28 +39,14 @@ class HubTask(CheckedWeights, DefaultExport, DataMethods):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.backbone.register_task(self)
-        check_preprocessor_fits(self.preprocessor, self.backbone)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Check the backbone before KerasHub's constructor builds a model on it."""
-        # TensorFlow does not call the setter for `None`, because the property is `None` already.
-        if name == "backbone" and not isinstance(value, self.backbone_cls):
+        if not isinstance(self.backbone, HubBackbone):
             raise ValueError(
                 f"`backbone` must be a `{self.backbone_cls.__name__}`. Received: "
-                f"{type(value).__name__}. Build one, or load it with "
-                f"`{self.backbone_cls.__name__}.from_preset`."
+                f"{type(self.backbone).__name__}. Load one with "
+                f"`{self.backbone_cls.__name__}.from_preset`, or convert it with `from_bert`."
             )
-        super().__setattr__(name, value)
-
-    @property
-    def backbone(self) -> HubBackbone:
-        """The backbone."""
-        return super().backbone
-
-    @backbone.setter
-    def backbone(self, backbone: HubBackbone) -> None:
-        self._backbone = backbone
+        self.backbone.register_task(self)
+        check_preprocessor_fits(self.preprocessor, self.backbone)
 
     @property
     def preprocessor(self) -> Any:
@@ -94,21 +67,13 @@ class HubTask(CheckedWeights, DefaultExport, DataMethods):
         return config
 
     def compile_from_config(self, config: Config) -> None:
-        """Compile the model as in a `.keras` file, and build the optimizer for its saved state."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        optimizer = config.get("optimizer")
-        # Files of earlier versions do not say it.
-        has_state = not isinstance(optimizer, dict) or optimizer.get(_HAS_STATE, True)
-        if has_state and self.optimizer is not None and self.built:
-            self.optimizer.build(self.trainable_variables)
+        """Compile the model as in a `.keras` file, and build the optimizer for its saved state.
 
-    def get_compile_config(self) -> Config:
-        """Return the arguments of `compile`, and whether the optimizer has a state to load."""
-        config = super().get_compile_config()
-        if not config or self.optimizer is None:
-            return config
-        optimizer = keras.saving.serialize_keras_object(self.optimizer)
-        return {**config, "optimizer": {**optimizer, _HAS_STATE: self.optimizer.built}}
+        Keras asks classes with a `compile` of their own for this method.
+        """
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None and self.built:
+            self.optimizer.build(self.trainable_variables)
 
     # === Data ===
 
@@ -117,30 +82,6 @@ class HubTask(CheckedWeights, DefaultExport, DataMethods):
         """What each input holds after preprocessing."""
         return self.backbone.token_inputs
 
-    def check_inputs(self, x: Any) -> None:
-        """Raise a `ValueError` if `x` cannot be a batch of inputs."""
-        if isinstance(self.preprocessor, HubPreprocessor):
-            self.preprocessor.check_texts(x)
-            return
-        if self.preprocessor is None and self.token_inputs:
-            check_token_inputs(x, self.token_inputs, when_graphs_run=True)
-        check_batch(x)
-
-    def expand_samples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Return what the preprocessor makes batches of. By default, these are the examples."""
-        if isinstance(self.preprocessor, HubPreprocessor):
-            return self.preprocessor.expanded(x, y, sample_weight)
-        return x, y, sample_weight
-
-    def preprocess_samples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Preprocess one batch, which was checked and expanded before.
-
-        Without a preprocessor, return the batch.
-        """
-        if isinstance(self.preprocessor, HubPreprocessor):
-            return self.preprocessor.preprocess(x, y, sample_weight)
-        return super().preprocess_samples(x, y, sample_weight)
-
     # === Quantization ===
 
     def quantize(
@@ -148,8 +89,8 @@ class HubTask(CheckedWeights, DefaultExport, DataMethods):
     ) -> None:
         """Quantize the backbone, as `keras.Model.quantize`. The head is not quantized.
 
-        A head is small, a preset may be loaded with a new head, and files of KerasHub do not say
-        that a head is quantized.
+        A head is small, a preset may be loaded with a new head, and the configuration of a task
+        does not say that its head is quantized (keras issue 21378).
 
         Args:
             mode: `"int8"`, `"int4"`, `"float8"`, ..., or `None` if `config` is given.
@@ -160,7 +101,7 @@ class HubTask(CheckedWeights, DefaultExport, DataMethods):
             **kwargs: Keyword arguments of `keras.Model.quantize`.
 
         Raises:
-            ValueError: If the mode is unknown, or if the model is quantized already.
+            ValueError: If the mode is unknown, or if a layer is quantized already.
         """
         self.backbone.quantize(mode, config=config, filters=filters, **kwargs)
         # PyTorch lists the weights of a model when the model is built.
@@ -178,40 +119,16 @@ class HubTask(CheckedWeights, DefaultExport, DataMethods):
             preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
             load_weights: bool. Whether to load the weights. Defaults to `True`.
             **kwargs: Arguments of the constructor to change. `dtype` defaults to the saved policy
-                if that is mixed or quantized, and to Keras's global policy otherwise.
+                if that is mixed, and to Keras's global policy otherwise. Quantized layers stay
+                quantized.
 
         Raises:
-            ValueError: If files are missing or damaged, including the files of the head, or if a
-                quantized preset is loaded with another `dtype`.
+            ValueError: If the preprocessor does not fit the backbone.
         """
-        takes_head = load_weights and "num_classes" not in kwargs
-        preset = preset_address(preset)
-        with complete_preset(preset):
-            if takes_head:
-                check_head_is_described(preset)
-            if "backbone" not in kwargs:
-                kwargs["dtype"] = dtype_to_load(preset, kwargs.get("dtype"))
-            task = super().from_preset(preset, load_weights=load_weights, **kwargs)
+        task = super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
+        # KerasHub reads the vocabulary after the task is made.
         check_preprocessor_fits(task.preprocessor, task.backbone)
-        if takes_head:
-            check_head_has_weights(preset, task)
         return task
-
-    def save(self, filepath: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
-        """Save the model, as `keras.Model.save`.
-
-        With LoRA, the file has no state of the optimizer. Keras saves the adapters as a part of the
-        kernels, so the loaded model has no adapters to which the state would belong.
-        """
-        optimizer = getattr(self, "optimizer", None)
-        if optimizer is None or not enabled_layers(self.backbone):
-            super().save(filepath, *args, **kwargs)
-            return
-        self.optimizer = type(optimizer).from_config(optimizer.get_config())
-        try:
-            super().save(filepath, *args, **kwargs)
-        finally:
-            self.optimizer = optimizer
 
     def save_to_preset(
         self, preset_dir: str | os.PathLike[str], max_shard_size: float | None = 10
@@ -221,32 +138,17 @@ class HubTask(CheckedWeights, DefaultExport, DataMethods):
         Args:
             preset_dir: The folder. A preset in it is replaced.
             max_shard_size: Largest size of a weights file in GB. Defaults to `10`.
-
-        Raises:
-            ValueError: If the preprocessor is a function.
         """
-        check_preprocessor_is_no_function(self.preprocessor)
-        with new_preset(preset_dir) as folder:
+        with whole_preset(preset_dir) as folder:
             super().save_to_preset(folder, max_shard_size=max_shard_size)
 
     def save_task_weights(self, filepath: str | os.PathLike[str]) -> None:
         """Save the weights outside the backbone, without the state of the optimizer."""
-        if not self.has_task_weights():
-            # KerasHub raises its error.
-            super().save_task_weights(filepath)
-            return
         keras.saving.save_weights(self, filepath, objects_to_skip=self._not_in_the_head())
 
     def load_task_weights(self, filepath: str | os.PathLike[str]) -> None:
-        """Load the weights outside the backbone. The optimizer does not change.
-
-        Raises:
-            ValueError: If the file is damaged, or holds NaN or weights that this head does not
-                build.
-        """
-        with complete_file(filepath):
-            check_weights_file(self, filepath, objects_to_skip=self._not_in_the_head())
-            keras.saving.load_weights(self, filepath, objects_to_skip=self._not_in_the_head())
+        """Load the weights outside the backbone. The optimizer does not change."""
+        keras.saving.load_weights(self, filepath, objects_to_skip=self._not_in_the_head())
 
     def _not_in_the_head(self) -> list[Any]:
         # A task that was not compiled has no such attribute.

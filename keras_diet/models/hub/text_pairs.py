@@ -1,28 +1,23 @@
-"""Checks of the sources and targets that users pass to a sequence-to-sequence model."""
+"""The sources and targets that users pass to a sequence-to-sequence model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from keras_diet.models.hub.listed import listed
-from keras_diet.models.hub.texts import (
-    batch_sizes,
-    check_batch,
-    check_texts_are_not_blank,
-    check_texts_are_strings,
-    is_nested_text,
-    is_one_text,
-)
+from keras_diet.models.hub.classes import listed
+from keras_diet.models.hub.columns import number_of_rows, texts_of
 
 # KerasHub's names.
 SOURCE, TARGET = "encoder_text", "decoder_text"
 
 
-def check_text_pairs(x: Any) -> None:
-    """Raise a `ValueError` unless `x` holds sources and as many targets.
+def text_pairs(x: Any) -> dict[str, list[str]]:
+    """Return sources and as many targets as lists of strings.
 
     Args:
-        x: What the user passes. A dictionary of a string each, or of lists, arrays or tensors of
-            strings, is right.
+        x: A dictionary of both, each a string or a batch of strings.
+
+    Raises:
+        ValueError: If there are no targets, if texts are missing, or if a source is empty.
     """
     if not isinstance(x, Mapping) or set(x) != {SOURCE, TARGET}:
         keys = f" with the keys {listed(x)}" if isinstance(x, Mapping) else ""
@@ -31,33 +26,15 @@ def check_text_pairs(x: Any) -> None:
             f"no y. Pass sources as `x` and targets as `y`, or a dictionary with the keys "
             f"{SOURCE!r} and {TARGET!r}. To get targets for sources, call `generate`."
         )
-    for name in (SOURCE, TARGET):
-        check_flat_texts(x[name], name)
-    sizes = [batch_sizes(x[name]) for name in (SOURCE, TARGET)]
-    are_single = [is_one_text({name: x[name]}) for name in (SOURCE, TARGET)]
-    # A graph of TensorFlow does not know its batch size.
-    if are_single[0] != are_single[1] or (all(sizes) and sizes[0] != sizes[1]):
-        counts = [
-            "one string" if is_single else f"a batch of {size[0] if size else 'unknown size'}"
-            for is_single, size in zip(are_single, sizes, strict=True)
-        ]
-        raise ValueError(
-            f"There must be as many targets as sources. Received: {counts[0]} in `{SOURCE}`, "
-            f"{counts[1]} in `{TARGET}`. Pass one target for each source."
-        )
-    check_batch(x)
-    check_texts_are_not_blank(x[SOURCE], SOURCE)
-
-
-def check_flat_texts(texts: Any, name: str) -> None:
-    """Raise a `ValueError` unless `texts` is a string, or a flat batch of strings."""
-    if isinstance(texts, tuple) or is_nested_text(texts):
-        raise ValueError(
-            f"`{name}` must be a string, a list of strings, or an array of strings. Received: "
-            "texts in tuples, in lists of lists, or in an array of several axes. Put all sources "
-            "into one list, and all targets into another one."
-        )
-    check_texts_are_strings(texts, name)
+    pairs = {name: texts_of(x[name], name) for name in (SOURCE, TARGET)}
+    number_of_rows(**pairs)
+    for row, text in enumerate(pairs[SOURCE]):
+        if not text.strip():
+            raise ValueError(
+                f"`{SOURCE}` must hold texts that are not empty. Received: {text!r} in row {row}. "
+                "Remove such rows."
+            )
+    return pairs
 
 
 def check_has_tokens(name: str, tokens: Sequence[Any]) -> None:

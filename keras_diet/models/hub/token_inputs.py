@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_diet import _arrays, validation
-from keras_diet.models.hub.graph_checks import are_integers_in_graph, check_in_graph, is_in_graph
-from keras_diet.models.hub.listed import listed
-from keras_diet.models.hub.texts import holds_text, shape_of
+from keras_diet.models.hub.classes import listed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,13 +37,10 @@ class TokenInput:
 
 def check_ids(name: str, value: Any, expected: TokenInput) -> None:
     """Raise a `ValueError` unless an argument can be one input of a model."""
-    _checked(f"`{name}`", value)
-    _check_values(f"`{name}`", value, expected)
+    _check_input(f"`{name}`", value, expected)
 
 
-def check_token_inputs(
-    x: Any, inputs: Mapping[str, TokenInput], when_graphs_run: bool = False
-) -> None:
+def check_token_inputs(x: Any, inputs: Mapping[str, TokenInput]) -> None:
     """Raise a `ValueError` unless `x` holds the inputs of a model.
 
     Symbolic tensors and tensors on an accelerator have no values here, so only their names and
@@ -54,128 +49,46 @@ def check_token_inputs(
     Args:
         x: What the user passes.
         inputs: `TokenInput` of each key.
-        when_graphs_run: bool. Whether a graph of TensorFlow, such as that of `tf.data`, checks
-            values and raises a `tf.errors.InvalidArgumentError`. A model does not check them in
-            each step. Defaults to `False`.
     """
-    if not isinstance(x, Mapping):
+    if not isinstance(x, Mapping) or set(x) != set(inputs):
+        received = f"the keys {listed(x)}" if isinstance(x, Mapping) else type(x).__name__
         raise ValueError(
-            f"`x` must be a dictionary with the keys {listed(inputs)}. Received: {_kind(x)}. A "
-            "task with a preprocessor takes text."
+            f"`x` must be a dictionary with the keys {listed(inputs)}, and no others. Received: "
+            f"{received}. For text, build the task with a preprocessor."
         )
-    _check_keys(x, inputs)
-    shapes = {name: _checked(f"`x[{name!r}]`", x[name]) for name in inputs}
-    for sequence in {expected.sequence: None for expected in inputs.values()}:
-        _check_same_shape(
-            {
-                name: shape
-                for name, shape in shapes.items()
-                if inputs[name].sequence == sequence and not inputs[name].positions_in
-            }
-        )
-    _check_same_batch_size({expected.sequence: shapes[name] for name, expected in inputs.items()})
+    shapes: dict[str, tuple[Any, ...]] = {}
     for name, expected in inputs.items():
-        where, expected = f"`x[{name!r}]`", _limited(expected, shapes)
-        _check_values(where, x[name], expected)
-        if when_graphs_run and is_in_graph(x[name]) and expected.limit is not None:
-            _check_values_in_graph(where, x[name], expected)
+        if expected.positions_in:
+            length = tuple(x[expected.positions_in].shape)[-1]
+            expected = ids_below(length, "length") if isinstance(length, int) else expected
+        shape = _check_input(f"`x[{name!r}]`", x[name], expected)
+        other = shapes.setdefault(expected.sequence, shape)
+        if not inputs[name].positions_in and not _arrays.sizes_fit(shape, other):
+            raise ValueError(
+                f"`x[{name!r}]` must have the shape (batch_size, length) = {other} of the other "
+                f"inputs. Received: shape={shape}. Pad or cut it."
+            )
 
 
-def _check_same_shape(shapes):
-    # Sizes may be unknown or symbolic.
-    known = {shape for shape in shapes.values() if all(isinstance(n, int) for n in shape)}
-    if len(known - {()}) > 1:
+def _check_input(where, value, expected):
+    shape = tuple(getattr(value, "shape", None) or ())
+    if len(shape) != 2:
         raise ValueError(
-            f"{listed(shapes)} must have the same shape (batch_size, length). Received: "
-            f"{', '.join(f'{name} of shape {shape}' for name, shape in shapes.items())}. Pad or "
-            "cut them."
+            f"{where} must be an array of the shape (batch_size, length). Received: "
+            f"{type(value).__name__}, shape={shape}. Convert lists with `np.array`. One example "
+            "needs a batch axis of size 1."
         )
-
-
-def _check_same_batch_size(shapes):
-    sizes = {name: shape[0] for name, shape in shapes.items() if shape}
-    if len({size for size in sizes.values() if isinstance(size, int)}) > 1:
-        received = ", ".join(f"{size} in the inputs of the {name}" for name, size in sizes.items())
-        raise ValueError(
-            f"All inputs must have the same batch size. Received: {received}. Pass as many targets "
-            "as sources."
-        )
-
-
-def _limited(expected, shapes):
-    """Positions are limited by the length of the batch, if it is known."""
-    length = shapes[expected.positions_in][-1] if expected.positions_in else None
-    if not isinstance(length, int):
-        return expected
-    return ids_below(length, "length")
-
-
-def _check_keys(x, inputs):
-    unknown = [name for name in x if name not in inputs]
-    missing = [name for name in inputs if name not in x]
-    if unknown or missing:
-        problems = [f"unknown: {listed(unknown)}"] * bool(unknown)
-        problems += [f"missing: {listed(missing)}"] * bool(missing)
-        raise ValueError(
-            f"`x` must have the keys {listed(inputs)}, and no others. Received: {listed(x)} "
-            f"({'; '.join(problems)}). Rename or remove keys."
-        )
-
-
-def _checked(where, value):
-    """Check the kind of one input and return its shape."""
-    if not hasattr(value, "shape"):
-        raise ValueError(
-            f"{where} must be an array or a tensor. Received: {type(value).__name__}. "
-            "Convert lists with `np.array`."
-        )
-    if holds_text(value):
-        raise ValueError(
-            f"{where} must hold integers. Received: text. Tokenize it, or use a task with a "
-            "preprocessor."
-        )
-    shape = shape_of(value)
-    has_rank = getattr(value.shape, "rank", 0) is not None
-    if has_rank and len(shape) != 2:
-        raise ValueError(
-            f"{where} must have the shape (batch_size, length). Received: shape={shape}. One "
-            "example needs a batch axis of size 1."
-        )
-    if shape[1:] == (0,):
-        raise ValueError(
-            f"{where} must hold at least one value for each example. Received: shape={shape}."
-            " Remove such batches."
-        )
-    return shape
-
-
-def _check_values(where, value, expected):
     values = validation.host_value(value)
     if values is None or not values.size or expected.limit is None:
-        return
-    if values.dtype.kind not in "iubf":
+        return shape
+    is_number = values.dtype.kind in "iubf"
+    if not is_number or not _arrays.are_integers_below(values, expected.limit):
+        limits = f", values from {values.min()} to {values.max()}" if is_number else ""
         raise ValueError(
-            f"{where} must hold {expected.description}. Received: dtype={values.dtype}. "
-            "Convert it to integers."
+            f"{where} must hold {expected.description}. Received: dtype={values.dtype}{limits}. "
+            "Correct these values."
         )
-    if not _arrays.are_integers_below(values, expected.limit):
-        raise ValueError(
-            f"{where} must hold {expected.description}. Received: dtype={values.dtype}, "
-            f"values from {values.min()} to {values.max()}. Correct these values."
-        )
-
-
-def _check_values_in_graph(where, value, expected):
-    message = f"{where} must hold {expected.description}. Received:"
-    if not value.dtype.is_bool:
-        check_in_graph(are_integers_in_graph(value, expected.limit), message, value)
-
-
-def _kind(x):
-    if holds_text(x):
-        return "text"
-    shape = shape_of(x)
-    return f"{type(x).__name__} of shape {shape}" if shape else type(x).__name__
+    return shape
 
 
 def ids_below(limit: int | None, name: str, positions_in: str | None = None) -> TokenInput:

@@ -21,6 +21,13 @@ class TokenPreprocessor(Preprocessor):
         self.tokenizer = tokenizer
         self.sequence_length = sequence_length
 
+    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Refuse tensors in a graph of TensorFlow, whose texts cannot be read."""
+        raise NotImplementedError(
+            f"`{type(self).__name__}` reads texts on the host, not in a graph. Received: {x}. Pass "
+            "the dataset of texts to `fit`, instead of mapping the preprocessor in `tf.data`."
+        )
+
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         return {**super().get_config(), "sequence_length": self.sequence_length}

@@ -1,12 +1,12 @@
 """The base class of tokenizers."""
 
 import os
-from collections.abc import Iterable
 from typing import Any, Self
 
 from keras_hub.models import Tokenizer
 
 from keras_diet import validation
+from keras_diet.models.hub.columns import host_column, is_one_text, texts_of
 
 Span = tuple[int, int]
 # Arguments of tokenizers, and their values with which all tokens come from one text.
@@ -95,9 +95,8 @@ class HubTokenizer(Tokenizer):
                     f"which returns the tokens of a text only. Received: {name}={value!r}. Make a "
                     f"tokenizer without `{name}`."
                 )
-        is_one = isinstance(text, (str, bytes))
-        found = self.encode_with_offsets(as_strings([text] if is_one else text))
-        return found[0] if is_one else found
+        found = self.encode_with_offsets(texts_of(text, "text"))
+        return found[0] if is_one_text(host_column(text)) else found
 
     @classmethod
     def from_preset(cls, preset: str | os.PathLike[str], **kwargs: Any) -> Self:
@@ -111,24 +110,3 @@ class HubTokenizer(Tokenizer):
             A tokenizer of the class that was saved.
         """
         return super().from_preset(os.fspath(preset), **kwargs)
-
-
-def as_strings(texts: Iterable[Any]) -> list[str]:
-    """Return texts as a list of `str`.
-
-    Raises:
-        ValueError: If one of them is no text. The message names its row.
-    """
-    strings = []
-    for row, text in enumerate(texts):
-        try:
-            string = text.decode() if isinstance(text, bytes) else text
-            # Half of a pair of surrogates is no character.
-            string.encode()
-        except (AttributeError, UnicodeError) as error:
-            raise ValueError(
-                f"Texts must be strings of Unicode. Received: {text!r} in row {row}. Remove "
-                "missing rows, and decode bytes with their own encoding."
-            ) from error
-        strings.append(string)
-    return strings

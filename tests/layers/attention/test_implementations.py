@@ -6,10 +6,7 @@ import pytest
 from keras import ops
 
 from keras_diet import _backend
-from keras_diet.layers import AbsolutePositionBias, DietEncoder, RelativePositionBias
 from keras_diet.layers.attention import lowering, plan
-from keras_diet.layers.attention.score_terms import ScoreTerms
-from keras_diet.layers.position.bias_layer import has_features
 from tests.helpers import assert_close, compiled, gradients, to_numpy, weighted_sum
 from tests.layers.diet_encoders import (
     BATCH,
@@ -22,12 +19,11 @@ from tests.layers.diet_encoders import (
     make_encoder,
     make_inputs,
 )
-from tests.models.tiny import random_inputs, randomize_weights, tiny_backbone
 
 BACKEND = keras.backend.backend()
 VALID = np.array([[True] * 5, [True] * 3 + [False] * 2])
 BLOCK_SIZE = 3
-IMPLEMENTATIONS = ("full", "features", "blockwise")
+any_backend = pytest.mark.any_backend
 LOW_RANK = {"position_encoding": "diet_abs", "rank": 5}
 RELATIVE = {"position_encoding": "diet_rel", "sharing": "head-wise"}
 NAMED = {name: {"position_encoding": name} for name in ("input", "none", "t5", "tupe_rel")}
@@ -40,14 +36,6 @@ def case_id(value):
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     monkeypatch.setattr(plan, "BLOCK_SIZE", BLOCK_SIZE)
-
-
-def make_pair(rng, name, **kwargs):
-    """Two encoders with the same weights. The first computes all scores at once."""
-    full = make_encoder(rng, attention_implementation="full", **kwargs)
-    other = make_encoder(rng, attention_implementation=name, **kwargs)
-    other.set_weights(full.get_weights())
-    return full, other
 
 
 def assert_same_gradients(rng, encoder, others):
@@ -111,9 +99,10 @@ def columns(monkeypatch):
 
 def compute_as_on_tpus(monkeypatch):
     monkeypatch.setattr(_backend, "platform", lambda: "tpu")
-    monkeypatch.setattr(plan, "kernel_takes_bias", lambda case, num_columns: False)
+    monkeypatch.setattr(plan, "kernel_takes_bias", lambda *arguments: False)
 
 
+@any_backend
 @pytest.mark.parametrize("positions", [LOW_RANK, RELATIVE], ids=case_id)
 def test_segments_and_padding_may_be_added_as_on_tpus(rng, monkeypatch, columns, positions):
     def make(name):
@@ -135,23 +124,13 @@ def test_segments_and_padding_may_be_added_as_on_tpus(rng, monkeypatch, columns,
     assert columns
 
 
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
-def test_added_as_on_tpus_in_half_precision(rng, monkeypatch, dtype):
-    x, segment_ids = make_inputs(rng)
-    encoder = make_encoder(rng, dtype=dtype, **LOW_RANK)
-    expected = encoder(x, segment_ids=segment_ids, padding_mask=VALID)
-    compute_as_on_tpus(monkeypatch)
-    found = encoder(x, segment_ids=segment_ids, padding_mask=VALID)
-    assert_close(to_numpy(found)[VALID], to_numpy(expected)[VALID], 0.05)
-
-
+@any_backend
 @pytest.mark.parametrize(
     "positions, name, segment_encoding",
     [
         (NAMED["none"], "features", "per-head"),
-        (NAMED["none"], "features", "none"),
         (NAMED["none"], "blockwise", "none"),
-        (NAMED["input"], "features", "per-head"),
+        (NAMED["input"], "features", "none"),
         (NAMED["t5"], "blockwise", "per-head"),
         (LOW_RANK, "features", "none"),
         (RELATIVE, "blockwise", "input"),
@@ -159,46 +138,25 @@ def test_added_as_on_tpus_in_half_precision(rng, monkeypatch, dtype):
     ids=case_id,
 )
 def test_outputs_equal_reference(rng, positions, name, segment_encoding):
+    """With all masks, a causal mask and padding."""
     encoder = make_encoder(
         rng, **positions, attention_implementation=name, segment_encoding=segment_encoding
     )
     x, segment_ids = make_inputs(rng)
-    inputs = {} if segment_encoding == "none" else {"segment_ids": segment_ids}
-    output = compiled(lambda: encoder(x, padding_mask=VALID, **inputs))()
-    expected = expected_output(encoder, x, **inputs, mask=VALID[:, None, None])
-    assert_close(to_numpy(output)[VALID], expected[VALID], 1e-4)
-
-
-@pytest.mark.parametrize(
-    "positions, name",
-    [(LOW_RANK, "full"), (LOW_RANK, "features"), (RELATIVE, "blockwise")],
-    ids=case_id,
-)
-def test_masks(rng, positions, name):
-    encoder = make_encoder(rng, attention_implementation=name, **positions)
-    x, segment_ids = make_inputs(rng)
     mask = rng.random((BATCH, LENGTH, LENGTH)) < 0.6
-    mask[:, range(LENGTH), range(LENGTH)] = True
-    arguments = {"padding_mask": VALID, "attention_mask": mask, "use_causal_mask": True}
-    output = compiled(lambda: encoder(x, segment_ids=segment_ids, **arguments))()
+    mask |= np.eye(LENGTH, dtype="bool")
+    inputs = {} if segment_encoding == "none" else {"segment_ids": segment_ids}
+    masks = {"padding_mask": VALID, "attention_mask": mask, "use_causal_mask": True}
+    output = encoder(x, **masks, **inputs)
     visible = mask[:, None] & VALID[:, None, None] & np.tri(LENGTH, dtype="bool")
-    expected = expected_output(encoder, x, segment_ids, visible)
+    expected = expected_output(encoder, x, **inputs, mask=visible)
     assert_close(to_numpy(output)[VALID], expected[VALID], 1e-4)
-
-
-@pytest.mark.parametrize("name", ["features", "blockwise", "auto"])
-def test_scores_that_are_asked_for(rng, name):
-    full, other = make_pair(rng, name, position_encoding="diet_abs")
-    x, segment_ids = make_inputs(rng)
-    arguments = {"segment_ids": segment_ids, "padding_mask": VALID}
-    output, scores = other(x, return_attention_scores=True, **arguments)
-    expected, expected_scores = full(x, return_attention_scores=True, **arguments)
-    assert_close(output, expected)
-    assert len(scores) == NUM_LAYERS
-    for layer_scores, expected_layer_scores in zip(scores, expected_scores, strict=True):
-        assert tuple(layer_scores.shape) == (BATCH, NUM_HEADS, LENGTH, LENGTH)
-        assert_close(layer_scores, expected_layer_scores)
-    assert_close(to_numpy(other(x, **arguments))[VALID], to_numpy(output)[VALID])
+    # Probabilities that the caller asks for come from full scores.
+    again, probabilities = encoder(x, return_attention_scores=True, **masks, **inputs)
+    assert_close(to_numpy(again)[VALID], to_numpy(output)[VALID])
+    assert [tuple(p.shape) for p in probabilities] == [
+        (BATCH, NUM_HEADS, LENGTH, LENGTH)
+    ] * NUM_LAYERS
 
 
 @keras.saving.register_keras_serializable("keras_diet_tests")
@@ -211,6 +169,7 @@ class BlockSlopes(Slopes):
         return ops.reshape(self.slopes, (1, -1, 1, 1)) * ops.cast(distance, self.compute_dtype)
 
 
+@any_backend
 def test_custom_bias_layer_in_blocks(rng):
     x, segment_ids = make_inputs(rng)
     encoder = make_encoder(
@@ -220,141 +179,6 @@ def test_custom_bias_layer_in_blocks(rng):
     plain.set_weights(encoder.get_weights())
     output = compiled(lambda: encoder(x, segment_ids=segment_ids))()
     assert_close(output, plain(x, segment_ids=segment_ids))
-
-
-@pytest.mark.parametrize(
-    "name, arguments",
-    [
-        ("features", {"position_encoding": "diet_rel"}),
-        ("features", {"position_encoding": "shaw"}),
-        ("features", {"projection_dim": 4, "segment_encoding": "input"}),
-        ("features", {"position_encoding": Slopes(NUM_HEADS)}),
-        ("blockwise", {"position_encoding": "shaw"}),
-        ("blockwise", {"projection_dim": 4, "segment_encoding": "input"}),
-        ("blockwise", {"position_encoding": Slopes(NUM_HEADS)}),
-    ],
-    ids=str,
-)
-def test_unsuitable_encodings_are_refused(rng, name, arguments):
-    works = "Pass 'auto', 'full' or 'blockwise'" if name == "features" else "Pass 'auto' or 'full'"
-    match = f"attention_implementation='{name}' needs.*{works}.*Received"
-    with pytest.raises(ValueError, match=match):
-        make_encoder(rng, attention_implementation=name, **arguments)
-    make_encoder(rng, attention_implementation="full", **arguments)
-
-
-@pytest.mark.parametrize("name", ["flash", None, "Full", 3])
-def test_unknown_names_are_refused(name):
-    with pytest.raises(ValueError, match=f"attention_implementation.*'blockwise'.*{name!r}"):
-        DietEncoder(1, 1, 3, attention_implementation=name)
-
-
-def chosen(encoder, length, training=False):
-    """The implementation that the plan of an encoder's first layer shows."""
-    attention = encoder.transformer_layers[0].self_attention
-    terms = ScoreTerms(bias=next(iter(encoder.position_biases), None))
-    shape = (None, length, HIDDEN)
-    name = encoder.attention_implementation
-    found = attention.plan(terms, shape, shape, training, implementation=name)
-    if found.block_size is not None:
-        return "blockwise"
-    return {"tensor": "full"}.get(found.bias, found.bias) if encoder.position_biases else "at once"
-
-
-# What is chosen for short and for long sequences, without a kernel that takes a bias and with one.
-@pytest.mark.parametrize("has_kernel", [False, True])
-@pytest.mark.parametrize(
-    "arguments, short, long, long_with_kernel",
-    [
-        ({"position_encoding": "diet_abs"}, "full", "blockwise", "features"),
-        ({"position_encoding": "none"}, "at once", "blockwise", "at once"),
-        ({"position_encoding": "diet_rel"}, "full", "blockwise", "blockwise"),
-        ({"position_encoding": Slopes(NUM_HEADS)}, "full", "full", "full"),
-        ({"position_encoding": "shaw"}, "at once", "at once", "at once"),
-        ({"projection_dim": 4, "segment_encoding": "none"}, "full", "full", "full"),
-    ],
-    ids=str,
-)
-def test_choice(rng, monkeypatch, arguments, short, long, long_with_kernel, has_kernel):
-    monkeypatch.setattr(plan, "LONG", 5)
-    monkeypatch.setattr(plan, "LONG_WITH_KERNEL", 7)
-    monkeypatch.setattr(plan, "kernel_takes_bias", lambda case, num_columns: has_kernel)
-    monkeypatch.setattr(plan, "kernel_has_gradient_of_bias", lambda case: True)
-    encoder = make_encoder(rng, max_sequence_length=11, dropout=0.1, **arguments)
-    first, choice = (7, long_with_kernel) if has_kernel else (5, long)
-    lengths = (first - 1, first, None)
-    assert [chosen(encoder, length) for length in lengths] == [short, choice, short]
-    # Kernels do not apply dropout.
-    assert [chosen(encoder, length, training=True) for length in (4, 5)] == [short, long]
-
-
-@pytest.mark.skipif(BACKEND != "torch", reason="its kernel on CPUs takes no bias with a gradient")
-def test_training_without_dropout_has_no_kernel_for_the_bias(rng, monkeypatch):
-    import torch
-
-    monkeypatch.setattr(plan, "LONG", 5)
-    monkeypatch.setattr(plan, "LONG_WITH_KERNEL", 7)
-    learned = make_encoder(rng, position_encoding="diet_abs")
-    assert chosen(learned, 6) == "features"
-    with torch.no_grad():
-        assert chosen(learned, 6) == "full"
-    learned.trainable = False
-    assert chosen(learned, 6) == "full"
-
-
-class Doubled(AbsolutePositionBias):
-    """It inherits features, but its scores differ."""
-
-    def compute_scores(self, query_length, key_length, start_index):
-        return 2 * super().compute_scores(query_length, key_length, start_index)
-
-
-class WithOwnFeatures(Doubled):
-    def features(self, query, key=None, start_index=0):
-        query, key = AbsolutePositionBias.features(self, query, key, start_index)
-        return 2 * query, key
-
-
-class NamedFeatures(Doubled):
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.features = 8
-
-
-@pytest.mark.parametrize(
-    "bias, fits",
-    [
-        (AbsolutePositionBias, True),
-        (Doubled, False),
-        (WithOwnFeatures, True),
-        (NamedFeatures, False),
-        (RelativePositionBias, False),
-    ],
-)
-def test_inherited_features_of_other_scores_are_not_used(rng, bias, fits):
-    arguments = {"rank": 3} if issubclass(bias, AbsolutePositionBias) else {}
-    layer = bias(NUM_HEADS, max_length=LENGTH, **arguments)
-    assert has_features(layer) == fits
-    x, segment_ids = make_inputs(rng)
-    full, *others = [
-        make_encoder(rng, position_encoding=layer, attention_implementation=name)
-        for name in ("full", "blockwise", *(["features"] if fits else []))
-    ]
-    expected = full(x, segment_ids=segment_ids)
-    for encoder in others:
-        encoder.set_weights(full.get_weights())
-        assert_close(encoder(x, segment_ids=segment_ids), expected)
-
-
-def test_auto_of_a_long_sequence(rng, monkeypatch):
-    full, auto = make_pair(rng, "auto", position_encoding="diet_abs")
-    x, segment_ids = make_inputs(rng)
-    expected = compiled(lambda: full(x, segment_ids=segment_ids, padding_mask=VALID))()
-    for name in ("LONG", "LONG_WITH_KERNEL"):
-        monkeypatch.setattr(plan, name, LENGTH)
-    assert chosen(auto, LENGTH) != "full"
-    output = compiled(lambda: auto(x, segment_ids=segment_ids, padding_mask=VALID))()
-    assert_close(to_numpy(output)[VALID], to_numpy(expected)[VALID])
 
 
 def test_training_with_dropout(rng):
@@ -372,26 +196,3 @@ def test_training_with_dropout(rng):
         new = to_numpy(weight)
         assert np.isfinite(new).all()
         assert weight.path.endswith("key/bias") or np.abs(new - old).max() > 0, weight.path
-
-
-def test_configuration_round_trip():
-    encoder = DietEncoder(1, 1, 3, attention_implementation="blockwise")
-    copy = DietEncoder.from_config(encoder.get_config())
-    assert copy.attention_implementation == "blockwise"
-    assert DietEncoder(1, 1, 3).attention_implementation == "auto"
-
-
-def test_saved_backbone(rng, tmp_path):
-    backbone = randomize_weights(tiny_backbone(attention_implementation="blockwise"))
-    inputs = random_inputs(rng)
-    expected = keras.tree.map_structure(to_numpy, backbone(inputs))
-    backbone.save(tmp_path / "backbone.keras")
-    loaded = keras.saving.load_model(tmp_path / "backbone.keras")
-    assert loaded.attention_implementation == "blockwise"
-    assert loaded.get_layer("encoder").attention_implementation == "blockwise"
-    full = tiny_backbone(attention_implementation="full")
-    full.set_weights(backbone.get_weights())
-    valid = inputs["padding_mask"].astype("bool")
-    for other in (loaded, full):
-        output = to_numpy(other(inputs)["sequence_output"])
-        assert_close(output[valid], expected["sequence_output"][valid], 1e-4)

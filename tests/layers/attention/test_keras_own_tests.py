@@ -34,15 +34,18 @@ def test_methods():
     if test_case is None:
         return []
     names = unittest.TestLoader().getTestCaseNames(test_case)
-    return [pytest.param(name, marks=skip_marks(getattr(test_case, name))) for name in names]
+    return [pytest.param(name, marks=marks_of(name, getattr(test_case, name))) for name in names]
 
 
 test_methods.__test__ = False
 
 
-def skip_marks(method):
+def marks_of(name, method):
+    """Tests of numbers run on each backend, and the others on one."""
     marks = getattr(method, "pytestmark", [])
-    return [mark for mark in marks if mark.name in ("skip", "skipif")]
+    marks = [mark for mark in marks if mark.name in ("skip", "skipif")]
+    has_numbers = any(part in name for part in ("mask", "causal", "correctness", "sliding_window"))
+    return marks if has_numbers else [*marks, pytest.mark.any_backend]
 
 
 METHODS = test_methods()
@@ -102,6 +105,7 @@ def test_of_keras_passes(request, name):
         raise
 
 
+@pytest.mark.any_backend
 def test_the_tests_use_the_layer_that_they_are_given():
     """Otherwise they would test the layer of Keras, and always pass."""
 

@@ -3,20 +3,22 @@
 import keras
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from keras import ops
 
 from keras_diet.layers import (
     AbsolutePositionBias,
     BiasedMultiHeadAttention,
-    BiasedTransformerEncoder,
     LinformerMultiHeadAttention,
-    RelativeMultiHeadAttention,
     RelativePositionBias,
+    RotaryMultiHeadAttention,
 )
 from tests.helpers import (
     assert_close,
     compiled,
     gradients,
+    once,
     randomize,
     to_numpy,
     weighted_sum,
@@ -24,6 +26,7 @@ from tests.helpers import (
 
 BATCH, QUERIES, KEYS, HIDDEN, NUM_HEADS, HEAD_DIM, BLOCK_SIZE = 2, 7, 5, 11, 3, 2, 3
 MAX_LENGTH = 13
+any_backend = pytest.mark.any_backend
 MASK = np.random.default_rng(5).random((BATCH, 13, KEYS)) < 0.6
 MASK[:, :, 1] = True
 VALID = np.array([[True] * 3 + [False] * 2, [True] * 5])
@@ -146,21 +149,46 @@ def assert_blocks_equal_all(attention, rng, name, length, training=False):
     "name, length",
     # Not a multiple of the block, a multiple, less than a block.
     [
-        *((name, 7) for name in ("causal", "rows", "one row and padding", "frozen", "all of rows")),
-        *(("all of rows", length) for length in (6, 2)),
-        *(("user", 7), ("all of a layer", 7), ("relative", 2)),
+        *((name, 7) for name in ("all of rows", "all of a layer", "user")),
+        *once(*((name, 7) for name in ("causal", "rows", "one row and padding", "frozen"))),
+        *once(("all of rows", 6), ("all of rows", 2), ("relative", 2)),
     ],
 )
 def test_blocks_equal_all(rng, name, length):
     assert_blocks_equal_all(make_attention(rng), rng, name, length)
 
 
+@any_backend
+@settings(deadline=None, max_examples=15, derandomize=True)
+@given(length=st.integers(1, MAX_LENGTH), block_size=st.integers(1, MAX_LENGTH + 1))
+def test_any_lengths_and_blocks(length, block_size):
+    rng = np.random.default_rng(length)
+    attention, query = make_attention(rng), normal(rng, BATCH, length, HIDDEN)
+    value, terms = normal(rng, BATCH, KEYS, HIDDEN), TERMS["all of a layer"](rng, length)
+    found = attention(query, value, block_size=block_size, **terms)
+    assert_close(found, attention(query, value, **terms))
+
+
+@any_backend
+@pytest.mark.parametrize(
+    "kind, arguments",
+    [(LinformerMultiHeadAttention, (KEYS, 2)), (RotaryMultiHeadAttention, (23.0,))],
+)
+def test_blocks_of_other_layers(rng, kind, arguments):
+    attention = kind(NUM_HEADS, HEAD_DIM, *arguments)
+    query, value = normal(rng, BATCH, 7, HIDDEN), normal(rng, BATCH, KEYS, HIDDEN)
+    expected = attention(query, value, value_mask=VALID)
+    assert_close(attention(query, value, value_mask=VALID, block_size=BLOCK_SIZE), expected)
+
+
+@any_backend
 @pytest.mark.parametrize("name", ["rows", "all of a layer"])
 def test_blocks_equal_all_where_scores_are_needed(rng, name):
     """With a rate of dropout too small to drop anything, as in training."""
     assert_blocks_equal_all(make_attention(rng, dropout=1e-8), rng, name, 7, training=True)
 
 
+@any_backend
 @pytest.mark.parametrize(
     "name, policy", [("relative", "mixed_bfloat16"), ("all of rows", "mixed_float16")]
 )
@@ -173,21 +201,7 @@ def test_blocks_of_half_precision(rng, name, policy):
     assert_close(output, attention(query, value, **terms), 3e-2)
 
 
-def test_keras_masks_of_query_and_value(rng):
-    attention = make_attention(rng)
-    query = np.where(VALID[..., None], normal(rng, BATCH, KEYS, HIDDEN), 0).astype("float32")
-    outputs = [
-        attention(
-            keras.layers.Masking()(query),
-            keras.layers.Masking()(query[::-1].copy()),
-            use_causal_mask=True,
-            block_size=size,
-        )
-        for size in (None, BLOCK_SIZE)
-    ]
-    assert_close(to_numpy(outputs[1])[VALID], to_numpy(outputs[0])[VALID])
-
-
+@any_backend
 def test_a_query_without_keys_is_finite(rng):
     attention = make_attention(rng)
     query, value = normal(rng, BATCH, 7, HIDDEN), normal(rng, BATCH, KEYS, HIDDEN)
@@ -213,6 +227,7 @@ def make_dropping(rng, rate):
     return attention, attend
 
 
+@any_backend
 def test_output_with_dropout_is_right_on_average(rng):
     attention, attend = make_dropping(rng, 0.3)
     examples = 2001
@@ -262,9 +277,8 @@ def test_gradients_with_dropout_are_those_of_the_same_masks(rng):
 @pytest.mark.parametrize(
     "name, length",
     [
-        *((name, 7) for name in ("all of a layer", "relative", "rows")),
-        ("rows", 6),
-        *(("rows", 2), ("relative", 2), ("relative", 6)),
+        *((name, 7) for name in ("all of a layer", "rows")),
+        *(("rows", 6), ("rows", 2), ("relative", 2)),
     ],
 )
 def test_one_graph_for_all_lengths(rng, name, length):
@@ -328,6 +342,7 @@ def test_functional_model_and_training_under_xla(rng):
     assert np.abs(to_numpy(layer.relative_embedding) - before).max() > 1e-6
 
 
+@any_backend
 def test_a_layer_that_is_not_built_is_built(rng):
     attention, layer = make_attention(rng), RelativePositionBias(NUM_HEADS, MAX_LENGTH)
     query, value = normal(rng, BATCH, 7, HIDDEN), normal(rng, BATCH, KEYS, HIDDEN)
@@ -335,93 +350,16 @@ def test_a_layer_that_is_not_built_is_built(rng):
     assert_close(output, attention(query, value, attention_bias=layer))
 
 
-class WithDropout(RelativePositionBias):
+class WithState(RelativePositionBias):
+    """Its rows are others each time they are computed."""
+
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.dropping = keras.layers.Dropout(0.5)
 
-    def call(self, query, key=None, start_index=0, training=None):
-        return self.dropping(super().call(query, key, start_index), training=training)
 
-
+@any_backend
 def test_a_layer_with_state_is_refused(rng):
-    x = normal(rng, BATCH, KEYS, HIDDEN)
-    layer = WithDropout(NUM_HEADS, MAX_LENGTH)
-    with pytest.raises(ValueError, match=r"`block_size`.*`rows.*no state.*WithDropout"):
-        make_attention(rng)(x, x, attention_bias=layer, block_size=BLOCK_SIZE)
-
-
-@pytest.mark.parametrize("block", [False, True])
-def test_a_layer_is_no_argument_in_a_functional_model(rng, block):
-    layer = make_layer(rng, "relative")
-    if block:
-        call, arguments = BiasedTransformerEncoder(11, NUM_HEADS), (keras.Input((7, 6)),)
-    else:
-        inputs = keras.Input((KEYS, HIDDEN))
-        call, arguments = make_attention(rng), (inputs, inputs)
-    with pytest.raises(ValueError, match="In a functional model `attention_bias` must be a tensor"):
-        call(*arguments, attention_bias=layer)
-
-
-@pytest.mark.parametrize("value", [0, -3, 2.0, "2", True])
-def test_block_size_must_be_a_positive_integer(rng, value):
-    x = normal(rng, BATCH, KEYS, HIDDEN)
-    with pytest.raises(ValueError, match=f"`block_size` must be a positive int.*{value!r}"):
-        make_attention(rng)(x, x, block_size=value)
-
-
-def test_blocks_have_no_scores_to_return(rng):
-    x = normal(rng, BATCH, KEYS, HIDDEN)
-    with pytest.raises(ValueError, match=r"`block_size` needs.*return_attention_scores=True"):
-        make_attention(rng)(x, x, block_size=3, return_attention_scores=True)
-
-
-def test_blocks_need_one_sequence_axis(rng):
-    grid = normal(rng, BATCH, 3, 5, HIDDEN)
-    attention = BiasedMultiHeadAttention(NUM_HEADS, HEAD_DIM, attention_axes=2)
-    with pytest.raises(ValueError, match=r"one sequence axis.*block_size=3, several sequence axes"):
-        attention(grid, grid, block_size=3)
-
-
-def test_a_layer_without_start_index_is_refused(rng):
-    class Zeros(keras.layers.Layer):
-        def call(self, query, key=None):
-            return ops.zeros((1, 1, query.shape[1], query.shape[1]))
-
-    x, zeros = normal(rng, BATCH, KEYS, HIDDEN), Zeros()
-    attention = make_attention(rng)
-    with pytest.raises(ValueError, match=r"With `block_size`.*\(query, key, start_index\).*Zeros"):
-        attention(x, x, attention_bias=zeros, block_size=3)
-    assert_close(attention(x, x, attention_bias=zeros), attention(x, x))
-
-
-def test_vectors_of_distances_refuse_blocks(rng):
-    attention, x = RelativeMultiHeadAttention(NUM_HEADS, HEAD_DIM, 3), normal(rng, BATCH, 5, HIDDEN)
-    with pytest.raises(ValueError, match=r"`block_size`.*block_size=3.*RelativeMultiHeadAttention"):
-        attention(x, x, block_size=3)
-
-
-def test_linformer_in_blocks(rng):
-    attention = LinformerMultiHeadAttention(NUM_HEADS, HEAD_DIM, KEYS, 2)
-    query, value = normal(rng, BATCH, 7, HIDDEN), normal(rng, BATCH, KEYS, HIDDEN)
-    expected = attention(query, value, value_mask=VALID)
-    assert_close(attention(query, value, value_mask=VALID, block_size=BLOCK_SIZE), expected)
-
-
-class InRowsWithDropout(Slopes):
-    """Rows that are others each time they are computed."""
-
-    def __init__(self):
-        super().__init__()
-        self.dropping = keras.layers.Dropout(0.5)
-
-    def rows(self, query, key, start_index):
-        return self.dropping(super().rows(query, key, start_index), training=True)
-
-
-def test_rows_of_a_layer_with_state_are_refused(rng):
-    x = normal(rng, BATCH, KEYS, HIDDEN)
-    layer = InRowsWithDropout()
-    layer(x, x)
-    with pytest.raises(ValueError, match=r"`block_size`.*`rows.*no state.*InRowsWithDropout"):
+    x, layer = normal(rng, BATCH, KEYS, HIDDEN), WithState(NUM_HEADS, MAX_LENGTH)
+    with pytest.raises(ValueError, match=r"`block_size` needs.*no state.*WithState"):
         make_attention(rng)(x, x, attention_bias=layer, block_size=BLOCK_SIZE)

@@ -8,6 +8,9 @@ from tests import reference
 from tests.helpers import assert_close, check_layer, gradients, randomize, to_numpy, weighted_sum
 
 NUM_HEADS = 5
+variants = pytest.mark.parametrize(
+    "num_segments, share_heads", [(1, False), (2, True), (2, False), (3, True), (3, False)]
+)
 
 
 def make(rng, num_segments=2, **kwargs):
@@ -20,49 +23,47 @@ def random_ids(rng, shape, num_segments):
     return rng.integers(num_segments, size=shape).astype("int32")
 
 
-def expected_bias(bias, *segment_ids):
-    embedding = to_numpy(bias.segment_embedding)
+def expected_bias(bias, *segment_ids, embedding=None):
+    embedding = to_numpy(bias.segment_embedding) if embedding is None else embedding
     return reference.segment_bias(embedding, *segment_ids, num_heads=NUM_HEADS)
 
 
-@pytest.mark.parametrize("num_segments", [1, 2, 3])
-@pytest.mark.parametrize("share_heads", [False, True])
-def test_equals_reference(rng, share_heads, num_segments):
+@variants
+def test_scores_and_features(rng, num_segments, share_heads):
     bias = make(rng, num_segments, share_heads=share_heads)
-    ids = random_ids(rng, (3, 7), num_segments)
-    assert_close(bias(ids), expected_bias(bias, ids))
+    heads = 1 if share_heads else NUM_HEADS
+    (weight,) = bias.weights
+    assert weight.name == "segment_embedding"
+    assert weight.shape == (heads, num_segments, num_segments)
+    ids = random_ids(rng, (3, 2), num_segments), random_ids(rng, (3, 7), num_segments)
+    expected = expected_bias(bias, *ids)
+    assert_close(bias(*ids), expected)
+    assert_close(bias(ids[0]), expected_bias(bias, ids[0]))
+    assert bias.compute_output_shape((3, 2), (3, 7)) == expected.shape
+    query, key = map(to_numpy, bias.features(*ids))
+    assert query.shape == (3, 2, 1, num_segments)
+    assert key.shape == (3, 7, heads, num_segments)
+    products = np.einsum("btr,bshr->bhts", query[:, :, 0], key)
+    assert_close(np.broadcast_to(products, expected.shape), expected, 1e-6)
+    # Up to softmax, the scores of the first segment are left out, and a feature less is needed.
+    query, key = map(to_numpy, bias.features(*ids, up_to_softmax=True))
+    if num_segments > 1:
+        assert query.shape[-1] == num_segments - 1
+        products = np.einsum("bthr,bsr->bhts", query, key[:, :, 0])
+        first = expected_bias(bias, ids[0], np.zeros((3, 1), "int32"))
+        assert_close(np.broadcast_to(products, expected.shape), expected - first)
 
 
-@pytest.mark.parametrize("num_segments", [2, 3])
-@pytest.mark.parametrize("share_heads", [False, True])
-def test_keys_may_have_other_segments_than_queries(rng, share_heads, num_segments):
-    bias = make(rng, num_segments, share_heads=share_heads)
-    query_ids = random_ids(rng, (3, 2), num_segments)
-    key_ids = random_ids(rng, (3, 7), num_segments)
-    assert_close(bias(query_ids, key_ids), expected_bias(bias, query_ids, key_ids))
-
-
+@pytest.mark.any_backend
 def test_query_segment_is_the_row(rng):
     bias = make(rng)
     bias.segment_embedding.assign(np.tile([[0.0, 1.0], [2.0, 3.0]], (NUM_HEADS, 1, 1)))
-    ids = np.array([[0, 1]])
-    assert_close(bias(ids)[0, 3], np.array([[0.0, 1.0], [2.0, 3.0]]))
-
-
-@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
-def test_dtypes_of_ids(rng, dtype):
-    bias = make(rng)
-    ids = random_ids(rng, (2, 3), 2)
-    assert_close(bias(ids.astype(dtype)), expected_bias(bias, ids))
-
-
-@pytest.mark.parametrize("num_segments", [2, 3])
-@pytest.mark.parametrize("share_heads, heads", [(False, NUM_HEADS), (True, 1)])
-def test_weights(rng, share_heads, heads, num_segments):
-    bias = make(rng, num_segments, share_heads=share_heads)
-    assert [(weight.name, weight.shape) for weight in bias.weights] == [
-        ("segment_embedding", (heads, num_segments, num_segments)),
-    ]
+    for dtype in ("int32", "int64", "uint8"):
+        scores = bias(np.array([[0, 1]], dtype))
+        assert_close(scores[0, 3], np.array([[0.0, 1.0], [2.0, 3.0]]))
+    query, key = SegmentBias(NUM_HEADS).features(np.array([[0, 1, 1]]))
+    assert_close(query, np.eye(2)[[[0, 1, 1]]][:, :, None])
+    assert key.shape == (1, 3, NUM_HEADS, 2)
 
 
 @pytest.mark.parametrize("share_heads", [False, True])
@@ -71,85 +72,43 @@ def test_gradients_equal_finite_differences(rng, share_heads):
     query_ids, key_ids = random_ids(rng, (2, 5), 3), random_ids(rng, (2, 7), 3)
     random = rng.normal(size=(2, NUM_HEADS, 5, 7)).astype("float32")
     (gradient,) = gradients(lambda: weighted_sum(bias(query_ids, key_ids), random), bias.weights)
-    embedding = to_numpy(bias.segment_embedding)
+    values = to_numpy(bias.segment_embedding)
 
     def loss(embedding):
-        scores = reference.segment_bias(embedding, query_ids, key_ids, num_heads=NUM_HEADS)
-        return np.sum(scores * random)
+        return np.sum(expected_bias(bias, query_ids, key_ids, embedding=embedding) * random)
 
-    expected = np.zeros(embedding.shape)
-    for index in np.ndindex(embedding.shape):
-        expected[index] = reference.finite_difference(loss, embedding, index)
+    expected = np.zeros(values.shape)
+    for index in np.ndindex(values.shape):
+        expected[index] = reference.finite_difference(loss, values, index)
     assert_close(gradient, expected, 1e-4)
 
 
-def test_shared_heads_are_one_variable_with_the_summed_gradient(rng):
-    shared, own = make(rng, share_heads=True), make(rng)
-    own.set_weights([np.repeat(to_numpy(weight), NUM_HEADS, axis=0) for weight in shared.weights])
-    ids = random_ids(rng, (3, 7), 2)
-    random = rng.normal(size=(3, NUM_HEADS, 7, 7)).astype("float32")
-
-    def gradient(bias):
-        return gradients(lambda: weighted_sum(bias(ids), random), bias.weights)[0]
-
-    assert_close(shared(ids), own(ids))
-    assert_close(gradient(shared), gradient(own).sum(axis=0, keepdims=True))
-
-
-@pytest.mark.parametrize("num_segments", [2, 3])
-@pytest.mark.parametrize("share_heads, heads", [(False, NUM_HEADS), (True, 1)])
-def test_inner_products_of_features_are_the_bias(rng, share_heads, heads, num_segments):
-    bias = make(rng, num_segments, share_heads=share_heads)
-    query_ids = random_ids(rng, (3, 2), num_segments)
-    key_ids = random_ids(rng, (3, 7), num_segments)
-    query_features, key_features = map(to_numpy, bias.features(query_ids, key_ids))
-    assert query_features.shape == (3, 2, 1, num_segments)
-    assert key_features.shape == (3, 7, heads, num_segments)
-    query_features = np.broadcast_to(query_features, (3, 2, heads, num_segments))
-    products = np.einsum("bthr,bshr->bhts", query_features, key_features)
-    products = np.broadcast_to(products, (3, NUM_HEADS, 2, 7))
-    assert_close(products, bias(query_ids, key_ids), 1e-6)
-
-
-def test_features_build_the_layer_and_keys_default_to_queries(rng):
-    ids = random_ids(rng, (2, 5), 2)
-    query_features, key_features = SegmentBias(NUM_HEADS).features(ids)
-    assert_close(query_features, np.eye(2)[ids][:, :, None])
-    assert key_features.shape == (2, 5, NUM_HEADS, 2)
-
-
-@pytest.mark.parametrize("share_heads", [False, True])
-def test_functional_model_of_any_length(rng, share_heads):
-    bias = make(rng, 3, share_heads=share_heads)
+def test_as_a_layer_and_in_a_functional_model(rng):
+    initializer = keras.initializers.RandomNormal(stddev=0.5, seed=3)
+    bias = SegmentBias(NUM_HEADS, 3, share_heads=True, initializer=initializer, name="segments")
+    # A pair of segments that does not occur would have no gradient.
+    ids = np.array([[0, 1, 2, 0, 1], [2, 1, 0, 0, 2]], "int32")
+    check_layer(bias, ids, random_ids(rng, (2, 7), 3))
     inputs = keras.Input((None,), dtype="int32")
     outputs = bias(inputs)
     assert outputs.shape == (None, NUM_HEADS, None, None)
     model = keras.Model(inputs, ops.sum(outputs, axis=(2, 3)))
     for length in (3, 7):
         ids = random_ids(rng, (2, length), 3)
-        expected = expected_bias(bias, ids).sum((2, 3))
-        assert_close(model(ids), expected)
-        assert_close(model.predict(ids, verbose=0), expected)
+        assert_close(model.predict(ids, verbose=0), expected_bias(bias, ids).sum((2, 3)))
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("argument, value", [("num_heads", "2"), ("num_segments", None)])
-def test_sizes_must_be_positive_integers(argument, value):
-    arguments = {"num_heads": NUM_HEADS, "num_segments": 2, argument: value}
-    with pytest.raises(ValueError, match=f"`{argument}` must be a positive integer.*{value!r}"):
-        SegmentBias(**arguments)
-
-
 @pytest.mark.parametrize("method", ["__call__", "features"])
-@pytest.mark.parametrize("bad_id", [-1, 3])
+@pytest.mark.parametrize("bad_id", [-1, 3, 0.5, np.nan])
 @pytest.mark.parametrize("side", ["query", "key"])
 def test_ids_out_of_range_are_refused(rng, method, side, bad_id):
-    bias = make(rng, 3)
-    good, bad = random_ids(rng, (2, 5), 3), random_ids(rng, (2, 5), 3)
+    good = random_ids(rng, (2, 5), 3)
+    bad = good.astype("float32" if bad_id not in (-1, 3) else "int32")
     bad[1, 3] = bad_id
     ids = (bad, good) if side == "query" else (good, bad)
-    with pytest.raises(ValueError, match=r"`segment_ids`.*num_segments.*3\).*"):
-        getattr(bias, method)(*map(ops.convert_to_tensor, ids))
+    with pytest.raises(ValueError, match=r"`segment_ids` must be integers in .*num_segments.*3\)"):
+        getattr(make(rng, 3), method)(*map(ops.convert_to_tensor, ids))
 
 
 @pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch compiles nothing here")
@@ -171,27 +130,8 @@ def test_ids_out_of_range_add_nothing_in_a_compiled_function(rng):
     assert_close(scores, expected, 1e-6)
 
 
-def test_as_a_layer(rng):
-    bias = SegmentBias(
-        NUM_HEADS,
-        3,
-        share_heads=True,
-        initializer=keras.initializers.RandomNormal(stddev=0.5, seed=3),
-        name="segments",
-    )
-    # A pair of segments that does not occur would have no gradient.
-    ids = np.array([[0, 1, 2, 0, 1], [2, 1, 0, 0, 2]], "int32")
-    check_layer(bias, ids, random_ids(rng, (2, 7), 3))
-
-
-@pytest.mark.parametrize("num_segments", [2, 3])
-def test_features_up_to_softmax_leave_out_the_scores_of_the_first_segment(rng, num_segments):
-    bias = make(rng, num_segments)
-    query_ids = random_ids(rng, (3, 2), num_segments)
-    key_ids = random_ids(rng, (3, 7), num_segments)
-    features = bias.features(query_ids, key_ids, up_to_softmax=True)
-    query_features, key_features = map(to_numpy, features)
-    assert query_features.shape[-1] == num_segments - 1
-    products = np.einsum("bthr,bsr->bhts", query_features, key_features[:, :, 0])
-    first = to_numpy(bias(query_ids, np.zeros((3, 1), "int32")))
-    assert_close(products, to_numpy(bias(query_ids, key_ids)) - first)
+@pytest.mark.any_backend
+@pytest.mark.parametrize("argument", ["num_heads", "num_segments"])
+def test_sizes_must_be_positive_integers(argument):
+    with pytest.raises(ValueError, match=f"`{argument}` must be a positive integer.*'2'"):
+        SegmentBias(**{"num_heads": NUM_HEADS, argument: "2"})

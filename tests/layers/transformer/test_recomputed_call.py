@@ -160,7 +160,7 @@ WAYS = {
 
 @pytest.mark.parametrize(
     "recompute, compiles",
-    [("attention", WAYS[0]), *(("block", way) for way in WAYS[: 3 if WAYS[0] is False else 1])],
+    [("attention", WAYS[0]), *(("block", way) for way in WAYS if way in (WAYS[0], "graph", "xla"))],
 )
 def test_gradients_with_dropout(recompute, compiles):
     """Equal gradients in two steps, which have other dropout, and equal states afterwards."""
@@ -245,9 +245,7 @@ class UnseededAttention(SeededAttention):
 
 
 @pytest.mark.skipif(BACKEND == "jax", reason="Keras refuses draws without a seed while JAX traces")
-@pytest.mark.parametrize(
-    ("compiles", "dropout"), [*((way, 0.4) for way in WAYS), pytest.param(WAYS[0], 0.0)]
-)
+@pytest.mark.parametrize(("compiles", "dropout"), [(WAYS[0], 0.4), (WAYS[-1], 0.4), (WAYS[0], 0.0)])
 def test_draws_without_a_seed(compiles, dropout):
     """Also in a layer without a generator, which dropout 0 does not make."""
     expected, found = (

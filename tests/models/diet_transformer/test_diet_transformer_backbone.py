@@ -259,8 +259,9 @@ def test_configuration(changes):
         arguments["max_distance"] = None
     backbone = DietTransformerBackbone(**arguments)
     config = json.loads(json.dumps(backbone.get_config()))
-    assert set(config) == set(inspect.signature(DietTransformerBackbone).parameters)
-    assert config["dtype"]["config"] == {"name": "mixed_bfloat16"}
+    names = set(inspect.signature(DietTransformerBackbone).parameters)
+    assert set(config) == names | {"mixed_precision"}
+    assert config["mixed_precision"] == "mixed_bfloat16"
     plain = {name: value for name, value in arguments.items() if name != "dtype"}
     assert {name: config[name] for name in plain} == plain
     copy = DietTransformerBackbone.from_config(config)

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import assert_close, to_numpy
+from tests.helpers import to_numpy
 from tests.models.hub.toy import ToyBackbone, ToyTask, toy_inputs, toy_labels
 from tests.models.tiny import randomize_weights
 
@@ -17,40 +17,7 @@ def task():
     return randomize_weights(ToyTask(ToyBackbone()))
 
 
-def assert_same_outputs(actual, expected, tolerance=1e-5):
-    assert set(actual) == set(expected)
-    for name in expected:
-        assert_close(actual[name], expected[name], tolerance)
-
-
 @pytest.mark.any_backend
-@pytest.mark.parametrize("kind", ["preset", "keras"])
-def test_files_give_the_model_back(rng, tmp_path, task, kind):
-    inputs = toy_inputs(rng)
-    expected = task(inputs)
-    if kind == "preset":
-        task.save_to_preset(tmp_path)
-        loaded = ToyTask.from_preset(tmp_path)
-        backbone = ToyBackbone.from_preset(tmp_path)
-        assert_same_outputs(backbone(inputs), task.backbone(inputs))
-    else:
-        task.save(tmp_path / "task.keras")
-        loaded = keras.saving.load_model(tmp_path / "task.keras")
-    assert type(loaded.backbone) is ToyBackbone
-    assert_same_outputs(loaded(inputs), expected)
-
-
-def test_task_with_two_outputs_trains(rng, task):
-    inputs, labels = toy_inputs(rng), toy_labels(rng)
-    task.compile(keras.optimizers.SGD(0.1))
-    losses = task.fit(inputs, labels, epochs=3, verbose=0).history["loss"]
-    assert losses[-1] < losses[0]
-    assert {name: y.shape for name, y in task.predict(inputs, verbose=0).items()} == {
-        "first": (5, 3),
-        "second": (5, 2),
-    }
-
-
 @pytest.mark.parametrize(
     ("name", "label", "message"),
     [
@@ -82,22 +49,6 @@ def test_weights_of_each_output_are_checked(rng, task):
 
 
 @pytest.mark.any_backend
-def test_inputs_with_different_batch_sizes_are_refused(rng, task):
-    inputs = toy_inputs(rng)
-    inputs["decoder_token_ids"] = inputs["decoder_token_ids"][:2]
-    with pytest.raises(ValueError, match=r"same batch size(.|\n)*batch sizes \[5, 2\]"):
-        task.predict(inputs, verbose=0)
-
-
-@pytest.mark.any_backend
-def test_other_backbones_are_refused():
-    toy = ToyBackbone()
-    functional = keras.Model(toy.input, toy.output)
-    with pytest.raises(ValueError, match=r"`backbone` must be a `.*ToyBackbone`.*Functional"):
-        ToyTask(functional)
-
-
-@pytest.mark.any_backend
 @pytest.mark.parametrize("name", ["encoder_sequence_length", "decoder_sequence_length"])
 def test_preprocessors_of_longer_sequences_are_refused(name):
     preprocessor = types.SimpleNamespace(**{name: 8})
@@ -105,27 +56,6 @@ def test_preprocessors_of_longer_sequences_are_refused(name):
         ToyTask(ToyBackbone(), preprocessor)
     setattr(preprocessor, name, 7)
     ToyTask(ToyBackbone(), preprocessor)
-
-
-@pytest.mark.usefixtures("compiled_steps")
-@pytest.mark.parametrize(
-    "change", ["lora", pytest.param("int8", marks=pytest.mark.any_backend("tensorflow"))]
-)
-def test_every_task_of_a_backbone_compiles_again(rng, task, change):
-    other = ToyTask(task.backbone)
-    inputs = toy_inputs(rng)
-    before = [model.predict(inputs, verbose=0)["first"] for model in (task, other)]
-    if change == "lora":
-        task.backbone.enable_lora(rank=2)
-        for weight in task.backbone.trainable_weights:
-            weight.assign(rng.normal(size=weight.shape))
-    else:
-        task.backbone.quantize("int8")
-    for model, old in zip((task, other), before, strict=True):
-        after = model.predict(inputs, verbose=0)["first"]
-        assert np.abs(after - old).max() > 1e-4
-        # An eager call compiles nothing.
-        assert_close(after, model(inputs)["first"])
 
 
 def test_tasks_train_adapters_after_they_were_compiled(rng, task):
@@ -150,10 +80,3 @@ def test_backbones_do_not_keep_their_tasks():
     gc.unfreeze()
     gc.collect()
     assert list(backbone._tasks) == []
-
-
-@pytest.mark.any_backend
-def test_biases_of_adapted_layers_are_frozen(task):
-    task.backbone.enable_lora(rank=2)
-    names = {weight.name for weight in task.backbone.trainable_weights}
-    assert names == {"lora_kernel_a", "lora_kernel_b"}

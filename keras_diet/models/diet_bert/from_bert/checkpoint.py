@@ -1,11 +1,16 @@
-"""The configuration and the weights of Hugging Face's BERT."""
+"""Hugging Face's BERT, from a folder or from a model of `transformers`: what it holds, by name."""
 
 import dataclasses
-import math
+import json
+import os
 import warnings
+from pathlib import Path
+from typing import Any
 
 import keras
+import ml_dtypes  # noqa: F401  NumPy knows bfloat16 after this import.
 import numpy as np
+from safetensors import safe_open
 
 from keras_diet import validation
 from keras_diet.types import Config
@@ -28,70 +33,105 @@ _ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
-# Values that the configuration must have. All but the first are the defaults.
+# Values without which the weights mean another model. The defaults are those of `transformers`.
 _REQUIRED = {
-    "model_type": "bert",
-    "position_embedding_type": "absolute",
-    "layer_norm_eps": 1e-12,
-    "is_decoder": False,
-    "add_cross_attention": False,
+    "model_type": ("bert", None),
+    "position_embedding_type": ("absolute", "absolute"),
+    "layer_norm_eps": (1e-12, 1e-12),
+    "is_decoder": (False, False),
+    "add_cross_attention": (False, False),
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A BERT of Hugging Face, from a folder or a model.
+    """A BERT of Hugging Face.
 
     Attributes:
         config: The contents of its `config.json`.
         tensors: The weights by name, as float32 arrays.
         source: Where the weights come from, for messages.
-        remedy: What helps if they do not fit the configuration, for messages.
     """
 
     config: Config
     tensors: dict[str, np.ndarray]
     source: str
-    remedy: str
 
 
-# === Configuration ===
-
-
-def read_arguments(config: Config, source: str) -> Config:
-    """Return the arguments of `DietBertBackbone` in a configuration.
+def read_checkpoint(bert: Any) -> Checkpoint | None:
+    """Return the configuration and the weights of Hugging Face's BERT. `None` for other values.
 
     Args:
-        config: The contents of a `config.json`.
-        source: Where it comes from, for messages.
-
-    Raises:
-        ValueError: If the architecture is not BERT, or if a value is missing or unknown.
+        bert: A folder or a model of Hugging Face's `transformers`, or anything else.
     """
-    for name, required in {**_REQUIRED, **dict.fromkeys(_SIZES.values())}.items():
-        received = config.get(name, None if name == "model_type" else required)
-        if received is None or (required is not None and received != required):
-            wanted = "given" if required is None else repr(required)
-            raise ValueError(
-                f"`{name}` must be {wanted} in the configuration of a BERT. Received: "
-                f"{name}={received!r} in {source}. Choose another BERT."
-            )
-    activation = config.get("hidden_act", "gelu")
-    validation.choice("hidden_act", activation, tuple(_ACTIVATIONS))
-    dropout = config.get("hidden_dropout_prob", 0.1)
-    if not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
-        raise ValueError(
-            "`hidden_dropout_prob` must be a number in [0, 1]. Received: "
-            f"hidden_dropout_prob={dropout!r} in {source}. Correct its configuration."
-        )
+    if is_hugging_face_folder(bert):
+        path = Path(bert) / "model.safetensors"
+        return Checkpoint(read_json(bert, "config.json"), read_safetensors(path), f"`{path}`")
+    if not is_of_transformers(bert):
+        return None
+    tensors = {
+        name: tensor.detach().float().cpu().numpy()
+        for name, tensor in bert.state_dict().items()
+        if tensor.is_floating_point()
+    }
+    name = type(bert).__name__
+    config = {**bert.config.to_dict(), "architectures": [name]}
+    return Checkpoint(config, tensors, f"the `{name}`")
+
+
+def is_hugging_face_folder(bert: Any) -> bool:
+    """Return whether `bert` is a local folder, but not a preset of KerasHub."""
+    if not isinstance(bert, (str, os.PathLike)) or not Path(bert).is_dir():
+        return False
+    # Only KerasHub's configurations name a class.
+    return "registered_name" not in read_json(bert, "config.json")
+
+
+def is_of_transformers(value: Any) -> bool:
+    """Return whether the class of a value, or one of its base classes, is of `transformers`."""
+    return any(base.__module__.split(".")[0] == "transformers" for base in type(value).__mro__)
+
+
+def read_json(folder: str | os.PathLike[str], name: str) -> Config:
+    """Return the JSON object in a file of a folder."""
+    return json.loads((Path(folder) / name).read_text(encoding="utf-8"))
+
+
+def read_safetensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """Return the floating point tensors of a file by name, as float32 arrays.
+
+    Tensors of integers, such as position ids, are left out.
+    """
+    with safe_open(path, framework="np") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     return {
-        **{ours: validation.positive_int(name, config[name]) for ours, name in _SIZES.items()},
-        "dropout": dropout,
-        "activation": _ACTIVATIONS[activation],
+        name: tensor.astype("float32")
+        for name, tensor in tensors.items()
+        if tensor.dtype.kind not in "iub"
     }
 
 
-# === Weights ===
+def read_arguments(checkpoint: Checkpoint) -> Config:
+    """Return the arguments of `DietBertBackbone` in the configuration of a checkpoint.
+
+    Raises:
+        ValueError: If the architecture is not BERT, or if the activation is unknown.
+    """
+    config = checkpoint.config
+    for name, (required, default) in _REQUIRED.items():
+        received = config.get(name, default)
+        if received != required:
+            raise ValueError(
+                f"`{name}` must be {required!r} in the configuration of a BERT. Received: "
+                f"{name}={received!r} in {checkpoint.source}. Choose another BERT."
+            )
+    activation = config.get("hidden_act", "gelu")
+    validation.choice("hidden_act", activation, tuple(_ACTIVATIONS))
+    return {
+        **{ours: config[name] for ours, name in _SIZES.items()},
+        "dropout": config.get("hidden_dropout_prob", 0.1),
+        "activation": _ACTIVATIONS[activation],
+    }
 
 
 def set_weights(backbone: keras.Model, checkpoint: Checkpoint) -> None:
@@ -102,7 +142,7 @@ def set_weights(backbone: keras.Model, checkpoint: Checkpoint) -> None:
         checkpoint: The checkpoint.
 
     Raises:
-        ValueError: If the weights do not fit the backbone.
+        ValueError: If the checkpoint has weights of the encoder that the backbone does not have.
     """
     tensors = {
         name.removeprefix("bert.")
@@ -110,21 +150,29 @@ def set_weights(backbone: keras.Model, checkpoint: Checkpoint) -> None:
         .replace("Norm.beta", "Norm.bias"): tensor
         for name, tensor in checkpoint.tensors.items()
     }
-    checkpoint = dataclasses.replace(checkpoint, tensors=tensors)
-    names = _names(backbone.num_layers)
-    _check_all_are_read(checkpoint, names)
-    weights = []
-    for variable, name in zip(backbone.weights, names, strict=True):
-        if name.startswith("pooler.") and name not in tensors:
-            weights.append(np.array(backbone.pooled_dense.get_weights()[name.endswith("bias")]))
-            continue
-        weights.append(_weight(checkpoint, name, variable.shape, backbone.hidden_dim))
     if "pooler.dense.weight" not in tensors:
         warnings.warn(
             f"{checkpoint.source} has no pooler, like all masked language models of Hugging Face. "
             "`pooled_output` comes from new weights, so train it before you use it.",
             stacklevel=4,
         )
+        kernel, bias = backbone.pooled_dense.get_weights()
+        tensors |= {"pooler.dense.weight": kernel.T, "pooler.dense.bias": bias}
+    names = _names(backbone.num_layers)
+    parts = ("embeddings.", "encoder.", "pooler.")
+    left = sorted(name for name in tensors if name.startswith(parts) and name not in names)
+    if left:
+        raise ValueError(
+            f"{checkpoint.source} has weights that a BERT of the sizes in its configuration does "
+            f"not have. Received: {', '.join(left[:3])}{', ...' if len(left) > 3 else ''}. Use "
+            "weights without adapters, and the configuration that was saved with them."
+        )
+    weights = []
+    for variable, name in zip(backbone.weights, names, strict=True):
+        # PyTorch's kernels start with the outputs, and have heads and features in one axis.
+        is_kernel = name.endswith(".weight") and tensors[name].ndim == 2
+        tensor = tensors[name].T if is_kernel and "embeddings" not in name else tensors[name]
+        weights.append(tensor.reshape(variable.shape))
     backbone.set_weights(weights)
 
 
@@ -148,41 +196,3 @@ def _names(num_layers: int) -> list[str]:
 
 def _pair(layer: str) -> tuple[str, str]:
     return f"{layer}.weight", f"{layer}.bias"
-
-
-def _check_all_are_read(checkpoint: Checkpoint, names: list[str]) -> None:
-    """Raise a `ValueError` for weights of the encoder that have no name of BERT. Ignore heads."""
-    parts = ("embeddings.", "encoder.", "pooler.")
-    tensors = checkpoint.tensors
-    left = sorted(name for name in tensors if name.startswith(parts) and name not in names)
-    if left:
-        raise ValueError(
-            f"{checkpoint.source} has weights that a BERT of the sizes in its configuration does "
-            f"not have. Received: {', '.join(left[:3])}{', ...' if len(left) > 3 else ''}. "
-            f"{checkpoint.remedy}"
-        )
-
-
-def _weight(
-    checkpoint: Checkpoint, name: str, shape: tuple[int, ...], hidden_dim: int
-) -> np.ndarray:
-    """Return a weight in the shape that Keras gives it."""
-    tensors = checkpoint.tensors
-    if name not in tensors:
-        raise ValueError(
-            f"{checkpoint.source} has no weight {name}, which a BERT of the sizes in its "
-            f"configuration has. Received: {len(tensors)} weights. {checkpoint.remedy}"
-        )
-    tensor = tensors[name]
-    if "embeddings" in name or len(tensor.shape) == 1:
-        expected = tuple(shape) if "embeddings" in name else (math.prod(shape),)
-    else:
-        # PyTorch's kernels start with the outputs, and have heads and features in one axis.
-        tensor = tensor.T
-        expected = tuple(shape) if len(shape) == 2 else (hidden_dim, hidden_dim)
-    if tensor.shape != expected:
-        raise ValueError(
-            f"The weights in {checkpoint.source} do not fit the sizes in its configuration. "
-            f"Received: {name} of shape {tensors[name].shape}. {checkpoint.remedy}"
-        )
-    return tensor.reshape(shape)

@@ -1,15 +1,20 @@
 """From BERT to a `DietBertBackbone` with any of DIET's encodings."""
 
-import numbers
 import os
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
-from keras_hub.models import Backbone, Task
+from keras_hub.models import Backbone, BertBackbone, BertTokenizer, Task
 
 from keras_diet import validation
-from keras_diet.models.diet_bert.from_bert.read_bert import read_bert
+from keras_diet.models.diet_bert.from_bert.checkpoint import (
+    Checkpoint,
+    read_arguments,
+    read_checkpoint,
+    set_weights,
+)
 from keras_diet.models.diet_bert.from_bert.scores import (
     InputEmbeddings,
     diagonal_means,
@@ -19,10 +24,16 @@ from keras_diet.models.diet_bert.from_bert.scores import (
     scores_of_parts,
     shared_mean,
 )
+from keras_diet.models.diet_bert.from_bert.tokenizer import read_vocabulary
 from keras_diet.types import DType
 
 POSITION_ENCODINGS = ("diet_abs", "diet_rel", "diet_abs_input", "input", "none")
 _WITH_INPUT = ("input", "diet_abs_input")
+_LIKE_BERT = {"position_encoding": "input", "segment_encoding": "input"}
+_ARGUMENTS = (
+    *("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim", "dropout"),
+    *("max_sequence_length", "num_segments"),
+)
 
 
 def convert_bert(
@@ -85,8 +96,8 @@ def convert_bert(
         A `DietBertBackbone`.
 
     Raises:
-        ValueError: If `bert` is something else, is incomplete, has another architecture, an unknown
-            activation or a vocabulary that does not fit, or if the encoding is not one of these.
+        ValueError: If `bert` is something else, has another architecture or an unknown activation,
+            or if the encoding is not one of these.
 
     Example:
 
@@ -101,12 +112,20 @@ def convert_bert(
     validation.choice("position_encoding", position_encoding, POSITION_ENCODINGS)
     if segment_encoding is None:
         segment_encoding = "input" if position_encoding in _WITH_INPUT else "per-head"
-    original, known_cls_token_id, policy = read_bert(cls, bert)
-    length = _length(max_sequence_length, original.max_sequence_length)
-    if cls_token_id is None:
-        cls_token_id = known_cls_token_id
+    checkpoint = read_checkpoint(bert)
+    if checkpoint is not None:
+        original, policy = _from_hugging_face(cls, checkpoint), None
     else:
-        cls_token_id = _checked_cls_token_id(cls_token_id, original.vocabulary_size)
+        original = copy_bert(cls, bert)
+        policy = original.dtype_policy
+    length = original.max_sequence_length if max_sequence_length is None else max_sequence_length
+    if cls_token_id is None:
+        cls_token_id = _find_cls_token_id(bert, checkpoint)
+    elif not 0 <= cls_token_id < original.vocabulary_size:
+        raise ValueError(
+            f"`cls_token_id` must be an integer in [0, {original.vocabulary_size}). "
+            f"Received: cls_token_id={cls_token_id!r}"
+        )
     changes = {
         "position_encoding": position_encoding,
         "rank": rank,
@@ -120,7 +139,7 @@ def convert_bert(
         "name": name,
         "trainable": trainable,
     }
-    backbone = cls(**{**original.get_config(), **changes})
+    backbone = cls.from_config({**original.get_config(), **changes})
     for new, old in zip(_kept_layers(backbone), _kept_layers(original), strict=True):
         new.set_weights(old.get_weights())
     embeddings = InputEmbeddings.of(original, length)
@@ -130,27 +149,48 @@ def convert_bert(
     return backbone
 
 
-def _length(max_sequence_length: int | None, longest: int) -> int:
-    if max_sequence_length is None:
-        return longest
-    length = validation.positive_int("max_sequence_length", max_sequence_length)
-    if length > longest:
-        raise ValueError(
-            "`max_sequence_length` must not exceed the number of positions that the BERT has "
-            f"learned. Received: max_sequence_length={length}, where the BERT has {longest}. Call "
-            "`extend_positions` on the model for more positions."
-        )
-    return length
+def _from_hugging_face(cls: type[keras.Model], checkpoint: Checkpoint) -> keras.Model:
+    """Return a checkpoint of Hugging Face as a backbone like BERT, in float32."""
+    backbone = cls(**read_arguments(checkpoint), **_LIKE_BERT, dtype="float32")
+    set_weights(backbone, checkpoint)
+    return backbone
 
 
-def _checked_cls_token_id(cls_token_id: Any, vocabulary_size: int) -> int:
-    is_integer = isinstance(cls_token_id, numbers.Integral) and not isinstance(cls_token_id, bool)
-    if not is_integer or not 0 <= cls_token_id < vocabulary_size:
+def copy_bert(cls: type[keras.Model], bert: Any) -> keras.Model:
+    """Return KerasHub's BERT as a backbone with the same weights in the same order.
+
+    Args:
+        cls: `DietBertBackbone`.
+        bert: A `keras_hub.models.BertBackbone`, a task with one, or the address of a preset.
+    """
+    if isinstance(bert, (str, os.PathLike)):
+        bert = BertBackbone.from_preset(os.fspath(bert))
+    original = getattr(bert, "backbone", bert)
+    if not isinstance(original, BertBackbone):
         raise ValueError(
-            f"`cls_token_id` must be an integer in [0, {vocabulary_size}). "
-            f"Received: cls_token_id={cls_token_id!r}"
+            "`bert` must be a `keras_hub.models.BertBackbone`, a task with one, the address of a "
+            "preset of one, a BERT of `transformers`, or a folder with Hugging Face's BERT. "
+            f"Received: bert={bert!r}"
         )
-    return int(cls_token_id)
+    arguments = {name: getattr(original, name) for name in _ARGUMENTS}
+    copy = cls(**arguments, **_LIKE_BERT, dtype=original.dtype_policy)
+    copy.set_weights(original.get_weights())
+    return copy
+
+
+def _find_cls_token_id(bert: Any, checkpoint: Checkpoint | None) -> int | None:
+    """Return the id of `[CLS]`, or `None` if `bert` comes without a vocabulary."""
+    if not isinstance(bert, (str, os.PathLike)):
+        tokenizer = getattr(getattr(bert, "preprocessor", None), "tokenizer", None)
+        return getattr(tokenizer, "cls_token_id", None)
+    if checkpoint is None:
+        try:
+            return BertTokenizer.from_preset(os.fspath(bert)).cls_token_id
+        except FileNotFoundError:
+            # A preset of a backbone alone.
+            return None
+    has_vocabulary = any((Path(bert) / name).is_file() for name in ("vocab.txt", "tokenizer.json"))
+    return read_vocabulary(bert).index("[CLS]") if has_vocabulary else None
 
 
 def _kept_layers(backbone: keras.Model) -> list[keras.layers.Layer]:

@@ -1,0 +1,260 @@
+"""The labels of tasks: classes, their names and weights, and what would be silently wrong."""
+
+import dataclasses
+import math
+import numbers
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_diet import _arrays
+from keras_diet.models.hub.columns import host_column, numbers_of
+from keras_diet.models.hub.losses import is_of_keras, sparse_loss
+
+_MOST_NAMES = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Classes:
+    """The labels that an output expects under a sparse loss: integers in `[0, number)`.
+
+    Attributes:
+        argument: What the model calls the number of classes.
+        number: The number of classes.
+        one_per_example: Whether each example has a single label.
+        names: tuple of str or `None`. The name of each class, if labels may be names.
+        is_multi_label: Whether each example has 0 or 1 for each class.
+    """
+
+    argument: str
+    number: int
+    one_per_example: bool = False
+    names: tuple[str, ...] | None = None
+    is_multi_label: bool = False
+
+
+def listed(names: Any) -> str:
+    """Return names for a message. Only the first ones of many."""
+    names = list(names)
+    shown = ", ".join(map(repr, names[:_MOST_NAMES]))
+    return shown if len(names) <= _MOST_NAMES else f"{shown}, ... ({len(names)} in all)"
+
+
+# === Names of classes ===
+
+
+def labels_of_names(y: Any, classes: Classes, as_ids: bool = True) -> Any:
+    """Return labels that are names as numbers, and all other labels as they are.
+
+    Args:
+        y: Labels. In multi-label classification, names are in a list for each text.
+        classes: `Classes` of the output.
+        as_ids: bool. Whether the number of a name is its index in `classes.names`. Otherwise it is
+            a one-hot row. In multi-label classification, it is always a row of zeros and ones.
+            Defaults to `True`.
+
+    Raises:
+        ValueError: If a label is not one of the names.
+    """
+    rows = host_column(y)
+    rows = rows.tolist() if isinstance(rows, np.ndarray) and rows.dtype.kind in "OUST" else rows
+    if classes.names is None or not isinstance(rows, list):
+        return y
+    if classes.is_multi_label:
+        is_names = all(isinstance(row, Collection) for row in rows) and not any(
+            isinstance(label, (int, float)) for row in rows for label in row
+        )
+        return _memberships(rows, classes.names) if is_names else y
+    # A column of names may have a second axis.
+    rows = [row[0] if isinstance(row, list) and len(row) == 1 else row for row in rows]
+    if not any(isinstance(label, (str, bytes)) for label in rows):
+        return y
+    index = _index(classes.names)
+    ids = np.array([index_of_name(label, row, index) for row, label in enumerate(rows)])
+    return ids.astype("int32") if as_ids else np.eye(classes.number, dtype="float32")[ids]
+
+
+def _memberships(rows, names):
+    """Return a row for each text, with 1 for the names in its list and 0 for the others."""
+    index = _index(names)
+    result = np.zeros((len(rows), len(names)), "float32")
+    for row, labels in enumerate(rows):
+        if isinstance(labels, (str, bytes)):
+            raise ValueError(
+                "`y` must hold a list of names for each text in multi-label classification. "
+                f"Received: {labels!r} in row {row}. Put a single name into a list, and pass an "
+                "empty list for no label."
+            )
+        for label in labels:
+            if label in ("", b""):
+                # Padding of a dense array of names.
+                continue
+            result[row, index_of_name(label, row, index)] = 1
+    return result
+
+
+def index_of_name(label: Any, row: int, index: Mapping[str, int]) -> int:
+    """Return the index of a name, or raise a `ValueError` that names the row."""
+    name = label.decode("utf-8", "replace") if isinstance(label, bytes) else label
+    if name not in index:
+        raise ValueError(
+            f"`y` must hold names of classes. Received: {name!r} in row {row}. The names are "
+            f"{listed(index)}. Correct the label, or add it to `class_names`."
+        )
+    return index[name]
+
+
+def _index(names):
+    return {name: i for i, name in enumerate(names)}
+
+
+# === Labels and weights ===
+
+
+def checked_labels(
+    y: Any, classes: Classes | None, loss: Any, output_shape: tuple[int | None, ...] | None
+) -> np.ndarray:
+    """Return the labels of an output as numbers that its loss can compare with the output.
+
+    Args:
+        y: Labels.
+        classes: `Classes` of the output, or `None` if they are not known.
+        loss: The loss of the output, or `None`.
+        output_shape: The shape of the output, or `None` if it is not known.
+
+    Raises:
+        ValueError: If names are unknown, if labels are NaN or outside the classes, or if the loss
+            would broadcast them.
+    """
+    is_sparse, ignore_class = sparse_loss(loss)
+    if classes is not None:
+        y = labels_of_names(y, classes, as_ids=is_sparse or not is_of_keras(loss))
+    y = numbers_of(y, "y")
+    if not is_of_keras(loss):
+        # A custom loss may take other labels, and mark missing ones by NaN.
+        return y
+    if is_sparse and classes is not None:
+        _check_classes(y, classes, ignore_class)
+    elif not is_sparse and output_shape is not None:
+        is_column = output_shape[1:] == (1,) and y.ndim == 1
+        if not is_column and not _arrays.sizes_fit(y.shape, output_shape):
+            raise ValueError(
+                f"Labels `y` of this loss must have the shape of the outputs, {output_shape}. "
+                f"Received: y.shape={y.shape}. Classes as integers need a sparse loss, or "
+                "`keras.utils.to_categorical`. In multi-label classification pass one row of 0 "
+                "and 1 for each text, or lists of names to a classifier with `class_names`."
+            )
+    check_are_finite("y", y)
+    if classes is not None and classes.is_multi_label and not np.all((y >= 0) & (y <= 1)):
+        raise ValueError(
+            "Labels `y` of a multi-label classifier must be 0 or 1 for each class. Received: "
+            f"values from {y.min()} to {y.max()}. Correct them."
+        )
+    return y
+
+
+def _check_classes(y, classes, ignore_class):
+    labels = y if ignore_class is None else y[y != ignore_class]
+    if labels.size and not _arrays.are_integers_below(labels, classes.number):
+        raise ValueError(
+            f"Labels `y` of a sparse loss must be integers in [0, {classes.argument}) = "
+            f"[0, {classes.number}). Received: dtype={y.dtype}, values from {labels.min()} to "
+            f"{labels.max()}. Correct them, or choose a larger `{classes.argument}`. To ignore a "
+            "label, compile a loss with this `ignore_class`. For a regression use `num_classes=1`, "
+            "and for probabilities a loss that is not sparse."
+        )
+
+
+def check_are_finite(name: str, values: np.ndarray) -> None:
+    """Raise a `ValueError` that names the row if a number is NaN or infinite."""
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        place = np.argwhere(~np.isfinite(values))[0]
+        row, value = place[0], values[tuple(place)]
+        raise ValueError(
+            f"`{name}` must hold finite numbers. Received: {value} in row {row}. Remove the "
+            "example, or correct the value."
+        )
+
+
+def checked_weights(sample_weight: Any, output_shape: tuple[int | None, ...] | None) -> np.ndarray:
+    """Return the weights of an output as numbers, one for each value of the loss.
+
+    Args:
+        sample_weight: Weights.
+        output_shape: The shape of the output, or `None` if it is not known.
+
+    Raises:
+        ValueError: If weights are not finite, or if they would be broadcast.
+    """
+    weights = numbers_of(sample_weight, "sample_weight")
+    check_are_finite("sample_weight", weights)
+    num_axes = None if output_shape is None else max(len(output_shape) - 1, 1)
+    is_column = weights.ndim - 1 == num_axes and weights.shape[-1] == 1
+    if num_axes is not None and weights.ndim != num_axes and not is_column:
+        raise ValueError(
+            "`sample_weight` must have one weight for each label, "
+            f"{num_axes} axes. Received: shape={weights.shape}. Reshape it."
+        )
+    return weights
+
+
+# === Weights of classes ===
+
+
+def checked_class_weight(class_weight: Any, classes: Any) -> dict[int, float] | None:
+    """Return a dictionary with the weight of each class, by its index.
+
+    Keras gives the weight 1 to labels that it does not find in the dictionary. So names, or classes
+    that do not exist, would have no effect.
+
+    Args:
+        class_weight: Dictionary from classes to weights, or `None`. A class is an integer, or one
+            of the names.
+        classes: `Classes` of the output. Anything else, in models without classes or with several
+            outputs, accepts all indices.
+
+    Raises:
+        ValueError: If a key is not a class, if a weight is negative or not finite, or if examples
+            do not have one class each.
+    """
+    if class_weight is None:
+        return None
+    classes = classes if isinstance(classes, Classes) else None
+    names = {} if classes is None else _index(classes.names or ())
+    # One output may have two classes, 0 and 1.
+    number = classes.number if classes is not None and classes.number > 1 else 0
+    valid = {**{i: i for i in range(number)}, **names}
+    is_right = isinstance(class_weight, Mapping) and all(
+        (label in valid if number else isinstance(label, numbers.Integral))
+        and 0 <= weight < math.inf
+        for label, weight in class_weight.items()
+    )
+    if not is_right or (classes is not None and not classes.one_per_example):
+        raise ValueError(
+            "`class_weight` must be a dictionary from the classes to finite weights that are not "
+            f"negative, for examples with one class each. Received: class_weight={class_weight!r}. "
+            f"The classes are {listed(valid) or 'integers'}. Pass other weights as `sample_weight`."
+        )
+    weights = dict.fromkeys(range(number), 1.0)
+    weights.update({valid.get(label, label): float(w) for label, w in class_weight.items()})
+    return weights
+
+
+def weights_of_classes(batch: tuple[Any, Any, Any], class_weight: dict[int, float]) -> Any:
+    """Return a batch with the weight of the class of each example.
+
+    Raises:
+        ValueError: If the examples have weights already, or if several outputs have labels.
+    """
+    x, y, sample_weight = batch
+    if sample_weight is not None or not isinstance(y, np.ndarray):
+        raise ValueError(
+            "`class_weight` needs examples with one label and without weights. Received: "
+            f"y={type(y).__name__}, sample_weight={type(sample_weight).__name__}. Multiply "
+            "`sample_weight` by the weights of the classes."
+        )
+    is_one_hot = y.ndim > 1 and y.shape[-1] > 1
+    labels = y.argmax(-1) if is_one_hot else y.reshape(len(y)).round()
+    weights = [class_weight.get(int(label), 1.0) for label in labels]
+    return x, y, np.array(weights, "float32")

@@ -1,0 +1,122 @@
+"""The losses and metrics of tasks: what they take, and what fits the outputs of a task."""
+
+import warnings
+from typing import Any
+
+import keras
+from keras import ops
+
+_CLASSES = {
+    keras.losses.binary_crossentropy: keras.losses.BinaryCrossentropy,
+    keras.losses.binary_focal_crossentropy: keras.losses.BinaryFocalCrossentropy,
+    keras.losses.categorical_crossentropy: keras.losses.CategoricalCrossentropy,
+    keras.losses.categorical_focal_crossentropy: keras.losses.CategoricalFocalCrossentropy,
+    keras.losses.sparse_categorical_crossentropy: keras.losses.SparseCategoricalCrossentropy,
+    keras.losses.kl_divergence: keras.losses.KLDivergence,
+}
+
+
+def of_output(values: Any, name: str | None) -> Any:
+    """Return what `values` holds for an output of a model, such as its loss.
+
+    Args:
+        values: One value for all outputs, or a list, tuple or dictionary with one for each output.
+        name: str or `None`. Name of the output. `None` means the only output.
+
+    Returns:
+        The value, or `None` if it is not known which one belongs to the output.
+    """
+    if not isinstance(values, (list, tuple, dict)):
+        return values
+    if len(values) == 1:
+        return next(iter(values.values() if isinstance(values, dict) else values))
+    return values.get(name) if isinstance(values, dict) else None
+
+
+def sparse_loss(loss: Any) -> tuple[bool, int | None]:
+    """Return whether a loss takes classes as integers, and which class it ignores."""
+    if isinstance(loss, str):
+        loss = keras.losses.get(loss)
+    if isinstance(loss, keras.losses.SparseCategoricalCrossentropy):
+        return True, loss.ignore_class
+    return loss is keras.losses.sparse_categorical_crossentropy, None
+
+
+def is_of_keras(loss: Any) -> bool:
+    """Return whether Keras brings the loss, so that it is known which labels it takes."""
+    return isinstance(loss, str) or (
+        getattr(loss, "__module__", type(loss).__module__).startswith("keras.")
+    )
+
+
+def token_loss(loss: Any, from_logits: bool = True) -> Any:
+    """Return the cross-entropy averaged over tokens for `"auto"`, and another loss as it is.
+
+    KerasHub's default is a mean over all labels, also over those with weight 0.
+    """
+    if not (isinstance(loss, str) and loss == "auto"):
+        return loss
+    return keras.losses.SparseCategoricalCrossentropy(
+        from_logits=from_logits, reduction="mean_with_sample_weight"
+    )
+
+
+def warn_if_loss_does_not_fit(task: keras.Model, output_kind: str | None) -> None:
+    """Warn if a loss of a compiled task takes other outputs than the task returns.
+
+    Only the losses of Keras are checked.
+
+    Args:
+        task: A task that is compiled.
+        output_kind: `"logits"`, `"probabilities"`, `"embeddings"`, or `None` if it is not known.
+    """
+    for loss in keras.tree.flatten(task.loss):
+        loss = keras.losses.get(loss) if isinstance(loss, str) else loss
+        # The functions have `from_logits=False`.
+        loss_class = _CLASSES.get(loss, type(loss))
+        if output_kind is None or loss_class not in _CLASSES.values():
+            continue
+        expected = "logits" if getattr(loss, "from_logits", False) else "probabilities"
+        # A custom model may use embeddings as logits.
+        if expected == output_kind or (expected, output_kind) == ("logits", "embeddings"):
+            continue
+        remedy = f"Compile with `from_logits={output_kind == 'logits'}`."
+        if output_kind == "embeddings":
+            remedy = "Use a loss for vectors, such as `keras.losses.CosineSimilarity()`."
+        elif loss_class is keras.losses.KLDivergence:
+            remedy = "Return probabilities, or apply the softmax in a custom loss."
+        warnings.warn(
+            f"`{loss_class.__name__}` takes {expected} here, but `{type(task).__name__}` returns "
+            f"{output_kind}. {remedy}",
+            # The caller of `compile`.
+            stacklevel=3,
+        )
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
+    """Keras's accuracy, where each token counts the same in batches of all lengths.
+
+        accuracy = sum(w * correct) / sum(w)
+
+    Keras takes the mean over the tokens of a sequence first. So it gives the tokens of shorter
+    batches, as preprocessors with `length_buckets` make them, a larger weight.
+
+    Args:
+        name: str. Defaults to `"sparse_categorical_accuracy"`, the name in Keras.
+        dtype: The dtype of the result, or `None`, which means `keras.config.floatx()`.
+    """
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Add a batch.
+
+        Args:
+            y_true: Classes, integers of shape `(B, T)`.
+            y_pred: Logits or probabilities of shape `(B, T, num_classes)`.
+            sample_weight: Weights of shape `(B, T)`, or `None`, which means 1.
+        """
+        y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
+        if sample_weight is not None:
+            sample_weight = ops.reshape(sample_weight, (-1,))
+        rows = ops.reshape(y_pred, (-1, y_pred.shape[-1]))
+        return super().update_state(ops.reshape(y_true, (-1,)), rows, sample_weight)

@@ -1,0 +1,67 @@
+"""Token ids of texts as arrays of one length."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+def padded(rows: Sequence[Sequence[int]], lengths: Sequence[int], value: int = 0) -> np.ndarray:
+    """Return rows of numbers as an array, padded to the smallest length that holds all of them.
+
+    Args:
+        rows: Lists of integers.
+        lengths: The lengths to choose from, which increase.
+        value: int. The padding. Defaults to `0`.
+    """
+    sizes = np.array([len(row) for row in rows])
+    length = next(length for length in lengths if length >= sizes.max())
+    array = np.full((len(rows), length), value, "int32")
+    array[np.arange(length) < sizes[:, None]] = list(itertools.chain.from_iterable(rows))
+    return array
+
+
+def pack_segments(
+    segments: Sequence[Sequence[Sequence[int]]],
+    tokenizer: Any,
+    lengths: Sequence[int],
+    truncate: str,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the token ids and the segment ids of texts of one or several segments.
+
+    A row is the start token, and then each segment followed by the end token, as from
+    `keras_hub.layers.MultiSegmentPacker`.
+
+    Args:
+        segments: For each segment, the tokens of all texts.
+        tokenizer: It knows the ids of the special tokens.
+        lengths: The lengths that the arrays may have. Longer texts are cut off.
+        truncate: `"round_robin"`, which keeps as many tokens of each segment as possible, or
+            `"waterfall"`, which fills the row with the first segments.
+    """
+    room = lengths[-1] - 1 - len(segments)
+    token_rows, segment_rows = [], []
+    for row in zip(*segments, strict=True):
+        tokens, places = [tokenizer.start_token_id], [0]
+        for i, size in enumerate(_kept(list(map(len, row)), room, truncate)):
+            tokens += [*row[i][:size], tokenizer.end_token_id]
+            places += [i] * (size + 1)
+        token_rows.append(tokens)
+        segment_rows.append(places)
+    return padded(token_rows, lengths, tokenizer.pad_token_id), padded(segment_rows, lengths)
+
+
+def _kept(sizes, room, truncate):
+    """Return how many tokens of each segment fit."""
+    if sum(sizes) <= room:
+        return sizes
+    if truncate == "waterfall":
+        starts = [0, *itertools.accumulate(sizes)]
+        return [min(size, max(room - start, 0)) for size, start in zip(sizes, starts, strict=False)]
+    # All segments up to the same size, and one more token of the first ones that have it.
+    level = next(n for n in itertools.count() if sum(min(size, n + 1) for size in sizes) > room)
+    kept = [min(size, level) for size in sizes]
+    for i, size in enumerate(sizes):
+        kept[i] += size > level and sum(kept) < room
+    return kept

@@ -1,0 +1,56 @@
+"""Quantized layers in the configuration of a model."""
+
+import contextlib
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+from keras_diet._compat import flatten_layers
+from keras_diet.types import Config
+
+
+def can_be_quantized(layer: keras.layers.Layer, mode: str | None) -> bool:
+    """Return whether Keras can quantize a layer.
+
+    Without such a filter, `keras.Model.quantize` gives a warning for each other layer (keras issue
+    21085).
+    """
+    if isinstance(layer, keras.layers.Embedding):
+        return mode != "float8"
+    return isinstance(layer, (keras.layers.Dense, keras.layers.EinsumDense))
+
+
+def quantized_layers(model: keras.Model) -> dict[str, Config]:
+    """Return the paths of the quantized layers, and how each of them is quantized."""
+    return {
+        layer.path: keras.saving.serialize_keras_object(layer.quantization_config)
+        for layer in flatten_layers(model)
+        if layer.quantization_mode is not None
+    }
+
+
+def quantize_layers(model: keras.Model, layers: dict[str, Config]) -> None:
+    """Quantize layers as `quantized_layers` describes them."""
+    with quick_quantization():
+        for layer in flatten_layers(model):
+            if layer.path in layers:
+                config = keras.saving.deserialize_keras_object(layers[layer.path])
+                layer.quantize(config=config)
+
+
+@contextlib.contextmanager
+def quick_quantization() -> Iterator[Any]:
+    """Keep existing objects out of the garbage collection that Keras runs for each layer.
+
+    Keras runs it on PyTorch. In a large process it takes most of the time.
+    """
+    is_frozen = gc.get_freeze_count() > 0
+    if not is_frozen:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if not is_frozen:
+            gc.unfreeze()

@@ -1,0 +1,241 @@
+"""Texts as batches of arrays: the one place where what a user passes becomes batches."""
+
+import itertools
+import math
+import sys
+from collections.abc import Iterator
+from numbers import Real
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_diet import validation
+from keras_diet.models.hub.classes import weights_of_classes
+from keras_diet.models.hub.columns import holds_text, number_of_rows, take
+from keras_diet.training.epoch_dataset import EpochDataset
+
+BATCH_SIZE = 32
+_END = object()
+
+
+class TaskData(EpochDataset):
+    """The batches of a task, made from texts and labels.
+
+        batch(epoch, index) = make_batch(rows of the columns, generator(epoch, index))
+
+    Everything that is random, which is the order and masks, depends on the seed, the epoch and the
+    index of a batch only.
+
+    Args:
+        task: The model. Its preprocessor makes the batches.
+        data: Columns from `task.columns`, with `columns=True`. Or a dataset of batches of texts:
+            `keras.utils.PyDataset`, Grain, `tf.data`, a PyTorch `DataLoader`, or another iterable.
+        columns: bool. Whether `data` are columns.
+        batch_size: int or `None`. The size of the batches of columns. Defaults to `None`, which
+            means 32.
+        shuffle: bool. Whether each epoch has a new order of the rows of columns, or of the batches
+            of a dataset that can be indexed. Defaults to `False`.
+        class_weight: Dictionary from classes to weights, or `None`. Defaults to `None`.
+        training: bool. Whether each epoch has new masks. Otherwise all epochs are the same.
+            Defaults to `True`.
+        steps: int or `None`. If the length of a dataset is not known, `None` reads it once to count
+            its batches. Otherwise it is read again and again. Defaults to `None`.
+        labels: bool. Whether the labels in a dataset are read. Defaults to `True`.
+    """
+
+    def __init__(
+        self,
+        task: Any,
+        data: Any,
+        columns: bool,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        class_weight: dict[int, float] | None = None,
+        training: bool = True,
+        steps: int | None = None,
+        labels: bool = True,
+    ) -> None:
+        is_random = training and (shuffle or task.preprocessor.is_random)
+        settings = {}
+        if isinstance(data, keras.utils.PyDataset):
+            names = ("workers", "use_multiprocessing", "max_queue_size")
+            settings = {name: getattr(data, name) for name in names}
+        # `predict` draws nothing from NumPy's generator.
+        super().__init__(seed=None if is_random else 0, **settings)
+        self.task = task
+        self.data = data
+        self.columns = columns
+        size = BATCH_SIZE if batch_size is None else batch_size
+        self.batch_size = validation.positive_int("batch_size", size)
+        self.class_weight = class_weight
+        self.training = training
+        self.labels = labels
+        # A generator serves one epoch, and continues in the next one with `steps_per_epoch`.
+        self.is_iterator = hasattr(data, "__next__")
+        can_be_indexed = columns or hasattr(data, "__getitem__")
+        if not can_be_indexed and not self.is_iterator:
+            self.data = _Passes(data)
+        self._num_items = number_of_rows(x=data[0]) if columns else _length(data, steps)
+        if self._num_items == 0:
+            raise ValueError(
+                f"A dataset must have at least one batch. Received: {type(data).__name__} without "
+                "batches. Pass data, or a smaller batch size if incomplete batches are dropped."
+            )
+        self.shuffle = shuffle and can_be_indexed and self._num_items is not None
+        self._order: tuple[int, Any] = (-1, None)
+        self._pass = 0
+
+    @property
+    def num_batches(self) -> int | None:
+        """The number of batches in an epoch, or `None` if there is no end."""
+        if not self.columns or self._num_items is None:
+            return self._num_items
+        return math.ceil(self._num_items / self.batch_size)
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        """Return a batch of the current pass over the data."""
+        # With `steps_per_epoch`, a pass takes several epochs.
+        if index == 0 or self.workers > 1:
+            self._pass = self.epoch
+        return self.batch(self._pass, index)
+
+    def batch(self, epoch: int, index: int) -> tuple[Any, ...]:
+        """Return a batch of an epoch: arrays for the model."""
+        epoch = epoch if self.training else 0
+        if not self.columns:
+            place = int(self._places(epoch)[index]) if self.shuffle else index
+            return self._of_element(self.data[place], epoch, index)
+        places = slice(index * self.batch_size, (index + 1) * self.batch_size)
+        return self._arrays(take(self.data, self._places(epoch)[places]), epoch, index)
+
+    def _places(self, epoch):
+        if not self.shuffle:
+            return range(self._num_items)
+        if self._order[0] != epoch:
+            order = np.random.default_rng((self.seed, epoch)).permutation(self._num_items)
+            self._order = (epoch, order)
+        return self._order[1]
+
+    def _of_element(self, element, epoch, index):
+        # A list of texts is not a list of inputs, labels and weights.
+        element = (element,) if isinstance(element, list) and holds_text(element) else element
+        parts = keras.utils.unpack_x_y_sample_weight(element)
+        columns = self.task.columns(*(parts if self.labels else parts[:1]))
+        return self._arrays(columns, epoch, index)
+
+    def _arrays(self, columns, epoch, index):
+        batch = self.task.preprocessor.make_batch(*columns, self.generator(epoch, index))
+        if self.class_weight is not None:
+            batch = weights_of_classes(batch, self.class_weight)
+        return keras.utils.pack_x_y_sample_weight(*batch) if batch[1] is not None else batch[:1]
+
+    def on_epoch_begin(self) -> None:
+        """Tell the dataset of the user that an epoch begins."""
+        if isinstance(self.data, keras.utils.PyDataset):
+            self.data.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        """Begin the next epoch."""
+        super().on_epoch_end()
+        if isinstance(self.data, keras.utils.PyDataset):
+            self.data.on_epoch_end()
+
+    # === What Keras reads ===
+
+    def for_keras(self) -> Any:
+        """Return what `keras.Model.fit` reads: this object, a generator or a `tf.data.Dataset`.
+
+        Keras on TensorFlow takes the lengths of the first two batches for those of all. So batches
+        of different lengths need a dataset that says which sizes are fixed.
+        """
+        if keras.config.backend() != "tensorflow" or not self.task.preprocessor.length_buckets:
+            return self._one_pass() if self.is_iterator else self
+        import tensorflow as tf
+
+        passes = self._one_pass
+        if self.is_iterator:
+            batches = self._one_pass()
+            first = next(batches)
+            passes = lambda: itertools.chain([first], batches)  # noqa: E731
+        else:
+            first = self.batch(0, 0)
+        length = first[0][next(name for name in first[0] if name.endswith("padding_mask"))].shape[1]
+
+        def spec(array):
+            sizes = [None if size == length else size for size in array.shape[1:]]
+            return tf.TensorSpec((None, *sizes), array.dtype)
+
+        dataset = tf.data.Dataset.from_generator(
+            passes, output_signature=keras.tree.map_structure(spec, first)
+        )
+        if self.num_batches is not None:
+            dataset = dataset.apply(tf.data.experimental.assert_cardinality(self.num_batches))
+        return dataset.prefetch(2)
+
+    def _one_pass(self) -> Iterator[tuple[Any, ...]]:
+        if self.is_iterator:
+            for index, element in enumerate(self.data):
+                yield self._of_element(element, 0, index)
+            return
+        epoch = self.epoch
+        self.on_epoch_begin()
+        for index in range(sys.maxsize if self.num_batches is None else self.num_batches):
+            yield self.batch(epoch, index)
+        self.on_epoch_end()
+
+
+class _Passes:
+    """An iterable whose elements are asked for in their order. Element 0 begins a new pass."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = data
+        self._next = 0
+        self._iterator = iter(())
+
+    def __getitem__(self, index: int) -> Any:
+        if index < self._next:
+            self._next, self._iterator = 0, iter(())
+        element = _END
+        while self._next <= index:
+            element = next(self._iterator, _END)
+            if element is _END:
+                # A new pass. Data without a known end is read again.
+                self._iterator = iter(self._data)
+                element = next(self._iterator)
+            self._next += 1
+        return _plain(element) if _is_data_loader(self._data) else element
+
+
+def _is_data_loader(data: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return hasattr(torch, "utils") and isinstance(data, torch.utils.data.DataLoader)
+
+
+def _plain(batch: Any) -> Any:
+    """Return a batch of PyTorch's `DataLoader` as other datasets have it.
+
+    PyTorch collects strings in tuples, and the parts of examples in lists. Numbers are tensors, so
+    lists of numbers are of the user, such as the labels of words.
+    """
+    if not isinstance(batch, (list, tuple)):
+        return batch
+    if all(isinstance(part, list) and part and isinstance(part[0], Real) for part in batch):
+        return list(batch)
+    is_text = all(isinstance(part, (str, bytes)) for part in batch)
+    return list(batch) if is_text else tuple(map(_plain, batch))
+
+
+def _length(data: Any, steps: int | None) -> int | None:
+    """Return the number of batches of a dataset, or `None` if it has no end or is read by steps."""
+    if isinstance(data, keras.utils.PyDataset):
+        return data.num_batches
+    try:
+        length = len(data)
+    except TypeError:
+        # A dataset of `tf.data` says whether it is endless.
+        is_endless = getattr(data, "cardinality", lambda: None)() == -1
+        is_counted = not (is_endless or steps or hasattr(data, "__next__"))
+        return sum(1 for _ in data) if is_counted else None
+    # An endless dataset of Grain has this length.
+    return None if length == sys.maxsize else length

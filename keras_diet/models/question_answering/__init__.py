@@ -1,0 +1,1 @@
+"""Answers to questions, as parts of texts, for any model family."""

@@ -1,0 +1,1 @@
+"""Classes of the words of sentences, for any model family."""

@@ -1,0 +1,279 @@
+"""What a model has learned about positions and segments."""
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_diet import analysis
+from keras_diet.layers import DietEncoder
+from keras_diet.models import DietBertMaskedLM
+from tests.helpers import assert_close, to_numpy
+from tests.models.tiny import SIZES, randomize_weights, tiny_backbone
+
+
+def backbone(position_encoding, **arguments):
+    return randomize_weights(tiny_backbone(position_encoding=position_encoding, **arguments))
+
+
+def scores_by_hand(positions, attention, keys=None, scale=5**-0.5):
+    """`(P W_Q)(P W_K)^T / sqrt(d_h)` of each head."""
+    keys = positions if keys is None else keys
+    query = to_numpy(attention.query_dense.kernel)
+    key = to_numpy(attention.key_dense.kernel)
+    return np.stack(
+        [scale * (positions @ query[:, head]) @ (keys @ key[:, head]).T for head in range(3)]
+    )
+
+
+def attentions(model):
+    return [block.self_attention for block in model.encoder.transformer_layers]
+
+
+# === Scores of a bias ===
+
+
+@pytest.mark.parametrize("name", ["diet_abs", "diet_abs_input"])
+def test_diet_abs_scores_are_the_products_of_its_embeddings(name):
+    model = backbone(name, rank=7, sharing="none")
+    scores = analysis.position_scores(model)
+    assert scores.shape == (2, 3, 13, 13)
+    assert scores.dtype == "float32"
+    for layer, bias in enumerate(model.encoder.position_biases):
+        query, key = to_numpy(bias.query_embedding), to_numpy(bias.key_embedding)
+        for head in range(3):
+            assert_close(scores[layer, head], query[:, head] @ key[:, head].T)
+
+
+@pytest.mark.parametrize("sharing", ["none", "head-wise", "layer-wise"])
+def test_diet_rel_scores_are_constant_along_diagonals(sharing):
+    model = backbone("diet_rel", sharing=sharing)
+    scores = analysis.position_scores(model, length=7)
+    assert scores.shape == (2, 3, 7, 7)
+    np.testing.assert_allclose(scores[..., 1:, 1:], scores[..., :-1, :-1])
+    table = to_numpy(model.encoder.position_biases[0].relative_embedding)
+    # Query 5, key 2: row 5 - 2 + n - 1 of the table.
+    assert scores[0, 0, 5, 2] == pytest.approx(table[5 - 2 + 12, 0])
+    assert np.array_equal(scores[0], scores[1]) == (sharing == "layer-wise")
+    assert np.array_equal(scores[:, 0], scores[:, 1]) == (sharing == "head-wise")
+
+
+@pytest.mark.parametrize("name", ["t5", "tupe_abs", "tupe_rel"])
+def test_scores_of_other_biases(name):
+    model = backbone(name, sharing="none")
+    scores = analysis.position_scores(model, length=11)
+    for layer, bias in enumerate(model.encoder.position_biases):
+        assert_close(scores[layer], bias(np.zeros((1, 11, 1), dtype="float32"))[0])
+
+
+@pytest.mark.any_backend
+def test_diet_abs_lin_scores_are_of_projected_keys():
+    model = backbone("diet_abs", projection_dim=5, segment_encoding="none", rank=7)
+    scores = analysis.position_scores(model, length=11)
+    assert scores.shape == (2, 3, 11, 5)
+    (bias,) = model.encoder.position_biases
+    query, key = to_numpy(bias.query_embedding)[:11], to_numpy(bias.key_embedding)
+    assert_close(scores[1], np.einsum("thr,shr->hts", query, key))
+
+
+@keras.saving.register_keras_serializable(package="keras_diet_tests")
+class Sloped(keras.layers.Layer):
+    """`-slope |i - j|` for all heads, of shape (1, 1, T, T)."""
+
+    def build(self, inputs_shape):
+        # Bias layers are called with hidden states.
+        assert inputs_shape[-1] == SIZES["hidden_dim"]
+        self.slope = self.add_weight(name="slope", shape=(), initializer="ones")
+
+    def call(self, inputs):
+        assert inputs.shape[-1] == SIZES["hidden_dim"]
+        position = ops.cast(ops.arange(ops.shape(inputs)[1]), "float32")
+        return -self.slope * ops.abs(position[:, None] - position)[None, None]
+
+
+class OfContent(Sloped):
+    """`Sloped` plus the sum of the key's features."""
+
+    def call(self, inputs):
+        return super().call(inputs) + ops.sum(inputs, axis=-1)[:, None, None]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("sharing", ["layer-wise", "none"])
+def test_a_custom_bias_layer(sharing):
+    model = tiny_backbone(position_encoding=Sloped(), sharing=sharing)
+    model.encoder.position_biases[-1].slope.assign(0.5)
+    scores = analysis.position_scores(model, 4)
+    assert scores.shape == (2, 3, 4, 4)
+    np.testing.assert_allclose(scores[1, 2, 0], [0, -0.5, -1, -1.5])
+    assert scores[0, 0, 3, 1] == (-1 if sharing == "layer-wise" else -2)
+
+
+# === Positions at the input ===
+
+
+def test_input_scores_of_the_position_embeddings_alone():
+    model = backbone("input", segment_encoding="input")
+    scores = analysis.position_scores(model)
+    positions = to_numpy(model.input_encoding.position_embedding.position_embeddings)
+    for layer, attention in enumerate(attentions(model)):
+        assert_close(scores[layer], scores_by_hand(positions, attention))
+    # Theorem 1: with positions at the input, the rank is at most the head size.
+    assert np.all(analysis.numerical_rank(scores) == 5)
+
+
+@pytest.mark.any_backend
+def test_sinusoidal_scores():
+    model = backbone("sinusoidal")
+    positions = to_numpy(keras_hub.layers.SinePositionEncoding()(np.zeros((1, 7, 15), "float32")))
+    scores = analysis.position_scores(model, 7)
+    for layer, attention in enumerate(attentions(model)):
+        assert_close(scores[layer], scores_by_hand(positions[0], attention))
+
+
+@pytest.mark.any_backend
+def test_keys_of_linformer_are_projected():
+    model = backbone("input", projection_dim=4, segment_encoding="none")
+    positions = to_numpy(model.input_encoding.position_embedding.position_embeddings)[:11]
+    scores = analysis.position_scores(model, 11)
+    assert scores.shape == (2, 3, 11, 4)
+    for layer, attention in enumerate(attentions(model)):
+        keys = to_numpy(attention.key_projection)[:, :11] @ positions
+        assert_close(scores[layer], scores_by_hand(positions, attention, keys))
+
+
+# === Segments ===
+
+
+def with_segments(rng, **arguments):
+    """A model, and the segment scores that it was given."""
+    backbone = randomize_weights(tiny_backbone(num_segments=5, **arguments))
+    expected = rng.normal(size=(2, 3, 5, 5)).astype("float32")
+    for bias, values in zip(backbone.encoder.segment_biases, expected, strict=True):
+        bias.segment_embedding.assign(values)
+    return backbone, expected
+
+
+def test_segment_scores_of_each_layer(rng):
+    backbone, expected = with_segments(rng)
+    np.testing.assert_array_equal(analysis.segment_scores(backbone), expected)
+    task = DietBertMaskedLM(backbone, compile=False)
+    np.testing.assert_array_equal(analysis.segment_scores(task), expected)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", ["diet_abs", "diet_rel", "input"])
+def test_positions_and_segments_add_up(rng, name):
+    backbone, segments = with_segments(rng, position_encoding=name)
+    segment_ids = [0, 0, 3, 3, 1, 4, 4]
+    scores = analysis.position_and_segment_scores(backbone, segment_ids)
+    positions = analysis.position_scores(backbone, 7)
+    assert scores.shape == (2, 3, 7, 7)
+    for i in range(7):
+        for j in range(7):
+            expected = positions[:, :, i, j] + segments[:, :, segment_ids[i], segment_ids[j]]
+            np.testing.assert_allclose(scores[:, :, i, j], expected, rtol=1e-6)
+
+
+# === Similarity of positions at the input ===
+
+
+@pytest.mark.any_backend
+def test_similarities_of_embeddings_set_by_hand():
+    backbone = tiny_backbone(position_encoding="input", max_sequence_length=5)
+    embeddings = np.zeros((5, 15))
+    embeddings[:4, :2] = [[3, 0], [0, 0.5], [-2, 0], [1, 1]]
+    backbone.input_encoding.position_embedding.position_embeddings.assign(embeddings)
+    diagonal = np.sqrt(0.5)
+    expected = [
+        [1, 0, -1, diagonal, 0],
+        [0, 1, 0, diagonal, 0],
+        [-1, 0, 1, -diagonal, 0],
+        [diagonal, diagonal, -diagonal, 1, 0],
+        [0, 0, 0, 0, 0],
+    ]
+    assert_close(analysis.position_similarity(backbone), np.float32(expected), 1e-6)
+
+
+@pytest.mark.any_backend
+def test_all_models_with_positions_at_the_input():
+    bert = randomize_weights(keras_hub.models.BertBackbone(**SIZES))
+    learned = np.array(bert.position_embedding.get_weights()[0])
+    both = tiny_backbone(position_encoding="diet_abs_input")
+    both.input_encoding.position_embedding.set_weights([learned])
+    sines = tiny_backbone(position_encoding="sinusoidal")
+    layer = keras_hub.layers.SinePositionEncoding()
+    embeddings = {
+        "bert": (bert, learned),
+        "task": (keras_hub.models.BertMaskedLM(bert), learned),
+        "both": (both, learned),
+        "sines": (sines, to_numpy(layer(np.zeros((1, 13, 15), dtype="float32")))[0]),
+    }
+    for model, positions in embeddings.values():
+        similarities = analysis.position_similarity(model)
+        assert similarities.shape == (13, 13)
+        for i in range(13):
+            for j in range(13):
+                cosine = np.dot(positions[i], positions[j]) / (
+                    np.linalg.norm(positions[i]) * np.linalg.norm(positions[j])
+                )
+                assert similarities[i, j] == pytest.approx(cosine, abs=1e-5)
+
+
+# === A `DietEncoder`, a task, and BERT of KerasHub ===
+
+
+@pytest.mark.any_backend
+def test_an_encoder():
+    encoder = DietEncoder(2, 3, 7, max_sequence_length=5, position_encoding="diet_rel")
+    encoder.build((1, 5, 6))
+    segment_ids = np.array([0, 0, 1, 1, 1])
+    positions = to_numpy(encoder.position_biases[1](np.zeros((1, 5, 1))))[0]
+    np.testing.assert_array_equal(analysis.position_scores(encoder)[1], positions)
+    segments = to_numpy(encoder.segment_biases[1](segment_ids[None]))[0]
+    both = analysis.position_and_segment_scores(encoder, segment_ids)
+    np.testing.assert_allclose(both[1], positions + segments, atol=1e-6)
+
+
+@pytest.mark.any_backend
+def test_a_task_and_bert_of_kerashub():
+    model = backbone("diet_rel")
+    task = DietBertMaskedLM(model, compile=False)
+    scores = analysis.position_scores(model, 7)
+    np.testing.assert_array_equal(analysis.position_scores(task, 7), scores)
+    bert = randomize_weights(keras_hub.models.BertBackbone(**SIZES))
+    before = [to_numpy(weight) for weight in bert.weights]
+    scores = analysis.position_scores(keras_hub.models.BertMaskedLM(bert))
+    positions = to_numpy(bert.position_embedding.position_embeddings)
+    for layer, block in enumerate(bert.transformer_layers):
+        attention = block._self_attention_layer
+        query = np.einsum("td,dhk->htk", positions, to_numpy(attention._query_dense.kernel))
+        key = np.einsum("td,dhk->htk", positions, to_numpy(attention._key_dense.kernel))
+        assert_close(scores[layer], query @ key.swapaxes(1, 2) / np.sqrt(5))
+    for weight, value in zip(bert.weights, before, strict=True):
+        np.testing.assert_array_equal(to_numpy(weight), value)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("function", "arguments", "message"),
+    [
+        ("position_scores", {"position_encoding": "none"}, "without positions.*'none'"),
+        ("position_scores", {"position_encoding": "shaw"}, "combines positions with queries"),
+        ("position_scores", {"position_encoding": OfContent(name="content")}, "'content'"),
+        ("position_similarity", {"position_encoding": "diet_abs"}, "position_encoding='diet_abs'"),
+        ("segment_scores", {"segment_encoding": "input"}, "segment_encoding='input'"),
+    ],
+)
+def test_models_without_such_scores(function, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        getattr(analysis, function)(tiny_backbone(**arguments))
+
+
+@pytest.mark.any_backend
+def test_refused_arguments():
+    with pytest.raises(ValueError, match="length=14, max_sequence_length=13"):
+        analysis.position_scores(tiny_backbone(), length=14)
+    with pytest.raises(ValueError, match="must not be negative"):
+        analysis.position_and_segment_scores(tiny_backbone(), [0, -1])

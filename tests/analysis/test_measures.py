@@ -1,0 +1,140 @@
+"""Numbers that describe a pattern of scores."""
+
+import numpy as np
+import pytest
+
+from keras_diet import analysis
+from tests.models.tiny import randomize_weights, tiny_backbone
+
+pytestmark = pytest.mark.any_backend
+
+
+def product(rng, rank, rows=29, columns=23, dtype="float32"):
+    """A product of two factors, computed in `dtype`, of the given rank."""
+    left = rng.normal(size=(rows, rank)).astype(dtype)
+    return left @ rng.normal(size=(rank, columns)).astype(dtype)
+
+
+def test_rank_of_products_of_float32(rng):
+    matrices = np.stack([product(rng, rank) for rank in (1, 2, 5, 11, 19, 23)])
+    ranks = analysis.numerical_rank(matrices.reshape(2, 3, 29, 23))
+    np.testing.assert_array_equal(ranks, [[1, 2, 5], [11, 19, 23]])
+    assert np.issubdtype(ranks.dtype, np.integer)
+
+
+def test_scale_of_a_matrix_does_not_matter(rng):
+    matrix = product(rng, 7)
+    scales = np.array([1e-30, 1e-3, 1e30], dtype="float32")[:, None, None]
+    np.testing.assert_array_equal(analysis.numerical_rank(matrix * scales), [7, 7, 7])
+
+
+def test_rank_of_hand_made_matrices():
+    matrices = np.stack([np.zeros((4, 4)), np.ones((4, 4)), np.eye(4), np.diag([1, 0, 2, 0])])
+    np.testing.assert_array_equal(analysis.numerical_rank(matrices), [0, 1, 4, 2])
+    assert analysis.numerical_rank(np.eye(3)).shape == ()
+
+
+def test_default_tolerance_of_float32():
+    # 8 x 8: singular values count if they are above 8 times the machine epsilon 2 ** -23.
+    above, below = 8.1 * 2.0**-23, 7.9 * 2.0**-23
+    assert analysis.numerical_rank(np.diag([1.0, above, below, 0, 0, 0, 0, 0])) == 2
+    # The larger side counts.
+    assert analysis.numerical_rank(np.eye(2, 8) * [[1.0], [below]]) == 1
+    assert analysis.numerical_rank(np.eye(8, 2) * [1.0, below]) == 1
+    assert analysis.numerical_rank(np.eye(2) * [1.0, below]) == 2
+
+
+def test_tolerance_is_relative_to_the_largest_singular_value():
+    matrix = np.diag([10.0, 2.0, 0.9, 0.0])
+    assert analysis.numerical_rank(matrix, tolerance=0.1) == 2
+    assert analysis.numerical_rank(matrix, tolerance=0.05) == 3
+    assert analysis.numerical_rank(matrix, tolerance=0) == 3
+
+
+@pytest.mark.parametrize("rank", [1, 3, 7, 12])
+def test_rank_of_diet_abs_is_its_argument(rank):
+    model = randomize_weights(tiny_backbone(rank=rank, sharing="none"))
+    ranks = analysis.numerical_rank(analysis.position_scores(model))
+    np.testing.assert_array_equal(ranks, np.full((2, 3), rank))
+
+
+def least_squares(scores):
+    """The share by its definition, with a column for each distance and for each query."""
+    length = len(scores)
+    rows, columns = np.indices(scores.shape).reshape(2, -1)
+    by_distance = np.eye(2 * length - 1)[rows - columns + length - 1]
+    by_query = np.eye(length)[rows]
+    design = np.concatenate([by_distance, by_query], axis=1)
+    target = scores.ravel()
+    residual = target - design @ np.linalg.lstsq(design, target, rcond=None)[0]
+    centred = scores - scores.mean(axis=1, keepdims=True)
+    return 1 - np.sum(residual**2) / np.sum(centred**2)
+
+
+@pytest.mark.parametrize("length", [2, 3, 7, 13])
+def test_share_of_the_best_approximation(rng, length):
+    scores = rng.normal(size=(2, 3, length, length))
+    shares = analysis.distance_variance(scores)
+    assert shares.shape == (2, 3)
+    for index in np.ndindex(2, 3):
+        assert shares[index] == pytest.approx(least_squares(scores[index]))
+
+
+@pytest.mark.parametrize("name", ["diet_rel", "t5"])
+def test_relative_scores_are_explained(name):
+    scores = analysis.position_scores(randomize_weights(tiny_backbone(position_encoding=name)))
+    np.testing.assert_allclose(analysis.distance_variance(scores), np.ones((2, 3)), atol=1e-6)
+
+
+def test_random_and_absolute_scores_are_not_explained(rng):
+    assert analysis.distance_variance(rng.normal(size=(64, 64))) == pytest.approx(2 / 64, abs=0.02)
+    # Every query prefers the same key.
+    to_cls = np.zeros((32, 32))
+    to_cls[:, 0] = 1
+    assert analysis.distance_variance(to_cls) < 0.6
+    scores = analysis.position_scores(randomize_weights(tiny_backbone()))
+    assert np.all(analysis.distance_variance(scores) < 0.7)
+
+
+def test_constants_of_a_query_do_not_count(rng):
+    scores = rng.normal(size=(11, 11))
+    constants = 100 * rng.normal(size=(11, 1))
+    share = analysis.distance_variance(scores)
+    assert analysis.distance_variance(scores + constants) == pytest.approx(share)
+    # A constant for each key does count.
+    assert analysis.distance_variance(scores + constants.T) != pytest.approx(share, rel=0.01)
+
+
+def test_share_is_undefined_without_variance(rng):
+    constant = np.broadcast_to(rng.normal(size=(1, 7, 1)).astype("float32"), (1, 7, 7))
+    assert np.isnan(analysis.distance_variance(constant)).all()
+    assert np.isnan(analysis.distance_variance(np.zeros((3, 3))))
+    assert np.isnan(analysis.distance_variance(np.ones((1, 1))))
+
+
+def test_distance_of_a_head_that_looks_at_one_key():
+    scores = np.zeros((2, 5, 5))
+    scores[0, :, 0] = 100  # the first token
+    scores[1, np.arange(4), np.arange(1, 5)] = 100  # the next token
+    scores[1, 4, 4] = 100
+    np.testing.assert_allclose(analysis.attended_distance(scores), [2, 0.8])
+    np.testing.assert_allclose(analysis.attended_distance(scores, signed=True), [-2, 0.8])
+
+
+def test_distance_of_a_mixture():
+    # Query 0 attends to both keys alike, and query 1 attends to key 0 by three quarters.
+    scores = np.array([[5.0, 5.0], [np.log(3), 0.0]])
+    assert analysis.attended_distance(scores) == pytest.approx((0.5 + 0.75) / 2)
+    assert analysis.attended_distance(scores, signed=True) == pytest.approx((0.5 - 0.75) / 2)
+
+
+def test_distance_of_equal_scores():
+    scores = np.full((3, 7, 7), 1e4)
+    np.testing.assert_allclose(analysis.attended_distance(scores), np.full(3, 48 / 21))
+    np.testing.assert_allclose(analysis.attended_distance(scores, signed=True), 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("function", [analysis.distance_variance, analysis.attended_distance])
+def test_projected_keys_have_no_distance(function):
+    with pytest.raises(ValueError, match=r"Received: shape=\(2, 3, 4\)"):
+        function(np.ones((2, 3, 4)))

@@ -1,0 +1,138 @@
+"""Attention under float16 and bfloat16, with scores near the limits of float16."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_diet.layers import (
+    BiasedMultiHeadAttention,
+    RelativeMultiHeadAttention,
+    TransformerXLMultiHeadAttention,
+)
+from tests import reference
+from tests.helpers import assert_close, to_numpy
+
+BATCH, LENGTH, NUM_HEADS, HEAD_DIM = 2, 7, 3, 4
+HIDDEN = NUM_HEADS * HEAD_DIM
+SHAPE = (BATCH, NUM_HEADS, LENGTH, LENGTH)
+PADDING_MASK = np.ones((BATCH, 1, LENGTH), "bool")
+PADDING_MASK[0, :, 4:] = False
+# A multiple of 256 near 3e4, exact in float16 and in bfloat16.
+LARGE = 29952.0
+BIASES = {
+    "zero": lambda rng: np.zeros(SHAPE),
+    "random": lambda rng: rng.choice([-LARGE, 0.0, LARGE], size=SHAPE),
+    "high": lambda rng: np.full(SHAPE, LARGE),
+    "low": lambda rng: np.full(SHAPE, -LARGE),
+}
+any_backend = pytest.mark.any_backend
+# The weights' dtype has nothing to do with the scores, hence not every pair.
+pairs = pytest.mark.parametrize(
+    "bias, dtype",
+    [
+        *((bias, dtype) for bias in BIASES for dtype in ("mixed_float16", "mixed_bfloat16")),
+        *(("random", dtype) for dtype in ("float16", "bfloat16")),
+    ],
+)
+
+
+def make(dtype):
+    """A layer whose projections are identities, and these as the reference takes them."""
+    identity = np.eye(HIDDEN, dtype="float32")
+    weights = {}
+    for name in ("query", "key", "value"):
+        weights[f"{name}_kernel"] = identity.reshape(HIDDEN, NUM_HEADS, HEAD_DIM)
+        weights[f"{name}_bias"] = np.zeros((NUM_HEADS, HEAD_DIM), "float32")
+    weights["output_kernel"] = identity.reshape(NUM_HEADS, HEAD_DIM, HIDDEN)
+    weights["output_bias"] = np.zeros(HIDDEN, "float32")
+    attention = BiasedMultiHeadAttention(NUM_HEADS, HEAD_DIM, dtype=dtype)
+    attention.build((BATCH, LENGTH, HIDDEN), (BATCH, LENGTH, HIDDEN))
+    attention.set_weights(list(weights.values()))
+    return attention, weights
+
+
+def make_inputs(rng):
+    """Inputs whose scores reach 8192: powers of two, so that no dtype has to round them."""
+    return rng.choice([-64.0, -32.0, 32.0, 64.0], size=(BATCH, LENGTH, HIDDEN)).astype("float32")
+
+
+def assert_compute_dtype(x, attention):
+    assert keras.backend.standardize_dtype(x.dtype) == attention.compute_dtype
+
+
+@any_backend
+@pairs
+def test_probabilities_of_large_scores(rng, bias, dtype):
+    attention, weights = make(dtype)
+    x, bias = make_inputs(rng), BIASES[bias](rng).astype("float32")
+    arguments = {"attention_bias": bias, "attention_mask": PADDING_MASK}
+    output, scores = attention(x, x, return_attention_scores=True, **arguments)
+    expected, expected_scores = reference.multi_head_attention(
+        x, x, weights, bias=bias, mask=PADDING_MASK[:, None], return_scores=True
+    )
+    assert_compute_dtype(scores, attention)
+    for found in (output, attention(x, x, **arguments)):
+        assert_compute_dtype(found, attention)
+        np.testing.assert_allclose(to_numpy(found), expected, rtol=1e-2, atol=0.3)
+    assert_close(scores, expected_scores, 1e-2)
+    assert_close(to_numpy(scores).sum(axis=-1), np.ones(SHAPE[:-1]), 1e-2)
+    assert not to_numpy(scores)[0, :, :, 4:].any()
+
+
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("return_attention_scores", [False, True])
+def test_moderate_scores_equal_float32(rng, return_attention_scores, dtype):
+    """The bias is not rounded away: half precision costs no more than its rounding."""
+    x = rng.normal(size=(BATCH, LENGTH, HIDDEN)).astype("float32")
+    bias = rng.normal(size=SHAPE).astype("float32")
+    half, full = (
+        make(policy)[0](
+            x,
+            x,
+            attention_bias=bias,
+            attention_mask=PADDING_MASK,
+            return_attention_scores=return_attention_scores,
+        )
+        for policy in (dtype, "float32")
+    )
+    half, full = (half[0], full[0]) if return_attention_scores else (half, full)
+    assert_close(half, full, 5e-3 if dtype == "mixed_float16" else 4e-2)
+
+
+@any_backend
+@pytest.mark.parametrize("dtype", ["float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("returns_scores", [False, True])
+def test_queries_without_any_key_are_finite(rng, returns_scores, dtype):
+    attention, _ = make(dtype)
+    x, bias = make_inputs(rng), BIASES["random"](rng).astype("float32")
+    mask = np.zeros((BATCH, 1, LENGTH), "bool")
+    options = {"attention_mask": mask, "return_attention_scores": returns_scores}
+    for arguments in ({}, {"attention_bias": bias}):
+        outputs = attention(x, x, **arguments, **options)
+        for output in outputs if returns_scores else [outputs]:
+            assert np.all(np.isfinite(to_numpy(output)))
+
+
+@any_backend
+@pytest.mark.parametrize("dtype", ["float16", "mixed_float16"])
+def test_products_above_the_largest_float16(dtype):
+    """Inputs of 300 have products of 180,000, and of 270,000 with the vectors of distances."""
+    for kind, arguments in (
+        (BiasedMultiHeadAttention, {}),
+        (RelativeMultiHeadAttention, {"max_distance": 7}),
+        (TransformerXLMultiHeadAttention, {}),
+    ):
+        attention = kind(1, HEAD_DIM, dtype=dtype, **arguments)
+        attention.build((BATCH, 3, HEAD_DIM), (BATCH, 3, HEAD_DIM))
+        for dense in (attention.query_dense, attention.key_dense, attention.value_dense):
+            dense.kernel.assign(np.eye(HEAD_DIM)[:, None])
+        x = np.full((BATCH, 3, HEAD_DIM), 300.0, "float16")
+        if arguments:
+            attention.key_embedding.assign(np.full(attention.key_embedding.shape, 300.0))
+            heads = attention.query_dense(x), attention.key_dense(x)
+            biases = to_numpy(attention.distance_scores(*heads))
+            assert_close(biases / 180_000, np.ones((BATCH, 1, 3, 3)), 1e-3)
+        _, scores = attention(x, x, return_attention_scores=True)
+        if kind is not TransformerXLMultiHeadAttention:
+            assert_close(scores, np.full(scores.shape, 1 / 3), 1e-3)
+        assert np.all(np.isfinite(to_numpy(scores)))

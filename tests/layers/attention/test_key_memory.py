@@ -1,0 +1,214 @@
+"""Keys in memory, and attention in which several queries of the batch share their keys."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops, tree
+
+from keras_diet import _backend
+from keras_diet.layers import AttentionHook, BiasedMultiHeadAttention, ScoreTerms
+from keras_diet.layers.attention import key_memory
+from keras_diet.layers.attention.lowering import LoweredScores
+from tests.helpers import assert_close, once, randomize
+
+SOURCES, COPIES, QUERIES, KEYS, HEADS, DIM = 2, 3, 4, 5, 2, 6
+TARGETS = SOURCES * COPIES
+PADDING = np.array([[True] * 5, [True, False, True, True, False]])
+
+
+def numbers(rng, *shape):
+    return rng.normal(size=shape).astype("float32")
+
+
+def booleans(rng, *shape):
+    mask = rng.random(shape) < 0.6
+    mask[..., 0] = True
+    return mask
+
+
+# Terms for `TARGETS` rows of queries. `numbers` and `booleans` get the generator first.
+TERMS = {
+    "none": lambda rng: {},
+    "bias": lambda rng: {"bias": numbers(rng, 1, HEADS, QUERIES, KEYS)},
+    "bias_of_targets": lambda rng: {"bias": numbers(rng, TARGETS, 1, QUERIES, KEYS)},
+    "row_of_targets": lambda rng: {"bias": numbers(rng, TARGETS, HEADS, 1, KEYS)},
+    "bias_without_batch": lambda rng: {"bias": numbers(rng, QUERIES, KEYS)},
+    "features": lambda rng: {
+        "features": ((numbers(rng, 1, QUERIES, 1, 3), numbers(rng, 1, KEYS, HEADS, 3)),)
+    },
+    "features_of_targets": lambda rng: {
+        "features": ((numbers(rng, TARGETS, QUERIES, HEADS, 3), numbers(rng, 1, KEYS, 1, 3)),)
+    },
+    "mask": lambda rng: {"attention_mask": booleans(rng, QUERIES, KEYS)},
+    "mask_of_targets": lambda rng: {"attention_mask": booleans(rng, TARGETS, QUERIES, KEYS)},
+    "mask_of_heads": lambda rng: {"attention_mask": booleans(rng, 1, HEADS, QUERIES, KEYS)},
+    "causal": lambda rng: {"is_causal": True, "start_index": 1},
+    # Without padding, a kernel may apply this mask itself.
+    "causal_from_the_start": lambda rng: {"is_causal": True},
+    "window": lambda rng: {"sliding_window": 2, "start_index": 1},
+}
+HOOKS = {
+    "none": None,
+    "heads": AttentionHook(heads=lambda query, key, start: (query * 1.5, key - 0.5)),
+    # A hook gets the shared keys. Its scores have a row for each row of queries.
+    "bias": AttentionHook(
+        bias=lambda query, key, start: (
+            ops.swapaxes(query[..., :1], 1, 2) * (start + ops.arange(key.shape[1], dtype="float32"))
+        )
+    ),
+    "scores": AttentionHook(scores=lambda scores: 2.0 * ops.tanh(scores / 2.0)),
+    "output": AttentionHook(
+        # The first query has another position than the others.
+        output=lambda output, probabilities, start: (
+            output * (1.0 + start + ops.arange(output.shape[1], dtype="float32")[:, None, None])
+        )
+    ),
+}
+
+
+def watch_keys(monkeypatch):
+    """Rows of keys and values in the products and in the kernel."""
+    rows = []
+
+    def matmul(left, right):
+        if len(right.shape) == 4:
+            rows.append(right.shape[0])
+        return original_matmul(left, right)
+
+    def fused_attention(query, key, value, **options):
+        rows.extend((key.shape[0], value.shape[0]))
+        return original_kernel(query, key, value, **options)
+
+    original_matmul, original_kernel = ops.matmul, _backend.fused_attention
+    monkeypatch.setattr(ops, "matmul", matmul)
+    monkeypatch.setattr(_backend, "fused_attention", fused_attention)
+    return rows
+
+
+def check(
+    rng,
+    terms,
+    hook=None,
+    length=QUERIES,
+    sources=SOURCES,
+    dtype="float32",
+    has_padding=True,
+    **options,
+):
+    """Compare with repeated keys, and return the rows of keys in the products."""
+    attention = BiasedMultiHeadAttention(HEADS, key_dim=3, value_dim=4, dtype=dtype)
+    query, source = numbers(rng, TARGETS, length, DIM), numbers(rng, sources, KEYS, DIM)
+    attention.build(query.shape, source.shape)
+    randomize(attention, rng)
+    source = ops.cast(source, attention.compute_dtype)
+    shared = attention.project_keys(source)
+    repeated = tuple(ops.repeat(x, TARGETS // sources, axis=0) for x in shared)
+    if has_padding:
+        padding = ops.convert_to_tensor(np.repeat(PADDING, COPIES, axis=0))
+        terms = {"padding_mask": padding, **terms}
+    options |= {"attention_hook": hook, "score_terms": ScoreTerms(**terms)}
+    expected = attention(query, None, projected_keys=repeated, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        rows = watch_keys(patch)
+        found = attention(query, None, projected_keys=shared, **options)
+    tolerance = 1e-5 if dtype == "float32" else 2e-2
+    if not isinstance(found, tuple):
+        found, expected = (found,), (expected,)
+    for one, other in zip(found, expected, strict=True):
+        assert_close(one, other, tolerance)
+    return set(rows)
+
+
+def as_tensors(terms):
+    return tree.map_structure(
+        lambda value: ops.convert_to_tensor(value) if isinstance(value, np.ndarray) else value,
+        terms,
+    )
+
+
+@pytest.mark.parametrize(
+    "name, returns_scores, has_padding",
+    [
+        ("bias_of_targets", False, True),
+        ("features_of_targets", True, False),
+        *once(
+            *(
+                (name, returns_scores, has_padding)
+                for name in TERMS
+                for returns_scores in (False, True)
+                for has_padding in (False, True)
+            )
+        ),
+    ],
+)
+def test_terms(rng, name, returns_scores, has_padding):
+    terms = as_tensors(TERMS[name](rng))
+    options = {"return_attention_scores": returns_scores, "has_padding": has_padding}
+    assert check(rng, terms, **options) == {SOURCES}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("length", [1, QUERIES])
+@pytest.mark.parametrize("name", HOOKS)
+def test_hooks(rng, name, length):
+    assert check(rng, {"start_index": 2}, HOOKS[name], length) == {SOURCES}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision(rng, dtype):
+    bias = ops.convert_to_tensor(numbers(rng, 1, HEADS, QUERIES, KEYS))
+    assert check(rng, {"bias": bias}, dtype=dtype) == {SOURCES}
+
+
+@pytest.mark.any_backend
+def test_all_queries_share_one_row_of_keys(rng):
+    """What one text with several beams does."""
+    bias = ops.convert_to_tensor(numbers(rng, 1, HEADS, QUERIES, KEYS))
+    assert check(rng, {"bias": bias}, sources=1) == {1}
+
+
+@pytest.mark.any_backend
+def test_blocks_without_columns_share_keys(rng):
+    assert check(rng, {}, has_padding=False, block_size=3) == {SOURCES}
+
+
+@pytest.mark.any_backend
+def test_a_row_for_all_queries_is_not_copied(rng):
+    query, key, row = (
+        ops.convert_to_tensor(numbers(rng, *shape))
+        for shape in ((TARGETS, QUERIES, HEADS, 3), (SOURCES, KEYS, HEADS, 3), (1, HEADS, 1, KEYS))
+    )
+    lowered = LoweredScores(query, key, 1.0, bias=row, mask=row > 0, batch_first=True)
+    folded = key_memory.with_folded_queries(lowered)
+    assert folded.bias is row
+    assert folded.mask is lowered.mask
+    assert tuple(folded.query.shape) == (SOURCES, COPIES * QUERIES, HEADS, 3)
+
+
+@pytest.mark.any_backend
+def test_columns_and_blocks_repeat_the_keys(rng):
+    bias = ops.convert_to_tensor(numbers(rng, 1, HEADS, QUERIES, KEYS))
+    assert check(rng, {"bias": bias, "is_causal": True}, block_size=3) == {TARGETS}
+    # More features than are worth a sum of outer products.
+    shapes = ((1, QUERIES, 1, 9), (TARGETS, KEYS, HEADS, 9))
+    features = (tuple(ops.convert_to_tensor(numbers(rng, *shape)) for shape in shapes),)
+    assert check(rng, {"features": features}) == {TARGETS}
+
+
+@pytest.mark.any_backend
+def test_a_memory_has_the_heads_before_the_positions(rng):
+    attention = BiasedMultiHeadAttention(HEADS, key_dim=3, value_dim=4, dtype="mixed_bfloat16")
+    memory = key_memory.empty_memory(attention, TARGETS, KEYS)
+    assert [tuple(x.shape) for x in memory] == [(6, 2, 5, 3), (6, 2, 5, 4)]
+    assert key_memory.memory_length(memory) == KEYS
+    new = [numbers(rng, TARGETS, 2, HEADS, size) for size in (3, 4)]
+    for tensor, part in zip(key_memory.write_keys(memory, new, 2), new, strict=True):
+        assert keras.backend.standardize_dtype(tensor.dtype) == "bfloat16"
+        found = np.array(ops.convert_to_numpy(ops.cast(tensor, "float32")))
+        assert not found[:, :, [0, 1, 4]].any()
+        assert_close(found[:, :, 2:4], np.swapaxes(part, 1, 2), 1e-2)
+    swapped = key_memory.swap_heads(tuple(new))
+    assert_close(swapped[1], np.swapaxes(new[1], 1, 2), 0)
+    rows = key_memory.repeat_rows(ops.convert_to_tensor([[1], [2]]), 6)
+    assert np.array(ops.convert_to_numpy(rows))[:, 0].tolist() == [1, 1, 1, 2, 2, 2]

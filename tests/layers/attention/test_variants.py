@@ -1,0 +1,344 @@
+"""One contract for all attention layers: the reference, decoding, masks, gradients, saving."""
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keras import ops
+
+from keras_diet._compat import get_keras_mask
+from keras_diet.layers import (
+    AbsolutePositionBias,
+    BiasedMultiHeadAttention,
+    BucketedRelativePositionBias,
+    RelativePositionBias,
+    UntiedPositionBias,
+    cache_positions,
+)
+from tests import reference
+from tests.helpers import (
+    assert_close,
+    assert_weights_start_differently,
+    attention_weights,
+    check_layer,
+    compiled,
+    gradients,
+    randomize,
+    to_numpy,
+    weighted_sum,
+)
+from tests.layers.attention.variants import (
+    BATCH,
+    CAUSAL,
+    HIDDEN,
+    KEY_DIM,
+    KEYS,
+    MAX_LENGTH,
+    NUM_HEADS,
+    PAIRS,
+    QUERIES,
+    VALID,
+    VARIANTS,
+    WITH_PAIRS,
+    expected,
+    make,
+    make_inputs,
+    normal,
+)
+
+all_variants = pytest.mark.parametrize("name", VARIANTS)
+with_pairs = pytest.mark.parametrize("name", WITH_PAIRS)
+any_backend = pytest.mark.any_backend
+
+
+def assert_equals_reference(attention, query, value, arguments, **terms):
+    """Compare the output of a kernel, where there is one, and the output with its scores."""
+    want, want_scores = expected(attention, query, value, return_scores=True, **terms)
+    assert_close(compiled(lambda: attention(query, value, **arguments))(), want)
+    output, scores = compiled(
+        lambda: attention(query, value, return_attention_scores=True, **arguments)
+    )()
+    assert_close(output, want)
+    assert_close(scores, want_scores)
+
+
+@pytest.mark.parametrize(
+    "name, terms",
+    [
+        *((name, "plain") for name in VARIANTS),
+        *((name, "bias and padding") for name in VARIANTS),
+        *((name, "all masks") for name in WITH_PAIRS),
+    ],
+)
+def test_equals_reference(rng, name, terms):
+    attention = make(name, rng, scale=0.7)
+    query, value = make_inputs(rng)
+    bias = normal(rng, 1, NUM_HEADS, QUERIES, VARIANTS[name].num_keys or KEYS)
+    arguments, of_reference = {
+        "plain": ({}, {}),
+        "bias and padding": (
+            {"attention_bias": bias, "value_mask": VALID},
+            {"bias": bias, "valid": VALID},
+        ),
+        "all masks": (
+            {"attention_bias": bias, "attention_mask": PAIRS, "use_causal_mask": True},
+            {"bias": bias, "mask": PAIRS[:, None] & CAUSAL},
+        ),
+    }[terms]
+    assert_equals_reference(attention, query, value, arguments, scale=0.7, **of_reference)
+
+
+@any_backend
+@all_variants
+@settings(deadline=None, max_examples=8, derandomize=True)
+@given(lengths=st.tuples(st.integers(1, MAX_LENGTH), st.integers(1, MAX_LENGTH)))
+def test_any_lengths_equal_reference(name, lengths):
+    rng = np.random.default_rng(lengths)
+    attention = make(name, rng)
+    query, value = make_inputs(rng, *lengths)
+    arguments, terms = {}, {}
+    if name != "linformer":
+        arguments = {"use_causal_mask": True}
+        terms = {"mask": np.tri(*lengths, dtype="bool")}
+    assert_equals_reference(attention, query, value, arguments, **terms)
+
+
+@any_backend
+@all_variants
+@pytest.mark.parametrize("mask", ["value_mask", "key_mask"])
+def test_separate_keys_and_padding_of_any_content(rng, name, mask):
+    attention = make(name, rng)
+    (query, value), key = make_inputs(rng), normal(rng, BATCH, KEYS, HIDDEN)
+    want = expected(attention, query, value, VALID, key=key)
+    padded_value, padded_key = (
+        np.where(VALID[..., None], x, np.float32(100)) for x in (value, key)
+    )
+    found = attention(query, padded_value, padded_key, **{mask: VALID})
+    assert_close(found, want)
+    assert np.abs(to_numpy(attention(query, value, key)) - want).max() > 1e-2
+
+
+@any_backend
+@all_variants
+def test_keras_masks_are_applied_and_passed_on(rng, name):
+    attention = make(name, rng)
+    x = np.where(VALID[..., None], normal(rng, BATCH, KEYS, HIDDEN), 0).astype("float32")
+    masked = keras.layers.Masking()(x)
+    output = attention(masked, masked)
+    assert_close(to_numpy(output)[VALID], expected(attention, x, x, VALID)[VALID])
+    np.testing.assert_array_equal(to_numpy(get_keras_mask(output)), VALID)
+    # The mask of a query leaves out its own rows only.
+    query, value = make_inputs(rng, KEYS, KEYS)
+    query = np.where(VALID[..., None], query, 0).astype("float32")
+    output = attention(keras.layers.Masking()(query), value)
+    assert_close(to_numpy(output)[VALID], expected(attention, query, value)[VALID])
+    assert np.isfinite(to_numpy(output)).all()
+
+
+@with_pairs
+@pytest.mark.parametrize("as_tensor", [False, True], ids=["int", "tensor"])
+def test_a_step_is_a_row_of_the_full_pass(rng, name, as_tensor):
+    attention = make(name, rng, sliding_window=4)
+    x = normal(rng, BATCH, KEYS, HIDDEN)
+    start = ops.convert_to_tensor(4, "int32") if as_tensor else 4
+    bias = RelativePositionBias(NUM_HEADS, MAX_LENGTH)
+    bias.build()
+    arguments = {"attention_bias": randomize(bias, rng), "use_causal_mask": True}
+    full = to_numpy(attention(x, x, **arguments))
+    assert_close(attention(x[:, 4:6], x, start_index=start, **arguments), full[:, 4:6])
+    # A decoder projects keys once.
+    keys = attention.project_keys(ops.convert_to_tensor(x))
+    step = attention(x[:, 4:6], None, projected_keys=keys, start_index=start, **arguments)
+    assert_close(step, full[:, 4:6])
+    # The position of the query matters.
+    assert np.abs(to_numpy(attention(x[:, 4:6], x, **arguments)) - full[:, 4:6]).max() > 1e-2
+
+
+BIASES = {
+    "absolute": lambda: AbsolutePositionBias(NUM_HEADS, MAX_LENGTH, rank=2),
+    "bucketed": lambda: BucketedRelativePositionBias(NUM_HEADS, 8, 11),
+    "untied": lambda: UntiedPositionBias(NUM_HEADS, 2, MAX_LENGTH, 6),
+    "cached": lambda: RelativePositionBias(NUM_HEADS, MAX_LENGTH),
+}
+
+
+@any_backend
+@pytest.mark.parametrize("block_size", [None, 1])
+@pytest.mark.parametrize("kind", BIASES)
+def test_steps_with_every_bias_layer_and_features(rng, kind, block_size):
+    layer = BIASES[kind]()
+    layer.build()
+    randomize(layer, rng)
+    layer = cache_positions(layer) if kind == "cached" else layer
+    attention, x = make("biased", rng), normal(rng, BATCH, KEYS, HIDDEN)
+    features = normal(rng, 1, KEYS, NUM_HEADS, 2), normal(rng, BATCH, KEYS, 1, 2)
+    full = to_numpy(attention(x, x, attention_bias=layer, attention_features=features))
+    step = attention(
+        x[:, 4:6],
+        x,
+        attention_bias=layer,
+        attention_features=(features[0][:, 4:6], features[1]),
+        start_index=4,
+        block_size=block_size,
+    )
+    assert_close(step, full[:, 4:6])
+
+
+@all_variants
+def test_gradients_equal_finite_differences(rng, name):
+    attention = make(name, rng)
+    query, value = make_inputs(rng)
+    random, values = normal(rng, BATCH, QUERIES, HIDDEN), attention_weights(attention)
+    bias = normal(rng, 1, NUM_HEADS, QUERIES, VARIANTS[name].num_keys or KEYS)
+    arrays = {key: array for key, array in values.items() if np.ndim(array)}
+    variables = {(*w.shape, float(to_numpy(w).sum())): w for w in attention.weights}
+    pairs = {
+        key: variables[(*array.shape, float(array.sum()))]
+        for key, array in arrays.items()
+        if (*array.shape, float(array.sum())) in variables
+    }
+    assert len(pairs) == len(attention.trainable_weights)
+    bias_variable = keras.Variable(bias)
+
+    def loss():
+        output = attention(
+            query, value, attention_bias=ops.convert_to_tensor(bias_variable), value_mask=VALID
+        )
+        return weighted_sum(output, random)
+
+    found = dict(
+        zip([*pairs, "bias"], gradients(loss, [*pairs.values(), bias_variable]), strict=True)
+    )
+
+    def reference_loss(key, array):
+        changed = {} if key == "bias" else {key: array}
+        terms = {"bias": array if key == "bias" else bias, "weights": changed}
+        return np.sum(expected(attention, query, value, VALID, **terms) * random)
+
+    for key, gradient in found.items():
+        array = bias if key == "bias" else values[key]
+        for flat_index in rng.choice(array.size, size=2, replace=False):
+            index = np.unravel_index(flat_index, array.shape)
+            slope = reference.finite_difference(
+                lambda changed, key=key: reference_loss(key, changed), array, index
+            )
+            np.testing.assert_allclose(gradient[index], slope, 1e-3, 1e-4, err_msg=key)
+
+
+@any_backend
+@all_variants
+def test_dropout_acts_on_the_output_in_training_only(rng, name):
+    attention = make(name, rng, dropout=0.5, seed=3)
+    query, value = make_inputs(rng)
+    want, want_scores = expected(attention, query, value, return_scores=True)
+    assert_close(attention(query, value), want)
+    output, scores = attention(query, value, training=True, return_attention_scores=True)
+    # The scores are those before dropout, as in Keras.
+    assert_close(scores, want_scores)
+    assert np.abs(to_numpy(output) - want).max() > 1e-2
+
+
+@any_backend
+@all_variants
+def test_functional_model_of_any_length(rng, name):
+    attention = make(name, rng)
+    inputs = keras.Input((None, HIDDEN)), keras.Input((None, HIDDEN))
+    output, scores = attention(*inputs, return_attention_scores=True)
+    assert scores.shape == (None, NUM_HEADS, None, VARIANTS[name].num_keys)
+    model = keras.Model(inputs, [output, scores])
+    for lengths in ((5, 7), (11, 3)):
+        query, value = make_inputs(rng, *lengths)
+        want = expected(attention, query, value, return_scores=True)
+        keras.tree.map_structure(assert_close, list(model([query, value])), list(want))
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a graph for any length")
+@all_variants
+def test_one_graph_for_all_lengths(rng, name):
+    import tensorflow as tf
+
+    attention = make(name, rng)
+    spec = tf.TensorSpec((None, None, HIDDEN))
+    arguments = {} if name == "linformer" else {"use_causal_mask": True}
+    function = tf.function(
+        lambda query, value: attention(query, value, **arguments), input_signature=(spec, spec)
+    )
+    for lengths in ((5, 7), (11, 3)):
+        query, value = make_inputs(rng, *lengths)
+        assert_close(function(query, value), attention(query, value, **arguments))
+
+
+@any_backend
+@all_variants
+@pytest.mark.usefixtures("keras_initializers")
+def test_weights(name, monkeypatch):
+    """They start differently, and begin with the weights of Keras's layer."""
+    monkeypatch.setattr(keras.initializers.VarianceScaling, "__call__", DRAW_WITH_KERAS)
+    attention, plain = make(name, output_shape=HIDDEN), make("biased", output_shape=HIDDEN)
+    new = len(attention.weights) - len(plain.weights)
+    assert new == VARIANTS[name].new_weights
+    assert_weights_start_differently(attention)
+    for weight in attention.weights:
+        if weight.path.endswith(("embedding", "_bias")) and "dense" not in weight.path:
+            assert 0.01 < to_numpy(weight).std() < 0.03
+
+
+# Fixtures replace it in every test.
+DRAW_WITH_KERAS = keras.initializers.VarianceScaling.__call__
+INITIALIZER = keras.initializers.RandomNormal(stddev=0.3, seed=1)
+OWN_ARGUMENTS = {
+    "shaw": {"embedding_initializer": INITIALIZER},
+    "shaw_keys": {"embedding_initializer": INITIALIZER},
+    "transformer_xl": {"position_bias_initializer": INITIALIZER},
+}
+
+
+@pytest.mark.parametrize(
+    "name, returns_scores", [*((name, False) for name in VARIANTS), ("biased", True)]
+)
+def test_as_a_layer(rng, name, returns_scores):
+    variant = VARIANTS[name]
+    attention = variant.kind(
+        NUM_HEADS,
+        KEY_DIM,
+        value_dim=None if name in ("biased", "rotary") else 6,
+        scale=0.7,
+        dropout=0.3,
+        output_shape=13,
+        use_gate=True,
+        kernel_initializer=INITIALIZER,
+        bias_initializer="ones",
+        kernel_regularizer="l2",
+        bias_regularizer="l1",
+        activity_regularizer="l2",
+        kernel_constraint="max_norm",
+        bias_constraint="non_neg",
+        seed=3,
+        name="attention",
+        **({} if name == "linformer" else {"sliding_window": 4}),
+        **variant.arguments,
+        **OWN_ARGUMENTS.get(name, {}),
+    )
+    masks = {"value_mask": VALID} if name == "linformer" else {"attention_mask": PAIRS}
+    check_layer(
+        attention,
+        *make_inputs(rng),
+        attention_bias=normal(rng, BATCH, NUM_HEADS, QUERIES, variant.num_keys or KEYS),
+        return_attention_scores=returns_scores,
+        zero_gradient=variant.zero_gradient,
+        **masks,
+    )
+    if name == "transformer_xl":
+        assert attention.position_dense.kernel_regularizer is not None
+        assert attention.position_dense.kernel_constraint is not None
+
+
+@any_backend
+@pytest.mark.parametrize(
+    "kwargs", [{"scale": 0.5}, {"use_bias": False}, {"attention_axes": (1,)}], ids=str
+)
+def test_configuration_keeps(kwargs):
+    (name, value), config = next(iter(kwargs.items())), make("biased", **kwargs).get_config()
+    assert config[name] == value
+    assert BiasedMultiHeadAttention.from_config(config).get_config() == config

@@ -1,0 +1,306 @@
+"""The contract of every bias layer that reads positions only. The table is in `bias_layers`."""
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keras import ops
+
+from keras_diet.layers import PositionBias, RelativePositionBias, cache_positions
+from tests import reference
+from tests.helpers import (
+    assert_close,
+    assert_weights_start_differently,
+    check_config,
+    check_layer,
+    compiled,
+    gradients,
+    to_numpy,
+    weighted_sum,
+)
+from tests.layers.bias_layers import (
+    BIAS_LAYERS,
+    MAX_LENGTH,
+    NUM_HEADS,
+    Distances,
+    expected_scores,
+    make_bias,
+    sequence,
+    weights_of,
+)
+
+ALL = list(BIAS_LAYERS)
+SHARING = [name for name, spec in BIAS_LAYERS.items() if "share_heads" in spec.arguments]
+# Every layer, and those that share their heads also with shared ones.
+VARIANTS = [(name, False) for name in ALL] + [(name, True) for name in SHARING]
+every_bias = pytest.mark.parametrize("name", ALL)
+every_variant = pytest.mark.parametrize("name, share_heads", VARIANTS)
+
+
+def variant(name, share_heads, rng, **kwargs):
+    return make_bias(name, rng, **({"share_heads": True} if share_heads else {}), **kwargs)
+
+
+def call(bias, query_length, key_length, start=0):
+    query, key = sequence(query_length), sequence(key_length)
+    return compiled(lambda: bias(query, key, start_index=start))()
+
+
+@every_variant
+def test_equals_reference(rng, name, share_heads):
+    bias = variant(name, share_heads, rng)
+    lengths = (2, 5, 9) if share_heads else (3, 7, 0)
+    assert_close(call(bias, *lengths), expected_scores(bias, *lengths), 2e-5)
+
+
+@pytest.mark.any_backend
+@every_bias
+@settings(deadline=None, max_examples=12, derandomize=True)
+@given(data=st.data())
+def test_all_lengths(name, data):
+    """The reference, rows, features, steps of a decoder, a copy with cached scores."""
+    spec, rng = BIAS_LAYERS[name], np.random.default_rng(5)
+    start = data.draw(st.integers(0, MAX_LENGTH - 1))
+    query_length = data.draw(st.integers(1, MAX_LENGTH - start))
+    key_length = data.draw(st.integers(1, spec.max_keys))
+    share_heads = data.draw(st.booleans()) and name in SHARING
+    bias = variant(name, share_heads, rng)
+    query, key = sequence(query_length), sequence(key_length)
+    expected = expected_scores(bias, query_length, key_length, start)
+    assert_close(bias(query, key, start_index=start), expected, 2e-5)
+    assert_close(bias.rows(query, key, np.int64(start)), expected, 2e-5)
+    assert_close(bias.rows(query, key, ops.convert_to_tensor(start, "int32")), expected, 2e-5)
+    steps = [bias(sequence(1), key, start_index=start + i) for i in range(query_length)]
+    assert_close(ops.concatenate(steps, axis=2), expected, 2e-5)
+    if name != "cached":
+        cached = cache_positions(bias)
+        assert_close(cached(query, key, start_index=start), expected, 2e-5)
+        assert set(weights_of(cached)) == {"scores"}
+    assert callable(bias.features) == spec.features
+    if spec.features:
+        query_features, key_features = map(to_numpy, bias.features(query, key, start))
+        heads = 1 if share_heads else NUM_HEADS
+        assert query_features.shape == (1, query_length, heads, bias.rank)
+        assert key_features.shape == (1, key_length, heads, bias.rank)
+        products = np.einsum("bthr,bshr->bhts", query_features, key_features)
+        assert_close(np.broadcast_to(products, expected.shape), expected)
+
+
+@pytest.mark.any_backend
+@every_bias
+def test_only_the_lengths_are_read(rng, name):
+    bias = make_bias(name, rng)
+    expected = bias(sequence(5))
+    assert_close(bias(sequence(5), sequence(5)), expected, 0)
+    for shape in ((2, 5), (1, 5, 2, 3)):
+        assert_close(bias(rng.normal(size=shape).astype("float32")), expected, 0)
+    assert bias.compute_output_shape((2, 5, 1)) == expected.shape
+    assert bias.compute_output_shape((2, 5, 1), (2, 7, 1)) == (1, NUM_HEADS, 5, 7)
+
+
+@every_bias
+def test_gradients_equal_finite_differences(rng, name):
+    share_heads = name in SHARING and len(name) % 2 == 0
+    bias = variant(name, share_heads, rng)
+    lengths = (5, 7, 2)
+    random = rng.normal(size=(1, NUM_HEADS, *lengths[:2])).astype("float32")
+    query, key = sequence(5), sequence(7)
+    found = gradients(
+        lambda: weighted_sum(bias(query, key, start_index=2), random), bias.trainable_weights
+    )
+    values = weights_of(bias)
+    for weight, gradient in zip(bias.trainable_weights, found, strict=True):
+
+        def loss(array, name=weight.name):
+            return np.sum(expected_scores(bias, *lengths, {**values, name: array}) * random)
+
+        indices = list(np.ndindex(gradient.shape))
+        for index in [indices[i] for i in rng.choice(len(indices), min(4, len(indices)), False)]:
+            slope = reference.finite_difference(loss, values[weight.name], index)
+            np.testing.assert_allclose(gradient[index], slope, 2e-3, 2e-4, err_msg=weight.path)
+
+
+@every_bias
+def test_as_a_layer(rng, name):
+    spec = BIAS_LAYERS[name]
+    arguments = {
+        "share_heads": True,
+        "initializer": keras.initializers.RandomNormal(stddev=0.5, seed=3),
+    }
+    arguments = {key: value for key, value in arguments.items() if key in spec.arguments}
+    if name == "fire":
+        # Otherwise no position would be below the threshold, which has a gradient there.
+        arguments["threshold"] = 40.5
+    bias = spec.make(name="positions", **arguments)
+    if name == "cached":
+        check_config(bias)
+    else:
+        check_layer(bias, sequence(11), sequence(spec.max_keys))
+    assert set(bias.get_config()) >= {"num_heads", *spec.arguments}
+    assert ("initializer" in bias.get_config()) == ("initializer" in spec.arguments)
+
+
+@pytest.mark.any_backend("tensorflow")
+@every_bias
+@pytest.mark.parametrize("cached", [False, True])
+def test_one_graph_serves_all_lengths(rng, name, cached):
+    import tensorflow as tf
+
+    bias = make_bias(name, rng)
+    expected = {lengths: to_numpy(bias(*map(sequence, lengths))) for lengths in [(3, 5), (11, 2)]}
+    # TensorFlow does not add int64 to int32.
+    shifted = bias(sequence(2), sequence(5), start_index=np.int64(4))
+    assert_close(shifted, expected_scores(bias, 2, 5, 4), 2e-5)
+    if cached and name != "cached":
+        bias = cache_positions(bias)
+    spec = tf.TensorSpec((None, None, 5))
+    function = tf.function(lambda query, key: bias(query, key), input_signature=(spec, spec))
+    for lengths, scores in expected.items():
+        assert_close(function(*map(sequence, lengths)), scores, 1e-6)
+
+
+@pytest.mark.any_backend("jax")
+@every_bias
+def test_one_program_serves_all_start_indices(rng, name):
+    import jax
+
+    bias = make_bias(name, rng)
+    step = jax.jit(lambda index: bias(sequence(2), sequence(7), start_index=index))
+    for start in (3, 9):
+        assert_close(step(start), expected_scores(bias, 2, 7, start), 2e-5)
+
+
+@pytest.mark.any_backend
+@every_variant
+def test_weights(rng, name, share_heads):
+    heads = 1 if share_heads else NUM_HEADS
+    weights = variant(name, share_heads, rng).weights
+    assert {weight.name: tuple(weight.shape) for weight in weights} == {
+        name: tuple(heads if size == "H" else size for size in shape)
+        for name, shape in BIAS_LAYERS[name].weights.items()
+    }
+
+
+@pytest.mark.any_backend
+@pytest.mark.usefixtures("keras_initializers")
+@pytest.mark.parametrize("name", ["absolute", "relative", "t5", "tupe_rel"])
+def test_initial_weights_are_those_of_bert(name):
+    """A normal distribution of deviation 0.02, cut at two deviations."""
+    bias = BIAS_LAYERS[name].make()
+    bias.build()
+    random = [array for array in weights_of(bias).values() if np.ptp(array)]
+    assert len(random) == {"absolute": 2, "tupe_rel": 5}.get(name, 1)
+    values = np.concatenate([array.ravel() for array in random])
+    assert 0.01 < values.std() < 0.025
+    assert np.abs(values).max() <= 0.04
+    if len(random) > 1:
+        assert_weights_start_differently(bias)
+    ones = BIAS_LAYERS[name].make(initializer="ones")
+    ones.build()
+    assert all(np.all(array == 1) for array in weights_of(ones).values() if array.min() != 0)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", ["absolute", "relative", "t5", "fire"])
+def test_relative_biases_are_translation_invariant(rng, name):
+    scores = to_numpy(make_bias(name, rng)(sequence(7)))
+    changes = np.abs(scores[:, :, 1:, 1:] - scores[:, :, :-1, :-1]).max()
+    assert changes > 0.1 if name == "absolute" else changes < (1 if name == "fire" else 1e-6)
+    # Equal scores would be invariant as well.
+    assert np.ptp(scores) > 0.1
+
+
+class AnyLength(Distances):
+    any_length = True
+
+
+REFUSED = {
+    "query": (lambda b: b(sequence(12)), "query is longer than `max_length` allows.*length=12"),
+    "start": (
+        lambda b: b(sequence(7), sequence(2), start_index=5),
+        "query is longer than `max_length`.*length=12",
+    ),
+    "start tensor": (
+        lambda b: b(sequence(7), start_index=ops.convert_to_tensor(5)),
+        "query is longer than `max_length`.*length=12",
+    ),
+    "key": (lambda b: b(sequence(2), sequence(13)), "key is longer than `max_length`.*length=13"),
+    "rows": (lambda b: b.rows(sequence(7), sequence(7), 5), "query is longer than `max_length`"),
+    "negative": (
+        lambda b: b(sequence(2), start_index=-1),
+        "`start_index` must not be negative.*-1",
+    ),
+    "fraction": (
+        lambda b: b(sequence(2), start_index=1.5),
+        "`start_index` must be a single integer",
+    ),
+    "vector": (
+        lambda b: b(sequence(2), start_index=np.array([1, 2])),
+        "`start_index` must be a single integer",
+    ),
+    "True": (lambda b: b(sequence(2), start_index=True), "`start_index` must be a single integer"),
+}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("call, message", REFUSED.values(), ids=list(REFUSED))
+@pytest.mark.parametrize("name", ["relative", "absolute"])
+def test_calls_that_are_refused(rng, name, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(make_bias(name, rng))
+
+
+@pytest.mark.any_backend
+def test_keys_and_features_beyond_the_positions_are_refused(rng):
+    bias = make_bias("absolute_of_projected_keys", rng)
+    for method in (bias, bias.features):
+        with pytest.raises(ValueError, match=r"key is longer than `key_length`.*length=14"):
+            method(sequence(11), sequence(14))
+        with pytest.raises(ValueError, match="query is longer than `max_length`"):
+            method(sequence(11), sequence(2), start_index=1)
+
+
+@pytest.mark.any_backend
+def test_the_base_class():
+    with pytest.raises(NotImplementedError):
+        PositionBias(2, 7)(sequence(3))
+    for bias_class in (PositionBias, RelativePositionBias, Distances):
+        with pytest.raises(ValueError, match=r"`max_length` must be a positive integer.*None"):
+            bias_class(NUM_HEADS, max_length=None)
+    with pytest.raises(TypeError, match="key_length"):
+        RelativePositionBias(NUM_HEADS, max_length=7, key_length=5)
+    bias = AnyLength(2, None)
+    assert bias(sequence(3), sequence(101), start_index=50).shape == (1, 2, 3, 101)
+    with pytest.raises(ValueError, match="`start_index` must not be negative"):
+        bias(sequence(3), start_index=-1)
+    with pytest.raises(ValueError, match="with a `max_length` can be cached"):
+        cache_positions(bias)
+
+
+SIZES = {
+    "absolute": ("num_heads", "max_length", "rank", "key_length"),
+    "relative": ("num_heads", "max_length"),
+    "t5": ("num_heads", "num_buckets", "max_distance", "max_length"),
+    "tupe_rel": ("num_heads", "key_dim", "max_length", "position_dim", "max_distance"),
+    "alibi": ("num_heads", "max_length"),
+    "sandwich": ("num_heads", "max_length", "position_dim"),
+    "kerple_log": ("num_heads", "max_length"),
+    "fire": ("num_heads", "max_length", "hidden_dim"),
+    "cached": ("num_heads", "max_length", "key_length"),
+}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "name, argument", [(name, argument) for name, names in SIZES.items() for argument in names]
+)
+def test_sizes_must_be_positive_integers(name, argument):
+    config = BIAS_LAYERS[name].make().get_config()
+    bias_class = type(BIAS_LAYERS[name].make())
+    for value in (0, 2.0):
+        with pytest.raises(ValueError, match=f"`{argument}` must be a positive integer.*{value}"):
+            bias_class(**{**config, argument: value})
+    if argument != "max_distance":
+        layer = bias_class(**{**config, argument: np.int64(4)})
+        assert type(layer.get_config()[argument]) is int or argument == "max_length"

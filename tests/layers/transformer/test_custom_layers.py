@@ -1,0 +1,465 @@
+"""Stacks with custom attention layers and custom bias layers, and what their layers share."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_diet.layers import (
+    AbsolutePositionBias,
+    AttentionHook,
+    BiasedMultiHeadAttention,
+    BiasedTransformerEncoder,
+    BucketedRelativePositionBias,
+    DietDecoder,
+    RelativePositionBias,
+    ScoreTerms,
+    UntiedPositionBias,
+)
+from keras_diet.layers.attention import plan
+from tests.helpers import assert_close, gradients, to_numpy, weighted_sum
+from tests.layers.diet_encoders import (
+    BATCH,
+    CAUSAL,
+    HIDDEN,
+    LENGTH,
+    MASK,
+    MAX_LENGTH,
+    NUM_HEADS,
+    NUM_LAYERS,
+    PROJECTED,
+    VALID,
+    Slopes,
+    copy_weights,
+    expected_biases,
+    expected_output,
+    make_encoder,
+    make_inputs,
+)
+
+# === Attention layers ===
+
+
+class CustomAttention(keras.layers.Layer):
+    """An attention layer that knows only the arguments of Keras's layer and a bias."""
+
+    calls = []
+
+    def __init__(self, num_heads, key_dim, name=None, **kwargs):
+        super().__init__(name=name)
+        self.attention = BiasedMultiHeadAttention(num_heads, key_dim, **kwargs)
+
+    def build(self, query_shape, value_shape):
+        self.attention.build(query_shape, value_shape)
+        self.built = True
+
+    def call(
+        self,
+        query,
+        value,
+        attention_bias=None,
+        attention_mask=None,
+        value_mask=None,
+        use_causal_mask=False,
+        return_attention_scores=False,
+        training=None,
+    ):
+        arguments = {
+            "attention_bias": attention_bias,
+            "attention_mask": attention_mask,
+            "value_mask": value_mask,
+            "use_causal_mask": use_causal_mask,
+        }
+        self.calls.append(arguments)
+        return self.attention(query, value, **arguments)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The arguments of all calls of `CustomAttention` in one test."""
+    monkeypatch.setattr(CustomAttention, "calls", [])
+    return CustomAttention.calls
+
+
+def custom_attention(sizes, **kwargs):
+    return CustomAttention(sizes.num_heads, sizes.head_dim, **kwargs)
+
+
+def absolute_bias(sizes, **kwargs):
+    return AbsolutePositionBias(sizes.num_heads, sizes.max_length, 2, **kwargs)
+
+
+def test_custom_attention_gets_scores_and_masks(rng, register, calls):
+    name = register(
+        attention=custom_attention, bias=absolute_bias, sharing_modes=("none", "layer-wise")
+    )
+    encoder = make_encoder(rng, position_encoding=name, num_segments=3)
+    plain = make_encoder(rng, position_encoding="diet_abs", sharing="none", rank=2, num_segments=3)
+    plain.set_weights(encoder.get_weights())
+    x, _ = make_inputs(rng)
+    segment_ids = np.array([[0, 1, 2, 0, 1], [2, 1, 0, 0, 2]])
+    output = encoder(
+        x,
+        segment_ids=segment_ids,
+        padding_mask=VALID.astype("int32"),
+        attention_mask=MASK,
+        use_causal_mask=True,
+    )
+    mask = VALID[:, None, None] & MASK[:, None] & CAUSAL
+    assert_close(output, expected_output(plain, x, segment_ids, mask))
+    assert len(calls) == NUM_LAYERS
+    for call, bias in zip(calls, expected_biases(plain, LENGTH, segment_ids), strict=True):
+        assert_close(call["attention_bias"], bias)
+        np.testing.assert_array_equal(to_numpy(call["value_mask"]), VALID)
+        np.testing.assert_array_equal(to_numpy(call["attention_mask"]), MASK)
+        assert call["use_causal_mask"] is True
+
+
+def test_custom_attention_in_a_block(rng, calls):
+    block = BiasedTransformerEncoder(11, NUM_HEADS, self_attention=CustomAttention(NUM_HEADS, 2))
+    plain = BiasedTransformerEncoder(11, NUM_HEADS)
+    for layer in (block, plain):
+        layer.build((BATCH, LENGTH, HIDDEN))
+    plain.set_weights(block.get_weights())
+    x, _ = make_inputs(rng)
+    bias = rng.normal(size=(BATCH, NUM_HEADS, LENGTH, LENGTH)).astype("float32")
+    arguments = {"attention_bias": bias, "padding_mask": VALID}
+    assert_close(block(x, **arguments), plain(x, **arguments))
+
+
+@pytest.mark.any_backend
+def test_custom_attention_is_refused_where_it_cannot_work(rng, register):
+    name = register(attention=custom_attention)
+    hook = AttentionHook(scores=lambda scores: scores)
+    with pytest.raises(TypeError, match="attention_hook"):
+        make_encoder(rng, position_encoding=name)(make_inputs(rng)[0], attention_hook=hook)
+    for implementation in ("features", "blockwise"):
+        with pytest.raises(ValueError, match=f"'{implementation}' needs.*CustomAttention"):
+            make_encoder(rng, position_encoding=name, attention_implementation=implementation)
+
+
+@pytest.mark.parametrize("projection_dim", [None, PROJECTED])
+def test_scale(rng, register, projection_dim):
+    name = register(scale=lambda sizes: 0.1 * sizes.head_dim, allows_projection=True)
+    arguments = {"segment_encoding": "none", "projection_dim": projection_dim}
+    encoder = make_encoder(rng, position_encoding=name, **arguments)
+    assert [block.self_attention.scale for block in encoder.transformer_layers] == [0.2, 0.2]
+    plain = make_encoder(rng, position_encoding="none", **arguments)
+    copy_weights(encoder, plain)
+    for block in plain.transformer_layers:
+        dense = block.self_attention.query_dense
+        for weight in (dense.kernel, dense.bias):
+            weight.assign(0.2 * np.sqrt(2) * to_numpy(weight))
+    x, _ = make_inputs(rng)
+    assert_close(encoder(x), plain(x))
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_the_plan_knows_of_the_segments(rng, dropout):
+    """Without terms a layer computes as Keras's layer, which depends on its dropout."""
+    encoder = make_encoder(rng, position_encoding="none", dropout=dropout)
+    x, segment_ids = make_inputs(rng)
+    segments = [functools.partial(bias.features, segment_ids) for bias in encoder.segment_biases]
+    terms = ScoreTerms(attention_mask=np.ones((BATCH, LENGTH, LENGTH), "bool"))
+    of_layers = encoder.terms_of_layers(x, terms, "self_attention", [], segments, training=False)
+    attention = encoder.transformer_layers[0].self_attention
+    layer_terms, found = next(of_layers)
+    assert layer_terms.num_features > 0
+    options = {"training": False, "implementation": "auto"}
+    assert found == attention.plan(layer_terms, x.shape, x.shape, **options)
+
+
+# === Bias layers ===
+
+
+class CountedSlopes(keras.layers.Layer):
+    """Scores `slope_h * (i - 2 j)` of query `i` and key `j`, which counts the calls of methods."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.num_calls = {"call": 0, "features": 0, "rows": 0}
+
+    def build(self, query_shape, key_shape=None):
+        self.slopes = self.add_weight(name="slopes", shape=(NUM_HEADS,))
+        self.built = True
+
+    def scores(self, query, key, start_index=0):
+        i = ops.cast(ops.arange(ops.shape(query)[1]) + start_index, "float32")
+        j = ops.cast(ops.arange(ops.shape(key)[1]), "float32")
+        scores = ops.expand_dims(i, 1) - 2 * ops.expand_dims(j, 0)
+        return ops.reshape(self.slopes, (1, NUM_HEADS, 1, 1)) * scores
+
+
+class SlopesOfQuery(CountedSlopes):
+    """A bias layer with the smallest interface."""
+
+    def call(self, query):
+        self.num_calls["call"] += 1
+        return self.scores(query, query)
+
+
+class SlopesOfKey(CountedSlopes):
+    """A bias layer for keys that are not the queries."""
+
+    def call(self, query, key):
+        self.num_calls["call"] += 1
+        return self.scores(query, key)
+
+
+class SlopesAsFeatures(SlopesOfQuery):
+    """A bias layer with scores of rank 2."""
+
+    def features(self, query, key, start_index):
+        self.num_calls["features"] += 1
+        i = ops.cast(ops.arange(ops.shape(query)[1]) + start_index, "float32")
+        query_features = ops.stack([i, ops.ones_like(i)], axis=-1)
+        j = ops.cast(ops.arange(ops.shape(query if key is None else key)[1]), "float32")
+        key_features = ops.stack([ops.ones_like(j), -2 * j], axis=-1)
+        key_features = ops.reshape(key_features, (1, -1, 1, 2))
+        slopes = ops.reshape(self.slopes, (1, 1, NUM_HEADS, 1))
+        return ops.reshape(query_features, (1, -1, 1, 2)), key_features * slopes
+
+
+class SlopesInRows(SlopesOfQuery):
+    """A bias layer that returns the scores of blocks of queries."""
+
+    def rows(self, query, key, start_index):
+        self.num_calls["rows"] += 1
+        return self.scores(query, key, start_index)
+
+
+def added_scores(encoder, x):
+    """What the bias adds to the scores of the first layer, minus its first column."""
+    arguments = {"position_encoding": "none", "segment_encoding": "none"}
+    plain = make_encoder(
+        np.random.default_rng(3), **arguments, projection_dim=encoder.projection_dim
+    )
+    copy_weights(encoder, plain)
+    biased, unbiased = (
+        np.log(to_numpy(model(x, return_attention_scores=True)[1][0])) for model in (encoder, plain)
+    )
+    # Softmax is unique up to a constant for each query.
+    return (biased - unbiased) - (biased - unbiased)[..., :1]
+
+
+@pytest.mark.parametrize("projection_dim", [None, PROJECTED], ids=["tokens", "projected_keys"])
+def test_bias_of_query_and_key(rng, register, projection_dim):
+    kind = SlopesOfQuery if projection_dim is None else SlopesOfKey
+    name = register(
+        bias=lambda sizes, share_heads, **kwargs: kind(**kwargs),
+        sharing_modes=("none",),
+        allows_projection=True,
+    )
+    arguments = {"segment_encoding": "none", "projection_dim": projection_dim}
+    encoder = make_encoder(rng, position_encoding=name, **arguments)
+    x, _ = make_inputs(rng)
+    slopes = to_numpy(encoder.position_biases[0].slopes).reshape(1, -1, 1, 1)
+    keys = np.arange(projection_dim or LENGTH)
+    expected = np.broadcast_to(-2.0 * slopes * keys, (BATCH, NUM_HEADS, LENGTH, len(keys)))
+    assert_close(added_scores(encoder, x), expected, 1e-4)
+    assert [bias.num_calls["call"] for bias in encoder.position_biases] == [1] * NUM_LAYERS
+
+
+@pytest.mark.parametrize(
+    "kind, implementation, method",
+    [(SlopesAsFeatures, "features", "features"), (SlopesInRows, "blockwise", "rows")],
+)
+def test_bias_in_another_form(rng, monkeypatch, kind, implementation, method):
+    monkeypatch.setattr(plan, "BLOCK_SIZE", 2)
+    encoder = make_encoder(rng, position_encoding=kind(), attention_implementation=implementation)
+    full = make_encoder(rng, position_encoding=SlopesOfQuery(), attention_implementation="full")
+    full.set_weights(encoder.get_weights())
+    x, segment_ids = make_inputs(rng)
+    arguments = {"segment_ids": segment_ids, "padding_mask": VALID}
+    (bias,) = encoder.position_biases
+    bias.num_calls["call"] = 0
+    assert_close(encoder(x, **arguments), full(x, **arguments))
+    assert bias.num_calls["call"] == 0
+    assert bias.num_calls[method] > 0
+    # All layers share one bias.
+    assert full.position_biases[0].num_calls["call"] == 1
+
+
+class Doubled(AbsolutePositionBias):
+    """Other scores than those of the inherited features, so it declares that it has none."""
+
+    features = None
+
+    def compute_scores(self, *args):
+        return 2 * super().compute_scores(*args)
+
+
+class DoubledCall(AbsolutePositionBias):
+    """The same in a `call` without `start_index`."""
+
+    features = None
+    rows = None
+
+    def call(self, query, key=None):
+        return 2 * super().call(query, key)
+
+
+class DoubledFeatures(Doubled):
+    """The same with features."""
+
+    def features(self, *args, **kwargs):
+        query, key = AbsolutePositionBias.features(self, *args, **kwargs)
+        return 2 * query, key
+
+
+def test_a_subclass_declares_the_forms_that_it_does_not_have(rng):
+    encoders = [
+        make_encoder(rng, position_encoding=kind(NUM_HEADS, MAX_LENGTH, 2), **arguments)
+        for kind, arguments in (
+            (Doubled, {"attention_implementation": "blockwise"}),
+            (DoubledCall, {}),
+            (DoubledFeatures, {"attention_implementation": "features"}),
+        )
+    ]
+    x, segment_ids = make_inputs(rng)
+    expected = encoders[0](x, segment_ids=segment_ids)
+    for encoder in encoders[1:]:
+        encoder.set_weights(encoders[0].get_weights())
+        assert_close(encoder(x, segment_ids=segment_ids), expected)
+    bias = Doubled(NUM_HEADS, MAX_LENGTH, 2)
+    with pytest.raises(ValueError, match="'features' needs a bias layer with `features`"):
+        make_encoder(rng, position_encoding=bias, attention_implementation="features")
+
+
+@pytest.mark.any_backend
+def test_a_step_of_a_decoder_needs_rows(rng):
+    decoder = DietDecoder(1, NUM_HEADS, 11, SlopesOfQuery(), cross_attention_positions=False)
+    x, _ = make_inputs(rng)
+    decoder(x, x)
+    memory = decoder.start_memory(BATCH, LENGTH, x)
+    with pytest.raises(ValueError, match=r"`rows\(query, key, start_index\)`"):
+        decoder(x[:, 1:2], memory=memory, start_index=1)
+
+
+# === Sharing ===
+
+
+ABSOLUTE = {"position_encoding": "diet_abs", "rank": 5}
+
+
+RELATIVE = {"position_encoding": "diet_rel"}
+
+
+T5, TUPE = {"position_encoding": "t5"}, {"position_encoding": "tupe_rel"}
+
+
+encodings = pytest.mark.parametrize("encoding", [ABSOLUTE, RELATIVE], ids=["absolute", "relative"])
+
+
+def position_gradients(encoder, x, random):
+    """The gradients of the weights of each position bias."""
+    biases = encoder.position_biases
+    variables = [weight for bias in biases for weight in bias.weights]
+    found = gradients(lambda: weighted_sum(encoder(x), random), variables)
+    return np.split(np.array(found), len(biases))
+
+
+@encodings
+def test_gradient_of_a_layer_wise_bias_is_the_sum_over_layers(rng, encoding):
+    shared = make_encoder(rng, **encoding, sharing="layer-wise")
+    own = make_encoder(rng, **encoding, sharing="none")
+    copy_weights(shared, own)
+    for bias in own.position_biases:
+        bias.set_weights(shared.position_biases[0].get_weights())
+    x, _ = make_inputs(rng)
+    random = rng.normal(size=x.shape).astype("float32")
+    assert_close(shared(x), own(x), 1e-6)
+    (shared_gradient,) = position_gradients(shared, x, random)
+    own_gradients = position_gradients(own, x, random)
+    assert_close(shared_gradient, sum(own_gradients), 1e-4)
+    assert all(np.abs(gradient).max() > 1e-3 for gradient in own_gradients)
+
+
+@encodings
+def test_gradient_of_a_head_wise_bias_is_the_sum_over_heads(rng, encoding):
+    shared = make_encoder(rng, **encoding, sharing="head-wise")
+    own = make_encoder(rng, **encoding, sharing="none")
+    copy_weights(shared, own)
+    for shared_bias, bias in zip(shared.position_biases, own.position_biases, strict=True):
+        bias.set_weights([np.repeat(weight, NUM_HEADS, 1) for weight in shared_bias.get_weights()])
+    x, _ = make_inputs(rng)
+    random = rng.normal(size=x.shape).astype("float32")
+    assert_close(shared(x), own(x), 1e-6)
+    shared_gradients = position_gradients(shared, x, random)
+    own_gradients = position_gradients(own, x, random)
+    for shared_gradient, gradient in zip(shared_gradients, own_gradients, strict=True):
+        assert_close(shared_gradient, gradient.sum(axis=2, keepdims=True), 1e-4)
+        assert np.abs(shared_gradient).max() > 1e-2
+
+
+@pytest.mark.parametrize(
+    "encoding, bias_class, sharing, calls",
+    [
+        (ABSOLUTE, AbsolutePositionBias, "layer-wise", 1),
+        (ABSOLUTE, AbsolutePositionBias, "head-wise", 2),
+        (RELATIVE, RelativePositionBias, "none", 2),
+        (T5, BucketedRelativePositionBias, "layer-wise", 1),
+        (TUPE, UntiedPositionBias, "none", 2),
+    ],
+)
+def test_shared_scores_are_computed_once(rng, monkeypatch, encoding, bias_class, sharing, calls):
+    encoder = make_encoder(rng, **encoding, sharing=sharing)
+    counted = []
+    compute_scores = bias_class.compute_scores
+
+    def count(self, *args):
+        counted.append(self.name)
+        return compute_scores(self, *args)
+
+    monkeypatch.setattr(bias_class, "compute_scores", count)
+    encoder(make_inputs(rng)[0])
+    assert len(counted) == len(set(counted)) == calls
+
+
+@pytest.mark.parametrize("sharing", [None, "layer-wise"])
+def test_own_bias_layer_is_shared_by_all_layers(rng, sharing):
+    bias = Slopes(NUM_HEADS)
+    encoder = make_encoder(rng, position_encoding=bias, sharing=sharing)
+    x, segment_ids = make_inputs(rng)
+    output = encoder(x, segment_ids=segment_ids)
+    assert bias.num_calls == 1
+    assert encoder.position_biases == [bias]
+    assert sum(weight is bias.slopes for weight in encoder.weights) == 1
+    assert_close(output, expected_output(encoder, x, segment_ids))
+
+
+def test_own_bias_layer_is_copied(rng):
+    bias = Slopes(NUM_HEADS, name="slopes")
+    encoder = make_encoder(rng, position_encoding=bias, sharing="none")
+    x, segment_ids = make_inputs(rng)
+    output = encoder(x, segment_ids=segment_ids)
+    first, second = encoder.position_biases
+    assert first is bias
+    assert type(second) is Slopes
+    assert (first.num_calls, second.num_calls) == (1, 1)
+    slopes = [weight for weight in encoder.weights if weight.name == "slopes"]
+    assert len(slopes) == len({weight.path for weight in slopes}) == NUM_LAYERS
+    assert np.abs(to_numpy(slopes[0]) - to_numpy(slopes[1])).max() > 1e-2
+    assert_close(output, expected_output(encoder, x, segment_ids))
+
+
+class Constant(keras.layers.Layer):
+    """A bias layer without weights that broadcasts over heads and queries."""
+
+    def call(self, inputs):
+        return keras.ops.ones((1, 1, 1, 1)) * inputs[:1, None, None, :, 0]
+
+
+def test_own_bias_may_broadcast_and_read_the_inputs(rng):
+    encoder = make_encoder(rng, position_encoding=Constant(), segment_encoding="none")
+    x = np.repeat(make_inputs(rng)[0][:1], BATCH, axis=0)
+    plain = make_encoder(rng, position_encoding="none", segment_encoding="none")
+    copy_weights(encoder, plain)
+    scores = [model(x, return_attention_scores=True)[1][0] for model in (encoder, plain)]
+    biased, unbiased = (np.log(to_numpy(layer_scores)) for layer_scores in scores)
+    difference = biased - unbiased - x[:, None, None, :, 0]
+    # Softmax is unique up to a constant per row.
+    assert_close(difference - difference[..., :1], np.zeros_like(difference), 1e-4)

@@ -1,0 +1,279 @@
+"""`DietDecoder` beyond the contract of stacks: arguments, masks, scores, memory, batch sizes."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops, tree
+
+from keras_diet._compat import get_keras_mask, set_keras_mask
+from keras_diet.layers.transformer.diet_decoder import DecoderMemory
+from tests.helpers import assert_close, gradients, random_loss, to_numpy
+from tests.layers.bias_layers import Distances
+from tests.layers.diet_decoders import (
+    BATCH,
+    HIDDEN,
+    LENGTH,
+    MAX_LENGTH,
+    MEMORY,
+    NUM_HEADS,
+    NUM_LAYERS,
+    PADDINGS,
+    RANK,
+    SOURCE,
+    SOURCE_VALID,
+    VALID,
+    make_decoder,
+    make_inputs,
+)
+from tests.layers.transformer.test_stacks import compiled, decode
+
+any_backend = pytest.mark.any_backend
+
+
+def test_paddings_of_integers_and_masks_of_keras(rng):
+    decoder, (target, source) = make_decoder(rng), make_inputs(rng)
+    expected = decoder(target, source, **PADDINGS)
+    integers = {name: mask.astype("int32") for name, mask in PADDINGS.items()}
+    assert_close(decoder(target, source, **integers), expected, 1e-6)
+    target, source = map(ops.convert_to_tensor, (target, source))
+    set_keras_mask(target, ops.convert_to_tensor(VALID))
+    set_keras_mask(source, ops.convert_to_tensor(SOURCE_VALID))
+    output = decoder(target, source)
+    assert_close(output, expected, 1e-6)
+    for tensor, mask in [(target, VALID), (source, SOURCE_VALID), (output, VALID)]:
+        assert np.array_equal(to_numpy(get_keras_mask(tensor)), mask)
+
+
+@pytest.mark.parametrize("position_encoding", ["diet_rel", "shaw"])
+def test_a_later_token_does_not_change_an_earlier_output(rng, position_encoding):
+    decoder = make_decoder(rng, position_encoding=position_encoding, normalize_first=True)
+    target, source = make_inputs(rng)
+    changed = target.copy()
+    changed[:, 3] = rng.normal(size=(BATCH, HIDDEN))
+    before, after = to_numpy(decoder(target, source)), to_numpy(decoder(changed, source))
+    assert np.array_equal(before[:, :3], after[:, :3])
+    assert np.abs(before[:, 3:] - after[:, 3:]).max(axis=(0, 2)).min() > 1e-2
+
+
+@any_backend
+def test_t5_has_bins_for_keys_before_the_query_in_self_attention_only(rng):
+    decoder = make_decoder(rng, position_encoding="t5")
+    assert not decoder.position_biases[0].bidirectional
+    assert decoder.cross_position_biases[0].bidirectional
+
+
+def test_a_bias_layer(rng):
+    """The first bias is the given layer. Cross-attention has a copy of it."""
+    decoder = make_decoder(rng, position_encoding=Distances(NUM_HEADS, MAX_LENGTH, name="own"))
+    (bias,), (cross_bias,) = decoder.position_biases, decoder.cross_position_biases
+    assert bias is decoder.position_encoding
+    assert cross_bias is not bias
+    target, source = make_inputs(rng)
+    _, scores, cross_scores = decoder(target, source, return_attention_scores=True)
+    plain = make_decoder(rng, position_encoding="none")
+    for block, plain_block in zip(
+        decoder.transformer_layers, plain.transformer_layers, strict=True
+    ):
+        plain_block.set_weights(block.get_weights())
+    _, plain_scores, _ = plain(target, source, return_attention_scores=True)
+    distance = np.arange(LENGTH)[:, None] - np.arange(LENGTH)
+    expected = np.where(
+        distance >= 0,
+        to_numpy(plain_scores[0]) * np.exp(to_numpy(bias.slopes)[None] * distance),
+        0,
+    )
+    assert_close(scores[0], expected / expected.sum(axis=-1, keepdims=True))
+    assert cross_scores[0].shape == (BATCH, NUM_HEADS, LENGTH, SOURCE)
+
+
+@pytest.mark.parametrize("position_encoding", ["diet_rel", "shaw"])
+def test_gradients_reach_the_vectors_of_possible_distances(rng, position_encoding):
+    decoder, inputs = make_decoder(rng, position_encoding=position_encoding), make_inputs(rng)
+    weights = {
+        weight.path: weight
+        for weight in decoder.trainable_weights
+        if "embedding" in weight.path.rsplit("/", 1)[1]
+    }
+    loss = random_loss(lambda: decoder(*inputs), rng)
+    # Shaw's vectors are ordered by `j - i`, and the scalars of DIET-REL by `i - j`.
+    order = 1 if position_encoding == "diet_rel" else -1
+    for path, gradient in zip(weights, gradients(loss, weights.values()), strict=True):
+        middle = len(gradient) // 2
+        used = {int(row - middle) * order for row in np.flatnonzero(np.abs(gradient).max(axis=1))}
+        earliest = 1 - SOURCE if "cross" in path else 0
+        assert used == set(range(earliest, LENGTH)), path
+
+
+@any_backend
+def test_a_source_of_any_length_without_positions_in_cross_attention(rng):
+    decoder = make_decoder(rng, cross_attention_positions=False)
+    target, _ = make_inputs(rng)
+    assert decoder(target, np.zeros((BATCH, 13, 10), "float32")).shape == target.shape
+    assert decoder.compute_output_shape(target.shape, (BATCH, 13, 10)) == target.shape
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"sharing": "none", "cross_attention_positions": False},
+        {"position_encoding": "shaw", "cross_attention_positions": False},
+        {"attention_implementation": "features", "rank": RANK},
+        {"attention_implementation": "blockwise", "position_encoding": "diet_rel"},
+        {"position_encoding": Distances(NUM_HEADS, 9)},
+        {"position_encoding": "diet_abs_input", "encode_inputs": False},
+    ],
+    ids=str,
+)
+def test_arguments(rng, arguments):
+    decoder = make_decoder(rng, **arguments)
+
+    @compiled
+    def both(target, source):
+        memory = decoder.start_memory(BATCH, MEMORY, source)
+        return decode(decoder, target, memory, (2, 3))[0], decoder(target, source)
+
+    assert_close(*both(*map(ops.convert_to_tensor, make_inputs(rng))))
+
+
+@any_backend
+def test_paddings_and_scores_of_a_step(rng):
+    decoder, (target, source) = make_decoder(rng), make_inputs(rng)
+    options = {"return_attention_scores": True}
+    output, scores, cross_scores = decoder(
+        target, source, padding_mask=VALID, encoder_padding_mask=SOURCE_VALID, **options
+    )
+    valid = np.concatenate([VALID, np.ones((BATCH, MEMORY - LENGTH), "bool")], axis=1)
+    memory = decoder.start_memory(BATCH, MEMORY, source, SOURCE_VALID.astype("int32"))
+    _, memory = decode(decoder, target, memory, (3,), padding_mask=valid)
+    step, *step_scores, memory = decoder(
+        target[:, 3:], memory=memory, start_index=3, padding_mask=valid, **options
+    )
+    assert_close(step, output[:, 3:])
+    for found, expected in zip(step_scores, (scores, cross_scores), strict=True):
+        assert len(found) == NUM_LAYERS
+        for of_layer, expected_of_layer in zip(found, expected, strict=True):
+            length = expected_of_layer.shape[-1]
+            assert_close(of_layer[..., :length], expected_of_layer[:, :, 3:])
+            assert not to_numpy(of_layer[..., length:]).any()
+    assert isinstance(memory, DecoderMemory)
+
+
+@any_backend
+def test_a_keras_mask_of_the_source_is_its_padding(rng):
+    decoder, (target, source) = make_decoder(rng), make_inputs(rng)
+    expected = decoder(target, source, encoder_padding_mask=SOURCE_VALID)
+    source = ops.convert_to_tensor(source)
+    set_keras_mask(source, ops.convert_to_tensor(SOURCE_VALID))
+    memory = decoder.start_memory(BATCH, MEMORY, source)
+    assert np.array_equal(to_numpy(memory.source_padding_mask), SOURCE_VALID)
+    assert_close(decode(decoder, target, memory, (2, 3))[0], expected)
+    # A mask that is given replaces it.
+    memory = decoder.start_memory(BATCH, MEMORY, source, ~SOURCE_VALID)
+    assert np.array_equal(to_numpy(memory.source_padding_mask), ~SOURCE_VALID)
+
+
+@any_backend
+def test_a_step_reads_no_keras_mask_of_its_tokens(rng):
+    decoder, (target, source) = make_decoder(rng), make_inputs(rng)
+    memory = decoder.start_memory(BATCH, MEMORY, source)
+    step = ops.convert_to_tensor(target[:, :1])
+    expected, _ = decoder(step, memory=memory)
+    set_keras_mask(step, ops.convert_to_tensor(np.arange(BATCH)[:, None] > 0))
+    assert_close(decoder(step, memory=memory)[0], expected, 1e-6)
+
+
+@any_backend
+def test_targets_of_a_source_can_change_places(rng):
+    """What beam search does: two targets for each source, whose memories it reorders."""
+    decoder, (target, source) = make_decoder(rng), make_inputs(rng)
+    other = rng.normal(size=target.shape).astype("float32")
+    targets = np.stack([target, other], axis=1).reshape(2 * BATCH, LENGTH, HIDDEN)
+    memory = decoder.start_memory(2 * BATCH, MEMORY, source, SOURCE_VALID)
+    _, memory = decode(decoder, targets, memory, (3,))
+    order = np.array([1, 1, 3, 2])
+    reordered = tree.map_structure(lambda x: ops.take(x, order, axis=0), memory.target)
+    memory = memory.with_target(reordered)
+    targets[:, :3] = targets[order, :3]
+    output, _ = decoder(targets[:, 3:], memory=memory, start_index=3)
+    sources, valid = (np.repeat(x, 2, axis=0) for x in (source, SOURCE_VALID))
+    expected = decoder(targets, sources, encoder_padding_mask=valid)
+    assert_close(output, expected[:, 3:])
+
+
+def several_targets(rng, source):
+    """Three targets for each source, and the source and its padding once for each target."""
+    targets = rng.normal(size=(3 * BATCH, LENGTH, HIDDEN)).astype("float32")
+    return targets, *(np.repeat(x, 3, axis=0) for x in (source, SOURCE_VALID))
+
+
+@any_backend
+def test_scores_of_targets_that_share_their_source(rng):
+    decoder, (_, source) = make_decoder(rng, position_encoding="diet_rel"), make_inputs(rng)
+    targets, sources, valid = several_targets(rng, source)
+    options = {"return_attention_scores": True}
+    _, _, expected = decoder(targets, sources, encoder_padding_mask=valid, **options)
+    memory = decoder.start_memory(3 * BATCH, MEMORY, source, SOURCE_VALID)
+    _, memory = decode(decoder, targets, memory, (3,))
+    _, _, found, _ = decoder(targets[:, 3:], memory=memory, start_index=3, **options)
+    for of_layer, expected_of_layer in zip(found, expected, strict=True):
+        assert_close(of_layer, expected_of_layer[:, :, 3:])
+
+
+@pytest.mark.any_backend("tensorflow")
+@pytest.mark.parametrize("is_known", [(False, False), (True, False), (False, True)], ids=str)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"position_encoding": "t5"},
+        {"position_encoding": "shaw"},
+        {"position_encoding": "transformer_xl"},
+        {"position_encoding": "diet_rel", "attention_implementation": "blockwise"},
+    ],
+    ids=str,
+)
+def test_batches_of_unknown_size_share_their_source(rng, arguments, is_known):
+    import tensorflow as tf
+
+    decoder, (_, source) = make_decoder(rng, **arguments), make_inputs(rng)
+    targets, sources, valid = several_targets(rng, source)
+    of_targets, of_sources = is_known
+    signature = [
+        tf.TensorSpec((3 * BATCH if of_targets else None, *targets.shape[1:])),
+        tf.TensorSpec((BATCH if of_sources else None, *source.shape[1:])),
+        tf.TensorSpec((BATCH if of_sources else None, SOURCE), "bool"),
+    ]
+
+    @tf.function(input_signature=signature)
+    def steps(targets, source, valid):
+        memory = decoder.start_memory(ops.shape(targets)[0], MEMORY, source, valid)
+        return decode(decoder, targets, memory, (2, 3))[0]
+
+    expected = decoder(targets, sources, encoder_padding_mask=valid)
+    assert_close(steps(targets, source, SOURCE_VALID), expected)
+    if not of_targets:
+        assert_close(steps(targets[::3], source, SOURCE_VALID), expected[::3])
+
+
+@any_backend
+def test_half_precision(rng):
+    decoder = make_decoder(rng, position_encoding="input", dtype="mixed_bfloat16")
+    target, source = make_inputs(rng)
+    memory = decoder.start_memory(BATCH, MEMORY, source)
+    output, memory = decode(decoder, target, memory, (2, 3))
+    for tensor in tree.flatten((output, memory.target, memory.source)):
+        assert keras.backend.standardize_dtype(tensor.dtype) == "bfloat16"
+    assert_close(output, decoder(target, source), 0.1)
+
+
+@any_backend
+def test_a_custom_embedding_gets_the_start_index(rng, register):
+    class Ramp(keras.layers.Layer):
+        def call(self, inputs, start_index=0):
+            positions = ops.cast(ops.arange(inputs.shape[1]) + start_index, "float32")
+            return ops.broadcast_to(positions[:, None] / 3.0, inputs.shape)
+
+    name = register(embedding=lambda sizes, **kwargs: Ramp(**kwargs))
+    decoder = make_decoder(rng, position_encoding=name)
+    target, source = make_inputs(rng)
+    memory = decoder.start_memory(BATCH, MEMORY, source)
+    assert_close(decode(decoder, target, memory, (1,) * LENGTH)[0], decoder(target, source))

@@ -1,0 +1,377 @@
+"""`DietEncoder` beyond the contract of stacks: masks, projected keys, hooks, compiled models."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_diet._compat import get_keras_mask
+from keras_diet.layers import AttentionHook, BiasedMultiHeadAttention, DietEncoder
+from tests import reference
+from tests.helpers import assert_close, attention_weights, block_weights, once, to_numpy
+from tests.layers.diet_encoders import (
+    BATCH,
+    CAUSAL,
+    HIDDEN,
+    LENGTH,
+    MASK,
+    MAX_LENGTH,
+    NUM_HEADS,
+    NUM_LAYERS,
+    PROJECTED,
+    VALID,
+    copy_weights,
+    expected_biases,
+    expected_output,
+    make_encoder,
+    make_inputs,
+)
+
+PADDING = VALID[:, None, None]
+# Call arguments, and the mask that they mean to the reference.
+MASKS = {
+    "padding_of_integers": ({"padding_mask": VALID.astype("int32")}, PADDING),
+    "attention": ({"attention_mask": MASK}, MASK[:, None]),
+    "attention_of_integers": ({"attention_mask": MASK.astype("int32")}, MASK[:, None]),
+    "causal": ({"use_causal_mask": True}, CAUSAL),
+    "all": (
+        {"padding_mask": VALID, "attention_mask": MASK, "use_causal_mask": True},
+        PADDING & MASK[:, None] & CAUSAL,
+    ),
+}
+TOKENS = np.array([[3, 1, 2, 2, 4], [2, 2, 1, 0, 0]])
+any_backend = pytest.mark.any_backend
+norms = pytest.mark.parametrize("normalize_first", [False, True], ids=["post_norm", "pre_norm"])
+
+
+# === Masks, segments, lengths ===
+
+
+@pytest.mark.parametrize(
+    "name, masks",
+    [
+        *(("diet_abs", masks) for masks in ("attention_of_integers", "causal", "all")),
+        *once(*(("diet_abs", masks) for masks in ("padding_of_integers", "attention"))),
+        *((name, "all") for name in ("shaw", "none")),
+    ],
+)
+def test_masks_equal_reference(rng, name, masks):
+    encoder = make_encoder(rng, position_encoding=name)
+    x, segment_ids = make_inputs(rng)
+    arguments, mask = MASKS[masks]
+    output = encoder(x, segment_ids=segment_ids, **arguments)
+    assert_close(output, expected_output(encoder, x, segment_ids, mask))
+
+
+def test_no_bias_at_all_with_a_causal_mask(rng):
+    encoder = make_encoder(rng, position_encoding="none", segment_encoding="none")
+    x, _ = make_inputs(rng)
+    assert_close(encoder(x, use_causal_mask=True), expected_output(encoder, x, mask=CAUSAL))
+
+
+@any_backend
+@pytest.mark.parametrize("segment_encoding", ["per-head", "input"])
+def test_segment_defaults_to_zero(rng, segment_encoding):
+    encoder = make_encoder(rng, segment_encoding=segment_encoding)
+    x, _ = make_inputs(rng)
+    assert_close(encoder(x), expected_output(encoder, x))
+
+
+@any_backend
+@pytest.mark.parametrize("name", ["input", "sinusoidal", "diet_abs_input"])
+def test_inputs_that_are_encoded_already(rng, name):
+    arguments = {"position_encoding": name, "segment_encoding": "input"}
+    encoder = make_encoder(rng, **arguments)
+    plain = make_encoder(rng, **arguments, encode_inputs=False)
+    assert plain.input_encoding is None
+    copy_weights(encoder, plain)
+    for source, target in zip(encoder.position_biases, plain.position_biases, strict=True):
+        target.set_weights(source.get_weights())
+    x, segment_ids = make_inputs(rng)
+    encoded = encoder.input_encoding(x, segment_ids=segment_ids)
+    assert_close(plain(encoded), encoder(x, segment_ids=segment_ids), 1e-6)
+
+
+PROJECTIONS = [
+    ("diet_abs", "none", "input"),
+    ("diet_abs", "head-wise", "none"),
+    *once(("diet_abs", "layer-wise", "none"), ("input", None, "input"), ("none", None, "none")),
+    *once(("sinusoidal", None, "none"), ("diet_abs_input", "none", "input")),
+]
+
+
+@pytest.mark.parametrize("name, sharing, segment_encoding", PROJECTIONS)
+def test_projected_keys_equal_reference(rng, name, sharing, segment_encoding):
+    arguments = {"segment_encoding": segment_encoding, "projection_dim": PROJECTED}
+    encoder = make_encoder(rng, position_encoding=name, sharing=sharing, **arguments)
+    x, segment_ids = make_inputs(rng)
+    segment_ids = None if segment_encoding == "none" else segment_ids
+    output, scores = encoder(
+        x, segment_ids=segment_ids, padding_mask=VALID, return_attention_scores=True
+    )
+    assert_close(output, expected_output(encoder, x, segment_ids, PADDING))
+    shapes = {tuple(layer_scores.shape) for layer_scores in scores}
+    assert shapes == {(BATCH, NUM_HEADS, LENGTH, PROJECTED)}
+    _, symbolic = encoder(keras.Input((LENGTH, HIDDEN), BATCH), return_attention_scores=True)
+    assert {each.shape for each in symbolic} == shapes
+    # Padding is in no projected key.
+    other = np.where(VALID[..., None], x, 100.0).astype("float32")
+    found = encoder(other, segment_ids=segment_ids, padding_mask=VALID)
+    assert_close(to_numpy(found)[VALID], to_numpy(output)[VALID], 1e-5)
+
+
+@norms
+def test_scores_on_request(rng, normalize_first):
+    encoder = make_encoder(rng, normalize_first=normalize_first, dropout=0.5)
+    x, segment_ids = make_inputs(rng)
+    arguments = {"segment_ids": segment_ids, "padding_mask": VALID}
+    output, scores = encoder(x, return_attention_scores=True, **arguments)
+    assert_close(output, encoder(x, **arguments))
+    if not normalize_first:
+        weights = block_weights(encoder.transformer_layers[0])["attention"]
+        bias = expected_biases(encoder, LENGTH, segment_ids)[0]
+        _, expected = reference.multi_head_attention(
+            *(x, x, weights), bias=bias, mask=PADDING, return_scores=True
+        )
+        assert_close(scores[0], expected)
+    _, in_training = encoder(x, return_attention_scores=True, training=True, **arguments)
+    for of_layers in (scores, in_training):
+        assert len(of_layers) == NUM_LAYERS
+        for of_layer in map(to_numpy, of_layers):
+            assert_close(of_layer.sum(axis=-1), np.ones((BATCH, NUM_HEADS, LENGTH)))
+            assert not of_layer[1, :, :, 3:].any()
+    assert np.abs(to_numpy(scores[0]) - to_numpy(scores[1])).max() > 1e-2
+
+
+def make_embedding():
+    """An embedding whose outputs carry a Keras mask."""
+    initializer = keras.initializers.RandomNormal(stddev=1.0, seed=3)
+    return keras.layers.Embedding(5, HIDDEN, initializer, mask_zero=True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"position_encoding": "input", "normalize_first": True},
+        {"segment_encoding": "none", "projection_dim": PROJECTED},
+    ],
+    ids=str,
+)
+def test_keras_mask_is_the_padding_mask(rng, arguments):
+    encoder, embedding = make_encoder(rng, **arguments), make_embedding()
+    x = embedding(TOKENS)
+    output, again, plain = encoder(x), encoder(x), to_numpy(x)
+    np.testing.assert_array_equal(to_numpy(get_keras_mask(output)), VALID)
+    expected = to_numpy(encoder(plain, padding_mask=VALID))
+    for found in (output, again):
+        assert_close(to_numpy(found)[VALID], expected[VALID])
+    assert np.abs(expected - to_numpy(encoder(plain)))[VALID].max() > 1e-3
+    # A mask that is given replaces it.
+    padding_mask = np.array([[True] * 4 + [False], [True] * 5])
+    assert_close(encoder(x, padding_mask=padding_mask), encoder(plain, padding_mask=padding_mask))
+
+
+@norms
+def test_dropout_is_active_in_training_only(rng, normalize_first):
+    arguments = {"normalize_first": normalize_first}
+    encoder, plain = make_encoder(rng, dropout=0.5, **arguments), make_encoder(rng, **arguments)
+    plain.set_weights(encoder.get_weights())
+    x, segment_ids = make_inputs(rng)
+    inputs = {"inputs": x, "segment_ids": segment_ids, "padding_mask": VALID}
+    for training in (None, False):
+        assert_close(encoder(**inputs, training=training), plain(**inputs), 1e-6)
+    first, second = (to_numpy(encoder(**inputs, training=True)) for _ in range(2))
+    assert np.abs(first - second).max() > 1e-2
+    assert_close(plain(**inputs, training=True), plain(**inputs))
+
+
+# === Compiled models ===
+
+
+def make_model(encoder, pooled=False):
+    """A functional model whose length is open."""
+    x, segment_ids = keras.Input((None, HIDDEN)), keras.Input((None,), dtype="int32")
+    output = encoder(x, segment_ids=segment_ids)
+    assert output.shape == (None, None, HIDDEN)
+    if pooled:
+        output = keras.layers.GlobalAveragePooling1D()(output)
+    return keras.Model([x, segment_ids], output)
+
+
+class Batches(keras.utils.PyDataset):
+    """A dataset of the given batches."""
+
+    def __init__(self, batches):
+        super().__init__()
+        self.batches = batches
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, index):
+        return (self.batches[index],)
+
+
+@pytest.mark.parametrize(
+    "name", ["diet_abs", *once("diet_rel", "input", "t5", "shaw", "rotary", "transformer_xl")]
+)
+def test_predict_with_batches_of_different_lengths(rng, name):
+    encoder = make_encoder(rng, num_layers=1, position_encoding=name)
+    model = make_model(encoder, pooled=True)
+    batches = [make_inputs(rng, length) for length in (3, MAX_LENGTH)]
+    expected = [expected_output(encoder, *batch).mean(axis=1) for batch in batches]
+    assert_close(model.predict(Batches(batches), verbose=0), np.concatenate(expected))
+
+
+def test_keras_mask_in_a_functional_model(rng):
+    encoder, embedding = make_encoder(rng), make_embedding()
+    tokens = keras.Input((None,), dtype="int32")
+    model = keras.Model(tokens, encoder(embedding(tokens)))
+    expected = expected_output(encoder, to_numpy(embedding(TOKENS)), mask=PADDING)
+    assert_close(model.predict(TOKENS, verbose=0)[VALID], expected[VALID])
+
+
+@pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch has no XLA")
+@pytest.mark.parametrize("name", ["diet_abs", "diet_rel", "diet_abs_lin"])
+def test_xla(rng, name):
+    """Static shapes compile under XLA, in inference and in training."""
+    arguments = {"position_encoding": name}
+    if name == "diet_abs_lin":
+        arguments = {"segment_encoding": "input", "projection_dim": PROJECTED}
+    encoder = make_encoder(rng, num_layers=1, **arguments)
+    x, segment_ids = make_inputs(rng)
+    model = make_model(encoder)
+    model.compile("sgd", "mse", jit_compile=True)
+    expected = expected_output(encoder, x, segment_ids)
+    assert_close(model.predict([x, segment_ids], verbose=0), expected)
+    before = [to_numpy(weight) for weight in encoder.trainable_weights]
+    model.train_on_batch([x, segment_ids], x)
+    unchanged = [
+        weight.path
+        for weight, value in zip(encoder.trainable_weights, before, strict=True)
+        if np.array_equal(to_numpy(weight), value) and not weight.path.endswith("key/bias")
+    ]
+    assert unchanged == []
+
+
+@pytest.mark.any_backend("tensorflow")
+@pytest.mark.parametrize("name", ["diet_abs", "diet_rel", "input", "shaw", "t5", "transformer_xl"])
+def test_one_graph_for_a_dataset_of_different_lengths(rng, name):
+    import tensorflow as tf
+
+    encoder = make_encoder(rng, num_layers=1, position_encoding=name)
+    model = make_model(encoder, pooled=True)
+    batches = [make_inputs(rng, length) for length in (3, MAX_LENGTH, 2)]
+    spec = ((tf.TensorSpec((BATCH, None, HIDDEN)), tf.TensorSpec((BATCH, None), "int32")),)
+    dataset = tf.data.Dataset.from_generator(
+        lambda: ((batch,) for batch in batches), output_signature=spec
+    )
+    expected = [expected_output(encoder, *batch).mean(axis=1) for batch in batches]
+    assert_close(model.predict(dataset, verbose=0), np.concatenate(expected))
+
+
+@any_backend
+def test_time_distributed(rng):
+    inputs, layer = keras.Input((4, LENGTH, HIDDEN)), DietEncoder(1, 3, 11)
+    model = keras.Model(inputs, keras.layers.TimeDistributed(layer)(inputs))
+    x = rng.normal(size=(BATCH, 4, LENGTH, HIDDEN)).astype("float32")
+    assert_close(model.predict(x, verbose=0)[:, 3], layer(x[:, 3]))
+
+
+# === Hooks ===
+
+CAP = 0.7
+
+
+def softmax(scores):
+    """The softmax over keys, without padding."""
+    exponentials = np.exp(scores) * PADDING
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def scores_before_softmax(encoder, x, segment_ids):
+    """The scores of the first layer without masks."""
+    weights = attention_weights(encoder.transformer_layers[0].self_attention)
+    # b: batch; t, s: query and key positions; d: hidden size; h: heads; k: head size
+    query, key = (
+        np.einsum("btd,dhk->bthk", x, weights[f"{name}_kernel"]) + weights[f"{name}_bias"]
+        for name in ("query", "key")
+    )
+    products = np.einsum("bthk,bshk->bhts", query, key) / np.sqrt(query.shape[-1])
+    return products + expected_biases(encoder, x.shape[1], segment_ids)[0]
+
+
+@pytest.mark.parametrize("implementation", ["full", "features"])
+def test_a_hook_sees_complete_scores_without_padding(rng, implementation):
+    encoder = make_encoder(rng, num_segments=3, attention_implementation=implementation)
+    x, _ = make_inputs(rng)
+    segment_ids = np.array([[0, 1, 2, 0, 1], [2, 1, 0, 0, 2]])
+    arguments = {"segment_ids": segment_ids, "padding_mask": VALID}
+    seen = []
+
+    def see(scores):
+        seen.append(to_numpy(scores))
+        return scores
+
+    hook = AttentionHook(scores=see)
+    output, probabilities = encoder(
+        x, return_attention_scores=True, attention_hook=hook, **arguments
+    )
+    assert len(seen) == NUM_LAYERS
+    expected = scores_before_softmax(encoder, x, segment_ids)
+    assert_close(seen[0], expected)
+    assert_close(probabilities[0], softmax(expected))
+    assert_close(output, encoder(x, **arguments))
+
+
+def soft_cap(scores):
+    return CAP * ops.tanh(scores / CAP)
+
+
+class SoftCappedAttention(BiasedMultiHeadAttention):
+    """Attention whose own hook caps the scores."""
+
+    def attention_hook(self):
+        return AttentionHook(scores=soft_cap)
+
+
+def test_soft_cap(rng, register):
+    """As the hook of a call and as the hook of the attention layer."""
+    encoder = make_encoder(rng, position_encoding="none")
+    x, segment_ids = make_inputs(rng)
+    arguments = {"segment_ids": segment_ids, "padding_mask": VALID, "return_attention_scores": True}
+    hook = AttentionHook(scores=soft_cap)
+    output, probabilities = encoder(x, attention_hook=hook, **arguments)
+    capped = CAP * np.tanh(scores_before_softmax(encoder, x, segment_ids) / CAP)
+    assert_close(probabilities[0], softmax(capped))
+    name = register(
+        attention=lambda sizes, **kwargs: SoftCappedAttention(
+            sizes.num_heads, sizes.head_dim, **kwargs
+        )
+    )
+    own = make_encoder(rng, position_encoding=name)
+    own.set_weights(encoder.get_weights())
+    own_output, own_probabilities = own(x, **arguments)
+    assert_close(own_output, output)
+    for actual, expected in zip(own_probabilities, probabilities, strict=True):
+        assert_close(actual, expected)
+
+
+def test_dropout_drops_probabilities(rng):
+    encoder = make_encoder(rng, dropout=0.5)
+    x, segment_ids = make_inputs(rng)
+    seen = []
+
+    def see(output, probabilities, start_index):
+        seen.append(to_numpy(probabilities))
+        return output
+
+    options = {"training": True, "return_attention_scores": True}
+    hook = AttentionHook(output=see)
+    _, probabilities = encoder(x, segment_ids=segment_ids, attention_hook=hook, **options)
+    for dropped, kept in zip(seen, map(to_numpy, probabilities), strict=True):
+        assert dropped.shape == (BATCH, NUM_HEADS, LENGTH, LENGTH)
+        assert 0 < (dropped == 0).sum() < dropped.size
+        # Dropout keeps the mean.
+        assert_close(dropped, np.where(dropped == 0, 0, 2 * kept))

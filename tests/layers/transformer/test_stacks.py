@@ -1,0 +1,442 @@
+"""The contract of `DietEncoder` and `DietDecoder`, over every position encoding of the registry.
+
+A new encoding needs no row. `ARGUMENTS` has what an encoding takes beside its name, and
+`tests/layers/bias_layers.py` the scores of its bias by the paper.
+"""
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keras import ops, tree
+
+from keras_diet.layers import (
+    POSITION_ENCODINGS,
+    CachedPositionBias,
+    DietDecoder,
+    DietEncoder,
+    cache_positions,
+)
+from tests.helpers import (
+    assert_close,
+    assert_weights_start_differently,
+    check_config,
+    check_layer,
+    gradients,
+    random_loss,
+    to_numpy,
+)
+from tests.layers import diet_decoders, diet_encoders
+from tests.layers.bias_layers import Distances, expected_scores
+from tests.layers.diet_decoders import BATCH, MEMORY, PADDINGS, SOURCE_VALID
+from tests.layers.diet_encoders import MAX_LENGTH, NUM_HEADS, NUM_LAYERS, VALID, make_inputs
+
+ARGUMENTS = {"diet_abs": {"rank": 5}, "diet_abs_input": {"rank": 5}, "shaw": {"max_distance": 3}}
+NAMES = list(POSITION_ENCODINGS)
+every_encoding = pytest.mark.parametrize("name", [*NAMES, "layer"])
+# Encodings with a bias.
+BIASED = [name for name in NAMES if POSITION_ENCODINGS[name].bias is not None]
+every_bias = pytest.mark.parametrize("name", [*BIASED, "layer"])
+# Encodings whose scores depend on the distance of two tokens only.
+RELATIVE = (
+    *("diet_rel", "t5", "shaw", "alibi", "kerple", "sandwich", "rotary", "transformer_xl"),
+    # Below the threshold of 512 tokens.
+    "fire",
+)
+any_backend = pytest.mark.any_backend
+
+
+def arguments_of(name, max_length=MAX_LENGTH):
+    if name == "layer":
+        return {"position_encoding": Distances(NUM_HEADS, max_length, name="distances")}
+    return {"position_encoding": name, **ARGUMENTS.get(name, {})}
+
+
+def make_encoder(name, rng, **kwargs):
+    return diet_encoders.make_encoder(rng, **{**arguments_of(name), **kwargs})
+
+
+def make_decoder(name, rng, **kwargs):
+    arguments = arguments_of(name, diet_decoders.MAX_LENGTH)
+    return diet_decoders.make_decoder(rng, **{**arguments, **kwargs})
+
+
+def call_encoder(encoder, rng):
+    x, segment_ids = make_inputs(rng)
+    return encoder(x, segment_ids=segment_ids, padding_mask=VALID)
+
+
+def compiled(function):
+    """`function`, compiled as a program that holds for these arguments."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.jit(function)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(function)
+    return function
+
+
+# === Against the reference ===
+
+
+@every_encoding
+def test_encoder_equals_reference(rng, name):
+    # Both kinds of norms, and every place of segments.
+    number = NAMES.index(name) if name in NAMES else 0
+    places = ("per-head", "input", "none")
+    arguments = {"normalize_first": number % 2 == 1, "segment_encoding": places[number % 3]}
+    encoder = make_encoder(name, rng, num_segments=3, **arguments)
+    x, _ = make_inputs(rng)
+    segment_ids = np.array([[0, 1, 2, 0, 1], [2, 1, 0, 0, 2]])
+    given_ids = None if arguments["segment_encoding"] == "none" else segment_ids
+    output = encoder(x, segment_ids=given_ids, padding_mask=VALID)
+    expected = diet_encoders.expected_output(encoder, x, segment_ids, VALID[:, None, None])
+    assert_close(output, expected)
+
+
+@any_backend
+@pytest.mark.parametrize(
+    "name, sharing",
+    [(name, mode) for name in NAMES for mode in POSITION_ENCODINGS[name].sharing_modes],
+)
+def test_every_way_of_sharing_equals_reference(rng, name, sharing):
+    encoder = make_encoder(name, rng, sharing=sharing)
+    biases = encoder.position_biases
+    if name in BIASED:
+        assert len(biases) == (1 if sharing == "layer-wise" else NUM_LAYERS)
+        assert {bias.share_heads for bias in biases} == {sharing == "head-wise"}
+    x, segment_ids = make_inputs(rng)
+    output = encoder(x, segment_ids=segment_ids, padding_mask=VALID)
+    expected = diet_encoders.expected_output(encoder, x, segment_ids, VALID[:, None, None])
+    assert_close(output, expected)
+
+
+@every_encoding
+@pytest.mark.parametrize(
+    "cross", [True, pytest.param(False, marks=any_backend)], ids=["cross", "self"]
+)
+def test_decoder_equals_reference(rng, name, cross):
+    arguments = {"normalize_first": len(name) % 2 == 0, "cross_attention_positions": cross}
+    decoder = make_decoder(name, rng, activation="tanh", **arguments)
+    inputs = diet_decoders.make_inputs(rng)
+    expected = diet_decoders.expected_output(decoder, *inputs)
+    assert_close(decoder(*inputs, **PADDINGS), expected)
+    assert bool(decoder.cross_position_biases) == (cross and bool(decoder.position_biases))
+
+
+# === Steps ===
+
+
+def decode(decoder, target, memory, sizes, **arguments):
+    """The outputs of steps of these sizes, one after the other, and the last memory."""
+    outputs, start = [], 0
+    for size in sizes:
+        step = target[:, start : start + size]
+        output, memory = decoder(step, memory=memory, start_index=start, **arguments)
+        outputs.append(output)
+        start += size
+    return ops.concatenate(outputs, axis=1), memory
+
+
+@every_encoding
+def test_a_compiled_loop_equals_the_full_pass(rng, name):
+    """Step `i` is row `i`. The index is a tensor, and three targets share the keys of a source."""
+    decoder = make_decoder(name, rng)
+    _, source = diet_decoders.make_inputs(rng)
+    target = rng.normal(size=(3 * BATCH, 5, diet_decoders.HIDDEN)).astype("float32")
+
+    @compiled
+    def both(target, source, valid):
+        def step(index, state):
+            outputs, memory = state
+            token = ops.slice(target, (0, index, 0), (3 * BATCH, 1, diet_decoders.HIDDEN))
+            output, memory = decoder(token, memory=memory, start_index=index)
+            return ops.slice_update(outputs, (0, index, 0), output), memory
+
+        memory = decoder.start_memory(3 * BATCH, MEMORY, source, valid)
+        steps, _ = ops.fori_loop(0, 5, step, (ops.zeros_like(target), memory))
+        repeated = (ops.repeat(each, 3, axis=0) for each in (source, valid))
+        return steps, decoder(target, next(repeated), encoder_padding_mask=next(repeated))
+
+    assert_close(*both(*map(ops.convert_to_tensor, (target, source, SOURCE_VALID))))
+
+
+@any_backend
+@every_encoding
+@settings(deadline=None, max_examples=5, derandomize=True)
+@given(
+    sizes=st.lists(st.integers(1, 3), min_size=1, max_size=4).filter(lambda sizes: sum(sizes) <= 5)
+)
+def test_steps_of_any_sizes_equal_the_full_pass(name, sizes):
+    rng = np.random.default_rng(3)
+    decoder = make_decoder(name, rng, normalize_first=True)
+    target, source = diet_decoders.make_inputs(rng)
+    length = sum(sizes)
+    expected = decoder(target[:, :length], source, encoder_padding_mask=SOURCE_VALID)
+    memory = decoder.start_memory(BATCH, MEMORY, source, SOURCE_VALID)
+    assert_close(decode(decoder, target, memory, sizes)[0], expected)
+    # The position matters, unless there is none.
+    outputs = [decoder(target[:, 2:3], memory=memory, start_index=i)[0] for i in (2, 3)]
+    difference = np.abs(to_numpy(outputs[0]) - to_numpy(outputs[1])).max()
+    assert name == "none" or difference > 1e-4
+
+
+# === Cached positions, implementations, recomputation ===
+
+
+@every_bias
+def test_cached_positions_of_an_encoder(rng, name):
+    encoder = make_encoder(name, rng)
+    cached = cache_positions(encoder)
+    assert type(cached) is DietEncoder
+    x, segment_ids = make_inputs(rng, MAX_LENGTH)
+    assert_close(cached(x, segment_ids=segment_ids), encoder(x, segment_ids=segment_ids))
+    for bias, copy in zip(encoder.position_biases, cached.position_biases, strict=True):
+        assert type(copy) is CachedPositionBias
+        expected = expected_scores(bias, MAX_LENGTH)
+        assert_close(copy.scores, expected[0, : copy.num_score_heads])
+    check_config(cached)
+
+
+@any_backend
+@every_bias
+def test_cached_positions_of_a_decoder(rng, name):
+    decoder = make_decoder(name, rng)
+    inputs = diet_decoders.make_inputs(rng)
+    cached = cache_positions(decoder)
+    expected = decoder(*inputs, **PADDINGS)
+    assert_close(cached(*inputs, **PADDINGS), expected)
+    memory = cached.start_memory(BATCH, MEMORY, inputs[1], SOURCE_VALID)
+    found, _ = decode(cached, inputs[0], memory, (2, 1, 2))
+    assert_close(found, decoder(*inputs, encoder_padding_mask=SOURCE_VALID))
+
+
+@any_backend
+@every_encoding
+@pytest.mark.parametrize("implementation", ["features", "blockwise"])
+def test_implementations_are_equal(rng, name, implementation):
+    is_allowed = name in ("diet_abs", "diet_abs_input") or implementation == "blockwise"
+    arguments = {"attention_implementation": implementation}
+    if not is_allowed and (name in BIASED or name == "layer"):
+        with pytest.raises(ValueError, match="'features' needs"):
+            make_encoder(name, rng, **arguments)
+        return
+    encoder = make_encoder(name, np.random.default_rng(3), attention_implementation="full")
+    try:
+        other = make_encoder(name, np.random.default_rng(3), **arguments)
+    except ValueError as error:
+        assert implementation in str(error)  # noqa: PT017
+        return
+    found, expected = (call_encoder(each, np.random.default_rng(5)) for each in (other, encoder))
+    assert_close(found, expected)
+
+
+@any_backend
+@every_encoding
+@pytest.mark.parametrize("recompute", ["attention", "block"])
+def test_recomputed_gradients_are_equal(name, recompute):
+    """Without dropout. `test_recomputed_call` has the random numbers and the other backends."""
+    found = []
+    for value in ("none", recompute):
+        encoder = make_encoder(name, np.random.default_rng(3), recompute=value, num_layers=1)
+        x, segment_ids = make_inputs(np.random.default_rng(5))
+        x = ops.convert_to_tensor(x)
+        loss = random_loss(
+            lambda encoder=encoder, x=x, ids=segment_ids: encoder(x, ids, training=True),
+            np.random.default_rng(7),
+        )
+        found.append(gradients(loss, encoder.trainable_weights))
+    for first, second in zip(*found, strict=True):
+        assert_close(first, second)
+
+
+# === Layers of Keras ===
+
+COMMON = {
+    "dropout": 0.3,
+    "activation": "tanh",
+    "layer_norm_epsilon": 1e-4,
+    "kernel_initializer": keras.initializers.RandomNormal(stddev=0.3, seed=1),
+    "bias_initializer": "ones",
+    "normalize_first": True,
+    "activation_dropout": 0.2,
+    "attention_implementation": "full",
+    "recompute": "attention",
+}
+
+
+@any_backend
+@every_encoding
+def test_configuration(name):
+    """No argument has its default value."""
+    encoder = DietEncoder(
+        *(2, NUM_HEADS, 11),
+        **arguments_of(name),
+        **COMMON,
+        num_segments=3,
+        segment_encoding="input",
+        max_sequence_length=MAX_LENGTH,
+        encode_inputs=False,
+        name="encoder",
+    )
+    decoder = DietDecoder(
+        *(2, NUM_HEADS, 11),
+        **arguments_of(name),
+        **COMMON,
+        max_sequence_length=MAX_LENGTH,
+        cross_attention_positions=False,
+        encode_inputs=False,
+        name="decoder",
+    )
+    for stack in (encoder, decoder):
+        check_config(stack)
+        stack.build((2, 5, 6))
+        block = stack.transformer_layers[1]
+        assert (block.activation_dropout, block.recompute_attention) == (0.2, True)
+        copy = stack.from_config(stack.get_config())
+        copy.build((2, 5, 6))
+        copy.set_weights(stack.get_weights())
+
+
+@pytest.mark.parametrize(
+    "name, num_layers, arguments, policies",
+    [
+        ("diet_abs", 2, {"sharing": "none"}, ("mixed_float16", "bfloat16")),
+        ("shaw", 1, {"sharing": "head-wise"}, ("mixed_bfloat16",)),
+        *(
+            pytest.param(*row, marks=any_backend)
+            for row in (
+                ("diet_rel", 2, {"sharing": "layer-wise"}, ()),
+                ("input", 1, {"segment_encoding": "input"}, ("mixed_float16",)),
+                ("tupe_rel", 1, {"sharing": "head-wise"}, ("mixed_bfloat16",)),
+                ("layer", 2, {"sharing": "none"}, ("bfloat16",)),
+                ("diet_abs", 1, {"projection_dim": 4, "segment_encoding": "input"}, ()),
+            )
+        ),
+    ],
+)
+def test_encoder_as_a_layer(rng, name, num_layers, arguments, policies):
+    x, _ = make_inputs(rng)
+    # All positions are used, or theirs would have no gradient.
+    sizes = {"num_segments": 3, "max_sequence_length": 5, "name": "encoder"}
+    positions = arguments_of(name, 5)
+    check_layer(
+        DietEncoder(num_layers, NUM_HEADS, 11, **positions, **COMMON, **sizes, **arguments),
+        x,
+        # All pairs of segments occur, or theirs would have no gradient.
+        segment_ids=np.array([[0, 1, 2, 0, 1], [2, 1, 0, 0, 2]], "int32"),
+        padding_mask=np.array([[True] * 5, [True] * 4 + [False]]),
+        # Adds the same to the scores of all keys, which softmax removes.
+        zero_gradient=["key/bias"],
+        policies=policies,
+    )
+
+
+@pytest.mark.parametrize(
+    "name, arguments, returns_scores, policies",
+    [
+        ("diet_abs", {"sharing": "none"}, True, ("mixed_bfloat16",)),
+        ("sinusoidal", {"cross_attention_positions": False}, False, ()),
+    ],
+)
+def test_decoder_as_a_layer(rng, name, arguments, returns_scores, policies):
+    sizes = {"max_sequence_length": diet_decoders.SOURCE, "name": "decoder"}
+    check_layer(
+        DietDecoder(
+            NUM_LAYERS, NUM_HEADS, 11, **arguments_of(name), **COMMON, **sizes, **arguments
+        ),
+        *diet_decoders.make_inputs(rng),
+        **PADDINGS,
+        return_attention_scores=returns_scores,
+        zero_gradient=["key/bias"],
+        policies=policies,
+    )
+
+
+@any_backend
+@pytest.mark.usefixtures("keras_draws")
+@pytest.mark.parametrize("stack_class", [DietEncoder, DietDecoder])
+@pytest.mark.parametrize("name", ["diet_abs", "tupe_rel", "shaw"])
+def test_weights_of_one_shape_start_differently(stack_class, name):
+    """Kernels and biases. The projections and both dense layers have the same shapes."""
+    stack = stack_class(
+        *(2, 1, 6),
+        position_encoding=name,
+        bias_initializer="random_normal",
+        sharing=None if name == "shaw" else "none",
+        max_sequence_length=6,
+    )
+    stack.build((2, 5, 6))
+    assert_weights_start_differently(stack)
+
+
+@pytest.fixture
+def keras_draws(numpy_kernels, numpy_initializers, monkeypatch):
+    """Draw all initial weights with Keras's own initializers."""
+    monkeypatch.undo()
+
+
+# === Padding and order ===
+
+
+@pytest.mark.parametrize(
+    "name", ["diet_abs", "shaw", *(pytest.param(name, marks=any_backend) for name in NAMES)]
+)
+def test_padded_tokens_change_no_valid_output(rng, name):
+    encoder = make_encoder(name, rng)
+    x, segment_ids = make_inputs(rng)
+    other_x, other_ids = x.copy(), segment_ids.copy()
+    other_x[~VALID] += 100.0
+    other_ids[~VALID] = 1 - other_ids[~VALID]
+    output = to_numpy(encoder(x, segment_ids=segment_ids, padding_mask=VALID))
+    other = to_numpy(encoder(other_x, segment_ids=other_ids, padding_mask=VALID))
+    assert_close(other[VALID], output[VALID], 1e-6)
+    unmasked = to_numpy(encoder(other_x, segment_ids=other_ids))
+    assert np.abs(unmasked[1, :3] - output[1, :3]).max() > 1e-3
+    short = to_numpy(encoder(x[:, :3], segment_ids=segment_ids[:, :3]))
+    assert_close(output[1, :3], short[1])
+
+
+@any_backend
+@every_encoding
+def test_order_and_place_of_the_tokens(rng, name):
+    """Tokens may change places without positions, and move together with relative positions."""
+    encoder = make_encoder(name, rng, segment_encoding="none")
+    for weight in encoder.position_biases[0].weights if name == "kerple" else ():
+        # Weights below the limit would give almost no scores.
+        weight.assign(np.abs(to_numpy(weight)) + 0.5)
+    x, _ = make_inputs(rng)
+    order = np.array([3, 0, 4, 2, 1])
+    permuted, output = to_numpy(encoder(x[:, order])), to_numpy(encoder(x))
+    changes = np.abs(permuted - output[:, order]).max()
+    assert changes < 1e-5 if name == "none" else changes > 1e-4
+    outputs = []
+    for start in (0, 2):
+        moved, mask = np.zeros_like(x), np.zeros((BATCH, 5), "bool")
+        moved[:, start : start + 3], mask[:, start : start + 3] = x[:, :3], True
+        outputs.append(to_numpy(encoder(moved, padding_mask=mask))[:, start : start + 3])
+    changes = np.abs(outputs[0] - outputs[1]).max()
+    assert changes < 1e-5 if name in (*RELATIVE, "none", "layer") else changes > 1e-4
+
+
+@any_backend
+@every_encoding
+def test_the_memory_keeps_its_form(rng, name):
+    decoder = make_decoder(name, rng)
+    target, source = diet_decoders.make_inputs(rng)
+    start = decoder.start_memory(BATCH, MEMORY, source)
+    _, end = decode(decoder, target, start, (2, 3))
+    sizes = [*[(MEMORY, 4)] * 2 * NUM_LAYERS, *[(7, 4)] * 2 * NUM_LAYERS]
+    for memory in (start, end):
+        shapes = [tuple(tensor.shape) for tensor in tree.flatten(memory)]
+        assert shapes == [*((BATCH, NUM_HEADS, *size) for size in sizes), (BATCH, 7)]
+    assert not any(to_numpy(tensor).any() for tensor in tree.flatten(start.target))
+    for tensor in map(to_numpy, tree.flatten(end.target)):
+        assert tensor[:, :, :5].any(axis=(1, 3)).all()
+        assert not tensor[:, :, 5:].any()
+    for before, after in zip(start.source, end.source, strict=True):
+        assert before[0] is after[0]

@@ -1,0 +1,358 @@
+"""Trained models with segments, longer sequences, or positional scores that are cached."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_diet.layers import (
+    POSITION_ENCODINGS,
+    AbsolutePositionBias,
+    BucketedRelativePositionBias,
+    PositionBias,
+    RelativePositionBias,
+    UntiedPositionBias,
+    cache_positions,
+)
+from keras_diet.models import (
+    DietBertBackbone,
+    DietBertMaskedLM,
+    DietBertTextClassifier,
+    add_segments,
+    extend_positions,
+)
+from tests.helpers import assert_close, to_numpy
+from tests.models.tasks import TASKS, tiny_task
+from tests.models.tiny import (
+    SIZES,
+    TEXTS,
+    random_inputs,
+    random_masked_inputs,
+    randomize_weights,
+    tiny_backbone,
+)
+
+any_backend = pytest.mark.any_backend
+HEADS, LENGTH, LONGER = SIZES["num_heads"], SIZES["max_sequence_length"], 29
+ABSOLUTE = ("diet_abs", "input", "diet_abs_input", "tupe_abs", "tupe_rel")
+
+
+def trained(**arguments):
+    return randomize_weights(tiny_backbone(**arguments))
+
+
+def sequence_output(model, inputs):
+    return to_numpy(model(inputs)["sequence_output"])
+
+
+# === All changes ===
+
+CHANGES = {
+    "segments": lambda model: add_segments(model),
+    "segments at the input": lambda model: add_segments(model, 3, "input"),
+    "positions": lambda model: extend_positions(model, LONGER, "repeat"),
+    "cache": cache_positions,
+}
+every_change = pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
+
+
+@every_change
+def test_a_task_is_changed_in_a_copy(rng, change):
+    """On JAX, compiled training steps destroy arrays that another model shares."""
+    backbone = trained(position_encoding="diet_abs", segment_encoding="none", num_layers=1)
+    task = randomize_weights(DietBertMaskedLM(backbone))
+    backbone.embeddings_layer_norm.trainable = False
+    task.compile(keras.optimizers.SGD(0.5), task.loss)
+    inputs, labels, weights = random_masked_inputs(rng)
+    before = [to_numpy(weight).copy() for weight in task.weights]
+    copy = change(task)
+    assert type(copy) is DietBertMaskedLM
+    assert_close(copy(inputs), task(inputs))
+    assert isinstance(copy.optimizer, keras.optimizers.SGD)
+    assert float(copy.optimizer.learning_rate) == 0.5
+    assert not copy.backbone.embeddings_layer_norm.trainable
+    assert copy.backbone.encoder.transformer_layers[0].trainable
+    copy.fit(inputs, labels, sample_weight=weights, verbose=0)
+    step = copy.backbone.token_embedding.embeddings - task.backbone.token_embedding.embeddings
+    assert np.abs(to_numpy(step)).max() > 1e-6
+    for weight, values in zip(task.weights, before, strict=True):
+        np.testing.assert_array_equal(to_numpy(weight), values)
+
+
+@any_backend
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("task", TASKS)
+def test_tasks_read_text_as_before(task):
+    model = tiny_task(task, compile=False)
+    extended = extend_positions(model, LONGER)
+    assert not extended.compiled
+    extended.preprocessor.sequence_length = LONGER
+    inputs = extended.preprocessor(TEXTS)
+    inputs = inputs[0] if task == "masked_lm" else inputs
+    assert np.isfinite(to_numpy(extended(inputs))).all()
+    assert extended.preprocessor is not model.preprocessor
+    assert model.preprocessor.sequence_length == LENGTH
+
+
+@any_backend
+@every_change
+@pytest.mark.parametrize("replaced", ["lora", "int8"])
+def test_replaced_weights_are_refused(change, replaced):
+    model = tiny_backbone(num_layers=1, segment_encoding="none")
+    if replaced == "lora":
+        model.enable_lora(2)
+    else:
+        model.pooled_dense.quantize("int8")
+    with pytest.raises(ValueError, match="before `quantize` and `enable_lora`"):
+        change(model)
+
+
+@any_backend
+@pytest.mark.parametrize("change", [add_segments, lambda model: extend_positions(model, LONGER)])
+@pytest.mark.parametrize("model", [None, keras.layers.Dense(3)], ids=["None", "layer"])
+def test_other_models_are_refused(change, model):
+    with pytest.raises(ValueError, match=r"`model` must be a `keras_diet.models.DietBertBackbone`"):
+        change(model)
+
+
+# === Segments ===
+
+
+@any_backend
+@pytest.mark.parametrize(
+    ("arguments", "num_segments", "segment_encoding"),
+    [
+        ({"position_encoding": "diet_rel"}, 2, "per-head"),
+        ({"position_encoding": "input"}, 3, "per-head"),
+        ({"position_encoding": "diet_abs"}, 3, "input"),
+        ({"position_encoding": "input"}, 2, "input"),
+        ({"position_encoding": "sinusoidal"}, 3, "input"),
+        # Table 2 has this row: DIET-ABS-LIN with segments at the input.
+        ({"projection_dim": 5}, 2, "input"),
+    ],
+)
+def test_segments_start_at_zero_and_are_trained(rng, arguments, num_segments, segment_encoding):
+    pretrained = trained(segment_encoding="none", **arguments)
+    backbone = add_segments(pretrained, num_segments, segment_encoding)
+    assert backbone.segment_encoding == segment_encoding
+    assert backbone.num_segments == num_segments
+    inputs = random_inputs(rng, num_segments=num_segments)
+    assert_close(sequence_output(backbone, inputs), sequence_output(pretrained, inputs))
+    weights = [layer.segment_embedding for layer in backbone.encoder.segment_biases]
+    if segment_encoding == "input":
+        assert weights == []
+        weights = [backbone.input_encoding.segment_embedding.embeddings]
+        assert weights[0].shape == (num_segments, 15)
+    added = len(backbone.weights) - len(pretrained.weights)
+    assert added == len(weights) == (2 if segment_encoding == "per-head" else 1)
+    model = keras.Model(backbone.input, backbone(backbone.input)["sequence_output"])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    model.fit(inputs, rng.normal(size=(2, 11, 15)), verbose=0)
+    for weight in weights:
+        # Each segment gets another vector or score.
+        assert np.abs(np.diff(to_numpy(weight), axis=-2)).max() > 1e-7
+
+
+@any_backend
+@pytest.mark.parametrize(
+    ("present", "arguments", "message"),
+    [
+        ("per-head", {}, "has segments already.*'per-head'"),
+        ("input", {}, "has segments already.*'input'"),
+        ("none", {"num_segments": 0}, "`num_segments` must be a positive int"),
+        ("none", {"segment_encoding": "none"}, "`segment_encoding` must be.*'none'"),
+    ],
+)
+def test_segments_that_cannot_be_added(present, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        add_segments(tiny_backbone(num_layers=1, segment_encoding=present), **arguments)
+
+
+# === Longer sequences ===
+
+
+@any_backend
+@pytest.mark.parametrize(
+    ("position_encoding", "method"),
+    [
+        *((name, "interpolate") for name in sorted(POSITION_ENCODINGS)),
+        *((name, "repeat") for name in ("diet_abs", "tupe_rel", "diet_abs_input")),
+    ],
+)
+def test_longer_sequences_go_in(rng, position_encoding, method):
+    # Rotary positions need an even size of the heads.
+    hidden_dim = 18 if position_encoding == "rotary" else SIZES["hidden_dim"]
+    model = trained(position_encoding=position_encoding, hidden_dim=hidden_dim)
+    extended = extend_positions(model, LONGER, method)
+    assert (extended.max_sequence_length, model.max_sequence_length) == (LONGER, LENGTH)
+    assert np.isfinite(sequence_output(extended, random_inputs(rng, length=LONGER))).all()
+    inputs = random_inputs(rng, length=LENGTH)
+    difference = sequence_output(extended, inputs) - sequence_output(model, inputs)
+    if method == "interpolate" and position_encoding in ABSOLUTE:
+        assert np.abs(difference).max() > 1e-2
+    else:
+        np.testing.assert_allclose(difference, 0, atol=1e-5)
+
+
+@any_backend
+def test_rows_of_absolute_positions():
+    model = trained(position_encoding="diet_abs")
+    before, between, repeated = (
+        to_numpy(each.encoder.position_biases[0].query_embedding)
+        for each in (
+            model,
+            extend_positions(model, 2 * LENGTH - 1),
+            extend_positions(model, 2 * LENGTH + 1, "repeat"),
+        )
+    )
+    # Two steps for one: every other row is an old one, the others lie in between.
+    np.testing.assert_allclose(between[::2], before, atol=1e-6)
+    np.testing.assert_allclose(between[1::2], (before[1:] + before[:-1]) / 2, atol=1e-6)
+    np.testing.assert_array_equal(repeated, np.concatenate([before, before, before[:1]]))
+
+
+@any_backend
+@pytest.mark.parametrize(("length", "longer", "quarter"), [(LENGTH, LONGER, 3), (3, 5, 1)])
+def test_farther_distances_get_the_mean_of_those_before_them(length, longer, quarter):
+    model = trained(position_encoding="diet_rel", max_sequence_length=length)
+    before, after = (
+        to_numpy(each.encoder.position_biases[1].relative_embedding)
+        for each in (model, extend_positions(model, longer))
+    )
+    added = longer - length
+    np.testing.assert_array_equal(after[added:-added], before)
+    assert (after[:added] == before[:quarter].mean(axis=0)).all()
+    assert (after[-added:] == before[-quarter:].mean(axis=0)).all()
+
+
+@any_backend
+@pytest.mark.parametrize("method", ["interpolate", "repeat"])
+def test_projections_of_linformer_keep_their_sums(method):
+    model = trained(position_encoding="diet_abs", segment_encoding="none", projection_dim=5)
+    # Columns are positions: the same for all, so that stretching changes nothing.
+    columns = np.arange(1, 6)[:, None] * np.ones((5, LENGTH))
+    model.encoder.transformer_layers[0].self_attention.key_projection.assign(columns)
+    extended = extend_positions(model, LONGER, method).encoder.transformer_layers[0]
+    after = to_numpy(extended.self_attention.key_projection)
+    assert after.shape == (5, LONGER)
+    np.testing.assert_allclose(after.sum(axis=1), columns.sum(axis=1), rtol=1e-5)
+
+
+BIAS_LAYERS = {
+    "absolute": lambda length: AbsolutePositionBias(HEADS, length, rank=5),
+    "key_length": lambda length: AbsolutePositionBias(HEADS, length, rank=5, key_length=length),
+    "relative": lambda length: RelativePositionBias(HEADS, length),
+    "bucketed": lambda length: BucketedRelativePositionBias(HEADS),
+    "untied": lambda length: UntiedPositionBias(HEADS, 5, length, position_dim=15),
+}
+
+
+@any_backend
+@pytest.mark.parametrize("name", BIAS_LAYERS)
+def test_custom_bias_layers(rng, name):
+    model = trained(position_encoding=BIAS_LAYERS[name](LENGTH))
+    extended = extend_positions(model, LONGER, "repeat")
+    inputs = random_inputs(rng, length=LENGTH)
+    assert_close(sequence_output(extended, inputs), sequence_output(model, inputs))
+    assert np.isfinite(sequence_output(extended, random_inputs(rng, length=LONGER))).all()
+    # A layer that is longer than the model stays as it is.
+    if name in ("absolute", "relative"):
+        model = trained(position_encoding=BIAS_LAYERS[name](2 * LONGER))
+        extended = extend_positions(model, LONGER)
+        for new, old in zip(extended.weights, model.weights, strict=True):
+            np.testing.assert_array_equal(to_numpy(new), to_numpy(old))
+
+
+@keras.saving.register_keras_serializable(package="keras_diet_tests")
+class Table(PositionBias):
+    """A bias layer with the length on both axes of a weight, of a known or an unknown name."""
+
+    def __init__(self, num_heads, max_length, weight_name, **kwargs):
+        super().__init__(num_heads, max_length=max_length, **kwargs)
+        self.weight_name = weight_name
+
+    def build(self, query_shape=None, key_shape=None):
+        shape = (self.max_length, self.max_length)
+        self.table = self.add_weight(name=self.weight_name, shape=shape)
+        self.built = True
+
+    def compute_scores(self, query_length, key_length, start_index):
+        return self.table[None, None, :query_length, :key_length]
+
+    def get_config(self):
+        return {**super().get_config(), "weight_name": self.weight_name}
+
+
+@any_backend
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_sequence_length": LENGTH}, "`max_sequence_length` must be larger than 13"),
+        ({"max_sequence_length": 2.5}, "`max_sequence_length` must be a positive"),
+        ({"method": "stretch"}, "`method` must be one of 'interpolate', 'repeat'.*'stretch'"),
+        ({"weight": "table"}, "weight '.*table' depends on the length in an unknown"),
+        ({"weight": "key_embedding"}, "key_embedding' depends on the length in an unknown"),
+    ],
+)
+def test_what_cannot_be_extended(arguments, message):
+    arguments = {"max_sequence_length": LONGER, **arguments}
+    weight = arguments.pop("weight", None)
+    encoding = Table(HEADS, LENGTH, weight) if weight else "diet_rel"
+    with pytest.raises(ValueError, match=message):
+        extend_positions(tiny_backbone(position_encoding=encoding), **arguments)
+
+
+# === Positional scores that are computed already ===
+
+
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "tupe_rel"])
+def test_cached_positions(rng, position_encoding):
+    backbone = trained(position_encoding=position_encoding)
+    inputs = random_inputs(rng)
+    copy = cache_positions(backbone)
+    assert type(copy) is DietBertBackbone
+    for name, output in copy(inputs).items():
+        assert_close(output, backbone(inputs)[name])
+    names = {weight.path.split("/")[-1] for weight in copy.encoder.weights}
+    assert "scores" in names
+    assert names.isdisjoint({"query_embedding", "relative_embedding", "position_embedding"})
+
+
+@any_backend
+def test_cached_positions_are_not_trained_and_are_in_presets(rng, tmp_path):
+    backbone = trained(position_encoding="diet_rel")
+    backbone.encoder.transformer_layers[1].trainable = False
+    copy = cache_positions(DietBertTextClassifier(backbone, num_classes=3))
+    trainable = [block.trainable for block in copy.backbone.encoder.transformer_layers]
+    assert trainable == [True, False]
+    inputs = random_inputs(rng)
+    scores = to_numpy(copy.backbone.encoder.position_biases[0].scores).copy()
+    copy.fit(inputs, np.array([2, 0]), verbose=0)
+    np.testing.assert_array_equal(copy.backbone.encoder.position_biases[0].scores, scores)
+    copy.save_to_preset(tmp_path)
+    loaded = DietBertTextClassifier.from_preset(tmp_path)
+    assert_close(loaded.predict(inputs, verbose=0), copy.predict(inputs, verbose=0))
+    assert loaded.backbone.cached_positions
+    backbone.save_weights(tmp_path / "backbone.weights.h5")
+    with pytest.raises(ValueError, match=r"position_bias|expected"):
+        copy.backbone.load_weights(tmp_path / "backbone.weights.h5")
+
+
+@any_backend
+def test_functional_models_of_a_backbone(rng):
+    backbone = trained(position_encoding="diet_abs")
+    model = keras.Model(backbone.input, backbone(backbone.input)["sequence_output"])
+    inputs = random_inputs(rng)
+    copy = cache_positions(model)
+    assert_close(copy.predict(inputs, verbose=0), model.predict(inputs, verbose=0))
+    assert not backbone.cached_positions
+
+
+@any_backend
+@pytest.mark.parametrize("position_encoding", ["input", "none", "shaw", "cached"])
+def test_models_without_a_position_bias_are_refused(position_encoding):
+    if position_encoding == "cached":
+        model = cache_positions(tiny_backbone(position_encoding="diet_abs"))
+    else:
+        model = tiny_backbone(position_encoding=position_encoding)
+    with pytest.raises(ValueError, match="position bias"):
+        cache_positions(model)

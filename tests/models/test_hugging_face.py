@@ -1,0 +1,430 @@
+"""`from_bert` with BERTs of Hugging Face, from folders and from models of `transformers`."""
+
+import json
+import logging
+import os
+import warnings
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+
+from keras_diet.models import (
+    DietBertBackbone,
+    DietBertQuestionAnswerer,
+    DietBertTextClassifier,
+    DietBertTokenClassifier,
+    DietBertTokenizer,
+)
+from keras_diet.models.diet_bert.from_bert.checkpoint import read_safetensors
+from tests.helpers import assert_close, once, to_numpy
+from tests.models.tasks import tiny_preprocessor
+from tests.models.tiny import SIZES, TEXTS, VOCABULARY, random_inputs
+
+any_backend = pytest.mark.any_backend
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+AT_INPUT = {"position_encoding": "input", "segment_encoding": "input"}
+ACCENTS = ["Thé FOX", "猫猫 fox", "the-fox.", "FOXES"]
+CLS = VOCABULARY.index("[CLS]")
+NAMES = ["sad", "glad", "neither", "both", "other"]
+ID2LABEL = dict(enumerate(NAMES))
+
+
+def make(folder, model_class="BertModel", **options):
+    """Save a tiny model of Hugging Face, with large weights, and return it."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        vocab_size=SIZES["vocabulary_size"],
+        hidden_size=SIZES["hidden_dim"],
+        num_hidden_layers=SIZES["num_layers"],
+        num_attention_heads=SIZES["num_heads"],
+        intermediate_size=SIZES["intermediate_dim"],
+        max_position_embeddings=SIZES["max_sequence_length"],
+        **{"initializer_range": 0.3, **options},
+    )
+    torch.manual_seed(0)
+    model = getattr(transformers, model_class)(config).eval()
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
+    return model
+
+
+def outputs(model, inputs):
+    import torch
+
+    with torch.no_grad():
+        return model(
+            input_ids=torch.tensor(inputs["token_ids"], dtype=torch.int64),
+            token_type_ids=torch.tensor(inputs["segment_ids"], dtype=torch.int64),
+            attention_mask=torch.tensor(inputs["padding_mask"], dtype=torch.int64),
+        )
+
+
+def change_json(path, **values):
+    contents = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**contents, **values}))
+
+
+def assert_same_outputs(source, model, rng, tolerance=1e-4):
+    backbone = DietBertBackbone.from_bert(source, **AT_INPUT, dropout=0.0)
+    inputs = random_inputs(rng)
+    expected, actual = outputs(model, inputs), backbone(inputs)
+    assert_close(actual["sequence_output"], expected.last_hidden_state.numpy(), tolerance)
+    if expected.pooler_output is not None:
+        assert_close(actual["pooled_output"], expected.pooler_output.numpy(), tolerance)
+    return backbone
+
+
+def assert_same_weights(actual, expected):
+    for weight, like in zip(actual.get_weights(), expected.get_weights(), strict=True):
+        np.testing.assert_array_equal(weight, like)
+
+
+# === Weights ===
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("gelu", "gelu"),
+        *once(("gelu_new", "gelu_approximate"), ("relu", "relu"), ("silu", "silu")),
+    ],
+)
+def test_outputs_are_those_of_hugging_face(tmp_path, rng, theirs, ours):
+    model = make(tmp_path, hidden_act=theirs)
+    backbone = assert_same_outputs(tmp_path, model, rng)
+    assert backbone.activation == ours
+    assert_same_weights(DietBertBackbone.from_bert(model, **AT_INPUT), backbone)
+    copy = DietBertBackbone.from_config(backbone.get_config())
+    assert copy.activation == ours
+
+
+@any_backend
+@pytest.mark.parametrize("source", ["folder", "model"])
+@pytest.mark.parametrize("head", ["SequenceClassification", "PreTraining", "MaskedLM"])
+def test_models_with_heads(tmp_path, rng, head, source):
+    model = make(tmp_path, f"BertFor{head}")
+    source = tmp_path if source == "folder" else model
+    if head != "MaskedLM":
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            assert_same_outputs(source, model.bert, rng)
+        return
+    with pytest.warns(UserWarning, match="has no pooler") as caught:
+        assert_same_outputs(source, model.bert, rng)
+    # It points to the line that called `from_bert`.
+    files = [warning.filename for warning in caught if "pooler" in str(warning.message)]
+    assert files == [__file__]
+
+
+@any_backend
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 2e-2), ("bfloat16", 1e-1)])
+def test_weights_of_half_precision(tmp_path, rng, dtype, tolerance):
+    import torch
+
+    model = make(tmp_path)
+    tensors = dict(model.state_dict())
+    model.to(getattr(torch, dtype)).save_pretrained(tmp_path)
+    for name, array in read_safetensors(tmp_path / "model.safetensors").items():
+        assert array.dtype == "float32"
+        expected = tensors[name].to(getattr(torch, dtype)).float().numpy()
+        np.testing.assert_array_equal(array, expected)
+    backbone = assert_same_outputs(tmp_path, model.float(), rng, tolerance)
+    assert_same_weights(backbone, DietBertBackbone.from_bert(model.train(), **AT_INPUT))
+    # The copy has its own memory.
+    with torch.no_grad():
+        model.embeddings.word_embeddings.weight.zero_()
+    assert np.abs(backbone.token_embedding.get_weights()[0]).max() > 0.1
+
+
+@any_backend
+def test_old_names_of_layer_normalizations(tmp_path, rng):
+    import safetensors.numpy
+
+    model = make(tmp_path)
+    path = tmp_path / "model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    old = {
+        name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): tensor
+        for name, tensor in tensors.items()
+    }
+    assert old.keys() != tensors.keys()
+    # Old checkpoints have these integers too.
+    old["embeddings.position_ids"] = np.arange(13)[None]
+    safetensors.numpy.save_file(old, path)
+    assert_same_outputs(tmp_path, model, rng)
+
+
+@any_backend
+def test_the_cls_of_the_vocabulary_gets_the_first_position(tmp_path):
+    model = make(tmp_path)
+    tokens = [
+        DietBertBackbone.from_bert(source, cls_token_id=token).token_embedding.get_weights()[0]
+        for source, token in ((tmp_path, None), (model, CLS), (tmp_path, CLS + 1), (model, None))
+    ]
+    np.testing.assert_array_equal(tokens[0], tokens[1])
+    assert np.abs(tokens[0] - tokens[2]).max() > 0.1
+    # Neither a model nor a folder without a vocabulary knows it.
+    os.remove(tmp_path / "vocab.txt")
+    without = DietBertBackbone.from_bert(tmp_path).token_embedding.get_weights()[0]
+    np.testing.assert_array_equal(without, tokens[3])
+    assert np.abs(tokens[0] - without).max() > 0.1
+
+
+@any_backend
+def test_arguments_come_from_the_configuration_and_weights_are_float32(tmp_path):
+    make(tmp_path, hidden_dropout_prob=0.3)
+    exact = DietBertBackbone.from_bert(tmp_path, **AT_INPUT)
+    keras.config.set_dtype_policy("bfloat16")
+    try:
+        half, same = (
+            DietBertBackbone.from_bert(tmp_path, **AT_INPUT, dtype=dtype)
+            for dtype in (None, "float32")
+        )
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert half.dtype_policy.name == "bfloat16"
+    assert_same_weights(same, exact)
+    assert exact.dropout == 0.3
+    assert DietBertBackbone.from_bert(tmp_path, dropout=0.0).dropout == 0.0
+    # Settings that are left out have Hugging Face's defaults.
+    config = json.loads((tmp_path / "config.json").read_text())
+    for name in ("hidden_dropout_prob", "hidden_act", "layer_norm_eps"):
+        del config[name]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    backbone = DietBertBackbone.from_bert(tmp_path)
+    assert (backbone.dropout, backbone.activation) == (0.1, "gelu")
+
+
+@any_backend
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model_type": "roberta"}, "`model_type` must be 'bert'.*model_type='roberta'"),
+        ({"model_type": None}, "`model_type` must be 'bert'"),
+        ({"hidden_act": "mish"}, "`hidden_act` must be one of 'gelu'.*'mish'"),
+        ({"position_embedding_type": "relative_key"}, "must be 'absolute'.*'relative_key'"),
+        ({"layer_norm_eps": 1e-5}, "`layer_norm_eps` must be 1e-12.*1e-05"),
+        ({"is_decoder": True}, "`is_decoder` must be False"),
+        ({"add_cross_attention": True}, "`add_cross_attention` must be False"),
+        ({"num_hidden_layers": 1}, r"does not have\. Received: encoder\.layer\.1\."),
+        ({"num_hidden_layers": 3}, "encoder.layer.2.attention.self.query.weight"),
+        ({"vocab_size": 37}, r"cannot reshape .* into shape \(37,15\)"),
+        ({"num_attention_heads": 4}, "`hidden_dim` must be divisible by `num_heads`"),
+    ],
+    ids=str,
+)
+def test_other_configurations_are_refused(tmp_path, values, message):
+    model = make(tmp_path)
+    change_json(tmp_path / "config.json", **values)
+    for name, value in values.items():
+        setattr(model.config, name, value)
+    sources = (tmp_path,) if "model_type" in values else (tmp_path, model)
+    for source in sources:
+        with pytest.raises((ValueError, KeyError), match=message):
+            DietBertBackbone.from_bert(source)
+
+
+# === Tasks ===
+
+HEADS = {
+    "ForSequenceClassification": DietBertTextClassifier,
+    "ForTokenClassification": DietBertTokenClassifier,
+    "ForQuestionAnswering": DietBertQuestionAnswerer,
+}
+
+
+def make_task(folder, head, labels=ID2LABEL, **options):
+    labels = {} if head == "ForQuestionAnswering" else {"id2label": labels}
+    model = make(folder, f"Bert{head}", hidden_dropout_prob=0.3, **labels, **options)
+    import torch
+
+    torch.nn.init.normal_(list(model.children())[-1].weight, std=0.7)
+    model.save_pretrained(folder)
+    return model
+
+
+@pytest.mark.filterwarnings("error:.*no pooler")
+@pytest.mark.parametrize("head", ["ForSequenceClassification", *once(*list(HEADS)[1:])])
+def test_tasks_have_the_outputs_and_names_of_hugging_face(tmp_path, rng, head):
+    model = make_task(tmp_path, head)
+    inputs = random_inputs(rng)
+    is_token = inputs["padding_mask"].astype(bool)
+    expected = outputs(model, inputs)
+    for source in (tmp_path, model):
+        task = HEADS[head].from_bert(source, "input")
+        actual = task(inputs)
+        if head == "ForQuestionAnswering":
+            for name in ("start", "end"):
+                logits = expected[f"{name}_logits"].numpy()
+                # The class leaves places out that cannot be answers.
+                where = is_token & (to_numpy(actual[name]) > -1e4)
+                assert where.sum() > 3
+                assert_close(to_numpy(actual[name])[where], logits[where], 1e-4)
+            continue
+        logits = expected.logits.numpy()
+        if head == "ForTokenClassification":
+            actual, logits = to_numpy(actual)[is_token], logits[is_token]
+        assert np.abs(logits).max() > 0.3
+        assert_close(actual, logits, 1e-4)
+        assert task.class_names == NAMES
+        assert task.dropout == task.backbone.dropout == 0.3
+
+
+@any_backend
+@pytest.mark.parametrize("head", list(HEADS)[:2])
+def test_new_names_new_heads_and_arguments_of_the_backbone(tmp_path, head):
+    model = make_task(tmp_path, head)
+    cls, kernel = HEADS[head], model.classifier.weight.detach().numpy().T
+    task = "classifier" if head == "ForSequenceClassification" else "token_classifier"
+    options = {"rank": 3, "sharing": "none", "max_sequence_length": 11}
+    expected = DietBertBackbone.from_bert(model, "diet_abs", cls_token_id=CLS, **options)
+    # A model has no vocabulary, but the preprocessor has.
+    renamed = cls.from_bert(
+        model,
+        preprocessor=tiny_preprocessor(task, sequence_length=9),
+        class_names=list("abcde"),
+        activation="softmax",
+        **options,
+    )
+    # The model of words has no pooler.
+    assert_same_weights(renamed.backbone.encoder, expected.encoder)
+    assert_same_weights(renamed.backbone.token_embedding, expected.token_embedding)
+    assert renamed.class_names == list("abcde")
+    np.testing.assert_array_equal(to_numpy(renamed.output_dense.kernel), kernel)
+    assert to_numpy(renamed(random_inputs(np.random.default_rng(3)))).max() <= 1
+    new = cls.from_bert(tmp_path, num_classes=5)
+    assert (new.class_names, new.num_classes) == (None, 5)
+    assert np.abs(to_numpy(new.output_dense.kernel) - kernel).max() > 0.1
+    for source in (keras_hub.models.BertBackbone(**SIZES), make(tmp_path)):
+        with pytest.raises(ValueError, match="`num_classes`"):
+            cls.from_bert(source)
+        assert cls.from_bert(source, "input", class_names=NAMES).num_classes == 5
+
+
+@any_backend
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        ({i: f"LABEL_{i}" for i in range(3)}, None),
+        ({0: "a", 1: "a", 2: "b"}, None),
+        # The name of a number is not the name of a class.
+        ({0: "score"}, None),
+        # Here 10 comes before 2, as in text. A single name that looks made up is a name.
+        ({i: f"{i}" if i else "LABEL_0" for i in sorted(range(11), key=str)}, "in order"),
+    ],
+)
+def test_names_that_are_not_names(tmp_path, labels, names):
+    model = make_task(tmp_path, "ForSequenceClassification", labels)
+    classifier = DietBertTextClassifier.from_bert(model)
+    expected = ["LABEL_0", *map(str, range(1, 11))] if names else None
+    assert (classifier.class_names, classifier.num_classes) == (expected, len(labels))
+    assert not classifier.multi_label
+
+
+@any_backend
+def test_the_kind_of_labels(tmp_path):
+    problem = {"problem_type": "multi_label_classification"}
+    model = make_task(tmp_path, "ForSequenceClassification", **problem)
+    assert DietBertTextClassifier.from_bert(model).multi_label
+    assert not DietBertTextClassifier.from_bert(tmp_path, multi_label=False).multi_label
+
+
+# === The tokenizer ===
+
+
+@any_backend
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_tokens_are_those_of_hugging_face(tmp_path, lowercase):
+    import transformers
+
+    make(tmp_path)
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    theirs = transformers.BertTokenizer(str(tmp_path / "vocab.txt"), do_lower_case=lowercase)
+    theirs.save_pretrained(tmp_path)
+    ours = DietBertTokenizer.from_bert(tmp_path)
+    assert ours.lowercase is lowercase
+    assert ours.get_vocabulary() == VOCABULARY
+    for text in TEXTS + ACCENTS:
+        expected = theirs(text, add_special_tokens=False)["input_ids"]
+        assert np.asarray(ours(text)).tolist() == expected, text
+    # Arguments go first.
+    other = DietBertTokenizer.from_bert(tmp_path, lowercase=not lowercase, sequence_length=7)
+    assert other.lowercase is not lowercase
+    assert len(other("the fox")) == 7
+
+
+@any_backend
+@pytest.mark.parametrize(
+    ("normalizer", "config", "expected"),
+    [
+        ((False, True, False), (None, None, None), (False, True, False)),
+        ((True, True, True), (False, False, False), (False, False, False)),
+        ((None, None, None), (None, None, None), (True, True, True)),
+    ],
+)
+def test_settings_of_the_two_files(tmp_path, normalizer, config, expected):
+    make(tmp_path)
+    names = ("lowercase", "strip_accents", "handle_chinese_chars")
+    shuffled = dict(sorted((token, i) for i, token in enumerate(VOCABULARY)))
+    change_json(
+        tmp_path / "tokenizer.json",
+        model={"type": "WordPiece", "vocab": shuffled},
+        normalizer=dict(zip(names, normalizer, strict=True)),
+    )
+    names = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
+    change_json(tmp_path / "tokenizer_config.json", **dict(zip(names, config, strict=True)))
+    os.remove(tmp_path / "vocab.txt")
+    tokenizer = DietBertTokenizer.from_bert(str(tmp_path))
+    assert tokenizer.get_vocabulary() == VOCABULARY
+    assert (tokenizer.lowercase, tokenizer.strip_accents, tokenizer.split_on_cjk) == expected
+
+
+@any_backend
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        ({"model": {"type": "Unigram", "vocab": [["a", 0.5]]}}, "'WordPiece'.*'Unigram'"),
+        ({"normalizer": {"type": "Sequence"}}, "'BertNormalizer'.*'Sequence'"),
+    ],
+    ids=["unigram", "sequence"],
+)
+def test_other_tokenizers_are_refused(tmp_path, contents, message):
+    make(tmp_path)
+    os.remove(tmp_path / "vocab.txt")
+    model = {"vocab": {token: i for i, token in enumerate(VOCABULARY)}}
+    change_json(tmp_path / "tokenizer.json", **{"model": model, **contents})
+    with pytest.raises(ValueError, match=message):
+        DietBertTokenizer.from_bert(tmp_path)
+    for source in (3, keras.layers.Dense(1)):
+        with pytest.raises(ValueError, match=r"`bert` must be .*Received: bert="):
+            DietBertTokenizer.from_bert(source)
+
+
+@any_backend
+def test_tokenizers_of_kerashub(tmp_path):
+    settings = {
+        "lowercase": True,
+        "strip_accents": True,
+        "split": False,
+        "split_on_cjk": False,
+        "suffix_indicator": "@@",
+        "oov_token": "[OOV]",
+        "special_tokens_in_strings": True,
+        "sequence_length": 7,
+    }
+    theirs = keras_hub.models.BertTokenizer([*VOCABULARY, "[OOV]"], **settings)
+    ours = DietBertTokenizer.from_bert(theirs)
+    assert ours.get_vocabulary() == theirs.get_vocabulary()
+    assert {name: ours.get_config()[name] for name in settings} == settings
+    theirs = keras_hub.models.BertTokenizer(VOCABULARY, lowercase=True, strip_accents=True)
+    theirs.save_to_preset(str(tmp_path))
+    keras_hub.models.BertBackbone(**SIZES).save_to_preset(str(tmp_path))
+    for source in (theirs, tmp_path):
+        ours = DietBertTokenizer.from_bert(source)
+        for text in TEXTS + ACCENTS:
+            assert np.asarray(ours(text)).tolist() == np.asarray(theirs(text)).tolist()

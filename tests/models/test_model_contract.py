@@ -1,0 +1,475 @@
+"""What every model keeps: in files, with LoRA, quantized, in half precision, and frozen.
+
+A row of `SPECIFICATIONS` is a task with an encoding. A new task is one more row.
+`tests/cross_backend` loads the files of each backend on the others.
+"""
+
+import json
+
+import h5py
+import keras
+import keras_hub
+import numpy as np
+import pytest
+
+from keras_diet.models import DietBertBackbone, DietTransformerBackbone
+from tests.helpers import assert_close, to_numpy
+from tests.models import tasks
+from tests.models.diet_transformer import tiny as translation
+from tests.models.hub.toy import ToyBackbone, ToyTask, toy_inputs, toy_labels
+from tests.models.question_answering import tiny_question_answerer
+from tests.models.tiny import random_inputs, randomize_weights
+
+pytestmark = pytest.mark.usefixtures("quick_quantization")
+any_backend = pytest.mark.any_backend
+HUB = keras_hub.models
+
+
+def labels_of(task, rng):
+    """Inputs and labels of a task."""
+    if task == "toy":
+        return toy_inputs(rng), toy_labels(rng)
+    if task == "translator":
+        return translation.random_inputs(rng), rng.integers(0, 31, (2, 7))
+    if task == "question_answerer":
+        return random_inputs(rng), {"start": np.array([2, 7]), "end": np.array([3, 9])}
+    return tasks.random_data(task, rng)[:2]
+
+
+class Specification:
+    def __init__(self, task, base, has_head=True, **backbone):
+        self.task, self.base, self.has_head, self.backbone = task, base, has_head, backbone
+
+    def make(self, **changes):
+        arguments = {**self.backbone, **changes}
+        if self.task == "toy":
+            model = ToyTask(ToyBackbone(**arguments))
+        elif self.task == "translator":
+            model = translation.tiny_task(num_layers=1, **arguments)
+        elif self.task == "question_answerer":
+            model = tiny_question_answerer(with_preprocessor=False, **arguments)
+        else:
+            model = tasks.tiny_task(self.task, with_preprocessor=False, **arguments)
+        return randomize_weights(model)
+
+    def loaders(self, model):
+        """Ways to load a preset: by the class, and by KerasHub's base class."""
+        return [type(model), *([] if self.base is None else [self.base])]
+
+
+SPECIFICATIONS = {
+    "masked_lm": Specification("masked_lm", HUB.MaskedLM, position_encoding="diet_abs", rank=7),
+    "classifier": Specification("classifier", HUB.TextClassifier, position_encoding="tupe_rel"),
+    "embedder": Specification("embedder", HUB.TextEmbedder, False, position_encoding="t5"),
+    "token_classifier": Specification("token_classifier", None, position_encoding="shaw"),
+    "question_answerer": Specification(
+        "question_answerer", None, position_encoding="diet_rel", sharing="head-wise"
+    ),
+    "translator": Specification(
+        "translator", HUB.Seq2SeqLM, False, position_encoding="diet_abs_input", rank=7
+    ),
+    "toy": Specification("toy", None),
+}
+every_model = pytest.mark.parametrize("name", SPECIFICATIONS)
+
+
+def predicted(model, inputs):
+    """All outputs of a model in one array, by a compiled step where steps are compiled."""
+    return flat(model.predict(inputs, verbose=0))
+
+
+def flat(outputs):
+    outputs = [np.float32(to_numpy(output)) for output in keras.tree.flatten(outputs)]
+    array = np.concatenate([output.reshape(-1) for output in outputs])
+    # Logits of places that cannot be answers.
+    return np.where(array < -1e4, 0, array)
+
+
+def quantized(model):
+    layers = [layer for layer in model._flatten_layers() if layer.quantization_mode]
+    return {layer.path: (layer.quantization_mode, layer.dtype_policy.name) for layer in layers}
+
+
+def adapters(model):
+    return {weight.path: weight for weight in model.weights if "lora_kernel" in weight.path}
+
+
+def randomize_adapters(model, rng):
+    for weight in adapters(model).values():
+        weight.assign(rng.normal(scale=0.3, size=weight.shape))
+
+
+def loaded_from_files(specification, model, folder):
+    """The model from a preset and from a `.keras` file."""
+    model.save_to_preset(folder / "preset")
+    model.save(folder / "model.keras")
+    for cls in specification.loaders(model):
+        yield cls.from_preset(str(folder / "preset"))
+    yield keras.saving.load_model(folder / "model.keras")
+
+
+# === Files ===
+
+
+@any_backend
+@every_model
+def test_files_give_the_model_back(rng, tmp_path, name):
+    specification = SPECIFICATIONS[name]
+    model = specification.make()
+    model.backbone.layers[-1].trainable = False
+    inputs, _ = labels_of(name, rng)
+    expected = predicted(model, inputs)
+    config = json.dumps(model.backbone.get_config())
+    for loaded in loaded_from_files(specification, model, tmp_path):
+        assert type(loaded) is type(model)
+        assert json.dumps(loaded.backbone.get_config()) == config
+        np.testing.assert_allclose(predicted(loaded, inputs), expected, atol=1e-6)
+    backbone = HUB.Backbone.from_preset(str(tmp_path / "preset"))
+    assert type(backbone) is type(model.backbone)
+    for one, other in zip(backbone.weights, model.backbone.weights, strict=True):
+        np.testing.assert_array_equal(to_numpy(one), to_numpy(other))
+    metadata = json.loads((tmp_path / "preset" / "metadata.json").read_text())
+    kinds = {"DietBertBackbone": ["MaskedLM", "TextClassifier", "TextEmbedder"]}
+    kinds |= {"DietTransformerBackbone": ["Seq2SeqLM"], "ToyBackbone": []}
+    assert metadata["tasks"] == kinds[type(backbone).__name__]
+    assert metadata["keras_diet_version"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["masked_lm", *(pytest.param(n, marks=any_backend) for n in ("question_answerer", "toy"))],
+)
+def test_training_goes_on_from_keras_files_and_presets_have_no_optimizer(rng, tmp_path, name):
+    model = SPECIFICATIONS[name].make()
+    model.compile(keras.optimizers.AdamW(0.01))
+    inputs, labels = labels_of(name, rng)
+    model.fit(inputs, labels, shuffle=False, verbose=0)
+    model.save(tmp_path / "task.keras")
+    loaded = keras.saving.load_model(tmp_path / "task.keras")
+    assert type(loaded.loss) is type(model.loss)
+    for one, other in zip(loaded.optimizer.variables, model.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(to_numpy(one), to_numpy(other))
+    model.save_to_preset(tmp_path)
+    with h5py.File(tmp_path / "task.weights.h5") as file:
+        assert "layers" in file
+        assert "optimizer" not in file
+    for each in (model, loaded):
+        each.fit(inputs, labels, shuffle=False, verbose=0)
+        assert int(each.optimizer.iterations) == 2
+    for one, other in zip(loaded.weights, model.weights, strict=True):
+        assert_close(one, other, 1e-6)
+    if name != "toy":
+        # The head alone, without the optimizer.
+        head = predicted(model, inputs)
+        model.save_task_weights(tmp_path / "head.weights.h5")
+        for weight in model.weights[len(model.backbone.weights) :]:
+            weight.assign(0 * to_numpy(weight))
+        model.load_task_weights(tmp_path / "head.weights.h5")
+        np.testing.assert_allclose(predicted(model, inputs), head, atol=1e-6)
+        assert int(model.optimizer.iterations) == 2
+
+
+@any_backend
+@every_model
+def test_what_is_frozen_stays_frozen(tmp_path, name):
+    model = SPECIFICATIONS[name].make()
+    model.backbone.token_embedding.trainable = False
+    count = len(model.weights)
+    assert len(model.trainable_weights) == count - 1
+    model = type(model)(SPECIFICATIONS[name].make(trainable=False).backbone, **head_of(name))
+    assert model.backbone.trainable_weights == []
+    copy = type(model).from_config(model.get_config())
+    assert copy.backbone.trainable_weights == []
+    assert len(copy.trainable_weights) == len(model.trainable_weights)
+    frozen = type(model)(SPECIFICATIONS[name].make().backbone, trainable=False, **head_of(name))
+    frozen.save(tmp_path / "task.keras")
+    assert keras.saving.load_model(tmp_path / "task.keras").trainable_weights == []
+    if name == "classifier":
+        # Keras gives the copy, a functional model, the compile configuration of the task.
+        clone = keras.models.clone_model(model)
+        assert type(clone.optimizer) is type(model.optimizer)
+
+
+def head_of(name):
+    return tasks.CLASSES[name][2] if name in tasks.CLASSES else {}
+
+
+# === Half precision ===
+
+
+@pytest.mark.usefixtures("compiled_steps")
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [
+        ("masked_lm", "mixed_float16"),
+        *(
+            pytest.param(name, policy, marks=any_backend)
+            for name, policy in [
+                ("classifier", "mixed_bfloat16"),
+                ("embedder", "bfloat16"),
+                ("question_answerer", "mixed_bfloat16"),
+                ("translator", "mixed_bfloat16"),
+                ("toy", "mixed_float16"),
+            ]
+        ),
+    ],
+)
+def test_half_precision(rng, tmp_path, name, policy):
+    specification = SPECIFICATIONS[name]
+    exact, half = specification.make(), specification.make(dtype=policy)
+    half.set_weights(exact.get_weights())
+    inputs, labels = labels_of(name, rng)
+    expected = predicted(exact, inputs)
+    outputs = predicted(half, inputs)
+    error = np.abs(outputs - expected).max() / np.abs(expected).max()
+    assert 1e-6 < error < 0.1
+    # KerasHub loads other float policies with the global policy.
+    saved = policy if policy.startswith("mixed") else "float32"
+    half.save_to_preset(tmp_path)
+    for cls in specification.loaders(half):
+        loaded = cls.from_preset(str(tmp_path))
+        assert loaded.dtype_policy.name == loaded.backbone.dtype_policy.name == saved
+    again = type(half).from_preset(tmp_path, dtype=policy)
+    np.testing.assert_allclose(predicted(again, inputs), outputs, atol=1e-2)
+    assert type(half).from_preset(tmp_path, dtype="float32").dtype_policy.name == "float32"
+    assert type(half.backbone).from_preset(tmp_path).dtype_policy.name == saved
+    half.save(tmp_path / "half.keras")
+    assert keras.saving.load_model(tmp_path / "half.keras").backbone.dtype_policy.name == policy
+    if name == "masked_lm":
+        losses = half.fit(inputs, labels, verbose=0).history["loss"]
+        assert np.isfinite(losses).all()
+
+
+# === LoRA ===
+
+
+@any_backend
+@every_model
+def test_lora_trains_adapters_and_the_head_only(rng, name):
+    specification = SPECIFICATIONS[name]
+    model = specification.make()
+    inputs, labels = labels_of(name, rng)
+    before = predicted(model, inputs)
+    model.backbone.enable_lora(rank=2)
+    np.testing.assert_allclose(predicted(model, inputs), before, atol=1e-6)
+    layers = {path.split("/")[-2] for path in adapters(model)}
+    assert layers == ({"query"} if name == "toy" else {"query", "value"})
+    head = {id(w) for w in model.weights} - {id(w) for w in model.backbone.weights}
+    old = {weight.path: to_numpy(weight).copy() for weight in model.weights}
+    model.compile("sgd", "mse" if name == "embedder" else model.loss)
+    for _ in range(2):  # The first step leaves A where it is, since B is zero.
+        model.fit(inputs, labels, verbose=0)
+    changed = {w.path for w in model.weights if np.any(to_numpy(w) != old[w.path])}
+    heads = {weight.path for weight in model.weights if id(weight) in head and weight.trainable}
+    assert changed == set(adapters(model)) | heads
+    assert bool(heads) == specification.has_head
+
+
+@pytest.mark.parametrize(
+    "name", ["masked_lm", *(pytest.param(n, marks=any_backend) for n in ("translator", "toy"))]
+)
+@pytest.mark.parametrize("enabled_before", [False, True])
+def test_lora_files_bring_their_layers(rng, tmp_path, name, enabled_before):
+    specification = SPECIFICATIONS[name]
+    names = ["query"] if name == "toy" else ["query", "key", "feedforward_output_dense"]
+    model, other = specification.make(), specification.make()
+    model.backbone.enable_lora(3, target_layer_names=names)
+    randomize_adapters(model, rng)
+    model.backbone.save_lora_weights(tmp_path / "task.lora.h5")
+    if enabled_before:
+        other.backbone.enable_lora(3, target_layer_names=names)
+    other.backbone.load_lora_weights(tmp_path / "task.lora.h5")
+    inputs, _ = labels_of(name, rng)
+    expected = predicted(model, inputs)
+    assert np.abs(predicted(specification.make(), inputs) - expected).max() > 1e-2
+    np.testing.assert_allclose(predicted(other, inputs), expected, atol=1e-5)
+    # Files of models hold the sum of kernels and adapters.
+    model.save_to_preset(tmp_path)
+    loaded = type(model).from_preset(tmp_path)
+    assert adapters(loaded) == {}
+    np.testing.assert_allclose(predicted(loaded, inputs), expected, atol=1e-5)
+
+
+# === Quantization ===
+
+# Largest difference of quantized outputs, relative to the largest of the float model.
+ERRORS = {"int8": 0.1, "float8": 0.3, "int4": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("masked_lm", "int8"),
+        *(
+            pytest.param(name, mode, marks=any_backend)
+            for name, mode in [
+                ("classifier", "int8"),
+                ("classifier", "int4"),
+                ("classifier", "float8"),
+                ("embedder", "int8"),
+                ("question_answerer", "int4"),
+                ("translator", "int8"),
+                ("toy", "int8"),
+            ]
+        ),
+    ],
+)
+def test_quantized_models_stay_close_and_are_loaded_as_saved(rng, tmp_path, name, mode):
+    specification = SPECIFICATIONS[name]
+    model = specification.make()
+    inputs, _ = labels_of(name, rng)
+    expected = predicted(model, inputs)
+    model.quantize(mode)
+    outputs = predicted(model, inputs)
+    error = np.abs(outputs - expected).max() / np.abs(expected).max()
+    assert 1e-6 < error < ERRORS[mode]
+    layers = quantized(model)
+    dense = {path for path in layers if "token_embedding" not in path}
+    assert dense
+    assert (mode == "float8") != (dense < set(layers))
+    for loaded in loaded_from_files(specification, model, tmp_path):
+        assert quantized(loaded) == layers
+        np.testing.assert_allclose(predicted(loaded, inputs), outputs, atol=1e-5)
+    # A backbone, by KerasHub's class too, which is saved again.
+    backbone = HUB.Backbone.from_preset(str(tmp_path / "preset"))
+    backbone.save_to_preset(tmp_path / "again")
+    again = type(model.backbone).from_preset(tmp_path / "again")
+    for other in (backbone, again):
+        assert quantized(other) == quantized(model.backbone)
+        for one, weight in zip(other.weights, model.backbone.weights, strict=True):
+            np.testing.assert_array_equal(to_numpy(one), to_numpy(weight))
+
+
+@any_backend
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float32"])
+def test_other_layers_of_quantized_models_keep_their_policy(rng, tmp_path, policy):
+    model = SPECIFICATIONS["classifier"].make(dtype=policy)
+    model.quantize("int8")
+    inputs, _ = labels_of("classifier", rng)
+    model.save_to_preset(tmp_path)
+    loaded = type(model).from_preset(tmp_path)
+    for one, other in zip(loaded._flatten_layers(), model._flatten_layers(), strict=True):
+        assert one.dtype_policy.name == other.dtype_policy.name
+    np.testing.assert_allclose(predicted(loaded, inputs), predicted(model, inputs), atol=1e-5)
+    # Other tasks start from it, and its kernels are read in another precision too.
+    masked_lm = HUB.MaskedLM.from_preset(str(tmp_path), preprocessor=None)
+    assert quantized(masked_lm).keys() == quantized(model).keys()
+    half = type(model).from_preset(tmp_path, dtype="bfloat16")
+    assert half.backbone.pooled_dense.dtype_policy.name == "int8_from_bfloat16"
+    expected = predicted(model, inputs)
+    assert np.abs(predicted(half, inputs) - expected).max() < 0.1 * np.abs(expected).max()
+
+
+@any_backend
+@pytest.mark.parametrize(
+    "config",
+    [
+        keras.quantizers.Int8QuantizationConfig(activation_quantizer=None),
+        keras.quantizers.Int4QuantizationConfig(block_size=8),
+        keras.quantizers.Int4QuantizationConfig(block_size=None),
+    ],
+    ids=["weights only", "blocks", "no blocks"],
+)
+def test_configurations_of_quantizers_are_loaded_as_saved(rng, tmp_path, config):
+    model = SPECIFICATIONS["classifier"].make()
+    model.quantize(config=config)
+    inputs, _ = labels_of("classifier", rng)
+    expected = predicted(model, inputs)
+    for loaded in loaded_from_files(SPECIFICATIONS["classifier"], model, tmp_path):
+        np.testing.assert_allclose(predicted(loaded, inputs), expected, atol=1e-6)
+
+
+# === Layers that change after the steps were compiled ===
+
+
+@pytest.mark.usefixtures("compiled_steps")
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("toy", "lora"),
+        *(
+            pytest.param(name, change, marks=pytest.mark.any_backend("tensorflow"))
+            for name, change in [
+                ("toy", "backbone"),
+                ("classifier", "lora"),
+                ("classifier", "file"),
+                ("classifier", "task"),
+            ]
+        ),
+    ],
+)
+def test_every_task_of_a_backbone_compiles_again(rng, tmp_path, name, change):
+    model = SPECIFICATIONS[name].make()
+    other = type(model)(model.backbone, **head_of(name))
+    other.set_weights(model.get_weights())
+    inputs, _ = labels_of(name, rng)
+    before = predicted(model, inputs)
+    np.testing.assert_allclose(predicted(other, inputs), before, atol=1e-6)
+    if change == "lora":
+        model.backbone.enable_lora(rank=2)
+        randomize_adapters(model, rng)
+    elif change == "file":
+        adapted = SPECIFICATIONS[name].make()
+        adapted.backbone.enable_lora(rank=2)
+        randomize_adapters(adapted, rng)
+        adapted.backbone.save_lora_weights(tmp_path / "task.lora.h5")
+        model.backbone.load_lora_weights(tmp_path / "task.lora.h5")
+    else:
+        (model.backbone if change == "backbone" else model).quantize("int8")
+    # An eager call compiles nothing.
+    eager = flat(model(inputs))
+    for each in (model, other):
+        after = predicted(each, inputs)
+        assert np.abs(after - before).max() > 1e-5
+        np.testing.assert_allclose(after, eager, rtol=1e-5, atol=1e-5)
+
+
+# === What is refused ===
+
+
+@any_backend
+@pytest.mark.parametrize("cls", [DietBertBackbone, DietTransformerBackbone])
+@pytest.mark.parametrize(
+    ("rank", "names", "message"),
+    [
+        (0, None, "`rank` must be a positive integer"),
+        (2, ["queries"], "`target_layer_names` must be one of .*'query'"),
+        (2, ["query", "token_embedding"], "`target_layer_names` must be one of"),
+    ],
+)
+def test_adapters_without_a_kernel_are_refused(cls, rank, names, message):
+    backbone = cls(31, 1, 3, 15, 23)
+    with pytest.raises(ValueError, match=message):
+        backbone.enable_lora(rank, names)
+    assert backbone.trainable_weights == backbone.weights
+    assert adapters(backbone) == {}
+
+
+@any_backend
+def test_files_with_adapters_of_other_layers_are_refused(tmp_path):
+    model, other = (SPECIFICATIONS["masked_lm"].make().backbone for _ in range(2))
+    model.enable_lora(2, ["query", "key"])
+    model.save_lora_weights(tmp_path / "task.lora.h5")
+    other.enable_lora(2, ["query"])
+    with pytest.raises(ValueError, match="adapters in other layers than the backbone has"):
+        other.load_lora_weights(tmp_path / "task.lora.h5")
+
+
+@any_backend
+def test_quantize_is_quiet_and_filters_choose_layers(recwarn):
+    model = SPECIFICATIONS["classifier"].make()
+    for mode in ("int8", "float8"):
+        SPECIFICATIONS["classifier"].make().quantize(mode)
+    assert not [warning for warning in recwarn if warning.category is UserWarning]
+    model.quantize("int8", filters="feedforward|logits")
+    names = {path.rsplit("/")[-1] for path in quantized(model)}
+    assert names == {"feedforward_intermediate_dense", "feedforward_output_dense"}
+
+
+@pytest.mark.skipif(keras.config.backend() != "torch", reason="PyTorch's lists of parameters")
+def test_torch_parameters_are_the_quantized_ones():
+    model = SPECIFICATIONS["classifier"].make()
+    model.build(model.input_shape)
+    model.quantize("int8")
+    parameters = {id(parameter) for parameter in model.parameters()}
+    assert parameters == {id(variable.value) for variable in model.variables}

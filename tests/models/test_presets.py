@@ -1,0 +1,269 @@
+"""Presets: whole or not at all, under names, and the one that comes with the package."""
+
+import os
+from pathlib import Path
+
+import keras_hub
+import keras_nlp
+import numpy as np
+import pytest
+
+from keras_diet.models import (
+    DietBertBackbone,
+    DietBertMaskedLM,
+    DietBertTextClassifier,
+    DietBertTextEmbedder,
+    DietBertTokenizer,
+    register_preset,
+)
+from keras_diet.models.diet_bert.diet_bert_presets import DESCRIPTIONS, FOLDER
+from tests.helpers import assert_close, to_numpy
+from tests.models.tasks import tiny_preprocessor, tiny_task
+from tests.models.tiny import VOCABULARY, random_inputs, randomize_weights, tiny_backbone
+
+any_backend = pytest.mark.any_backend
+
+# === Whole or not at all ===
+
+BACKBONE = {"config.json", "metadata.json", "model.weights.h5"}
+PREPROCESSOR = {"preprocessor.json", "tokenizer.json", "assets/tokenizer/vocabulary.txt"}
+CLASSIFIER = BACKBONE | PREPROCESSOR | {"task.json", "task.weights.h5"}
+
+
+def files(folder):
+    return {str(file.relative_to(folder)) for file in Path(folder).rglob("*") if file.is_file()}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The preset of a classifier, with a file of the user's."""
+    tiny_task("classifier").save_to_preset(tmp_path)
+    (tmp_path / "README.md").write_text("A classifier.")
+    assert files(tmp_path) == CLASSIFIER | {"README.md"}
+    return tmp_path
+
+
+@any_backend
+def test_backbones_replace_tasks(rng, folder):
+    backbone = randomize_weights(tiny_backbone(rank=5))
+    backbone.save_to_preset(folder)
+    assert files(folder) == BACKBONE | {"README.md"}
+    inputs = random_inputs(rng)
+    loaded = DietBertBackbone.from_preset(folder)
+    assert_close(loaded(inputs)["pooled_output"], backbone(inputs)["pooled_output"], 1e-6)
+
+
+@any_backend
+def test_tasks_replace_others(folder):
+    tiny_task("embedder", with_preprocessor=False).save_to_preset(str(folder))
+    assert files(folder) == BACKBONE | {"task.json", "README.md"}
+    tiny_task("masked_lm", vocabulary=VOCABULARY[:-1]).save_to_preset(str(folder))
+    assert files(folder) == CLASSIFIER | {"README.md"}
+    loaded = keras_hub.models.MaskedLM.from_preset(str(folder))
+    assert loaded.preprocessor.tokenizer.get_vocabulary() == VOCABULARY[:-1]
+
+
+@any_backend
+def test_weights_in_one_file_replace_those_in_several(folder):
+    task = tiny_task("classifier")
+    task.save_to_preset(folder, max_shard_size=1e-5)
+    assert "model.weights.json" in files(folder)
+    assert "model.weights.h5" not in files(folder)
+    loaded = DietBertTextClassifier.from_preset(folder)
+    for one, other in zip(loaded.get_weights(), task.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    task.backbone.save_to_preset(folder)
+    assert files(folder) == BACKBONE | {"README.md"}
+
+
+@any_backend
+@pytest.mark.parametrize("first", ["backbone", "preprocessor"])
+def test_preprocessors_saved_alone_stay(tmp_path, first):
+    parts = {"backbone": tiny_backbone(), "preprocessor": tiny_preprocessor("classifier")}
+    for name in sorted(parts, reverse=first == "preprocessor"):
+        parts[name].save_to_preset(str(tmp_path))
+    assert files(tmp_path) == BACKBONE | PREPROCESSOR
+
+
+@any_backend
+@pytest.mark.parametrize("part", ["task", "backbone"])
+def test_an_interrupted_save_leaves_the_preset_as_it_was(folder, monkeypatch, part):
+    before = {name: (folder / name).read_bytes() for name in files(folder)}
+    model = tiny_task("classifier", rank=5)
+
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(DietBertBackbone, "save_weights", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        (model if part == "task" else model.backbone).save_to_preset(folder)
+    assert {name: (folder / name).read_bytes() for name in files(folder)} == before
+    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == ["assets"]
+
+
+@any_backend
+@pytest.mark.parametrize("moved", [0, 4, 7])
+def test_files_of_two_presets_are_never_loaded_together(folder, monkeypatch, moved):
+    replace, calls = os.replace, []
+
+    def replace_some(*paths):
+        if len(calls) == moved:
+            raise KeyboardInterrupt
+        calls.append(replace(*paths))
+
+    monkeypatch.setattr(os, "replace", replace_some)
+    with pytest.raises(KeyboardInterrupt):
+        tiny_task("classifier").save_to_preset(folder)
+    monkeypatch.undo()
+    for part in (DietBertBackbone, DietBertTextClassifier):
+        with pytest.raises(ValueError, match=r"has no config\.json"):
+            part.from_preset(folder)
+
+
+@any_backend
+def test_a_vocabulary_larger_than_the_embedding_is_refused(tmp_path):
+    """The vocabulary is read after the task is made, which does not know its size."""
+    tiny_task("classifier").backbone.save_to_preset(tmp_path)
+    tiny_preprocessor("classifier", vocabulary=[*VOCABULARY, "more"]).save_to_preset(tmp_path)
+    with pytest.raises(ValueError, match=r"vocabulary_size=31 and a tokenizer of 32 tokens"):
+        DietBertTextClassifier.from_preset(tmp_path, num_classes=3)
+
+
+@any_backend
+def test_a_task_of_a_preset_may_have_another_backbone(tmp_path):
+    tiny_backbone(num_layers=1).save_to_preset(tmp_path)
+    backbone = tiny_backbone(num_layers=2)
+    masked_lm = DietBertMaskedLM.from_preset(tmp_path, backbone=backbone, preprocessor=None)
+    assert masked_lm.backbone is backbone
+
+
+@any_backend
+@pytest.mark.parametrize("cls", [DietBertMaskedLM, DietBertTextEmbedder])
+def test_other_backbones_are_refused(cls):
+    bert = keras_hub.models.BertBackbone(31, 1, 3, 15, 23)
+    with pytest.raises(ValueError, match=r"must be a `DietBertBackbone`.*BertBackbone"):
+        cls(bert)
+
+
+# === Names ===
+
+NAME = "diet_bert_of_a_test"
+
+
+@pytest.fixture
+def forgotten_names():
+    """What a test registers is gone after it."""
+    from keras_hub.src.utils import preset_utils
+
+    yield
+    preset_utils.BUILTIN_PRESETS.pop(NAME, None)
+    preset_utils.BUILTIN_PRESETS_FOR_BACKBONE[DietBertBackbone].pop(NAME, None)
+
+
+@any_backend
+@pytest.mark.usefixtures("forgotten_names")
+def test_named_presets_are_found(rng, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    register_preset(NAME, folder.name, "A classifier of seven classes.")
+    # The folder is found from elsewhere too.
+    monkeypatch.chdir("/")
+    expected = DietBertTextClassifier.from_preset(folder)(random_inputs(rng))
+    for base in (
+        DietBertTextClassifier,
+        keras_hub.models.TextClassifier,
+        keras_nlp.models.TextClassifier,
+    ):
+        loaded = base.from_preset(NAME)
+        assert type(loaded) is DietBertTextClassifier
+        assert_close(loaded(random_inputs(np.random.default_rng(11))), expected, 1e-6)
+    for base in (DietBertBackbone, keras_hub.models.Backbone):
+        assert type(base.from_preset(NAME)) is DietBertBackbone
+        assert base.presets[NAME]["metadata"]["description"] == "A classifier of seven classes."
+    for base in (DietBertTokenizer, keras_hub.models.Tokenizer):
+        assert base.from_preset(NAME).get_vocabulary() == VOCABULARY
+    assert NAME in DietBertTextClassifier.presets
+    assert NAME not in keras_hub.models.BertBackbone.presets
+
+
+@any_backend
+@pytest.mark.usefixtures("forgotten_names")
+@pytest.mark.parametrize("scheme", ["hf", "kaggle", "modelscope", "gs"])
+def test_addresses_are_kept_and_names_are_unique(scheme):
+    address = f"{scheme}://user/model"
+    register_preset(NAME, address)
+    register_preset(NAME, address)
+    assert DietBertBackbone.presets[NAME]["kaggle_handle"] == address
+    with pytest.raises(ValueError, match="`name` must be new"):
+        register_preset(NAME, "hf://user/another")
+    register_preset(NAME, "hf://user/another", overwrite=True)
+    assert DietBertBackbone.presets[NAME]["kaggle_handle"] == "hf://user/another"
+    with pytest.raises(ValueError, match=r"`name` must be new.*'bert_base_en'"):
+        register_preset("bert_base_en", address, overwrite=True)
+
+
+# === The packaged preset ===
+
+PACKAGED = "diet_bert_tiny_en"
+# Sentences in which the model must find one word among its first guesses.
+KNOWN = {
+    "he was born in new [MASK] city .": "york",
+    "the film was directed [MASK] john smith .": "by",
+    "the album was [MASK] in 1999 .": "released",
+    "in the second world [MASK] , the army was defeated .": "war",
+}
+
+
+def test_its_outputs_are_the_stored_numbers():
+    model = keras_hub.models.MaskedLM.from_preset(PACKAGED)
+    assert type(model) is DietBertMaskedLM
+    places = np.arange(12)
+    inputs = {
+        "token_ids": np.array([[2, *range(100, 110), 3]]),
+        "segment_ids": (places > 6).astype("int32")[None],
+        "padding_mask": (places < 10).astype("int32")[None],
+    }
+    outputs = model.backbone(inputs)
+    pooled = [0.18644182, -0.4342068, 0.0505222, -0.01417667]
+    assert_close(outputs["pooled_output"][0, :4], np.float32(pooled), 1e-5)
+    hidden = [-0.9380812, -0.6339305, -0.7994852, -3.5449128]
+    assert_close(outputs["sequence_output"][0, 5, :4], np.float32(hidden), 1e-5)
+    logits = model({**inputs, "mask_positions": np.array([[3]])})
+    expected = np.float32([-4.3431625, 1.3368227, 0.3944683, 0.6613841])
+    assert_close(to_numpy(logits)[0, 0, [0, 17, 105, 5999]], expected, 1e-4)
+
+
+@any_backend
+def test_it_knows_something():
+    model = DietBertMaskedLM.from_preset(PACKAGED)
+    guesses = model.fill_mask(list(KNOWN), top_k=3)
+    for each, word in zip(guesses, KNOWN.values(), strict=True):
+        assert word in [guess["token"] for guess in each]
+    # Positions matter: the same words in another order get another guess.
+    texts = ["he lived in new york [MASK] .", "[MASK] york in new he lived ."]
+    first, second = model.fill_mask(texts, top_k=1)
+    assert first[0]["token"] != second[0]["token"]
+    backbone = model.backbone
+    assert (backbone.position_encoding, backbone.rank, backbone.dropout) == ("diet_abs", 64, 0.1)
+    assert model.preprocessor.tokenizer.vocabulary_size() == backbone.vocabulary_size == 6000
+    assert model.preprocessor.sequence_length == backbone.max_sequence_length == 128
+
+
+@any_backend
+def test_other_tasks_start_from_it():
+    classifier = DietBertTextClassifier.from_preset(PACKAGED, class_names=["dull", "fine"])
+    assert {guess["label"] for guess in classifier.classify("a fine film")} == {"dull", "fine"}
+    embedder = DietBertTextEmbedder.from_preset(PACKAGED)
+    vectors = embedder.encode_text(["the king of france", "the queen of spain", "he plays chess"])
+    similarity = to_numpy(embedder.similarity(vectors, vectors))
+    assert similarity[0, 1] > similarity[0, 2]
+
+
+@any_backend
+def test_its_files_are_small_and_its_card_has_its_numbers():
+    assert set(DESCRIPTIONS) <= set(DietBertBackbone.presets)
+    assert sum(file.stat().st_size for file in (FOLDER / PACKAGED).rglob("*")) < 5e6
+    card = (FOLDER / PACKAGED / "README.md").read_text(encoding="utf-8")
+    history = (FOLDER / PACKAGED / "history.csv").read_text(encoding="utf-8").splitlines()
+    last = dict(zip(history[0].split(","), history[-1].split(","), strict=True))
+    assert f"{float(last['val_loss']):.2f}" in card
+    assert f"{100 * float(last['val_sparse_categorical_accuracy']):.0f} %" in card

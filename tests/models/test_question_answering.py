@@ -1,0 +1,608 @@
+"""Question answering: windows and positions, logits, losses, `answer`, and files."""
+
+import inspect
+import json
+import re
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+from keras_hub.models import BertBackbone
+
+from keras_diet.models import (
+    DietBertBackbone,
+    DietBertQuestionAnswerer,
+    DietBertQuestionAnswererPreprocessor,
+    DietBertTokenizer,
+    extend_positions,
+)
+from tests.helpers import assert_close, gradients, to_numpy
+from tests.models.multilingual import multilingual_tokenizer
+from tests.models.question_answering import (
+    ANSWERS,
+    CONTEXTS,
+    QUESTIONS,
+    all_spans,
+    tiny_preprocessor,
+    tiny_question_answerer,
+)
+from tests.models.tiny import VOCABULARY, randomize_weights, tiny_backbone
+
+any_backend = pytest.mark.any_backend
+X = (QUESTIONS, CONTEXTS)
+WEIGHTS, OF_WINDOWS = [2.0, 3.0, 5.0], [2, 2, 3, 5, 5, 5]
+OUTPUTS = ("start", "end")
+# 2 is [CLS], 3 is [SEP].
+TOKEN_IDS = [
+    [2, 18, 19, 3, 5, 17, 18, 19, 20, 21, 3],
+    [2, 18, 19, 3, 19, 20, 21, 22, 5, 3, 0],
+    [2, 20, 21, 15, 3, 15, 16, 30, 6, 3, 0],
+    [2, 27, 3, 9, 10, 11, 12, 13, 5, 14, 3],
+    [2, 27, 3, 12, 13, 5, 14, 15, 30, 24, 3],
+    [2, 27, 3, 14, 15, 30, 24, 16, 25, 3, 0],
+]
+POSITIONS = {"start": np.array([6, 0, 0, 0, 5, 0]), "end": np.array([7, 0, 0, 0, 7, 0])}
+
+
+def random_question_answerer(seed=0, **arguments):
+    return randomize_weights(tiny_question_answerer(**arguments), seed)
+
+
+def rows_of(*parts):
+    """Examples, as batches of a dataset hold them."""
+    rows = slice(*parts)
+    return (QUESTIONS[rows], CONTEXTS[rows]), {name: y[rows] for name, y in ANSWERS.items()}
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    return {name: to_numpy(array) for name, array in tiny_preprocessor()(X).items()}
+
+
+# === The preprocessor ===
+
+
+def assert_is_expected(outputs, rows=slice(None)):
+    x, y, sample_weight = outputs
+    assert to_numpy(x["token_ids"]).tolist() == TOKEN_IDS[rows]
+    assert to_numpy(x["segment_ids"]).sum(-1).tolist() == [7, 6, 5, 8, 8, 7][rows]
+    assert to_numpy(x["padding_mask"]).sum(-1).tolist() == [11, 10, 10, 11, 11, 10][rows]
+    for name, positions in POSITIONS.items():
+        assert to_numpy(y[name]).tolist() == positions[rows].tolist()
+    assert to_numpy(sample_weight).tolist() == OF_WINDOWS[rows]
+
+
+@any_backend
+def test_examples_become_windows():
+    preprocessor = tiny_preprocessor()
+    assert_is_expected(preprocessor(X, ANSWERS, WEIGHTS))
+    # The elements of a dataset.
+    assert_is_expected(preprocessor((X, ANSWERS, WEIGHTS)))
+    x = (np.array(QUESTIONS), np.array([text.encode() for text in CONTEXTS], dtype=object))
+    y = {"text": np.array(ANSWERS["text"]), "answer_start": np.array([10, -1, 18])}
+    assert_is_expected(preprocessor(x, y, np.array(WEIGHTS)))
+    one = (QUESTIONS[2], CONTEXTS[2]), {"text": "the lazy dog", "answer_start": 18}, 5.0
+    assert_is_expected(preprocessor(*one), slice(3, None))
+
+
+@any_backend
+def test_batches_with_answers_get_the_shortest_length():
+    preprocessor = tiny_preprocessor(length_buckets=(7, 10))
+    x = (["tree"], ["a dog and a cat"])
+    inputs, _ = preprocessor(x, {"text": ["dog"], "answer_start": [2]})
+    assert {name: array.shape for name, array in inputs.items()} == dict.fromkeys(inputs, (1, 10))
+    # Predictions of several batches have one length.
+    assert preprocessor(x)["token_ids"].shape == (1, 11)
+
+
+@any_backend
+def test_texts_are_tokenized_once(monkeypatch):
+    seen = []
+    original = DietBertTokenizer.tokenize_with_offsets
+    monkeypatch.setattr(
+        DietBertTokenizer,
+        "tokenize_with_offsets",
+        lambda self, texts: seen.extend(texts) or original(self, texts),
+    )
+    tiny_preprocessor()((["tree", "dog", "tree"], ["a tree", "a tree", "a dog"]))
+    assert sorted(seen) == ["a dog", "a tree", "dog", "tree"]
+
+
+@any_backend
+def test_configuration_of_the_preprocessor():
+    config = tiny_preprocessor(length_buckets=(7,)).get_config()
+    assert (config["sequence_length"], config["doc_stride"]) == (11, 3)
+    copy = DietBertQuestionAnswererPreprocessor.from_config(json.loads(json.dumps(config)))
+    assert copy.length_buckets == (7,)
+    copy.tokenizer.set_vocabulary(VOCABULARY)
+    assert_is_expected(copy(X, ANSWERS, WEIGHTS))
+    defaults = DietBertQuestionAnswererPreprocessor(DietBertTokenizer(VOCABULARY))
+    assert (defaults.sequence_length, defaults.doc_stride) == (384, 128)
+
+
+@any_backend
+@pytest.mark.parametrize(
+    ("longest", "expected"), [(13, (13, 4)), (385, (384, 128)), (96, (96, 32))]
+)
+def test_new_preprocessors_fit_the_backbone_of_a_preset(tmp_path, longest, expected):
+    tiny_backbone(num_layers=1, max_sequence_length=longest).save_to_preset(str(tmp_path))
+    DietBertTokenizer(VOCABULARY).save_to_preset(str(tmp_path))
+    cls = DietBertQuestionAnswererPreprocessor
+    loaded = cls.from_preset(str(tmp_path))
+    assert (loaded.sequence_length, loaded.doc_stride) == expected
+    loaded = cls.from_preset(str(tmp_path), sequence_length=11, doc_stride=7)
+    assert (loaded.sequence_length, loaded.doc_stride) == (11, 7)
+
+
+@any_backend("tensorflow")
+def test_the_preprocessor_does_not_run_in_graphs():
+    tf = pytest.importorskip("tensorflow")
+    dataset = tf.data.Dataset.from_tensor_slices(X).batch(3)
+    with pytest.raises(NotImplementedError, match="reads texts on the host, not in a graph"):
+        dataset.map(lambda *x: tiny_preprocessor()(x))
+
+
+def changed(part, row, value):
+    """The inputs with another text."""
+    texts = [list(each) for each in X]
+    texts[part][row] = value
+    return tuple(texts)
+
+
+REFUSED = {
+    "no contexts": (QUESTIONS, None, "must be a tuple (questions, contexts)"),
+    "fewer contexts": ((QUESTIONS, CONTEXTS[:2]), None, "3 in `questions`, 2 in `contexts`"),
+    "missing question": (changed(0, 1, None), None, "`x[0]` must hold strings. Received: None in"),
+    "missing context": (changed(1, 2, np.nan), None, "`x[1]` must hold strings. Received: nan in"),
+    "empty context": (changed(1, 1, " \n"), None, "a context without tokens in row 1"),
+    "empty question": (changed(0, 2, ""), None, "a question without tokens in row 2"),
+    "no room": (changed(0, 1, "the dog and the cats sleep ."), None, "8 tokens in row 1"),
+    "stride": (changed(0, 0, "a red cat sings the tree"), None, "room for 1 tokens in row 0"),
+    "fewer answers": (X, {"text": [""], "answer_start": [-1]}, "3 in `contexts`, 1 in `y[0]`"),
+    "missing answer": (X, {**ANSWERS, "text": ["red cat", None, "fox"]}, "None in row 1"),
+    # One character off, in both directions, and counted from the end.
+    "answer before": (
+        X,
+        {**ANSWERS, "answer_start": [10, -1, 17]},
+        "'the lazy dog' with the start 17 in row 2, where the context has ' the lazy do'. The "
+        "text starts at 18",
+    ),
+    "answer behind": (X, {**ANSWERS, "answer_start": [11, -1, 18]}, "'red cat' with the start 11"),
+    "from the end": (X, {**ANSWERS, "answer_start": [-23, -1, 18]}, "the start -23 in row 0"),
+    "no answer": (X, {**ANSWERS, "answer_start": [10, 0, 18]}, "'' with the start 0 in row 1"),
+    "fewer weights": (X, ANSWERS, "3 in `questions`, 2 in `sample_weight`", [1.0, 2.0]),
+    "matrix of weights": (X, ANSWERS, "`sample_weight` must have one weight", np.ones((3, 2))),
+    "NaN": (X, ANSWERS, "finite numbers. Received: nan in row 1", [1.0, np.nan, 2.0]),
+    "no text": (X, {**ANSWERS, "text": ["red cat", "", "wolf"]}, "where -1 means nowhere"),
+}
+
+
+@any_backend
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_would_be_silently_wrong_is_refused(case):
+    x, y, message, *weights = REFUSED[case]
+    model, data = tiny_question_answerer(), (x, y, *weights)
+    calls = [lambda: model.preprocessor(*data), lambda: model.train_on_batch(*data)]
+    if y is None:
+        calls.append(lambda: model.predict(x, verbose=0))
+    else:
+        calls.append(lambda: model.evaluate(iter([data]), verbose=0))
+    for call in calls:
+        with pytest.raises(ValueError, match=re.escape(message)):
+            call()
+
+
+@any_backend
+def test_arguments_that_cannot_be_right_are_refused():
+    for arguments, message in (
+        ({"sequence_length": 4}, "`sequence_length` must be at least 5"),
+        ({"doc_stride": 0}, "`doc_stride` must be a positive integer. Received: doc_stride=0"),
+        ({"length_buckets": (3,)}, "`length_buckets` must be lengths from 5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            tiny_preprocessor(**arguments)
+    one_segment = tiny_question_answerer(num_segments=1)
+    with pytest.raises(ValueError, match=r"`x\['segment_ids'\]` must hold"):
+        one_segment.fit(X, ANSWERS, verbose=0)
+    tokenizer = keras_hub.models.BertTokenizer(VOCABULARY)
+    with pytest.raises(AttributeError, match="tokenize_with_offsets"):
+        tiny_preprocessor(tokenizer=tokenizer)(X)
+
+
+# === Outputs and losses ===
+
+
+def by_hand(question_answerer, inputs):
+    """The logits from the hidden states, with -1e9 where no answer can begin or end."""
+    hidden_states = to_numpy(question_answerer.backbone(inputs)["sequence_output"])
+    kernel, bias = map(to_numpy, question_answerer.output_dense.weights)
+    logits = hidden_states @ kernel + bias
+    for row, (segments, mask) in enumerate(
+        zip(inputs["segment_ids"], inputs["padding_mask"], strict=True)
+    ):
+        last = int(np.sum(mask)) - 1
+        for position in range(len(segments)):
+            is_context = segments[position] == 1 and position < last
+            if position != 0 and not is_context:
+                logits[row, position] = -1e9
+    return {"start": logits[..., 0], "end": logits[..., 1]}
+
+
+def test_logits_and_losses(inputs):
+    """Positions that cannot win are excluded. The loss is the mean of both cross-entropies."""
+    model = random_question_answerer()
+    logits, found = by_hand(model, inputs), model(inputs)
+    assert set(found) == set(OUTPUTS)
+    losses = []
+    for name in OUTPUTS:
+        assert_close(found[name], logits[name], 1e-5)
+        # [CLS], and 6, 5, 4, 7, 7 and 6 tokens of the contexts.
+        assert (to_numpy(found[name]) > -1e8).sum(-1).tolist() == [7, 6, 5, 8, 8, 7]
+        rows = logits[name].astype("float64")
+        normalizer = np.log(np.exp(rows - rows.max(-1, keepdims=True)).sum(-1)) + rows.max(-1)
+        loss = normalizer - rows[np.arange(6), POSITIONS[name]]
+        losses.append(np.mean(np.array(OF_WINDOWS) * loss))
+    assert np.abs(logits["start"] - logits["end"]).max() > 0.1
+    found = model.evaluate(X, ANSWERS, sample_weight=WEIGHTS, verbose=0, return_dict=True)
+    assert found["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+    assert found["start_loss"] == pytest.approx(losses[0], rel=1e-5)
+    accuracy = np.mean(logits["end"].argmax(-1) == POSITIONS["end"])
+    assert found["end_accuracy"] == pytest.approx(accuracy)
+
+
+@any_backend
+def test_token_ids_without_a_preprocessor(inputs):
+    model = random_question_answerer()
+    expected = model.evaluate(X, ANSWERS, sample_weight=WEIGHTS, verbose=0)
+    model.preprocessor = None
+    weights = np.array(OF_WINDOWS, "float32")
+    found = model.evaluate(inputs, POSITIONS, sample_weight=weights, verbose=0)
+    assert found == pytest.approx(expected, rel=1e-6)
+    for wrong, message in (
+        ({"start": [0] * 5 + [13], "end": [0] * 6}, "[0, max_sequence_length) = [0, 13)"),
+        ({"start": [0] * 6, "ends": [0] * 6}, "Received: the keys 'start', 'ends'"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            model.evaluate(inputs, wrong, verbose=0)
+    with pytest.raises(ValueError, match=r"`answer` needs a preprocessor\. Received"):
+        model.answer(*X)
+
+
+@any_backend
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16"])
+def test_half_precision_has_logits_in_float32(policy, inputs):
+    model = random_question_answerer(dtype=policy)
+    outputs = model(inputs)
+    assert np.isfinite(to_numpy(model.compute_loss(y=POSITIONS, y_pred=outputs)))
+    assert keras.backend.standardize_dtype(outputs["end"].dtype) == "float32"
+    assert to_numpy(outputs["end"])[0, 1] == np.float32(-1e9)
+
+
+def test_every_weight_but_the_pooler_has_a_gradient(inputs):
+    model = random_question_answerer()
+    found = gradients(
+        lambda: model.compute_loss(y=POSITIONS, y_pred=model(inputs)), model.trainable_variables
+    )
+    for variable, gradient in zip(model.trainable_variables, found, strict=True):
+        # The softmax removes what all positions have in common.
+        removed = r"attention/key/bias$|feedforward_layer_norm/beta$|logits/bias$"
+        unused = re.search(f"pooled_dense/|{removed}", variable.path)
+        assert (np.abs(gradient).max() > 1e-5) != bool(unused), variable.path
+
+
+@any_backend
+def test_other_losses_and_metrics(inputs):
+    model = tiny_question_answerer()
+    assert float(model.optimizer.learning_rate) == pytest.approx(5e-5)
+    loss = keras.losses.CategoricalFocalCrossentropy(from_logits=True)
+    model.compile("sgd", {"start": loss, "end": loss})
+    one_hot = {name: np.eye(11)[rows] for name, rows in POSITIONS.items()}
+    model.preprocessor = None
+    found = model.evaluate(inputs, one_hot, verbose=0, return_dict=True)
+    assert set(found) == {"loss", "start_loss", "end_loss"}
+    assert found["loss"] == pytest.approx(found["start_loss"] + found["end_loss"])
+    message = "takes probabilities here, but `DietBertQuestionAnswerer`"
+    with pytest.warns(UserWarning, match=message):
+        model.compile(loss="sparse_categorical_crossentropy")
+
+
+# === Data ===
+
+
+@any_backend
+def test_windows_are_batched_and_shuffled_with_their_labels_and_weights():
+    dataset = tiny_question_answerer().as_dataset(X, ANSWERS, WEIGHTS, batch_size=4, shuffle=True)
+    expected = sorted(
+        zip(
+            map(tuple, TOKEN_IDS),
+            *(y.tolist() for y in POSITIONS.values()),
+            OF_WINDOWS,
+            strict=True,
+        )
+    )
+    orders = []
+    for epoch in range(2):
+        batches = [dataset.batch(epoch, index) for index in range(2)]
+        assert [len(weights) for _, _, weights in batches] == [4, 2]
+        order = [
+            row
+            for x, y, weights in batches
+            for row in zip(
+                map(tuple, x["token_ids"].tolist()), y["start"], y["end"], weights, strict=True
+            )
+        ]
+        assert sorted(order) == expected
+        orders.append(order)
+    assert orders[0] != orders[1]
+
+
+@any_backend
+def test_validation_split_separates_examples(monkeypatch):
+    """A third of three examples is the last one, although it has half of the windows."""
+    model = tiny_question_answerer()
+    seen = []
+    windows = model.preprocessor.windows
+    monkeypatch.setattr(
+        model.preprocessor, "windows", lambda *texts: seen.append(texts[0]) or windows(*texts)
+    )
+    history = model.fit(X, ANSWERS, validation_split=0.3, shuffle=False, verbose=0).history
+    assert sorted(seen) == sorted([QUESTIONS[:2], QUESTIONS[2:]])
+    assert {"loss", "val_loss", "val_end_accuracy"} <= set(history)
+
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return [rows_of(0, 2), rows_of(2, 3)][index]
+
+
+def dataset_of(kind):
+    if kind == "PyDataset":
+        return Batches()
+    if kind == "DataLoader":
+        torch = pytest.importorskip("torch")
+        return torch.utils.data.DataLoader(Batches(), batch_size=None)
+    if kind == "tf.data":
+        tf = pytest.importorskip("tensorflow")
+        return tf.data.Dataset.from_tensor_slices((X, ANSWERS)).batch(2)
+    return (Batches()[i] for i in range(2))
+
+
+@any_backend
+@pytest.mark.parametrize("kind", ["generator", "PyDataset", "DataLoader", "tf.data"])
+def test_datasets_are_read_batch_by_batch(kind):
+    """Three windows in the first batch, and three in the second."""
+    model = random_question_answerer()
+    expected = model.evaluate(X, ANSWERS, 3, verbose=0)
+    assert model.evaluate(dataset_of(kind), verbose=0) == pytest.approx(expected, rel=1e-5)
+    logits = model.predict(X, verbose=0)
+    for name, found in model.predict(dataset_of(kind), verbose=0).items():
+        assert_close(found, logits[name], 1e-5)
+    model.fit(dataset_of(kind), verbose=0)
+
+
+@any_backend
+def test_methods_of_one_batch():
+    model = random_question_answerer()
+    logits = model.predict(X, verbose=0)
+    for name, found in model.predict_on_batch(X).items():
+        assert_close(found, logits[name], 1e-5)
+    expected = model.evaluate(X, ANSWERS, verbose=0, return_dict=True)
+    for method in (model.test_on_batch, model.train_on_batch):
+        assert method(X, ANSWERS, return_dict=True) == pytest.approx(expected, rel=1e-5)
+
+
+# === Answers ===
+
+
+@any_backend
+@pytest.mark.parametrize("seed", range(3))
+def test_answers_against_loops(seed):
+    model = random_question_answerer(seed)
+    answers = model.answer(*X, top_k=5, max_answer_length=3, batch_size=4)
+    windows = model.preprocessor.windows(*X)
+    scores, null_scores = all_spans(windows, model.predict(X, verbose=0), 3)
+    for row, (context, found) in enumerate(zip(CONTEXTS, answers, strict=True)):
+        best = sorted(scores[row], key=scores[row].get, reverse=True)[:5]
+        assert [(each["start"], each["end"]) for each in found] == best
+        for each, place in zip(found, best, strict=True):
+            assert each["text"] == context[each["start"] : each["end"]]
+            assert each["score"] == pytest.approx(scores[row][place], abs=1e-4)
+            assert each["null_score"] == pytest.approx(null_scores[row], abs=1e-4)
+    if seed == 0:
+        # Some answers can only come from the second window of the third context.
+        assert any(each["start"] > 27 for each in answers[2])
+
+
+def test_forms_of_arguments_and_results():
+    model = random_question_answerer()
+    answers = model.answer(*X)
+    assert [set(each) for each in answers] == 3 * [{"text", "score", "start", "end", "null_score"}]
+    one = model.answer(QUESTIONS[2], CONTEXTS[2])
+    assert one["text"] == answers[2]["text"]
+    assert one["score"] == pytest.approx(answers[2]["score"], abs=1e-5)
+    assert (type(one["score"]), type(one["start"])) == (float, int)
+    (best, second) = model.answer(QUESTIONS[2], CONTEXTS[2], top_k=2)
+    assert best == one
+    assert second["score"] < best["score"]
+    ((of_array,),) = model.answer(np.array(QUESTIONS[2:]), np.array(CONTEXTS[2:]), top_k=1)
+    assert of_array["text"] == one["text"]
+
+
+@any_backend
+def test_more_answers_than_the_best_of_each_window():
+    few = random_question_answerer().answer(*X, top_k=30)
+    assert [len(found) for found in few] == [30, 10, 30]
+    one = random_question_answerer().answer(*X, top_k=4, n_best=1)
+    assert [[each["text"] for each in found] for found in one] == [
+        [each["text"] for each in found[:4]] for found in few
+    ]
+    defaults = inspect.signature(DietBertQuestionAnswerer.answer).parameters
+    assert (defaults["n_best"].default, defaults["max_answer_length"].default) == (20, 30)
+    assert (defaults["top_k"].default, defaults["null_threshold"].default) == (None, None)
+
+
+@any_backend
+def test_short_windows_have_the_shortest_bucket(monkeypatch):
+    """Windows of 10 tokens have the length 10, and those of 11 tokens have the length 11."""
+    model = random_question_answerer()
+    expected = model.answer(*X)
+    model.preprocessor = tiny_preprocessor(length_buckets=(7, 10))
+    shapes, predict = [], keras.Model.predict
+    monkeypatch.setattr(
+        keras.Model,
+        "predict",
+        lambda model, x, **kwargs: (
+            shapes.append(x["token_ids"].shape) or predict(model, x, **kwargs)
+        ),
+    )
+    for found, each in zip(model.answer(*X, batch_size=1), expected, strict=True):
+        assert found["text"] == each["text"]
+        assert found["score"] == pytest.approx(each["score"], abs=1e-4)
+    assert shapes == [(3, 10), (3, 11)]
+
+
+@any_backend
+def test_scores_that_are_not_numbers_are_shown():
+    model = random_question_answerer()
+    model.output_dense.bias.assign([np.nan, 0.0])
+    assert np.isnan([each["score"] for each in model.answer(*X)]).all()
+
+
+@any_backend
+def test_answers_of_pieces_have_no_white_space_around():
+    """An unknown word has a token of white space before it, which belongs to no answer."""
+    tokenizer = multilingual_tokenizer()
+    preprocessor = tiny_preprocessor(tokenizer=tokenizer, sequence_length=37)
+    backbone = tiny_backbone(num_layers=1, vocabulary_size=67, max_sequence_length=37)
+    model = randomize_weights(DietBertQuestionAnswerer(backbone, preprocessor), 2)
+    answers = model.answer("fox", "the fox œ dog œ the fox", top_k=50)
+    assert len({(each["start"], each["end"]) for each in answers}) == 50
+    assert all(each["text"] and each["text"] == each["text"].strip() for each in answers)
+
+
+@any_backend
+def test_no_answer_wins_above_its_threshold():
+    """With exactly the threshold, a question has an answer."""
+    model = random_question_answerer()
+    for row, best in enumerate(model.answer(*X)):
+        difference = best["null_score"] - best["score"]
+        for threshold, is_empty in (
+            (difference, False),
+            (np.nextafter(difference, -np.inf), True),
+        ):
+            found = model.answer(*X, null_threshold=float(threshold), top_k=2)[row]
+            assert len(found) == 2
+            if is_empty:
+                score = best["null_score"]
+                empty = {"text": "", "score": score, "start": -1, "end": -1, "null_score": score}
+                assert found[0] == pytest.approx(empty)
+            assert found[is_empty]["text"] == best["text"]
+
+
+@any_backend
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"questions": QUESTIONS[:2]}, "2 in `questions`, 3 in `contexts`"),
+        ({"questions": QUESTIONS[0]}, "1 in `questions`, 3 in `contexts`"),
+        (
+            {"contexts": [*CONTEXTS[:2], None]},
+            "`contexts` must hold strings. Received: None in row",
+        ),
+        ({"questions": ["the", " ", "a"]}, "a question without tokens in row 1"),
+        ({"contexts": ["the", "a", ""]}, "a context without tokens in row 2"),
+        ({"n_best": 0}, "`n_best` must be a positive integer"),
+        ({"top_k": 0}, "`top_k` must be a positive integer"),
+        ({"max_answer_length": 2.5}, "`max_answer_length` must be a positive integer"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_of_answer_are_refused(arguments, message):
+    model = tiny_question_answerer()
+    with pytest.raises(ValueError, match=re.escape(message)):
+        model.answer(**{"questions": QUESTIONS, "contexts": CONTEXTS, **arguments})
+
+
+@any_backend
+def test_training_finds_answers_in_any_window_and_no_answers():
+    """The answer of the third question is in its second window only."""
+    keras.utils.set_random_seed(1)
+    model = tiny_question_answerer()
+    model.compile(keras.optimizers.Adam(0.02), jit_compile=False)
+    model.fit(X, ANSWERS, epochs=25, batch_size=3, verbose=0)
+    found = model.answer(*X, null_threshold=0.0)
+    assert [each["text"] for each in found] == ANSWERS["text"]
+    assert [each["start"] for each in found] == ANSWERS["answer_start"]
+
+
+# === Files and copies ===
+
+
+def assert_same(found, expected, inputs):
+    for name in OUTPUTS:
+        assert_close(found(inputs)[name], expected(inputs)[name], 1e-6)
+
+
+@any_backend
+def test_presets_and_keras_files(tmp_path, inputs):
+    trained = random_question_answerer(rank=7, sharing="head-wise")
+    trained.save_to_preset(str(tmp_path / "preset"))
+    trained.save(tmp_path / "task.keras")
+    from_preset = DietBertQuestionAnswerer.from_preset(str(tmp_path / "preset"))
+    assert from_preset.preprocessor.get_config() == trained.preprocessor.get_config()
+    from_file = keras.saving.load_model(tmp_path / "task.keras")
+    assert type(from_file) is DietBertQuestionAnswerer
+    expected = trained.evaluate(X, ANSWERS, verbose=0)
+    for loaded in (from_preset, from_file):
+        assert_same(loaded, trained, inputs)
+        assert loaded.evaluate(X, ANSWERS, verbose=0) == pytest.approx(expected, rel=1e-5)
+    longer = extend_positions(trained, 17).evaluate(X, ANSWERS, verbose=0)
+    # The weights of the losses are copied.
+    assert longer[0] == pytest.approx((longer[1] + longer[2]) / 2)
+
+
+@any_backend
+def test_exported_models_have_two_outputs(tmp_path, inputs):
+    torch = pytest.importorskip("torch")
+    model = random_question_answerer()
+    model.export(tmp_path / "model.pt2", verbose=False)
+    program = torch.export.load(tmp_path / "model.pt2").module()
+    batch = {name: array[:1].astype("int32") for name, array in inputs.items()}
+    found = program({name: torch.tensor(array) for name, array in batch.items()})
+    for name, logits in model(batch).items():
+        assert_close(found[name], logits, 1e-5)
+
+
+@any_backend
+def test_from_bert_asks_the_tokenizer_for_the_id_of_cls():
+    """The token embedding of [CLS] gets the position that only it has."""
+    bert = randomize_weights(BertBackbone(31, 1, 3, 15, 23, max_sequence_length=13))
+    model = DietBertQuestionAnswerer.from_bert(bert, "diet_rel", tiny_preprocessor())
+    for cls_token_id, is_same in ((2, True), (5, False)):
+        backbone = DietBertBackbone.from_bert(bert, "diet_rel", cls_token_id=cls_token_id)
+        difference = backbone.get_weights()[0] - model.backbone.get_weights()[0]
+        assert (np.abs(difference).max() < 1e-6) == is_same
+    assert model.answer(*X)
+
+
+@any_backend
+@pytest.mark.parametrize("source", ["folder", "model"])
+def test_logits_are_those_of_hugging_face(tmp_path, source, inputs):
+    pytest.importorskip("transformers")
+    from tests.models.test_from_hugging_face_bert import make, outputs
+
+    bert = make(tmp_path, "BertForQuestionAnswering")
+    bert.qa_outputs.weight.data.normal_(std=0.7)
+    bert.qa_outputs.bias.data.normal_(std=0.7)
+    bert.save_pretrained(tmp_path)
+    model = DietBertQuestionAnswerer.from_bert(tmp_path if source == "folder" else bert, "input")
+    expected = outputs(bert, inputs)
+    is_allowed = to_numpy(model(inputs)["start"]) > -1e8
+    for name in OUTPUTS:
+        logits = expected[f"{name}_logits"].numpy()
+        assert np.ptp(logits) > 0.3
+        assert_close(to_numpy(model(inputs)[name])[is_allowed], logits[is_allowed], 1e-4)

@@ -1,0 +1,497 @@
+"""Classifier, masked LM and embedder: their heads, losses, training and methods."""
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+
+from keras_diet.models import (
+    DietBertBackbone,
+    DietBertMaskedLM,
+    DietBertTextClassifier,
+    DietBertTextEmbedder,
+)
+from tests import reference
+from tests.helpers import assert_close, once, to_numpy
+from tests.models.tasks import CLASSES, TASKS, tiny_preprocessor, tiny_task
+from tests.models.tiny import (
+    SIZES,
+    TEXTS,
+    VOCABULARY,
+    random_inputs,
+    random_masked_inputs,
+    randomize_weights,
+    tiny_backbone,
+)
+
+any_backend = pytest.mark.any_backend
+BACKEND = keras.backend.backend()
+SECOND = TEXTS[1:] + TEXTS[:1]
+NAMES = ["neutral", "très bon", "bad"]
+
+
+def ready(task, **arguments):
+    return randomize_weights(tiny_task(task, with_preprocessor=False, **arguments))
+
+
+def with_texts(task, **arguments):
+    return randomize_weights(tiny_task(task, **arguments))
+
+
+def classifier(num_classes=None, class_names=None, backbone=None, preprocessor="tiny", **arguments):
+    if preprocessor == "tiny":
+        preprocessor = tiny_preprocessor("classifier")
+    backbone = tiny_backbone(num_layers=1) if backbone is None else backbone
+    return randomize_weights(
+        DietBertTextClassifier(
+            backbone, num_classes, preprocessor, class_names=class_names, **arguments
+        ),
+        seed=6,
+    )
+
+
+# === Heads ===
+
+
+def test_logits_of_masks_are_those_of_the_equation(rng):
+    """`E LayerNorm(gelu(W h + b)) + c` at the masked positions, E being the token embedding."""
+    masked_lm = ready("masked_lm")
+    inputs, _, _ = random_masked_inputs(rng)
+    weights = {weight.path: to_numpy(weight) for weight in masked_lm.weights}
+    head = {path: value for path, value in weights.items() if path.startswith("mlm_head/")}
+    assert {path: value.shape for path, value in head.items()} == {
+        "mlm_head/intermediate_dense/kernel": (15, 15),
+        "mlm_head/intermediate_dense/bias": (15,),
+        "mlm_head/intermediate_layer_norm/gamma": (15,),
+        "mlm_head/intermediate_layer_norm/beta": (15,),
+        "mlm_head/output_bias": (31,),
+    }
+    assert len(weights) == len(masked_lm.backbone.weights) + len(head)
+    names = ("intermediate_dense/kernel", "intermediate_dense/bias")
+    names += ("intermediate_layer_norm/gamma", "intermediate_layer_norm/beta", "output_bias")
+    kernel, bias, gamma, beta, output_bias = (head[f"mlm_head/{name}"] for name in names)
+    backbone_inputs = {name: inputs[name] for name in masked_lm.backbone.input}
+    hidden = to_numpy(masked_lm.backbone(backbone_inputs)["sequence_output"])
+    hidden = np.take_along_axis(hidden, inputs["mask_positions"][..., None], axis=1)
+    x = reference.gelu_exact(hidden.astype("float64") @ kernel + bias)
+    x = reference.layer_norm(x, gamma, beta, epsilon=1e-5)
+    token_embedding = to_numpy(masked_lm.backbone.token_embedding.embeddings)
+    assert_close(masked_lm(inputs), x @ token_embedding.T.astype("float64") + output_bias)
+
+
+def test_logits_of_classes_are_those_of_the_equation(rng):
+    model = ready("classifier")
+    inputs = random_inputs(rng)
+    pooled = to_numpy(model.backbone(inputs)["pooled_output"]).astype("float64")
+    head = model.output_dense
+    assert head.kernel.path == "logits/kernel"
+    assert_close(model(inputs), pooled @ to_numpy(head.kernel) + to_numpy(head.bias))
+    assert len(model.weights) == len(model.backbone.weights) + 2
+
+
+@pytest.mark.parametrize(
+    ("pooling_mode", "normalize"), [("mean", True), ("mean", False), ("cls", True), ("max", False)]
+)
+def test_embeddings_are_those_of_the_equations(rng, pooling_mode, normalize):
+    embedder = DietBertTextEmbedder(
+        tiny_backbone(num_layers=1), pooling_mode=pooling_mode, normalize=normalize
+    )
+    randomize_weights(embedder)
+    inputs = random_inputs(rng, batch_size=3)
+    inputs["padding_mask"][0] = 0
+    hidden = to_numpy(embedder.backbone(inputs)["sequence_output"]).astype("float64")
+    pool = {"mean": lambda h: h.mean(0), "cls": lambda h: h[0], "max": lambda h: h.max(0)}
+    expected = []
+    for h, mask in zip(hidden, inputs["padding_mask"], strict=True):
+        # A text of nothing but padding gets zeros.
+        rows = h[mask == 1] if mask.any() or pooling_mode == "cls" else np.zeros((1, 15))
+        pooled = pool[pooling_mode](rows if len(rows) else h[:1])
+        length = np.linalg.norm(pooled) if normalize else 1
+        expected.append(pooled / (length or 1))
+    assert_close(embedder(inputs), np.array(expected))
+    assert len(embedder.weights) == len(embedder.backbone.weights)
+
+
+@pytest.mark.parametrize("task", ["masked_lm", *once("classifier", "embedder")])
+def test_with_input_encodings_it_is_bert(rng, task):
+    sizes = {**SIZES, "num_layers": 1, "dropout": 0.0}
+    backbone = DietBertBackbone(**sizes, position_encoding="input", segment_encoding="input")
+    head = CLASSES[task][2]
+    bert = keras_hub.models.BertBackbone(**sizes)
+    cls = {"masked_lm": "BertMaskedLM", "classifier": "BertTextClassifier"}
+    theirs = getattr(keras_hub.models, cls.get(task, "BertTextEmbedder"))
+    theirs = randomize_weights(theirs(backbone=bert, **head))
+    ours = CLASSES[task][0](backbone=backbone, **head)
+    assert [w.shape for w in ours.weights] == [w.shape for w in theirs.weights]
+    ours.set_weights(theirs.get_weights())
+    inputs = random_masked_inputs(rng)[0] if task == "masked_lm" else random_inputs(rng)
+    assert_close(ours(inputs), theirs(inputs))
+
+
+@any_backend
+@pytest.mark.parametrize("task", TASKS)
+def test_conventions(task):
+    cls, preprocessor_cls, head = CLASSES[task]
+    backbone = tiny_backbone(num_layers=1, dtype="mixed_bfloat16")
+    model = cls(backbone=backbone, **head, name="reader", trainable=False)
+    assert (model.name, model.trainable_weights, model.preprocessor) == ("reader", [], None)
+    assert model.dtype_policy.name == "mixed_bfloat16"
+    assert (model.backbone_cls, model.preprocessor_cls) == (DietBertBackbone, preprocessor_cls)
+    copy = cls.from_config(model.get_config())
+    assert copy.get_config() == model.get_config()
+    assert not cls(backbone=backbone, **head, compile=False).compiled
+    with pytest.raises(TypeError, match="num_clases"):
+        cls(backbone=backbone, **head, num_clases=2)
+
+
+@any_backend
+def test_arguments_survive_the_configuration():
+    backbone = tiny_backbone(num_layers=1)
+    arguments = {"activation": "softmax", "dropout": 0.3, "num_classes": 5}
+    copy = DietBertTextClassifier.from_config(
+        DietBertTextClassifier(backbone, **arguments).get_config()
+    )
+    assert (copy.num_classes, copy.dropout, copy.output_dropout.rate) == (5, 0.3, 0.3)
+    assert copy.activation is keras.activations.softmax
+    embedder = DietBertTextEmbedder(backbone, pooling_mode="max", normalize=False)
+    copy = DietBertTextEmbedder.from_config(embedder.get_config())
+    assert (copy.pooling_mode, copy.normalize) == ("max", False)
+    with pytest.raises(ValueError, match="`pooling_mode` must be one of 'mean', 'cls', 'max'"):
+        DietBertTextEmbedder(backbone, pooling_mode="sum")
+
+
+def test_dropout_before_the_head_is_active_in_training_only(rng):
+    model = randomize_weights(DietBertTextClassifier(tiny_backbone(num_layers=1), 7, dropout=0.5))
+    inputs = random_inputs(rng)
+    first, second = (to_numpy(model(inputs, training=True)) for _ in range(2))
+    assert np.abs(first - second).max() > 1e-3
+    assert_close(model(inputs), model(inputs, training=False))
+
+
+@any_backend
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
+def test_embeddings_in_half_precision(rng, dtype):
+    """Sums over the tokens are in float32: 13 times 10,000 is infinite in float16."""
+    embedder = ready("embedder", dtype=dtype)
+    last_norm = embedder.backbone.encoder.transformer_layers[-1].feedforward_layer_norm
+    last_norm.gamma.assign(10_000 + 0 * to_numpy(last_norm.gamma))
+    outputs = embedder(random_inputs(rng))
+    assert keras.backend.standardize_dtype(outputs.dtype) == embedder.backbone.compute_dtype
+    assert_close(np.linalg.norm(to_numpy(outputs), axis=-1), np.ones(2), 1e-2)
+
+
+# === Losses ===
+
+
+@pytest.mark.parametrize("compilation", [None, *once({}, {"optimizer": "sgd"})])
+def test_loss_of_masks_is_the_mean_over_masked_tokens(rng, compilation):
+    masked_lm = ready("masked_lm")
+    if compilation is not None:
+        masked_lm.compile(**compilation)
+    inputs, labels, weights = random_masked_inputs(rng)
+    logits = to_numpy(masked_lm(inputs))
+    expected = reference.masked_lm_loss(logits, labels, weights)
+    results = masked_lm.evaluate(inputs, labels, sample_weight=weights, verbose=0, return_dict=True)
+    assert results["loss"] == pytest.approx(expected, rel=1e-5)
+    correct = (logits.argmax(-1) == labels) * weights
+    accuracy = correct.sum() / weights.sum()
+    assert results["sparse_categorical_accuracy"] == pytest.approx(accuracy, abs=1e-6)
+    loss = masked_lm.compute_loss(y=labels, y_pred=masked_lm(inputs), sample_weight=0 * weights)
+    assert float(to_numpy(loss)) == 0.0
+
+
+@any_backend
+def test_a_loss_and_metrics_of_the_user_are_kept(rng):
+    masked_lm = ready("masked_lm")
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
+    masked_lm.compile(loss=loss, weighted_metrics=[])
+    inputs, labels, weights = random_masked_inputs(rng)
+    expected = reference.masked_lm_loss(to_numpy(masked_lm(inputs)), labels, weights)
+    results = masked_lm.evaluate(inputs, labels, sample_weight=weights, verbose=0, return_dict=True)
+    assert results == {"loss": pytest.approx(expected * weights.sum(), rel=1e-5)}
+    # KerasHub divides by the number of slots, fillers included: our default exists for this reason.
+    keras_hub.models.MaskedLM.compile(masked_lm)
+    loss = masked_lm.compute_loss(y=labels, y_pred=masked_lm(inputs), sample_weight=weights)
+    assert float(to_numpy(loss)) == pytest.approx(expected * weights.mean(), rel=1e-5)
+    model = classifier(1, activation="sigmoid", preprocessor=None)
+    model.compile(loss="binary_crossentropy", metrics=["binary_accuracy"])
+    results = model.evaluate(random_inputs(rng), [1, 0], verbose=0, return_dict=True)
+    assert set(results) == {"loss", "binary_accuracy"}
+
+
+def cross_entropy(logits, labels):
+    logits = logits.astype("float64")
+    log_sums = np.log(np.exp(logits).sum(-1))
+    return (log_sums - logits[np.arange(len(labels)), labels]).mean()
+
+
+@pytest.mark.parametrize("activation", [None, "softmax"])
+def test_default_loss_of_classes_is_the_cross_entropy(rng, activation):
+    """From the constructor on; KerasHub 0.32 takes the first loss of a softmax from logits."""
+    model = classifier(7, activation=activation, preprocessor=None)
+    plain = classifier(7, preprocessor=None)
+    plain.set_weights(model.get_weights())
+    inputs, labels = random_inputs(rng), np.array([6, 2])
+    logits = to_numpy(plain(inputs))
+    results = model.evaluate(inputs, labels, verbose=0, return_dict=True)
+    assert results["loss"] == pytest.approx(cross_entropy(logits, labels), rel=1e-5)
+    accuracy = (logits.argmax(-1) == labels).mean()
+    assert results["sparse_categorical_accuracy"] == pytest.approx(accuracy)
+
+
+@pytest.mark.parametrize("activation", [None, *once("sigmoid")])
+def test_default_loss_of_several_labels(rng, activation):
+    model = classifier(4, multi_label=True, activation=activation, preprocessor=None)
+    inputs, labels = random_inputs(rng), np.array([[0, 1, 1, 0], [1, 0, 0, 1]])
+    outputs = to_numpy(model(inputs)).astype("float64")
+    p = outputs if activation else 1 / (1 + np.exp(-outputs))
+    expected = -np.where(labels, np.log(p), np.log(1 - p)).mean()
+    results = model.evaluate(inputs, labels, verbose=0, return_dict=True)
+    assert results["loss"] == pytest.approx(expected, rel=1e-4)
+    assert results["binary_accuracy"] == pytest.approx(((p > 0.5) == labels).mean())
+
+
+@pytest.mark.parametrize("shape", [(2,), *once(((2, 1),))])
+def test_one_class_is_a_regression(rng, shape):
+    model = classifier(1, preprocessor=None)
+    inputs, labels = random_inputs(rng), rng.normal(size=2).astype("float32")
+    error = ((to_numpy(model(inputs))[:, 0] - labels) ** 2).mean()
+    results = model.evaluate(inputs, labels.reshape(shape), verbose=0, return_dict=True)
+    assert results["loss"] == pytest.approx(error, rel=1e-5)
+    assert results["root_mean_squared_error"] == pytest.approx(error**0.5, rel=1e-5)
+    model.compile(loss="mae")
+    assert set(model.evaluate(inputs, labels, verbose=0, return_dict=True)) == {"loss"}
+    dense = classifier(2, preprocessor=None)
+    dense.compile(loss=keras.losses.CategoricalCrossentropy(from_logits=True))
+    results = dense.evaluate(inputs, np.eye(2), verbose=0, return_dict=True)
+    assert set(results) == {"loss", "categorical_accuracy"}
+
+
+# === Training ===
+
+PAIRS = (TEXTS[:4], SECOND[:4])
+TRAININGS = {
+    "classifier": (np.arange(4), 0.01, None),
+    "embedder": (np.eye(4, 15, dtype="float32"), 0.02, "mse"),
+    "masked_lm": (None, 0.03, None),
+}
+
+
+@pytest.mark.parametrize("task", TRAININGS)
+def test_fit_learns_from_raw_pairs(task):
+    keras.utils.set_random_seed(3)
+    labels, rate, loss = TRAININGS[task]
+    model = with_texts(task)
+    if task == "masked_lm":
+        # All tokens masked, so that nothing but the order is random.
+        model.preprocessor = tiny_preprocessor(
+            task, mask_selection_rate=1.0, mask_selection_length=13, random_token_rate=0.0
+        )
+    model.compile(keras.optimizers.Adam(rate), **({} if loss is None else {"loss": loss}))
+    before = {weight.path: to_numpy(weight) for weight in model.weights}
+    history = model.fit(PAIRS, labels, batch_size=4, epochs=15, verbose=0).history
+    assert history["loss"][-1] < 0.8 * history["loss"][0]
+    unused = [path for path in before if path.startswith("pooled_dense/")]
+    for weight in model.weights:
+        changed = not np.array_equal(to_numpy(weight), before[weight.path])
+        assert changed == (task == "classifier" or weight.path not in unused), weight.path
+
+
+@pytest.mark.usefixtures("compiled_steps")
+def test_compiled_training_of_ready_arrays(rng):
+    """Without a preprocessor, at the maximum length, compiled by XLA on TensorFlow and JAX."""
+    masked_lm = ready("masked_lm", position_encoding="diet_rel")
+    masked_lm.compile(optimizer=keras.optimizers.SGD(0.05), jit_compile=BACKEND != "torch")
+    assert masked_lm.jit_compile == (BACKEND != "torch")
+    inputs, labels, weights = random_masked_inputs(rng, length=SIZES["max_sequence_length"])
+    history = masked_lm.fit(inputs, labels, sample_weight=weights, epochs=40, verbose=0).history
+    assert history["loss"][-1] < 0.3 * history["loss"][0]
+    assert_close(masked_lm.predict(inputs, verbose=0), masked_lm(inputs))
+
+
+@any_backend
+def test_evaluating_texts_is_evaluating_their_masks():
+    masked_lm = with_texts("masked_lm")
+    arguments = {"mask_selection_rate": 1.0, "mask_selection_length": 13}
+    masked_lm.preprocessor = tiny_preprocessor(
+        "masked_lm", mask_token_rate=1.0, random_token_rate=0.0, **arguments
+    )
+    x, y, weights = masked_lm.preprocessor(TEXTS)
+    logits = masked_lm.predict(TEXTS, batch_size=2, verbose=0)
+    loss, _ = masked_lm.evaluate(TEXTS, verbose=0)
+    assert loss == pytest.approx(reference.masked_lm_loss(logits, y, weights), rel=1e-5)
+    masked_lm.preprocessor = None
+    assert_close(masked_lm.predict(x, verbose=0), logits)
+
+
+# === `classify` ===
+
+
+def probabilities(model, x):
+    logits = model.predict(x, verbose=0).astype("float64")
+    if model.multi_label:
+        return 1 / (1 + np.exp(-logits))
+    return np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+
+
+def assert_results(results, p, labels):
+    for found, of_text in zip(results, p, strict=True):
+        order = np.argsort(-of_text)[: len(found)]
+        assert [entry["label"] for entry in found] == [labels[i] for i in order]
+        assert all(type(entry["probability"]) is float for entry in found)
+        np.testing.assert_allclose([e["probability"] for e in found], of_text[order], rtol=1e-4)
+
+
+@pytest.mark.parametrize("names", [NAMES, *once((None,))], ids=["names", "numbers"])
+def test_classify(names):
+    model = classifier(3, names)
+    p, labels = probabilities(model, TEXTS), names or range(3)
+    assert len(set(p.argmax(-1))) > 1
+    results = model.classify(TEXTS, batch_size=2)
+    assert [len(found) for found in results] == [3] * 5
+    assert_results(results, p, labels)
+    best = model.classify(np.array(TEXTS), top_k=2)
+    assert [len(found) for found in best] == [2] * 5
+    assert_results(best, p, labels)
+    assert_results([model.classify(TEXTS[1]), model.classify([TEXTS[1]])[0]], p[[1, 1]], labels)
+    pairs = probabilities(model, (TEXTS, SECOND))
+    assert_results([model.classify((TEXTS[2], SECOND[2]))], pairs[2:3], labels)
+
+
+@any_backend
+def test_classify_several_labels_above_a_threshold():
+    model = classifier(4, multi_label=True)
+    p = probabilities(model, TEXTS)
+    results = model.classify(TEXTS)
+    assert_results(results, p, range(4))
+    threshold = float(np.median(p))
+    above = model.classify(TEXTS, threshold=threshold)
+    assert above == [[e for e in found if e["probability"] >= threshold] for found in results]
+    assert 0 < sum(map(len, above)) < 20
+    # A probability that equals the threshold counts.
+    second = results[3][1]["probability"]
+    assert model.classify(TEXTS, threshold=second)[3] == results[3][:2]
+    assert model.classify(TEXTS, top_k=1, threshold=threshold) == [found[:1] for found in above]
+    assert model.classify(TEXTS[2], threshold=1.0) == []
+
+
+@any_backend
+def test_classify_other_outputs(rng):
+    half = classifier(3, backbone=tiny_backbone(num_layers=1, dtype="mixed_bfloat16"))
+    for found in half.classify(TEXTS):
+        assert sum(entry["probability"] for entry in found) == pytest.approx(1, abs=1e-6)
+    logits = classifier(3, preprocessor=None)
+    softmax = classifier(3, preprocessor=None, activation="softmax")
+    inputs = random_inputs(rng)
+    assert_results(softmax.classify(inputs), probabilities(logits, inputs), range(3))
+
+
+REFUSED = {
+    "regression": (lambda: classifier(1).classify(TEXTS), "at least two classes"),
+    "too many": (lambda: classifier(3).classify(TEXTS, top_k=4), "num_classes=3, top_k=4"),
+    "none": (lambda: classifier(3).classify(TEXTS, top_k=0), "`top_k` must be a positive"),
+    "threshold": (lambda: classifier(3).classify(TEXTS, threshold=1.5), "`threshold`"),
+    "relu": (
+        lambda: classifier(3, activation="relu").classify(TEXTS),
+        "logits or probabilities.*activation='relu'",
+    ),
+    "no mask": (
+        lambda: tiny_task("masked_lm").fill_mask(["a [MASK]", "a fox"]),
+        r"contain `\[MASK\]`.*0 masks in row 1, 'a fox'",
+    ),
+    "too long": (
+        lambda: tiny_task("masked_lm").fill_mask("the [MASK] " * 6),
+        "sequence_length=13 tokens.*14 tokens and 6 masks in row 0",
+    ),
+    "too many tokens": (
+        lambda: tiny_task("masked_lm").fill_mask("a [MASK]", top_k=32),
+        "number of tokens, 31. Received: top_k=32",
+    ),
+    "missing text": (lambda: tiny_task("masked_lm").fill_mask(["[MASK]", None]), "None in row 1"),
+    "no preprocessor": (lambda: ready("masked_lm").fill_mask("[MASK]"), "needs a preprocessor"),
+    "embeddings": (
+        lambda: ready("embedder").similarity(np.ones((2, 15)), np.ones((2, 14))),
+        r"`document_embeddings`.*\(number, 15\).*shape=\(2, 14\)",
+    ),
+    "backbone of another family": (
+        lambda: DietBertMaskedLM(keras_hub.models.BertBackbone(**SIZES)),
+        "`backbone` must be a `DietBertBackbone`",
+    ),
+}
+
+
+@any_backend
+@pytest.mark.parametrize("call, message", REFUSED.values(), ids=list(REFUSED))
+def test_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+# === `fill_mask` ===
+
+
+@pytest.mark.parametrize("vocabulary_size", [31, *once(37)])
+def test_fill_mask(vocabulary_size):
+    """A larger backbone has tokens that the tokenizer does not know."""
+    model = with_texts("masked_lm", vocabulary_size=vocabulary_size)
+    ids = [2, 5, 4, 9, 4, 3]  # [CLS] the [MASK] fox [MASK] [SEP]
+    assert [VOCABULARY[i] for i in ids[1:-1]] == ["the", "[MASK]", "fox", "[MASK]"]
+    inputs = {
+        "token_ids": np.array([ids]),
+        "segment_ids": np.zeros((1, 6)),
+        "padding_mask": np.ones((1, 6)),
+        "mask_positions": np.array([[2, 4]]),
+    }
+    logits = to_numpy(model(inputs))[0].astype("float64")
+    p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    found = model.fill_mask("the [MASK] fox [MASK]", top_k=3)
+    assert len(found) == 2
+    for of_mask, expected in zip(found, p, strict=True):
+        best = np.argsort(-expected[:31])[:3]
+        assert [entry["token"] for entry in of_mask] == [VOCABULARY[i] for i in best]
+        found_p = [entry["probability"] for entry in of_mask]
+        np.testing.assert_allclose(found_p, expected[best], rtol=1e-4)
+    single = model.fill_mask("a [MASK]", top_k=31)
+    assert len(single) == 31
+    texts = {entry["token"]: entry["text"] for entry in single}
+    # A token that continues a word is attached to it.
+    assert (texts["fox"], texts["##es"]) == ("a fox", "aes")
+    several = model.fill_mask(["a [MASK]", "the [MASK] fox [MASK]"], top_k=3)
+    assert [e["token"] for e in several[0]] == [e["token"] for e in single[:3]]
+    assert [[e["text"] for e in of_mask] for of_mask in several[1]] == [
+        [e["text"] for e in of_mask] for of_mask in found
+    ]
+    first, second = found
+    assert all(e["text"].endswith(" fox [MASK]") or "##" in e["token"] for e in first)
+    assert all(e["text"].startswith("the [MASK] fox") for e in second)
+
+
+# === Embeddings ===
+
+
+@any_backend
+def test_texts_documents_and_similarities():
+    embedder = with_texts("embedder")
+    texts = TEXTS[:3]
+    expected = embedder.predict(texts, verbose=0)
+    assert np.abs(expected[1] - expected[0]).max() > 0.01
+    for one in (texts[1], texts[1].encode(), np.str_(texts[1]), [texts[1]]):
+        assert_close(embedder.encode_text(one, verbose=0), expected[1:2])
+        assert_close(embedder.encode_documents(one, verbose=0), expected[1:2])
+    pairs = embedder.predict((texts, TEXTS[2:5]), verbose=0)
+    assert_close(embedder.encode_text((texts[1], TEXTS[3]), verbose=0), pairs[1:2])
+    similarities = to_numpy(embedder.similarity(expected[:1], expected))
+    assert_close(similarities, expected[:1] @ expected.T)
+    assert similarities[0, 0] == pytest.approx(1, abs=1e-5)
+
+
+@any_backend
+@pytest.mark.parametrize("pooling_mode", ["mean", "cls", "max"])
+def test_padding_changes_nothing(pooling_mode):
+    embedder = DietBertTextEmbedder(
+        tiny_backbone(num_layers=1), tiny_preprocessor("embedder"), pooling_mode=pooling_mode
+    )
+    randomize_weights(embedder)
+    long = embedder.encode_text("the fox sleep", verbose=0)
+    embedder.preprocessor.sequence_length = 7
+    assert_close(embedder.encode_text("the fox sleep", verbose=0), long)

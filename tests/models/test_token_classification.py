@@ -1,0 +1,489 @@
+"""Classification of words: their tokens and labels, the loss, data of all kinds, and `tag`."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_diet.models import (
+    DietBertTokenClassifier,
+    DietBertTokenClassifierPreprocessor,
+    DietBertTokenizer,
+)
+from keras_diet.models.token_classification.words import split_words
+from tests.helpers import assert_close, gradients, once, to_numpy
+from tests.models.tasks import random_data, tiny_task
+from tests.models.tiny import VOCABULARY, random_inputs, randomize_weights, tiny_backbone
+
+any_backend = pytest.mark.any_backend
+# [PAD] is not the first token, and a word has up to four tokens.
+ORDER = [*VOCABULARY[3:], *VOCABULARY[:3]]
+NAMES = ["NOUN", "DET", "été", "VERB", "ADJ"]
+SENTENCES = [
+    ["the", "foxes", "jumped", "over", "a", "mat"],
+    ["cats"],
+    ["a", "sleeping-dog", "\x07", "sings", "."],
+    ["birds", "sing"],
+]
+LABELS = [
+    ["DET", "NOUN", "VERB", "été", "DET", "NOUN"],
+    ["NOUN"],
+    ["DET", "ADJ", "NOUN", "VERB", "été"],
+    ["ADJ", "VERB"],
+]
+IDS = [[NAMES.index(label) for label in labels] for labels in LABELS]
+# Half precision has no 2049.
+WEIGHTS = [[0.5, 2.0, 2049.0, 0.25, 7.0, 1.5], [0.75], [2.5, 4.0, 0.0, 1.25, 6.0], [1.25, 6.0]]
+WORDS = [*SENTENCES[0], *SENTENCES[2]]
+ONES = [[1.0] * len(words) for words in SENTENCES]
+
+
+def tiny_preprocessor(sequence_length=13, **arguments):
+    tokenizer = DietBertTokenizer(ORDER, **arguments.pop("tokenizer", {}))
+    return DietBertTokenClassifierPreprocessor(tokenizer, sequence_length, **arguments)
+
+
+def tiny(preprocessor="tiny", seed=6, dtype=None, **arguments):
+    preprocessor = tiny_preprocessor() if preprocessor == "tiny" else preprocessor
+    arguments = {"class_names": NAMES, "dropout": 0.0, **arguments}
+    backbone = tiny_backbone(num_layers=1, dtype=dtype)
+    model = DietBertTokenClassifier(backbone, preprocessor=preprocessor, **arguments)
+    return randomize_weights(model, seed)
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return tiny()
+
+
+# === Tokens and labels ===
+
+
+def loops(sentences, labels, weights, length):
+    """Tokens, mask, labels and weights from loops over words and their tokens."""
+    tokenizer = DietBertTokenizer(ORDER)
+    rows = []
+    for words, of_words, weights_of_words in zip(sentences, labels, weights, strict=True):
+        row = [(tokenizer.cls_token_id, 1, 0, 0.0)]
+        for word, label, weight in zip(words, of_words, weights_of_words, strict=True):
+            tokens = [int(token) for token in tokenizer(word)] or [ORDER.index("[UNK]")]
+            for place, token in enumerate(tokens):
+                row.append((token, 1, *((label, weight) if place == 0 else (0, 0.0))))
+        row = [*row[: length - 1], (tokenizer.sep_token_id, 1, 0, 0.0)]
+        row += [(tokenizer.pad_token_id, 0, 0, 0.0)] * (length - len(row))
+        rows.append(row)
+    return np.moveaxis(np.array(rows), -1, 0)
+
+
+def arrays(outputs):
+    inputs, labels, weights = outputs
+    assert not to_numpy(inputs["segment_ids"]).any()
+    return [to_numpy(a) for a in (inputs["token_ids"], inputs["padding_mask"], labels, weights)]
+
+
+@any_backend
+@settings(deadline=None, max_examples=20, derandomize=True)
+@given(
+    st.lists(
+        st.lists(st.sampled_from([*SENTENCES[0], *SENTENCES[2]]), min_size=1),
+        min_size=1,
+        max_size=3,
+    ),
+    st.sampled_from([3, 5, 13, 29]),
+    st.data(),
+)
+@pytest.mark.filterwarnings("ignore:Some sentences have more")
+def test_labels_belong_to_first_tokens(sentences, length, data):
+    labels = [
+        data.draw(st.lists(st.integers(0, 9), min_size=(n := len(w)), max_size=n))
+        for w in sentences
+    ]
+    weights = [[label / 7 for label in of_words] for of_words in labels]
+    expected = loops(sentences, labels, weights, length)
+    outputs = tiny_preprocessor(length)(sentences, labels, weights)
+    for actual, array in zip(arrays(outputs), expected, strict=True):
+        np.testing.assert_array_equal(actual, array.astype(actual.dtype))
+    assert [str(to_numpy(array).dtype) for array in outputs[1:]] == ["int32", "float32"]
+
+
+@any_backend
+def test_weights_of_sentences_are_the_weights_of_their_words():
+    per_sentence = [0.5, 3.0, 7.0, 2.0]
+    per_word = [[w] * len(words) for w, words in zip(per_sentence, SENTENCES, strict=True)]
+    expected = loops(SENTENCES, IDS, per_word, 13)
+    for weights in (per_sentence, np.array(per_sentence), per_word):
+        np.testing.assert_array_equal(
+            arrays(tiny_preprocessor()(SENTENCES, IDS, weights)), expected
+        )
+    without = arrays(tiny_preprocessor()(SENTENCES, IDS))
+    np.testing.assert_array_equal(without, loops(SENTENCES, IDS, ONES, 13))
+
+
+@any_backend
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_words_that_do_not_fit_give_a_warning():
+    """The last token of a word may be cut off."""
+    outputs = arrays(tiny_preprocessor(4)([["the", "foxes"]], [[3, 7]]))
+    assert outputs[2].tolist() == [[0, 3, 7, 0]]
+    with pytest.warns(UserWarning, match="more than sequence_length=4 tokens"):
+        tiny_preprocessor(4)([["foxes", "the"]], [[3, 7]])
+
+
+@any_backend
+def test_buckets_shorten_batches_with_labels():
+    outputs = tiny_preprocessor(length_buckets=(5, 7))(SENTENCES[1:2], IDS[1:2])
+    assert [array.shape for array in arrays(outputs)] == [(1, 5)] * 4
+    # Predictions of several batches have one length.
+    assert tiny_preprocessor(length_buckets=(5, 7))(SENTENCES[1:2])["token_ids"].shape == (1, 13)
+    expected = tiny().evaluate(SENTENCES, LABELS, 1, verbose=0)
+    model = tiny(preprocessor=tiny_preprocessor(length_buckets=(5, 7)))
+    assert model.evaluate(SENTENCES, LABELS, 1, verbose=0) == pytest.approx(expected, rel=1e-4)
+    assert model.predict(SENTENCES, batch_size=1, verbose=0).shape == (4, 13, 5)
+    assert model.tag(SENTENCES)[1] == [pytest.approx(word) for word in tiny().tag(SENTENCES)[1]]
+
+
+@any_backend
+def test_a_tokenizer_without_split_takes_words():
+    split, whole = (
+        to_numpy(
+            tiny_preprocessor(tokenizer={"split": s})([["sleeping-dog", "foxes"]])["token_ids"]
+        )
+        for s in (True, False)
+    )
+    assert whole[0, 1:4].tolist() == [ORDER.index("[UNK]"), *split[0, 5:7].tolist()]
+
+
+@any_backend
+def test_configuration_of_the_preprocessor():
+    config = tiny_preprocessor(11, length_buckets=(5,)).get_config()
+    copy = DietBertTokenClassifierPreprocessor.from_config({**config})
+    assert isinstance(copy.tokenizer, DietBertTokenizer)
+    assert (copy.sequence_length, copy.length_buckets) == (11, (5,))
+    with pytest.raises(
+        ValueError, match=r"must not add .* or padding.*tokenizer.sequence_length=7"
+    ):
+        tiny_preprocessor(tokenizer={"sequence_length": 7})
+
+
+@any_backend
+@settings(deadline=None, max_examples=20, derandomize=True)
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=17), st.integers(1, 9))
+def test_words_are_split_into_the_fewest_parts_in_order(sizes, room):
+    words = [[i] * size for i, size in enumerate(sizes)]
+    parts = split_words(words, room)
+    assert list(itertools.chain.from_iterable(parts)) == words
+    assert all(parts)
+    totals = [sum(map(len, part)) for part in parts]
+    assert all(total <= room or len(part) == 1 for total, part in zip(totals, parts, strict=True))
+    assert all(total + len(part[0]) > room for total, part in zip(totals, parts[1:], strict=False))
+
+
+# === Outputs and loss ===
+
+
+def expected_of_words(classifier, sentences=SENTENCES):
+    """The log-probabilities of each word, one sentence after the other."""
+    rows = []
+    for words in sentences:
+        # One length, because JAX compiles for each.
+        tokens, mask, first, _ = loops([words], [[1] * len(words)], [[1] * len(words)], 13)
+        inputs = {"token_ids": tokens, "segment_ids": np.zeros((1, 13)), "padding_mask": mask}
+        inputs = {name: array.astype("int32") for name, array in inputs.items()}
+        hidden = to_numpy(classifier.backbone(inputs)["sequence_output"])[0, first[0] == 1]
+        kernel, bias = map(to_numpy, classifier.output_dense.weights)
+        logits = (hidden @ kernel + bias).astype("float64")
+        rows.append(logits - np.log(np.exp(logits).sum(-1, keepdims=True)))
+    return rows
+
+
+def loss_and_accuracy(classifier, weights):
+    """The mean over words, from loops."""
+    total = correct = count = 0.0
+    for log_p, labels, of_words in zip(expected_of_words(classifier), IDS, weights, strict=True):
+        for row, label, weight in zip(log_p, labels, of_words, strict=True):
+            total -= weight * row[label]
+            correct += weight * (row.argmax() == label)
+            count += weight
+    return [total / count, correct / count]
+
+
+@pytest.mark.parametrize("weights", [WEIGHTS, *once(None)])
+def test_loss_and_accuracy_are_means_over_words(classifier, weights):
+    expected = loss_and_accuracy(classifier, weights or ONES)
+    assert 0 < expected[1] < 1
+    actual = classifier.evaluate(SENTENCES, LABELS, 4, sample_weight=weights, verbose=0)
+    assert actual == pytest.approx(expected, rel=1e-4)
+    assert classifier.test_on_batch(SENTENCES, LABELS, weights) == pytest.approx(actual, rel=1e-5)
+
+
+@any_backend
+def test_probabilities_as_outputs():
+    model = tiny(activation="softmax")
+    actual = model.evaluate(SENTENCES, LABELS, 4, verbose=0)
+    assert actual == pytest.approx(loss_and_accuracy(model, ONES), rel=1e-4)
+    assert_close(model.predict(SENTENCES, verbose=0).sum(-1), np.ones((4, 13)), 1e-5)
+    assert_tags(model.tag(SENTENCES), SENTENCES, expected_of_words(model))
+    with pytest.warns(UserWarning, match="takes logits"):
+        model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+
+
+def test_every_weight_but_the_pooler_has_a_gradient(rng):
+    model = tiny(preprocessor=None)
+    inputs, labels, weights = random_data("token_classifier", rng)
+
+    def loss():
+        outputs = model(inputs, training=True)
+        return model.compute_loss(y=labels, y_pred=outputs, sample_weight=weights)
+
+    variables = model.trainable_variables
+    for variable, gradient in zip(variables, gradients(loss, variables), strict=True):
+        unused = "pooled_dense" in variable.path or "key/bias" in variable.path
+        assert (np.abs(gradient).max() > 1e-5) != unused, variable.path
+
+
+@any_backend
+def test_training_learns_the_classes_of_words():
+    keras.utils.set_random_seed(3)
+    model = tiny()
+    assert float(model.optimizer.learning_rate) == pytest.approx(5e-5)
+    model.compile(keras.optimizers.Adam(0.02))
+    data = (SENTENCES * 8, LABELS * 8)
+    history = model.fit(*data, batch_size=8, epochs=12, validation_data=data, verbose=0).history
+    assert history["val_sparse_categorical_accuracy"][-1] > 0.95
+    found = [[word["label"] for word in words] for words in model.tag(SENTENCES)]
+    assert np.mean(np.concatenate(found) == np.concatenate(LABELS)) > 0.95
+
+
+@any_backend
+def test_dropout_is_before_the_head(rng):
+    model = tiny(dropout=0.6)
+    inputs = random_inputs(rng)
+    assert abs(to_numpy(model(inputs, training=True)) - to_numpy(model(inputs))).max() > 1e-3
+
+
+# === Kinds of data ===
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, *data):
+        super().__init__()
+        self.data = data
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return tuple(part[2 * index : 2 * index + 2] for part in self.data)
+
+
+def collect(rows):
+    return tuple(map(list, zip(*rows, strict=True)))
+
+
+def as_dataset(kind, *data):
+    if kind == "py_dataset":
+        return Batches(*data)
+    if kind == "generator":
+        return (Batches(*data)[i] for i in range(2))
+    if kind == "grain":
+        grain = pytest.importorskip("grain")
+        return grain.MapDataset.source(list(zip(*data, strict=True))).batch(2, batch_fn=collect)
+    if kind == "data_loader":
+        torch = pytest.importorskip("torch")
+        examples = list(zip(*data, strict=True))
+        return torch.utils.data.DataLoader(examples, batch_size=2, collate_fn=collect)
+    tf = pytest.importorskip("tensorflow")
+    dataset = tf.data.Dataset.from_tensor_slices(tuple(map(tf.ragged.constant, data)))
+    return dataset.batch(2)
+
+
+@any_backend
+@pytest.mark.parametrize("kind", ["generator", "tf.data", "py_dataset", "grain", "data_loader"])
+def test_datasets(classifier, kind):
+    expected = classifier.evaluate(SENTENCES, IDS, 2, sample_weight=WEIGHTS, verbose=0)
+    for labels in (LABELS, IDS):
+        dataset = as_dataset(kind, SENTENCES, labels, WEIGHTS)
+        assert classifier.evaluate(dataset, verbose=0) == pytest.approx(expected, rel=1e-5)
+    outputs = classifier.predict(as_dataset(kind, SENTENCES), verbose=0)
+    assert_close(outputs, classifier.predict(SENTENCES, verbose=0), 1e-5)
+
+
+@any_backend
+def test_kinds_of_columns():
+    expected = loops(SENTENCES, IDS, WEIGHTS, 13)
+    objects = [np.empty(4, object) for _ in range(3)]
+    for array, values in zip(objects, (SENTENCES, IDS, WEIGHTS), strict=True):
+        array[:] = [np.array(row) for row in values]
+    tuples = [tuple(map(tuple, values)) for values in (SENTENCES, IDS, WEIGHTS)]
+    in_bytes = [[word.encode() for word in words] for words in SENTENCES]
+    for columns in (objects, tuples, (in_bytes, IDS, WEIGHTS)):
+        np.testing.assert_array_equal(arrays(tiny_preprocessor()(*columns)), expected)
+
+
+@any_backend
+def test_one_sentence_is_an_element_of_a_dataset():
+    expected = loops(SENTENCES, IDS, WEIGHTS, 13)
+    element = tiny_preprocessor()((np.array(SENTENCES[2]), IDS[2], WEIGHTS[2]))
+    np.testing.assert_array_equal(arrays(element), expected[:, 2])
+    grain = pytest.importorskip("grain")
+    source = grain.MapDataset.source(list(zip(SENTENCES, IDS, WEIGHTS, strict=True)))
+    (outputs,) = list(source.map(tiny_preprocessor()).batch(4))
+    np.testing.assert_array_equal(arrays(outputs), expected)
+
+
+@any_backend
+def test_validation_split_and_rectangular_lists():
+    """Sentences of one length are lists of lists too."""
+    model = tiny()
+    sentences, labels = [["the", "fox"], ["a", "cat"], ["birds", "sing"]], [[1, 0], [1, 0], [0, 3]]
+    history = model.fit(sentences, labels, validation_split=0.4, verbose=0).history
+    expected = model.evaluate(sentences[1:], labels[1:], verbose=0)
+    assert history["val_loss"] == pytest.approx(expected[:1], rel=1e-4)
+    outputs = model.predict(np.array(sentences), verbose=0)
+    assert_close(outputs, model.predict(sentences, verbose=0), 1e-6)
+
+
+@any_backend
+def test_token_ids_without_a_preprocessor(rng):
+    model = tiny(preprocessor=None)
+    inputs, labels, weights = random_data("token_classifier", rng)
+    expected = model.evaluate(inputs, labels, sample_weight=weights, verbose=0)
+    names = np.array(NAMES)[labels]
+    assert model.evaluate(inputs, names, sample_weight=weights, verbose=0) == expected
+    with pytest.raises(ValueError, match=r"`tag` needs a preprocessor\. Received"):
+        model.tag(SENTENCES)
+
+
+# === Refusals ===
+
+REFUSED = {
+    "texts": ((["the fox", "a cat"], [[1, 0], [1, 0]]), "a list of words.*'the fox' in row 0"),
+    "an empty sentence": (([["the"], []], [[1], []]), r"Received: \[\] in row 1"),
+    "a missing sentence": (([["a"], None], [[1], [2]]), "Received: None in row 1"),
+    "no string": (([["a", 3]], [[1, 2]]), r"Received: \['a', 3\] in row 0"),
+    "an empty word": (([["a"], ["the", ""]], [[1], [1, 2]]), r"Received: \['the', ''\] in row 1"),
+    "fewer labels": ((SENTENCES, [*IDS[:3], [4]]), r"`y` .*Received: \[4\] for 2 words in row 3"),
+    "more labels": (
+        (SENTENCES[1:], [[0, 1], *IDS[2:]]),
+        r"\[0, 1\] for 1 words in row 0",
+    ),
+    "labels of sentences": ((SENTENCES, [0, 1, 2, 3]), "Received: 0 for 6 words in row 0"),
+    "a missing label": ((SENTENCES, [*IDS[:3], [None, 0]]), r"Received: \[None, 0\] .*row 3"),
+    "an unknown name": ((SENTENCES[1:], [["NOUN"], ["X", *IDS[2][1:]], [0, 1]]), "'X' in row 1"),
+    "a class too high": ((SENTENCES, [*IDS[:3], [5, 0]]), r"\[0, 5\). Received: .* from 0 to 5"),
+    "fewer sentences": ((SENTENCES[:3], LABELS), "3 in `x`, 4 in `y`"),
+    "fewer weights": ((SENTENCES, IDS, [*WEIGHTS[:3], [1.0]]), r"`sample_weight` .*\[1.0\] for 2"),
+    "a weight of a sentence": ((SENTENCES, IDS, [1.0, *WEIGHTS[1:]]), "Received: 1.0 for 6 words"),
+    "NaN": ((SENTENCES, IDS, [1.0, 2.0, np.nan, 1.0]), "nan.* for 5 words in row 2"),
+}
+
+
+@any_backend
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_would_be_silently_wrong_is_refused(classifier, case):
+    (x, y, *weights), message = REFUSED[case]
+    with pytest.raises(ValueError, match=message):
+        classifier.fit(x, y, sample_weight=weights[0] if weights else None, verbose=0)
+    with pytest.raises(ValueError, match=message):
+        classifier.evaluate(iter([(x, y, *weights)]), verbose=0)
+
+
+@any_backend
+def test_arguments_that_cannot_be_right_are_refused(classifier):
+    without_names = tiny(class_names=None, num_classes=5)
+    categorical = tiny()
+    categorical.compile(loss=keras.losses.CategoricalCrossentropy(from_logits=True))
+    for call, message in (
+        (lambda: tiny(class_names=None, num_classes=1), "at least 2. Received: num_classes=1"),
+        (lambda: tiny(tiny_task("classifier").preprocessor), "`DietBertTokenClassifierPrepro"),
+        (lambda: tiny().fit(SENTENCES, LABELS, class_weight={0: 2.0}), "`class_weight` must be"),
+        (lambda: categorical.fit(SENTENCES, LABELS, verbose=0), "need a sparse loss"),
+        (lambda: without_names.fit(SENTENCES, LABELS, verbose=0), "`y` must be numbers"),
+        (lambda: classifier.tag(["a cat", "the fox"]), "must hold a list.*'a cat' in row 0"),
+        (lambda: tiny(activation="relu").tag(SENTENCES), "returns logits or prob.*'relu'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    assert without_names.tag(SENTENCES[1:2])[0][0]["label"] in range(5)
+
+
+@any_backend("tensorflow")
+def test_the_preprocessor_does_not_run_in_graphs():
+    dataset = as_dataset("tf.data", SENTENCES, IDS)
+    with pytest.raises(NotImplementedError, match="reads texts on the host, not in a graph"):
+        dataset.map(tiny_preprocessor())
+
+
+# === tag ===
+
+
+def assert_tags(found, sentences, log_probabilities):
+    assert [[word["word"] for word in words] for words in found] == sentences
+    for words, of_words in zip(found, log_probabilities, strict=True):
+        for word, row in zip(words, of_words, strict=True):
+            assert word["label"] == NAMES[row.argmax()]
+            assert word["probability"] == pytest.approx(np.exp(row.max()), rel=1e-4)
+            assert sorted(word) == ["label", "probability", "word"]
+
+
+def test_tags_of_words(classifier):
+    found = classifier.tag(SENTENCES, batch_size=3)
+    assert_tags(found, SENTENCES, expected_of_words(classifier))
+    assert len({word["label"] for words in found for word in words}) > 1
+
+
+@any_backend
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_long_sentences_are_tagged_in_parts():
+    model = tiny(preprocessor=tiny_preprocessor(sequence_length=6))
+    sentence = ["the", "foxes", "sing", "sleeping-dogs", "a", "birds"]
+    # Four tokens: the fox ##es sing | sleep ##ing - dog ##s | a bird ##s.
+    parts = [sentence[:3], ["sleeping-dog"], sentence[4:]]
+    expected = [
+        *expected_of_words(model, [["cats"]]),
+        np.concatenate(expected_of_words(model, parts)),
+    ]
+    assert_tags(model.tag([["cats"], sentence]), [["cats"], sentence], expected)
+
+
+@any_backend
+def test_probabilities_in_half_precision():
+    model = tiny(dtype="mixed_bfloat16")
+    found = model.tag(SENTENCES[1:2])[0][0]
+    # [CLS], the first token of the word.
+    logits = model.predict(SENTENCES[1:2], verbose=0)[0, 1].astype("float64")
+    expected = np.exp(logits.max()) / np.exp(logits).sum()
+    assert found["probability"] == pytest.approx(expected, rel=1e-5)
+
+
+# === Files and copies ===
+
+
+@any_backend
+def test_presets(tmp_path):
+    model = tiny()
+    model.save_to_preset(str(tmp_path))
+    load = DietBertTokenClassifier.from_preset
+    loaded = load(str(tmp_path))
+    assert loaded.class_names == NAMES
+    assert loaded.tag(SENTENCES) == model.tag(SENTENCES)
+    renamed = load(str(tmp_path), class_names=list("abcde"))
+    assert renamed.tag(SENTENCES)[0][0]["label"] in "abcde"
+    new = load(str(tmp_path), num_classes=3)
+    assert new.class_names is None
+    assert new.predict(SENTENCES, verbose=0).shape == (4, 13, 3)
+
+
+@any_backend
+def test_keras_files(tmp_path):
+    model = tiny(activation="softmax")
+    model.fit(SENTENCES, LABELS, verbose=0)
+    model.save(tmp_path / "task.keras")
+    loaded = keras.saving.load_model(tmp_path / "task.keras")
+    assert type(loaded) is DietBertTokenClassifier
+    assert loaded.tag(SENTENCES) == model.tag(SENTENCES)
+    expected = model.evaluate(SENTENCES, LABELS, verbose=0)
+    assert loaded.evaluate(SENTENCES, LABELS, verbose=0) == pytest.approx(expected)

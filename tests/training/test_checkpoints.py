@@ -1,0 +1,282 @@
+"""Checkpoints, signals and processes of `ExactResume`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+
+from keras_diet import _backend
+from keras_diet.training import ExactResume
+from keras_diet.training.checkpoint import CheckpointFolder, values_of
+from keras_diet.training.processes import Processes
+from tests.training.resumed import (
+    EPOCHS,
+    STEPS,
+    assert_same,
+    data_of,
+    make_model,
+    result,
+    train,
+)
+from tests.training.test_exact_resume import make_two_optimizers
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.any_backend
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """The results of a training on arrays."""
+    return result(*train(tmp_path_factory.mktemp("uninterrupted")))
+
+
+def steps_of(folder):
+    return [int(path.stem.removeprefix("step_")) for path in sorted(folder.glob("step_*.npz"))]
+
+
+def newest(folder):
+    return max(folder.glob("step_*.npz"))
+
+
+# === Saving ===
+
+
+def test_checkpoints_are_saved_every_few_steps(tmp_path):
+    assert train(tmp_path, 10, save_every=4) is None
+    assert steps_of(tmp_path) == [4, 8]
+    assert train(tmp_path, 8, save_every=4) is None
+    assert steps_of(tmp_path) == [12, 16]
+    train(tmp_path, save_every=4)
+    assert steps_of(tmp_path) == [32, 33]
+
+
+def test_the_number_of_checkpoints(tmp_path):
+    ExactResume(tmp_path, 2, keep=3).fit(make_model(), **data_of("arrays"), verbose=0)
+    assert steps_of(tmp_path) == [8, 10, 11]
+
+
+def test_processes_share_the_values_of_all_optimizers():
+    """A checkpoint has them once, and not for each process."""
+    model = make_two_optimizers()
+    model.optimizer.build(model.trainable_variables[:-2])
+    number = sum(len(each.variables) for each in (model.optimizer, model.optimizer_of_last))
+    shared, own = values_of(model)
+    assert len(shared) == len(model.trainable_variables) + number
+    assert not set(shared) & set(own)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def change_a_byte(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def change_a_flag(path, bit=1):
+    """A flag in the list of files says that a file is encrypted, or packed in an unknown way."""
+    content = bytearray(path.read_bytes())
+    content[content.rindex(b"PK\1\2") + 8] ^= bit
+    path.write_bytes(content)
+
+
+def change_another_flag(path):
+    change_a_flag(path, bit=64)
+
+
+@pytest.mark.parametrize(
+    "damage", [truncate, change_a_byte, change_a_flag, change_another_flag, Path.write_bytes]
+)
+def test_a_damaged_checkpoint_is_skipped(tmp_path, uninterrupted, damage):
+    assert train(tmp_path, 8) is None
+    damage(newest(tmp_path), *([b""] if damage is Path.write_bytes else []))
+    with pytest.warns(UserWarning, match=r"step_000000000006.npz is damaged and is skipped"):
+        found = train(tmp_path)
+    assert_same(result(*found), uninterrupted)
+
+
+@pytest.mark.parametrize(
+    ("crash_after", "save_every", "kept"),
+    [
+        # The next checkpoint has the name of the damaged one, and only its age deletes it.
+        (4, 3, [6, 9]),
+        # The damaged one has a higher number than the next checkpoint.
+        (2, 7, [6, 7]),
+    ],
+)
+def test_a_damaged_checkpoint_gives_way_to_good_ones(tmp_path, crash_after, save_every, kept):
+    assert train(tmp_path, 10) is None
+    assert steps_of(tmp_path) == [6, 9]
+    newest(tmp_path).write_bytes(b"")
+    with pytest.warns(UserWarning, match="damaged"):
+        assert train(tmp_path, crash_after, save_every=save_every) is None
+    assert steps_of(tmp_path) == kept
+
+
+def test_a_damaged_name_can_be_used_again(tmp_path):
+    checkpoints = CheckpointFolder(tmp_path, keep=2)
+    for step in (6, 9):
+        checkpoints.write(step, {}, {})
+    newest(tmp_path).write_bytes(b"")
+    for step in (7, 9, 10):
+        checkpoints.write(step, {}, {})
+    assert steps_of(tmp_path) == [9, 10]
+
+
+def test_only_damaged_checkpoints_are_refused(tmp_path):
+    assert train(tmp_path, 8) is None
+    for path in tmp_path.glob("step_*.npz"):
+        path.write_bytes(b"")
+    with (
+        pytest.warns(UserWarning, match="is damaged"),
+        pytest.raises(ValueError, match=r"no checkpoint that can be read.*2 damaged files"),
+    ):
+        train(tmp_path)
+
+
+class Before(keras.callbacks.Callback):
+    """Call a function before a step."""
+
+    def __init__(self, step, function):
+        super().__init__()
+        self.step, self.function = step, function
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self.step == 0:
+            self.function()
+        self.step -= 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux's device that is full")
+def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, uninterrupted):
+    fill = Before(4, lambda: (tmp_path / "unfinished").symlink_to("/dev/full"))
+    with pytest.warns(UserWarning, match=r"could not save step 6 .*No space left.*continues"):
+        assert train(tmp_path, callbacks=[fill], crash_after=8) is None
+    assert steps_of(tmp_path) == [3]
+    assert_same(result(*train(tmp_path)), uninterrupted)
+
+
+def test_a_read_only_folder_keeps_the_last_checkpoint(tmp_path, uninterrupted, monkeypatch):
+    assert train(tmp_path, 4) is None
+
+    def refuse(*paths):
+        raise PermissionError("Read-only file system")
+
+    # The permissions of a folder do not hold for the superuser, who often runs tests.
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", refuse)
+        with pytest.warns(UserWarning, match=r"could not save step 33 .*Read-only"):
+            found = train(tmp_path, save_every=40)
+    assert_same(result(*found), uninterrupted)
+    assert [path.name for path in tmp_path.iterdir()] == ["step_000000000003.npz"]
+
+
+# === SIGTERM ===
+
+
+def terminate():
+    signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("step", [4, STEPS - 1])
+def test_sigterm_saves_and_stops(tmp_path, uninterrupted, step):
+    previous = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as error:
+        train(tmp_path, callbacks=[Before(step, terminate)])
+    assert error.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) == previous
+    assert steps_of(tmp_path)[-1] == step + 1
+    assert_same(result(*train(tmp_path)), uninterrupted)
+
+
+def test_sigterm_after_the_last_step_stops_too(tmp_path, uninterrupted, monkeypatch):
+    """The signal comes when the last epoch is saved, before the end of the training is."""
+    save = CheckpointFolder.write
+
+    def write(self, step, states, arrays):
+        if step == EPOCHS * STEPS and not states[0]["finished_epochs"]:
+            terminate()
+        save(self, step, states, arrays)
+
+    monkeypatch.setattr(CheckpointFolder, "write", write)
+    with pytest.raises(SystemExit):
+        train(tmp_path, save_every=1)
+    monkeypatch.undo()
+    with pytest.warns(UserWarning, match="is not trained again"):
+        found = train(tmp_path, save_every=1)
+    assert_same(result(*found), uninterrupted)
+
+
+def test_a_second_sigterm_and_one_after_an_error_are_handled_as_before(tmp_path):
+    received = []
+    previous = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+
+    def terminate_twice():
+        terminate()
+        assert not received
+        terminate()
+        assert received == [signal.SIGTERM]
+
+    try:
+        assert train(tmp_path, 4) is None
+        terminate()
+        assert received.pop() == signal.SIGTERM
+        with pytest.raises(SystemExit):
+            train(tmp_path, callbacks=[Before(1, terminate_twice)])
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+# === Processes and devices ===
+
+
+def test_another_device_is_refused(tmp_path, monkeypatch):
+    assert train(tmp_path, 4) is None
+    monkeypatch.setattr(_backend, "platform", lambda: "tpu")
+    with pytest.raises(ValueError, match=r"device=tpu \(the checkpoint has cpu\)"):
+        train(tmp_path)
+
+
+def test_processes_with_other_checkpoints_are_refused(tmp_path, monkeypatch):
+    assert train(tmp_path, 4) is None
+    monkeypatch.setattr(Processes, "all", lambda self, value: [value, 6])
+    with pytest.raises(ValueError, match=r"same files in all processes.*steps \[3, 6\]"):
+        train(tmp_path)
+
+
+def test_several_processes_of_tensorflow_are_refused(monkeypatch):
+    monkeypatch.setattr(keras.config, "backend", lambda: "tensorflow")
+
+    def model(*jobs):
+        resolver = SimpleNamespace(cluster_spec=lambda: SimpleNamespace(jobs=list(jobs)))
+        strategy = SimpleNamespace(num_replicas_in_sync=2, cluster_resolver=resolver)
+        return SimpleNamespace(distribute_strategy=strategy)
+
+    assert Processes(model()).devices == "2 replicas"
+    with pytest.raises(ValueError, match="several processes of tensorflow"):
+        Processes(model("worker"))
+
+
+def test_killed_processes(tmp_path):
+    """The command that kills trainings by SIGKILL, also while they write a checkpoint."""
+    command = [sys.executable, "-m", "benchmarks.kill_and_resume", "--runs", "3"]
+    command += ["--kills", "1", "--seed", "3"]
+    command += ["--moments", "step", "write", "--output", str(tmp_path / "runs.json")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, cwd=ROOT, env=environment, check=True)
+    found = json.loads((tmp_path / "runs.json").read_text())["runs"]
+    assert len(found) == 3
+    for run in found:
+        assert (run["different"], len(run["kills"])) == ([], 1)
+        assert run["values"] > 20
+    assert {kill["moment"][0] for run in found for kill in run["kills"]} == {"step", "write"}
+    assert np.all([run["kills"] for run in found])
