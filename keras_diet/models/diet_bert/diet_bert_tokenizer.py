@@ -137,7 +137,9 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
             texts_of(texts, "inputs"), add_special_tokens=False
         )
         is_string = self.compute_dtype == "string"
-        rows = [encoding.tokens if is_string else encoding.ids for encoding in found]
+        rows = [encoding.ids for encoding in found]
+        if is_string:
+            rows = [[self.id_to_token(token_id) for token_id in row] for row in rows]
         if not self.sequence_length:
             return rows
         # KerasHub pads with 0 too, whatever the id of the padding token is.
