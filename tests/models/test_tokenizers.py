@@ -517,7 +517,7 @@ REFUSED = {
     ),
     "no text of a language": (
         lambda: PIECES_OF_BERT.from_texts({"en": ["fox"], "de": []}),
-        "`texts['de']` must hold at least one text",
+        "`sizes['de']` must be a positive integer",
     ),
     "kind of model": (
         lambda: PIECES_OF_BERT.from_texts(TEXTS, model_type="word"),
