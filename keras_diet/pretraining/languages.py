@@ -91,8 +91,8 @@ def sample_languages(
     for language, of_language in texts.items():
         if isinstance(of_language, (str, Iterator)):
             raise ValueError(
-                f"`texts[{language!r}]` must be a list, or another iterable that can be read "
-                f"several times. Received: {type(of_language).__name__}."
+                f"`texts[{language!r}]` must be a list, which can be read several times. Received: "
+                f"{type(of_language).__name__}"
             )
     sizes = {language: _count(of_language) for language, of_language in texts.items()}
     probabilities = language_probabilities(sizes, sampling_exponent)

@@ -129,7 +129,7 @@ def check_rates(
     if mask_token_rate + random_token_rate > 1:
         raise ValueError(
             "`mask_token_rate` and `random_token_rate` must sum to at most 1. Received: "
-            f"mask_token_rate={mask_token_rate}, random_token_rate={random_token_rate}"
+            f"{mask_token_rate} and {random_token_rate}"
         )
 
 

@@ -60,14 +60,11 @@ def pack_sentences(
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), appendix A
     """
     if sequence_length < 3:
-        raise ValueError(
-            "`sequence_length` must be at least 3: [CLS], one token and [SEP]. Received: "
-            f"sequence_length={sequence_length}"
-        )
+        raise ValueError(f"`sequence_length` must be at least 3. Received: {sequence_length}")
     for name in ("sequence_length", "add_bos", "add_eos"):
         if getattr(tokenizer, name, None):
             raise ValueError(
-                "`tokenizer` must not pad, truncate or add special tokens. Received: tokenizer."
+                "`tokenizer` must not pad, truncate or add special tokens. Received: "
                 f"{name}={getattr(tokenizer, name)}"
             )
     special = (tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id)
@@ -78,10 +75,7 @@ def pack_sentences(
 def _numbered_sentences(documents):
     for number, lines in enumerate(documents):
         if isinstance(lines, (str, bytes, Mapping)):
-            raise ValueError(
-                "`documents` must contain lists of lines. Received: a "
-                f"{type(lines).__name__}, {lines!r:.50}"
-            )
+            raise ValueError(f"`documents` must contain lists of lines. Received: {lines!r:.50}")
         for line in lines:
             for sentence in split_sentences(line):
                 yield number, sentence

@@ -89,8 +89,8 @@ def train_wordpiece_vocabulary(
     if len(special_tokens) + len(pieces) > vocabulary_size:
         raise ValueError(
             f"`vocabulary_size` must have room for {len(special_tokens)} special tokens and "
-            f"{len(pieces)} single characters. Received: vocabulary_size={vocabulary_size}. "
-            f"Increase it, or decrease `limit_alphabet={limit_alphabet}`."
+            f"{len(pieces)} single characters. Received: {vocabulary_size}. Or decrease "
+            "`limit_alphabet`."
         )
     words = {word: count for word, count in words.items() if alphabet.issuperset(word)}
     trainer = trainers.WordPieceTrainer(

@@ -17,9 +17,9 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_diet import layers
 from keras_diet.models import (
     DietBertBackbone,
+    DietBertMaskedLM,
     DietBertMaskedLMPreprocessor,
     DietBertSentencePieceTokenizer,
     DietBertTextClassifierPreprocessor,
@@ -28,9 +28,8 @@ from keras_diet.models import (
     DietTransformerTokenizer,
 )
 from keras_diet.pretraining import sample_languages
-from tests.helpers import assert_close, to_numpy
+from tests.helpers import to_numpy
 from tests.models.multilingual import SHUFFLED, SIZES, TEXTS, multilingual_tokenizer, proto
-from tests.models.tasks import CLASSES, TASKS
 from tests.models.tiny import VOCABULARY, randomize_weights, tiny_backbone
 
 pytestmark = pytest.mark.any_backend
@@ -312,11 +311,12 @@ def test_white_space_has_an_empty_span_before_the_next_word():
 
 def test_a_new_model_replaces_the_old_one():
     tokenizer = DietBertSentencePieceTokenizer(pieces("bpe").proto)
-    before = tokenizer.tokenize_with_offsets("THE ﬁne")
     tokenizer.set_proto(pieces("folded").proto)
-    assert tokenizer.tokenize_with_offsets("THE ﬁne") != before
-    assert tokenizer.split_token("▁the") == ("the", True)
-    assert tokenizer.split_token("he") == ("he", False)
+    assert tokens(tokenizer, "THE he") == tokens(pieces("folded"), "THE he")
+    assert [tokenizer.split_token(token) for token in ("▁the", "he")] == [
+        ("the", True),
+        ("he", False),
+    ]
 
 
 # === What all tokenizers share ===
@@ -625,13 +625,6 @@ def test_files_that_cannot_be_read_are_named(tmp_path, in_language):
 # === Pieces in tasks ===
 
 
-def multilingual_task(task, **arguments):
-    cls, preprocessor_cls, head = CLASSES[task]
-    backbone = tiny_backbone(num_layers=1, vocabulary_size=SIZES["shuffled"] + 2, **arguments)
-    preprocessor = preprocessor_cls(multilingual_tokenizer(), sequence_length=13)
-    return randomize_weights(cls(backbone, preprocessor=preprocessor, **head))
-
-
 def test_packed_pieces():
     tokenizer = multilingual_tokenizer()
     preprocessor = DietBertTextClassifierPreprocessor(tokenizer, sequence_length=23)
@@ -646,48 +639,19 @@ def test_packed_pieces():
         assert to_numpy(outputs["segment_ids"])[row].tolist() == segments
 
 
-def test_masks_of_pieces():
-    tokenizer = multilingual_tokenizer()
-    rates = {"mask_selection_rate": 1.0, "mask_token_rate": 1.0, "random_token_rate": 0.0}
-    preprocessor = DietBertMaskedLMPreprocessor(
-        tokenizer, sequence_length=13, mask_selection_length=11, **rates
-    )
-    inputs, labels, weights = preprocessor(["狗睡觉 œ fox"])
-    found = ids(tokenizer, ["狗睡觉 œ fox"])[0]
-    assert tokenizer.unk_token_id in found
-    kept = [token for token in found if token != tokenizer.unk_token_id]
-    assert to_numpy(labels)[0, : len(kept)].tolist() == kept
-    assert to_numpy(weights)[0].tolist() == [1] * len(kept) + [0] * (11 - len(kept))
-    masked = [token if token == 2 else 1 for token in found]
-    assert to_numpy(inputs["token_ids"])[0, : len(found) + 2].tolist() == [4, *masked, 0]
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_tasks_and_presets_with_pieces(tmp_path, task):
-    """KerasHub takes any tokenizer of a backbone class, and must load the class that was saved."""
-    model = multilingual_task(task)
-    texts = ["the fox sleeps", "der Hund 狗"]
-
-    def results(model):
-        if task == "masked_lm":
-            return [found["probability"] for found in model.fill_mask("the quick [MASK]", top_k=3)]
-        if task == "embedder":
-            return model.encode_text(texts, verbose=0)
-        return model.predict(texts, verbose=0)
-
-    expected = results(model)
-    model.save_to_preset(str(tmp_path))
-    loaded = type(model).from_preset(str(tmp_path))
-    assert type(loaded.preprocessor.tokenizer) is DietBertSentencePieceTokenizer
-    assert_close(results(loaded), expected, 1e-5)
-    assert_close(results(layers.cache_positions(model)), expected, 1e-5)
-
-
-def test_texts_of_filled_masks():
+def test_filled_masks_and_presets_with_pieces(tmp_path):
     """A token that begins no word continues the word before."""
-    model = multilingual_task("masked_lm")
-    tokenizer = model.preprocessor.tokenizer
-    found = model.fill_mask("the qu [MASK] fox", top_k=SIZES["shuffled"])
+    preprocessor = DietBertMaskedLMPreprocessor(multilingual_tokenizer(), sequence_length=13)
+    backbone = tiny_backbone(num_layers=1, vocabulary_size=SIZES["shuffled"] + 2)
+    model = randomize_weights(DietBertMaskedLM(backbone, preprocessor=preprocessor))
+    model.save_to_preset(str(tmp_path))
+    loaded = DietBertMaskedLM.from_preset(str(tmp_path))
+    assert type(loaded.preprocessor.tokenizer) is DietBertSentencePieceTokenizer
+    tokenizer = loaded.preprocessor.tokenizer
+    found = loaded.fill_mask("the qu [MASK] fox", top_k=SIZES["shuffled"])
+    assert [each["token"] for each in found] == [
+        each["token"] for each in model.fill_mask("the qu [MASK] fox", top_k=SIZES["shuffled"])
+    ]
     texts = {result["token"]: result["text"] for result in found}
     assert len(texts) == SIZES["shuffled"]
     long = [token for token in tokenizer.get_vocabulary() if len(token.strip("▁")) > 1]

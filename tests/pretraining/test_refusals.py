@@ -45,7 +45,7 @@ REFUSED = {
     "rate": (mask(mask_selection_rate=15), "`mask_selection_rate` must be a number in [0, 1]"),
     "rate of masks": (mask(mask_token_rate=-0.1), "`mask_token_rate` must be a number in"),
     "rate of tokens": (mask(random_token_rate=1.1), "`random_token_rate` must be a number in"),
-    "sum of rates": (mask(mask_token_rate=0.95), "must sum to at most 1. Received: mask_token_r"),
+    "sum of rates": (mask(mask_token_rate=0.95), "must sum to at most 1. Received: 0.95 and 0.1"),
     "no selection": (mask(mask_selection_length=0), "`mask_selection_length` must be a positive"),
     "ids float": (
         mask(IDS + 0.5),
@@ -78,17 +78,17 @@ REFUSED = {
     "iterator": (sample({"en": iter(["a"])}), "several times. Received: list_iterator"),
     "string": (sample({"en": "a"}), "several times. Received: str"),
     "no samples": (sample({"en": ["a"]}, num_samples=0), "`num_samples` must be a positive"),
-    "documents of strings": (pack(["the fox"]), "lists of lines. Received: a str, 'the fox'"),
-    "documents of bytes": (pack([b"the fox"]), "Received: a bytes"),
-    "documents of dictionaries": (pack([{"text": "the fox"}]), "Received: a dict"),
+    "documents of strings": (pack(["the fox"]), "lists of lines. Received: 'the fox'"),
+    "documents of bytes": (pack([b"the fox"]), "Received: b'the fox'"),
+    "documents of dictionaries": (pack([{"text": "the fox"}]), "Received: {'text': 'the fox'}"),
     "short sequences": (pack(length=2), "`sequence_length` must be at least 3"),
     "tokenizer that pads": (
         pack(tokenizer=DietBertTokenizer(VOCABULARY, sequence_length=8)),
-        "must not pad, truncate or add special tokens. Received: tokenizer.sequence_length=8",
+        "must not pad, truncate or add special tokens. Received: sequence_length=8",
     ),
     "tokenizer that adds": (
         pack(tokenizer=DietBertSentencePieceTokenizer(proto(), add_eos=True)),
-        "Received: tokenizer.add_eos=True",
+        "Received: add_eos=True",
     ),
     "nothing to write": (
         lambda: pretraining.write_packed([], "tokens.npy", 8, show_progress=False),
