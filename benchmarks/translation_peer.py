@@ -63,7 +63,7 @@ def train(marian, preprocessor, batches, validation_batches, arguments):
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: float(rate(step)))
     history = resume(marian, optimizer, schedule, folder)
     for epoch in range(len(history), arguments.epochs):
-        batches.start_at(epoch)
+        batches.epoch = epoch
         marian.train()
         losses = []
         bar = tqdm.trange(len(batches), desc=f"epoch {epoch + 1}", disable=not sys.stderr.isatty())

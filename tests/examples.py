@@ -7,6 +7,8 @@ from pathlib import Path
 import keras
 import pytest
 
+from keras_diet.training import ExactResume
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -22,13 +24,13 @@ def imported(name):
 
 
 def add_to_fit(patch, callback):
-    """Add a callback to each `fit`, after the callbacks of the script."""
-    fit = keras.Model.fit
+    """Add a callback to each `ExactResume.fit`, after the callbacks of the script."""
+    fit = ExactResume.fit
 
-    def patched(*arguments, callbacks, **options):
+    def patched(*arguments, callbacks=(), **options):
         return fit(*arguments, callbacks=[*callbacks, callback], **options)
 
-    patch.setattr(keras.Model, "fit", patched)
+    patch.setattr(ExactResume, "fit", patched)
 
 
 class Crash(keras.callbacks.Callback):

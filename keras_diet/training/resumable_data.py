@@ -132,7 +132,9 @@ class IteratorBatches(EpochDataset):
         """Return for JSON how to continue at a batch, and forget earlier states."""
         with self._lock:
             known, state = self._known(self._step(epoch, index))
-            self._states = {each: self._states[each] for each in self._states if each >= known}
+            # The first batches are read again to know the sizes of batches.
+            kept = [each for each in self._states if each >= known or each == 0]
+            self._states = {each: self._states[each] for each in kept}
         # Grain has bytes of text, or a dictionary.
         return known, state.decode() if isinstance(state, bytes) else state
 

@@ -275,7 +275,6 @@ ARGUMENTS = {
     "short bucket": ({"length_buckets": (2, 8)}, "lengths from 3"),
     "long bucket": ({"length_buckets": (5, 18)}, "to 17"),
     "fraction": ({"length_buckets": (5.5, 8)}, "`length_buckets` must be a positive integer"),
-    "no tokenizer": ({"tokenizer": VOCABULARY}, "`tokenizer` must be a tokenizer"),
     "padding tokenizer": (
         {"tokenizer": DietBertTokenizer(VOCABULARY, sequence_length=5)},
         "must not add special tokens or padding.*sequence_length=5",

@@ -144,7 +144,7 @@ def test_growing_sequences_are_refused():
     for length in (5, 6, 13, 14):
         inputs = dict.fromkeys(INPUTS, np.ones((2, length), "int32"))
         if length == 14:
-            with pytest.raises(too_long, match=r"max_(sequence_)?length"):
+            with pytest.raises(too_long, match=r"max_length|max_sequence_length|Slice"):
                 backbone.predict(inputs, verbose=0)
         else:
             assert backbone.predict(inputs, verbose=0)["pooled_output"].shape == (2, 15)

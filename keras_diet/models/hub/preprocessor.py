@@ -66,12 +66,6 @@ class HubPreprocessor(Preprocessor):
         self, *args: Any, length_buckets: tuple[int, ...] | None = None, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
-        if not isinstance(self.tokenizer, Tokenizer):
-            raise ValueError(
-                "`tokenizer` must be a tokenizer of keras_diet or KerasHub. Received: "
-                f"{_kind(self.tokenizer)}. Make one from the vocabulary, or load it with "
-                "`from_preset`."
-            )
         self.length_buckets = None if length_buckets is None else tuple(length_buckets)
         self.check_arguments()
 
