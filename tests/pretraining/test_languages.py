@@ -65,6 +65,11 @@ def test_shares_of_texts(sizes, exponent, num_samples, seed):
             assert of_pass == sorted(of_pass)
 
 
+def test_rare_languages_are_not_lost():
+    sampled = list(sample_languages(texts_of({"en": 70, "sw": 1}), 1.0, num_samples=7))
+    assert collections.Counter(language for language, _ in sampled) == {"en": 7, "sw": 1}
+
+
 def test_languages_are_mixed_and_seeds_differ():
     texts = texts_of(SIZES)
     first, again, other = (list(sample_languages(texts, 0.0, seed)) for seed in (3, 3, 4))
