@@ -9,11 +9,9 @@ import contextlib
 import keras
 from keras.src.backend import AutocastScope, get_keras_mask, set_keras_mask
 from keras.src.random.seed_generator import global_seed_generator
-from keras_hub.src.tokenizers.word_piece_tokenizer import MAX_BYTES_PER_WORD, pretokenize_python
 from keras_hub.src.utils.preset_utils import register_presets
 
 __all__ = [
-    "MAX_BYTES_PER_WORD",
     "PRIVATE_NAMES",
     "OpenMultiHeadAttention",
     "autocast_disabled",
@@ -21,7 +19,6 @@ __all__ = [
     "get_keras_mask",
     "global_seed",
     "keras_masks_removed",
-    "pretokenize_python",
     "register_presets",
     "set_keras_mask",
 ]
@@ -38,8 +35,6 @@ PRIVATE_NAMES = {
     "MultiHeadAttention._dropout_layer": "Our dropout draws the same numbers as the stock layer.",
     "MultiHeadAttention._gate_dense": "The projection of the gate. It has no public property.",
     "register_presets": "No public function registers the name of a preset.",
-    "pretokenize_python": "No public function splits a text into the words of a tokenizer.",
-    "MAX_BYTES_PER_WORD": "Longer words are unknown.",
     "Preprocessor._add_missing_kwargs": "No public method sets the lengths of a new preprocessor.",
 }
 

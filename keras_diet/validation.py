@@ -82,15 +82,6 @@ def choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
     return value
 
 
-def special_tokens(tokenizer: Any, names: Sequence[str]) -> None:
-    """Raise a `ValueError` unless a tokenizer has the ids of some special tokens."""
-    for name in names:
-        if getattr(tokenizer, name, None) is None:
-            raise ValueError(
-                f"`tokenizer` must have `{name}`, as BERT's has. Received: tokenizer={tokenizer!r}"
-            )
-
-
 def divisible_heads(hidden_dim: int, num_heads: int) -> int:
     """Return the head size, or raise a `ValueError` unless `num_heads` divides `hidden_dim`."""
     if hidden_dim % num_heads:

@@ -1,7 +1,5 @@
 """Batches for a masked language model from packed token ids, shuffled and masked on the fly."""
 
-import functools
-import numbers
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -11,13 +9,11 @@ import keras
 import numpy as np
 
 from keras_diet import validation
-from keras_diet.pretraining.masking import check_rates, checked_token_ids, mask_tokens
-from keras_diet.pretraining.mixed_sequences import MixedSequences
-from keras_diet.pretraining.packed_shards import PackedShards
-from keras_diet.pretraining.segments import number_segments
+from keras_diet.pretraining.languages import language_probabilities
+from keras_diet.pretraining.masking import mask_tokens
+from keras_diet.pretraining.packing import number_segments
 
-# A file may be larger than memory, so only its first rows are checked at once. The other rows are
-# checked when they are read.
+# A file may be larger than memory, so only its first rows are read to check them.
 _ROWS_TO_CHECK = 1024
 
 # By default, Grain uses 16 threads, which compete for Python's lock: one thread is twice as fast.
@@ -100,8 +96,8 @@ def masked_lm_dataset(
         ValueError: If `token_ids` is not an integer array of rank 2, if a token id does not fit
             the vocabulary, or if an argument is out of range. `batch_size` must not exceed the
             number of sequences with `drop_remainder`. With several languages, if their sequences
-            have different lengths, or without `repeat=True`. Token ids of the first 1024 rows are
-            checked immediately, and all others when they are read.
+            have different lengths, or without `repeat=True`. Token ids of the first 1024 rows of
+            each array are checked immediately, and all others when they are read.
 
     Example:
 
@@ -120,55 +116,54 @@ def masked_lm_dataset(
      - [Lample and Conneau, 2019](https://arxiv.org/abs/1901.07291): sampling of languages
      - [Grain](https://google-grain.readthedocs.io)
     """
-    validation.positive_int("num_segments", num_segments)
-    validation.rate("sampling_exponent", sampling_exponent)
-    _check_tokenizer(tokenizer, needs_separator=num_segments > 1)
-    if isinstance(token_ids, Mapping):
-        _check_languages(token_ids, tokenizer, repeat)
-    else:
-        _check_sequences("token_ids", token_ids, tokenizer)
-    _check_seed(seed)
-    for name, flag in (
-        ("shuffle", shuffle),
-        ("repeat", repeat),
-        ("drop_remainder", drop_remainder),
-    ):
-        validation.boolean(name, flag)
-    check_rates(mask_selection_rate, mask_token_rate, random_token_rate)
-    if mask_selection_length is not None:
-        validation.positive_int("mask_selection_length", mask_selection_length)
-    mask = functools.partial(
-        mask_tokens,
-        vocabulary_size=tokenizer.vocabulary_size(),
-        mask_token_id=tokenizer.mask_token_id,
-        unselectable_token_ids=sorted(tokenizer.special_token_ids),
-        pad_token_id=tokenizer.pad_token_id,
-        mask_selection_rate=mask_selection_rate,
-        mask_selection_length=mask_selection_length,
-        mask_token_rate=mask_token_rate,
-        random_token_rate=random_token_rate,
-    )
+    validation.boolean("repeat", repeat)
+    is_mixed = isinstance(token_ids, Mapping)
+    arrays = list(token_ids.values()) if is_mixed else [token_ids]
+    shapes = [tuple(getattr(array, "shape", ())) for array in arrays]
+    if any(len(shape) != 2 or shape[1] != shapes[0][1] for shape in shapes):
+        raise ValueError(
+            "`token_ids` must be an array of shape (N, L), or a dictionary of such arrays with one "
+            f"length L. Received: the shapes {shapes}."
+        )
+    if is_mixed and not repeat:
+        raise ValueError(
+            "Several languages need `repeat=True`, because they have different epochs. Received: "
+            "repeat=False. To validate, make a dataset of each language."
+        )
 
-    sequences = MixedSequences(token_ids) if isinstance(token_ids, Mapping) else token_ids
-
-    def make_batch(indices, generator):
-        rows = sequences[indices]
-        features, labels, sample_weight = mask(rows, generator)
-        if num_segments > 1:
+    def make_batch(sequences, generator):
+        features, labels, sample_weight = mask_tokens(
+            sequences,
+            generator,
+            vocabulary_size=tokenizer.vocabulary_size(),
+            mask_token_id=tokenizer.mask_token_id,
+            unselectable_token_ids=sorted(tokenizer.special_token_ids),
+            pad_token_id=tokenizer.pad_token_id,
+            mask_selection_rate=mask_selection_rate,
+            mask_selection_length=mask_selection_length,
+            mask_token_rate=mask_token_rate,
+            random_token_rate=random_token_rate,
+        )
+        if num_segments != 1:
             features["segment_ids"] = number_segments(
-                rows, tokenizer.sep_token_id, tokenizer.pad_token_id, num_segments
+                sequences, tokenizer.sep_token_id, tokenizer.pad_token_id, num_segments
             )
         return features, labels, sample_weight
 
+    for array in arrays:
+        # Wrong ids and arguments raise their errors now, and not when training starts.
+        make_batch(array[:_ROWS_TO_CHECK], np.random.default_rng(0))
+
     # Row numbers are batched first, because reading and masking whole batches is much faster.
-    if isinstance(sequences, MixedSequences):
-        rows = sequences.rows(shuffle, seed, sampling_exponent)
-        batches = rows.batch(validation.positive_int("batch_size", batch_size))
+    if is_mixed:
+        sequences = MixedSequences(token_ids)
+        batches = sequences.rows(shuffle, seed, sampling_exponent).batch(batch_size)
     else:
+        sequences = token_ids
         rows = grain.MapDataset.range(len(sequences)).seed(seed)
         rows = rows.shuffle() if shuffle else rows
         batches = _batch_rows(rows, batch_size, drop_remainder, repeat)
-    batches = batches.random_map(make_batch)
+    batches = batches.random_map(lambda rows, generator: make_batch(sequences[rows], generator))
     if repeat:
         return batches.repeat()
     # `fit` of a KerasHub task repeats validation data. Without this, each repetition would have
@@ -192,7 +187,6 @@ def as_tf_dataset(dataset: grain.MapDataset) -> Any:
 
     Raises:
         ImportError: If TensorFlow is not installed.
-        ValueError: If `dataset` is not a `grain.MapDataset` or is empty.
 
     Example:
 
@@ -206,18 +200,7 @@ def as_tf_dataset(dataset: grain.MapDataset) -> Any:
     )
     ```
     """
-    if not isinstance(dataset, grain.MapDataset) or len(dataset) == 0:
-        raise ValueError(
-            "`dataset` must be a non-empty `grain.MapDataset`, such as the result of "
-            f"`masked_lm_dataset`. Received: {dataset!r}"
-        )
-    try:
-        import tensorflow as tf
-    except ImportError as error:
-        raise ImportError(
-            "`as_tf_dataset` needs TensorFlow (`pip install tensorflow`). Without TensorFlow, pass "
-            "the Grain dataset itself to `fit`. This works on every backend."
-        ) from error
+    import tensorflow as tf
 
     def spec(first, last):
         batch_size = len(first) if len(first) == len(last) else None
@@ -233,52 +216,51 @@ def as_tf_dataset(dataset: grain.MapDataset) -> Any:
     return tf_dataset.prefetch(tf.data.AUTOTUNE)
 
 
-def _check_tokenizer(tokenizer, needs_separator):
-    names = ["mask_token_id", "pad_token_id", "special_token_ids"]
-    validation.special_tokens(tokenizer, names + ["sep_token_id"] * needs_separator)
-
-
-def _check_languages(token_ids, tokenizer, repeat):
-    for language, of_language in token_ids.items():
-        _check_sequences(f"token_ids[{language!r}]", of_language, tokenizer)
-    lengths = {language: array.shape[1] for language, array in token_ids.items()}
-    if len(set(lengths.values())) != 1:
-        raise ValueError(
-            "`token_ids` must hold sequences of the same length for each of one or more "
-            f"languages. Received: lengths {lengths}. Pack all languages with the same length."
-        )
-    if not repeat:
-        raise ValueError(
-            "`repeat` must be `True` for several languages, because they have different epochs. "
-            "Received: repeat=False. To validate, make a dataset of each language."
-        )
-
-
-def _check_sequences(name, token_ids, tokenizer):
-    shape, dtype = getattr(token_ids, "shape", ()), getattr(token_ids, "dtype", None)
-    is_array = isinstance(token_ids, (np.ndarray, PackedShards))
-    if not is_array or len(shape) != 2 or dtype.kind not in "iu":
-        raise ValueError(
-            f"`{name}` must be a NumPy array of integers of shape (N, L), or `PackedShards`. "
-            f"Received: shape={shape}, dtype={dtype}, type={type(token_ids)}"
-        )
-    checked_token_ids(token_ids[:_ROWS_TO_CHECK], tokenizer.vocabulary_size())
-
-
-def _check_seed(seed):
-    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or not 0 <= seed < 2**32:
-        raise ValueError(f"`seed` must be an integer in [0, 2**32). Received: seed={seed!r}")
-
-
 def _batch_rows(rows, batch_size, drop_remainder, repeat):
     """Batch row numbers. If the rows repeat, a batch may continue with the next epoch."""
-    batch_size = validation.positive_int("batch_size", batch_size)
     if repeat and not drop_remainder:
         return rows.repeat().batch(batch_size)
     if drop_remainder and batch_size > len(rows):
         raise ValueError(
-            "`batch_size` must not exceed the number of sequences, otherwise no batch is left. "
-            f"Received: batch_size={batch_size} with {len(rows)} sequences. Reduce it or pass "
-            "`drop_remainder=False`."
+            f"No batch is left. Received: batch_size={batch_size} with {len(rows)} sequences. "
+            "Reduce `batch_size`, or pass `drop_remainder=False`."
         )
     return rows.batch(batch_size, drop_remainder=drop_remainder)
+
+
+class MixedSequences:
+    """The sequences of several languages, one language after the other.
+
+    Args:
+        sequences: Mapping of each language to an integer array of shape `(N, L)`, such as a memory
+            map. All arrays have the same `L`.
+    """
+
+    def __init__(self, sequences: Mapping[str, np.ndarray]) -> None:
+        self.sizes = {language: len(array) for language, array in sequences.items()}
+        self.arrays = list(sequences.values())
+        self.starts = np.cumsum([0, *self.sizes.values()])
+        # The tokens of one language may need more bytes.
+        self.dtype = np.result_type(*self.arrays)
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        """Return the sequences in some rows, an array of shape `(len(rows), L)`."""
+        languages = np.searchsorted(self.starts, rows, side="right") - 1
+        found = np.empty((len(rows), self.arrays[0].shape[1]), self.dtype)
+        for i in np.unique(languages):
+            found[languages == i] = self.arrays[i][rows[languages == i] - self.starts[i]]
+        return found
+
+    def rows(self, shuffle: bool, seed: int, sampling_exponent: float) -> grain.MapDataset:
+        """Return an endless series of row numbers, mixed as `language_probabilities` says.
+
+        Each language has its own epochs: all its rows, before one of them comes again.
+        """
+        probabilities = language_probabilities(self.sizes, sampling_exponent)
+        languages = []
+        # With one seed, all languages of the same size would have the same order.
+        seeds = np.random.SeedSequence(seed).generate_state(len(self.arrays)).tolist()
+        for i in range(len(self.arrays)):
+            rows = grain.MapDataset.range(self.starts[i], self.starts[i + 1]).seed(seeds[i])
+            languages.append((rows.shuffle() if shuffle else rows).repeat())
+        return grain.MapDataset.mix(languages, list(probabilities.values())).seed(seed)

@@ -28,8 +28,7 @@ def language_probabilities(sizes: Mapping[str, int], sampling_exponent: float) -
         Dictionary of each language and its probability.
 
     Raises:
-        ValueError: If languages are missing, if a size is not a positive integer, or if
-            `sampling_exponent` is out of range.
+        ValueError: If a size is not a positive integer, or if `sampling_exponent` is out of range.
 
     Example:
 
@@ -42,7 +41,6 @@ def language_probabilities(sizes: Mapping[str, int], sampling_exponent: float) -
      - [Lample and Conneau, 2019](https://arxiv.org/abs/1901.07291), section 3.1
     """
     exponent = validation.rate("sampling_exponent", sampling_exponent)
-    _check_languages("sizes", sizes)
     for language, size in sizes.items():
         validation.positive_int(f"sizes[{language!r}]", size)
     shares = np.array(list(sizes.values()), "float64") / sum(sizes.values())
@@ -90,20 +88,13 @@ def sample_languages(
      - [Lample and Conneau, 2019](https://arxiv.org/abs/1901.07291), section 3.1
     """
     validation.optional_positive_int("num_samples", num_samples)
-    _check_languages("texts", texts)
     for language, of_language in texts.items():
-        if isinstance(of_language, (str, Iterator)) or not isinstance(of_language, Iterable):
+        if isinstance(of_language, (str, Iterator)):
             raise ValueError(
-                f"`texts[{language!r}]` must be a list, or another iterable that can be read "
-                f"several times. Received: {type(of_language).__name__}. Make a list of it."
+                f"`texts[{language!r}]` must be a list, which can be read several times. Received: "
+                f"{type(of_language).__name__}"
             )
     sizes = {language: _count(of_language) for language, of_language in texts.items()}
-    for language, size in sizes.items():
-        if not size:
-            raise ValueError(
-                f"`texts[{language!r}]` must hold at least one text. Received: no text. Remove the "
-                "language, or pass texts."
-            )
     probabilities = language_probabilities(sizes, sampling_exponent)
     total = num_samples or sum(sizes.values())
     counts = [max(1, round(total * probability)) for probability in probabilities.values()]
@@ -115,14 +106,6 @@ def sample_languages(
     order = np.repeat(np.arange(len(counts)), counts)
     generator.shuffle(order)
     return (next(streams[i]) for i in order)
-
-
-def _check_languages(name: str, values: Any) -> None:
-    if not isinstance(values, Mapping) or not values:
-        raise ValueError(
-            f"`{name}` must be a dictionary with a key for each language. Received: "
-            f"{name}={values!r}"
-        )
 
 
 def _count(texts: Iterable[Any]) -> int:

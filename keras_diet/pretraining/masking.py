@@ -1,7 +1,6 @@
 """BERT's rule for masked tokens, in NumPy."""
 
 import math
-import numbers
 from collections.abc import Iterable
 from typing import Any
 
@@ -65,8 +64,8 @@ def mask_tokens(
         position, label and weight 0. Integers are int32 and weights are float32.
 
     Raises:
-        ValueError: If a rate or an id is out of range, the two token rates sum to more than 1,
-            every id is unselectable, or an argument has the wrong type.
+        ValueError: If a rate or an id is out of range, the two token rates sum to more than 1, or
+            the ids are no integers.
 
     Example:
 
@@ -87,19 +86,12 @@ def mask_tokens(
      - [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.1: new masks in each epoch
     """
     check_rates(mask_selection_rate, mask_token_rate, random_token_rate)
-    if not isinstance(random_generator, np.random.Generator):
-        raise ValueError(
-            "`random_generator` must be a `np.random.Generator`. Received: "
-            f"{type(random_generator).__name__}. Pass `np.random.default_rng(seed)`."
-        )
-    if not isinstance(unselectable_token_ids, Iterable):
-        raise ValueError(
-            "`unselectable_token_ids` must be a list of integers. Received: "
-            f"{unselectable_token_ids!r}. Put a single id into a list."
-        )
-    token_ids = checked_token_ids(token_ids, vocabulary_size)
     unselectable = [*unselectable_token_ids, pad_token_id]
-    can_select = _selectable_table(vocabulary_size, mask_token_id, unselectable)
+    check_token_ids("`token_ids`", token_ids, vocabulary_size)
+    check_token_ids("The ids of special tokens", [mask_token_id, *unselectable], vocabulary_size)
+    token_ids = np.asarray(token_ids, "int32")
+    can_select = np.ones(vocabulary_size, "bool")
+    can_select[unselectable] = False
 
     sequences = token_ids.reshape(-1, token_ids.shape[-1])
     length = mask_selection_length
@@ -130,75 +122,27 @@ def check_rates(
     mask_selection_rate: float, mask_token_rate: float, random_token_rate: float
 ) -> None:
     """Raise a `ValueError` unless the three rates of `mask_tokens` are possible."""
-    rates = {
-        "mask_selection_rate": mask_selection_rate,
-        "mask_token_rate": mask_token_rate,
-        "random_token_rate": random_token_rate,
-    }
-    for name, rate in rates.items():
-        validation.rate(name, rate)
-    if mask_selection_rate == 0:
-        raise ValueError(
-            "`mask_selection_rate` must be above 0, otherwise there is nothing to predict. "
-            "Received: mask_selection_rate=0"
-        )
+    validation.rate("mask_token_rate", mask_token_rate)
+    validation.rate("random_token_rate", random_token_rate)
+    if validation.rate("mask_selection_rate", mask_selection_rate) == 0:
+        raise ValueError("`mask_selection_rate` must be above 0. Received: mask_selection_rate=0")
     if mask_token_rate + random_token_rate > 1:
         raise ValueError(
             "`mask_token_rate` and `random_token_rate` must sum to at most 1. Received: "
-            f"mask_token_rate={mask_token_rate}, random_token_rate={random_token_rate}"
+            f"{mask_token_rate} and {random_token_rate}"
         )
 
 
-def checked_token_ids(token_ids: Any, vocabulary_size: int) -> np.ndarray:
-    """Return `token_ids` as int32, or raise a `ValueError` if they do not fit the vocabulary."""
-    vocabulary_size = validation.positive_int("vocabulary_size", vocabulary_size)
-    token_ids = integer_array("token_ids", token_ids)
-    if token_ids.size == 0:
+def check_token_ids(name: str, token_ids: Any, vocabulary_size: int) -> None:
+    """Raise a `ValueError` unless ids are integers in `[0, vocabulary_size)`."""
+    token_ids = np.asarray(token_ids)
+    is_integer = token_ids.dtype.kind in "iu"
+    if not is_integer or token_ids.min() < 0 or token_ids.max() >= vocabulary_size:
+        received = f"{token_ids.min()} to {token_ids.max()}" if is_integer else token_ids.dtype
         raise ValueError(
-            "`token_ids` must be a non-empty array of integers of shape (..., L). "
-            f"Received: shape={token_ids.shape}, dtype={token_ids.dtype}"
+            f"{name} must be integers in [0, vocabulary_size) = [0, {vocabulary_size}). "
+            f"Received: {received}. Use the vocabulary that made them."
         )
-    low, high = token_ids.min(), token_ids.max()
-    if low < 0 or high >= vocabulary_size:
-        raise ValueError(
-            f"`token_ids` must be in [0, vocabulary_size) = [0, {vocabulary_size}). "
-            f"Received: ids from {low} to {high}. Use the vocabulary that made them."
-        )
-    return token_ids.astype("int32", copy=False)
-
-
-def integer_array(name: str, values: Any) -> np.ndarray:
-    """Return an array, or raise a `ValueError` unless it holds integers along an axis or more."""
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        array = np.asarray(None)
-    if array.dtype.kind not in "iu" or array.ndim == 0:
-        received = f"shape={array.shape}, dtype={array.dtype}"
-        if array.dtype.kind == "O":
-            received = "None, or lists of different lengths"
-        raise ValueError(
-            f"`{name}` must be a non-empty array of integers of shape (..., L). Received: "
-            f"{received}. Pad sequences to one length."
-        )
-    return array
-
-
-def _selectable_table(vocabulary_size, mask_token_id, unselectable_token_ids):
-    for token_id in [mask_token_id, *unselectable_token_ids]:
-        if not isinstance(token_id, numbers.Integral) or not 0 <= token_id < vocabulary_size:
-            raise ValueError(
-                "`mask_token_id`, `pad_token_id` and `unselectable_token_ids` must be integers in "
-                f"[0, vocabulary_size) = [0, {vocabulary_size}). Received: {token_id!r}"
-            )
-    selectable = np.ones(vocabulary_size, dtype="bool")
-    selectable[unselectable_token_ids] = False
-    if not selectable.any():
-        raise ValueError(
-            "`unselectable_token_ids` must leave at least one id to select. "
-            f"Received: all {vocabulary_size} ids of the vocabulary."
-        )
-    return selectable
 
 
 def _select(can_select, rate, length, random_generator):

@@ -12,10 +12,9 @@ from typing import Any
 
 import keras
 
-from keras_diet.pretraining.packed_files import row_of, storage
-from keras_diet.pretraining.packed_shards import METADATA, PackedShards
+from keras_diet.pretraining.packed_files import METADATA, PackedShards, replacing, row_of, storage
 from keras_diet.pretraining.packing import pack_sentences
-from keras_diet.pretraining.text import checked_paths, file_documents
+from keras_diet.pretraining.text import file_documents, readable_files
 
 _TOKENIZER = "tokenizer"
 _CONFIG = "config.json"
@@ -60,10 +59,10 @@ def pack_with_beam(
         `PackedShards` of the files.
 
     Raises:
-        ImportError: If Apache Beam is not installed.
-        ValueError: If a path is not a file, if `output_dir` holds sequences of files that have
-            changed since, other sequences or another tokenizer, if all files are empty, or for the
-            errors of `pack_sentences`.
+        ImportError: If Apache Beam is not installed (`pip install keras-diet[beam]`).
+        OSError: If a path is not a file.
+        ValueError: If `output_dir` holds sequences of other arguments, or of files that have
+            changed since, if all files are empty, or for the errors of `pack_sentences`.
 
     Example:
 
@@ -81,8 +80,9 @@ def pack_with_beam(
     References:
      - [Apache Beam](https://beam.apache.org)
     """
-    beam = _apache_beam()
-    paths = [str(path) for path in checked_paths(paths)]
+    import apache_beam as beam
+
+    paths = [str(path) for path in readable_files(paths)]
     # It raises the errors of the arguments before any worker starts.
     pack_sentences([], tokenizer, sequence_length)
     folder = Path(output_dir)
@@ -107,17 +107,6 @@ def pack_with_beam(
             | "Describe them" >> beam.Map(finish)
         )
     return PackedShards(folder)
-
-
-def _apache_beam():
-    try:
-        import apache_beam
-    except ImportError as error:
-        raise ImportError(
-            "`pack_with_beam` needs Apache Beam (`pip install keras-diet[beam]`). On one machine, "
-            "`pack_text_files` does not need it."
-        ) from error
-    return apache_beam
 
 
 def _claim(folder, paths, tokenizer, sequence_length):
@@ -197,18 +186,13 @@ def _write_shard(
         return name, array_record.ArrayRecordReader(str(target)).num_records()
     tokenizer = _tokenizer(str(Path(folder) / _TOKENIZER), digest)
     dtype, limit = storage(tokenizer.vocabulary_size())
-    # Beam may run a file twice at the same time.
-    unfinished = target.with_name(f"unfinished-{uuid.uuid4().hex}.arrayrecord")
-    writer, count = array_record.ArrayRecordWriter(str(unfinished), _WRITER_OPTIONS), 0
-    try:
+    # Beam may run a file twice at the same time, so each run has a file of its own.
+    with replacing(target) as unfinished:
+        writer, count = array_record.ArrayRecordWriter(str(unfinished), _WRITER_OPTIONS), 0
         for sequence in pack_sentences(file_documents(path), tokenizer, sequence_length):
             writer.write(row_of(sequence, sequence_length, dtype, limit))
             count += 1
         writer.close()
-        if count:
-            os.replace(unfinished, target)
-    finally:
-        unfinished.unlink(missing_ok=True)
     return name, count
 
 
@@ -216,15 +200,10 @@ def _write_metadata(
     files: list[tuple[str, int]], folder: str, sequence_length: int, dtype: str
 ) -> None:
     """Describe the shards. A folder with this description is complete."""
-    if not any(count for _, count in files):
-        raise ValueError(
-            "`paths` must name files with at least one line of text. Received: empty files only."
-        )
     metadata = {"sequence_length": sequence_length, "dtype": dtype, "files": sorted(files)}
     _write_text(Path(folder) / METADATA, json.dumps(metadata, indent=2))
 
 
 def _write_text(path, text):
-    unfinished = path.with_name(f"unfinished-{uuid.uuid4().hex}")
-    unfinished.write_text(text + "\n", encoding="utf-8")
-    os.replace(unfinished, path)
+    with replacing(path) as unfinished:
+        unfinished.write_text(text + "\n", encoding="utf-8")

@@ -1,17 +1,22 @@
-"""Files of packed sequences, which are read without loading them into memory."""
+"""Files of packed sequences, which may be larger than memory: one `.npy` file, or many shards."""
 
 import contextlib
+import json
 import os
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import grain
 import numpy as np
 from tqdm import tqdm
 
-from keras_diet import validation
 from keras_diet.pretraining.packing import pack_sentences
-from keras_diet.pretraining.text import checked_iterable, read_documents
+from keras_diet.pretraining.text import read_documents
+
+# The description of shards. A folder with this file is complete.
+METADATA = "metadata.json"
 
 
 def write_packed(
@@ -41,9 +46,9 @@ def write_packed(
         The number of sequences in the file.
 
     Raises:
-        ValueError: If there is not a single sequence, if a sequence has another shape, is not an
-            integer array or has a token id out of range, or if the folder of `path` does not
-            exist.
+        ValueError: If there is not a single sequence, or if a sequence has another shape, is not an
+            integer array or has a token id out of range.
+        OSError: If the folder of `path` does not exist.
 
     Example:
 
@@ -53,17 +58,12 @@ def write_packed(
     np.load("tokens.npy", mmap_mode="r").shape  # (4, 3)
     ```
     """
-    sequence_length = validation.positive_int("sequence_length", sequence_length)
     dtype, limit = storage(vocabulary_size)
-    sequences = tqdm(
-        checked_iterable("sequences", sequences),
-        "Writing",
-        unit=" sequences",
-        disable=not show_progress,
-    )
-    with _replacing(path) as file:
-        _write_header(file, dtype, 0, sequence_length)
-        start, count = file.tell(), 0
+    sequences = tqdm(sequences, "Writing", unit=" sequences", disable=not show_progress)
+    with replacing(path) as unfinished, open(unfinished, "wb") as file:
+        header = {"descr": dtype.str, "fortran_order": False, "shape": (0, sequence_length)}
+        np.lib.format.write_array_header_1_0(file, header)
+        count = 0
         for sequence in sequences:
             file.write(row_of(sequence, sequence_length, dtype, limit))
             count += 1
@@ -71,11 +71,8 @@ def write_packed(
             raise ValueError("`sequences` must contain at least one sequence. Received: none")
         # NumPy pads the header, so the final number of rows fits into the same space.
         file.seek(0)
-        _write_header(file, dtype, count, sequence_length)
-        if file.tell() != start:
-            raise RuntimeError(
-                f"The header must have {start} bytes. Received: {file.tell()}. Use another NumPy."
-            )
+        header["shape"] = (count, sequence_length)
+        np.lib.format.write_array_header_1_0(file, header)
     return count
 
 
@@ -128,50 +125,111 @@ def storage(vocabulary_size: int | None) -> tuple[np.dtype, int]:
     """Return the dtype of token ids in files, and the number that they must be below."""
     if vocabulary_size is None:
         return np.dtype("int32"), 2**31
-    vocabulary_size = validation.positive_int("vocabulary_size", vocabulary_size)
     return np.dtype("uint16" if vocabulary_size <= 2**16 else "int32"), vocabulary_size
 
 
 @contextlib.contextmanager
-def _replacing(path):
-    if not isinstance(path, (str, os.PathLike)):
-        raise ValueError(
-            f"The output path must be a string or a path. Received: {path!r}. Pass a file name."
-        )
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a name for a new file, which gets the name `path` when it is complete."""
     path = Path(path)
-    if path.is_dir() or not path.parent.is_dir():
-        raise ValueError(
-            f"The output path must be a file in an existing folder. Received: {str(path)!r}"
-        )
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    unfinished = path.with_name(f"unfinished-{uuid.uuid4().hex}{path.suffix}")
     try:
-        with open(temporary, "wb") as file:
-            yield file
-        os.replace(temporary, path)
+        yield unfinished
+        os.replace(unfinished, path)
     finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _write_header(file, dtype, count, length):
-    header = {
-        "descr": np.lib.format.dtype_to_descr(dtype),
-        "fortran_order": False,
-        "shape": (count, length),
-    }
-    np.lib.format.write_array_header_1_0(file, header)
+        unfinished.unlink(missing_ok=True)
 
 
 def row_of(sequence: Any, length: int, dtype: np.dtype, limit: int) -> bytes:
     """Return a sequence as bytes, or raise a `ValueError` if it has another form."""
     row = np.asarray(sequence)
-    if row.shape != (length,) or row.dtype.kind not in "iu":
+    is_row = row.shape == (length,) and row.dtype.kind in "iu"
+    if not is_row or row.min() < 0 or row.max() >= limit:
         raise ValueError(
-            f"`sequences` must contain integer arrays of shape ({length},). "
-            f"Received: shape={row.shape}, dtype={row.dtype}"
-        )
-    if row.min() < 0 or row.max() >= limit:
-        raise ValueError(
-            f"`sequences` must contain token ids in [0, {limit}). "
-            f"Received: ids from {row.min()} to {row.max()}"
+            f"`sequences` must be integer arrays of shape ({length},), from 0 to {limit - 1}. "
+            f"Received: shape={row.shape}, dtype={row.dtype}, {row!r:.100}"
         )
     return row.astype(dtype).tobytes()
+
+
+class PackedShards:
+    """Sequences of token ids in the files that `pack_with_beam` writes, as one read-only array.
+
+    `masked_lm_dataset` takes it in place of a NumPy array. The sequences of the first file come
+    first. They are read when they are needed, so the files may be larger than memory.
+
+    If several processes train, each one may read its own files: process `p` of `n` reads the files
+    `p`, `p + n`, `p + 2n` and so on. The processes may get different numbers of sequences. Then
+    repeat the dataset and give `fit` the number of steps, because all processes must take the same
+    number.
+
+    Args:
+        folder: str or path. The folder that `pack_with_beam` wrote.
+        process_index: int. The number of this process, from 0. Defaults to `0`.
+        process_count: int. The number of processes. Defaults to `1`.
+
+    Attributes:
+        shape: `(number of sequences, sequence_length)`.
+        dtype: `uint16` if the vocabulary has up to 65,536 tokens, otherwise `int32`.
+
+    Raises:
+        ValueError: If the folder is not complete, if `process_index` is not below `process_count`,
+            or if there are fewer files with text than processes.
+
+    Example:
+
+    ```python
+    from pathlib import Path
+
+    Path("a.txt").write_text("One ran. Two ran.\\n\\nTwo.\\n")
+    Path("b.txt").write_text("Two.\\n")
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two", "ran", "."]
+    tokenizer = keras_diet.models.DietBertTokenizer(vocabulary, lowercase=True)
+    keras_diet.pretraining.pack_with_beam(["a.txt", "b.txt"], tokenizer, 8, "packed")
+    sequences = keras_diet.pretraining.PackedShards("packed")
+    sequences.shape  # (3, 8)
+    dataset = keras_diet.pretraining.masked_lm_dataset(sequences, tokenizer, batch_size=2)
+    ```
+
+    References:
+     - [ArrayRecord](https://github.com/google/array_record)
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], process_index: int = 0, process_count: int = 1
+    ) -> None:
+        path = Path(folder) / METADATA
+        if not path.is_file():
+            raise ValueError(
+                f"`folder` must be complete. Received: `{folder}`, without {METADATA}. Run "
+                "`pack_with_beam` again with the same arguments. It keeps the finished files."
+            )
+        metadata = json.loads(path.read_text(encoding="utf-8"))
+        files = [(name, count) for name, count in metadata["files"] if count]
+        if process_index not in range(process_count) or process_count > len(files):
+            raise ValueError(
+                "`process_index` must be from 0 to `process_count - 1`, and each process needs a "
+                f"file with text. Received: process_index={process_index!r}, process_count="
+                f"{process_count}, and {len(files)} such files in `{folder}`."
+            )
+        names, counts = zip(*files[process_index::process_count], strict=True)
+        self.dtype = np.dtype(metadata["dtype"])
+        self.shape = (sum(counts), metadata["sequence_length"])
+        self._records = grain.sources.ArrayRecordDataSource(
+            [str(Path(folder) / name) for name in names]
+        )
+
+    def __len__(self) -> int:
+        """Return the number of sequences."""
+        return self.shape[0]
+
+    def __getitem__(self, rows: int | slice | Sequence[int] | np.ndarray) -> np.ndarray:
+        """Return the sequences of some rows, as a NumPy array."""
+        every = range(len(self))
+        # A range takes negative numbers, and refuses those of rows that do not exist.
+        indices = np.asarray(every[rows] if isinstance(rows, slice) else rows)
+        flat = [every[i] for i in indices.reshape(-1).tolist()]
+        # ArrayRecord cannot read an empty list.
+        records = self._records.__getitems__(flat) if flat else []
+        sequences = np.frombuffer(b"".join(records), self.dtype)
+        return sequences.reshape(*indices.shape, self.shape[1])

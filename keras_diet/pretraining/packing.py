@@ -1,13 +1,13 @@
-"""Full sentences packed into sequences of one length."""
+"""Full sentences packed into sequences of one length, and the segments of such sequences."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import keras
 import numpy as np
 
 from keras_diet import validation
-from keras_diet.pretraining.text import checked_iterable, split_sentences
+from keras_diet.pretraining.text import split_sentences
 
 _SENTENCES_PER_CALL = 1024
 
@@ -40,9 +40,8 @@ def pack_sentences(
         An iterator of int32 arrays of shape `(sequence_length,)`.
 
     Raises:
-        ValueError: If `sequence_length` is less than 3, if `tokenizer` does not have a special
-            token, pads, truncates or returns strings, or if a document is not an iterable of
-            strings.
+        ValueError: If `sequence_length` is less than 3, if `tokenizer` pads, truncates or adds
+            special tokens, or if a document is a string.
 
     Example:
 
@@ -60,83 +59,97 @@ def pack_sentences(
      - [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.2
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), appendix A
     """
-    sequence_length = validation.positive_int("sequence_length", sequence_length)
     if sequence_length < 3:
-        raise ValueError(
-            "`sequence_length` must be at least 3: [CLS], one token and [SEP]. "
-            f"Received: sequence_length={sequence_length}"
-        )
-    _check_tokenizer(tokenizer)
+        raise ValueError(f"`sequence_length` must be at least 3. Received: {sequence_length}")
+    for name in ("sequence_length", "add_bos", "add_eos"):
+        if getattr(tokenizer, name, None):
+            raise ValueError(
+                "`tokenizer` must not pad, truncate or add special tokens. Received: "
+                f"{name}={getattr(tokenizer, name)}"
+            )
+    special = (tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id)
     sentences = _tokenized(_numbered_sentences(documents), tokenizer)
-    return _packed(sentences, tokenizer, sequence_length)
-
-
-def _check_tokenizer(tokenizer):
-    validation.special_tokens(tokenizer, ("cls_token_id", "sep_token_id", "pad_token_id"))
-    if getattr(tokenizer, "sequence_length", None) is not None:
-        raise ValueError(
-            "`tokenizer` must not pad or truncate. Received: a tokenizer with "
-            f"sequence_length={tokenizer.sequence_length}. Create it without `sequence_length`."
-        )
-    dtype = keras.backend.standardize_dtype(getattr(tokenizer, "compute_dtype", "int32"))
-    if not keras.backend.is_int_dtype(dtype):
-        raise ValueError(
-            f"`tokenizer` must return integers. Received: a tokenizer with dtype={dtype!r}. "
-            "Create it with `dtype='int32'`."
-        )
+    return _packed(sentences, *special, sequence_length)
 
 
 def _numbered_sentences(documents):
-    for number, lines in enumerate(checked_iterable("documents", documents)):
-        if isinstance(lines, (str, bytes, Mapping)) or not isinstance(lines, Iterable):
-            kind = "string" if isinstance(lines, str) else type(lines).__name__
-            raise ValueError(
-                "`documents` must contain lists of lines. "
-                f"Received: the {kind} {lines!r:.50}. Pass a list of lines for each document."
-            )
+    for number, lines in enumerate(documents):
+        if isinstance(lines, (str, bytes, Mapping)):
+            raise ValueError(f"`documents` must contain lists of lines. Received: {lines!r:.50}")
         for line in lines:
             for sentence in split_sentences(line):
                 yield number, sentence
 
 
 def _tokenized(sentences, tokenizer):
-    for batch in _batches(sentences, _SENTENCES_PER_CALL):
+    # `itertools.batched` is new in Python 3.12.
+    while batch := list(itertools.islice(sentences, _SENTENCES_PER_CALL)):
         numbers, texts = zip(*batch, strict=True)
         yield from zip(numbers, tokenizer(list(texts)), strict=True)
 
 
-def _batches(items, size):
-    batch = []
-    for item in items:
-        batch.append(item)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+def _packed(sentences, cls, sep, pad, length):
+    def sequence(content):
+        array = np.full(length, pad, dtype="int32")
+        array[: len(content) + 2] = [cls, *content, sep]
+        return array
 
-
-def _packed(sentences, tokenizer, length):
     size = length - 2
     content, current = [], None
     for document, tokens in sentences:
         if len(tokens) == 0:
             continue
-        separator = [tokenizer.sep_token_id] if content and document != current else []
+        separator = [sep] if content and document != current else []
         current = document
         if len(content) + len(separator) + len(tokens) > size:
             if content:
-                yield _sequence(content, tokenizer, length)
+                yield sequence(content)
             content, separator = [], []
         cut = len(tokens) // size * size
         for start in range(0, cut, size):
-            yield _sequence(tokens[start : start + size], tokenizer, length)
+            yield sequence(tokens[start : start + size])
         content = [*content, *separator, *tokens[cut:]]
     if content:
-        yield _sequence(content, tokenizer, length)
+        yield sequence(content)
 
 
-def _sequence(content, tokenizer, length):
-    sequence = np.full(length, tokenizer.pad_token_id, dtype="int32")
-    sequence[: len(content) + 2] = [tokenizer.cls_token_id, *content, tokenizer.sep_token_id]
-    return sequence
+def number_segments(
+    token_ids: Any, sep_token_id: int, pad_token_id: int = 0, num_segments: int = 2
+) -> np.ndarray:
+    """Number the parts of a sequence that end with a separator, as BERT numbers two sentences.
+
+    `[CLS] a a [SEP] b [SEP]` becomes `0 0 0 0 1 1`.
+
+    The segment of a token is the number of separators before it, at most `num_segments - 1`.
+    Padding belongs to segment 0. `pack_sentences` puts a separator between documents, so each
+    document in its sequences is a segment. `[CLS] premise [SEP] hypothesis [SEP]` has the same
+    segments as in BERT.
+
+    Args:
+        token_ids: Integer array of shape `(..., L)`.
+        sep_token_id: int. Id of `[SEP]`.
+        pad_token_id: int. Id of `[PAD]`. Defaults to `0`.
+        num_segments: int. Number of segments. Defaults to `2`.
+
+    Returns:
+        int32 array of shape `(..., L)`.
+
+    Raises:
+        ValueError: If `num_segments` is not a positive integer.
+
+    Example:
+
+    ```python
+    keras_diet.pretraining.number_segments(np.array([2, 5, 6, 3, 7, 3, 0]), sep_token_id=3)
+    # array([0, 0, 0, 0, 1, 1, 0], dtype=int32)
+    ```
+
+    References:
+     - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 3
+    """
+    num_segments = validation.positive_int("num_segments", num_segments)
+    token_ids = np.asarray(token_ids)
+    is_separator = token_ids == sep_token_id
+    separators_before = np.cumsum(is_separator, axis=-1) - is_separator
+    segments = np.minimum(separators_before, num_segments - 1)
+    return np.where(token_ids == pad_token_id, 0, segments).astype("int32")

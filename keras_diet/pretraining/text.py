@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 # A file without a blank line is one document. A longer document is split into parts, so that
 # memory stays bounded for every file. Articles and chapters are much shorter.
@@ -46,8 +45,8 @@ def read_documents(
         An iterator of documents. Each document is a list of non-empty lines (`str`).
 
     Raises:
-        ValueError: Immediately, if no path is given or a path is not a file. While reading, if a
-            line is not UTF-8, or if all files end without a document.
+        OSError: Immediately, if a path is not a file.
+        ValueError: While reading, if a line is not UTF-8, or if all files end without a document.
 
     Example:
 
@@ -61,7 +60,7 @@ def read_documents(
     References:
      - [WikiExtractor](https://github.com/attardi/wikiextractor)
     """
-    return _documents(checked_paths(paths))
+    return _documents(readable_files(paths))
 
 
 def split_sentences(text: str) -> list[str]:
@@ -79,9 +78,6 @@ def split_sentences(text: str) -> list[str]:
         List of non-empty sentences. Together they contain every character of `text` in order,
         except the white space between sentences.
 
-    Raises:
-        ValueError: If `text` is not a string.
-
     Example:
 
     ```python
@@ -89,8 +85,6 @@ def split_sentences(text: str) -> list[str]:
     # ['"Who is it?"', 'It was J. Smith.', 'He left.']
     ```
     """
-    if not isinstance(text, str):
-        raise ValueError(f"`text` must be a string. Received: text={text!r} of {type(text)}")
     ends = [end.end() for end in _SENTENCE_END.finditer(text)]
     ends = [end for end in ends if not _next_character(text, end).islower()]
     starts = [0, *ends]
@@ -104,34 +98,16 @@ def _next_character(text: str, start: int) -> str:
     return match[1] if match else ""
 
 
-def checked_iterable(name: str, values: Any) -> Iterable[Any]:
-    """Return `values`, or raise a `ValueError` unless they are an iterable, such as a list."""
-    if isinstance(values, bytes) or not isinstance(values, Iterable):
-        raise ValueError(f"`{name}` must be a list or another iterable. Received: {values!r}")
-    return values
-
-
-def checked_paths(
+def readable_files(
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-) -> list[str | os.PathLike[str]]:
-    """Return a list of paths, or raise a `ValueError` unless all of them are files."""
-    if isinstance(paths, (str, os.PathLike)):
-        paths = [paths]
-    paths = list(checked_iterable("paths", paths))
-    if not paths:
-        raise ValueError("`paths` must name at least one text file. Received: paths=[]")
-    for path in paths:
-        if not isinstance(path, (str, os.PathLike)):
-            raise ValueError(
-                f"`paths` must name text files. Received: {path!r} of {type(path)}. Pass strings "
-                "or paths."
-            )
-        if not os.path.isfile(path):
-            kind = "is a directory" if os.path.isdir(path) else "does not exist"
-            raise ValueError(
-                f"`paths` must name text files. Received: {str(path)!r:.200}, which {kind}."
-            )
-    return paths
+) -> list[str]:
+    """Return a list of paths. A path that is not a file raises the `OSError` of opening it."""
+    paths = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    names = [os.fspath(path) for path in paths]
+    for name in names:
+        # A missing file should not be found out after hours of reading the others.
+        open(name, "rb").close()
+    return names
 
 
 def _documents(paths):
@@ -141,10 +117,9 @@ def _documents(paths):
             empty = False
             yield document
     if empty:
-        names = ", ".join(map(str, paths))
         raise ValueError(
-            "Empty training text: the files in `paths` must contain at least one line of text. "
-            f"Received: {names}"
+            "Empty training text: `paths` must name at least one file with a line of text. "
+            f"Received: {', '.join(paths)}"
         )
 
 
@@ -152,7 +127,8 @@ def file_documents(path: str | os.PathLike[str]) -> Iterator[list[str]]:
     """Stream the documents of one file, as `read_documents`. An empty file has none."""
     marked = None
     document: list[str] = []
-    for line in map(_with_single_spaces, utf8_lines(path, "paths")):
+    for line in utf8_lines(path):
+        line = " ".join(line.split())
         if marked is None and line:
             marked = line.startswith("<doc ")
         is_mark = bool(marked) and (line.startswith("<doc ") or line == "</doc>")
@@ -166,19 +142,14 @@ def file_documents(path: str | os.PathLike[str]) -> Iterator[list[str]]:
         yield document
 
 
-def _with_single_spaces(line):
-    return " ".join(line.split())
-
-
-def utf8_lines(path: str | os.PathLike[str], argument: str) -> Iterator[str]:
-    """Stream the lines of a file. An error of a file that is not UTF-8 names the `argument`."""
+def utf8_lines(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Stream the lines of a UTF-8 file. The error of another file names the line."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             try:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 raise ValueError(
-                    f"`{argument}` must name UTF-8 files. Received: {str(path)!r}, where line "
-                    f"{number} is not UTF-8 at byte {error.start} ({error.reason}). Convert it to "
-                    "UTF-8."
+                    f"Text files must be UTF-8. Received: {str(path)!r}, where line {number} is "
+                    f"not UTF-8 at byte {error.start} ({error.reason}). Convert it to UTF-8."
                 ) from error

@@ -1,4 +1,4 @@
-"""A WordPiece vocabulary for KerasHub's tokenizer, trained with the `tokenizers` package."""
+"""A WordPiece vocabulary, trained with the `tokenizers` package."""
 
 import collections
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,6 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from tqdm import tqdm
 
 from keras_diet import validation
-from keras_diet.pretraining.text import checked_iterable
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -23,12 +22,12 @@ def train_wordpiece_vocabulary(
     strip_accents: bool = False,
     limit_alphabet: int = 1000,
 ) -> list[str]:
-    """Train a WordPiece vocabulary for `keras_hub.tokenizers.WordPieceTokenizer`.
+    """Train a WordPiece vocabulary for `keras_diet.models.DietBertTokenizer`.
 
-    Words are split as by the tokenizer: at white space and punctuation, and around each ideograph.
-    With `lowercase=True` they are folded in the same way (NFKC and lower case). The tokenizer
-    therefore looks up the words that were trained, except for rare characters such as the German
-    sharp s.
+    Words are cleaned, folded and split by BERT's rule: at white space and punctuation, and around
+    each ideograph. The tokenizer has the same rule, so it looks up the words that were trained.
+    `keras_hub.models.BertTokenizer` can use the vocabulary too. It folds and splits rare characters
+    in another way.
 
     Training starts from single characters. In each step, the two adjacent pieces that occur
     together most often become a new piece, until the vocabulary is full. Pieces inside a word
@@ -43,14 +42,14 @@ def train_wordpiece_vocabulary(
             gives fewer tokens. The paper uses 30,000 (section 4.1).
         lowercase: bool. Whether to fold the case of words. Give the tokenizer the same value.
             Defaults to `True`.
-        special_tokens: Sequence of str. Tokens with the first ids, in this order. It must start
-            with `[PAD]`, because parts of KerasHub pad with id 0, and contain `[UNK]`.
+        special_tokens: Sequence of str. Tokens with the first ids, in this order. `[PAD]` should be
+            the first one, because parts of KerasHub pad with id 0.
             Defaults to `("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")`.
         min_frequency: int. How often a pair of pieces must occur to become a piece.
             Defaults to `2`.
         show_progress: bool. Whether to print progress. Defaults to `True`.
-        strip_accents: bool. Whether to remove accents. Give the tokenizer the same value
-            (`BertTokenizer` keeps accents). Defaults to `False`.
+        strip_accents: bool. Whether to remove accents. Give the tokenizer the same value. Defaults
+            to `False`.
         limit_alphabet: int. Number of characters to keep. The most frequent characters are kept.
             A word with another character is not trained, and the tokenizer turns it into `[UNK]`.
             Chinese needs about 20,000. Defaults to `1000`.
@@ -59,16 +58,15 @@ def train_wordpiece_vocabulary(
         List of tokens. The position of a token is its id.
 
     Raises:
-        ValueError: If `vocabulary_size` is too small for the special tokens and the alphabet, if
-            KerasHub cannot use `special_tokens`, if an argument has the wrong type, or if `texts`
-            does not contain a word.
+        ValueError: If `vocabulary_size` is too small for the special tokens and the alphabet, or if
+            `texts` is one string, or does not contain a word.
 
     Example:
 
     ```python
     texts = ["The quick brown fox.", "The quick red fox."]
     vocabulary = keras_diet.pretraining.train_wordpiece_vocabulary(texts, vocabulary_size=100)
-    tokenizer = keras_hub.models.BertTokenizer(vocabulary, lowercase=True)
+    tokenizer = keras_diet.models.DietBertTokenizer(vocabulary, lowercase=True)
     tokenizer.detokenize(tokenizer("The brown fox."))  # "the brown fox ."
     ```
 
@@ -76,25 +74,23 @@ def train_wordpiece_vocabulary(
      - [Schuster and Nakajima, 2012](https://research.google/pubs/pub37842/)
      - [Devlin et al., 2019](https://aclanthology.org/N19-1423/)
     """
-    vocabulary_size = validation.positive_int("vocabulary_size", vocabulary_size)
-    min_frequency = validation.positive_int("min_frequency", min_frequency)
-    limit_alphabet = validation.positive_int("limit_alphabet", limit_alphabet)
-    lowercase = validation.boolean("lowercase", lowercase)
-    strip_accents = validation.boolean("strip_accents", strip_accents)
-    special_tokens = _checked_special_tokens(special_tokens)
-    words = _count_words(_checked_texts(texts, show_progress), lowercase, strip_accents)
-    if not words:
+    special_tokens = list(special_tokens)
+    validation.positive_int("limit_alphabet", limit_alphabet)
+    if isinstance(texts, str):
         raise ValueError(
-            "Empty training text: `texts` must contain at least one word. Received: no words"
+            f"`texts` must be an iterable of strings, not one string. Received: {texts[:50]!r}"
         )
+    texts = tqdm(texts, "Counting words", unit=" texts", disable=not show_progress)
+    words = _count_words(texts, lowercase, strip_accents)
+    if not words:
+        raise ValueError("Empty training text: `texts` must contain at least one word.")
     alphabet = _alphabet(words, limit_alphabet)
     pieces = _single_characters(words, alphabet)
     if len(special_tokens) + len(pieces) > vocabulary_size:
         raise ValueError(
             f"`vocabulary_size` must have room for {len(special_tokens)} special tokens and "
-            f"{len(pieces)} single characters (at the start of words and inside words). "
-            f"Received: vocabulary_size={vocabulary_size}. Increase it or decrease "
-            f"`limit_alphabet={limit_alphabet}`."
+            f"{len(pieces)} single characters. Received: {vocabulary_size}. Or decrease "
+            "`limit_alphabet`."
         )
     words = {word: count for word, count in words.items() if alphabet.issuperset(word)}
     trainer = trainers.WordPieceTrainer(
@@ -108,44 +104,9 @@ def train_wordpiece_vocabulary(
     return _train(words, trainer)
 
 
-def _checked_special_tokens(special_tokens):
-    is_one = isinstance(special_tokens, str)
-    tokens = (
-        [special_tokens] if is_one else list(checked_iterable("special_tokens", special_tokens))
-    )
-    are_strings = all(isinstance(token, str) for token in tokens)
-    if (
-        not are_strings
-        or tokens[:1] != ["[PAD]"]
-        or "[UNK]" not in tokens
-        or len(set(tokens)) < len(tokens)
-    ):
-        raise ValueError(
-            "`special_tokens` must start with '[PAD]', contain '[UNK]', and be different strings. "
-            f"Received: special_tokens={special_tokens!r}"
-        )
-    return tokens
-
-
-def _checked_texts(texts, show_progress):
-    if isinstance(texts, str):
-        raise ValueError(
-            "`texts` must be an iterable of strings, not one string. "
-            f"Received: {texts[:50]!r}. Pass a list, such as [text]."
-        )
-    for text in tqdm(
-        checked_iterable("texts", texts), "Counting words", unit=" texts", disable=not show_progress
-    ):
-        if not isinstance(text, str):
-            raise ValueError(f"`texts` must contain strings. Received: {text!r} of {type(text)}")
-        yield text
-
-
 def _count_words(texts, lowercase, strip_accents):
-    steps = [normalizers.BertNormalizer(lowercase=False, strip_accents=strip_accents)]
-    if lowercase:
-        steps += [normalizers.NFKC(), normalizers.Lowercase()]
-    normalizer, splitter = normalizers.Sequence(steps), pre_tokenizers.BertPreTokenizer()
+    normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
+    splitter = pre_tokenizers.BertPreTokenizer()
     counts = collections.Counter()
     for text in texts:
         words = splitter.pre_tokenize_str(normalizer.normalize_str(text))

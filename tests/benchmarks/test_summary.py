@@ -10,7 +10,6 @@ from benchmarks import (
     decoding,
     long_sequences,
     multilingual,
-    offsets,
     question_answering,
     recomputation,
     step_time_results,
@@ -106,7 +105,6 @@ def test_the_page_has_the_summary_of_its_files():
 MAKERS = {
     "attention_implementations": attention_implementations.make_page,
     "decoding": decoding.make_page,
-    "offsets": offsets.make_page,
     "long_sequences": long_sequences.make_page,
     "multilingual": multilingual.make_page,
     "question_answering": question_answering.make_page,

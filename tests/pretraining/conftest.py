@@ -1,6 +1,3 @@
-import os
-from pathlib import Path
-
 import keras_hub
 import pytest
 
@@ -19,11 +16,3 @@ def shifted_tokenizer():
     """A tokenizer whose special tokens have unusual ids: 0 is a word and `[PAD]` is 7."""
     vocabulary = ["aa", "bb", "[SEP]", "cc", "[MASK]", "dd", "[CLS]", "[PAD]", "[UNK]", "ee"]
     return keras_hub.models.BertTokenizer(vocabulary, lowercase=True)
-
-
-@pytest.fixture
-def wikipedia():
-    folder = os.environ.get("KERAS_DIET_DATA")
-    if not folder or not (Path(folder) / "enwiki_2015").is_dir():
-        pytest.skip("needs KERAS_DIET_DATA, the folder that holds enwiki_2015")
-    return Path(folder) / "enwiki_2015"

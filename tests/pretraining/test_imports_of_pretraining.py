@@ -1,6 +1,6 @@
 """The modules of `keras_diet.pretraining` import neither TensorFlow nor models."""
 
-import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -9,14 +9,7 @@ from keras_diet import pretraining
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize(
-    "path", sorted(Path(pretraining.__file__).parent.glob("*.py")), ids=lambda path: path.stem
-)
-def test_modules_import_neither_tensorflow_nor_models(path):
-    imports = [
-        ast.unparse(node)
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    ]
-    for name in ("tensorflow", "keras_diet.models", "keras_diet.layers"):
-        assert not any(name in line for line in imports)
+def test_modules_import_neither_tensorflow_nor_models():
+    for path in Path(pretraining.__file__).parent.glob("*.py"):
+        found = re.findall(r"^(?:import|from) (\S+)", path.read_text(), re.MULTILINE)
+        assert not [x for x in found if x.startswith(("tensorflow", "keras_diet.models"))], path

@@ -1,15 +1,18 @@
+"""Full sentences in sequences of one length, and files of them."""
+
 import os
+import tempfile
 import weakref
 
 import keras_hub
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from keras_diet.pretraining import (
     pack_sentences,
     pack_text_files,
-    read_documents,
-    split_sentences,
     write_packed,
 )
 
@@ -17,6 +20,9 @@ pytestmark = pytest.mark.any_backend
 
 PAD, CLS, SEP = 0, 2, 3
 WORDS = [2 * chr(code) for code in range(ord("a"), ord("x"))]
+TOKENIZER = keras_hub.models.BertTokenizer(
+    ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "."], lowercase=True
+)
 
 
 def pack(documents, tokenizer, length):
@@ -27,43 +33,12 @@ def words(sequences, tokenizer):
     return [" ".join(map(tokenizer.id_to_token, sequence)) for sequence in sequences]
 
 
-def random_documents(seed, num_documents=40):
-    """Lines of up to four sentences of 2 to 29 tokens, in uneven documents."""
-    rng = np.random.default_rng(seed)
-
-    def sentence():
-        return " ".join(rng.choice(WORDS, rng.integers(1, 29))) + "."
-
-    def line():
-        return " ".join(sentence().capitalize() for _ in range(rng.integers(0, 5)))
-
-    return [[line() for _ in range(rng.integers(1, 4))] for _ in range(num_documents)]
-
-
-def tokens_of_sentences(documents, tokenizer):
-    sentences = [s for document in documents for line in document for s in split_sentences(line)]
-    return [token for tokens in tokenizer(sentences) for token in tokens]
-
-
 def test_sentences_fill_sequences_in_order(tokenizer):
     documents = [["aa bb. Cc dd ee. Ff."], ["gg."]]
     assert words(pack(documents, tokenizer, 9), tokenizer) == [
         "[CLS] aa bb . cc dd ee . [SEP]",
         "[CLS] ff . [SEP] gg . [SEP] [PAD] [PAD]",
     ]
-
-
-def test_a_document_that_starts_a_sequence_has_no_separator(tokenizer):
-    assert words(pack([["aa bb cc"], ["dd ee ff"]], tokenizer, 5), tokenizer) == [
-        "[CLS] aa bb cc [SEP]",
-        "[CLS] dd ee ff [SEP]",
-    ]
-
-
-def test_the_separator_takes_a_place(tokenizer):
-    assert len(pack([["aa bb", "cc"]], tokenizer, 5)) == 1
-    assert len(pack([["aa bb"], ["cc"]], tokenizer, 5)) == 2
-    assert len(pack([["aa bb"], ["cc"]], tokenizer, 6)) == 1
 
 
 def test_long_sentences_are_cut_into_full_pieces(tokenizer):
@@ -76,49 +51,49 @@ def test_long_sentences_are_cut_into_full_pieces(tokenizer):
     ]
 
 
-def test_a_long_sentence_that_fills_its_pieces_leaves_no_empty_sequence(tokenizer):
-    assert words(pack([["aa bb cc dd"]], tokenizer, 4), tokenizer) == [
-        "[CLS] aa bb [SEP]",
-        "[CLS] cc dd [SEP]",
-    ]
-
-
-def test_sentences_without_tokens_are_skipped(tokenizer):
-    documents = [["aa", "\u200b"], ["\u200b", "bb"], ["\u200b"], []]
-    assert words(pack(documents, tokenizer, 7), tokenizer) == [
-        "[CLS] aa [SEP] bb [SEP] [PAD] [PAD]"
-    ]
-
-
-@pytest.mark.parametrize("length", [3, 4, 7, 13, 31, 64, 1000])
-def test_no_token_is_lost(tokenizer, length):
-    documents = random_documents(length)
-    sequences = np.stack(pack(documents, tokenizer, length))
-    assert sequences.dtype == "int32"
-    assert sequences.shape[1] == length
-    flat = sequences[(sequences != PAD) & (sequences != CLS) & (sequences != SEP)]
-    assert flat.tolist() == tokens_of_sentences(documents, tokenizer)
-    assert (sequences[:, 0] == CLS).all()
+@settings(deadline=None, max_examples=20, derandomize=True)
+@given(
+    length=st.integers(3, 31),
+    call=st.sampled_from([1, 3, 1024]),
+    documents=st.lists(
+        st.lists(
+            st.lists(st.sampled_from([*WORDS, "\u200b", "zz"]), max_size=40).map(" ".join),
+            max_size=5,
+        ),
+        max_size=9,
+    ),
+)
+def test_unpacking_gives_the_sentences(length, call, documents):
+    """No token is lost, whatever the sentences are, and no sequence ends too early."""
+    lines = [(i, TOKENIZER(x).tolist()) for i, document in enumerate(documents) for x in document]
+    lines = [(i, tokens) for i, tokens in lines if tokens]
+    # Where each sentence begins, its document, and its number of tokens.
+    starts = np.cumsum([0, *(len(tokens) for _, tokens in lines)]).tolist()
+    sentences = {start: (i, len(x)) for start, (i, x) in zip(starts, lines, strict=False)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("keras_diet.pretraining.packing._SENTENCES_PER_CALL", call)
+        sequences = pack(documents, TOKENIZER, length)
+    found, document, free = [], -1, 0
     for sequence in sequences:
-        end = np.flatnonzero(sequence != PAD)[-1]
-        assert sequence[end] == SEP
-        assert (sequence[end:-1] == SEP).sum() <= 1
-        assert (sequence != CLS)[1:].all()
-
-
-def test_sequences_are_full(tokenizer):
-    documents = random_documents(0)
-    sequences = pack(documents, tokenizer, 64)
-    # A sentence has at most 29 tokens, so at most 29 places and the place of a separator are free.
-    assert min((sequence != PAD).sum() for sequence in sequences[:-1]) >= 64 - 30
-    assert sum(SEP in sequence[1:-1].tolist() for sequence in sequences) > len(sequences) / 2
-
-
-def test_calls_of_the_tokenizer_do_not_change_the_sequences(tokenizer, monkeypatch):
-    documents = random_documents(1)
-    whole = pack(documents, tokenizer, 20)
-    monkeypatch.setattr("keras_diet.pretraining.packing._SENTENCES_PER_CALL", 3)
-    np.testing.assert_array_equal(pack(documents, tokenizer, 20), whole)
+        assert (sequence.dtype, sequence.shape) == ("int32", (length,))
+        end = int(np.flatnonzero(sequence != PAD)[-1])
+        assert (sequence[0], sequence[end]) == (CLS, SEP)
+        # The sentence before a border had no more room, and a long one has filled its sequence.
+        following, size = sentences.get(len(found), (document, 1))
+        assert free < size + (following != document) or not found
+        for place, token in enumerate(sequence[1:end].tolist()):
+            if token == SEP:
+                # A separator stands before each document that does not start a sequence.
+                assert place > 0
+                assert sentences[len(found)][0] != document
+                document = sentences[len(found)][0]
+                continue
+            following, _ = sentences.get(len(found), (document, 1))
+            assert following == document or place == 0
+            document = following
+            found.append(token)
+        free = length - 1 - end
+    assert found == [token for _, tokens in lines for token in tokens]
 
 
 class Document(list):
@@ -165,48 +140,19 @@ def test_special_tokens_may_have_any_id(shifted_tokenizer):
     assert sequence.tolist() == [cls, 0, 1, unknown, 3, sep, 9, sep, pad, pad, pad]
 
 
-def test_numpy_reads_the_written_file(tmp_path):
-    rows = np.arange(35).reshape(7, 5)
-    path = tmp_path / "tokens.npy"
-    assert write_packed(iter(rows), path, 5, show_progress=False) == 7
-    loaded = np.load(path, mmap_mode="r")
-    assert isinstance(loaded, np.memmap)
-    assert loaded.dtype == "int32"
-    np.testing.assert_array_equal(loaded, rows)
-    assert os.listdir(tmp_path) == ["tokens.npy"]
-
-
-@pytest.mark.parametrize(
-    "vocabulary_size, dtype",
-    [(None, "int32"), (100, "uint16"), (2**16, "uint16"), (2**16 + 1, "int32")],
-)
-def test_storage_type(tmp_path, vocabulary_size, dtype):
-    path = tmp_path / "tokens.npy"
-    top = min(vocabulary_size or 2**31, 2**31) - 1
-    write_packed([np.array([0, top])], path, 2, vocabulary_size, show_progress=False)
-    assert np.load(path).dtype == dtype
-    assert np.load(path).tolist() == [[0, top]]
-
-
-def test_header_has_room_for_any_number_of_rows(tmp_path):
-    path = tmp_path / "tokens.npy"
-    write_packed((np.array([7]) for _ in range(12_345)), path, 1, 10, show_progress=False)
-    assert np.load(path).shape == (12_345, 1)
-    assert (np.load(path) == 7).all()
-
-
-def test_interrupted_run_leaves_only_the_old_file(tmp_path):
-    path = tmp_path / "tokens.npy"
-    write_packed([np.array([1, 2])], path, 2, show_progress=False)
-
-    def interrupted():
-        yield np.array([3, 4])
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_packed(interrupted(), path, 2, show_progress=False)
-    assert os.listdir(tmp_path) == ["tokens.npy"]
-    assert np.load(path).tolist() == [[1, 2]]
+@settings(deadline=None, max_examples=20, derandomize=True)
+@given(num_rows=st.sampled_from([1, 7, 99, 101, 12_345]), length=st.integers(1, 5))
+def test_numpy_reads_the_written_file(num_rows, length):
+    """The header has room for any number of rows."""
+    rows = np.random.default_rng(num_rows).integers(0, 2**31 - 1, (num_rows, length))
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "tokens.npy")
+        assert write_packed(iter(rows), path, length, show_progress=False) == num_rows
+        loaded = np.load(path, mmap_mode="r")
+        assert isinstance(loaded, np.memmap)
+        assert loaded.dtype == "int32"
+        np.testing.assert_array_equal(loaded, rows)
+        assert os.listdir(folder) == ["tokens.npy"]
 
 
 def test_pack_text_files(tokenizer, tmp_path, capfd):
@@ -224,69 +170,25 @@ def test_pack_text_files(tokenizer, tmp_path, capfd):
     ]
 
 
-def test_progress_is_shown_when_wanted(tmp_path, capfd):
-    write_packed([np.array([1])], tmp_path / "tokens.npy", 1)
-    assert "1/1" in capfd.readouterr().err
-
-
-def test_wikipedia_loses_no_token(wikipedia, tokenizer):
-    documents = list(read_documents(wikipedia / "valid" / "AB_wiki_95.txt"))[:10]
-    sequences = np.stack(pack(documents, tokenizer, 128))
-    flat = sequences[(sequences != PAD) & (sequences != CLS) & (sequences != SEP)]
-    assert flat.tolist() == tokens_of_sentences(documents, tokenizer)
-    # Ten documents end at most nine times within a sequence.
-    assert (sequences == SEP).sum() <= len(sequences) + 9
-    assert (sequences == PAD).mean() < 0.15
-
-
-def test_short_sequences_are_refused(tokenizer):
-    with pytest.raises(ValueError, match=r"`sequence_length` must be at least 3.*=2"):
-        pack_sentences([], tokenizer, 2)
-    with pytest.raises(ValueError, match="`sequence_length` must be a positive integer"):
-        pack_sentences([], tokenizer, 8.0)
-
-
-def test_tokenizers_that_do_not_fit_are_refused():
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "aa"]
-    plain = keras_hub.tokenizers.WordPieceTokenizer(vocabulary)
-    with pytest.raises(ValueError, match="`tokenizer` must have `cls_token_id`"):
-        pack_sentences([], plain, 8)
-    truncating = keras_hub.models.BertTokenizer(vocabulary, sequence_length=4)
-    with pytest.raises(ValueError, match=r"must not pad or truncate.*sequence_length=4"):
-        pack_sentences([], truncating, 8)
-    strings = keras_hub.models.BertTokenizer(vocabulary, dtype="string")
-    with pytest.raises(ValueError, match="`tokenizer` must return integers"):
-        pack_sentences([], strings, 8)
-
-
-def test_documents_must_be_lists_of_lines(tokenizer):
-    with pytest.raises(ValueError, match="`documents` must contain lists of lines"):
-        pack(["a document"], tokenizer, 8)
-
-
-def test_nothing_to_write(tmp_path):
-    with pytest.raises(ValueError, match="`sequences` must contain at least one sequence"):
-        write_packed([], tmp_path / "tokens.npy", 5, show_progress=False)
-    assert os.listdir(tmp_path) == []
-
-
 @pytest.mark.parametrize(
-    "row, message",
-    [
-        (np.array([1, 2]), r"shape \(3,\).*shape=\(2,\)"),
-        (np.array([1.0, 2.0, 3.0]), "dtype=float64"),
-        (np.array([1, 2, 10]), r"\[0, 10\).*from 1 to 10"),
-        (np.array([-1, 2, 3]), r"\[0, 10\).*from -1 to 3"),
-    ],
+    "vocabulary_size, dtype",
+    [(None, "int32"), (100, "uint16"), (2**16, "uint16"), (2**16 + 1, "int32")],
 )
-def test_bad_sequences(tmp_path, row, message):
-    with pytest.raises(ValueError, match=message):
-        write_packed([row], tmp_path / "tokens.npy", 3, 10, show_progress=False)
-    assert os.listdir(tmp_path) == []
+def test_ids_and_errors_of_files(tmp_path, vocabulary_size, dtype):
+    """After an error or an interruption, the folder is as it was."""
+    path = tmp_path / "tokens.npy"
+    top = min(vocabulary_size or 2**31, 2**31) - 1
+    write_packed([np.array([0, top])], path, 2, vocabulary_size, show_progress=False)
+    assert np.load(path).dtype == dtype
+    for wrong in ([0, top + 1], [-1, 0], [0.0, 1.0], [0, 1, 2], [[0, 1]]):
+        with pytest.raises(ValueError, match="`sequences` must be integer arrays"):
+            write_packed([[0, 1], wrong], path, 2, vocabulary_size, show_progress=False)
 
+    def interrupted():
+        yield np.array([0, 1])
+        raise KeyboardInterrupt
 
-def test_bad_output_paths(tmp_path):
-    rows = [np.array([1])]
-    for path in (tmp_path, tmp_path / "absent" / "tokens.npy"):
-        with pytest.raises(ValueError, match="a file in an existing folder"):
-            write_packed(rows, path, 1, show_progress=False)
+    with pytest.raises(KeyboardInterrupt):
+        write_packed(interrupted(), path, 2, show_progress=False)
+    assert os.listdir(tmp_path) == ["tokens.npy"]
+    assert np.load(path).tolist() == [[0, top]]

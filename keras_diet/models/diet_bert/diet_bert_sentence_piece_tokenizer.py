@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import keras
-import sentencepiece
 
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.hub.sentence_piece_tokenizer import HubSentencePieceTokenizer
-from keras_diet.models.hub.train_sentence_piece import Texts, train_sentence_piece
+from keras_diet.models.hub.sentence_piece_tokenizer import (
+    HubSentencePieceTokenizer,
+    Texts,
+    train_sentence_piece,
+)
 
 MASK_TOKEN = "[MASK]"
 _OPTIONS = {
@@ -46,7 +48,7 @@ class DietBertSentencePieceTokenizer(HubSentencePieceTokenizer):
         Token ids: an array for one string, and a list of lists for several strings.
 
     Raises:
-        ValueError: If `proto` is not a SentencePiece model, or if the model lacks a special token.
+        ValueError: If the model lacks a special token.
 
     Example:
 
@@ -73,18 +75,16 @@ class DietBertSentencePieceTokenizer(HubSentencePieceTokenizer):
         "end": "eos",
     }
 
-    def find_special_tokens(
-        self, model: sentencepiece.SentencePieceProcessor | None
-    ) -> dict[str, str | None]:
-        """Return the names of special tokens, and the tokens of a SentencePiece model.
+    def special_tokens_by_name(self) -> dict[str, str | None]:
+        """Return the special tokens by their names. They are `None` before a model is set.
 
         Raises:
-            ValueError: If a special token is missing.
+            ValueError: If the model lacks one of them.
         """
-        tokens = super().find_special_tokens(model)
-        if model is None:
+        tokens = super().special_tokens_by_name()
+        if self._processor is None:
             return {**tokens, "mask": None}
-        if model.id_to_piece(model.piece_to_id(MASK_TOKEN)) != MASK_TOKEN:
+        if MASK_TOKEN not in self.get_vocabulary():
             raise ValueError(
                 f"`proto` must have a token `{MASK_TOKEN}`. Received: a SentencePiece model "
                 f"without it. Make one with `{type(self).__name__}.from_texts`, or set "
@@ -138,8 +138,9 @@ class DietBertSentencePieceTokenizer(HubSentencePieceTokenizer):
             `[SEP]` and `[MASK]`, with the ids 0 to 4.
 
         Raises:
-            ValueError: If all texts are empty, or if `vocabulary_size` is too large or too small
-                for the texts.
+            ValueError: If `model_type` is another one, or if a row is no text.
+            RuntimeError: From SentencePiece, if `vocabulary_size` is too large or too small for the
+                texts. It says which sizes are possible.
 
         Example:
 

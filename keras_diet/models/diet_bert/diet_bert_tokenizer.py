@@ -4,25 +4,51 @@ import os
 from typing import Any, Self
 
 import keras
+import numpy as np
+import tokenizers
 from keras_hub.models import BertTokenizer
 from keras_hub.tokenizers import WordPieceTokenizer
-from tokenizers.models import WordPiece
+from tokenizers import models, normalizers, pre_tokenizers
 
 from keras_diet import validation
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.from_bert.tokenizer import read_tokenizer
-from keras_diet.models.diet_bert.word_piece_offsets import tokens_with_offsets, word_piece_model
-from keras_diet.models.hub.aligned_text import Span
-from keras_diet.models.hub.tokenizer import HubTokenizer
+from keras_diet.models.hub.columns import host_column, in_graph, is_one_text, texts_of
+from keras_diet.models.hub.tokenizer import HubTokenizer, Span
 from keras_diet.types import Config
+
+# Preprocessors of all model families use the names "start" and "end".
+_SPECIAL_TOKENS = {
+    "cls": "[CLS]",
+    "sep": "[SEP]",
+    "pad": "[PAD]",
+    "mask": "[MASK]",
+    "start": "[CLS]",
+    "end": "[SEP]",
+}
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
     """A WordPiece tokenizer with BERT's special tokens.
 
-    This is `keras_hub.models.BertTokenizer` for DietBert models. It runs in pure Python. Only
-    inside `tf.data` it needs tensorflow-text.
+    It takes and returns what `keras_hub.models.BertTokenizer` does. Its token ids are those of
+    BERT's own tokenizer: the `tokenizers` package computes them, as in Hugging Face's
+    `transformers.BertTokenizer`.
+
+    Inside a graph, such as `tf.data.Dataset.map`, tensorflow-text computes the ids by KerasHub's
+    rule. Ordinary text has the same ids. They can differ in these cases:
+
+    | text | in Python, as BERT | in a graph, as KerasHub |
+    |---|---|---|
+    | white space outside ASCII, such as a no-break space | separates words | part of a word |
+    | format characters, such as a soft hyphen | removed | separate words |
+    | `lowercase=True` | lower case | NFKC and case folding: `ß` becomes `ss` |
+    | `U+0000` | removed | ends the text |
+    | long words are unknown | from 101 characters on | from 101 bytes on |
+    | `[UNK]` with `special_tokens_in_strings=True` | one token | three words |
+
+    With `split=False`, KerasHub's rule applies everywhere.
 
     Args:
         vocabulary: list of str, or the path of a file with one token per line. Must contain
@@ -36,10 +62,11 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
         inputs: A string, or a list or tensor of strings.
 
     Returns:
-        Token ids: a list for one string, and a ragged structure for several strings.
+        Token ids: an array for one string, and a list of lists for several strings. With
+        `sequence_length`, always an array.
 
     Raises:
-        ValueError: If the vocabulary lacks a special token.
+        ValueError: If the vocabulary lacks a special token, or if a text is no string.
 
     Example:
 
@@ -54,46 +81,95 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
     """
 
     backbone_cls = DietBertBackbone
-    assets_file = "vocabulary.txt"
     # Made from the vocabulary when it is needed.
-    _word_piece_model: WordPiece | None = None
+    _host_tokenizer: tokenizers.Tokenizer | None = None
 
     def __init__(
         self,
-        vocabulary: str | list[str] | None = None,
+        vocabulary: str | os.PathLike[str] | list[str] | None = None,
         lowercase: bool = False,
         **kwargs: Any,
     ) -> None:
-        self._add_special_token("[CLS]", "cls_token")
-        self._add_special_token("[SEP]", "sep_token")
-        self._add_special_token("[PAD]", "pad_token")
-        self._add_special_token("[MASK]", "mask_token")
-        # Preprocessors of all model families use these names.
-        self._add_special_token("[CLS]", "start_token")
-        self._add_special_token("[SEP]", "end_token")
-        validation.optional_positive_int("sequence_length", kwargs.get("sequence_length"))
-        lowercase = validation.boolean("lowercase", lowercase)
+        validation.boolean("lowercase", lowercase)
         super().__init__(vocabulary=vocabulary, lowercase=lowercase, **kwargs)
 
     def set_vocabulary(self, vocabulary: str | os.PathLike[str] | list[str] | None) -> None:
         """Set the tokens, as `keras_hub.tokenizers.WordPieceTokenizer.set_vocabulary`.
 
         Raises:
-            ValueError: If the vocabulary is not a path or a list of different strings, or lacks a
-                special token.
+            ValueError: If the vocabulary lacks a special token.
         """
-        if vocabulary is not None and not isinstance(vocabulary, (str, os.PathLike)):
-            _check_tokens(vocabulary)
         if isinstance(vocabulary, os.PathLike):
             vocabulary = os.fspath(vocabulary)
         super().set_vocabulary(vocabulary)
-        self._word_piece_model = None
+        self._host_tokenizer = None
+        self.find_special_tokens()
 
-    def tokens_with_offsets(self, text: str) -> tuple[list[int], list[Span]]:
-        """Return the token ids of one text, and the span of characters of each token."""
-        if self._word_piece_model is None:
-            self._word_piece_model = word_piece_model(self)
-        return tokens_with_offsets(text, self, self._word_piece_model)
+    def special_tokens_by_name(self) -> dict[str, str | None]:
+        """Return the special tokens by their names. They are `None` before a vocabulary is set."""
+        return dict.fromkeys(_SPECIAL_TOKENS) if self.vocabulary is None else _SPECIAL_TOKENS
+
+    def tokenize(self, inputs: Any) -> Any:
+        """Return the tokens of texts, as `keras_hub.tokenizers.WordPieceTokenizer.tokenize`."""
+        if in_graph() or not self.split:
+            return super().tokenize(inputs)
+        texts = host_column(inputs)
+        is_string = self.compute_dtype == "string"
+        if is_one_text(texts):
+            row = self._encode(texts)[0]
+            return row if is_string else np.asarray(row, self.compute_dtype)
+        if len(texts) and np.ndim(texts[0]):
+            # A list of lists of texts.
+            return [self.tokenize(row) for row in texts]
+        rows = self._encode(texts) if len(texts) else []
+        return (
+            np.asarray(rows, self.compute_dtype) if self.sequence_length and not is_string else rows
+        )
+
+    def encode_with_offsets(self, texts: list[str]) -> list[tuple[list[int], list[Span]]]:
+        """Return the token ids of each text, and the span of characters of each token."""
+        found = self._berts_tokenizer().encode_batch(texts, add_special_tokens=False)
+        return [(encoding.ids, encoding.offsets) for encoding in found]
+
+    def _encode(self, texts):
+        """Return the ids or strings of the tokens of each text."""
+        found = self._berts_tokenizer().encode_batch_fast(
+            texts_of(texts, "inputs"), add_special_tokens=False
+        )
+        is_string = self.compute_dtype == "string"
+        rows = [encoding.ids for encoding in found]
+        if is_string:
+            rows = [[self.id_to_token(token_id) for token_id in row] for row in rows]
+        if not self.sequence_length:
+            return rows
+        # KerasHub pads with 0 too, whatever the id of the padding token is.
+        padding = ["" if is_string else 0] * self.sequence_length
+        return [(row + padding)[: self.sequence_length] for row in rows]
+
+    def _berts_tokenizer(self):
+        """Return the tokenizer of the `tokenizers` package with the same arguments."""
+        if self._host_tokenizer is None:
+            ids = {token: i for i, token in enumerate(self.get_vocabulary())}
+            tokenizer = tokenizers.Tokenizer(
+                models.WordPiece(
+                    ids,
+                    unk_token=self.oov_token,
+                    continuing_subword_prefix=self.suffix_indicator,
+                )
+            )
+            tokenizer.normalizer = normalizers.BertNormalizer(
+                handle_chinese_chars=self.split_on_cjk,
+                strip_accents=self.strip_accents,
+                lowercase=self.lowercase,
+            )
+            tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+            if self.special_tokens_in_strings:
+                of_user = self.get_config()["special_tokens"] or ()
+                kept = [*self.special_tokens, self.oov_token, *of_user]
+                # A token outside the vocabulary would get an id of its own.
+                tokenizer.add_special_tokens([token for token in kept if token in ids])
+            self._host_tokenizer = tokenizer
+        return self._host_tokenizer
 
     def split_token(self, token: str) -> tuple[str, bool]:
         """Return the text of a token, and whether it begins a word."""
@@ -101,14 +177,9 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
         return token.removeprefix(self.suffix_indicator), not is_suffix
 
     def get_config(self) -> Config:
-        """Return the constructor's arguments, and the size of the vocabulary to check files."""
+        """Return the constructor's arguments, without the vocabulary."""
         # KerasHub 0.32 leaves `split_on_cjk` out.
         return {**super().get_config(), "split_on_cjk": self.split_on_cjk}
-
-    def size_of_assets(self, file: str) -> int:
-        """Return the number of tokens in a file: one a line."""
-        with open(file, encoding="utf-8") as lines:
-            return sum(1 for _ in lines)
 
     @classmethod
     def from_bert(cls, bert: BertTokenizer | str | os.PathLike[str], **kwargs: Any) -> Self:
@@ -137,15 +208,3 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
         ```
         """
         return cls(**{**read_tokenizer(bert), **kwargs})
-
-
-def _check_tokens(vocabulary):
-    rule = "`vocabulary` must be the path of a file, or a list of different, nonempty strings."
-    remedy = "Token `i` of the list has the id `i`."
-    if not isinstance(vocabulary, (list, tuple)):
-        raise ValueError(f"{rule} Received: {type(vocabulary).__name__}. {remedy}")
-    seen: set[str] = set()
-    for row, token in enumerate(vocabulary):
-        if not isinstance(token, str) or not token or token in seen:
-            raise ValueError(f"{rule} Received: {token!r} in row {row}. {remedy}")
-        seen.add(token)

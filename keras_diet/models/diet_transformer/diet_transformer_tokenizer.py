@@ -5,8 +5,11 @@ from typing import Any, Self
 import keras
 
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
-from keras_diet.models.hub.sentence_piece_tokenizer import HubSentencePieceTokenizer
-from keras_diet.models.hub.train_sentence_piece import Texts, train_sentence_piece
+from keras_diet.models.hub.sentence_piece_tokenizer import (
+    HubSentencePieceTokenizer,
+    Texts,
+    train_sentence_piece,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -31,7 +34,7 @@ class DietTransformerTokenizer(HubSentencePieceTokenizer):
         Token ids: an array for one string, and a list of lists for several strings.
 
     Raises:
-        ValueError: If `proto` is not a SentencePiece model, or if the model lacks a special token.
+        ValueError: If the model lacks a special token.
 
     Example:
 
@@ -74,8 +77,9 @@ class DietTransformerTokenizer(HubSentencePieceTokenizer):
             A `DietTransformerTokenizer`.
 
         Raises:
-            ValueError: If all texts are empty, or if `vocabulary_size` is too large or too small
-                for the texts.
+            ValueError: If `model_type` is another one, or if a row is no text.
+            RuntimeError: From SentencePiece, if `vocabulary_size` is too large or too small for the
+                texts. It says which sizes are possible.
 
         Example:
 

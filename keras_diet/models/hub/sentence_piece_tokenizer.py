@@ -1,77 +1,73 @@
-"""The base class of SentencePiece tokenizers."""
+"""SentencePiece tokenizers: the base class, and the training of their models."""
 
-import contextlib
+import io
 import os
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import sentencepiece
 from keras_hub.tokenizers import SentencePieceTokenizer
 
 from keras_diet import validation
-from keras_diet.models.hub.aligned_text import Span
-from keras_diet.models.hub.sentence_piece_offsets import tokens_with_offsets
-from keras_diet.models.hub.tokenizer import HubTokenizer
+from keras_diet.models.hub.tokenizer import HubTokenizer, Span
+from keras_diet.pretraining.languages import sample_languages
+from keras_diet.pretraining.text import utf8_lines
+
+Texts = Iterable[str | os.PathLike[str]] | os.PathLike[str]
+# SentencePiece's own defaults make no padding token, and leave long lines out without an error.
+_DEFAULTS = {
+    "pad_id": 0,
+    "unk_id": 1,
+    "bos_id": 2,
+    "eos_id": 3,
+    "max_sentence_length": 2**20,
+    "minloglevel": 2,
+}
 
 
 class HubSentencePieceTokenizer(HubTokenizer, SentencePieceTokenizer):
     """A `keras_hub.tokenizers.SentencePieceTokenizer` that finds its special tokens in the model.
 
-    A subclass says which of SentencePiece's special tokens are its own. For each name, such as
-    `"pad"`, the tokenizer has the attributes `pad_token` and `pad_token_id`.
+    A subclass says which of SentencePiece's special tokens are its own.
 
     Args:
         proto: The path of a SentencePiece model, or its bytes.
         **kwargs: Keyword arguments of `keras_hub.tokenizers.SentencePieceTokenizer`.
 
     Raises:
-        ValueError: If `proto` is not a SentencePiece model, or if the model lacks a special token.
+        ValueError: If the model lacks a special token.
     """
 
-    assets_file = "vocabulary.spm"
     # Our name of each special token, and SentencePiece's.
     roles: dict[str, str]
-    # Made from `proto` when it is needed.
     _processor: sentencepiece.SentencePieceProcessor | None = None
 
     def __init__(self, proto: str | os.PathLike[str] | bytes | None = None, **kwargs: Any) -> None:
-        validation.optional_positive_int("sequence_length", kwargs.get("sequence_length"))
         super().__init__(proto=proto, **kwargs)
 
     def set_proto(self, proto: str | os.PathLike[str] | bytes | None) -> None:
         """Set the SentencePiece model, as `SentencePieceTokenizer.set_proto`.
 
         Raises:
-            ValueError: If it is not a SentencePiece model, or if it lacks a special token.
+            ValueError: If the model lacks a special token.
         """
-        if isinstance(proto, os.PathLike):
-            proto = os.fspath(proto)
-        with self._readable(proto):
-            super().set_proto(proto)
-        model = None if proto is None else _processor(self.proto)
-        if model is not None and not model.vocab_size():
-            raise ValueError(self._not_a_model(self.proto))
+        super().set_proto(os.fspath(proto) if isinstance(proto, os.PathLike) else proto)
         self._processor = None
-        for name, token in self.find_special_tokens(model).items():
-            setattr(self, f"{name}_token", token)
-            setattr(self, f"{name}_token_id", None if token is None else self.token_to_id(token))
+        if proto is not None:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=self.proto)
+        self.find_special_tokens()
 
-    def find_special_tokens(
-        self, model: sentencepiece.SentencePieceProcessor | None
-    ) -> dict[str, str | None]:
-        """Return our names of special tokens, and the tokens of a SentencePiece model.
-
-        Without a model, the tokens are `None`.
+    def special_tokens_by_name(self) -> dict[str, str | None]:
+        """Return the special tokens by their names. They are `None` before a model is set.
 
         Raises:
-            ValueError: If a special token is missing.
+            ValueError: If the model lacks one of them.
         """
-        if model is None:
+        if self._processor is None:
             return dict.fromkeys(self.roles)
         tokens = {}
         for name, role in self.roles.items():
-            token_id = getattr(model, f"{role}_id")()
+            token_id = getattr(self._processor, f"{role}_id")()
             if token_id < 0:
                 raise ValueError(
                     f"`proto` must have tokens for {', '.join(self.roles)}. Received: a "
@@ -79,50 +75,116 @@ class HubSentencePieceTokenizer(HubTokenizer, SentencePieceTokenizer):
                     f"`{type(self).__name__}.from_texts`, or set SentencePiece's option "
                     f"`{role}_id`."
                 )
-            tokens[name] = model.id_to_piece(token_id)
+            tokens[name] = self._processor.id_to_piece(token_id)
         return tokens
 
-    @property
-    def special_tokens(self) -> list[str]:
-        """The special tokens, or an empty list before the SentencePiece model is set."""
-        names = self.find_special_tokens(None)
-        tokens = dict.fromkeys(getattr(self, f"{name}_token") for name in names)
-        return [token for token in tokens if token is not None]
+    def encode_with_offsets(self, texts: list[str]) -> list[tuple[list[int], list[Span]]]:
+        """Return the token ids of each text, and the span of characters of each token."""
+        found = self._processor.encode(texts, return_type="offset_mapping")
+        return [
+            (encoding["ids"], _without_white_space(text, encoding["pieces"], encoding["offsets"]))
+            for text, encoding in zip(texts, found, strict=True)
+        ]
 
-    @property
-    def special_token_ids(self) -> list[int]:
-        """The ids of the special tokens."""
-        return [self.token_to_id(token) for token in self.special_tokens]
 
-    def size_of_assets(self, file: str) -> int:
-        """Return the number of tokens in a file with a SentencePiece model."""
-        with self._readable(file):
-            return _processor(Path(file).read_bytes()).vocab_size()
+def _without_white_space(text: str, pieces: list[str], offsets: list[Span]) -> list[Span]:
+    """Return the spans of pieces. SentencePiece counts the white space before a word to it.
 
-    def tokens_with_offsets(self, text: str) -> tuple[list[int], list[Span]]:
-        """Return the token ids of one text, and the span of characters of each token."""
-        if self._processor is None:
-            self._processor = _processor(self.proto)
-        return tokens_with_offsets(text, self._processor)
+    If one character became several pieces, SentencePiece gives its place to the last of them only.
+    All of them get it here.
+    """
+    spans: list[Span] = []
+    following = (len(text), len(text))
+    for piece, (start, end) in zip(reversed(pieces), reversed(offsets), strict=True):
+        part = text[start:end]
+        start += len(part) - len(part.lstrip())
+        end = start + len(part.strip())
+        if start == end == following[0] and piece.strip("▁ "):
+            end = following[1]
+        following = (start, end)
+        spans.append(following)
+    return spans[::-1]
 
-    @contextlib.contextmanager
-    def _readable(self, proto: Any) -> Iterator[None]:
-        """Raise a `ValueError` if the SentencePiece model read in this context is none."""
-        try:
-            yield
-        except (ValueError, OSError, ImportError):
-            raise
-        except Exception as error:
-            # A `RuntimeError` of SentencePiece, or an error of TensorFlow.
-            raise ValueError(self._not_a_model(proto)) from error
 
-    def _not_a_model(self, proto):
-        received = f"{len(proto)} bytes" if isinstance(proto, bytes) else f"the file `{proto}`"
-        return (
-            f"`proto` must be a complete SentencePiece model. Received: {received}. Make one with "
-            f"`{type(self).__name__}.from_texts`, or copy the file again."
+def train_sentence_piece(
+    texts: Texts | Mapping[str, Texts],
+    vocabulary_size: int,
+    model_type: str,
+    sampling_exponent: float = 0.5,
+    seed: int = 0,
+    **options: Any,
+) -> bytes:
+    """Return a SentencePiece model. The same texts and arguments give the same model.
+
+    Only with `input_sentence_size`, and without a dictionary of languages, SentencePiece chooses
+    other texts in each process.
+
+    Args:
+        texts: An iterable of texts and of paths of text files, or one path. Or a dictionary of
+            them, with a key for each language. Then they are read several times.
+        vocabulary_size: int. The number of tokens.
+        model_type: `"bpe"` or `"unigram"`.
+        sampling_exponent: float in [0, 1]. As in `sample_languages`. Defaults to `0.5`.
+        seed: int. As in `sample_languages`. Defaults to `0`.
+        **options: Other options of `sentencepiece.SentencePieceTrainer`.
+
+    Raises:
+        ValueError: If `model_type` is another one, or if a row is no text.
+        RuntimeError: From SentencePiece, if `vocabulary_size` is too large or too small for the
+            texts. It says which sizes are possible.
+    """
+    validation.choice("model_type", model_type, ("bpe", "unigram"))
+    if isinstance(texts, Mapping):
+        # `sample_languages` refuses iterators, because it reads texts several times.
+        languages = {
+            language: of_language if isinstance(of_language, Iterator) else _Lines(of_language)
+            for language, of_language in texts.items()
+        }
+        lines = _Lines(sample_languages(languages, sampling_exponent, seed))
+        # They are in random order. SentencePiece would choose with another seed in each process.
+        options = {"shuffle_input_sentence": False, **options}
+    else:
+        lines = _Lines(texts)
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            vocab_size=vocabulary_size,
+            model_type=model_type,
+            **{**_DEFAULTS, **options},
         )
+    except Exception:
+        if lines.error is not None:
+            raise lines.error from None
+        raise
+    return model.getvalue()
 
 
-def _processor(proto: bytes) -> sentencepiece.SentencePieceProcessor:
-    return sentencepiece.SentencePieceProcessor(model_proto=proto)
+class _Lines:
+    """The lines of texts and files. SentencePiece hides errors, so `error` keeps the first one."""
+
+    def __init__(self, texts: Texts) -> None:
+        if isinstance(texts, str):
+            raise ValueError(
+                "`texts` must be an iterable of strings, or of paths of text files. Received: a "
+                "string. Put a text into a list, and make a path with `pathlib.Path`."
+            )
+        self.texts = [texts] if isinstance(texts, os.PathLike) else texts
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            for row, text in enumerate(self.texts):
+                if isinstance(text, os.PathLike):
+                    yield from (line.rstrip("\r\n") for line in utf8_lines(text))
+                elif isinstance(text, str):
+                    yield text
+                else:
+                    raise ValueError(
+                        f"`texts` must hold strings, or paths of text files. Received: {text!r} in "
+                        f"row {row}. Remove missing rows."
+                    )
+        except Exception as error:
+            self.error = error
+            raise

@@ -1,0 +1,110 @@
+"""Arguments of the functions for pretraining that would be silently wrong: a row for each check."""
+
+import numpy as np
+import pytest
+
+from keras_diet import pretraining
+from keras_diet.models import DietBertSentencePieceTokenizer, DietBertTokenizer
+from tests.models.multilingual import proto
+from tests.models.tiny import VOCABULARY
+
+pytestmark = pytest.mark.any_backend
+
+TOKENIZER = DietBertTokenizer(VOCABULARY)
+IDS = np.array([[2, 5, 6, 7, 8, 9, 3, 0], [2, 9, 8, 7, 6, 5, 10, 3]])
+LANGUAGES = {"en": IDS, "sw": IDS[:, :5]}
+
+
+def mask(token_ids=IDS, **arguments):
+    defaults = {"vocabulary_size": 31, "mask_token_id": 4, "unselectable_token_ids": [0, 1, 2]}
+    generator = np.random.default_rng(0)
+    return lambda: pretraining.mask_tokens(token_ids, generator, **{**defaults, **arguments})
+
+
+def dataset(token_ids=IDS, **arguments):
+    arguments = {"tokenizer": TOKENIZER, "batch_size": 2, **arguments}
+    return lambda: pretraining.masked_lm_dataset(token_ids, **arguments)
+
+
+def pack(documents=(("the fox",),), tokenizer=TOKENIZER, length=8):
+    return lambda: list(pretraining.pack_sentences(documents, tokenizer, length))
+
+
+def vocabulary(texts=("the quick fox", "the quick dog"), size=60, **arguments):
+    return lambda: pretraining.train_wordpiece_vocabulary(
+        texts, size, show_progress=False, **arguments
+    )
+
+
+def sample(texts, **arguments):
+    return lambda: pretraining.sample_languages(texts, **arguments)
+
+
+REFUSED = {
+    "no rate": (mask(mask_selection_rate=0), "`mask_selection_rate` must be above 0"),
+    "rate": (mask(mask_selection_rate=15), "`mask_selection_rate` must be a number in [0, 1]"),
+    "rate of masks": (mask(mask_token_rate=-0.1), "`mask_token_rate` must be a number in"),
+    "rate of tokens": (mask(random_token_rate=1.1), "`random_token_rate` must be a number in"),
+    "sum of rates": (mask(mask_token_rate=0.95), "must sum to at most 1. Received: 0.95 and 0.1"),
+    "no selection": (mask(mask_selection_length=0), "`mask_selection_length` must be a positive"),
+    "ids float": (
+        mask(IDS + 0.5),
+        "`token_ids` must be integers in [0, vocabulary_size) = [0, 31",
+    ),
+    "ids bool": (mask(IDS > 3), "Received: bool"),
+    "ids large": (mask(IDS + 21), "Received: 21 to 31"),
+    "ids negative": (mask(IDS - 1), "Received: -1 to 9"),
+    "mask id": (mask(mask_token_id=31), "The ids of special tokens must be integers in"),
+    "padding id": (mask(pad_token_id=-1), "The ids of special tokens must be integers in"),
+    "no ids": (mask(unselectable_token_ids=range(31)), "cannot be empty"),
+    "segments": (lambda: pretraining.number_segments(IDS, 3, num_segments=0), "`num_segments` mus"),
+    "segments of a dataset": (dataset(num_segments=0), "`num_segments` must be a positive"),
+    "rate of a dataset": (dataset(mask_token_rate=0.95), "must sum to at most 1"),
+    "ids 1D": (dataset(IDS[0]), "must be an array of shape (N, L)"),
+    "ids list": (dataset(IDS.tolist()), "Received: the shapes [()]"),
+    "no sequences": (dataset(IDS[:0]), "zero-size array"),
+    "repeat 3": (dataset(repeat=3), "`repeat` must be one of False, True"),
+    "large batches": (dataset(batch_size=3), "batch_size=3 with 2 sequences"),
+    "batches": (dataset(batch_size=0), "batch_size must be positive"),
+    "seed": (dataset(seed=-1), "non-negative integer"),
+    "lengths of languages": (dataset(LANGUAGES, repeat=True), "the shapes [(2, 8), (2, 5)]"),
+    "languages once": (dataset({"en": IDS}), "Several languages need `repeat=True`"),
+    "exponent": (
+        dataset({"en": IDS}, repeat=True, sampling_exponent=-1),
+        "`sampling_exponent` must be a number in",
+    ),
+    "exponent of texts": (sample({"en": ["a"]}, sampling_exponent=1.5), "`sampling_exponent` mu"),
+    "no texts": (sample({"en": ["a"], "sw": []}), "`sizes['sw']` must be a positive integer"),
+    "iterator": (sample({"en": iter(["a"])}), "several times. Received: list_iterator"),
+    "string": (sample({"en": "a"}), "several times. Received: str"),
+    "no samples": (sample({"en": ["a"]}, num_samples=0), "`num_samples` must be a positive"),
+    "documents of strings": (pack(["the fox"]), "lists of lines. Received: 'the fox'"),
+    "documents of bytes": (pack([b"the fox"]), "Received: b'the fox'"),
+    "documents of dictionaries": (pack([{"text": "the fox"}]), "Received: {'text': 'the fox'}"),
+    "short sequences": (pack(length=2), "`sequence_length` must be at least 3"),
+    "tokenizer that pads": (
+        pack(tokenizer=DietBertTokenizer(VOCABULARY, sequence_length=8)),
+        "must not pad, truncate or add special tokens. Received: sequence_length=8",
+    ),
+    "tokenizer that adds": (
+        pack(tokenizer=DietBertSentencePieceTokenizer(proto(), add_eos=True)),
+        "Received: add_eos=True",
+    ),
+    "nothing to write": (
+        lambda: pretraining.write_packed([], "tokens.npy", 8, show_progress=False),
+        "at least one sequence",
+    ),
+    "one text": (vocabulary("the fox"), "not one string. Received: 'the fox'"),
+    "no words": (vocabulary([" \n", "\u200b"]), "Empty training text"),
+    "small vocabulary": (vocabulary(size=8), "room for 5 special tokens and"),
+    "no alphabet": (vocabulary(limit_alphabet=0), "`limit_alphabet` must be a positive"),
+}
+
+
+@pytest.mark.parametrize("call, message", REFUSED.values(), ids=list(REFUSED))
+def test_refusals(call, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError) as error:  # noqa: PT011
+        call()
+    assert message in str(error.value)
+    assert list(tmp_path.iterdir()) == []
