@@ -593,7 +593,7 @@ def test_from_bert_asks_the_tokenizer_for_the_id_of_cls():
 @pytest.mark.parametrize("source", ["folder", "model"])
 def test_logits_are_those_of_hugging_face(tmp_path, source, inputs):
     pytest.importorskip("transformers")
-    from tests.models.test_from_hugging_face_bert import make, outputs
+    from tests.models.test_hugging_face import make, outputs
 
     bert = make(tmp_path, "BertForQuestionAnswering")
     bert.qa_outputs.weight.data.normal_(std=0.7)

@@ -17,7 +17,6 @@ from keras_diet.models.hub.quantization import (
     can_be_quantized,
     quantize_layers,
     quantized_layers,
-    quick_quantization,
 )
 from keras_diet.models.hub.token_inputs import check_token_inputs
 from keras_diet.types import Config
@@ -197,8 +196,7 @@ class HubBackbone(DefaultExport, DataMethods, Backbone):
         if saved != adapted:
             raise ValueError(
                 f"`{filepath}` was saved with adapters in other layers than the backbone has. "
-                f"Received: layers {saved} in the file, {adapted} in the backbone. Load the file "
-                "into a new backbone like the one that it was saved from."
+                f"Received: layers {saved} in the file, {adapted} in the backbone."
             )
         super().load_lora_weights(filepath)
 
@@ -232,8 +230,7 @@ class HubBackbone(DefaultExport, DataMethods, Backbone):
             def filters(layer: keras.layers.Layer) -> bool:
                 return can_be_quantized(layer, name)
 
-        with quick_quantization():
-            super().quantize(mode, config=config, filters=filters, **kwargs)
+        super().quantize(mode, config=config, filters=filters, **kwargs)
         self._forget_compiled_steps()
 
     def _forget_compiled_steps(self) -> None:

@@ -39,16 +39,15 @@ class ClassifierTask(HubTask):
     ) -> None:
         """Set the arguments of the head after checking them."""
         if class_names is not None:
-            names = _checked_names(class_names)
-            if num_classes not in (None, len(names)):
+            class_names = _checked_names(class_names)
+            if num_classes not in (None, len(class_names)):
                 raise ValueError(
                     "`class_names` must hold one name for each class. Received: "
-                    f"num_classes={num_classes} and {len(names)} names "
-                    f"({listed(names)}). Leave `num_classes` out, or correct the names."
+                    f"num_classes={num_classes} and {len(class_names)} names ({listed(class_names)})"
                 )
-            num_classes = len(names)
+            num_classes = len(class_names)
         self.num_classes = validation.positive_int("num_classes", num_classes)
-        self.class_names = None if class_names is None else names
+        self.class_names = class_names
         self.activation = keras.activations.get(activation)
         self.dropout = validation.rate("dropout", dropout)
 
@@ -97,10 +96,9 @@ class ClassifierTask(HubTask):
         """
         name = "sigmoid" if self.multi_label else "softmax"
         if self.output_kind != "logits" and self.activation is not getattr(keras.activations, name):
+            activation = keras.activations.serialize(self.activation)
             raise ValueError(
-                f"`{method}` needs a model that returns logits or probabilities. Received: "
-                f"activation={keras.activations.serialize(self.activation)!r}. Build it with "
-                f"activation=None or {name!r}, or call `predict`."
+                f"`{method}` needs activation=None or {name!r}. Received: activation={activation!r}"
             )
 
         def probabilities(outputs):
@@ -113,10 +111,13 @@ class ClassifierTask(HubTask):
 
         return probabilities
 
-    @property
-    def labels(self) -> Sequence[Any]:
-        """The names of the classes, or their indices if they have no names."""
-        return self.class_names or range(self.num_classes)
+    def best_classes(self, probabilities: np.ndarray, top_k: int | None) -> list[dict[str, Any]]:
+        """Return the names, or the indices, of the most probable classes, and the probabilities."""
+        labels = self.class_names or range(self.num_classes)
+        return [
+            {"label": labels[i], "probability": float(probabilities[i])}
+            for i in np.argsort(-probabilities, kind="stable")[:top_k]
+        ]
 
     # === Configuration and files ===
 
@@ -157,16 +158,14 @@ class ClassifierTask(HubTask):
         names = kwargs.get("class_names")
         if names is not None and task.class_names is None:
             raise ValueError(
-                "`class_names` must hold one name for each class of the preset. Received: "
-                f"{len(names)} names for {task.num_classes} classes. For a new head, pass "
-                f"num_classes={len(names)} too."
+                f"Received: {len(names)} names for {task.num_classes} classes of the preset. For a "
+                f"new head, pass num_classes={len(names)} too."
             )
         return task
 
 
 def _checked_names(class_names):
-    is_sequence = isinstance(class_names, (list, tuple, np.ndarray))
-    names = list(class_names) if is_sequence else []
+    names = [] if isinstance(class_names, str) else list(class_names)
     are_names = all(isinstance(name, str) and name for name in names)
     if len(names) < 2 or not are_names or len(set(names)) < len(names):
         raise ValueError(

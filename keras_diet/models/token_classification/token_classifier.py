@@ -12,7 +12,6 @@ from keras_diet.models.hub.classes import index_of_name
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.columns import holds_text
 from keras_diet.models.hub.losses import TokenAccuracy, token_loss, warn_if_loss_does_not_fit
-from keras_diet.models.hub.predict_by_length import predict_by_length
 from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.token_classification.words import as_lists, split_words
 from keras_diet.types import Activation
@@ -175,12 +174,10 @@ class TokenClassifier(ClassifierTask):
         pieces = preprocessor.word_pieces(sentences)
         parts = [part for words in pieces for part in split_words(words, room)]
         inputs, places = preprocessor.packed(parts)
-        outputs = predict_by_length(self, inputs, preprocessor.lengths, batch_size)
+        outputs = self.predict_by_length(inputs, batch_size)
         of_words = np.concatenate([row[at] for row, at in zip(outputs, places, strict=True)])
         probabilities = iter(to_probabilities(of_words))
-        return [[self._tagged(word, next(probabilities)) for word in words] for words in sentences]
-
-    def _tagged(self, word, probabilities):
-        best = int(np.argmax(probabilities))
-        probability = float(probabilities[best])
-        return {"word": word, "label": self.labels[best], "probability": probability}
+        return [
+            [{"word": word, **self.best_classes(next(probabilities), 1)[0]} for word in words]
+            for words in sentences
+        ]
