@@ -1,6 +1,5 @@
 """Classification and regression of texts and pairs of texts with a DietBert backbone."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -13,7 +12,7 @@ from keras_diet.models.diet_bert.from_bert.tasks import convert_classifier
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.columns import is_one_text
 from keras_diet.models.hub.losses import is_of_keras, sparse_loss, warn_if_loss_does_not_fit
-from keras_diet.types import Activation, Config
+from keras_diet.types import Config
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -142,48 +141,10 @@ class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
     from_bert = classmethod(convert_classifier)
 
     def __init__(
-        self,
-        backbone: DietBertBackbone,
-        num_classes: int | None = None,
-        preprocessor: keras.layers.Layer | None = None,
-        activation: Activation = None,
-        dropout: float = 0.1,
-        compile: bool = True,
-        name: str | None = None,
-        trainable: bool | None = None,
-        class_names: Sequence[str] | None = None,
-        multi_label: bool = False,
+        self, backbone: DietBertBackbone, *args: Any, multi_label: bool = False, **kwargs: Any
     ) -> None:
-        # === Config ===
-        # The default loss depends on the number of classes.
-        self.set_classes(num_classes, class_names, activation, dropout)
         self.multi_label = validation.boolean("multi_label", multi_label)
-        of_one_output = (keras.activations.linear, keras.activations.sigmoid)
-        is_single = self.activation not in of_one_output
-        if (multi_label and (self.num_classes == 1 or is_single)) or (
-            self.num_classes == 1 and self.activation is keras.activations.softmax
-        ):
-            raise ValueError(
-                "`multi_label=True` needs at least two classes, and activation=None or 'sigmoid'. "
-                "The softmax of a single output would always be 1. Received: "
-                f"num_classes={self.num_classes}, activation={activation!r}, "
-                f"multi_label={multi_label}"
-            )
-
-        # === Layers ===
-        self.backbone = backbone
-        self.preprocessor = preprocessor
-        self.make_head(backbone.dtype_policy)
-
-        # === Functional Model ===
-        pooled = backbone(backbone.input)["pooled_output"]
-        super().__init__(
-            inputs=backbone.input,
-            outputs=self.output_dense(self.output_dropout(pooled)),
-            compile=compile,
-            name=name,
-            trainable=trainable,
-        )
+        super().__init__(backbone, *args, **kwargs)
 
     def compile(
         self, optimizer: Any = "auto", loss: Any = "auto", *, metrics: Any = "auto", **kwargs: Any

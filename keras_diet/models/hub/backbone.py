@@ -12,7 +12,7 @@ from keras_diet import validation
 from keras_diet._compat import flatten_layers
 from keras_diet.models.hub.data_methods import DataMethods
 from keras_diet.models.hub.export import DefaultExport
-from keras_diet.models.hub.presets import describe_library, whole_preset
+from keras_diet.models.hub.presets import whole_preset
 from keras_diet.models.hub.quantization import (
     can_be_quantized,
     quantize_layers,
@@ -106,7 +106,6 @@ class HubBackbone(DefaultExport, DataMethods, Backbone):
         """
         with whole_preset(preset_dir) as folder:
             super().save_to_preset(folder, max_shard_size=max_shard_size)
-            describe_library(folder, type(self))
 
     @classmethod
     def from_preset(

@@ -63,7 +63,8 @@ def labels_of_names(y: Any, classes: Classes, as_ids: bool = True) -> Any:
         return y
     # A column of names may have a second axis.
     lists = [list(row) if _is_collection(row) else [row] for row in rows]
-    if any(isinstance(label, numbers.Real) for labels in lists for label in labels):
+    has_numbers = any(isinstance(label, numbers.Real) for labels in lists for label in labels)
+    if has_numbers or not (classes.is_multi_label or all(len(labels) == 1 for labels in lists)):
         return y
     index = {name: i for i, name in enumerate(classes.names)}
     if not classes.is_multi_label:

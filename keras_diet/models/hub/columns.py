@@ -57,7 +57,7 @@ def take(data: Any, rows: Any) -> Any:
     """Return some rows of columns."""
     return map_columns(
         lambda column: (
-            [column[i] for i in rows] if isinstance(column, list) else column[np.asarray(rows)]
+            [column[i] for i in rows] if isinstance(column, list) else column[np.asarray(rows, int)]
         ),
         data,
     )
@@ -136,9 +136,8 @@ def texts_of(values: Any, name: str = "x") -> list[str]:
     rows = rows.tolist() if isinstance(rows, np.ndarray) else rows
     rows = [rows] if isinstance(rows, (str, bytes)) else rows
     if not isinstance(rows, list):
-        raise ValueError(
-            f"`{name}` must hold strings. Received: {type(values).__name__}. {_REMEDY}"
-        )
+        received = type(values).__name__
+        raise ValueError(f"`{name}` must hold strings. Received: {received}. {_REMEDY}")
     texts = [row.decode() if isinstance(row, bytes) else row for row in rows]
     for row, text in enumerate(texts):
         if not isinstance(text, str):

@@ -77,7 +77,8 @@ class DataMethods(Task):
     def make_batch(self, columns: Any, generator: np.random.Generator | None = None) -> Any:
         """Return arrays for the model: inputs, labels and weights for some rows of `columns`."""
         if isinstance(self.preprocessor, HubPreprocessor):
-            batch = self.preprocessor.make_batch(*columns, generator)
+            x, y, sample_weight = columns
+            batch = self.preprocessor.make_batch(x, y, sample_weight, generator)
         else:
             # A function, or a preprocessor of KerasHub, which returns tensors.
             batch = keras.utils.unpack_x_y_sample_weight(super().preprocess_samples(*columns))
@@ -159,8 +160,8 @@ class DataMethods(Task):
         given = [name for name, value in ignored.items() if value is not None]
         if given:
             raise ValueError(
-                f"`{given[0]}` must be `None` if `x` is a dataset or a generator, which has its own "
-                f"batches. Received: x={type(x).__name__}"
+                f"`{given[0]}` must be `None` if `x` is a dataset or a generator. Received: "
+                f"x={type(x).__name__}"
             )
         return TaskData(self, x, False, None, shuffle, class_weight, training, steps, labels)
 
@@ -205,6 +206,7 @@ class DataMethods(Task):
             Arrays of shape `(B, T, ...)` in float32. Behind the length of a sequence, they are
             zero.
         """
+        shape = inputs["padding_mask"].shape
         buckets = buckets_of(inputs["padding_mask"], self.preprocessor.lengths)
         outputs: Any = None
         for length in np.unique(buckets):
@@ -213,7 +215,6 @@ class DataMethods(Task):
             # The method of the task would take the inputs for texts.
             found = keras.Model.predict(self, batch, batch_size=batch_size, verbose=0)
             if outputs is None:
-                shape = inputs["padding_mask"].shape
                 outputs = keras.tree.map_structure(
                     lambda part: np.zeros((*shape, *part.shape[2:]), "float32"), found
                 )
@@ -271,7 +272,8 @@ class DataMethods(Task):
                 validation_data = tuple(validation_data)
             parts = keras.utils.unpack_x_y_sample_weight(validation_data)
             size = (validation_batch_size or batch_size) if is_columns(parts[0]) else None
-            validation_data = self._for_keras(*parts, size, training=False)
+            vx, vy, weights = parts
+            validation_data = self._for_keras(vx, vy, weights, size, training=False)
         steps = kwargs.get("steps_per_epoch")
         options = {"shuffle": shuffle, "class_weight": class_weight}
         data = self._for_keras(x, y, sample_weight, batch_size, steps=steps, **options)

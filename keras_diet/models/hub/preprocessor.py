@@ -281,8 +281,8 @@ def checked_preprocessor(task: Any, method: str) -> Any:
     preprocessor = task.preprocessor
     if not isinstance(preprocessor, task.preprocessor_cls):
         raise ValueError(
-            f"`{method}` needs a preprocessor. Received: preprocessor={preprocessor}. Build the "
-            f"model with a `{task.preprocessor_cls.__name__}`."
+            f"`{method}` needs a preprocessor, a `{task.preprocessor_cls.__name__}`. Received: "
+            f"preprocessor={preprocessor}"
         )
     check_preprocessor_fits(preprocessor, task.backbone)
     return preprocessor

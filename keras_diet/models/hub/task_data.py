@@ -78,9 +78,7 @@ class TaskData(EpochDataset):
             self.data = _Passes(data)
         self._num_items = number_of_rows(x=data[0]) if columns else _length(data, steps)
         if self._num_items == 0:
-            raise ValueError(
-                f"A dataset must have at least one batch. Received: {type(data).__name__} without any"
-            )
+            raise ValueError("A dataset must have at least one batch. Received: no batches")
         self.shuffle = shuffle and can_be_indexed and self._num_items is not None
         self._order: tuple[int, Any] = (-1, None)
         self._pass = 0

@@ -122,7 +122,7 @@ def _check_answers(contexts: list[str], texts: list[str], starts: np.ndarray) ->
         found = context[start : start + len(text)] if start >= 0 else ""
         if found != text or (start == NO_START) != (text == ""):
             raise ValueError(
-                "`y['text']` must be in the context at the character `y['answer_start']`. Received: "
-                f"{text!r} with the start {start} in row {row}, where the context has {found!r}. "
-                f"For a question without answer, pass '' and {NO_START}."
+                "`y['text']` must be in the context at the character `y['answer_start']`. "
+                f"Received: {text!r} with the start {start} in row {row}, where the context has "
+                f"{found!r}. For a question without answer, pass '' and {NO_START}."
             )

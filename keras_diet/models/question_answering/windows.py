@@ -116,9 +116,7 @@ def _check_example(
     for name, (_, spans) in (("question", question), ("context", context)):
         # SentencePiece has tokens of white space only, whose spans are empty.
         if all(start == end for start, end in spans):
-            raise ValueError(
-                f"Received: a {name} without tokens in row {example}. Remove such rows."
-            )
+            raise ValueError(f"Received: a {name} without tokens in row {example}. Remove it.")
     room = length - NUM_SPECIAL_TOKENS - len(question[0])
     if room < 1 or (len(context[0]) > room and doc_stride >= room):
         raise ValueError(

@@ -30,6 +30,8 @@ class TokenClassifierPreprocessor(HubPreprocessor, TokenPreprocessor):
         **kwargs: Keyword arguments of `HubPreprocessor`.
     """
 
+    # Labels are lists, one for each sentence.
+    converts_labels = True
     # A tuple of sentences is an element of a dataset.
     takes_tuples = False
 
@@ -79,8 +81,8 @@ class TokenClassifierPreprocessor(HubPreprocessor, TokenPreprocessor):
             # Without numbers of the batch, Python shows it once.
             warnings.warn(
                 f"Some sentences have more than sequence_length={length} tokens with `[CLS]` and "
-                "`[SEP]`. Their last words are cut off. Choose a larger `sequence_length`, or split "
-                "these sentences, as `tag` does by itself.",
+                "`[SEP]`. Their last words are cut off. Choose a larger `sequence_length`, or "
+                "split these sentences, as `tag` does by itself.",
                 stacklevel=2,
             )
         if y is None:
