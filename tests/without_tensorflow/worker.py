@@ -92,7 +92,7 @@ def use_classifier():
     classifier.fit(pairs, LABELS, batch_size=2, verbose=0)
     assert classifier.predict(pairs, batch_size=2, verbose=0).shape == (4, 3)
     expected = classifier.predict(TEXTS, batch_size=2, verbose=0)
-    for y, words in (([3, 0, 1, 1], "Received: labels from 0 to 3"), (TEXTS, "Received: text")):
+    for y, words in (([3, 0, 1, 1], "values from 0 to 3"), (TEXTS, "`y` must be numbers")):
         with pytest.raises(ValueError, match=words):
             classifier.evaluate(TEXTS, y, batch_size=2, verbose=0)
 
