@@ -21,7 +21,7 @@ from tests.helpers import (
     random_loss,
     to_numpy,
 )
-from tests.layers.diet_encoders import Distances, expected_scores
+from tests.layers.bias_layers import Distances, expected_scores
 from tests.models.diet_transformer.tiny import (
     SIZES,
     SOURCE_LENGTH,
