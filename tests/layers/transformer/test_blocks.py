@@ -297,5 +297,5 @@ def test_decoder_as_a_layer(rng):
         **PADDINGS,
         return_attention_scores=True,
         zero_gradient=["key/bias"],
-        policies=("mixed_bfloat16",),
+        policies=(),
     )
