@@ -173,7 +173,7 @@ def test_sliding_windows(rng):
     assert windows.stride(-1) == 1
 
 
-@pytest.mark.parametrize("k, values", [(4, 2), (4, 1000), (13, 5)])
+@pytest.mark.parametrize("k, values", [(1, 5), (4, 2), (4, 5), (13, 5)])
 def test_top_k_prefers_the_lower_index(rng, k, values):
     inputs = rng.integers(values, size=(BATCH, 3, 13)).astype("float32")
     inputs[inputs == 0] = -np.inf

@@ -165,26 +165,6 @@ def test_weights_and_configurations_are_those_of_keras(rng, constructor):
     assert from_theirs.get_config() == config
 
 
-class Holder(keras.Model):
-    """A model that holds an attention layer as an attribute."""
-
-    def __init__(self, attention):
-        super().__init__()
-        self.attention = attention
-        self.built = True
-
-
-@any_backend
-@pytest.mark.parametrize("source, target", [(0, 1), (1, 0)], ids=["from_keras", "to_keras"])
-def test_checkpoints_are_interchangeable(rng, tmp_path, source, target):
-    pair = make_pair(rng, use_gate=True, dropout=0.5)
-    Holder(pair[source]).save_weights(tmp_path / "model.weights.h5")
-    expected = call(pair[source])
-    randomize(pair[target], rng)
-    Holder(pair[target]).load_weights(tmp_path / "model.weights.h5")
-    assert_equal_outputs(call(pair[target]), expected)
-
-
 class Overriding(BiasedMultiHeadAttention):
     """Overrides the method that Keras documents."""
 

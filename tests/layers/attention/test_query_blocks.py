@@ -29,22 +29,6 @@ MASK[:, :, 1] = True
 VALID = np.array([[True] * 3 + [False] * 2, [True] * 5])
 
 
-class Slopes(keras.layers.Layer):
-    """A user's own bias of a block: scores by the distance, with a slope per head."""
-
-    def build(self, query_shape=None, key_shape=None):
-        self.slopes = self.add_weight(name="slopes", shape=(1, NUM_HEADS, 1, 1))
-        self.built = True
-
-    def call(self, query, key):
-        return self.rows(query, key, 0)
-
-    def rows(self, query, key, start_index):
-        i = ops.arange(ops.shape(query)[1]) + start_index
-        distance = ops.abs(i[:, None] - ops.arange(ops.shape(key)[1])[None, :])
-        return self.slopes * ops.cast(distance, self.compute_dtype)
-
-
 def normal(rng, *shape):
     return rng.normal(size=shape).astype("float32")
 
@@ -56,12 +40,11 @@ def make_attention(rng, attention_class=BiasedMultiHeadAttention, **kwargs):
 
 
 def make_layer(rng, kind):
-    """A bias layer: one of the library, frozen, or the user's."""
+    """A bias layer of the library, trained or frozen."""
     name, *frozen = kind.split()
     layer = {
         "relative": lambda: RelativePositionBias(NUM_HEADS, MAX_LENGTH),
         "absolute": lambda: AbsolutePositionBias(NUM_HEADS, MAX_LENGTH, rank=3, share_heads=True),
-        "user": Slopes,
     }[name]()
     layer.build()
     layer.trainable = not frozen
@@ -85,7 +68,6 @@ TERMS = {
         "value_mask": VALID,
     },
     "relative": lambda rng, length: {"attention_bias": make_layer(rng, "relative")},
-    "user": lambda rng, length: {"attention_bias": make_layer(rng, "user")},
     "frozen": lambda rng, length: {"attention_bias": make_layer(rng, "relative frozen")},
     "all of rows": lambda rng, length: {
         "attention_bias": normal(rng, BATCH, 1, length, KEYS),
@@ -146,7 +128,7 @@ def assert_blocks_equal_all(attention, rng, name, length, training=False):
     "name, length",
     # Not a multiple of the block, a multiple, less than a block.
     [
-        *((name, 7) for name in ("all of rows", "all of a layer", "user")),
+        *((name, 7) for name in ("all of rows", "all of a layer")),
         *once(*((name, 7) for name in ("causal", "rows", "one row and padding", "frozen"))),
         *once(("all of rows", 6), ("relative", 2)),
     ],

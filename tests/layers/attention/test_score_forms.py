@@ -3,14 +3,10 @@
 import keras
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from keras import ops
 
 from keras_diet.layers import ScoreTerms
 from keras_diet.layers.attention.lowering import (
-    append_columns,
-    concatenate_features,
     lower_columns,
     lower_scores,
     lower_shared_terms,
@@ -50,30 +46,6 @@ def products(pair):
     for b, h, i, j in np.ndindex(scores.shape):
         scores[b, h, i, j] = query[b, i, h] @ key[b, j, h]
     return scores
-
-
-sizes = st.tuples(st.sampled_from([1, BATCH]), st.sampled_from([1, NUM_HEADS]))
-pairs = st.lists(st.tuples(sizes, sizes, st.integers(1, 9)), min_size=1, max_size=3)
-
-
-@any_backend
-@settings(deadline=None, max_examples=20, derandomize=True)
-@given(pairs=pairs, alignment=st.sampled_from([1, 4, 8]))
-def test_products_of_columns_are_the_sums_of_all_products(pairs, alignment):
-    rng = np.random.default_rng(len(pairs))
-    heads, features = make_heads(rng), [make_pair(rng, *pair) for pair in pairs]
-    query, key = concatenate_features(*features)
-    rank = sum(pair[2] for pair in pairs)
-    assert query.shape[-1] == key.shape[-1] == rank
-    assert_close(products((query, key)), sum(map(products, features)), 1e-4)
-    columns = [
-        append_columns(*tensors, alignment) for tensors in zip(heads, (query, key), strict=True)
-    ]
-    size = -(-(KEY_DIM + rank) // alignment) * alignment
-    assert {tensor.shape[-1] for tensor in columns} == {size}
-    assert_close(products(columns), products(heads) + sum(map(products, features)), 1e-4)
-    if len(features) == 1:
-        assert concatenate_features(*features) is features[0]
 
 
 @any_backend
@@ -148,41 +120,6 @@ def test_every_form_has_the_same_scores(rng, name, program, low_rank, masks_padd
     # Padding alone is a row.
     has_columns = "features" in TERMS[name] or (name == "bias and padding" and not masks_padding)
     assert (lowered.query.shape[-1] > KEY_DIM) == (low_rank == "columns" and has_columns)
-
-
-@any_backend
-def test_padding_is_added_to_a_shared_bias_once(rng):
-    """Of a kernel only: other programs add both where they compute scores."""
-    query, key = make_heads(rng)
-    terms, total, _ = make_terms(rng, ("bias", "padding"))
-    terms = terms.replace(plan=AttentionPlan("kernel", low_rank="tensor"))
-    folded = lower_shared_terms(terms, query, key, "float32")
-    assert folded.padding_mask is None
-    assert_close(folded.bias, to_numpy(total) + np.where(VALID, 0, -1e9)[:, None, None])
-    masked = AttentionPlan("kernel", low_rank="tensor", masks_padding=True)
-    for other in (AttentionPlan("scores", low_rank="tensor"), AttentionPlan("kernel"), masked):
-        terms = terms.replace(plan=other)
-        assert lower_shared_terms(terms, query, key, "float32") == terms
-
-
-@any_backend
-@pytest.mark.parametrize(
-    "program, terms, is_causal",
-    [
-        ("kernel", {}, True),
-        ("scores", {}, False),
-        ("kernel", {"start_index": 2}, False),
-        ("kernel", {"sliding_window": 3}, False),
-        ("kernel", {"padding_mask": VALID}, False),
-        ("kernel", {"attention_mask": PAIRS}, False),
-        ("kernel", {"bias": np.ones((KEYS,), "float32")}, False),
-    ],
-)
-def test_program_applies_the_causal_mask_if_it_is_alone(rng, program, terms, is_causal):
-    terms = ScoreTerms(is_causal=True, plan=AttentionPlan(program), **terms)
-    lowered = lower_scores(*make_heads(rng), 1.0, terms)
-    assert lowered.is_causal == is_causal
-    assert (lowered.mask is None) == is_causal
 
 
 @any_backend

@@ -369,24 +369,6 @@ def keras_draws(numpy_kernels, numpy_initializers, monkeypatch):
 # === Padding and order ===
 
 
-@pytest.mark.parametrize(
-    "name", ["diet_abs", *once(*(name for name in NAMES if name != "diet_abs"))]
-)
-def test_padded_tokens_change_no_valid_output(rng, name):
-    encoder = make_encoder(name, rng)
-    x, segment_ids = make_inputs(rng)
-    other_x, other_ids = x.copy(), segment_ids.copy()
-    other_x[~VALID] += 100.0
-    other_ids[~VALID] = 1 - other_ids[~VALID]
-    output = to_numpy(encoder(x, segment_ids=segment_ids, padding_mask=VALID))
-    other = to_numpy(encoder(other_x, segment_ids=other_ids, padding_mask=VALID))
-    assert_close(other[VALID], output[VALID], 1e-6)
-    unmasked = to_numpy(encoder(other_x, segment_ids=other_ids))
-    assert np.abs(unmasked[1, :3] - output[1, :3]).max() > 1e-3
-    short = to_numpy(encoder(x[:, :3], segment_ids=segment_ids[:, :3]))
-    assert_close(output[1, :3], short[1])
-
-
 @any_backend
 @every_encoding
 def test_order_and_place_of_the_tokens(rng, name):
