@@ -19,8 +19,7 @@ from tests.helpers import (
     random_loss,
     to_numpy,
 )
-from tests.layers.bias_layers import Distances
-from tests.layers.diet_encoders import expected_scores
+from tests.layers.bias_layers import Distances, expected_scores
 from tests.models.diet_transformer.tiny import (
     SIZES,
     SOURCE_LENGTH,
