@@ -480,7 +480,6 @@ REFUSED = [
     ({"dropout": 1.5}, r"`dropout` must be a number in \[0, 1\].*1.5"),
     ({"position_encoding": "sinusoids"}, "`position_encoding` must be.*'diet_abs'.*sinusoids"),
     ({"position_encoding": BIAS}, "`position_encoding` must be one of"),
-    ({"position_encoding": keras.layers.Dense(11)}, "<Dense"),
     ({"position_encoding": BIAS(5, 13)}, "`position_encoding` must have.*num_heads=5"),
     ({"position_encoding": BIAS(3, 13), "rank": 8}, "`rank` is not supported.*a bias layer"),
     ({"position_encoding": BIAS(3, 13), "sharing": "head-wise"}, "`sharing` must be one of"),

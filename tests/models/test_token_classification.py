@@ -316,7 +316,7 @@ REFUSED = {
     "labels of sentences": ((SENTENCES, [0, 1, 2, 3]), "Received: 0 for 6 words in row 0"),
     "a missing label": ((SENTENCES, [*IDS[:3], [None, 0]]), r"Received: \[None, 0\] .*row 3"),
     "an unknown name": (
-        (SENTENCES[1:], [["NOUN"], ["X", *IDS[2][1:]], [0, 1]]),
+        (SENTENCES[1:], [["NOUN"], ["X", *LABELS[2][1:]], LABELS[3]]),
         "Received: 'X'",
     ),
     "a class too high": ((SENTENCES, [*IDS[:3], [5, 0]]), r"\[0, 5\). Received: .* from 0 to 5"),

@@ -12,7 +12,7 @@ from keras_diet.models.diet_bert.from_bert.tasks import convert_classifier
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.columns import is_one_text
 from keras_diet.models.hub.losses import is_of_keras, sparse_loss, warn_if_loss_does_not_fit
-from keras_diet.types import Config
+from keras_diet.types import Activation, Config
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -140,11 +140,19 @@ class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
     preprocessor_cls = DietBertTextClassifierPreprocessor
     from_bert = classmethod(convert_classifier)
 
+    # Keras takes a class with `*args` and `**kwargs` for a functional model.
     def __init__(
-        self, backbone: DietBertBackbone, *args: Any, multi_label: bool = False, **kwargs: Any
+        self,
+        backbone: DietBertBackbone,
+        num_classes: int | None = None,
+        preprocessor: keras.layers.Layer | None = None,
+        activation: Activation = None,
+        *,
+        multi_label: bool = False,
+        **kwargs: Any,
     ) -> None:
         self.multi_label = validation.boolean("multi_label", multi_label)
-        super().__init__(backbone, *args, **kwargs)
+        super().__init__(backbone, num_classes, preprocessor, activation, **kwargs)
 
     def compile(
         self, optimizer: Any = "auto", loss: Any = "auto", *, metrics: Any = "auto", **kwargs: Any
