@@ -118,7 +118,7 @@ def masked_lm_dataset(
     """
     validation.boolean("repeat", repeat)
     is_mixed = isinstance(token_ids, Mapping)
-    arrays = list(token_ids.values()) if is_mixed else [token_ids]
+    arrays: list[Any] = list(token_ids.values()) if isinstance(token_ids, Mapping) else [token_ids]
     shapes = [tuple(getattr(array, "shape", ())) for array in arrays]
     if any(len(shape) != 2 or shape[1] != shapes[0][1] for shape in shapes):
         raise ValueError(
@@ -155,11 +155,11 @@ def masked_lm_dataset(
         make_batch(array[:_ROWS_TO_CHECK], np.random.default_rng(0))
 
     # Row numbers are batched first, because reading and masking whole batches is much faster.
-    if is_mixed:
+    sequences: Any = token_ids
+    if isinstance(token_ids, Mapping):
         sequences = MixedSequences(token_ids)
         batches = sequences.rows(shuffle, seed, sampling_exponent).batch(batch_size)
     else:
-        sequences = token_ids
         rows = grain.MapDataset.range(len(sequences)).seed(seed)
         rows = rows.shuffle() if shuffle else rows
         batches = _batch_rows(rows, batch_size, drop_remainder, repeat)

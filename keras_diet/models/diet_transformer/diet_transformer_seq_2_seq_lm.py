@@ -264,8 +264,10 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         source_mask = ops.cast(inputs["encoder_padding_mask"], "bool")
         prompt_mask = ops.cast(inputs["decoder_padding_mask"], "bool")
         prompt = inputs["decoder_token_ids"]
+        batch_size, length = ops.shape(prompt)
         memory = backbone.decoder.start_memory(
-            *ops.shape(prompt),
+            batch_size,
+            length,
             encoder_outputs=backbone.encode(inputs["encoder_token_ids"], source_mask),
             encoder_padding_mask=source_mask,
         )
