@@ -48,10 +48,11 @@ class CheckpointFolder:
             OSError: If the file cannot be written. The earlier checkpoints remain.
         """
         unfinished = self.folder / "unfinished"
-        content: dict[str, Any] = {"state": np.frombuffer(json.dumps(state).encode(), "uint8")}
+        text = np.frombuffer(json.dumps(state).encode(), "uint8")
+        content: dict[str, Any] = {"state": text, **arrays}
         try:
             with unfinished.open("wb") as file:
-                np.savez(file, **content, **arrays)
+                np.savez(file, **content)
                 file.flush()
                 os.fsync(file.fileno())
             # A file appears under its name when it is complete.

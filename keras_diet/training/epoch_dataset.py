@@ -27,6 +27,19 @@ class EpochDataset(keras.utils.PyDataset):
         has_own_seed: bool. Whether `seed` was passed.
         varies_length: bool. Whether the second axis of arrays, such as the length of sequences,
             has another size in other batches. `ExactResume` tells TensorFlow. Defaults to `False`.
+
+    Example:
+
+    ```python
+    class NoisyBatches(keras_diet.training.EpochDataset):
+        num_batches = 3
+
+        def batch(self, epoch, index):
+            x = self.generator(epoch, index).normal(size=(4, 2))
+            return x, x.sum(axis=1)
+
+    NoisyBatches(seed=5).batch(epoch=2, index=1)[0].shape  # (4, 2)
+    ```
     """
 
     varies_length = False

@@ -99,9 +99,7 @@ class ExactResume:
         sample_weight: Any = None,
         initial_epoch: int = 0,
         steps_per_epoch: int | None = None,
-        validation_steps: int | None = None,
-        validation_batch_size: int | None = None,
-        validation_freq: Any = 1,
+        **options: Any,
     ) -> keras.callbacks.History:
         """Train a model, or continue its training.
 
@@ -116,8 +114,9 @@ class ExactResume:
             steps_per_epoch: int or `None`. `None` means a pass over the data. With a number, an
                 epoch continues where the one before ended. If the data ends, it is read again.
             batch_size, epochs, verbose, callbacks, validation_split, validation_data, shuffle,
-                class_weight, sample_weight, initial_epoch, validation_steps, validation_batch_size,
-                validation_freq: As in `keras.Model.fit`.
+                class_weight, sample_weight, initial_epoch: As in `keras.Model.fit`.
+            **options: `validation_steps`, `validation_batch_size` and `validation_freq`, as in
+                `keras.Model.fit`.
 
         Returns:
             The history of the whole training.
@@ -141,9 +140,9 @@ class ExactResume:
         preprocessor = getattr(model, "preprocessor", None)
         varies_length = bool(getattr(preprocessor, "length_buckets", None))
         steps = Steps(data, steps_per_epoch, varies_length)
-        batch_size = validation_batch_size or batch_size
+        options["validation_batch_size"] = options.get("validation_batch_size") or batch_size
         if validation_data is not None:
-            validation_data = _validation_data(model, validation_data, batch_size, validation_steps)
+            validation_data = _validation_data(model, validation_data, **options)
         with _Termination() as termination:
             checkpoints = CheckpointFolder(self.folder, self.keep)
             training = _Training(model, steps, checkpoints, self.save_every, termination)
@@ -153,19 +152,10 @@ class ExactResume:
                 if not validation_data.has_own_seed:
                     validation_data.seed = data.seed
                 validation_data = Steps(
-                    validation_data, validation_steps, varies_length
+                    validation_data, options.get("validation_steps"), varies_length
                 ).for_keras()
-            return training.fit(
-                callbacks,
-                initial_epoch,
-                epochs,
-                verbose=verbose,
-                class_weight=class_weight,
-                validation_data=validation_data,
-                validation_steps=validation_steps,
-                validation_batch_size=batch_size,
-                validation_freq=validation_freq,
-            )
+            options |= {"class_weight": class_weight, "validation_data": validation_data}
+            return training.fit(callbacks, initial_epoch, epochs, verbose, **options)
 
 
 def _training_data(model, x, y, sample_weight, batch_size, shuffle, class_weight, steps):
@@ -180,16 +170,16 @@ def _training_data(model, x, y, sample_weight, batch_size, shuffle, class_weight
     return resumable(x, y, sample_weight, batch_size, shuffle, steps), class_weight
 
 
-def _validation_data(model, validation_data, batch_size, steps):
+def _validation_data(model, data, validation_batch_size, validation_steps=None, **_):
     """Return validation data, which is an `EpochDataset` if the model makes batches of texts."""
     if not hasattr(model, "as_dataset"):
-        return validation_data
-    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(validation_data)
+        return data
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     if is_columns(x):
-        data = model.as_dataset(x, y, sample_weight, batch_size)
+        made = model.as_dataset(x, y, sample_weight, validation_batch_size)
     else:
-        data = model.as_dataset(x, **({} if steps is None else {"steps": steps}))
-    return validation_data if data is x else data
+        made = model.as_dataset(x, **({"steps": validation_steps} if validation_steps else {}))
+    return data if made is x else made
 
 
 class _Training(keras.callbacks.CallbackList):
