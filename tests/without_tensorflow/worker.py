@@ -61,7 +61,7 @@ def task(name, **arguments):
 def use_translator():
     from keras_diet import models
 
-    with pytest.raises(ValueError, match="complete SentencePiece model"):
+    with pytest.raises(ValueError, match="must have tokens for pad"):
         models.DietTransformerTokenizer(b"")
     pairs = models.DietTransformerSeq2SeqLMPreprocessor(
         models.DietTransformerTokenizer.from_texts(TEXTS, 24), 13, 17, length_buckets=(5,)

@@ -177,7 +177,7 @@ GENERATE = {
         {"inputs": {"encoder_text": ["a", "the"], "decoder_text": ["", "der " * 30]}},
         "`decoder_text` must have 0 to 15 tokens.*tokens in row 1",
     ),
-    "dataset": ({"inputs": iter(["a"])}, "must be a string, or a list"),
+    "dataset": ({"inputs": iter(["a"])}, "must hold strings"),
 }
 
 
@@ -214,7 +214,8 @@ def test_refusals_of_generate_with_ids(case):
 
 @any_backend
 @pytest.mark.parametrize(
-    "sizes, message", [((59, 61), "does not know"), ((61, 59), "without an emb")]
+    "sizes, message",
+    [((59, 61), "=61 and a tokenizer of 59"), ((61, 59), "=59 and a tokenizer of 61")],
 )
 def test_other_vocabularies_are_refused(proto, shuffled_proto, sizes, message):
     """In the constructor, and when the preprocessor was set later."""
