@@ -113,19 +113,3 @@ def test_names_of_the_axes_may_be_chosen():
     layout_map = DietBertBackbone.get_layout_map(mesh("rows", "heads"), "heads", "rows")
     kernel = layout_map["masked_lm/encoder/transformer_layer_11/self_attention/query/kernel"]
     assert tuple(kernel.axes) == ("rows", "heads", None)
-
-
-@pytest.mark.parametrize(
-    ("device_mesh", "names", "message"),
-    [
-        ("cpu:0", (), "`device_mesh` must be a `keras.distribution.DeviceMesh`"),
-        (("batch",), (), "`model_parallel_dim_name` must be an axis of the mesh"),
-        (("model", "data"), (), "`data_parallel_dim_name` must be an axis of the mesh"),
-        (("batch", "model"), ("batch",), "must be two axes of the mesh"),
-    ],
-)
-def test_bad_meshes_are_explained(device_mesh, names, message):
-    if isinstance(device_mesh, tuple):
-        device_mesh = mesh(*device_mesh)
-    with pytest.raises(ValueError, match=message):
-        DietBertBackbone.get_layout_map(device_mesh, *names)

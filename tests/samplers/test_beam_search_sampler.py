@@ -110,7 +110,13 @@ def test_few_beams_are_the_search_of_the_definition(rng, num_beams, alpha):
     search = compiled_search(BeamSearchSampler(num_beams, alpha, return_all_beams=True), stops)
     sequences, scores = search(tables, token_ids, 2, mask)
     assert_close(scores, expected[1])
-    np.testing.assert_array_equal(sequences, expected[0])
+    # Sequences with the same pairs of tokens in another order have equal scores. Rounding decides.
+    gaps = np.abs(np.diff(expected[1], axis=1, prepend=np.inf, append=-np.inf)) > 1e-4
+    is_clear = gaps[:, :-1] & gaps[:, 1:]
+    # The last of several beams may tie with a sequence that is not kept.
+    is_clear[:, max(1, num_beams - 1) :] = False
+    np.testing.assert_array_equal(sequences[is_clear], expected[0][is_clear])
+    assert is_clear.mean() > 0.6
 
 
 def test_row_that_has_ended_does_not_change(rng):
