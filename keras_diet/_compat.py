@@ -8,7 +8,6 @@ import contextlib
 
 import keras
 from keras.src.backend import AutocastScope, get_keras_mask, set_keras_mask
-from keras.src.random.seed_generator import global_seed_generator
 from keras_hub.src.utils.preset_utils import register_presets
 
 __all__ = [
@@ -28,7 +27,6 @@ PRIVATE_NAMES = {
     "get_keras_mask": "Keras attaches padding masks to tensors. No public name reads them.",
     "set_keras_mask": "Attention consumes these masks. No public name clears them.",
     "AutocastScope": "Inside of a call, no public name reads a variable in its own dtype.",
-    "global_seed_generator": "Random operations without a seed draw from it.",
     "Layer._flatten_layers": "Keras lists all nested layers publicly for models only.",
     "Layer._layers": "Without it a model on PyTorch is not constructed yet and has no layers.",
     "MultiHeadAttention._compute_attention": "Keras documents it as the method to override.",
@@ -40,8 +38,18 @@ PRIVATE_NAMES = {
 
 
 def global_seed():
-    """Return the variable from which Keras draws numbers without a seed generator."""
-    return global_seed_generator().state
+    """Return the variable from which Keras draws numbers without a seed generator.
+
+    No public name is this variable, but a public scope sees that a draw updates it.
+    """
+
+    class Recorder(keras.StatelessScope):
+        def add_update(self, update):
+            self.variable = update[0]
+
+    with Recorder() as scope:
+        keras.random.uniform(())
+    return scope.variable
 
 
 def flatten_layers(layer):

@@ -11,7 +11,7 @@ import keras
 import ml_dtypes
 import numpy as np
 
-from keras_diet.training.random_states import unseeded_state
+from keras_diet._compat import global_seed
 
 # A second model of a process has other numbers in its names.
 _NUMBERS = re.compile(r"_\d+(?=[_/\"]|$)")
@@ -158,7 +158,7 @@ def _variables_of(model):
     found = [*model.variables]
     for optimizer in _optimizers_of(model).values():
         found += optimizer.variables
-    found += [*model.metrics_variables, unseeded_state()]
+    found += [*model.metrics_variables, global_seed()]
     return list({id(variable): variable for variable in found}.values())
 
 

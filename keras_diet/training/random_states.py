@@ -90,18 +90,6 @@ def seed_of_script() -> int | None:
     return None if tensorflow is None else int(tensorflow.compat.v1.get_seed(0)[0])
 
 
-def unseeded_state() -> keras.Variable:
-    """Return the state from which Keras draws where no seed and no generator is given."""
-
-    class Recorder(keras.StatelessScope):
-        def add_update(self, update: Any) -> None:
-            self.variable = update[0]
-
-    with Recorder() as scope:
-        keras.random.uniform(())
-    return scope.variable
-
-
 def _modules_of_torch():
     """Return the modules of PyTorch that hold a generator, of the CPU and of an accelerator."""
     import torch

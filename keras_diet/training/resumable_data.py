@@ -20,63 +20,47 @@ from keras_diet.training.random_states import seeded
 _BATCH_SIZE = 32
 
 
-class ArrayBatches(EpochDataset):
-    """Batches of the rows of arrays, in a new order in each epoch if they are shuffled."""
+class Batches(EpochDataset):
+    """The batches of arrays, or of a dataset whose batches have numbers, maybe in a new order.
 
-    same_size = True
+    While a batch of a dataset is read, the generators of Python and NumPy have a seed that follows
+    from its number. So the dataset may draw from them.
 
-    def __init__(self, x: Any, y: Any, sample_weight: Any, batch_size: int, shuffle: bool) -> None:
-        super().__init__()
-        self.columns = _map(_as_array, (x, y, sample_weight))
-        sizes = {len(array) for array in _leaves(self.columns)}
-        if len(sizes) != 1:
-            raise ValueError(
-                "`x`, `y` and `sample_weight` must have the same number of examples. Received: "
-                f"{sorted(sizes)} examples. Pass a label and a weight for each example."
-            )
-        self.num_examples = sizes.pop()
-        self.batch_size = batch_size
-        self.shuffle = shuffle
-
-    @property
-    def num_batches(self) -> int:
-        """The number of batches in an epoch."""
-        return math.ceil(self.num_examples / self.batch_size)
-
-    def batch(self, epoch: int, index: int) -> tuple[Any, ...]:
-        """Return a batch of an epoch."""
-        order = _order(self.num_examples, self.seed, epoch, self.shuffle)
-        rows = order[index * self.batch_size : (index + 1) * self.batch_size]
-        columns = _map(lambda array: array[rows], self.columns)
-        return keras.utils.pack_x_y_sample_weight(*columns)
-
-
-class IndexedBatches(EpochDataset):
-    """The batches of a `keras.utils.PyDataset` or a Grain `MapDataset`, each by its number.
-
-    While a batch is read, the generators of Python and NumPy have a seed that follows from its
-    number. So the dataset may draw from them.
+    Args:
+        data: Columns of arrays, a `keras.utils.PyDataset` or a Grain `MapDataset`.
+        num_items: int or `None`. The number of rows or batches, `None` without an end.
+        batch_size: int or `None`. The number of rows in a batch. `None` means a dataset.
+        shuffle: bool. Whether each epoch has a new order.
+        **kwargs: Keyword arguments of `keras.utils.PyDataset`.
     """
 
-    num_batches: int | None = None
-
-    def __init__(self, dataset: Any, num_batches: int | None, shuffle: bool = False) -> None:
-        names = ("workers", "use_multiprocessing", "max_queue_size")
-        is_keras = isinstance(dataset, keras.utils.PyDataset)
-        super().__init__(**{name: getattr(dataset, name) for name in names if is_keras})
-        self.dataset = dataset
-        self.num_batches = num_batches
-        self.shuffle = shuffle and num_batches is not None
+    def __init__(
+        self, data: Any, num_items: int | None, batch_size: int | None, shuffle: bool, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.data = data
+        self.num_items = num_items
+        self.batch_size = batch_size
+        self.shuffle = shuffle
         # Batches of Grain have the same size, except for the last one.
-        self.same_size = not is_keras and num_batches is not None
+        self.same_size = num_items is not None and not isinstance(data, keras.utils.PyDataset)
+
+    @property
+    def num_batches(self) -> int | None:
+        """The number of batches in an epoch."""
+        return self.num_items and math.ceil(self.num_items / (self.batch_size or 1))
 
     def batch(self, epoch: int, index: int) -> Any:
         """Return a batch of an epoch."""
-        place = index
-        if self.shuffle:
-            place = int(_order(self.num_batches, self.seed, epoch, shuffle=True)[index])
-        with seeded(self.seed, epoch, index):
-            return self.dataset[place]
+        order = _order(self.num_items, self.seed, epoch) if self.shuffle else None
+        if self.batch_size is None:
+            place = index if order is None else int(order[index])
+            with seeded(self.seed, epoch, index):
+                return self.data[place]
+        rows: Any = slice(index * self.batch_size, (index + 1) * self.batch_size)
+        rows = rows if order is None else order[rows]
+        columns = _map(lambda array: array[rows], self.data)
+        return keras.utils.pack_x_y_sample_weight(*columns)
 
 
 class IteratorBatches(EpochDataset):
@@ -103,17 +87,14 @@ class IteratorBatches(EpochDataset):
         # A thread may read the batches.
         self._lock = threading.Lock()
 
-    def _step(self, epoch, index):
-        return epoch * (self.num_batches or 0) + index
-
     def batch(self, epoch: int, index: int) -> Any:
         """Return a batch of an epoch."""
-        step = self._step(epoch, index)
+        step = epoch * (self.num_batches or 0) + index
         with self._lock:
             if step != self._next:
-                self._next, state = self._known(step)
+                self._next = self._known(step)
                 self._iterator = iter(self.dataset)
-                self._iterator.set_state(state)
+                self._iterator.set_state(self._states[self._next])
             while self._next <= step:
                 batch = next(self._iterator, None)
                 if batch is None:
@@ -124,52 +105,41 @@ class IteratorBatches(EpochDataset):
         return batch
 
     def _known(self, step):
-        """Return the last step up to `step` whose state is known, and the state."""
-        known = max(each for each in self._states if each <= step)
-        return known, self._states[known]
+        return max(each for each in self._states if each <= step)
 
     def state(self, epoch: int, index: int) -> tuple[int, Any]:
         """Return for JSON how to continue at a batch, and forget earlier states."""
         with self._lock:
-            known, state = self._known(self._step(epoch, index))
+            known = self._known(epoch * (self.num_batches or 0) + index)
             # The first batches are read again to know the sizes of batches.
-            kept = [each for each in self._states if each >= known or each == 0]
-            self._states = {each: self._states[each] for each in kept}
+            self._states = {n: each for n, each in self._states.items() if n >= known or n == 0}
+            state = self._states[known]
         # Grain has bytes of text, or a dictionary.
         return known, state.decode() if isinstance(state, bytes) else state
 
-    def set_state(self, state: tuple[int, Any]) -> None:
+    def set_state(self, known: int, state: Any) -> None:
         """Take what `state` returned in an earlier process."""
-        known, value = state
-        self._states[known] = value.encode() if isinstance(value, str) else value
+        self._states[known] = state.encode() if isinstance(state, str) else state
 
 
 def resumable(
-    x: Any,
-    y: Any = None,
-    sample_weight: Any = None,
-    batch_size: int | None = None,
-    shuffle: bool = False,
-    steps: int | None = None,
+    x: Any, y: Any, sample_weight: Any, batch_size: int | None, shuffle: bool, steps: int | None
 ) -> EpochDataset:
-    """Return the data of `fit` as an `EpochDataset`.
-
-    Args:
-        x: Arrays or lists of numbers, or a dataset.
-        y: Labels, or `None`.
-        sample_weight: Weights, or `None`.
-        batch_size: int or `None`.
-        shuffle: bool.
-        steps: int or `None`. The number of steps in an epoch. `None` means a pass over the data.
+    """Return the data of `fit` as an `EpochDataset`. Without `steps`, an epoch is a pass.
 
     Raises:
-        ValueError: If the data cannot continue exactly at a batch.
+        ValueError: If parts have other lengths, or belong to a dataset that has them already.
     """
     if is_columns(x):
-        return ArrayBatches(x, y, sample_weight, batch_size or _BATCH_SIZE, shuffle)
-    check_can_resume(x)
-    ignored = {"y": y, "sample_weight": sample_weight, "batch_size": batch_size}
-    for name, value in ignored.items():
+        columns = _map(_as_array, (x, y, sample_weight))
+        sizes = {len(array) for array in _leaves(columns)}
+        if len(sizes) != 1:
+            raise ValueError(
+                "`x`, `y` and `sample_weight` must have the same number of examples. Received: "
+                f"{sorted(sizes)} examples. Pass a label and a weight for each example."
+            )
+        return Batches(columns, sizes.pop(), batch_size or _BATCH_SIZE, shuffle)
+    for name, value in {"y": y, "sample_weight": sample_weight, "batch_size": batch_size}.items():
         if value is not None:
             raise ValueError(
                 f"`{name}` must be `None` if `x` is a dataset. Received: x={type(x).__name__}. Its "
@@ -178,10 +148,12 @@ def resumable(
     if isinstance(x, EpochDataset):
         return x
     if isinstance(x, keras.utils.PyDataset):
-        return IndexedBatches(x, x.num_batches, shuffle)
+        names = ("workers", "use_multiprocessing", "max_queue_size")
+        settings = {name: getattr(x, name) for name in names}
+        return Batches(x, x.num_batches, None, shuffle and x.num_batches is not None, **settings)
     if hasattr(x, "__getitem__"):
         # An endless dataset has the largest length that Python knows.
-        return IndexedBatches(x, len(x) if len(x) < sys.maxsize else None)
+        return Batches(x, len(x) if len(x) < sys.maxsize else None, None, shuffle=False)
     return IteratorBatches(x, None if steps else sum(1 for _ in x))
 
 
@@ -271,19 +243,19 @@ class Steps(keras.utils.PyDataset):
     def facts(self) -> dict[str, Any]:
         """Return what must be the same when the training continues."""
         examples = self.examples()
+        first, last = examples[0], examples[-1]
+        is_rows = getattr(self.data, "batch_size", None) is not None
         facts: dict[str, Any] = {
             "data": type(self.data).__name__,
-            "number of examples": getattr(self.data, "num_examples", None),
+            "number of examples": getattr(self.data, "num_items", None) if is_rows else None,
             "number of batches": self.data.num_batches,
-            "batch_size": _size(examples[0]),
+            "batch_size": _size(first),
             "shuffle": getattr(self.data, "shuffle", None),
-            "size of the last batch": _size(examples[-1]),
-            "first batch": _checksum(examples[0]),
-            "last batch": _checksum(examples[-1]),
+            "size of the last batch": _size(last),
+            "first batch": _checksum(first),
+            "last batch": _checksum(last),
         }
-        if self.data.has_own_seed:
-            facts["seed of the data"] = self.data.seed
-        return facts
+        return facts | ({"seed of the data": self.data.seed} if self.data.has_own_seed else {})
 
     def position(self, epoch: int, step: int) -> dict[str, Any]:
         """Return what a later process needs to read from a step on."""
@@ -295,7 +267,7 @@ class Steps(keras.utils.PyDataset):
         if not self.data.has_own_seed:
             self.data.seed = position["seed"]
         if position["state"] is not None:
-            self.data.set_state(position["state"])
+            self.data.set_state(*position["state"])
 
     def for_keras(self) -> Any:
         """Return this object, or a `tf.data.Dataset` with the right sizes of all batches.
@@ -307,24 +279,18 @@ class Steps(keras.utils.PyDataset):
         import tensorflow as tf
 
         same_size = getattr(self.data, "same_size", False)
-        examples = [_tuple(batch) for batch in self.examples()]
-        if self.num_steps > 1:
-            examples.append(_tuple(self.data.batch(*self.place(0, 1))))
+        examples = [*self.examples(), self.data.batch(*self.place(0, min(1, self.num_steps - 1)))]
+        can_vary = [not same_size, self.varies_length]
 
         def spec(*arrays):
-            shape = [
-                sizes.pop() if len(sizes) == 1 else None
-                for sizes in map(set, zip(*(each.shape for each in arrays), strict=True))
-            ]
-            if not same_size:
-                shape[0] = None
-            if self.varies_length and len(shape) > 1:
-                shape[1] = None
+            shape = [each[0] if len(set(each)) == 1 else None for each in zip(*map(np.shape, arrays))]
+            for axis in np.flatnonzero(can_vary[: len(shape)]):
+                shape[axis] = None
             return tf.TensorSpec(shape, arrays[0].dtype)
 
         dataset = tf.data.Dataset.from_generator(
             lambda: (_tuple(self[index]) for index in range(self.num_batches)),
-            output_signature=keras.tree.map_structure(spec, *examples),
+            output_signature=keras.tree.map_structure(spec, *map(_tuple, examples)),
         )
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(self.num_batches))
         return dataset.prefetch(tf.data.AUTOTUNE)
@@ -377,5 +343,5 @@ def _as_array(column):
 
 
 @functools.lru_cache(maxsize=4)
-def _order(size, seed, epoch, shuffle):
-    return np.random.default_rng((seed, epoch)).permutation(size) if shuffle else np.arange(size)
+def _order(size, seed, epoch):
+    return np.random.default_rng((seed, epoch)).permutation(size)
