@@ -117,8 +117,9 @@ def masked_lm_dataset(
      - [Grain](https://google-grain.readthedocs.io)
     """
     validation.boolean("repeat", repeat)
-    is_mixed = isinstance(token_ids, Mapping)
-    arrays = list(token_ids.values()) if is_mixed else [token_ids]
+    sequences: Any = MixedSequences(token_ids) if isinstance(token_ids, Mapping) else token_ids
+    is_mixed = isinstance(sequences, MixedSequences)
+    arrays = sequences.arrays if is_mixed else [sequences]
     shapes = [tuple(getattr(array, "shape", ())) for array in arrays]
     if any(len(shape) != 2 or shape[1] != shapes[0][1] for shape in shapes):
         raise ValueError(
@@ -156,10 +157,8 @@ def masked_lm_dataset(
 
     # Row numbers are batched first, because reading and masking whole batches is much faster.
     if is_mixed:
-        sequences = MixedSequences(token_ids)
         batches = sequences.rows(shuffle, seed, sampling_exponent).batch(batch_size)
     else:
-        sequences = token_ids
         rows = grain.MapDataset.range(len(sequences)).seed(seed)
         rows = rows.shuffle() if shuffle else rows
         batches = _batch_rows(rows, batch_size, drop_remainder, repeat)

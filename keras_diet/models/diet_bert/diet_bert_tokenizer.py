@@ -107,7 +107,10 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
 
     def special_tokens_by_name(self) -> dict[str, str | None]:
         """Return the special tokens by their names. They are `None` before a vocabulary is set."""
-        return dict.fromkeys(_SPECIAL_TOKENS) if self.vocabulary is None else _SPECIAL_TOKENS
+        return {
+            name: None if self.vocabulary is None else token
+            for name, token in _SPECIAL_TOKENS.items()
+        }
 
     def tokenize(self, inputs: Any) -> Any:
         """Return the tokens of texts, as `keras_hub.tokenizers.WordPieceTokenizer.tokenize`."""
