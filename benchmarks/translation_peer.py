@@ -35,7 +35,7 @@ def main(argv=None):
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
     train_pairs, validation_pairs, test_pairs = translate.load_text(arguments)
     tokenizer = translate.load_tokenizer(arguments, train_pairs)
-    # Its preprocessor makes the batches.
+    # Its preprocessor makes the arrays of the batches.
     translator = translate.build_model(arguments, tokenizer)
     torch.manual_seed(arguments.seed)
     marian = make_marian(arguments, tokenizer)
@@ -44,7 +44,7 @@ def main(argv=None):
         translate.token_batches(translator, pairs, arguments)
         for pairs in (train_pairs, validation_pairs)
     )
-    train(marian, translator.preprocessor, batches, validation_batches, arguments)
+    train(marian, batches, validation_batches, arguments)
     load_mean(marian, sorted(arguments.output_dir.glob("epoch_*.pt")))
     search_of_transformers = MarianTranslator(marian.eval(), translator.preprocessor, arguments)
     folder = arguments.output_dir / "transformers"
@@ -55,7 +55,7 @@ def main(argv=None):
     translate.report_bleu(our_search, *test_pairs, arguments.output_dir)
 
 
-def train(marian, preprocessor, batches, validation_batches, arguments):
+def train(marian, batches, validation_batches, arguments):
     folder = arguments.output_dir
     optimizer = torch.optim.Adam(marian.parameters(), lr=1.0, betas=(0.9, 0.997), eps=1e-9)
     scale = arguments.learning_rate * (arguments.hidden_dim * arguments.warmup_steps) ** 0.5
@@ -68,7 +68,7 @@ def train(marian, preprocessor, batches, validation_batches, arguments):
         losses = []
         bar = tqdm.trange(len(batches), desc=f"epoch {epoch + 1}", disable=not sys.stderr.isatty())
         for i in bar:
-            loss, _ = batch_loss(marian, *preprocessor(*batches[i]), arguments.label_smoothing)
+            loss, _ = batch_loss(marian, *batches[i], arguments.label_smoothing)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -77,7 +77,7 @@ def train(marian, preprocessor, batches, validation_batches, arguments):
         row = {
             "epoch": epoch,
             "loss": float(np.mean(losses)),
-            "val_loss": evaluate(marian, preprocessor, validation_batches, arguments),
+            "val_loss": evaluate(marian, validation_batches, arguments),
         }
         history.append(row)
         print(row, flush=True)
@@ -105,13 +105,12 @@ def as_tensors(inputs):
     return {name: torch.as_tensor(np.asarray(value)).long() for name, value in inputs.items()}
 
 
-def evaluate(marian, preprocessor, batches, arguments):
+def evaluate(marian, batches, arguments):
     """Return the mean loss of all labels."""
     marian.eval()
     with torch.inference_mode():
         pairs = [
-            batch_loss(marian, *preprocessor(*batches[i]), arguments.label_smoothing)
-            for i in range(len(batches))
+            batch_loss(marian, *batches[i], arguments.label_smoothing) for i in range(len(batches))
         ]
     losses, counts = zip(*pairs, strict=True)
     return float(np.average([loss.item() for loss in losses], weights=counts))

@@ -126,9 +126,8 @@ def make_classifier(preset, task, segments, arguments):
     backbone = models.DietBertBackbone.from_preset(preset, recompute=arguments.recompute)
     if segments != "unchanged":
         backbone = models.add_segments(backbone, segment_encoding=segments)
-    return models.DietBertTextClassifier(
-        backbone, num_classes=task.num_classes, preprocessor=make_preprocessor(preset, arguments)
-    )
+    # The texts are tokenized once for all runs, so the classifier gets token ids.
+    return models.DietBertTextClassifier(backbone, num_classes=task.num_classes)
 
 
 def load_splits(name, preset, arguments):

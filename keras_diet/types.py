@@ -11,6 +11,9 @@ import keras
 Tensor: TypeAlias = Any
 """A tensor or a variable of the backend, a NumPy array, or a `keras.KerasTensor`."""
 
+Integer: TypeAlias = int | Any
+"""An integer, or a tensor with one."""
+
 Shape: TypeAlias = tuple[int | None, ...]
 """The shape of a tensor; `None` stands for a size that is not known yet."""
 

@@ -19,9 +19,7 @@ SCORES_SHAPE = (BATCH, NUM_HEADS, LENGTH, HIDDEN)
 BIAS_SHAPES = [
     SCORES_SHAPE,
     (1, NUM_HEADS, LENGTH, HIDDEN),
-    (1, 1, 1, 1),
     (BATCH, 1, LENGTH, 1),
-    (LENGTH, HIDDEN),
     (HIDDEN,),
 ]
 
@@ -45,8 +43,9 @@ def test_sum_and_its_gradients(rng, shape):
     assert_close(of_bias, summed.sum(axis=axes, keepdims=True))
 
 
-@pytest.mark.parametrize("bias_dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "dtype, bias_dtype", [("float32", "bfloat16"), ("bfloat16", "float32"), ("float16", "float16")]
+)
 def test_sum_of_two_dtypes(rng, dtype, bias_dtype):
     scores, bias = normal(rng, *SCORES_SHAPE), normal(rng, 1, *SCORES_SHAPE[1:])
     expected = ops.add(ops.cast(scores, dtype), ops.cast(bias, bias_dtype))
@@ -110,43 +109,7 @@ def test_fused_attention_equals_loops(rng, name, value_dim):
     assert_close(to_numpy(output)[defined], expected[defined])
 
 
-@pytest.mark.parametrize("name", ["cpu", "gpu", "tpu"])
-def test_platform(monkeypatch, name):
-    backend = keras.backend.backend()
-    if backend == "jax":
-        import jax
-
-        monkeypatch.setattr(jax, "default_backend", lambda: name)
-    elif backend == "torch":
-        import torch
-
-        # PyTorch on TPUs is not supported.
-        name = "cpu" if name == "tpu" else name
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: name == "gpu")
-    else:
-        import tensorflow as tf
-
-        devices = {name.upper(): ["the device"], "CPU": ["another"]}
-        monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: devices.get(kind, []))
-    assert _backend.platform() == name
-
-
-def test_records_gradients():
-    assert _backend.records_gradients()
-    if keras.backend.backend() == "torch":
-        import torch
-
-        with torch.no_grad():
-            assert not _backend.records_gradients()
-
-
-@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32"])
-def test_is_float16(name):
-    assert _backend.is_float16(name) == (name == "float16")
-    assert _backend.is_float16(ops.ones((), name).dtype) == (name == "float16")
-
-
-@pytest.mark.parametrize("bias_shape", [None, SCORES_SHAPE, (1, 1, 1, HIDDEN)], ids=str)
+@pytest.mark.parametrize("bias_shape", [None, SCORES_SHAPE], ids=str)
 @pytest.mark.parametrize("sizes", [(BATCH, 1, 1, NUM_HEADS), (1, NUM_HEADS, 1, 1)], ids=str)
 def test_sum_with_products_of_features(rng, bias_shape, sizes):
     """For features of the batch or not, and of each head or not."""
@@ -198,25 +161,6 @@ def test_dropout_is_that_of_the_seed_and_of_the_block():
         assert 0.45 < (other == once).mean() < 0.55
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_dropout_keeps_the_dtype(dtype):
-    output = _backend.dropout(ops.ones((5, 7), dtype), 0.5, make_seed(), 1)
-    assert keras.backend.standardize_dtype(output.dtype) == dtype
-    assert set(np.unique(to_numpy(output))) == {0.0, 2.0}
-
-
-def test_map_in_turn_equals_map(rng):
-    blocks = (ops.convert_to_tensor(normal(rng, 3, 2, 5)), ops.arange(3))
-
-    def function(block):
-        x, index = block
-        return ops.sum(x, axis=0) * ops.cast(index + 1, x.dtype)
-
-    expected = [(i + 1) * to_numpy(blocks[0])[i].sum(axis=0) for i in range(3)]
-    assert_close(_backend.map_in_turn(function, blocks), np.stack(expected))
-    assert_close(ops.map(function, blocks), np.stack(expected))
-
-
 def test_sliding_windows(rng):
     inputs = rng.normal(size=(3, 7)).astype("float32")
     # A transposed tensor, whose windows would be scattered in memory.
@@ -229,8 +173,7 @@ def test_sliding_windows(rng):
     assert windows.stride(-1) == 1
 
 
-@pytest.mark.parametrize("k", [1, 4, 13])
-@pytest.mark.parametrize("values", [2, 5, 1000])
+@pytest.mark.parametrize("k, values", [(1, 5), (4, 2), (4, 5), (13, 5)])
 def test_top_k_prefers_the_lower_index(rng, k, values):
     inputs = rng.integers(values, size=(BATCH, 3, 13)).astype("float32")
     inputs[inputs == 0] = -np.inf

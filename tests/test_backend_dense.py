@@ -34,11 +34,6 @@ LAYERS = {
         (BATCH, LENGTH, HIDDEN),
         1,
     ),
-    "no_bias": (
-        lambda **kwargs: keras.layers.Dense(KEY_DIM, use_bias=False, **kwargs),
-        (BATCH, HIDDEN),
-        1,
-    ),
     "to_heads": (
         lambda **kwargs: to_heads(NUM_HEADS, KEY_DIM, **kwargs),
         (BATCH, LENGTH, HIDDEN),
@@ -47,11 +42,6 @@ LAYERS = {
     "to_square_heads": (lambda **kwargs: to_heads(3, 3, **kwargs), (BATCH, LENGTH, 3), 1),
     "from_heads": (from_heads, HEADS_SHAPE, 2),
     "from_square_heads": (from_heads, SQUARE_SHAPE, 2),
-    "from_heads_with_activation": (
-        lambda **kwargs: from_heads(activation="tanh", **kwargs),
-        HEADS_SHAPE,
-        2,
-    ),
 }
 every_layer = pytest.mark.parametrize("name", LAYERS)
 
@@ -152,3 +142,10 @@ def test_dense_calls_layers_that_are_watched(rng):
             getattr(layer, register)(lambda *_, name=register: calls.append(name))
             _backend.dense(layer, x)
             assert calls[-1] == register
+
+
+def test_dense_keeps_the_loss_of_an_activity_regularizer(rng):
+    layer, x = keras.layers.Dense(KEY_DIM, activity_regularizer="l2"), normal(rng, BATCH, HIDDEN)
+    layer.build(x.shape)
+    output = to_numpy(_backend.dense(layer, ops.convert_to_tensor(x)))
+    assert_close(layer.losses[0], 0.01 * np.sum(output**2) / BATCH)

@@ -166,7 +166,7 @@ def test_presets_are_fine_tuned_and_runs_resumed(script, results, folder, monkey
 
 def test_a_bert_of_hugging_face_is_the_start(script, tmp_path, monkeypatch):
     transformers = pytest.importorskip("transformers")
-    from tests.models.test_from_hugging_face_bert import make
+    from tests.models.test_hugging_face import make
 
     assert transformers
     make(tmp_path)

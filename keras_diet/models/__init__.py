@@ -2,8 +2,8 @@
 
 from keras_diet.models.diet_bert.adaptation import add_segments, extend_positions
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.diet_bert.diet_bert_masked_lm import DietBertMaskedLM
-from keras_diet.models.diet_bert.diet_bert_masked_lm_preprocessor import (
+from keras_diet.models.diet_bert.diet_bert_masked_lm import (
+    DietBertMaskedLM,
     DietBertMaskedLMPreprocessor,
 )
 from keras_diet.models.diet_bert.diet_bert_presets import (
@@ -17,12 +17,12 @@ from keras_diet.models.diet_bert.diet_bert_question_answerer import (
 from keras_diet.models.diet_bert.diet_bert_sentence_piece_tokenizer import (
     DietBertSentencePieceTokenizer,
 )
-from keras_diet.models.diet_bert.diet_bert_text_classifier import DietBertTextClassifier
-from keras_diet.models.diet_bert.diet_bert_text_classifier_preprocessor import (
+from keras_diet.models.diet_bert.diet_bert_text_classifier import (
+    DietBertTextClassifier,
     DietBertTextClassifierPreprocessor,
 )
-from keras_diet.models.diet_bert.diet_bert_text_embedder import DietBertTextEmbedder
-from keras_diet.models.diet_bert.diet_bert_text_embedder_preprocessor import (
+from keras_diet.models.diet_bert.diet_bert_text_embedder import (
+    DietBertTextEmbedder,
     DietBertTextEmbedderPreprocessor,
 )
 from keras_diet.models.diet_bert.diet_bert_token_classifier import (

@@ -117,9 +117,8 @@ def masked_lm_dataset(
      - [Grain](https://google-grain.readthedocs.io)
     """
     validation.boolean("repeat", repeat)
-    sequences: Any = MixedSequences(token_ids) if isinstance(token_ids, Mapping) else token_ids
-    is_mixed = isinstance(sequences, MixedSequences)
-    arrays = sequences.arrays if is_mixed else [sequences]
+    is_mixed = isinstance(token_ids, Mapping)
+    arrays: list[Any] = list(token_ids.values()) if isinstance(token_ids, Mapping) else [token_ids]
     shapes = [tuple(getattr(array, "shape", ())) for array in arrays]
     if any(len(shape) != 2 or shape[1] != shapes[0][1] for shape in shapes):
         raise ValueError(
@@ -156,7 +155,9 @@ def masked_lm_dataset(
         make_batch(array[:_ROWS_TO_CHECK], np.random.default_rng(0))
 
     # Row numbers are batched first, because reading and masking whole batches is much faster.
-    if is_mixed:
+    sequences: Any = token_ids
+    if isinstance(token_ids, Mapping):
+        sequences = MixedSequences(token_ids)
         batches = sequences.rows(shuffle, seed, sampling_exponent).batch(batch_size)
     else:
         rows = grain.MapDataset.range(len(sequences)).seed(seed)

@@ -123,14 +123,6 @@ def test_exported_classifiers(tmp_path, file_format):
         CHECKS[BACKEND, file_format](str(tmp_path / FILES[file_format]))
 
 
-@pytest.mark.skipif(BACKEND != "jax", reason="jax2onnx knows no `arange` of one argument")
-@pytest.mark.parametrize("position_encoding", ["shaw", "t5"])
-def test_encodings_that_count_are_exported(tmp_path, position_encoding):
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("jax2onnx")
-    check_export(random_classifier(position_encoding=position_encoding), tmp_path, "onnx")
-
-
 @pytest.mark.any_backend("tensorflow")
 @pytest.mark.usefixtures("quick_quantization")
 @pytest.mark.parametrize("kind", ["features", "int8"])
@@ -179,24 +171,3 @@ def test_lengths_of_inputs_are_those_of_the_preprocessor():
     without = default_signature(tiny_task("masked_lm", with_preprocessor=False), "jax")
     assert {spec.shape for spec in without.values()} == {(None, 13)}
     assert {spec.dtype for spec in without.values()} == {"int32"}
-
-
-@pytest.mark.parametrize("file_format", [each for each in FORMATS if each != DEFAULT_FORMAT])
-def test_other_formats_need_no_signature(rng, tmp_path, file_format):
-    if (file_format, BACKEND) in CONVERTERS:
-        pytest.importorskip(CONVERTERS[file_format, BACKEND])
-    if file_format == "onnx":
-        pytest.importorskip("onnxruntime")
-    model = random_classifier(position_encoding="diet_rel")
-    path = str(tmp_path / FILES[file_format])
-    model.export(path, format=file_format, verbose=False)
-    inputs = random_inputs(rng, DEFAULT_SHAPE[0], 9 if BACKEND == "tensorflow" else 13)
-    assert_close(served(path, file_format)(inputs), model(inputs))
-
-
-@pytest.mark.skipif(BACKEND != "jax", reason="only JAX gives each input its own length")
-def test_jax_needs_one_length(tmp_path):
-    with pytest.raises(ValueError, match=r"segment_ids.*must have the shape"):
-        random_classifier().export(
-            str(tmp_path / "model"), input_signature=signature(None, None), verbose=False
-        )

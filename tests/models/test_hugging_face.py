@@ -176,31 +176,6 @@ def test_the_cls_of_the_vocabulary_gets_the_first_position(tmp_path):
 
 
 @any_backend
-def test_arguments_come_from_the_configuration_and_weights_are_float32(tmp_path):
-    make(tmp_path, hidden_dropout_prob=0.3)
-    exact = DietBertBackbone.from_bert(tmp_path, **AT_INPUT)
-    keras.config.set_dtype_policy("bfloat16")
-    try:
-        half, same = (
-            DietBertBackbone.from_bert(tmp_path, **AT_INPUT, dtype=dtype)
-            for dtype in (None, "float32")
-        )
-    finally:
-        keras.config.set_dtype_policy("float32")
-    assert half.dtype_policy.name == "bfloat16"
-    assert_same_weights(same, exact)
-    assert exact.dropout == 0.3
-    assert DietBertBackbone.from_bert(tmp_path, dropout=0.0).dropout == 0.0
-    # Settings that are left out have Hugging Face's defaults.
-    config = json.loads((tmp_path / "config.json").read_text())
-    for name in ("hidden_dropout_prob", "hidden_act", "layer_norm_eps"):
-        del config[name]
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    backbone = DietBertBackbone.from_bert(tmp_path)
-    assert (backbone.dropout, backbone.activation) == (0.1, "gelu")
-
-
-@any_backend
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -5,21 +5,16 @@ would pass a model that ignores its padding mask, or a layer with a weight that 
 files test this.
 """
 
-import keras
-import numpy as np
 import pytest
 
-from keras_diet import layers
 from keras_diet.models import (
     DietBertBackbone,
     DietBertMaskedLM,
     DietBertMaskedLMPreprocessor,
-    DietBertSentencePieceTokenizer,
     DietBertTextClassifier,
     DietBertTextClassifierPreprocessor,
     DietBertTokenizer,
 )
-from tests.models.multilingual import multilingual_tokenizer
 from tests.models.tiny import SIZES, TEXTS, VOCABULARY, random_inputs, tiny_backbone
 
 tf = pytest.importorskip("tensorflow")
@@ -72,41 +67,6 @@ DETERMINISTIC = {
 }
 
 
-INPUTS = {
-    DietBertTextClassifierPreprocessor: ((TEXTS[:2], TEXTS[2:4]), [1, 0], [0.5, 1.0]),
-    DietBertMaskedLMPreprocessor: TEXTS[:2],
-}
-
-
-@pytest.mark.parametrize("cls", INPUTS)
-def test_preprocessor(harness, cls):
-    arguments = DETERMINISTIC if cls is DietBertMaskedLMPreprocessor else {}
-    harness.init_kwargs = {
-        "tokenizer": DietBertTokenizer(VOCABULARY),
-        "sequence_length": 11,
-        **arguments,
-    }
-    without_autograph(harness.run_preprocessor_test)(cls, harness.init_kwargs, INPUTS[cls])
-
-
-def test_tokenizer(harness):
-    harness.run_preprocessing_layer_test(
-        DietBertTokenizer,
-        {"vocabulary": VOCABULARY},
-        input_data=["the quick fox", "the dogs sleep"],
-        expected_detokenize_output=["the quick fox", "the dogs sleep"],
-    )
-
-
-def test_sentence_piece_tokenizer(harness):
-    harness.run_preprocessing_layer_test(
-        DietBertSentencePieceTokenizer,
-        {"proto": multilingual_tokenizer().proto},
-        input_data=["the quick fox", "der Hund"],
-        expected_detokenize_output=["the quick fox", "der Hund"],
-    )
-
-
 # === Tasks ===
 
 TASKS = {
@@ -148,37 +108,4 @@ def test_task(harness, task):
 
 # === Layers ===
 
-HIDDEN = np.linspace(-1, 1, 7 * 15, dtype="float32").reshape(1, 7, 15)
-SEGMENTS = np.array([[0, 0, 1, 4, 3]], dtype="int32")
 SCORES, OUTPUT = (1, 3, 7, 7), (1, 7, 15)
-HEADS = {"num_heads": 3}
-UNTIED = {"key_dim": 5, "max_length": 11, "position_dim": 15}
-STACK = {"num_layers": 2, "intermediate_dim": 23, "max_sequence_length": 11}
-LINFORMER = {"sequence_length": 11, "projection_dim": 5}
-LAYERS = [
-    (layers.AbsolutePositionBias, {**HEADS, "max_length": 11, "rank": 5}, SCORES, 2),
-    (layers.RelativePositionBias, {**HEADS, "max_length": 11}, SCORES, 1),
-    (layers.BucketedRelativePositionBias, {**HEADS, "num_buckets": 8}, SCORES, 1),
-    (layers.UntiedPositionBias, {**HEADS, **UNTIED}, SCORES, 6),
-    (layers.SegmentBias, {**HEADS, "num_segments": 5}, (1, 3, 5, 5), 1),
-    (layers.InputEncoding, {"max_sequence_length": 11, "num_segments": 2}, OUTPUT, 2),
-    (layers.BiasedTransformerEncoder, {**HEADS, "intermediate_dim": 23}, OUTPUT, 16),
-    (layers.DietEncoder, {**HEADS, **STACK}, OUTPUT, 36),
-    (layers.BiasedMultiHeadAttention, {**HEADS, "key_dim": 5}, OUTPUT, 8),
-    (layers.RelativeMultiHeadAttention, {**HEADS, "key_dim": 5, "max_distance": 4}, OUTPUT, 10),
-    (layers.TransformerXLMultiHeadAttention, {**HEADS, "key_dim": 5}, OUTPUT, 11),
-    (layers.LinformerMultiHeadAttention, {**HEADS, "key_dim": 5, **LINFORMER}, OUTPUT, 10),
-]
-
-
-@pytest.mark.parametrize(("cls", "arguments", "shape", "num_weights"), LAYERS)
-def test_layer(harness, cls, arguments, shape, num_weights):
-    x = keras.ops.convert_to_tensor(SEGMENTS if cls is layers.SegmentBias else HIDDEN)
-    is_attention = issubclass(cls, keras.layers.MultiHeadAttention)
-    harness.run_layer_test(
-        cls=cls,
-        init_kwargs=arguments,
-        input_data={"query": x, "value": x} if is_attention else x,
-        expected_output_shape=shape,
-        expected_num_trainable_weights=num_weights,
-    )

@@ -140,48 +140,27 @@ def test_several_labels_for_a_text(topics, kind):
     assert topics.test_on_batch(TEXTS, labels) == pytest.approx(expected)
 
 
-def test_several_labels_in_tf_data(topics):
-    tf = pytest.importorskip("tensorflow")
-    expected = topics.evaluate(TEXTS, ROWS, verbose=0)
-    for labels in (tf.ragged.constant(SETS, dtype="string"), SETS_OF_NAMES["padded"], ROWS):
-        assert topics.evaluate(tf_data(TEXTS, labels), verbose=0) == pytest.approx(expected)
-
-
-def test_texts_without_a_label_and_probabilities(topics):
-    expected = topics.test_on_batch(TEXTS, np.zeros((5, 4)))
-    assert topics.test_on_batch(TEXTS, [[], [], [], [], []]) == pytest.approx(expected)
-    p = 1 / (1 + np.exp(-topics.predict(TEXTS, verbose=0).astype("float64")))
-    entropy = -(p * np.log(p) + (1 - p) * np.log(1 - p)).mean()
-    assert topics.evaluate(TEXTS, p, verbose=0)[0] == pytest.approx(entropy, rel=1e-4)
-
-
 # === Arguments ===
-
-
-@pytest.mark.parametrize("names", [tuple(NAMES), np.array(NAMES)], ids=["tuple", "array"])
-def test_names_in_other_containers(names):
-    model = classifier(names, num_classes=3)
-    assert model.class_names == NAMES
-    assert {type(name) for name in model.class_names} == {str}
-    assert model.output.shape == (None, 3)
-    assert classifier(None, num_classes=3).class_names is None
 
 
 ARGUMENTS = {
     "nothing": ({}, "`num_classes` must be a positive integer"),
     "no classes": ({"num_classes": 0}, "`num_classes` must be a positive integer"),
-    "other number": ({"class_names": ["a", "b"], "num_classes": 3}, "num_classes=3 and 2 names"),
+    "other number": ({"class_names": ["a", "b"], "num_classes": 3}, r"\['a', 'b'\], num_classes=3"),
     "same names": ({"class_names": ["a", "b", "a"]}, r"different.*\['a', 'b', 'a'\]"),
     "no string": ({"class_names": ["a", None]}, r"nonempty strings.*\['a', None\]"),
     "empty": ({"class_names": ["a", ""]}, r"nonempty strings.*\['a', ''\]"),
     "one name": ({"class_names": ["a"]}, "at least two"),
     "a string": ({"class_names": "ab"}, "Received: class_names='ab'"),
-    "several labels of one": ({"num_classes": 1, "multi_label": True}, "at least two classes"),
+    "several labels of one": (
+        {"num_classes": 1, "multi_label": True},
+        "at least 2.*multi_label=True",
+    ),
     "several labels, one sum": (
         {"num_classes": 3, "multi_label": True, "activation": "softmax"},
-        "its own probability.*activation='softmax'",
+        "needs activation=None or 'sigmoid'.*activation='softmax'",
     ),
-    "always 1": ({"num_classes": 1, "activation": "softmax"}, "would always be 1"),
+    "always 1": ({"num_classes": 1, "activation": "softmax"}, "a softmax need.*num_classes=1"),
 }
 
 
@@ -241,7 +220,7 @@ WRONG = {
     "classes of a dense loss": (
         lambda: compiled(losses.CategoricalCrossentropy(from_logits=True)),
         [0, 1, 2, 3, 4],
-        r"\(None, 7\).*y.shape=\(5,\).*to_categorical",
+        r"\(None, 7\).*y.shape=\(5,\).*need a sparse loss",
     ),
     "broadcast": (regression, np.ones((5, 3)), r"y.shape=\(5, 3\)"),
     "one row": (regression, np.ones((1, 5)), r"y.shape=\(1, 5\)"),
@@ -249,11 +228,11 @@ WRONG = {
     "infinite": (regression, [1, 2, 3, 0, np.inf], "inf in row 4"),
     "unknown name": (classifier, [*LABELS[:3], "Bad", "bad"], "'Bad' in row 3. The names are 'neu"),
     "missing name": (classifier, [*LABELS[:4], None], "None in row 4"),
-    "number beside names": (classifier, [1, *LABELS[1:]], "Received: 1 in row 0"),
+    "number beside names": (classifier, [1, *LABELS[1:]], "`y` must be numbers"),
     "empty name": (classifier, ["bad", "", *LABELS[2:]], "'' in row 1"),
     "one name for each text": (of_topics, ["joy"] * 5, "list of names for each text.*in row 0"),
     "unknown topic": (of_topics, [*SETS[:3], ["joy", "Fear"], []], "'Fear' in row 3"),
-    "classes of topics": (of_topics, IDS, r"\(None, 4\).*y.shape=\(5,\).*one row of 0"),
+    "classes of topics": (of_topics, IDS, r"\(None, 4\).*y.shape=\(5,\)"),
     "too many columns": (of_topics, np.ones((5, 5)), r"y.shape=\(5, 5\)"),
     "two": (of_topics, 2 * ROWS, "0 or 1.*from 0 to 2"),
     "minus one": (of_topics, ROWS - 1, "from -1 to 0"),
@@ -272,11 +251,6 @@ def test_refused_labels(make, labels, message):
     ):
         with pytest.raises(ValueError, match=message):
             call()
-
-
-def test_refused_labels_of_validation(named):
-    with pytest.raises(ValueError, match="'Bad' in row 4"):
-        named.fit(TEXTS, LABELS, validation_data=(TEXTS, [*LABELS[:4], "Bad"]), verbose=0)
 
 
 def test_labels_that_are_accepted():
@@ -345,7 +319,7 @@ def test_class_weights_have_indices():
 
 
 @pytest.mark.parametrize(
-    "weights", [{"Bad": 2.0}, {3: 1.0}, {-1: 1.0}, {0: -1.0}, {0: np.nan}, {0: np.inf}, [1.0, 2.0]]
+    "weights", [{"Bad": 2.0}, {3: 1.0}, {-1: 1.0}, {0: -1.0}, {0: np.nan}, {0: np.inf}]
 )
 def test_refused_class_weights(weights):
     message = "`class_weight` must be a dictionary from the classes"
@@ -371,39 +345,29 @@ def warnings_of(kind, loss, **arguments):
     return [str(warning.message) for warning in caught]
 
 
-def message(name, taken, returned):
-    return (
-        f"`{name}` takes {taken} here, but `DietBertTextClassifier` returns {returned}. Compile "
-        f"with `from_logits={taken != 'logits'}`."
-    )
-
-
 OTHER = [
-    ("sparse_categorical_crossentropy", None, "SparseCategoricalCrossentropy"),
-    ([SPARSE()], None, "SparseCategoricalCrossentropy"),
-    ({"logits": SPARSE()}, None, "SparseCategoricalCrossentropy"),
-    (losses.categorical_crossentropy, None, "CategoricalCrossentropy"),
-    (losses.CategoricalFocalCrossentropy(), None, "CategoricalFocalCrossentropy"),
-    ("binary_crossentropy", None, "BinaryCrossentropy"),
-    (losses.BinaryFocalCrossentropy(), None, "BinaryFocalCrossentropy"),
-    (SPARSE(from_logits=True), "softmax", "SparseCategoricalCrossentropy"),
-    (losses.BinaryCrossentropy(from_logits=True), "sigmoid", "BinaryCrossentropy"),
+    ("classifier", "sparse_categorical_crossentropy", None, "sparse_categorical_crossentropy"),
+    ("classifier", {"logits": SPARSE()}, None, "SparseCategoricalCrossentropy"),
+    ("classifier", losses.categorical_crossentropy, None, "categorical_crossentropy"),
+    ("classifier", [losses.BinaryFocalCrossentropy()], None, "BinaryFocalCrossentropy"),
+    ("classifier", "kl_divergence", None, "kl_divergence"),
+    ("classifier", SPARSE(from_logits=True), "softmax", "SparseCategoricalCrossentropy"),
+    ("masked_lm", "sparse_categorical_crossentropy", None, "sparse_categorical_crossentropy"),
+    ("embedder", "binary_crossentropy", None, "binary_crossentropy"),
 ]
 
 
-@pytest.mark.parametrize("loss, activation, name", OTHER)
-def test_losses_of_other_outputs_give_a_warning(loss, activation, name):
-    kinds = ("logits", "probabilities") if activation else ("probabilities", "logits")
-    assert warnings_of("classifier", loss, activation=activation) == [message(name, *kinds)]
-
-
-def test_warnings_of_other_tasks():
-    (found,) = warnings_of("masked_lm", "sparse_categorical_crossentropy")
-    assert "`DietBertMaskedLM` returns logits. Compile with `from_logits=True`" in found
-    (found,) = warnings_of("embedder", "binary_crossentropy")
-    assert "`DietBertTextEmbedder` returns embeddings. Use a loss for vectors" in found
-    (found,) = warnings_of("classifier", "kl_divergence")
-    assert found.endswith("apply the softmax in a custom loss.")
+@pytest.mark.parametrize("kind, loss, activation, name", OTHER)
+def test_losses_of_other_outputs_give_a_warning(kind, loss, activation, name):
+    arguments = {"activation": activation} if activation else {}
+    (found,) = warnings_of(kind, loss, **arguments)
+    returned = "embeddings" if kind == "embedder" else "logits"
+    if activation:
+        assert f"`{name}` takes logits here, but" in found
+        assert "returns probabilities. Compile with `from_logits=False`" in found
+    else:
+        assert f"`{name}` takes probabilities here, but" in found
+        assert f"returns {returned}. Compile with `from_logits={kind != 'embedder'}`" in found
 
 
 FITTING = [
@@ -427,7 +391,7 @@ def test_losses_that_fit_give_none(kind, loss, arguments):
 
 
 def test_a_sparse_loss_of_several_labels_is_refused(topics):
-    with pytest.raises(ValueError, match=r"0 or 1 for each class. Received: a sparse loss"):
+    with pytest.raises(ValueError, match=r"0 or 1 for each class.* Received: a sparse loss"):
         topics.compile(loss="sparse_categorical_crossentropy")
     assert sparse_loss(SPARSE(ignore_class=3)) == (True, 3)
     assert sparse_loss("sparse_categorical_crossentropy") == (True, None)

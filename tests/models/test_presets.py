@@ -129,22 +129,6 @@ def test_a_vocabulary_larger_than_the_embedding_is_refused(tmp_path):
         DietBertTextClassifier.from_preset(tmp_path, num_classes=3)
 
 
-@any_backend
-def test_a_task_of_a_preset_may_have_another_backbone(tmp_path):
-    tiny_backbone(num_layers=1).save_to_preset(tmp_path)
-    backbone = tiny_backbone(num_layers=2)
-    masked_lm = DietBertMaskedLM.from_preset(tmp_path, backbone=backbone, preprocessor=None)
-    assert masked_lm.backbone is backbone
-
-
-@any_backend
-@pytest.mark.parametrize("cls", [DietBertMaskedLM, DietBertTextEmbedder])
-def test_other_backbones_are_refused(cls):
-    bert = keras_hub.models.BertBackbone(31, 1, 3, 15, 23)
-    with pytest.raises(ValueError, match=r"must be a `DietBertBackbone`.*BertBackbone"):
-        cls(bert)
-
-
 # === Names ===
 
 NAME = "diet_bert_of_a_test"

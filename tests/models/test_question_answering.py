@@ -1,7 +1,6 @@
 """Question answering: windows and positions, logits, losses, `answer`, and files."""
 
 import inspect
-import json
 import re
 
 import keras
@@ -15,7 +14,6 @@ from keras_diet.models import (
     DietBertQuestionAnswerer,
     DietBertQuestionAnswererPreprocessor,
     DietBertTokenizer,
-    extend_positions,
 )
 from tests.helpers import assert_close, gradients, to_numpy
 from tests.models.multilingual import multilingual_tokenizer
@@ -110,18 +108,6 @@ def test_texts_are_tokenized_once(monkeypatch):
 
 
 @any_backend
-def test_configuration_of_the_preprocessor():
-    config = tiny_preprocessor(length_buckets=(7,)).get_config()
-    assert (config["sequence_length"], config["doc_stride"]) == (11, 3)
-    copy = DietBertQuestionAnswererPreprocessor.from_config(json.loads(json.dumps(config)))
-    assert copy.length_buckets == (7,)
-    copy.tokenizer.set_vocabulary(VOCABULARY)
-    assert_is_expected(copy(X, ANSWERS, WEIGHTS))
-    defaults = DietBertQuestionAnswererPreprocessor(DietBertTokenizer(VOCABULARY))
-    assert (defaults.sequence_length, defaults.doc_stride) == (384, 128)
-
-
-@any_backend
 @pytest.mark.parametrize(
     ("longest", "expected"), [(13, (13, 4)), (385, (384, 128)), (96, (96, 32))]
 )
@@ -157,16 +143,23 @@ REFUSED = {
     "missing context": (changed(1, 2, np.nan), None, "`x[1]` must hold strings. Received: nan in"),
     "empty context": (changed(1, 1, " \n"), None, "a context without tokens in row 1"),
     "empty question": (changed(0, 2, ""), None, "a question without tokens in row 2"),
-    "no room": (changed(0, 1, "the dog and the cats sleep ."), None, "8 tokens in row 1"),
-    "stride": (changed(0, 0, "a red cat sings the tree"), None, "room for 1 tokens in row 0"),
+    "no room": (
+        changed(0, 1, "the dog and the cats sleep ."),
+        None,
+        "room for 0 tokens of the context in row 1",
+    ),
+    "stride": (
+        changed(0, 0, "a red cat sings the tree"),
+        None,
+        "room for 1 tokens of the context in row 0",
+    ),
     "fewer answers": (X, {"text": [""], "answer_start": [-1]}, "3 in `contexts`, 1 in `y[0]`"),
     "missing answer": (X, {**ANSWERS, "text": ["red cat", None, "fox"]}, "None in row 1"),
     # One character off, in both directions, and counted from the end.
     "answer before": (
         X,
         {**ANSWERS, "answer_start": [10, -1, 17]},
-        "'the lazy dog' with the start 17 in row 2, where the context has ' the lazy do'. The "
-        "text starts at 18",
+        "'the lazy dog' with the start 17 in row 2, where the context has ' the lazy do'.",
     ),
     "answer behind": (X, {**ANSWERS, "answer_start": [11, -1, 18]}, "'red cat' with the start 11"),
     "from the end": (X, {**ANSWERS, "answer_start": [-23, -1, 18]}, "the start -23 in row 0"),
@@ -174,7 +167,7 @@ REFUSED = {
     "fewer weights": (X, ANSWERS, "3 in `questions`, 2 in `sample_weight`", [1.0, 2.0]),
     "matrix of weights": (X, ANSWERS, "`sample_weight` must have one weight", np.ones((3, 2))),
     "NaN": (X, ANSWERS, "finite numbers. Received: nan in row 1", [1.0, np.nan, 2.0]),
-    "no text": (X, {**ANSWERS, "text": ["red cat", "", "wolf"]}, "where -1 means nowhere"),
+    "no text": (X, {**ANSWERS, "text": ["red cat", "", "wolf"]}, "pass '' and -1"),
 }
 
 
@@ -196,9 +189,9 @@ def test_what_would_be_silently_wrong_is_refused(case):
 @any_backend
 def test_arguments_that_cannot_be_right_are_refused():
     for arguments, message in (
-        ({"sequence_length": 4}, "`sequence_length` must be at least 5"),
+        ({"sequence_length": 4}, "at least 5"),
         ({"doc_stride": 0}, "`doc_stride` must be a positive integer. Received: doc_stride=0"),
-        ({"length_buckets": (3,)}, "`length_buckets` must be lengths from 5"),
+        ({"length_buckets": (3,)}, "at least 5"),
     ):
         with pytest.raises(ValueError, match=message):
             tiny_preprocessor(**arguments)
@@ -265,18 +258,8 @@ def test_token_ids_without_a_preprocessor(inputs):
     ):
         with pytest.raises(ValueError, match=re.escape(message)):
             model.evaluate(inputs, wrong, verbose=0)
-    with pytest.raises(ValueError, match=r"`answer` needs a preprocessor\. Received"):
+    with pytest.raises(ValueError, match="`answer` needs a preprocessor"):
         model.answer(*X)
-
-
-@any_backend
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16"])
-def test_half_precision_has_logits_in_float32(policy, inputs):
-    model = random_question_answerer(dtype=policy)
-    outputs = model(inputs)
-    assert np.isfinite(to_numpy(model.compute_loss(y=POSITIONS, y_pred=outputs)))
-    assert keras.backend.standardize_dtype(outputs["end"].dtype) == "float32"
-    assert to_numpy(outputs["end"])[0, 1] == np.float32(-1e9)
 
 
 def test_every_weight_but_the_pooler_has_a_gradient(inputs):
@@ -289,22 +272,6 @@ def test_every_weight_but_the_pooler_has_a_gradient(inputs):
         removed = r"attention/key/bias$|feedforward_layer_norm/beta$|logits/bias$"
         unused = re.search(f"pooled_dense/|{removed}", variable.path)
         assert (np.abs(gradient).max() > 1e-5) != bool(unused), variable.path
-
-
-@any_backend
-def test_other_losses_and_metrics(inputs):
-    model = tiny_question_answerer()
-    assert float(model.optimizer.learning_rate) == pytest.approx(5e-5)
-    loss = keras.losses.CategoricalFocalCrossentropy(from_logits=True)
-    model.compile("sgd", {"start": loss, "end": loss})
-    one_hot = {name: np.eye(11)[rows] for name, rows in POSITIONS.items()}
-    model.preprocessor = None
-    found = model.evaluate(inputs, one_hot, verbose=0, return_dict=True)
-    assert set(found) == {"loss", "start_loss", "end_loss"}
-    assert found["loss"] == pytest.approx(found["start_loss"] + found["end_loss"])
-    message = "takes probabilities here, but `DietBertQuestionAnswerer`"
-    with pytest.warns(UserWarning, match=message):
-        model.compile(loss="sparse_categorical_crossentropy")
 
 
 # === Data ===
@@ -384,17 +351,6 @@ def test_datasets_are_read_batch_by_batch(kind):
     model.fit(dataset_of(kind), verbose=0)
 
 
-@any_backend
-def test_methods_of_one_batch():
-    model = random_question_answerer()
-    logits = model.predict(X, verbose=0)
-    for name, found in model.predict_on_batch(X).items():
-        assert_close(found, logits[name], 1e-5)
-    expected = model.evaluate(X, ANSWERS, verbose=0, return_dict=True)
-    for method in (model.test_on_batch, model.train_on_batch):
-        assert method(X, ANSWERS, return_dict=True) == pytest.approx(expected, rel=1e-5)
-
-
 # === Answers ===
 
 
@@ -466,13 +422,6 @@ def test_short_windows_have_the_shortest_bucket(monkeypatch):
 
 
 @any_backend
-def test_scores_that_are_not_numbers_are_shown():
-    model = random_question_answerer()
-    model.output_dense.bias.assign([np.nan, 0.0])
-    assert np.isnan([each["score"] for each in model.answer(*X)]).all()
-
-
-@any_backend
 def test_answers_of_pieces_have_no_white_space_around():
     """An unknown word has a token of white space before it, which belongs to no answer."""
     tokenizer = multilingual_tokenizer()
@@ -527,54 +476,7 @@ def test_wrong_arguments_of_answer_are_refused(arguments, message):
         model.answer(**{"questions": QUESTIONS, "contexts": CONTEXTS, **arguments})
 
 
-@any_backend
-def test_training_finds_answers_in_any_window_and_no_answers():
-    """The answer of the third question is in its second window only."""
-    keras.utils.set_random_seed(1)
-    model = tiny_question_answerer()
-    model.compile(keras.optimizers.Adam(0.02), jit_compile=False)
-    model.fit(X, ANSWERS, epochs=25, batch_size=3, verbose=0)
-    found = model.answer(*X, null_threshold=0.0)
-    assert [each["text"] for each in found] == ANSWERS["text"]
-    assert [each["start"] for each in found] == ANSWERS["answer_start"]
-
-
 # === Files and copies ===
-
-
-def assert_same(found, expected, inputs):
-    for name in OUTPUTS:
-        assert_close(found(inputs)[name], expected(inputs)[name], 1e-6)
-
-
-@any_backend
-def test_presets_and_keras_files(tmp_path, inputs):
-    trained = random_question_answerer(rank=7, sharing="head-wise")
-    trained.save_to_preset(str(tmp_path / "preset"))
-    trained.save(tmp_path / "task.keras")
-    from_preset = DietBertQuestionAnswerer.from_preset(str(tmp_path / "preset"))
-    assert from_preset.preprocessor.get_config() == trained.preprocessor.get_config()
-    from_file = keras.saving.load_model(tmp_path / "task.keras")
-    assert type(from_file) is DietBertQuestionAnswerer
-    expected = trained.evaluate(X, ANSWERS, verbose=0)
-    for loaded in (from_preset, from_file):
-        assert_same(loaded, trained, inputs)
-        assert loaded.evaluate(X, ANSWERS, verbose=0) == pytest.approx(expected, rel=1e-5)
-    longer = extend_positions(trained, 17).evaluate(X, ANSWERS, verbose=0)
-    # The weights of the losses are copied.
-    assert longer[0] == pytest.approx((longer[1] + longer[2]) / 2)
-
-
-@any_backend
-def test_exported_models_have_two_outputs(tmp_path, inputs):
-    torch = pytest.importorskip("torch")
-    model = random_question_answerer()
-    model.export(tmp_path / "model.pt2", verbose=False)
-    program = torch.export.load(tmp_path / "model.pt2").module()
-    batch = {name: array[:1].astype("int32") for name, array in inputs.items()}
-    found = program({name: torch.tensor(array) for name, array in batch.items()})
-    for name, logits in model(batch).items():
-        assert_close(found[name], logits, 1e-5)
 
 
 @any_backend
@@ -587,22 +489,3 @@ def test_from_bert_asks_the_tokenizer_for_the_id_of_cls():
         difference = backbone.get_weights()[0] - model.backbone.get_weights()[0]
         assert (np.abs(difference).max() < 1e-6) == is_same
     assert model.answer(*X)
-
-
-@any_backend
-@pytest.mark.parametrize("source", ["folder", "model"])
-def test_logits_are_those_of_hugging_face(tmp_path, source, inputs):
-    pytest.importorskip("transformers")
-    from tests.models.test_from_hugging_face_bert import make, outputs
-
-    bert = make(tmp_path, "BertForQuestionAnswering")
-    bert.qa_outputs.weight.data.normal_(std=0.7)
-    bert.qa_outputs.bias.data.normal_(std=0.7)
-    bert.save_pretrained(tmp_path)
-    model = DietBertQuestionAnswerer.from_bert(tmp_path if source == "folder" else bert, "input")
-    expected = outputs(bert, inputs)
-    is_allowed = to_numpy(model(inputs)["start"]) > -1e8
-    for name in OUTPUTS:
-        logits = expected[f"{name}_logits"].numpy()
-        assert np.ptp(logits) > 0.3
-        assert_close(to_numpy(model(inputs)[name])[is_allowed], logits[is_allowed], 1e-4)

@@ -14,9 +14,9 @@ from keras_diet.models import (
     DietBertTokenizer,
 )
 from keras_diet.models.token_classification.words import split_words
-from tests.helpers import assert_close, gradients, once, to_numpy
-from tests.models.tasks import random_data, tiny_task
-from tests.models.tiny import VOCABULARY, random_inputs, randomize_weights, tiny_backbone
+from tests.helpers import assert_close, once, to_numpy
+from tests.models.tasks import tiny_task
+from tests.models.tiny import VOCABULARY, randomize_weights, tiny_backbone
 
 any_backend = pytest.mark.any_backend
 # [PAD] is not the first token, and a word has up to four tokens.
@@ -110,19 +110,6 @@ def test_labels_belong_to_first_tokens(sentences, length, data):
 
 
 @any_backend
-def test_weights_of_sentences_are_the_weights_of_their_words():
-    per_sentence = [0.5, 3.0, 7.0, 2.0]
-    per_word = [[w] * len(words) for w, words in zip(per_sentence, SENTENCES, strict=True)]
-    expected = loops(SENTENCES, IDS, per_word, 13)
-    for weights in (per_sentence, np.array(per_sentence), per_word):
-        np.testing.assert_array_equal(
-            arrays(tiny_preprocessor()(SENTENCES, IDS, weights)), expected
-        )
-    without = arrays(tiny_preprocessor()(SENTENCES, IDS))
-    np.testing.assert_array_equal(without, loops(SENTENCES, IDS, ONES, 13))
-
-
-@any_backend
 @pytest.mark.filterwarnings("error::UserWarning")
 def test_words_that_do_not_fit_give_a_warning():
     """The last token of a word may be cut off."""
@@ -154,18 +141,6 @@ def test_a_tokenizer_without_split_takes_words():
         for s in (True, False)
     )
     assert whole[0, 1:4].tolist() == [ORDER.index("[UNK]"), *split[0, 5:7].tolist()]
-
-
-@any_backend
-def test_configuration_of_the_preprocessor():
-    config = tiny_preprocessor(11, length_buckets=(5,)).get_config()
-    copy = DietBertTokenClassifierPreprocessor.from_config({**config})
-    assert isinstance(copy.tokenizer, DietBertTokenizer)
-    assert (copy.sequence_length, copy.length_buckets) == (11, (5,))
-    with pytest.raises(
-        ValueError, match=r"must not add .* or padding.*tokenizer.sequence_length=7"
-    ):
-        tiny_preprocessor(tokenizer={"sequence_length": 7})
 
 
 @any_backend
@@ -230,20 +205,6 @@ def test_probabilities_as_outputs():
         model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 
 
-def test_every_weight_but_the_pooler_has_a_gradient(rng):
-    model = tiny(preprocessor=None)
-    inputs, labels, weights = random_data("token_classifier", rng)
-
-    def loss():
-        outputs = model(inputs, training=True)
-        return model.compute_loss(y=labels, y_pred=outputs, sample_weight=weights)
-
-    variables = model.trainable_variables
-    for variable, gradient in zip(variables, gradients(loss, variables), strict=True):
-        unused = "pooled_dense" in variable.path or "key/bias" in variable.path
-        assert (np.abs(gradient).max() > 1e-5) != unused, variable.path
-
-
 @any_backend
 def test_training_learns_the_classes_of_words():
     keras.utils.set_random_seed(3)
@@ -255,13 +216,6 @@ def test_training_learns_the_classes_of_words():
     assert history["val_sparse_categorical_accuracy"][-1] > 0.95
     found = [[word["label"] for word in words] for words in model.tag(SENTENCES)]
     assert np.mean(np.concatenate(found) == np.concatenate(LABELS)) > 0.95
-
-
-@any_backend
-def test_dropout_is_before_the_head(rng):
-    model = tiny(dropout=0.6)
-    inputs = random_inputs(rng)
-    assert abs(to_numpy(model(inputs, training=True)) - to_numpy(model(inputs))).max() > 1e-3
 
 
 # === Kinds of data ===
@@ -346,17 +300,6 @@ def test_validation_split_and_rectangular_lists():
     assert_close(outputs, model.predict(sentences, verbose=0), 1e-6)
 
 
-@any_backend
-def test_token_ids_without_a_preprocessor(rng):
-    model = tiny(preprocessor=None)
-    inputs, labels, weights = random_data("token_classifier", rng)
-    expected = model.evaluate(inputs, labels, sample_weight=weights, verbose=0)
-    names = np.array(NAMES)[labels]
-    assert model.evaluate(inputs, names, sample_weight=weights, verbose=0) == expected
-    with pytest.raises(ValueError, match=r"`tag` needs a preprocessor\. Received"):
-        model.tag(SENTENCES)
-
-
 # === Refusals ===
 
 REFUSED = {
@@ -372,7 +315,10 @@ REFUSED = {
     ),
     "labels of sentences": ((SENTENCES, [0, 1, 2, 3]), "Received: 0 for 6 words in row 0"),
     "a missing label": ((SENTENCES, [*IDS[:3], [None, 0]]), r"Received: \[None, 0\] .*row 3"),
-    "an unknown name": ((SENTENCES[1:], [["NOUN"], ["X", *IDS[2][1:]], [0, 1]]), "'X' in row 1"),
+    "an unknown name": (
+        (SENTENCES[1:], [["NOUN"], ["X", *LABELS[2][1:]], LABELS[3]]),
+        "Received: 'X'",
+    ),
     "a class too high": ((SENTENCES, [*IDS[:3], [5, 0]]), r"\[0, 5\). Received: .* from 0 to 5"),
     "fewer sentences": ((SENTENCES[:3], LABELS), "3 in `x`, 4 in `y`"),
     "fewer weights": ((SENTENCES, IDS, [*WEIGHTS[:3], [1.0]]), r"`sample_weight` .*\[1.0\] for 2"),
@@ -397,24 +343,17 @@ def test_arguments_that_cannot_be_right_are_refused(classifier):
     categorical = tiny()
     categorical.compile(loss=keras.losses.CategoricalCrossentropy(from_logits=True))
     for call, message in (
-        (lambda: tiny(class_names=None, num_classes=1), "at least 2. Received: num_classes=1"),
+        (lambda: tiny(class_names=None, num_classes=1), "at least 2.*num_classes=1"),
         (lambda: tiny(tiny_task("classifier").preprocessor), "`DietBertTokenClassifierPrepro"),
         (lambda: tiny().fit(SENTENCES, LABELS, class_weight={0: 2.0}), "`class_weight` must be"),
         (lambda: categorical.fit(SENTENCES, LABELS, verbose=0), "need a sparse loss"),
         (lambda: without_names.fit(SENTENCES, LABELS, verbose=0), "`y` must be numbers"),
         (lambda: classifier.tag(["a cat", "the fox"]), "must hold a list.*'a cat' in row 0"),
-        (lambda: tiny(activation="relu").tag(SENTENCES), "returns logits or prob.*'relu'"),
+        (lambda: tiny(activation="relu").tag(SENTENCES), "activation='relu'"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
     assert without_names.tag(SENTENCES[1:2])[0][0]["label"] in range(5)
-
-
-@any_backend("tensorflow")
-def test_the_preprocessor_does_not_run_in_graphs():
-    dataset = as_dataset("tf.data", SENTENCES, IDS)
-    with pytest.raises(NotImplementedError, match="reads texts on the host, not in a graph"):
-        dataset.map(tiny_preprocessor())
 
 
 # === tag ===
@@ -460,30 +399,3 @@ def test_probabilities_in_half_precision():
 
 
 # === Files and copies ===
-
-
-@any_backend
-def test_presets(tmp_path):
-    model = tiny()
-    model.save_to_preset(str(tmp_path))
-    load = DietBertTokenClassifier.from_preset
-    loaded = load(str(tmp_path))
-    assert loaded.class_names == NAMES
-    assert loaded.tag(SENTENCES) == model.tag(SENTENCES)
-    renamed = load(str(tmp_path), class_names=list("abcde"))
-    assert renamed.tag(SENTENCES)[0][0]["label"] in "abcde"
-    new = load(str(tmp_path), num_classes=3)
-    assert new.class_names is None
-    assert new.predict(SENTENCES, verbose=0).shape == (4, 13, 3)
-
-
-@any_backend
-def test_keras_files(tmp_path):
-    model = tiny(activation="softmax")
-    model.fit(SENTENCES, LABELS, verbose=0)
-    model.save(tmp_path / "task.keras")
-    loaded = keras.saving.load_model(tmp_path / "task.keras")
-    assert type(loaded) is DietBertTokenClassifier
-    assert loaded.tag(SENTENCES) == model.tag(SENTENCES)
-    expected = model.evaluate(SENTENCES, LABELS, verbose=0)
-    assert loaded.evaluate(SENTENCES, LABELS, verbose=0) == pytest.approx(expected)

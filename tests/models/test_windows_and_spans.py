@@ -107,11 +107,6 @@ def test_windows_cover_every_token_and_hold_answers_at_their_place(sizes, data):
         assert covered == set(range(number))
 
 
-def test_questions_without_answer_have_the_position_of_cls():
-    positions = make((2, 1), (7, 3), 9, 3).positions(np.array([[-1, -1], [1, 2]]))
-    assert (positions["start"].tolist(), positions["end"].tolist()) == ([0, 0, 4], [0, 0, 5])
-
-
 def test_what_just_fits_is_accepted():
     assert make((6, 2, 2), (1, 5, 6), 10, 4).examples.tolist() == [0, 1, 2, 2]
 
@@ -121,11 +116,11 @@ def test_what_just_fits_is_accepted():
     [
         (
             ((2, 7), (3, 3), 10, 2),
-            "at most 6 tokens with sequence_length=10.*: 7 tokens in row 1",
+            "sequence_length=10, which leaves room for 0 tokens of the context in row 1",
         ),
         (((2, 2), (3, 0), 10, 2), "a context without tokens in row 1"),
         (((2, 0), (3, 3), 10, 2), "a question without tokens in row 1"),
-        (((2, 2), (3, 6), 10, 5), "doc_stride=5 and room for 5 tokens in row 1"),
+        (((2, 2), (3, 6), 10, 5), "room for 5 tokens of the context in row 1, and doc_stride=5"),
         # SentencePiece has tokens of white space.
         (((2, 2), (3, 1), 10, 2, [[(0, 1)] * 3, [(4, 4)]]), "a context without tokens in row 1"),
     ],

@@ -61,7 +61,7 @@ def task(name, **arguments):
 def use_translator():
     from keras_diet import models
 
-    with pytest.raises(ValueError, match="complete SentencePiece model"):
+    with pytest.raises(ValueError, match="must have tokens for pad"):
         models.DietTransformerTokenizer(b"")
     pairs = models.DietTransformerSeq2SeqLMPreprocessor(
         models.DietTransformerTokenizer.from_texts(TEXTS, 24), 13, 17, length_buckets=(5,)
@@ -92,7 +92,7 @@ def use_classifier():
     classifier.fit(pairs, LABELS, batch_size=2, verbose=0)
     assert classifier.predict(pairs, batch_size=2, verbose=0).shape == (4, 3)
     expected = classifier.predict(TEXTS, batch_size=2, verbose=0)
-    for y, words in (([3, 0, 1, 1], "Received: labels from 0 to 3"), (TEXTS, "Received: text")):
+    for y, words in (([3, 0, 1, 1], "values from 0 to 3"), (TEXTS, "`y` must be numbers")):
         with pytest.raises(ValueError, match=words):
             classifier.evaluate(TEXTS, y, batch_size=2, verbose=0)
 

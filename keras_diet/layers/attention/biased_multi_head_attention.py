@@ -7,18 +7,20 @@ import keras
 
 from keras_diet import _backend, validation
 from keras_diet._compat import OpenMultiHeadAttention, get_keras_mask, set_keras_mask
+from keras_diet.layers.arguments import serialized_arguments
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.dot_product import attend, options_of
 from keras_diet.layers.attention.input_checks import (
-    check_masks_of_call,
+    check_bias,
+    check_masks,
+    check_only_terms,
     check_symbolic_bias,
-    check_terms,
 )
 from keras_diet.layers.attention.key_memory import KeysAndValues
 from keras_diet.layers.attention.lowering import lower_shared_terms
 from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan, make_plan
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, terms_of_arguments
-from keras_diet.types import Config, Shape, Tensor
+from keras_diet.types import Config, Integer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -99,8 +101,8 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         start_index: int or scalar tensor. Position of the first query, for decoding with a cache
             of keys and values. The first key is at position 0. Defaults to `0`.
         score_terms: `ScoreTerms` or `None`. All terms in one object, as a stack of blocks makes
-            them. Replaces the bias, features, masks and `start_index` above.
-        attention_plan: `AttentionPlan` or `None`. The plan that the stack made for these terms.
+            them. Replaces the bias, features, masks and `start_index` above. Terms with a plan are
+            not checked.
         attention_hook: `AttentionHook` or `None`. Runs after the hook of the layer.
         projected_keys: Keys and values that `project_keys` returned, in place of `value` and `key`,
             which must be `None`. Several rows of the query may share a row of keys, as the beams of
@@ -112,12 +114,11 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
 
     Raises:
         ValueError: If `scale` is not positive. If a mask is not 0 or 1, or has another length. If
-            `attention_bias` is not floating point or does not broadcast to the scores, or
-            `attention_features` have other shapes. If `block_size` is given with
-            `return_attention_scores` or a bias layer without `rows`. If no kernel can compute
-            attention with `flash_attention=True`. If several `attention_axes`, or a subclass that
-            overrides `_compute_attention`, get anything but masks. The layer also raises the
-            errors of Keras's layer.
+            `attention_bias` is not floating point or does not broadcast to the scores. If
+            `block_size` is given with `return_attention_scores` or a bias layer without `rows`. If
+            no kernel can compute attention with `flash_attention=True`. If several
+            `attention_axes`, or a subclass that overrides `_compute_attention`, get anything but
+            masks. The layer also raises the errors of Keras's layer.
 
     Example:
 
@@ -137,6 +138,8 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
      - [FlashBias, 2025](https://arxiv.org/abs/2505.12044), biases as features
     """
 
+    # Arguments that a subclass has beside those of this class.
+    own_arguments: tuple[str, ...] = ()
     # Ways of computing attention that a stack of blocks may choose for this layer.
     implementations: tuple[str, ...] = IMPLEMENTATIONS
     # Whether the call takes a `block_size`.
@@ -218,9 +221,8 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         training: bool | None = None,
         use_causal_mask: bool = False,
         block_size: int | None = None,
-        start_index: int | Tensor = 0,
+        start_index: Integer = 0,
         score_terms: ScoreTerms | None = None,
-        attention_plan: AttentionPlan | None = None,
         attention_hook: AttentionHook | None = None,
         projected_keys: KeysAndValues | None = None,
     ) -> Any:
@@ -243,26 +245,33 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             masks = self._masks_for_keras(terms, score_terms, others)
             return super().call(query, value, key, **masks, **options)
         key, value = self._keys_and_values(value, key, projected_keys)
-        # A stack of blocks has checked its arguments, and made a plan for them.
-        if attention_plan is None:
-            check_masks_of_call(self._scores_shape(query, value), score_terms, **terms)
+        if score_terms is None:
+            masks = {name: terms[name] for name in ("attention_mask", "value_mask", "key_mask")}
+            check_masks(self._scores_shape(query, value), **masks)
+        else:
+            check_only_terms("score_terms", **terms)
+            if score_terms.plan is None:
+                masks = {"padding_mask": score_terms.padding_mask}
+                check_masks(self._scores_shape(query, value), score_terms.attention_mask, **masks)
         key, value, score_terms = self.keys_and_terms(key, value, score_terms, **terms)
         for tensor in (query, value, key):
             set_keras_mask(tensor, None)
         score_terms = self._with_window(score_terms)
-        if attention_plan is None:
-            check_terms(self._scores_shape(query, value), score_terms)
+        if score_terms.plan is None:
+            validation.start_index(score_terms.start_index)
+            check_bias(score_terms.bias, self._scores_shape(query, value))
             options |= {"block_size": block_size, "attention_hook": attention_hook}
             options["reads_memory"] = projected_keys is not None
-            attention_plan = self.plan(score_terms, query.shape, key.shape, **options)
+            plan = self.plan(score_terms, query.shape, key.shape, **options)
+            score_terms = score_terms.replace(plan=plan)
         score_terms = lower_shared_terms(
-            score_terms, attention_plan, query, None if key is query else key, self.compute_dtype
+            score_terms, query, None if key is query else key, self.compute_dtype
         )
         gate = self.gate(query)
         keys_and_values = projected_keys or self.project_keys(value, key)
         heads = (_backend.dense(self.query_dense, query), *keys_and_values)
-        how = options_of(self, training, attention_plan, self._hooks(attention_hook))
-        output, scores = attend(*heads, score_terms, attention_plan, how)
+        how = options_of(self, training, score_terms.plan, self._hooks(attention_hook))
+        output, scores = attend(*heads, score_terms, how)
         output = output if gate is None else output * gate
         output = _backend.dense(self.output_dense, output, num_axes=2)
         if query_mask is not None:
@@ -348,5 +357,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
 
     def get_config(self) -> Config:
         """Return the constructor's arguments. Without `scale`, Keras's layer takes them too."""
-        config = {**super().get_config(), "flash_attention": self.flash_attention}
+        config = {**super().get_config(), **serialized_arguments(self)}
+        config["flash_attention"] = self.flash_attention
+        # Without it the configuration is that of Keras's layer.
         return config if self.scale is None else {**config, "scale": self.scale}

@@ -66,12 +66,7 @@ def options_of(
 
 
 def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    terms: ScoreTerms,
-    plan: AttentionPlan,
-    options: AttentionOptions,
+    query: Tensor, key: Tensor, value: Tensor, terms: ScoreTerms, options: AttentionOptions
 ) -> tuple[Tensor, Tensor | None]:
     """Return the output of all heads, and the probabilities where the program has them.
 
@@ -80,8 +75,7 @@ def attend(
         key: Projected keys `(B, S, H, key_dim)`. If the plan is `batch_first`, several rows of
             queries may share a row of keys.
         value: Projected values `(B, S, H, value_dim)`, with as many rows as the keys.
-        terms: The terms, as `lower_shared_terms` returns them.
-        plan: The plan.
+        terms: The terms with their plan, as `lower_shared_terms` returns them.
         options: Scale, hooks and dropout.
 
     Returns:
@@ -95,9 +89,10 @@ def attend(
             # Not in place: a hook may keep the tensor that it returns.
             scores = ops.add(scores, terms.bias)
         terms = terms.replace(bias=scores)
-    if plan.batch_first and has_columns(terms, plan):
+    plan = terms.plan
+    if plan.batch_first and has_columns(terms):
         query, key, value = with_repeated_keys(query, key, value)
-    query, key, scale, terms = lower_columns(query, key, options.scale, terms, plan)
+    query, key, scale, terms = lower_columns(query, key, options.scale, terms)
     program = PROGRAMS[plan.program]
 
     def attend_block(query, key, value, terms, start):
@@ -105,11 +100,11 @@ def attend(
         if options.dropout is not None:
             dropout = functools.partial(options.dropout, start=start)
             block_options = dataclasses.replace(options, dropout=dropout)
-        return program(lower_scores(query, key, scale, terms, plan), value, terms, block_options)[0]
+        return program(lower_scores(query, key, scale, terms), value, terms, block_options)[0]
 
     if plan.block_size is not None:
         return attend_in_blocks(attend_block, query, key, value, terms, plan.block_size), None
-    return program(lower_scores(query, key, scale, terms, plan), value, terms, options)
+    return program(lower_scores(query, key, scale, terms), value, terms, options)
 
 
 @dataclasses.dataclass(frozen=True)

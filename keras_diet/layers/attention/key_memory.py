@@ -47,11 +47,6 @@ def write_keys(memory: KeyMemory, new: KeysAndValues, start_index: Any) -> KeyMe
     return keys, values
 
 
-def memory_length(memory: KeyMemory) -> Any:
-    """Return the number of positions of a memory."""
-    return memory[0].shape[2]
-
-
 def may_share_rows(query: Tensor, key: Tensor) -> bool:
     """Whether there may be more rows of queries than of keys. Their numbers may be unknown."""
     return query.shape[0] is None or query.shape[0] != key.shape[0]

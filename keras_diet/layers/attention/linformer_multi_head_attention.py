@@ -12,7 +12,7 @@ from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiH
 from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.score_terms import ScoreTerms, all_of, terms_of_arguments
 from keras_diet.layers.initializers import fresh
-from keras_diet.types import Config, Shape, Tensor
+from keras_diet.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -82,15 +82,11 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
     # Projected keys make long sequences cheap, so the layer does not need other implementations.
     implementations = ("auto", "full")
     # A projected key mixes all tokens, also those that are not decoded yet.
+    own_arguments = ("sequence_length", "projection_dim")
     takes_projected_keys = False
 
     def __init__(
-        self,
-        num_heads: int,
-        key_dim: int,
-        sequence_length: int,
-        projection_dim: int,
-        **kwargs: Any,
+        self, num_heads: int, key_dim: int, sequence_length: int, projection_dim: int, **kwargs: Any
     ) -> None:
         super().__init__(num_heads, key_dim, **kwargs)
         self.sequence_length = validation.positive_int("sequence_length", sequence_length)
@@ -153,18 +149,13 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         projected = keras.KerasTensor(shape, dtype=value.dtype)
         return super().compute_output_spec(query, projected, None, *args, **kwargs)
 
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        names = ("sequence_length", "projection_dim")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
-
 
 def _refuse_pairs(**arguments):
     """Raise a `ValueError` for masks of query-key pairs. A projected key mixes all tokens."""
     for name, value in arguments.items():
         if value is not None and value is not False:
             raise ValueError(
-                f"`{name}` is not supported by Linformer, because it projects keys along the "
-                f"sequence. Received: {name} of the type {type(value).__name__}. Remove it, and "
-                "exclude padding with `value_mask`."
+                f"`{name}` is not supported by Linformer: a projected key mixes all tokens. "
+                f"Received: {name} of the type {type(value).__name__}. Exclude padding with a "
+                "mask of the tokens."
             )

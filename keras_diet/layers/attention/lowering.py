@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_diet import _backend
 from keras_diet.layers.attention.key_memory import may_share_rows
-from keras_diet.layers.attention.plan import ALIGNMENT, AttentionPlan, size_with_columns
+from keras_diet.layers.attention.plan import ALIGNMENT, size_with_columns
 from keras_diet.layers.attention.score_terms import (
     FeaturePair,
     ScoreTerms,
@@ -47,7 +47,7 @@ class LoweredScores:
 
 
 def lower_shared_terms(
-    terms: ScoreTerms, plan: AttentionPlan, query: Tensor, key: Tensor | None, dtype: DType
+    terms: ScoreTerms, query: Tensor, key: Tensor | None, dtype: DType
 ) -> ScoreTerms:
     """Give the terms that do not depend on projected queries and keys the form of the plan.
 
@@ -61,8 +61,9 @@ def lower_shared_terms(
         dtype: Dtype of the computation.
     """
     if terms.has_bias_layer:
-        terms = _with_lowered_bias(terms, plan, query, key)
+        terms = _with_lowered_bias(terms, query, key)
     # A compiler would keep the sum in memory; without one it is made once for all layers.
+    plan = terms.plan
     adds_padding = plan.low_rank == "tensor" and not plan.masks_padding
     folds_padding = adds_padding and plan.program == "kernel"
     if folds_padding and terms.padding_mask is not None and terms.bias is not None:
@@ -71,10 +72,10 @@ def lower_shared_terms(
     return terms
 
 
-def _with_lowered_bias(terms, plan, query, key):
-    if plan.bias == "tensor":
+def _with_lowered_bias(terms, query, key):
+    if terms.plan.bias == "tensor":
         return terms.replace(bias=scores_of(terms.bias, query, key, terms.start_index))
-    if plan.bias == "features":
+    if terms.plan.bias == "features":
         pair = terms.bias.features(query, key, terms.start_index)
         return terms.replace(bias=None, features=(*terms.features, pair))
     # The weights must exist before blocks read them.
@@ -84,40 +85,39 @@ def _with_lowered_bias(terms, plan, query, key):
 
 
 def lower_columns(
-    query: Tensor, key: Tensor, scale: float, terms: ScoreTerms, plan: AttentionPlan
+    query: Tensor, key: Tensor, scale: float, terms: ScoreTerms
 ) -> tuple[Tensor, Tensor, float, ScoreTerms]:
     """Move features and padding to columns of queries and keys, if the plan says so.
 
     The products of the columns are the terms, so the queries are scaled first.
     """
-    if not has_columns(terms, plan):
+    if not has_columns(terms):
         return query, key, scale, terms
     pairs = list(terms.features)
-    if terms.padding_mask is not None and not plan.masks_padding:
+    if terms.padding_mask is not None and not terms.plan.masks_padding:
         pairs.append(padding_features(terms.padding_mask, query.dtype))
         terms = terms.replace(padding_mask=None)
     query_features, key_features = concatenate_features(*pairs)
-    query = append_columns(query * ops.cast(scale, query.dtype), query_features, plan.alignment)
-    key = append_columns(key, key_features, plan.alignment)
+    alignment = terms.plan.alignment
+    query = append_columns(query * ops.cast(scale, query.dtype), query_features, alignment)
+    key = append_columns(key, key_features, alignment)
     return query, key, 1.0, terms.replace(features=())
 
 
-def has_columns(terms: ScoreTerms, plan: AttentionPlan) -> bool:
+def has_columns(terms: ScoreTerms) -> bool:
     """Whether terms become columns of queries and keys."""
-    if plan.low_rank != "columns":
+    if terms.plan.low_rank != "columns":
         return False
     if terms.features:
         return True
-    pads_scores = terms.padding_mask is not None and not plan.masks_padding
+    pads_scores = terms.padding_mask is not None and not terms.plan.masks_padding
     # Padding alone is a bias of one row, which is cheaper than a column.
     return pads_scores and terms.bias is not None
 
 
-def lower_scores(
-    query: Tensor, key: Tensor, scale: float, terms: ScoreTerms, plan: AttentionPlan
-) -> LoweredScores:
+def lower_scores(query: Tensor, key: Tensor, scale: float, terms: ScoreTerms) -> LoweredScores:
     """Give the remaining terms the form of one bias and one mask."""
-    dtype = query.dtype
+    dtype, plan = query.dtype, terms.plan
     if plan.program == "scores":
         dtype = keras.backend.result_type(dtype, "float32")
     bias = None if terms.bias is None else with_four_axes(ops.cast(terms.bias, dtype))
@@ -132,7 +132,7 @@ def lower_scores(
         bias = _backend.add_products(bias, *(ops.cast(tensor, dtype) for tensor in features))
     if terms.attention_mask is not None:
         masks.append(ops.cast(terms.attention_mask, "bool"))
-    is_causal = terms.is_causal and _leaves_causal_mask_to_program(terms, plan, bias, masks)
+    is_causal = terms.is_causal and _leaves_causal_mask_to_program(terms, bias, masks)
     is_causal = is_causal and not (plan.batch_first and may_share_rows(query, key))
     if not is_causal:
         mask = mask_of_positions(terms, ops.shape(query)[1], ops.shape(key)[1])
@@ -141,9 +141,9 @@ def lower_scores(
     return LoweredScores(query, key, scale, bias, mask, is_causal, plan.batch_first)
 
 
-def _leaves_causal_mask_to_program(terms, plan, bias, masks):
+def _leaves_causal_mask_to_program(terms, bias, masks):
     is_alone = bias is None and not masks and terms.sliding_window is None
-    return plan.program == "kernel" and is_alone and terms.starts_at_zero
+    return terms.plan.program == "kernel" and is_alone and terms.starts_at_zero
 
 
 def padding_row(padding_mask: Tensor, dtype: DType) -> Tensor:

@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_diet import _backend
 from keras_diet.layers.attention.score_terms import ScoreTerms
+from keras_diet.layers.position.bias_layer import rows_of
 from keras_diet.types import Tensor
 
 
@@ -70,7 +71,7 @@ def _has_rows(term):
 
 def _rows_of_layer(layer, weights, query, key, start):
     with keras.StatelessScope(list(zip(layer.trainable_variables, weights, strict=True))):
-        return layer.rows(query, key, start)
+        return rows_of(layer, query, key, start)
 
 
 def _map_blocks(function, rows, block_size):

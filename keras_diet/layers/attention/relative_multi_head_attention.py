@@ -15,7 +15,7 @@ from keras_diet.layers.position.relative_shift import (
     distances_to_keys,
     keys_to_distances,
 )
-from keras_diet.types import Config, Initializer, Shape, Tensor
+from keras_diet.types import Initializer, Integer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -76,6 +76,7 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 2.2.2
     """
 
+    own_arguments = ("max_distance", "use_value_embedding", "embedding_initializer")
     # Blocks are computed again for the gradient. TensorFlow would lose the gradients of the
     # variables that the hook reads.
     implementations = ("auto", "full")
@@ -92,7 +93,7 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
     ) -> None:
         super().__init__(num_heads, key_dim, **kwargs)
         self.max_distance = validation.positive_int("max_distance", max_distance)
-        self.use_value_embedding = validation.boolean("use_value_embedding", use_value_embedding)
+        self.use_value_embedding = use_value_embedding
         self.embedding_initializer = initializers.embedding_initializer(embedding_initializer)
 
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
@@ -115,7 +116,7 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         output = self._add_value_vectors if self.use_value_embedding else None
         return AttentionHook(bias=self.distance_scores, output=output)
 
-    def distance_scores(self, query: Tensor, key: Tensor, start_index: int | Tensor = 0) -> Tensor:
+    def distance_scores(self, query: Tensor, key: Tensor, start_index: Integer = 0) -> Tensor:
         """Return the term that distances add to the scores, `scale q_i . a^K_{c(j-i)}`.
 
         Args:
@@ -142,13 +143,6 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         distances = distances_of_pairs(query_length, key_length, start_index)
         indices = ops.clip(distances, -self.max_distance, self.max_distance) + self.max_distance
         return ops.take(embedding, indices, axis=0)
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        initializer = keras.initializers.serialize(self.embedding_initializer)
-        config = {**super().get_config(), "embedding_initializer": initializer}
-        names = ("max_distance", "use_value_embedding")
-        return {**config, **{name: getattr(self, name) for name in names}}
 
 
 def scores_of_distances(

@@ -10,7 +10,7 @@ from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.sinusoids import angles_of
-from keras_diet.types import Config, Tensor
+from keras_diet.types import Integer, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -69,6 +69,8 @@ class RotaryMultiHeadAttention(BiasedMultiHeadAttention):
      - [Su et al., 2021](https://arxiv.org/abs/2104.09864), section 3
     """
 
+    own_arguments = ("max_wavelength",)
+
     def __init__(
         self, num_heads: int, key_dim: int, max_wavelength: float = 10_000.0, **kwargs: Any
     ) -> None:
@@ -88,7 +90,7 @@ class RotaryMultiHeadAttention(BiasedMultiHeadAttention):
     def _rotate_both(self, query, key, start_index):
         return self.rotate(query, start_index), self.rotate(key)
 
-    def rotate(self, heads: Tensor, start_index: int | Tensor = 0) -> Tensor:
+    def rotate(self, heads: Tensor, start_index: Integer = 0) -> Tensor:
         """Return projected queries or keys, turned by the angles of their positions.
 
         Args:
@@ -105,10 +107,6 @@ class RotaryMultiHeadAttention(BiasedMultiHeadAttention):
         first, second = ops.split(ops.cast(heads, dtype), 2, axis=-1)
         turned = [first * cosines - second * sines, first * sines + second * cosines]
         return ops.cast(ops.concatenate(turned, axis=-1), heads.dtype)
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return {**super().get_config(), "max_wavelength": self.max_wavelength}
 
 
 ROTARY = PositionEncoding(

@@ -36,6 +36,8 @@ class ScoreTerms:
         is_causal: bool. Whether a query attends only to keys at its position and before it.
         sliding_window: int or `None`. A query attends to keys at smaller distances than this.
         start_index: int or scalar tensor. Position of the first query. Keys begin at position 0.
+        plan: The `AttentionPlan` for these terms, or `None`. A stack makes it once for all its
+            layers, and has checked the terms.
 
     Example:
 
@@ -55,10 +57,17 @@ class ScoreTerms:
     is_causal: bool = False
     sliding_window: int | None = None
     start_index: Any = 0
+    plan: Any = None
 
     def replace(self, **changes: Any) -> "ScoreTerms":
         """Return a copy with other values of some attributes."""
         return dataclasses.replace(self, **changes)
+
+    def with_default_padding(self, padding_mask: Tensor | None) -> "ScoreTerms":
+        """Return terms that have a padding mask, if there is one. Their own has precedence."""
+        if self.padding_mask is not None or padding_mask is None:
+            return self
+        return self.replace(padding_mask=as_bool(padding_mask))
 
     @property
     def has_bias_layer(self) -> bool:

@@ -12,7 +12,7 @@ from keras_diet.layers.attention.relative_multi_head_attention import scores_of_
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import distances_of_pairs
 from keras_diet.layers.position.sinusoids import angles_of
-from keras_diet.types import Config, Initializer, Shape, Tensor
+from keras_diet.types import Initializer, Integer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -69,6 +69,7 @@ class TransformerXLMultiHeadAttention(BiasedMultiHeadAttention):
      - [Yang et al., 2019](https://arxiv.org/abs/1906.08237)
     """
 
+    own_arguments = ("position_bias_initializer",)
     # The scores of positions are computed for all queries at once.
     implementations = ("auto", "full")
     attends_in_blocks = False
@@ -125,7 +126,7 @@ class TransformerXLMultiHeadAttention(BiasedMultiHeadAttention):
         return scores_of_distances(query, rows, self.score_scale, *lengths)
 
     def project_distances(
-        self, query_length: int | Tensor, key_length: int | Tensor, start_index: int | Tensor = 0
+        self, query_length: Integer, key_length: Integer, start_index: Integer = 0
     ) -> Tensor:
         """Return `W_R r_{i-j}` of all distances of queries from keys, the largest first.
 
@@ -142,11 +143,6 @@ class TransformerXLMultiHeadAttention(BiasedMultiHeadAttention):
         sinusoids = ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=1)
         # An odd size has one cosine less than sines.
         return self.position_dense(sinusoids[:, : self.position_dim])
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        initializer = keras.initializers.serialize(self.position_bias_initializer)
-        return {**super().get_config(), "position_bias_initializer": initializer}
 
 
 # Each layer has its own `u` and `v`, as in XLNet. The equations of Dai et al. share them between

@@ -9,7 +9,7 @@ from keras_diet import validation
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
-from keras_diet.types import Config, Initializer, Shape, Tensor
+from keras_diet.types import Initializer, Integer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -60,6 +60,8 @@ class AbsolutePositionBias(PositionBias):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), equation 1
     """
 
+    own_arguments = (*PositionBias.own_arguments, "rank")
+
     def __init__(
         self,
         num_heads: int,
@@ -70,14 +72,7 @@ class AbsolutePositionBias(PositionBias):
         initializer: Initializer = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            num_heads,
-            max_length,
-            key_length=key_length,
-            share_heads=share_heads,
-            initializer=initializer,
-            **kwargs,
-        )
+        super().__init__(num_heads, max_length, key_length, share_heads, initializer, **kwargs)
         self.rank = validation.positive_int("rank", rank)
 
     def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
@@ -93,16 +88,14 @@ class AbsolutePositionBias(PositionBias):
             initializer=fresh(self.initializer),
         )
 
-    def compute_scores(
-        self, query_length: int, key_length: int, start_index: int | Tensor
-    ) -> Tensor:
+    def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
         """Return `P_Q P_K^T` for the given positions."""
         query, key = self._embeddings(query_length, key_length, start_index)
         # t, s: query and key positions; h: heads; r: rank
         return ops.einsum("bthr,bshr->bhts", query, key)
 
     def features(
-        self, query: Tensor, key: Tensor | None = None, start_index: int | Tensor = 0
+        self, query: Tensor, key: Tensor | None = None, start_index: Integer = 0
     ) -> tuple[Tensor, Tensor]:
         """Return features whose inner products are the scores.
 
@@ -131,10 +124,6 @@ class AbsolutePositionBias(PositionBias):
             positions(self.query_embedding, start_index, query_length),
             positions(self.key_embedding, 0, key_length),
         )
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return {**super().get_config(), "rank": self.rank}
 
 
 def _bias(sizes, **kwargs):

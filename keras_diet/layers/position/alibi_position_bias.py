@@ -10,7 +10,7 @@ from keras import ops
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import distances_of_pairs, scores_of_distances
-from keras_diet.types import Tensor
+from keras_diet.types import Integer, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -57,17 +57,13 @@ class AlibiPositionBias(PositionBias):
     """
 
     any_length = True
-    fixed_arguments = ("key_length", "share_heads", "initializer")
+    own_arguments = ("num_heads", "max_length")
 
     def __init__(self, num_heads: int, max_length: int | None = None, **kwargs: Any) -> None:
-        super().__init__(
-            num_heads, max_length, key_length=None, share_heads=False, initializer=None, **kwargs
-        )
+        super().__init__(num_heads, max_length, None, False, None, **kwargs)
         self.slopes = alibi_slopes(self.num_heads)
 
-    def compute_scores(
-        self, query_length: int, key_length: int, start_index: int | Tensor
-    ) -> Tensor:
+    def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
         """Return `-m_h |i - j|` of the given positions."""
         distances = distances_of_pairs(query_length, key_length, start_index)
         distances = ops.cast(ops.expand_dims(ops.abs(distances), 1), self.compute_dtype)

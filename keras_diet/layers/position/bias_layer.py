@@ -18,21 +18,6 @@ import keras
 from keras_diet.types import Tensor
 
 
-def check_bias_layer(name: str, bias: Any) -> None:
-    """Raise a `ValueError` for layers of Keras and KerasHub, none of which returns scores.
-
-    Models and `Lambda` layers may return scores.
-    """
-    may_return_scores = isinstance(bias, (keras.Model, keras.layers.Lambda))
-    package = type(bias).__module__.partition(".")[0]
-    if package in ("keras", "keras_hub") and not may_return_scores:
-        raise ValueError(
-            f"`{name}` must be a bias layer, which returns scores (batch_size, num_heads, "
-            f"query_length, key_length). Received: {bias}. Use a layer such as "
-            "`keras_diet.layers.RelativePositionBias`, or write a subclass of `keras.layers.Layer`."
-        )
-
-
 def has_features(bias: Any) -> bool:
     """Whether a bias layer returns its scores as features too."""
     return callable(getattr(bias, "features", None))
@@ -53,11 +38,26 @@ def scores_of(
 ) -> Tensor:
     """Return the scores of a bias layer for all queries, the first of which is at `start_index`."""
     if isinstance(start_index, int) and start_index == 0:
-        return bias(query) if key is None else bias(query, key)
+        return _numbers(bias, bias(query) if key is None else bias(query, key))
     if not callable(getattr(bias, "rows", None)):
         raise ValueError(
             "A bias layer needs a method `rows(query, key, start_index)` for queries that do not "
             f"begin at position 0. Received: start_index={start_index} and the layer {bias}. Add "
             "the method, or derive the layer from `keras_diet.layers.PositionBias`."
         )
-    return bias.rows(query, query if key is None else key, start_index)
+    return rows_of(bias, query, query if key is None else key, start_index)
+
+
+def rows_of(bias: keras.layers.Layer, query: Tensor, key: Tensor, start_index: Any) -> Tensor:
+    """Return the scores of a bias layer for a block of queries that begins at `start_index`."""
+    return _numbers(bias, bias.rows(query, key, start_index))
+
+
+def _numbers(bias, scores):
+    if keras.backend.standardize_dtype(scores.dtype) == "bool":
+        raise ValueError(
+            "A bias layer must return numbers that are added to the scores. Received: booleans "
+            f"from {bias}. Return large negative numbers for keys to leave out, or pass an "
+            "`attention_mask`."
+        )
+    return scores

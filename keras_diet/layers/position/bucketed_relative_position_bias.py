@@ -11,7 +11,7 @@ from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import distances_of_pairs, scores_of_distances
-from keras_diet.types import Config, Initializer, Shape, Tensor
+from keras_diet.types import Initializer, Integer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -79,7 +79,10 @@ class BucketedRelativePositionBias(PositionBias):
     """
 
     any_length = True
-    fixed_arguments = ("key_length",)
+    own_arguments = (
+        *("num_heads", "num_buckets", "max_distance", "bidirectional", "share_heads"),
+        *("max_length", "initializer"),
+    )
 
     def __init__(
         self,
@@ -92,17 +95,10 @@ class BucketedRelativePositionBias(PositionBias):
         initializer: Initializer = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            num_heads,
-            max_length,
-            key_length=None,
-            share_heads=share_heads,
-            initializer=initializer,
-            **kwargs,
-        )
+        super().__init__(num_heads, max_length, None, share_heads, initializer, **kwargs)
         self.num_buckets = validation.positive_int("num_buckets", num_buckets)
         self.max_distance = validation.positive_int("max_distance", max_distance)
-        self.bidirectional = validation.boolean("bidirectional", bidirectional)
+        self.bidirectional = bidirectional
         self._buckets = _buckets(self.num_buckets, self.max_distance, self.bidirectional)
 
     def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
@@ -114,27 +110,13 @@ class BucketedRelativePositionBias(PositionBias):
         )
         self.built = True
 
-    def compute_scores(
-        self, query_length: int, key_length: int, start_index: int | Tensor
-    ) -> Tensor:
+    def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
         """Return `b[bucket(j - i)]` for the given positions."""
         distances = distances_of_pairs(query_length, key_length, start_index)
         distances = ops.clip(distances, -self.max_distance, self.max_distance)
         buckets = ops.take(ops.convert_to_tensor(self._buckets), distances + self.max_distance)
         by_distance = ops.cast(ops.take(self.bucket_embedding, buckets, axis=0), self.compute_dtype)
         return scores_of_distances(by_distance, query_length, key_length)
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        config = super().get_config()
-        config.update(
-            {
-                "num_buckets": self.num_buckets,
-                "max_distance": self.max_distance,
-                "bidirectional": self.bidirectional,
-            }
-        )
-        return config
 
 
 def _buckets(num_buckets, max_distance, bidirectional):

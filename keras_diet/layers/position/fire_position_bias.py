@@ -8,7 +8,7 @@ from keras import ops
 from keras_diet import _backend, validation
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
-from keras_diet.types import Config, Shape, Tensor
+from keras_diet.types import Integer, Shape, Tensor
 
 _EPSILON = 1e-6
 
@@ -70,7 +70,7 @@ class FirePositionBias(PositionBias):
     """
 
     any_length = True
-    fixed_arguments = ("key_length", "initializer")
+    own_arguments = ("num_heads", "hidden_dim", "threshold", "share_heads", "max_length")
 
     def __init__(
         self,
@@ -81,14 +81,7 @@ class FirePositionBias(PositionBias):
         max_length: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            num_heads,
-            max_length,
-            key_length=None,
-            share_heads=share_heads,
-            initializer=None,
-            **kwargs,
-        )
+        super().__init__(num_heads, max_length, None, share_heads, None, **kwargs)
         self.hidden_dim = validation.positive_int("hidden_dim", hidden_dim)
         self.threshold = validation.positive_number("threshold", threshold)
 
@@ -108,9 +101,7 @@ class FirePositionBias(PositionBias):
         initializer = keras.initializers.RandomUniform(-bound, bound)
         return self.add_weight(name=name, shape=shape, initializer=initializer)
 
-    def compute_scores(
-        self, query_length: int, key_length: int, start_index: int | Tensor
-    ) -> Tensor:
+    def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
         """Return `f(psi(|i - j|) / psi(max(L, i, j)))` of the given positions."""
         distances = self._relative_distances(query_length, key_length, start_index)
         distances = ops.expand_dims(ops.cast(distances, self.compute_dtype), -1)
@@ -133,12 +124,6 @@ class FirePositionBias(PositionBias):
 
     def _cast(self, weight):
         return ops.cast(weight, self.compute_dtype)
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        config = super().get_config()
-        config.update({"hidden_dim": self.hidden_dim, "threshold": self.threshold})
-        return config
 
 
 FIRE = PositionEncoding(

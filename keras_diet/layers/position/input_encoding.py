@@ -7,9 +7,10 @@ from keras import ops
 from keras_hub.layers import PositionEmbedding, SinePositionEncoding
 
 from keras_diet import validation
+from keras_diet.layers.arguments import serialized_arguments
 from keras_diet.layers.initializers import bert_initializer, embedding_initializer, fresh
 from keras_diet.layers.position.position_encoding import EncoderSizes, PositionEncoding
-from keras_diet.types import Config, DType, Initializer, Shape, Tensor
+from keras_diet.types import Config, DType, Initializer, Integer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -62,6 +63,8 @@ class InputEncoding(keras.layers.Layer):
      - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
     """
 
+    own_arguments = ("max_sequence_length", "num_segments", "initializer", "position_embedding")
+
     def __init__(
         self,
         max_sequence_length: int | None = None,
@@ -71,11 +74,6 @@ class InputEncoding(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if (max_sequence_length, num_segments, position_embedding) == (None, None, None):
-            raise ValueError(
-                "The layer has nothing to add. Received: None for all of `max_sequence_length`, "
-                "`num_segments` and `position_embedding`. Pass at least one of them."
-            )
         self.max_sequence_length = validation.optional_positive_int(
             "max_sequence_length", max_sequence_length
         )
@@ -84,14 +82,8 @@ class InputEncoding(keras.layers.Layer):
         self._learns_positions = position_embedding is None and max_sequence_length is not None
         self.position_embedding = position_embedding
         if self._learns_positions:
-            self.position_embedding = _with_masking(
-                PositionEmbedding(
-                    self.max_sequence_length,
-                    initializer=fresh(self.initializer),
-                    dtype=self.dtype_policy,
-                    name="position_embedding",
-                )
-            )
+            arguments = {"dtype": self.dtype_policy, "name": "position_embedding"}
+            self.position_embedding = _learned(max_sequence_length, self.initializer, **arguments)
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
@@ -111,7 +103,7 @@ class InputEncoding(keras.layers.Layer):
         self.built = True
 
     def call(
-        self, inputs: Tensor, segment_ids: Tensor | None = None, start_index: int | Tensor = 0
+        self, inputs: Tensor, segment_ids: Tensor | None = None, start_index: Integer = 0
     ) -> Tensor:
         x = inputs
         if segment_ids is not None and self.num_segments is None:
@@ -137,12 +129,6 @@ class InputEncoding(keras.layers.Layer):
             x = x + self.segment_embedding(segment_ids)
         return x
 
-    def compute_output_spec(
-        self, inputs: Tensor, segment_ids: Tensor | None = None, start_index: int | Tensor = 0
-    ) -> keras.KerasTensor:
-        """Return the symbolic output, which has the shape of the inputs."""
-        return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
-
     def compute_output_shape(
         self, inputs_shape: Shape, segment_ids_shape: Shape | None = None
     ) -> Shape:
@@ -151,18 +137,8 @@ class InputEncoding(keras.layers.Layer):
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
-        config = super().get_config()
-        config.update(
-            {
-                "max_sequence_length": self.max_sequence_length,
-                "num_segments": self.num_segments,
-                "initializer": keras.initializers.serialize(self.initializer),
-                "position_embedding": None
-                if self._learns_positions or self.position_embedding is None
-                else keras.layers.serialize(self.position_embedding),
-            }
-        )
-        return config
+        config = {**super().get_config(), **serialized_arguments(self)}
+        return {**config, "position_embedding": None} if self._learns_positions else config
 
     @classmethod
     def from_config(cls, config: Config) -> "InputEncoding":
@@ -197,12 +173,9 @@ def make_input_encoding(
     embedding = None
     if encoding.embedding is not None:
         embedding = encoding.embedding(sizes, dtype=dtype, name="position_embedding")
+    max_length = None if embedding is None else sizes.max_length
     return InputEncoding(
-        max_sequence_length=None if embedding is None else sizes.max_length,
-        num_segments=num_segments,
-        position_embedding=embedding,
-        dtype=dtype,
-        name=name,
+        max_length, num_segments, position_embedding=embedding, dtype=dtype, name=name
     )
 
 
@@ -211,9 +184,8 @@ def _sinusoidal(sizes, dtype, name):
     return _with_masking(SinePositionEncoding(dtype="float32", name=name))
 
 
-def _learned(sizes, **kwargs):
-    layer = PositionEmbedding(sizes.max_length, initializer=bert_initializer(), **kwargs)
-    return _with_masking(layer)
+def _learned(max_length, initializer, **kwargs):
+    return _with_masking(PositionEmbedding(max_length, fresh(initializer), **kwargs))
 
 
 def _with_masking(layer):
@@ -222,5 +194,8 @@ def _with_masking(layer):
     return layer
 
 
-INPUT = PositionEncoding(embedding=_learned, allows_projection=True)
+INPUT = PositionEncoding(
+    embedding=lambda sizes, **kwargs: _learned(sizes.max_length, bert_initializer(), **kwargs),
+    allows_projection=True,
+)
 SINUSOIDAL = PositionEncoding(embedding=_sinusoidal, allows_projection=True)

@@ -10,7 +10,7 @@ from keras_diet import validation
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import distances_of_pairs, scores_of_distances
-from keras_diet.types import Config, Shape, Tensor
+from keras_diet.types import Integer, Shape, Tensor
 
 KERNELS = ("log", "power")
 _SMALLEST = 0.01
@@ -78,7 +78,7 @@ class KerplePositionBias(PositionBias):
     """
 
     any_length = True
-    fixed_arguments = ("key_length", "initializer")
+    own_arguments = ("num_heads", "kernel", "share_heads", "max_length")
 
     def __init__(
         self,
@@ -88,14 +88,7 @@ class KerplePositionBias(PositionBias):
         max_length: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            num_heads,
-            max_length,
-            key_length=None,
-            share_heads=share_heads,
-            initializer=None,
-            **kwargs,
-        )
+        super().__init__(num_heads, max_length, None, share_heads, None, **kwargs)
         self.kernel = validation.choice("kernel", kernel, KERNELS)
 
     def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
@@ -113,9 +106,7 @@ class KerplePositionBias(PositionBias):
             constraint=_AtMost(largest),
         )
 
-    def compute_scores(
-        self, query_length: int, key_length: int, start_index: int | Tensor
-    ) -> Tensor:
+    def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
         """Return `-r1 log(1 + r2 |i - j|)` or `-r1 |i - j|^r2` of the given positions."""
         distances = distances_of_pairs(query_length, key_length, start_index)
         # In float16 or bfloat16 many distances would be equal.
@@ -131,10 +122,6 @@ class KerplePositionBias(PositionBias):
             by_distance = ops.maximum(by_distance, _LOWEST_FLOAT16)
         by_distance = ops.cast(by_distance, self.compute_dtype)
         return scores_of_distances(by_distance, query_length, key_length)
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return {**super().get_config(), "kernel": self.kernel}
 
 
 class _AtMost(keras.constraints.Constraint):

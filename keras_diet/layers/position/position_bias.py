@@ -8,8 +8,9 @@ import keras
 from keras import ops
 
 from keras_diet import validation
+from keras_diet.layers.arguments import serialized_arguments
 from keras_diet.layers.initializers import embedding_initializer
-from keras_diet.types import Config, Initializer, Shape, Tensor
+from keras_diet.types import Config, Initializer, Integer, Shape, Tensor
 
 
 class PositionBias(keras.layers.Layer):
@@ -70,8 +71,9 @@ class PositionBias(keras.layers.Layer):
     """
 
     any_length = False
-    # Arguments of this class that a subclass does not take.
-    fixed_arguments: tuple[str, ...] = ()
+    own_arguments: tuple[str, ...] = (
+        *("num_heads", "max_length", "key_length", "share_heads", "initializer"),
+    )
     # Subclasses with scores of low rank define `features(query, key=None, start_index=0)`.
     features: Callable[..., Any] | None = None
 
@@ -93,7 +95,7 @@ class PositionBias(keras.layers.Layer):
         self.key_length: Any = validation.optional_positive_int("key_length", key_length)
         if key_length is None:
             self.key_length = self.max_length
-        self.share_heads = validation.boolean("share_heads", share_heads)
+        self.share_heads = share_heads
         self.initializer = embedding_initializer(initializer)
         self.input_spec = keras.layers.InputSpec(min_ndim=2)
 
@@ -106,15 +108,11 @@ class PositionBias(keras.layers.Layer):
         """Create the weights. The shapes of the inputs do not matter."""
         self.built = True
 
-    def compute_scores(
-        self, query_length: int, key_length: int, start_index: int | Tensor
-    ) -> Tensor:
+    def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
         """Return scores `(1, H or 1, T, S)` of queries from `start_index` and keys from 0."""
         raise NotImplementedError
 
-    def call(
-        self, query: Tensor, key: Tensor | None = None, start_index: int | Tensor = 0
-    ) -> Tensor:
+    def call(self, query: Tensor, key: Tensor | None = None, start_index: Integer = 0) -> Tensor:
         query_length, key_length = self._checked_lengths(query, key, start_index)
         if not isinstance(start_index, numbers.Integral):
             # Keras turns an integer of NumPy into int64, which TensorFlow does not add to int32.
@@ -136,16 +134,9 @@ class PositionBias(keras.layers.Layer):
             validation.length_within(key_length, self.key_length, limit, "key")
         return query_length, key_length
 
-    def rows(self, query: Tensor, key: Tensor, start_index: int | Tensor) -> Tensor:
+    def rows(self, query: Tensor, key: Tensor, start_index: Integer) -> Tensor:
         """Return the scores of a block of queries, the first of which is at `start_index`."""
         return self(query, key, start_index=start_index)
-
-    def compute_output_spec(
-        self, query: Tensor, key: Tensor | None = None, start_index: int | Tensor = 0
-    ) -> keras.KerasTensor:
-        """Return the symbolic scores, `(1, num_heads, T, S)`."""
-        shape = self.compute_output_shape(query.shape, None if key is None else key.shape)
-        return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def compute_output_shape(self, query_shape: Shape, key_shape: Shape | None = None) -> Shape:
         """Return the shape of the scores, `(1, num_heads, T, S)`."""
@@ -154,14 +145,4 @@ class PositionBias(keras.layers.Layer):
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
-        config = super().get_config()
-        config.update(
-            {
-                "num_heads": self.num_heads,
-                "max_length": self.max_length,
-                "key_length": self.key_length,
-                "share_heads": self.share_heads,
-                "initializer": keras.initializers.serialize(self.initializer),
-            }
-        )
-        return {name: config[name] for name in config if name not in self.fixed_arguments}
+        return {**super().get_config(), **serialized_arguments(self)}

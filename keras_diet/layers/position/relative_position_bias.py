@@ -9,7 +9,7 @@ from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import scores_of_distances
-from keras_diet.types import Initializer, Shape, Tensor
+from keras_diet.types import Initializer, Integer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -56,7 +56,7 @@ class RelativePositionBias(PositionBias):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), equation 3
     """
 
-    fixed_arguments = ("key_length",)
+    own_arguments = ("num_heads", "max_length", "share_heads", "initializer")
 
     def __init__(
         self,
@@ -66,14 +66,7 @@ class RelativePositionBias(PositionBias):
         initializer: Initializer = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            num_heads,
-            max_length,
-            key_length=None,
-            share_heads=share_heads,
-            initializer=initializer,
-            **kwargs,
-        )
+        super().__init__(num_heads, max_length, None, share_heads, initializer, **kwargs)
 
     def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
         """Create `relative_embedding`."""
@@ -84,9 +77,7 @@ class RelativePositionBias(PositionBias):
         )
         self.built = True
 
-    def compute_scores(
-        self, query_length: int, key_length: int, start_index: int | Tensor
-    ) -> Tensor:
+    def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
         """Return `R_{i-j}` for the given positions."""
         # The first query and the last key have the smallest `i - j`.
         first_row = start_index - key_length + self.max_length

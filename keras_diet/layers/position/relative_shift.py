@@ -3,14 +3,12 @@
 from keras import ops
 
 from keras_diet import _backend
-from keras_diet.types import Tensor
+from keras_diet.types import Integer, Tensor
 
 _NUM_BLOCKS = 16
 
 
-def distances_of_pairs(
-    query_length: int | Tensor, key_length: int | Tensor, start_index: int | Tensor
-) -> Tensor:
+def distances_of_pairs(query_length: Integer, key_length: Integer, start_index: Integer) -> Tensor:
     """Return all distances `j - i` of a key from a query, the smallest first.
 
     Args:
@@ -25,9 +23,7 @@ def distances_of_pairs(
     return _backend.arange(query_length + key_length - 1) + smallest
 
 
-def distances_to_keys(
-    scores: Tensor, query_length: int | Tensor, key_length: int | Tensor
-) -> Tensor:
+def distances_to_keys(scores: Tensor, query_length: Integer, key_length: Integer) -> Tensor:
     """Turn scores by distance into scores by key.
 
     Row `i` of the result is a part of row `i` of `scores`. It begins at the distance of key 0:
@@ -56,9 +52,7 @@ def distances_to_keys(
     return ops.reshape(flat, (*outer, query_length, num_distances))[..., :key_length]
 
 
-def keys_to_distances(
-    scores: Tensor, query_length: int | Tensor, key_length: int | Tensor
-) -> Tensor:
+def keys_to_distances(scores: Tensor, query_length: Integer, key_length: Integer) -> Tensor:
     """Turn scores by key into scores by distance. Distances without a key get zero.
 
     This is the transpose of `distances_to_keys`:
@@ -83,9 +77,7 @@ def keys_to_distances(
     return rows[..., :num_distances]
 
 
-def scores_of_distances(
-    by_distance: Tensor, query_length: int | Tensor, key_length: int | Tensor
-) -> Tensor:
+def scores_of_distances(by_distance: Tensor, query_length: Integer, key_length: Integer) -> Tensor:
     """Return the scores that have one scalar for each distance (a Toeplitz matrix).
 
     Args:

@@ -11,7 +11,7 @@ from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import distances_of_pairs, scores_of_distances
 from keras_diet.layers.position.sinusoids import angles_of
-from keras_diet.types import Config, Tensor
+from keras_diet.types import Integer, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -70,18 +70,12 @@ class SandwichPositionBias(PositionBias):
     """
 
     any_length = True
-    fixed_arguments = ("key_length", "share_heads", "initializer")
+    own_arguments = ("num_heads", "position_dim", "max_length")
 
     def __init__(
-        self,
-        num_heads: int,
-        position_dim: int = 128,
-        max_length: int | None = None,
-        **kwargs: Any,
+        self, num_heads: int, position_dim: int = 128, max_length: int | None = None, **kwargs: Any
     ) -> None:
-        super().__init__(
-            num_heads, max_length, key_length=None, share_heads=False, initializer=None, **kwargs
-        )
+        super().__init__(num_heads, max_length, None, False, None, **kwargs)
         self.position_dim = validation.positive_int("position_dim", position_dim)
         if self.position_dim % 2:
             raise ValueError(
@@ -90,9 +84,7 @@ class SandwichPositionBias(PositionBias):
             )
         self._ratios = (8 * np.arange(1, self.num_heads + 1) / self.num_heads).astype("float32")
 
-    def compute_scores(
-        self, query_length: int, key_length: int, start_index: int | Tensor
-    ) -> Tensor:
+    def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
         """Return `(p_i . p_j - p_i . p_i) / c_h` of the given positions."""
         distances = distances_of_pairs(query_length, key_length, start_index)
         angles = angles_of(distances, self.position_dim)
@@ -100,10 +92,6 @@ class SandwichPositionBias(PositionBias):
         by_distance = (products - self.position_dim / 2) / ops.convert_to_tensor(self._ratios)
         by_distance = ops.cast(by_distance, self.compute_dtype)
         return scores_of_distances(by_distance, query_length, key_length)
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return {**super().get_config(), "position_dim": self.position_dim}
 
 
 SANDWICH = PositionEncoding(

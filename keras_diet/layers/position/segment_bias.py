@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_diet import validation
+from keras_diet.layers.arguments import serialized_arguments
 from keras_diet.layers.initializers import embedding_initializer, fresh
 from keras_diet.types import Config, Initializer, Shape, Tensor
 
@@ -58,6 +59,8 @@ class SegmentBias(keras.layers.Layer):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), equation 2
     """
 
+    own_arguments = ("num_heads", "num_segments", "share_heads", "initializer")
+
     def __init__(
         self,
         num_heads: int,
@@ -69,7 +72,7 @@ class SegmentBias(keras.layers.Layer):
         super().__init__(**kwargs)
         self.num_heads = validation.positive_int("num_heads", num_heads)
         self.num_segments = validation.positive_int("num_segments", num_segments)
-        self.share_heads = validation.boolean("share_heads", share_heads)
+        self.share_heads = share_heads
         self.initializer = embedding_initializer(initializer)
         self.input_spec = keras.layers.InputSpec(ndim=2)
 
@@ -139,14 +142,6 @@ class SegmentBias(keras.layers.Layer):
         segments = np.arange(self.num_segments, dtype="int32")
         return ops.cast(ops.equal(ops.expand_dims(segment_ids, -1), segments), self.compute_dtype)
 
-    def compute_output_spec(
-        self, query_segment_ids: Tensor, key_segment_ids: Tensor | None = None
-    ) -> keras.KerasTensor:
-        """Return the symbolic scores, `(B, num_heads, T, S)`."""
-        key_shape = None if key_segment_ids is None else key_segment_ids.shape
-        shape = self.compute_output_shape(query_segment_ids.shape, key_shape)
-        return keras.KerasTensor(shape, dtype=self.compute_dtype)
-
     def compute_output_shape(
         self, query_segment_ids_shape: Shape, key_segment_ids_shape: Shape | None = None
     ) -> Shape:
@@ -157,13 +152,4 @@ class SegmentBias(keras.layers.Layer):
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
-        config = super().get_config()
-        config.update(
-            {
-                "num_heads": self.num_heads,
-                "num_segments": self.num_segments,
-                "share_heads": self.share_heads,
-                "initializer": keras.initializers.serialize(self.initializer),
-            }
-        )
-        return config
+        return {**super().get_config(), **serialized_arguments(self)}

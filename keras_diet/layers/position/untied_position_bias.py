@@ -10,7 +10,7 @@ from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position.bucketed_relative_position_bias import BucketedRelativePositionBias
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
-from keras_diet.types import Config, Initializer, Shape, Tensor
+from keras_diet.types import Initializer, Integer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -82,7 +82,10 @@ class UntiedPositionBias(PositionBias):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 2.2.2
     """
 
-    fixed_arguments = ("key_length",)
+    own_arguments = (
+        *("num_heads", "key_dim", "max_length", "position_dim", "relative", "untie_cls"),
+        *("num_buckets", "max_distance", "share_heads", "layer_norm_epsilon", "initializer"),
+    )
 
     def __init__(
         self,
@@ -99,23 +102,14 @@ class UntiedPositionBias(PositionBias):
         initializer: Initializer = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            num_heads,
-            max_length,
-            key_length=None,
-            share_heads=share_heads,
-            initializer=initializer,
-            **kwargs,
-        )
+        super().__init__(num_heads, max_length, None, share_heads, initializer, **kwargs)
         self.key_dim = validation.positive_int("key_dim", key_dim)
         self.position_dim = validation.positive_int("position_dim", position_dim)
-        self.relative = validation.boolean("relative", relative)
-        self.untie_cls = validation.boolean("untie_cls", untie_cls)
+        self.relative = relative
+        self.untie_cls = untie_cls
         self.num_buckets = num_buckets
         self.max_distance = max_distance
-        self.layer_norm_epsilon = validation.positive_number(
-            "layer_norm_epsilon", layer_norm_epsilon
-        )
+        self.layer_norm_epsilon = layer_norm_epsilon
         if not self.relative and (num_buckets, max_distance) != (None, None):
             raise ValueError(
                 "`num_buckets` and `max_distance` are only used with `relative=True`. Received: "
@@ -155,9 +149,7 @@ class UntiedPositionBias(PositionBias):
     def _add(self, name, shape):
         return self.add_weight(name=name, shape=shape, initializer=fresh(self.initializer))
 
-    def compute_scores(
-        self, query_length: int, key_length: int, start_index: int | Tensor
-    ) -> Tensor:
+    def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
         """Return the scores for the given positions."""
         query = self._project(self.query_kernel, start_index, query_length)
         key = self._project(self.key_kernel, 0, key_length)
@@ -186,22 +178,6 @@ class UntiedPositionBias(PositionBias):
         is_query = ops.expand_dims(ops.equal(_backend.arange(query_length) + start_index, 0), 1)
         is_key = ops.equal(_backend.arange(key_length), 0)
         return ops.where(is_query, from_cls, ops.where(is_key, to_cls, scores))
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        config = super().get_config()
-        config.update(
-            {
-                "key_dim": self.key_dim,
-                "position_dim": self.position_dim,
-                "relative": self.relative,
-                "untie_cls": self.untie_cls,
-                "num_buckets": self.num_buckets,
-                "max_distance": self.max_distance,
-                "layer_norm_epsilon": self.layer_norm_epsilon,
-            }
-        )
-        return config
 
 
 def _encoding(relative):

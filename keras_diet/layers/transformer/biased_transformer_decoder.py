@@ -15,14 +15,12 @@ from keras_diet.layers.attention.input_checks import (
 from keras_diet.layers.attention.key_memory import (
     KeyMemory,
     empty_memory,
-    memory_length,
     swap_heads,
     write_keys,
 )
-from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
 from keras_diet.layers.transformer.transformer_block import TransformerBlock
-from keras_diet.types import Shape, Tensor
+from keras_diet.types import Integer, Shape, Tensor
 
 BlockMemory = tuple[KeyMemory, KeyMemory]
 """Keys and values of the target, and those of the source."""
@@ -82,9 +80,7 @@ class BiasedTransformerDecoder(TransformerBlock):
             tokens from `start_index` on, and attend to the earlier tokens in the memory.
         score_terms: `ScoreTerms` of self-attention, with `is_causal`. Replaces its bias, its mask
             and `start_index`.
-        attention_plan: As in `BiasedMultiHeadAttention`, for self-attention.
         cross_score_terms: `ScoreTerms` of cross-attention. Replaces its bias and mask.
-        cross_attention_plan: As in `BiasedMultiHeadAttention`, for cross-attention.
 
     Returns:
         Tensor of shape `(B, T, hidden_dim)`. With `return_attention_scores`, the probabilities of
@@ -93,11 +89,9 @@ class BiasedTransformerDecoder(TransformerBlock):
         one tuple.
 
     Raises:
-        ValueError: If `num_heads` does not divide the hidden size, or differs from the heads of an
-            attention layer. If an attention layer does not derive from `BiasedMultiHeadAttention`,
-            or projects keys along the sequence as Linformer does. If neither or both of
-            `encoder_outputs` and `memory` are given. If the inputs do not fit into the memory. If
-            a mask has another shape or other values than 0 and 1.
+        ValueError: If `num_heads` does not divide the hidden size. If `encoder_outputs` and a
+            `memory` are given. If the inputs do not fit into the memory. If a mask has another
+            shape or other values than 0 and 1.
 
     Example:
 
@@ -118,8 +112,6 @@ class BiasedTransformerDecoder(TransformerBlock):
 
     attention_names = ("self_attention", "cross_attention")
 
-    attention_names = ("self_attention", "cross_attention")
-
     def __init__(
         self,
         intermediate_dim: int,
@@ -130,16 +122,6 @@ class BiasedTransformerDecoder(TransformerBlock):
     ) -> None:
         super().__init__(intermediate_dim, num_heads, **kwargs)
         self.set_attention("cross_attention", cross_attention)
-
-    def set_attention(self, name: str, attention: keras.layers.Layer | None) -> None:
-        """Keep the attention layer of an argument. `None` means that the block makes one."""
-        if attention is not None and not getattr(attention, "takes_projected_keys", False):
-            raise ValueError(
-                f"`{name}` must derive from `BiasedMultiHeadAttention`, and may not project keys "
-                "along the sequence, as Linformer does: a projected key mixes all tokens. "
-                f"Received: {name}={attention}. Use another attention layer or encoding."
-            )
-        super().set_attention(name, attention)
 
     def build(self, inputs_shape: Shape, encoder_outputs_shape: Shape | None = None) -> None:
         """Create and build the sublayers. The default is a source of the width of the inputs."""
@@ -172,68 +154,54 @@ class BiasedTransformerDecoder(TransformerBlock):
         encoder_padding_mask: Tensor | None = None,
         return_attention_scores: bool = False,
         training: bool | None = None,
-        start_index: int | Tensor = 0,
+        start_index: Integer = 0,
         memory: BlockMemory | None = None,
         score_terms: ScoreTerms | None = None,
-        attention_plan: AttentionPlan | None = None,
         cross_score_terms: ScoreTerms | None = None,
-        cross_attention_plan: AttentionPlan | None = None,
     ) -> Any:
-        if attention_plan is None:
+        if score_terms is None or score_terms.plan is None:
             # A stack that made a plan has checked its call.
             masks = {"padding_mask": padding_mask, "encoder_padding_mask": encoder_padding_mask}
             check_decoder_call(self, inputs, encoder_outputs, memory, start_index, **masks)
-        if score_terms is not None:
-            check_only_terms(score_terms, attention_bias=attention_bias, padding_mask=padding_mask)
-        if cross_score_terms is not None:
+        if score_terms is None:
+            padding = as_bool(padding_mask)
+            score_terms = ScoreTerms(
+                attention_bias, padding_mask=padding, is_causal=True, start_index=start_index
+            )
+        else:
+            of_target = {"attention_bias": attention_bias, "padding_mask": padding_mask}
+            check_only_terms("score_terms", **of_target)
+        if cross_score_terms is None:
+            padding = as_bool(encoder_padding_mask)
+            cross_score_terms = ScoreTerms(
+                cross_attention_bias, padding_mask=padding, start_index=start_index
+            )
+        else:
             of_source = {"encoder_padding_mask": encoder_padding_mask}
             of_source |= {"cross_attention_bias": cross_attention_bias}
-            check_only_terms(cross_score_terms, "cross_score_terms", **of_source)
-        with keras_masks_removed(inputs, encoder_outputs) as (mask, encoder_mask):
-            if score_terms is None:
-                padding_mask = mask if padding_mask is None and memory is None else padding_mask
-                score_terms = ScoreTerms(
-                    bias=attention_bias,
-                    padding_mask=as_bool(padding_mask),
-                    is_causal=True,
-                    start_index=start_index,
-                )
-            if cross_score_terms is None:
-                source_mask = encoder_mask if encoder_padding_mask is None else encoder_padding_mask
-                cross_score_terms = ScoreTerms(
-                    bias=cross_attention_bias,
-                    padding_mask=as_bool(source_mask),
-                    start_index=start_index,
-                )
-            target_memory, source_memory = (None, None) if memory is None else memory
-
-            def attend(attention, query, value, keys, terms, plan):
-                arguments = {"projected_keys": keys, "score_terms": terms, "attention_plan": plan}
-                arguments |= {"return_attention_scores": return_attention_scores}
-                attended = self.call_attention(
-                    attention, query, value, training=training, **arguments
-                )
-                return attended if return_attention_scores else (attended, None)
-
-            def attend_to_target(x):
-                value, keys, new = x, None, None
-                if target_memory is not None:
-                    new_keys = self.self_attention.project_keys(x)
-                    new = write_keys(target_memory, new_keys, score_terms.start_index)
-                    value, keys = None, swap_heads(new)
-                terms = (score_terms, attention_plan)
-                x, scores = attend(self.self_attention, x, value, keys, *terms)
-                return x, (scores, new)
-
-            def attend_to_source(x):
-                keys = None if source_memory is None else swap_heads(source_memory)
-                terms = (cross_score_terms, cross_attention_plan)
-                return attend(self.cross_attention, x, encoder_outputs, keys, *terms)
-
-            x, (scores, new) = self.residual("self_attention", attend_to_target, inputs, training)
-            x, cross_scores = self.residual("cross_attention", attend_to_source, x, training)
+            check_only_terms("cross_score_terms", **of_source)
+        with keras_masks_removed(inputs, encoder_outputs) as (mask, source_mask):
+            options = (return_attention_scores, training)
+            x = self.enter("self_attention", inputs)
+            value, keys, cross_keys, new_memory = x, None, None, None
+            if memory is None:
+                score_terms = score_terms.with_default_padding(mask)
+            else:
+                new_keys = self.self_attention.project_keys(x)
+                target = write_keys(memory[0], new_keys, score_terms.start_index)
+                value, keys, cross_keys = None, swap_heads(target), swap_heads(memory[1])
+                new_memory = (target, memory[1])
+            x, scores = self.attend(
+                self.self_attention, x, value, score_terms, *options, projected_keys=keys
+            )
+            residual = self.leave("self_attention", x, inputs, training)
+            x = self.enter("cross_attention", residual)
+            terms = cross_score_terms.with_default_padding(source_mask)
+            x, cross_scores = self.attend(
+                self.cross_attention, x, encoder_outputs, terms, *options, projected_keys=cross_keys
+            )
+            x = self.leave("cross_attention", x, residual, training)
             x = self.feed_forward(x, training)
-        new_memory = None if memory is None else (new, source_memory)
         return without_missing(x, scores, cross_scores, new_memory)
 
     def compute_output_spec(
@@ -248,7 +216,7 @@ class BiasedTransformerDecoder(TransformerBlock):
         cross_score_terms: ScoreTerms | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Return the symbolic outputs."""
+        """Return the symbolic output, and what `call` returns beside it."""
         check_symbolic_bias(attention_bias, score_terms)
         check_symbolic_bias(cross_attention_bias, cross_score_terms)
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
@@ -259,12 +227,10 @@ class BiasedTransformerDecoder(TransformerBlock):
                 keras.KerasTensor((batch_size, self.num_heads, length, keys), self.compute_dtype)
                 for keys in _lengths_of_keys(inputs, encoder_outputs, memory)
             ]
-        new_memory = None
-        if memory is not None:
-            # Functional models identify tensors by object, so the next memory has its own.
-            new_memory = tree.map_structure(
-                lambda x: keras.KerasTensor(x.shape, dtype=x.dtype), memory
-            )
+        # Functional models identify tensors by object, so the next memory has its own.
+        new_memory = memory and tree.map_structure(
+            lambda x: keras.KerasTensor(x.shape, dtype=x.dtype), memory
+        )
         return without_missing(output, *scores, new_memory)
 
 
@@ -279,7 +245,7 @@ def check_decoder_call(
     inputs: Tensor,
     encoder_outputs: Tensor | None,
     memory: BlockMemory | None,
-    start_index: int | Tensor,
+    start_index: Integer,
     **masks: Any,
 ) -> None:
     """Raise a `ValueError` if the arguments of a call of a block or a stack do not go together.
@@ -293,11 +259,6 @@ def check_decoder_call(
             fits is not checked.
         **masks: `padding_mask` and `encoder_padding_mask`.
     """
-    if (encoder_outputs is None) == (memory is None):
-        raise ValueError(
-            "A decoder needs either `encoder_outputs` or a `memory`, which holds the keys of the "
-            f"source. Received: {'neither' if memory is None else 'both'}. Pass one of them."
-        )
     start = validation.start_index(start_index)
     batch_size, length = inputs.shape[:2]
     if memory is None and start != 0:
@@ -323,5 +284,5 @@ def check_decoder_call(
 def _lengths_of_keys(inputs, encoder_outputs, memory):
     """Return the number of keys of self-attention and of cross-attention."""
     if memory is not None:
-        return [memory_length(of_attention) for of_attention in memory]
+        return [keys.shape[2] for keys, _ in memory]
     return [inputs.shape[1], encoder_outputs.shape[1]]

@@ -4,17 +4,15 @@ from typing import Any
 
 import keras
 
-from keras_diet import _backend
-from keras_diet._compat import get_keras_mask, set_keras_mask
+from keras_diet._compat import keras_masks_removed
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.input_checks import (
+    check_masks,
     check_only_terms,
     check_symbolic_bias,
-    without_defaults,
 )
-from keras_diet.layers.attention.plan import AttentionPlan
-from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms
-from keras_diet.layers.transformer.transformer_block import TransformerBlock, takes_score_terms
+from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
+from keras_diet.layers.transformer.transformer_block import TransformerBlock
 from keras_diet.types import Shape, Tensor
 
 
@@ -55,17 +53,14 @@ class BiasedTransformerEncoder(TransformerBlock):
     Call arguments:
         inputs: Tensor of shape `(B, T, hidden_dim)`.
         attention_bias: Tensor broadcastable to `(B, num_heads, T, T)`, or `None`.
-        attention_features: As in `BiasedMultiHeadAttention`, or `None`.
         attention_mask: Boolean or 0/1 tensor `(B, T or 1, T)`, `True` lets the query attend; or
             `None`.
         padding_mask: Boolean or 0/1 tensor `(B, T)`, `False` for padding; or `None`.
         use_causal_mask: bool. Whether a token attends only to itself and earlier tokens.
         return_attention_scores: bool. Whether to return the probabilities too.
         training: bool. Whether dropout is active.
-        block_size: As in `BiasedMultiHeadAttention`.
-        start_index: As in `BiasedMultiHeadAttention`.
-        score_terms: As in `BiasedMultiHeadAttention`. Replaces the bias, features and masks above.
-        attention_plan: As in `BiasedMultiHeadAttention`.
+        score_terms: `ScoreTerms` or `None`. All terms in one object. It replaces the bias and the
+            masks above, and may hold features.
         attention_hook: As in `BiasedMultiHeadAttention`.
 
     Returns:
@@ -73,8 +68,8 @@ class BiasedTransformerEncoder(TransformerBlock):
         `(B, num_heads, T, T)`.
 
     Raises:
-        ValueError: If `num_heads` does not divide the hidden size, or differs from the `num_heads`
-            of `self_attention`.
+        ValueError: If `num_heads` does not divide the hidden size, or a mask has another shape or
+            other values than 0 and 1.
 
     Example:
 
@@ -100,46 +95,33 @@ class BiasedTransformerEncoder(TransformerBlock):
         self,
         inputs: Tensor,
         attention_bias: Any = None,
-        attention_features: FeaturePair | None = None,
         attention_mask: Tensor | None = None,
         padding_mask: Tensor | None = None,
         use_causal_mask: bool = False,
         return_attention_scores: bool = False,
         training: bool | None = None,
-        block_size: int | None = None,
-        start_index: int | Tensor = 0,
         score_terms: ScoreTerms | None = None,
-        attention_plan: AttentionPlan | None = None,
         attention_hook: AttentionHook | None = None,
     ) -> Any:
-        arguments: dict[str, Any] = {
-            "attention_bias": attention_bias,
-            "attention_features": attention_features,
-            "attention_mask": attention_mask,
-            "value_mask": padding_mask,
-            "use_causal_mask": use_causal_mask,
-            "block_size": block_size,
-            "start_index": start_index,
-        }
-        options: dict[str, Any] = {"attention_plan": attention_plan}
-        if score_terms is not None:
-            check_only_terms(score_terms, **arguments)
-            arguments = {"score_terms": score_terms}
-            if not takes_score_terms(self.self_attention):
-                arguments, options = _arguments_of_terms(score_terms), {}
-        # A custom attention layer may lack arguments that nobody uses.
-        options = without_defaults({**arguments, **options, "attention_hook": attention_hook})
-        options |= {"return_attention_scores": return_attention_scores, "training": training}
-        mask = get_keras_mask(inputs)
-
-        def attend(x):
-            attended = self.call_attention(self.self_attention, x, x, **options)
-            # Attention takes the mask off its query, which may be the caller's tensor.
-            set_keras_mask(inputs, mask)
-            return attended if return_attention_scores else (attended, None)
-
-        x, scores = self.residual("self_attention", attend, inputs, training)
-        x = self.feed_forward(x, training)
+        masks = {"attention_mask": attention_mask, "padding_mask": padding_mask}
+        if score_terms is None:
+            batch_size, length = inputs.shape[:2]
+            check_masks((batch_size, self.num_heads, length, length), **masks)
+            of_keys, of_pairs = as_bool(padding_mask), as_bool(attention_mask)
+            score_terms = ScoreTerms(attention_bias, (), of_keys, of_pairs, use_causal_mask)
+        else:
+            arguments = {"attention_bias": attention_bias, "use_causal_mask": use_causal_mask}
+            check_only_terms("score_terms", **arguments, **masks)
+        # A custom attention layer may lack the argument.
+        hook = {} if attention_hook is None else {"attention_hook": attention_hook}
+        with keras_masks_removed(inputs) as (keras_mask,):
+            terms = score_terms.with_default_padding(keras_mask)
+            x = self.enter("self_attention", inputs)
+            x, scores = self.attend(
+                self.self_attention, x, x, terms, return_attention_scores, training, **hook
+            )
+            x = self.leave("self_attention", x, inputs, training)
+            x = self.feed_forward(x, training)
         return (x, scores) if return_attention_scores else x
 
     def compute_output_spec(
@@ -150,7 +132,7 @@ class BiasedTransformerEncoder(TransformerBlock):
         score_terms: ScoreTerms | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Return the symbolic output, and the symbolic scores if they are asked for."""
+        """Return the symbolic output, and the symbolic scores if the caller asks for them."""
         check_symbolic_bias(attention_bias, score_terms)
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
@@ -160,16 +142,3 @@ class BiasedTransformerEncoder(TransformerBlock):
             inputs, inputs, return_attention_scores=True
         )
         return output, scores
-
-
-def _arguments_of_terms(terms):
-    """Return score terms as arguments of `keras.layers.MultiHeadAttention` and a bias."""
-    bias = terms.bias
-    for query_features, key_features in terms.features:
-        bias = _backend.add_products(bias, query_features, key_features)
-    return {
-        "attention_bias": bias,
-        "attention_mask": terms.attention_mask,
-        "value_mask": terms.padding_mask,
-        "use_causal_mask": terms.is_causal,
-    }

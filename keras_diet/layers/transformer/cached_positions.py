@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_diet.layers.position.position_bias import PositionBias
-from keras_diet.types import Config, Shape, Tensor
+from keras_diet.types import Config, Integer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -53,7 +53,7 @@ class CachedPositionBias(PositionBias):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 3.1
     """
 
-    fixed_arguments = ("initializer",)
+    own_arguments = ("num_heads", "max_length", "key_length", "share_heads")
 
     def __init__(
         self,
@@ -63,26 +63,13 @@ class CachedPositionBias(PositionBias):
         share_heads: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            num_heads,
-            max_length,
-            key_length=key_length,
-            share_heads=share_heads,
-            initializer=None,
-            **kwargs,
-        )
+        super().__init__(num_heads, max_length, key_length, share_heads, None, **kwargs)
 
     @classmethod
     def like(cls, bias: Any) -> "CachedPositionBias":
         """Return a layer for the scores of `bias`, without the scores."""
         if isinstance(bias, cls):
             return bias
-        if getattr(bias, "max_length", None) is None:
-            raise ValueError(
-                "Only the scores of a `keras_diet.layers.PositionBias` with a `max_length` can be "
-                f"cached. Received: {bias}. Pass `max_length` to its constructor, or derive the "
-                "layer from this class."
-            )
         return cls(
             bias.num_heads,
             bias.max_length,
@@ -108,9 +95,7 @@ class CachedPositionBias(PositionBias):
         scores = bias.compute_scores(self.max_length, self.key_length, 0)
         self.scores.assign(ops.cast(scores[0], self.scores.dtype))
 
-    def compute_scores(
-        self, query_length: int, key_length: int, start_index: int | Tensor
-    ) -> Tensor:
+    def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
         """Return the scores of the given positions."""
         scores = ops.convert_to_tensor(self.scores)
         size = (self.num_score_heads, query_length, key_length)

@@ -18,7 +18,7 @@ from keras_diet.layers.transformer.biased_transformer_decoder import (
     without_missing,
 )
 from keras_diet.layers.transformer.diet_stack import DietStack
-from keras_diet.types import Config, Shape, Tensor
+from keras_diet.types import Integer, Shape, Tensor
 
 
 class DecoderMemory(NamedTuple):
@@ -159,6 +159,8 @@ class DietDecoder(DietStack):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 4.3
     """
 
+    own_arguments = (*DietStack.own_arguments, "cross_attention_positions")
+
     def __init__(
         self,
         num_layers: int,
@@ -173,9 +175,7 @@ class DietDecoder(DietStack):
         super().__init__(
             num_layers, num_heads, intermediate_dim, position_encoding, rank, sharing, **kwargs
         )
-        self.cross_attention_positions = validation.boolean(
-            "cross_attention_positions", cross_attention_positions
-        )
+        self.cross_attention_positions = cross_attention_positions
         # An empty `PositionEncoding` adds no positions.
         self.cross_encoding = self.encoding if cross_attention_positions else PositionEncoding()
 
@@ -258,7 +258,7 @@ class DietDecoder(DietStack):
         training: bool | None = None,
         return_attention_scores: bool = False,
         memory: DecoderMemory | None = None,
-        start_index: int | Tensor = 0,
+        start_index: Integer = 0,
     ) -> Any:
         masks = {"padding_mask": padding_mask, "encoder_padding_mask": encoder_padding_mask}
         first = None if memory is None else memory.of_block(0)
@@ -278,48 +278,33 @@ class DietDecoder(DietStack):
                 x = self.input_encoding(x, start_index=start_index)
             options = {"training": training, "return_attention_scores": return_attention_scores}
             of_plan: dict[str, Any] = {**options, "reads_memory": memory is not None}
+            terms = ScoreTerms(
+                padding_mask=as_bool(padding_mask), is_causal=True, start_index=start_index
+            )
+            padding = as_bool(encoder_padding_mask)
+            cross_terms = ScoreTerms(padding_mask=padding, start_index=start_index)
             # Only the lengths of the keys are read.
             key, cross_key = None, encoder_outputs
             memories: list[Any] = [None] * self.num_layers
-            if memory is not None:
+            if memory is None:
+                terms = terms.with_default_padding(mask)
+                cross_terms = cross_terms.with_default_padding(encoder_mask)
+            else:
                 memories = list(zip(memory.target, memory.source, strict=True))
                 key, cross_key = (ops.swapaxes(keys, 1, 2) for keys, _ in memories[0])
-                encoder_padding_mask = memory.padding_of_targets(ops.shape(inputs)[0])
-            elif padding_mask is None:
-                padding_mask = mask
-            if encoder_padding_mask is None:
-                encoder_padding_mask = encoder_mask
-            of_self = self.terms_of_layers(
-                x,
-                ScoreTerms(
-                    padding_mask=as_bool(padding_mask), is_causal=True, start_index=start_index
-                ),
-                "self_attention",
-                self.position_biases,
-                key=key,
-                **of_plan,
-            )
+                padding = memory.padding_of_targets(ops.shape(inputs)[0])
+                cross_terms = cross_terms.replace(padding_mask=padding)
+            biases, cross_biases = self.position_biases, self.cross_position_biases
+            of_self = self.terms_of_layers(x, terms, "self_attention", biases, key=key, **of_plan)
             of_cross = self.terms_of_layers(
-                x,
-                ScoreTerms(padding_mask=as_bool(encoder_padding_mask), start_index=start_index),
-                "cross_attention",
-                self.cross_position_biases,
-                key=cross_key,
-                **of_plan,
+                x, cross_terms, "cross_attention", cross_biases, key=cross_key, **of_plan
             )
-            others = []
+            others, recompute = [], self.recompute == "block"
             of_blocks = zip(self.transformer_layers, of_self, of_cross, memories, strict=True)
-            for block, (terms, plan), (cross_terms, cross_plan), of_memory in of_blocks:
-                outputs = self.call_block(
-                    block,
-                    x,
-                    encoder_outputs,
-                    memory=of_memory,
-                    score_terms=terms,
-                    attention_plan=plan,
-                    cross_score_terms=cross_terms,
-                    cross_attention_plan=cross_plan,
-                    **options,
+            for block, terms, cross_terms, of_memory in of_blocks:
+                arguments = {"score_terms": terms, "cross_score_terms": cross_terms, **options}
+                outputs = self.call_layer(
+                    block, recompute, x, encoder_outputs, memory=of_memory, **arguments
                 )
                 x, *others_of_block = outputs if isinstance(outputs, tuple) else (outputs,)
                 others.append(others_of_block)
@@ -355,7 +340,3 @@ class DietDecoder(DietStack):
             )
             others.append(list(outputs[1:]) if isinstance(outputs, tuple) else [])
         return self._join(output, others, memory)
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return {**super().get_config(), "cross_attention_positions": self.cross_attention_positions}

@@ -15,7 +15,7 @@ from keras_diet.layers.position.segment_bias import SegmentBias
 from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder
 from keras_diet.layers.transformer.diet_stack import DietStack
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
-from keras_diet.types import Config, Shape, Tensor
+from keras_diet.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -133,6 +133,11 @@ class DietEncoder(DietStack):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/)
     """
 
+    own_arguments = (
+        *DietStack.own_arguments,
+        *("segment_encoding", "num_segments", "projection_dim"),
+    )
+
     def __init__(
         self,
         num_layers: int,
@@ -206,7 +211,7 @@ class DietEncoder(DietStack):
         return_attention_scores: bool = False,
         attention_hook: AttentionHook | None = None,
     ) -> Any:
-        self._check_call(inputs, segment_ids, padding_mask, attention_mask, use_causal_mask)
+        self._check_call(inputs, segment_ids, padding_mask, attention_mask)
         options: dict[str, Any] = {
             "training": training,
             "return_attention_scores": return_attention_scores,
@@ -222,7 +227,7 @@ class DietEncoder(DietStack):
             terms = ScoreTerms(
                 padding_mask=as_bool(keras_mask if padding_mask is None else padding_mask),
                 attention_mask=as_bool(attention_mask),
-                is_causal=validation.boolean("use_causal_mask", use_causal_mask),
+                is_causal=use_causal_mask,
             )
             if segment_ids is None and self.segment_biases:
                 segment_ids = ops.zeros(ops.shape(inputs)[:2], dtype="int32")
@@ -234,8 +239,9 @@ class DietEncoder(DietStack):
             of_layers = self.terms_of_layers(
                 x, terms, "self_attention", self.position_biases, segments, key, **options
             )
-            for block, (terms, plan) in zip(self.transformer_layers, of_layers, strict=True):
-                x = self.call_block(block, x, score_terms=terms, attention_plan=plan, **options)
+            recompute = self.recompute == "block"
+            for block, terms in zip(self.transformer_layers, of_layers, strict=True):
+                x = self.call_layer(block, recompute, x, score_terms=terms, **options)
                 if return_attention_scores:
                     x, of_layer = x
                     scores.append(of_layer)
@@ -243,15 +249,9 @@ class DietEncoder(DietStack):
             x = self.output_layer_norm(x)
         return (x, scores) if return_attention_scores else x
 
-    def _check_call(self, inputs, segment_ids, padding_mask, attention_mask, use_causal_mask):
+    def _check_call(self, inputs, segment_ids, padding_mask, attention_mask):
         """Raise a `ValueError` for arguments that would be ignored or give wrong outputs."""
         batch_size, length = inputs.shape[:2]
-        if self.projection_dim is not None and (attention_mask is not None or use_causal_mask):
-            name = "use_causal_mask" if attention_mask is None else "attention_mask"
-            raise ValueError(
-                f"`{name}` is not supported with `projection_dim`: a projected key mixes all "
-                f"tokens. Received: projection_dim={self.projection_dim}. Use `padding_mask`."
-            )
         reads_segments = {"per-head": True, "input": self.encode_inputs, "none": False}
         if segment_ids is not None and not reads_segments[self.segment_encoding]:
             raise ValueError(
@@ -277,8 +277,3 @@ class DietEncoder(DietStack):
             for block in self.transformer_layers
         ]
         return output, [scores for _, scores in of_blocks]
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        names = ("segment_encoding", "num_segments", "projection_dim")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -18,7 +18,6 @@ from keras_diet.layers.position.position_encoding import (
     EncoderSizes,
     PositionEncoding,
     deserialize_position_encoding,
-    serialize_position_encoding,
 )
 from keras_diet.layers.transformer.cached_positions import (
     CachedPositionBias,
@@ -26,18 +25,12 @@ from keras_diet.layers.transformer.cached_positions import (
     copy_weights,
 )
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
-from keras_diet.layers.transformer.recomputed_call import RECOMPUTE, call_recomputed
+from keras_diet.layers.transformer.recomputed_call import RECOMPUTE
 from keras_diet.layers.transformer.transformer_block import TransformerLayer, takes_score_terms
 from keras_diet.types import Config, Shape, Tensor
 
 # How a custom attention layer gets the terms: all of them in one bias.
 _CUSTOM_ATTENTION_PLAN = AttentionPlan(program="custom", low_rank="tensor")
-
-# Constructor arguments that a configuration holds as they are.
-_PLAIN_ARGUMENTS = (
-    *("num_layers", "rank", "sharing", "max_sequence_length", "attention_implementation"),
-    *("encode_inputs", "cached_positions", "max_distance", "recompute"),
-)
 
 
 class DietStack(TransformerLayer):
@@ -46,6 +39,12 @@ class DietStack(TransformerLayer):
     `DietEncoder` and `DietDecoder` document the arguments.
     """
 
+    own_arguments = (
+        *TransformerLayer.own_arguments,
+        *("num_layers", "position_encoding", "rank", "sharing", "max_sequence_length"),
+        *("attention_implementation", "encode_inputs", "cached_positions", "max_distance"),
+        "recompute",
+    )
     # Number of projected keys of Linformer, which only an encoder can have.
     projection_dim: int | None = None
 
@@ -83,8 +82,8 @@ class DietStack(TransformerLayer):
         self.attention_implementation = validation.choice(
             "attention_implementation", attention_implementation, IMPLEMENTATIONS
         )
-        self.encode_inputs = validation.boolean("encode_inputs", encode_inputs)
-        self.cached_positions = validation.boolean("cached_positions", cached_positions)
+        self.encode_inputs = encode_inputs
+        self.cached_positions = cached_positions
         self.max_distance = max_distance
         self.recompute = validation.choice("recompute", recompute, RECOMPUTE)
 
@@ -199,8 +198,8 @@ class DietStack(TransformerLayer):
         key: Tensor | None = None,
         attention_hook: AttentionHook | None = None,
         **arguments: Any,
-    ) -> Iterator[tuple[ScoreTerms, AttentionPlan]]:
-        """Yield the terms and the plan of each layer.
+    ) -> Iterator[ScoreTerms]:
+        """Yield the terms of each layer, with their plan.
 
         All layers have the same plan. Terms are made one by one, so that only the terms of one
         layer are in memory at inference. A bias that all layers share is computed once.
@@ -237,24 +236,10 @@ class DietStack(TransformerLayer):
                     all_terms = layer_terms.replace(features=segments)
                     plan = attention.plan(all_terms, inputs.shape, key_shape, **arguments)
             if lowered is None or not is_shared:
-                lowered = lower_shared_terms(layer_terms, plan, inputs, key, inputs.dtype)
-            yield lowered.replace(features=(*segments, *lowered.features)), plan
-
-    def call_block(self, block: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
-        """Call a block. In training, `recompute` says whether it runs again for the gradient."""
-        if self.recompute == "block" and kwargs["training"]:
-            return call_recomputed(block, *args, **kwargs)
-        return block(*args, **kwargs)
-
-    # === Config ===
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return {
-            **super().get_config(),
-            **{name: getattr(self, name) for name in _PLAIN_ARGUMENTS},
-            "position_encoding": serialize_position_encoding(self.position_encoding),
-        }
+                lowered = lower_shared_terms(
+                    layer_terms.replace(plan=plan), inputs, key, inputs.dtype
+                )
+            yield lowered.replace(features=(*segments, *lowered.features))
 
     @classmethod
     def from_config(cls, config: Config) -> Self:

@@ -1,21 +1,16 @@
 """What blocks and stacks of blocks have in common."""
 
-from collections.abc import Callable
 from typing import Any, Self
 
 import keras
 
 from keras_diet import _backend, validation
+from keras_diet.layers.arguments import serialized_arguments
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
+from keras_diet.layers.attention.score_terms import ScoreTerms
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.transformer.recomputed_call import call_recomputed
 from keras_diet.types import Activation, Config, Initializer, Shape, Tensor
-
-# Arguments that a configuration holds as they are.
-_PLAIN_ARGUMENTS = (
-    *("intermediate_dim", "num_heads", "dropout", "layer_norm_epsilon", "normalize_first"),
-    "activation_dropout",
-)
 
 
 class TransformerLayer(keras.layers.Layer):
@@ -33,6 +28,11 @@ class TransformerLayer(keras.layers.Layer):
         activation_dropout: float. Dropout rate of the hidden units of the feed-forward network.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
     """
+
+    own_arguments: tuple[str, ...] = (
+        *("intermediate_dim", "num_heads", "dropout", "layer_norm_epsilon", "kernel_initializer"),
+        *("bias_initializer", "normalize_first", "activation_dropout"),
+    )
 
     def __init__(
         self,
@@ -57,15 +57,15 @@ class TransformerLayer(keras.layers.Layer):
         )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.normalize_first = validation.boolean("normalize_first", normalize_first)
+        self.normalize_first = normalize_first
         self.activation_dropout = validation.rate("activation_dropout", activation_dropout)
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
     def arguments_of_block(self) -> Config:
         """Return these arguments for a layer inside. Each call makes new initializers."""
-        plain = {name: getattr(self, name) for name in _PLAIN_ARGUMENTS}
-        return {**plain, "activation": self.activation, **self.arguments_of_dense()}
+        arguments = {name: getattr(self, name) for name in TransformerLayer.own_arguments}
+        return {**arguments, "activation": self.activation, **self.arguments_of_dense()}
 
     def arguments_of_dense(self) -> Config:
         """Return the initializers and the dtype of a layer inside. Initializers are new."""
@@ -83,6 +83,14 @@ class TransformerLayer(keras.layers.Layer):
         layer_norm.build(inputs_shape)
         return layer_norm
 
+    def call_layer(
+        self, layer: keras.layers.Layer, recompute: bool, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Call a layer inside. In training, `recompute` runs it again for the gradient."""
+        if recompute and kwargs["training"]:
+            return call_recomputed(layer, *args, **kwargs)
+        return layer(*args, **kwargs)
+
     def compute_output_shape(
         self, inputs_shape: Shape, encoder_outputs_shape: Shape | None = None
     ) -> Shape:
@@ -91,19 +99,27 @@ class TransformerLayer(keras.layers.Layer):
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
-        config = super().get_config()
-        config.update({name: getattr(self, name) for name in _PLAIN_ARGUMENTS})
-        config.update(
-            activation=keras.activations.serialize(self.activation),
-            kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
-            bias_initializer=keras.initializers.serialize(self.bias_initializer),
-        )
-        return config
+        activation = keras.activations.serialize(self.activation)
+        return {**super().get_config(), **serialized_arguments(self), "activation": activation}
 
 
 def takes_score_terms(attention: keras.layers.Layer) -> bool:
     """Whether an attention layer takes `score_terms`. Other custom layers take a bias tensor."""
     return isinstance(attention, BiasedMultiHeadAttention)
+
+
+def _arguments_of_terms(terms):
+    """Return the arguments that a custom attention layer gets. It may lack unused arguments."""
+    bias = terms.bias
+    for query_features, key_features in terms.features:
+        bias = _backend.add_products(bias, query_features, key_features)
+    arguments = {
+        "attention_bias": bias,
+        "attention_mask": terms.attention_mask,
+        "value_mask": terms.padding_mask,
+        "use_causal_mask": terms.is_causal or None,
+    }
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 class TransformerBlock(TransformerLayer):
@@ -120,6 +136,7 @@ class TransformerBlock(TransformerLayer):
     The blocks document the arguments.
     """
 
+    own_arguments = (*TransformerLayer.own_arguments, "recompute_attention")
     # The attention sublayers, each of which is an argument of the constructor.
     attention_names: tuple[str, ...] = ("self_attention",)
 
@@ -133,19 +150,12 @@ class TransformerBlock(TransformerLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(intermediate_dim, num_heads, **kwargs)
-        self.recompute_attention = validation.boolean("recompute_attention", recompute_attention)
+        self.recompute_attention = recompute_attention
         self._made_attentions: tuple[str, ...] = ()
         self.set_attention("self_attention", self_attention)
 
     def set_attention(self, name: str, attention: keras.layers.Layer | None) -> None:
         """Keep the attention layer of an argument. `None` means that the block makes one."""
-        heads = getattr(attention, "num_heads", self.num_heads)
-        if heads != self.num_heads:
-            raise ValueError(
-                f"`num_heads` must be equal to `{name}.num_heads`. Received: "
-                f"num_heads={self.num_heads}, {name}.num_heads={heads}. Pass the same number to "
-                "both."
-            )
         setattr(self, name, attention)
         if attention is None:
             self._made_attentions += (name,)
@@ -187,49 +197,45 @@ class TransformerBlock(TransformerLayer):
     def _make_dropout(self, name, rate):
         setattr(self, name, keras.layers.Dropout(rate, dtype=self.dtype_policy, name=name))
 
-    def residual(
+    def enter(self, name: str, inputs: Tensor) -> Tensor:
+        """Return the inputs of a sublayer, which pre-norm normalizes."""
+        return getattr(self, f"{name}_layer_norm")(inputs) if self.normalize_first else inputs
+
+    def leave(self, name: str, output: Tensor, inputs: Tensor, training: bool | None) -> Tensor:
+        """Return the output of a sublayer with its dropout, residual connection and post-norm."""
+        x = getattr(self, f"{name}_dropout")(output, training=training) + inputs
+        return x if self.normalize_first else getattr(self, f"{name}_layer_norm")(x)
+
+    def attend(
         self,
-        name: str,
-        sublayer: Callable[[Tensor], tuple[Tensor, Any]],
-        inputs: Tensor,
+        attention: keras.layers.Layer,
+        query: Tensor,
+        value: Tensor | None,
+        terms: ScoreTerms,
+        returns_scores: bool,
         training: bool | None,
-    ) -> tuple[Tensor, Any]:
-        """Apply a sublayer with its normalization, dropout and residual connection.
-
-        Args:
-            name: Name of the sublayer.
-            sublayer: Function of the normalized inputs. It returns its output and something else.
-            inputs: Tensor `(B, T, hidden_dim)`.
-            training: bool or `None`.
-
-        Returns:
-            A tensor like `inputs`, and what else the function returned.
-        """
-        layer_norm = getattr(self, f"{name}_layer_norm")
-        x, others = sublayer(layer_norm(inputs) if self.normalize_first else inputs)
-        x = getattr(self, f"{name}_dropout")(x, training=training) + inputs
-        return (x if self.normalize_first else layer_norm(x)), others
-
-    def call_attention(self, attention: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
-        """Call an attention layer. With `recompute_attention` it runs again for the gradient."""
-        if self.recompute_attention and kwargs["training"]:
-            return call_recomputed(attention, *args, **kwargs)
-        return attention(*args, **kwargs)
+        **arguments: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Call an attention layer, and return its output, and its probabilities or `None`."""
+        if takes_score_terms(attention):
+            arguments["score_terms"] = terms
+        else:
+            arguments |= _arguments_of_terms(terms)
+        arguments |= {"return_attention_scores": returns_scores, "training": training}
+        output = self.call_layer(attention, self.recompute_attention, query, value, **arguments)
+        return output if returns_scores else (output, None)
 
     def feed_forward(self, inputs: Tensor, training: bool | None) -> Tensor:
         """Apply the feed-forward network."""
-
-        def network(x):
-            x = _backend.dense(self.feedforward_intermediate_dense, x)
-            x = self.feedforward_intermediate_dropout(x, training=training)
-            return _backend.dense(self.feedforward_output_dense, x), None
-
-        return self.residual("feedforward", network, inputs, training)[0]
+        x = self.enter("feedforward", inputs)
+        x = _backend.dense(self.feedforward_intermediate_dense, x)
+        x = self.feedforward_intermediate_dropout(x, training=training)
+        x = _backend.dense(self.feedforward_output_dense, x)
+        return self.leave("feedforward", x, inputs, training)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
-        config["recompute_attention"] = self.recompute_attention
         for name in self.attention_names:
             is_made = name in self._made_attentions
             config[name] = None if is_made else keras.layers.serialize(getattr(self, name))

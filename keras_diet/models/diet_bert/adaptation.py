@@ -18,8 +18,8 @@ def _backbone_of(model: keras.Model) -> DietBertBackbone:
     backbone = getattr(model, "backbone", model)
     if not isinstance(backbone, DietBertBackbone):
         raise ValueError(
-            "`model` must be a `keras_diet.models.DietBertBackbone` or a task with one. "
-            f"Received: {type(model).__name__}"
+            "`model` must be a `keras_diet.models.DietBertBackbone` or a task with one. Received: "
+            f"{type(model).__name__}"
         )
     return backbone
 
@@ -85,10 +85,8 @@ def extend_positions(
     validation.choice("method", method, tuple(_METHODS))
     length = backbone.max_sequence_length
     if max_sequence_length <= length:
-        raise ValueError(
-            f"`max_sequence_length` must be larger than {length}, the length of the model. "
-            f"Received: max_sequence_length={max_sequence_length}"
-        )
+        received = f"Received: max_sequence_length={max_sequence_length}"
+        raise ValueError(f"`max_sequence_length` must be larger than {length}. {received}")
     changes = {"max_sequence_length": max_sequence_length}
     if isinstance(backbone.position_encoding, keras.layers.Layer):
         layer = _longer_layer(backbone.position_encoding, max_sequence_length)
@@ -128,8 +126,7 @@ def _extended(
         return _with_farther_distances(values, shape[0])
     raise ValueError(
         f"The weight {weight.path!r} depends on the length in an unknown way. Received: shape "
-        f"{tuple(weight.shape)} for the trained length, {shape} for the new length. Build a model "
-        "of the new length, and set its weights."
+        f"{tuple(weight.shape)} for the trained length, {shape} for the new length"
     )
 
 
@@ -219,10 +216,8 @@ def add_segments(
     validation.choice("segment_encoding", segment_encoding, ("per-head", "input"))
     present = _backbone_of(model).segment_encoding
     if present != "none":
-        raise ValueError(
-            "`model` has segments already. Received: a model with "
-            f"segment_encoding={present!r}. Pass a model with segment_encoding='none'."
-        )
+        received = f"Received: segment_encoding={present!r}"
+        raise ValueError(f"`model` must not have segments already. {received}")
     extended = rebuild(
         model,
         {"segment_encoding": segment_encoding, "num_segments": num_segments},

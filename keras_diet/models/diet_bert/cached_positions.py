@@ -19,8 +19,7 @@ def rebuild_with_cached_positions(model: Any) -> Any:
     if backbone.cached_positions or not backbone.encoder.position_biases:
         raise ValueError(
             "Positions can be cached once, in a model with a position bias. Received: "
-            f"position_encoding={backbone.position_encoding!r}, "
-            f"cached_positions={backbone.cached_positions}. Use this model as it is."
+            f"{backbone.position_encoding!r}, cached_positions={backbone.cached_positions}"
         )
     changes = arguments_of_copy(backbone.attention_implementation)
     copy = rebuild(model, changes, common_layers=_layers_without_biases)

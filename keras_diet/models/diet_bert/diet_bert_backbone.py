@@ -18,7 +18,7 @@ from keras_diet.models.diet_bert.cached_positions import rebuild_with_cached_pos
 from keras_diet.models.diet_bert.from_bert.convert import convert_bert
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.layout_map import transformer_layout_map
-from keras_diet.models.hub.token_inputs import PADDING_MASK, TokenInput, check_ids, ids_below
+from keras_diet.models.hub.token_inputs import PADDING_MASK, TokenInput, ids_below
 from keras_diet.types import Activation, Config, DType, Tensor
 
 # Constructor arguments that a configuration holds as they are.
@@ -275,11 +275,7 @@ class DietBertBackbone(HubBackbone):
 
         Returns:
             A tensor of shape `(B, T, hidden_dim)`.
-
-        Raises:
-            ValueError: If ids are not integers of this shape, or are out of range.
         """
-        check_ids("token_ids", token_ids, self.token_inputs["token_ids"])
         x = self.token_embedding(token_ids)
         if self.input_encoding is not None:
             at_input = self.segment_encoding == "input"

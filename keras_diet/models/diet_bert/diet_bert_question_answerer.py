@@ -3,9 +3,7 @@
 import keras
 from keras_hub.models import Task
 
-from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.diet_bert.diet_bert_preprocessor import DietBertPreprocessor
-from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
+from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.from_bert.tasks import convert_question_answerer
 from keras_diet.models.question_answering.preprocessor import QuestionAnswererPreprocessor
 from keras_diet.models.question_answering.question_answerer import QuestionAnswerer
@@ -146,6 +144,5 @@ class DietBertQuestionAnswerer(QuestionAnswerer, DietBertTask, Task):
      - [Rajpurkar et al., 2016](https://arxiv.org/abs/1606.05250)
     """
 
-    backbone_cls = DietBertBackbone
     preprocessor_cls = DietBertQuestionAnswererPreprocessor
     from_bert = classmethod(convert_question_answerer)

@@ -1,23 +1,64 @@
 """Classification and regression of texts and pairs of texts with a DietBert backbone."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
-from keras_hub.models import TextClassifier
+from keras_hub.models import TextClassifier, TextClassifierPreprocessor
 
 from keras_diet import validation
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
-from keras_diet.models.diet_bert.diet_bert_text_classifier_preprocessor import (
-    DietBertTextClassifierPreprocessor,
-)
+from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.from_bert.tasks import convert_classifier
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.columns import is_one_text
 from keras_diet.models.hub.losses import is_of_keras, sparse_loss, warn_if_loss_does_not_fit
 from keras_diet.types import Activation, Config
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class DietBertTextClassifierPreprocessor(DietBertPreprocessor, TextClassifierPreprocessor):
+    """Tokenize and pack raw texts, or pairs of texts, for classification.
+
+    This is `keras_hub.models.BertTextClassifierPreprocessor` for DietBert models. The packed input
+    is `[CLS]`, then the tokens of each text followed by `[SEP]`, then padding. Unlike in KerasHub,
+    a tuple of texts is always a pair.
+
+    Args:
+        tokenizer: A `keras_diet.models.DietBertTokenizer` or `DietBertSentencePieceTokenizer`.
+        sequence_length: int. Length of the packed inputs, in tokens. Defaults to `512`.
+        truncate: `"round_robin"` or `"waterfall"`. How several texts are shortened to fit.
+            Defaults to `"round_robin"`.
+        length_buckets: tuple of int or `None`. Shorter lengths to which a batch may be padded, if
+            they hold its longest text. Defaults to `None`: all batches have `sequence_length`.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        x: A string, a batch of strings, or a tuple of them for texts of several segments.
+        y: Labels, which are returned unchanged. They must not be text.
+        sample_weight: Weights of the examples, which are returned unchanged.
+
+    Returns:
+        NumPy arrays: a dictionary of `"token_ids"`, `"segment_ids"` and `"padding_mask"` of shape
+        `(B, sequence_length)`. With labels, a tuple of the dictionary, `y` and, if given,
+        `sample_weight`.
+
+    Raises:
+        ValueError: If a text is missing, for an empty batch, and for segments, labels or weights of
+            another number than texts.
+
+    Example:
+
+    ```python
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "quick", "fox", "##es"]
+    preprocessor = keras_diet.models.DietBertTextClassifierPreprocessor(
+        keras_diet.models.DietBertTokenizer(vocabulary), sequence_length=8
+    )
+    x = preprocessor((["the quick fox", "the foxes"], ["the fox", "the quick"]))
+    ```
+
+    References:
+     - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805)
+    """
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -96,57 +137,22 @@ class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
      - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805)
     """
 
-    backbone_cls = DietBertBackbone
     preprocessor_cls = DietBertTextClassifierPreprocessor
     from_bert = classmethod(convert_classifier)
 
+    # Keras takes a class with `*args` and `**kwargs` for a functional model.
     def __init__(
         self,
         backbone: DietBertBackbone,
         num_classes: int | None = None,
         preprocessor: keras.layers.Layer | None = None,
         activation: Activation = None,
-        dropout: float = 0.1,
-        compile: bool = True,
-        name: str | None = None,
-        trainable: bool | None = None,
-        class_names: Sequence[str] | None = None,
+        *,
         multi_label: bool = False,
+        **kwargs: Any,
     ) -> None:
-        # === Config ===
-        # The default loss depends on the number of classes.
-        self.set_classes(num_classes, class_names, activation, dropout)
         self.multi_label = validation.boolean("multi_label", multi_label)
-        linear, sigmoid = keras.activations.linear, keras.activations.sigmoid
-        is_wrong = self.num_classes == 1 or self.activation not in (linear, sigmoid)
-        if multi_label and is_wrong:
-            raise ValueError(
-                "`multi_label=True` needs at least two classes, and activation=None or 'sigmoid', "
-                "because each class has its own probability. Received: "
-                f"num_classes={self.num_classes}, activation={activation!r}. For a single yes or "
-                "no, use two classes and multi_label=False."
-            )
-        if self.num_classes == 1 and self.activation is keras.activations.softmax:
-            raise ValueError(
-                "`activation` must not be 'softmax' with a single output, which would always be 1. "
-                "Received: num_classes=1. Use two classes, or leave the activation out for a "
-                "regression."
-            )
-
-        # === Layers ===
-        self.backbone = backbone
-        self.preprocessor = preprocessor
-        self.make_head(backbone.dtype_policy)
-
-        # === Functional Model ===
-        pooled = backbone(backbone.input)["pooled_output"]
-        super().__init__(
-            inputs=backbone.input,
-            outputs=self.output_dense(self.output_dropout(pooled)),
-            compile=compile,
-            name=name,
-            trainable=trainable,
-        )
+        super().__init__(backbone, num_classes, preprocessor, activation, **kwargs)
 
     def compile(
         self, optimizer: Any = "auto", loss: Any = "auto", *, metrics: Any = "auto", **kwargs: Any
@@ -181,9 +187,8 @@ class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
         is_sparse, _ = sparse_loss(loss)
         if self.multi_label and is_sparse:
             raise ValueError(
-                "The loss of a multi-label classifier must take 0 or 1 for each class. Received: a "
-                "sparse loss, which takes one class for each text. Leave `loss` out, or pass "
-                "`keras.losses.BinaryCrossentropy(from_logits=True)`."
+                "The loss of a multi-label classifier must take 0 or 1 for each class, as "
+                "`keras.losses.BinaryCrossentropy`. Received: a sparse loss"
             )
         if isinstance(metrics, str) and metrics == "auto":
             metrics = [keras.metrics.SparseCategoricalAccuracy()]
@@ -240,23 +245,16 @@ class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
         if number == 1 or (top_k is not None and validation.positive_int("top_k", top_k) > number):
             raise ValueError(
                 "`classify` needs a classifier of at least two classes, and `top_k` up to their "
-                f"number. Received: num_classes={number}, top_k={top_k}. For the outputs of a "
-                "regression, call `predict`."
+                f"number. Received: num_classes={number}, top_k={top_k}"
             )
         threshold = 0.0 if threshold is None else validation.rate("threshold", threshold)
         to_probabilities = self.probability_function("classify")
         outputs = self.predict(texts, batch_size=batch_size, verbose=0)
-        results = []
-        for probabilities in to_probabilities(outputs):
-            best = np.argsort(-probabilities, kind="stable")[:top_k]
-            results.append(
-                [
-                    {"label": self.labels[i], "probability": float(probabilities[i])}
-                    for i in best
-                    if probabilities[i] >= threshold
-                ]
-            )
-        return results[0] if self.takes_texts and is_one_text(texts) else results
+        results = [
+            [each for each in self.best_classes(row, top_k) if each["probability"] >= threshold]
+            for row in to_probabilities(outputs)
+        ]
+        return results[0] if is_one_text(texts) else results
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""

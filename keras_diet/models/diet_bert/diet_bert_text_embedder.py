@@ -4,14 +4,11 @@ from typing import Any
 
 import keras
 from keras import ops
-from keras_hub.models import TextEmbedder
+from keras_hub.models import TextEmbedder, TextEmbedderPreprocessor
 
 from keras_diet import validation
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
-from keras_diet.models.diet_bert.diet_bert_text_embedder_preprocessor import (
-    DietBertTextEmbedderPreprocessor,
-)
+from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.hub.losses import warn_if_loss_does_not_fit
 from keras_diet.types import Config, Tensor
 
@@ -33,6 +30,59 @@ def _max(hidden_states: Tensor, mask: Tensor) -> Tensor:
 
 
 POOLING = {"mean": _mean, "cls": _cls, "max": _max}
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class DietBertTextEmbedderPreprocessor(DietBertPreprocessor, TextEmbedderPreprocessor):
+    """Tokenize and pack raw texts, or pairs of texts, for embedding.
+
+    This is `keras_hub.models.BertTextEmbedderPreprocessor` for DietBert models. The packed input is
+    `[CLS]`, then the tokens of each text followed by `[SEP]`, then padding. Unlike in KerasHub, a
+    tuple of texts is always a pair. To embed texts one by one, pass a list.
+
+    Args:
+        tokenizer: A `keras_diet.models.DietBertTokenizer` or `DietBertSentencePieceTokenizer`.
+        sequence_length: int. Length of the packed inputs, in tokens. Defaults to `256`.
+        truncate: `"round_robin"` or `"waterfall"`. How several texts are shortened to fit.
+            Defaults to `"round_robin"`.
+        length_buckets: tuple of int or `None`. Shorter lengths to which a batch may be padded, if
+            they hold its longest text. Defaults to `None`: all batches have `sequence_length`.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        x: A string, a batch of strings, or a tuple of them for texts of several segments.
+        y: Labels, which are returned unchanged. They must not be text.
+        sample_weight: Weights of the examples, which are returned unchanged.
+
+    Returns:
+        NumPy arrays: a dictionary of `"token_ids"`, `"segment_ids"` and `"padding_mask"` of shape
+        `(B, sequence_length)`. With labels, a tuple of the dictionary, `y` and, if given,
+        `sample_weight`.
+
+    Raises:
+        ValueError: If a text is missing, for an empty batch, and for segments, labels or weights of
+            another number than texts.
+
+    Example:
+
+    ```python
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "quick", "fox", "##es"]
+    preprocessor = keras_diet.models.DietBertTextEmbedderPreprocessor(
+        keras_diet.models.DietBertTokenizer(vocabulary), sequence_length=8
+    )
+    x = preprocessor(["the quick fox", "the foxes"])
+    ```
+
+    References:
+     - [Reimers and Gurevych, 2019](https://aclanthology.org/D19-1410/)
+    """
+
+    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Add the padding mask, which KerasHub does not make for embedders in a graph."""
+        outputs = super().call(x, y=y, sample_weight=sample_weight)
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(outputs)
+        x = {**x, "padding_mask": x["token_ids"] != self.tokenizer.pad_token_id}
+        return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -94,7 +144,6 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
      - [Reimers and Gurevych, 2019](https://aclanthology.org/D19-1410/)
     """
 
-    backbone_cls = DietBertBackbone
     preprocessor_cls = DietBertTextEmbedderPreprocessor
 
     def __init__(
@@ -167,18 +216,6 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         Returns:
             A tensor of shape `(num_queries, num_documents)`.
         """
-        for name, embeddings in (
-            ("query_embeddings", query_embeddings),
-            ("document_embeddings", document_embeddings),
-        ):
-            shape = tuple(getattr(embeddings, "shape", ()))
-            if shape[-1:] != (self.backbone.hidden_dim,) or len(shape) > 2:
-                received = f"shape={shape}" if shape else type(embeddings).__name__
-                raise ValueError(
-                    f"`{name}` must have the shape (number, hidden_dim) = "
-                    f"(number, {self.backbone.hidden_dim}). Received: {received}. Pass what "
-                    "`encode_text` returns."
-                )
         return ops.matmul(
             ops.convert_to_tensor(query_embeddings),
             ops.transpose(ops.convert_to_tensor(document_embeddings)),

@@ -3,10 +3,8 @@
 import keras
 from keras_hub.models import Task
 
-from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.diet_bert.diet_bert_preprocessor import DietBertPreprocessor
-from keras_diet.models.diet_bert.diet_bert_task import DietBertTask
-from keras_diet.models.diet_bert.from_bert.tasks import convert_token_classifier
+from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
+from keras_diet.models.diet_bert.from_bert.tasks import convert_classifier
 from keras_diet.models.token_classification.preprocessor import TokenClassifierPreprocessor
 from keras_diet.models.token_classification.token_classifier import TokenClassifier
 
@@ -138,6 +136,5 @@ class DietBertTokenClassifier(TokenClassifier, DietBertTask, Task):
      - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 5.3
     """
 
-    backbone_cls = DietBertBackbone
     preprocessor_cls = DietBertTokenClassifierPreprocessor
-    from_bert = classmethod(convert_token_classifier)
+    from_bert = classmethod(convert_classifier)

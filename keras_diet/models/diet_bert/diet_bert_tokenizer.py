@@ -18,7 +18,7 @@ from keras_diet.models.hub.tokenizer import HubTokenizer, Span
 from keras_diet.types import Config
 
 # Preprocessors of all model families use the names "start" and "end".
-_SPECIAL_TOKENS = {
+_SPECIAL_TOKENS: dict[str, str | None] = {
     "cls": "[CLS]",
     "sep": "[SEP]",
     "pad": "[PAD]",
@@ -107,10 +107,7 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
 
     def special_tokens_by_name(self) -> dict[str, str | None]:
         """Return the special tokens by their names. They are `None` before a vocabulary is set."""
-        return {
-            name: None if self.vocabulary is None else token
-            for name, token in _SPECIAL_TOKENS.items()
-        }
+        return _SPECIAL_TOKENS if self.vocabulary is not None else dict.fromkeys(_SPECIAL_TOKENS)
 
     def tokenize(self, inputs: Any) -> Any:
         """Return the tokens of texts, as `keras_hub.tokenizers.WordPieceTokenizer.tokenize`."""

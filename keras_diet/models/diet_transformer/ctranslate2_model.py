@@ -9,7 +9,6 @@ import keras
 import numpy as np
 
 from keras_diet._arrays import float32_array
-from keras_diet._compat import flatten_layers
 from keras_diet.layers.attention.relative_multi_head_attention import RelativeMultiHeadAttention
 
 _ENCODINGS = ("sinusoidal", "shaw", "input", "none")
@@ -23,10 +22,10 @@ _ACTIVATIONS: dict[Callable[..., Any], str] = {
 
 def write_ctranslate2_model(translator: keras.Model, folder: str | os.PathLike[str]) -> None:
     """Write a `DietTransformerSeq2SeqLM` to a folder. Its method documents arguments and errors."""
-    specs = _import_specs()
-    backbone = translator.backbone
-    _check_backbone(backbone)
-    tokenizer = _tokenizer_of(translator)
+    from ctranslate2 import specs
+
+    backbone, tokenizer = translator.backbone, translator.preprocessor.tokenizer
+    _check_can_be_written(backbone)
     spec = specs.TransformerSpec.from_config(
         backbone.num_layers,
         backbone.num_heads,
@@ -46,59 +45,28 @@ def write_ctranslate2_model(translator: keras.Model, folder: str | os.PathLike[s
     tokenizer.save_assets(folder)
 
 
-# === Checks ===
-
-
-def _import_specs():
-    try:
-        from ctranslate2 import specs
-    except ImportError as error:
-        raise ImportError(
-            "`export_to_ctranslate2` needs the package ctranslate2. Install it with "
-            "`pip install ctranslate2`."
-        ) from error
-    return specs
-
-
-def _check_backbone(backbone):
+def _check_can_be_written(backbone):
+    """Raise a `ValueError` if CTranslate2 cannot compute the same as the backbone."""
     encoding = backbone.position_encoding
+    remedy = ""
     if encoding not in _ENCODINGS:
-        raise ValueError(
-            "CTranslate2 has no such position encoding. Received: "
-            f"position_encoding={encoding!r}. Only {', '.join(map(repr, _ENCODINGS))} can be "
-            "written. For other encodings, use `generate`."
-        )
-    if encoding == "shaw" and backbone.cross_attention_positions:
-        raise ValueError(
-            "CTranslate2 has Shaw's encoding in self-attention only. Received: "
-            "position_encoding='shaw', cross_attention_positions=True. Train a model with "
-            "`cross_attention_positions=False`."
-        )
-    if backbone.activation not in _ACTIVATIONS:
+        received = f"position_encoding={encoding!r}"
+        remedy = f"Only {', '.join(map(repr, _ENCODINGS))} can be written. Use `generate`."
+    elif encoding == "shaw" and backbone.cross_attention_positions:
+        received = "position_encoding='shaw', cross_attention_positions=True"
+        remedy = "Train a model with `cross_attention_positions=False`."
+    elif backbone.activation not in _ACTIVATIONS:
+        received = f"activation={keras.activations.serialize(backbone.activation)!r}"
         names = ", ".join(repr(function.__name__) for function in _ACTIVATIONS)
-        raise ValueError(
-            "CTranslate2 has no such activation. Received: "
-            f"activation={keras.activations.serialize(backbone.activation)!r}. Only {names} can "
-            "be written."
+        remedy = f"Only {names} can be written."
+    elif any("int" in weight.dtype for weight in backbone.weights):
+        received = "quantized weights"
+        remedy = (
+            "Write the model before `quantize`, and let CTranslate2 quantize it: "
+            "`ctranslate2.Translator(folder, compute_type='int8')`."
         )
-    if any(getattr(layer, "quantization_mode", None) for layer in flatten_layers(backbone)):
-        raise ValueError(
-            "A quantized model cannot be written for CTranslate2. Received: "
-            f"{backbone.name!r} with quantized layers. Write the model before `quantize`, and let "
-            "CTranslate2 quantize it: `ctranslate2.Translator(folder, compute_type='int8')`."
-        )
-
-
-def _tokenizer_of(translator):
-    preprocessor = translator.preprocessor
-    tokenizer = getattr(preprocessor, "tokenizer", None)
-    if tokenizer is None:
-        received = None if preprocessor is None else type(preprocessor).__name__
-        raise ValueError(
-            "`export_to_ctranslate2` needs the tokens of the vocabulary. Received: "
-            f"preprocessor={received}. Pass a `preprocessor` with a tokenizer to the constructor."
-        )
-    return tokenizer
+    if remedy:
+        raise ValueError(f"CTranslate2 cannot compute this model. Received: {received}. {remedy}")
 
 
 # === Weights ===

@@ -129,13 +129,11 @@ class DietTransformerBackbone(HubBackbone):
         # === Config ===
         self.vocabulary_size = validation.positive_int("vocabulary_size", vocabulary_size)
         self.num_layers = num_layers
-        self.num_heads = validation.positive_int("num_heads", num_heads)
+        self.num_heads = num_heads
         self.hidden_dim = validation.positive_int("hidden_dim", hidden_dim)
         self.intermediate_dim = intermediate_dim
-        self.dropout = validation.rate("dropout", dropout)
-        self.max_sequence_length = validation.positive_int(
-            "max_sequence_length", max_sequence_length
-        )
+        self.dropout = dropout
+        self.max_sequence_length = max_sequence_length
         self.rank = rank
         self.sharing = sharing
         self.cross_attention_positions = cross_attention_positions
@@ -174,7 +172,6 @@ class DietTransformerBackbone(HubBackbone):
         self.position_encoding = position_encoding
 
     def _make_embeddings(self, position_encoding: str | keras.layers.Layer, dtype: DType) -> None:
-        validation.divisible_heads(self.hidden_dim, self.num_heads)
         self.token_embedding = keras.layers.ReversibleEmbedding(
             input_dim=self.vocabulary_size,
             output_dim=self.hidden_dim,

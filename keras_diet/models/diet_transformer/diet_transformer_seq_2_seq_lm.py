@@ -1,11 +1,13 @@
 """Translation with a DietTransformer backbone."""
 
 import dataclasses
+import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+from keras import ops
 from keras_hub.models import Seq2SeqLM
 
 from keras_diet import validation
@@ -14,23 +16,14 @@ from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTra
 from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm_preprocessor import (
     DietTransformerSeq2SeqLMPreprocessor,
 )
-from keras_diet.models.diet_transformer.generate_checks import (
-    check_generate_inputs,
-    check_max_length,
-    check_preprocessor,
-    check_sampler,
-    checked_sampler,
-    checked_stop_tokens,
-)
-from keras_diet.models.diet_transformer.generate_step import generate_step
 from keras_diet.models.hub.classes import Classes
-from keras_diet.models.hub.columns import is_columns, is_one_text
+from keras_diet.models.hub.columns import is_columns, is_one_text, take
 from keras_diet.models.hub.losses import token_loss, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.task import HubTask
-from keras_diet.models.hub.token_inputs import TokenInput
+from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
 from keras_diet.samplers import BeamSearchSampler
-from keras_diet.types import Config
+from keras_diet.types import Config, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -88,7 +81,6 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
 
     backbone_cls = DietTransformerBackbone
     preprocessor_cls = DietTransformerSeq2SeqLMPreprocessor
-    generate_step = generate_step
 
     def __init__(
         self,
@@ -126,7 +118,6 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         optimizer: Any = "auto",
         loss: Any = "auto",
         *,
-        weighted_metrics: Any = "auto",
         sampler: Any = "auto",
         **kwargs: Any,
     ) -> None:
@@ -138,18 +129,15 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             optimizer: As in `keras_hub.models.Seq2SeqLM.compile`. Defaults to `"auto"`.
             loss: As in `keras_hub.models.Seq2SeqLM.compile`. Defaults to `"auto"`, which means the
                 cross-entropy averaged over the tokens of the targets.
-            weighted_metrics: As in `keras_hub.models.Seq2SeqLM.compile`. Defaults to `"auto"`.
             sampler: A `keras_hub.samplers.Sampler` or its name. Defaults to `"auto"`, which means
                 `keras_diet.samplers.BeamSearchSampler()`.
-            **kwargs: Keyword arguments of `keras.Model.compile`.
+            **kwargs: Other keyword arguments of `keras_hub.models.Seq2SeqLM.compile`.
         """
         is_auto = isinstance(sampler, str) and sampler == "auto"
-        sampler = BeamSearchSampler() if is_auto else checked_sampler(sampler)
         super().compile(
             optimizer=optimizer,
             loss=token_loss(loss),
-            weighted_metrics=weighted_metrics,
-            sampler=sampler,
+            sampler=BeamSearchSampler() if is_auto else sampler,
             **kwargs,
         )
         warn_if_loss_does_not_fit(self, "logits")
@@ -160,6 +148,8 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         if not config:
             return config
         return {**config, "sampler": keras.saving.serialize_keras_object(self.sampler)}
+
+    # === Generation ===
 
     def generate(
         self,
@@ -174,7 +164,8 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
 
         Args:
             inputs: A text, a list of texts, or what else the preprocessor's `generate_preprocess`
-                takes. Without a preprocessor, the backbone's dictionary.
+                takes. Or a `tf.data.Dataset` of batches of it. Without a preprocessor, the
+                backbone's dictionary.
             max_length: int or `None`. The length of the targets with start token and prompt.
                 Defaults to `None`, which means the default of the preprocessor.
             stop_token_ids: Tokens that end a target, or `None`. Defaults to `"auto"`, which means
@@ -190,61 +181,124 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             dictionary that `generate_step` returns.
 
         Raises:
-            ValueError: If a source is empty, or a source or prompt is too long; if an argument
-                cannot be right; or if the model was not compiled.
+            ValueError: If a source is empty, if a source or a prompt is too long, if `max_length`
+                is longer than the model, if a stop token is outside the vocabulary, or if an
+                argument would be ignored.
         """
         if strip_prompt:
             raise ValueError(
                 "`strip_prompt` must be False, because a source is not a prompt. Received: "
                 "strip_prompt=True. Leave it out."
             )
-        check_sampler(self)
-        check_preprocessor(self.preprocessor, max_length)
-        check_preprocessor_fits(self.preprocessor, self.backbone)
-        check_max_length(max_length, self.backbone)
-        stop_token_ids = checked_stop_tokens(stop_token_ids, self.backbone.vocabulary_size)
-        validation.optional_positive_int("batch_size", batch_size)
-        if batch_size is None or is_one_text(inputs):
-            inputs = self._one_batch(inputs)
-            return super().generate(inputs, max_length=max_length, stop_token_ids=stop_token_ids)
-        texts, lengths = self._texts(inputs, max_length)
-        order = sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True)
-        bar = keras.utils.Progbar(len(lengths), verbose=verbose, unit_name="text")
-        translations: dict[int, str] = {}
-        for start in range(0, len(lengths), batch_size):
-            places = order[start : start + batch_size]
-            batch = {name: [each[i] for i in places] for name, each in texts.items()}
-            found = super().generate(batch, max_length=max_length, stop_token_ids=stop_token_ids)
-            translations.update(zip(places, found, strict=True))
-            bar.update(len(translations))
-        return [translations[i] for i in range(len(lengths))]
-
-    def _one_batch(self, inputs):
-        """Return checked inputs of a single batch."""
-        if self.preprocessor is None and (inputs is None or is_columns(inputs)):
-            check_generate_inputs(inputs, self.token_inputs)
-        # KerasHub changes the dictionary.
-        return dict(inputs) if isinstance(inputs, Mapping) else inputs
-
-    def _texts(self, inputs, max_length):
-        """Return the texts that are translated in batches, and the numbers of source tokens.
-
-        All texts are checked, because an error in the last batch would come late.
-        """
-        preprocessor = self.preprocessor
-        is_ours = isinstance(preprocessor, DietTransformerSeq2SeqLMPreprocessor)
-        if not is_ours or not is_columns(inputs):
-            kind = type(preprocessor).__name__
+        if self.preprocessor is None and (max_length or batch_size):
             raise ValueError(
-                "`batch_size` needs a `DietTransformerSeq2SeqLMPreprocessor` and a list of texts. "
-                f"Received: inputs={type(inputs).__name__}, preprocessor={kind}. Leave "
-                "`batch_size` out, and pass one batch."
+                "`max_length` and `batch_size` need a preprocessor. Received: preprocessor=None, "
+                f"max_length={max_length}, batch_size={batch_size}. Pass one batch, with "
+                "`decoder_token_ids` of the length of the targets."
             )
+        longest, size = self.backbone.max_sequence_length, self.backbone.vocabulary_size
+        if max_length is not None and max_length > longest:
+            raise ValueError(
+                f"`max_length` must be at most {longest}, the `max_sequence_length` of the "
+                f"backbone. Received: max_length={max_length}. Choose a smaller `max_length`."
+            )
+        if stop_token_ids is not None and not isinstance(stop_token_ids, str):
+            # Without any, a target never ends.
+            stop_token_ids = tuple(map(operator.index, stop_token_ids)) or None
+            if not all(0 <= token < size for token in stop_token_ids or ()):
+                raise ValueError(
+                    f"`stop_token_ids` must hold integers in [0, vocabulary_size) = [0, {size}). "
+                    f"Received: stop_token_ids={stop_token_ids}. Correct these tokens."
+                )
+        check_preprocessor_fits(self.preprocessor, self.backbone)
+        if self.preprocessor is None and is_columns(inputs):
+            self._check_ids(inputs)
+        options = {"max_length": max_length, "stop_token_ids": stop_token_ids}
+        if batch_size is None or is_one_text(inputs):
+            # KerasHub changes the dictionary.
+            inputs = dict(inputs) if isinstance(inputs, Mapping) else inputs
+            return super().generate(inputs, **options)
         if isinstance(inputs, list) and not inputs:
-            return {}, []
-        texts = preprocessor.with_prompts(inputs)
-        sources, _ = preprocessor.rows_of_tokens(texts, max_length=max_length)
-        return texts, [len(tokens) for tokens in sources]
+            return []
+        # All texts are checked before the first batch, because a later error would come late.
+        texts = self.preprocessor.with_prompts(inputs)
+        sources, _ = self.preprocessor.rows_of_tokens(texts, max_length=max_length)
+        order = sorted(range(len(sources)), key=lambda row: len(sources[row]), reverse=True)
+        bar = keras.utils.Progbar(len(order), verbose=verbose, unit_name="text")
+        translations: dict[int, str] = {}
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            translations.update(
+                zip(rows, super().generate(take(texts, rows), **options), strict=True)
+            )
+            bar.update(len(translations))
+        return [translations[row] for row in range(len(order))]
+
+    def _check_ids(self, inputs: Any) -> None:
+        check_token_inputs(inputs, self.token_inputs)
+        mask = validation.host_value(inputs["encoder_padding_mask"])
+        if mask is not None and not mask.any(axis=1).all():
+            raise ValueError(
+                "`x['encoder_padding_mask']` must have at least one token in each source. "
+                f"Received: none in row {mask.any(axis=1).argmin()}. Remove such rows, or correct "
+                "the mask."
+            )
+
+    def generate_step(
+        self, inputs: dict[str, Tensor], stop_token_ids: Sequence[int] | None = None
+    ) -> dict[str, Tensor]:
+        """Return the targets of a batch of sources. `generate` compiles it.
+
+        The encoder runs once, and the keys and values of its output are computed once.
+
+        Args:
+            inputs: The backbone's dictionary. Each target begins with at least one token, and has
+                room for the tokens that are generated.
+            stop_token_ids: Tokens that end a target, or `None`.
+
+        Returns:
+            A dictionary with `"decoder_token_ids"`, and `"decoder_padding_mask"` that is true up to
+            the first stop token.
+        """
+        backbone = self.backbone
+        source_mask = ops.cast(inputs["encoder_padding_mask"], "bool")
+        prompt_mask = ops.cast(inputs["decoder_padding_mask"], "bool")
+        prompt = inputs["decoder_token_ids"]
+        batch_size, length = ops.shape(prompt)
+        memory = backbone.decoder.start_memory(
+            batch_size,
+            length,
+            encoder_outputs=backbone.encode(inputs["encoder_token_ids"], source_mask),
+            encoder_padding_mask=source_mask,
+        )
+
+        def next(prompt, target, index):
+            last = ops.slice(prompt, [0, index - 1], [ops.shape(prompt)[0], 1])
+            # All beams of a row read the same source, so the sampler need not repeat it.
+            hidden_states, after = backbone.decode_step(last, memory.with_target(target), index - 1)
+            logits = backbone.token_embedding(hidden_states, reverse=True)
+            return logits[:, 0], hidden_states[:, 0], after.target
+
+        token_ids = self.sampler(
+            next=next,
+            prompt=prompt,
+            cache=memory.target,
+            index=1,
+            mask=prompt_mask,
+            stop_token_ids=stop_token_ids,
+            model=self,
+        )
+        ends = ops.zeros_like(prompt_mask)
+        for stop_token_id in stop_token_ids or ():
+            ends = ops.logical_or(ends, ops.equal(token_ids, stop_token_id))
+        # Stop tokens of the prompt do not stop.
+        ends = ops.cast(ops.logical_and(ends, ops.logical_not(prompt_mask)), "int32")
+        return {
+            "decoder_token_ids": token_ids,
+            "decoder_padding_mask": ops.equal(ops.cumsum(ends, axis=-1) - ends, 0),
+        }
+
+    # === Files ===
 
     def export_to_ctranslate2(self, path: str | os.PathLike[str]) -> None:
         """Write a CTranslate2 model, which translates quickly on CPUs and GPUs.
@@ -258,7 +312,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             path: The folder. It is made if it does not exist.
 
         Raises:
-            ValueError: If the model has no preprocessor, a position encoding other than
+            ValueError: If the model has a position encoding other than
                 `"sinusoidal"`, `"input"`, `"none"` and `"shaw"`, `"shaw"` with
                 `cross_attention_positions`, an activation other than relu, gelu and silu, or
                 quantized weights.

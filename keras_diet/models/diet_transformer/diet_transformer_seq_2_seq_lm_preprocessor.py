@@ -7,21 +7,18 @@ import keras
 import numpy as np
 from keras_hub.models import Seq2SeqLMPreprocessor
 
-from keras_diet import validation
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
 from keras_diet.models.diet_transformer.diet_transformer_tokenizer import DietTransformerTokenizer
-from keras_diet.models.hub.columns import is_one_text, texts_of
+from keras_diet.models.hub.classes import listed
+from keras_diet.models.hub.columns import is_one_text, number_of_rows, texts_of
 from keras_diet.models.hub.packing import padded
 from keras_diet.models.hub.preprocessor import HubPreprocessor
-from keras_diet.models.hub.text_pairs import (
-    SOURCE,
-    TARGET,
-    check_has_tokens,
-    check_number_of_tokens,
-    text_pairs,
-)
 from keras_diet.types import Config, Tensor
 
+# KerasHub's names.
+SOURCE, TARGET = "encoder_text", "decoder_text"
+
+_NAMES = ("token_ids", "padding_mask")
 # Tensor2Tensor searches for translations up to this number of tokens longer than their sources.
 _EXTRA_LENGTH = 50
 
@@ -68,7 +65,8 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
 
     Raises:
         ValueError: For an empty batch, for an empty source, for sources and targets of unequal
-            number, for missing targets, and for a `sample_weight` that is not `None`.
+            number, for missing targets, and for a `sample_weight` that is not `None`. In a graph of
+            TensorFlow, such as in `tf.data`, nothing is checked.
 
     Example:
 
@@ -130,14 +128,36 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
                 "`y` and `sample_weight` must be `None`, because the preprocessor makes the "
                 f"weights. Received: {type(sample_weight).__name__}. Pass the texts only."
             )
-        return text_pairs(x if y is None else {SOURCE: x, TARGET: y}), None, None
+        x = x if y is None else {SOURCE: x, TARGET: y}
+        if not isinstance(x, Mapping) or set(x) != {SOURCE, TARGET}:
+            keys = f" with the keys {listed(x)}" if isinstance(x, Mapping) else ""
+            raise ValueError(
+                f"A model needs sources and targets. Received: x of type {type(x).__name__}{keys}, "
+                f"and no y. Pass sources as `x` and targets as `y`, or a dictionary with the keys "
+                f"{SOURCE!r} and {TARGET!r}. To get targets for sources, call `generate`."
+            )
+        pairs = {name: texts_of(x[name], name) for name in (SOURCE, TARGET)}
+        number_of_rows(**pairs)
+        for row, text in enumerate(pairs[SOURCE]):
+            if not text.strip():
+                raise ValueError(
+                    f"`{SOURCE}` must hold texts that are not empty. Received: {text!r} in row "
+                    f"{row}. Remove such rows."
+                )
+        return pairs, None, None
 
     def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Refuse tensors in a graph of TensorFlow, where KerasHub packs sources differently."""
-        raise NotImplementedError(
-            f"`{type(self).__name__}` reads texts on the host, not in a graph. Received: {x}. Pass "
-            "the dataset of texts to `fit`, instead of mapping the preprocessor in `tf.data`."
-        )
+        """Return inputs, labels and weights in a graph of TensorFlow, such as in `tf.data`.
+
+        Nothing is checked there, and `length_buckets` are not used.
+        """
+        x = x if y is None else {SOURCE: x, TARGET: y}
+        sources, targets = self.tokenizer(x[SOURCE]), self.tokenizer(x[TARGET])
+        inputs = self.encoder_packer(sources, add_start_value=False)
+        prompts = self.decoder_packer(targets, add_end_value=False)
+        names = (f"{side}_{name}" for side in ("encoder", "decoder") for name in _NAMES)
+        labels = self.decoder_packer(targets, add_start_value=False)
+        return dict(zip(names, (*inputs, *prompts), strict=True)), *labels
 
     def make_batch(
         self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
@@ -153,27 +173,26 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
             )
             bucket = next((n for n in self.lengths if n >= longest), self.lengths[-1])
             lengths = tuple(min(bucket, length) for length in lengths)
-        end, pad = self.tokenizer.end_token_id, self.tokenizer.pad_token_id
-        rows = [[*row[: lengths[1] - 1], end] for row in targets]
-        labels = padded(rows, lengths[1:], pad)
         inputs = self._inputs(sources, targets, *lengths)
-        weights = inputs["decoder_padding_mask"]
-        return inputs, labels, weights
+        labels = self._ended(targets, lengths[1])
+        return inputs, labels, inputs["decoder_padding_mask"]
 
     def _tokens(self, x):
         # A call of the layer would take longer.
         return self.tokenizer.tokenize(x[SOURCE]), self.tokenizer.tokenize(x[TARGET])
 
+    def _ended(self, rows, length):
+        """Return rows of tokens with end tokens and padding, and cut long rows."""
+        rows = [[*row[: length - 1], self.tokenizer.end_token_id] for row in rows]
+        return padded(rows, [length], self.tokenizer.pad_token_id)
+
     def _inputs(self, sources, targets, source_length, target_length):
         """Return sources with end tokens, and targets with start tokens."""
-        start, end = self.tokenizer.start_token_id, self.tokenizer.end_token_id
-        pad = self.tokenizer.pad_token_id
-        sources = [[*row[: source_length - 1], end] for row in sources]
-        targets = [[start, *row[: target_length - 1]] for row in targets]
+        started = [[self.tokenizer.start_token_id, *row[: target_length - 1]] for row in targets]
         return {
-            "encoder_token_ids": padded(sources, [source_length], pad),
+            "encoder_token_ids": self._ended(sources, source_length),
             "encoder_padding_mask": _mask(sources, source_length),
-            "decoder_token_ids": padded(targets, [target_length], pad),
+            "decoder_token_ids": padded(started, [target_length], self.tokenizer.pad_token_id),
             "decoder_padding_mask": _mask(targets, target_length),
         }
 
@@ -223,11 +242,11 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         return keras.tree.map_structure(keras.ops.convert_to_tensor, inputs)
 
     def with_prompts(self, x: Any) -> Mapping[str, Any]:
-        """Return sources with empty prompts, or with those they have, and check both."""
+        """Return columns of sources and prompts. Without prompts, they are empty."""
         x = x if isinstance(x, Mapping) else {SOURCE: x}
         if set(x) == {SOURCE}:
             x = {SOURCE: x[SOURCE], TARGET: [""] * len(texts_of(x[SOURCE], SOURCE))}
-        return text_pairs(x)
+        return self.columns(x)[0]
 
     def rows_of_tokens(
         self, x: Mapping[str, Any], source_length: int | None = None, max_length: int | None = None
@@ -243,18 +262,10 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         """
         source_length = _first(source_length, self.encoder_sequence_length)
         max_length = _first(max_length, self.decoder_sequence_length)
-        validation.positive_int("encoder_sequence_length", source_length)
-        if validation.positive_int("max_length", max_length) < self.shortest_sequence:
-            raise ValueError(
-                "`max_length` must have room for the start token and another token. Received: "
-                f"max_length={max_length}. Choose {self.shortest_sequence} or more."
-            )
         sources, prompts = self._tokens(x)
-        check_has_tokens(SOURCE, sources)
-        name = "encoder_sequence_length"
-        check_number_of_tokens(SOURCE, sources, source_length - 1, name, source_length)
+        _check_numbers(SOURCE, sources, 1, source_length - 1, "encoder_sequence_length")
         # A start token before the prompt, and a token after it.
-        check_number_of_tokens(TARGET, prompts, max_length - 2, "max_length", max_length)
+        _check_numbers(TARGET, prompts, 0, max_length - 2, "max_length")
         return sources, prompts
 
     def generate_postprocess(self, x: Mapping[str, Tensor]) -> Any:
@@ -284,8 +295,22 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
 
 
 def _mask(rows: list[list[int]], length: int) -> np.ndarray:
-    return np.arange(length) < np.array([len(row) for row in rows])[:, None]
+    """Return a mask of rows of tokens, each with one special token more."""
+    return np.arange(length) < 1 + np.array([len(row) for row in rows])[:, None]
 
 
 def _first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
+
+
+def _check_numbers(
+    name: str, rows: list[list[int]], shortest: int, longest: int, argument: str
+) -> None:
+    """Raise a `ValueError` that names the first text with too few or too many tokens."""
+    for row, tokens in enumerate(rows):
+        if not shortest <= len(tokens) <= longest:
+            raise ValueError(
+                f"`{name}` must have {shortest} to {longest} tokens, because `{argument}` includes "
+                f"special tokens. Received: {len(tokens)} tokens in row {row}. Change the text, or "
+                f"choose another `{argument}`."
+            )

@@ -12,12 +12,11 @@ from keras_diet import validation
 from keras_diet._compat import flatten_layers
 from keras_diet.models.hub.data_methods import DataMethods
 from keras_diet.models.hub.export import DefaultExport
-from keras_diet.models.hub.presets import describe_library, whole_preset
+from keras_diet.models.hub.presets import whole_preset
 from keras_diet.models.hub.quantization import (
     can_be_quantized,
     quantize_layers,
     quantized_layers,
-    quick_quantization,
 )
 from keras_diet.models.hub.token_inputs import check_token_inputs
 from keras_diet.types import Config
@@ -107,7 +106,6 @@ class HubBackbone(DefaultExport, DataMethods, Backbone):
         """
         with whole_preset(preset_dir) as folder:
             super().save_to_preset(folder, max_shard_size=max_shard_size)
-            describe_library(folder, type(self))
 
     @classmethod
     def from_preset(
@@ -197,8 +195,7 @@ class HubBackbone(DefaultExport, DataMethods, Backbone):
         if saved != adapted:
             raise ValueError(
                 f"`{filepath}` was saved with adapters in other layers than the backbone has. "
-                f"Received: layers {saved} in the file, {adapted} in the backbone. Load the file "
-                "into a new backbone like the one that it was saved from."
+                f"Received: layers {saved} in the file, {adapted} in the backbone."
             )
         super().load_lora_weights(filepath)
 
@@ -232,8 +229,7 @@ class HubBackbone(DefaultExport, DataMethods, Backbone):
             def filters(layer: keras.layers.Layer) -> bool:
                 return can_be_quantized(layer, name)
 
-        with quick_quantization():
-            super().quantize(mode, config=config, filters=filters, **kwargs)
+        super().quantize(mode, config=config, filters=filters, **kwargs)
         self._forget_compiled_steps()
 
     def _forget_compiled_steps(self) -> None:

@@ -61,37 +61,30 @@ def labels_of_names(y: Any, classes: Classes, as_ids: bool = True) -> Any:
     rows = rows.tolist() if isinstance(rows, np.ndarray) and rows.dtype.kind in "OUST" else rows
     if classes.names is None or not isinstance(rows, list):
         return y
-    if classes.is_multi_label:
-        is_names = all(isinstance(row, Collection) for row in rows) and not any(
-            isinstance(label, (int, float)) for row in rows for label in row
-        )
-        return _memberships(rows, classes.names) if is_names else y
     # A column of names may have a second axis.
-    rows = [row[0] if isinstance(row, list) and len(row) == 1 else row for row in rows]
-    if not any(isinstance(label, (str, bytes)) for label in rows):
+    lists = [list(row) if _is_collection(row) else [row] for row in rows]
+    has_numbers = any(isinstance(label, numbers.Real) for labels in lists for label in labels)
+    if has_numbers or not (classes.is_multi_label or all(len(labels) == 1 for labels in lists)):
         return y
-    index = _index(classes.names)
-    ids = np.array([index_of_name(label, row, index) for row, label in enumerate(rows)])
-    return ids.astype("int32") if as_ids else np.eye(classes.number, dtype="float32")[ids]
-
-
-def _memberships(rows, names):
-    """Return a row for each text, with 1 for the names in its list and 0 for the others."""
-    index = _index(names)
-    result = np.zeros((len(rows), len(names)), "float32")
-    for row, labels in enumerate(rows):
-        if isinstance(labels, (str, bytes)):
+    index = {name: i for i, name in enumerate(classes.names)}
+    if not classes.is_multi_label:
+        ids = [index_of_name(labels[0], row, index) for row, labels in enumerate(lists)]
+        return np.array(ids, "int32") if as_ids else np.eye(classes.number, dtype="float32")[ids]
+    result = np.zeros((len(rows), classes.number), "float32")
+    for row, labels in enumerate(lists):
+        if not _is_collection(rows[row]):
             raise ValueError(
                 "`y` must hold a list of names for each text in multi-label classification. "
-                f"Received: {labels!r} in row {row}. Put a single name into a list, and pass an "
-                "empty list for no label."
+                f"Received: {rows[row]!r} in row {row}"
             )
-        for label in labels:
-            if label in ("", b""):
-                # Padding of a dense array of names.
-                continue
+        # Dense arrays of names are padded.
+        for label in (label for label in labels if label not in ("", b"")):
             result[row, index_of_name(label, row, index)] = 1
     return result
+
+
+def _is_collection(value):
+    return isinstance(value, Collection) and not isinstance(value, (str, bytes))
 
 
 def index_of_name(label: Any, row: int, index: Mapping[str, int]) -> int:
@@ -103,10 +96,6 @@ def index_of_name(label: Any, row: int, index: Mapping[str, int]) -> int:
             f"{listed(index)}. Correct the label, or add it to `class_names`."
         )
     return index[name]
-
-
-def _index(names):
-    return {name: i for i, name in enumerate(names)}
 
 
 # === Labels and weights ===
@@ -135,35 +124,27 @@ def checked_labels(
         # A custom loss may take other labels, and mark missing ones by NaN.
         return y
     if is_sparse and classes is not None:
-        _check_classes(y, classes, ignore_class)
+        labels = y if ignore_class is None else y[y != ignore_class]
+        if labels.size and not _arrays.are_integers_below(labels, classes.number):
+            raise ValueError(
+                f"Labels `y` of a sparse loss must be integers in [0, {classes.argument}) = [0, "
+                f"{classes.number}). Received: dtype={y.dtype}, values from {labels.min()} to "
+                f"{labels.max()}. To ignore a label, compile a loss with this `ignore_class`."
+            )
     elif not is_sparse and output_shape is not None:
         is_column = output_shape[1:] == (1,) and y.ndim == 1
         if not is_column and not _arrays.sizes_fit(y.shape, output_shape):
             raise ValueError(
                 f"Labels `y` of this loss must have the shape of the outputs, {output_shape}. "
-                f"Received: y.shape={y.shape}. Classes as integers need a sparse loss, or "
-                "`keras.utils.to_categorical`. In multi-label classification pass one row of 0 "
-                "and 1 for each text, or lists of names to a classifier with `class_names`."
+                f"Received: y.shape={y.shape}. Classes as integers need a sparse loss."
             )
     check_are_finite("y", y)
     if classes is not None and classes.is_multi_label and not np.all((y >= 0) & (y <= 1)):
         raise ValueError(
             "Labels `y` of a multi-label classifier must be 0 or 1 for each class. Received: "
-            f"values from {y.min()} to {y.max()}. Correct them."
+            f"values from {y.min()} to {y.max()}"
         )
     return y
-
-
-def _check_classes(y, classes, ignore_class):
-    labels = y if ignore_class is None else y[y != ignore_class]
-    if labels.size and not _arrays.are_integers_below(labels, classes.number):
-        raise ValueError(
-            f"Labels `y` of a sparse loss must be integers in [0, {classes.argument}) = "
-            f"[0, {classes.number}). Received: dtype={y.dtype}, values from {labels.min()} to "
-            f"{labels.max()}. Correct them, or choose a larger `{classes.argument}`. To ignore a "
-            "label, compile a loss with this `ignore_class`. For a regression use `num_classes=1`, "
-            "and for probabilities a loss that is not sparse."
-        )
 
 
 def check_are_finite(name: str, values: np.ndarray) -> None:
@@ -171,10 +152,7 @@ def check_are_finite(name: str, values: np.ndarray) -> None:
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         place = np.argwhere(~np.isfinite(values))[0]
         row, value = place[0], values[tuple(place)]
-        raise ValueError(
-            f"`{name}` must hold finite numbers. Received: {value} in row {row}. Remove the "
-            "example, or correct the value."
-        )
+        raise ValueError(f"`{name}` must hold finite numbers. Received: {value} in row {row}")
 
 
 def checked_weights(sample_weight: Any, output_shape: tuple[int | None, ...] | None) -> np.ndarray:
@@ -193,8 +171,8 @@ def checked_weights(sample_weight: Any, output_shape: tuple[int | None, ...] | N
     is_column = weights.ndim - 1 == num_axes and weights.shape[-1] == 1
     if num_axes is not None and weights.ndim != num_axes and not is_column:
         raise ValueError(
-            "`sample_weight` must have one weight for each label, "
-            f"{num_axes} axes. Received: shape={weights.shape}. Reshape it."
+            f"`sample_weight` must have one weight for each label, {num_axes} axes. Received: "
+            f"shape={weights.shape}"
         )
     return weights
 
@@ -220,25 +198,22 @@ def checked_class_weight(class_weight: Any, classes: Any) -> dict[int, float] | 
     """
     if class_weight is None:
         return None
-    classes = classes if isinstance(classes, Classes) else None
-    names = {} if classes is None else _index(classes.names or ())
-    # One output may have two classes, 0 and 1.
-    number = classes.number if classes is not None and classes.number > 1 else 0
-    valid = {**{i: i for i in range(number)}, **names}
-    is_right = isinstance(class_weight, Mapping) and all(
-        (label in valid if number else isinstance(label, numbers.Integral))
-        and 0 <= weight < math.inf
-        for label, weight in class_weight.items()
-    )
-    if not is_right or (classes is not None and not classes.one_per_example):
+    weights = dict(class_weight)
+    valid = {}
+    if isinstance(classes, Classes):
+        # One output may have two classes, 0 and 1.
+        valid = {i: i for i in range(max(classes.number, 2))}
+        names = {name: i for i, name in enumerate(classes.names or ())}
+        weights = {names.get(label, label): weight for label, weight in weights.items()}
+        has_one = classes.one_per_example and set(weights) <= set(valid)
+    else:
+        has_one = all(isinstance(label, numbers.Integral) for label in weights)
+    if not has_one or not all(0 <= weight < math.inf for weight in weights.values()):
         raise ValueError(
             "`class_weight` must be a dictionary from the classes to finite weights that are not "
-            f"negative, for examples with one class each. Received: class_weight={class_weight!r}. "
-            f"The classes are {listed(valid) or 'integers'}. Pass other weights as `sample_weight`."
+            f"negative, for examples with one class each. Received: class_weight={class_weight!r}"
         )
-    weights = dict.fromkeys(range(number), 1.0)
-    weights.update({valid.get(label, label): float(w) for label, w in class_weight.items()})
-    return weights
+    return {**dict.fromkeys(valid, 1.0), **{i: float(w) for i, w in weights.items()}}
 
 
 def weights_of_classes(batch: tuple[Any, Any, Any], class_weight: dict[int, float]) -> Any:
@@ -251,8 +226,7 @@ def weights_of_classes(batch: tuple[Any, Any, Any], class_weight: dict[int, floa
     if sample_weight is not None or not isinstance(y, np.ndarray):
         raise ValueError(
             "`class_weight` needs examples with one label and without weights. Received: "
-            f"y={type(y).__name__}, sample_weight={type(sample_weight).__name__}. Multiply "
-            "`sample_weight` by the weights of the classes."
+            f"y={type(y).__name__}, sample_weight={type(sample_weight).__name__}"
         )
     is_one_hot = y.ndim > 1 and y.shape[-1] > 1
     labels = y.argmax(-1) if is_one_hot else y.reshape(len(y)).round()

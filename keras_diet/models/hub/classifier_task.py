@@ -10,53 +10,71 @@ from keras import ops
 
 from keras_diet import validation
 from keras_diet.layers.initializers import bert_initializer
-from keras_diet.models.hub.classes import Classes, listed
+from keras_diet.models.hub.backbone import HubBackbone
+from keras_diet.models.hub.classes import Classes
 from keras_diet.models.hub.task import HubTask
 from keras_diet.types import Activation, Config
 
 
 class ClassifierTask(HubTask):
-    """A mixin for a task with the arguments `num_classes`, `class_names`, `activation`, `dropout`.
+    """A mixin for a `keras_hub.models.Task` with a head that classifies hidden states.
 
-    A subclass calls `set_classes` and `make_head` in its constructor. Hidden states `h` become
+    Put it before the mixin of a family and KerasHub's class of tasks. An output `h` of the
+    backbone becomes
 
         activation(W Dropout(h) + b)
+
+    Args:
+        backbone: A backbone, whose outputs are a dictionary.
+        num_classes: int or `None`. Number of classes; `1` for regression. Defaults to `None`, which
+            means one class for each of the `class_names`.
+        preprocessor: A preprocessor, or `None`. Defaults to `None`.
+        activation: A Keras activation of the outputs, such as `"softmax"`. Defaults to `None`,
+            which means logits.
+        dropout: float. Rate of the dropout before the head. Defaults to `0.1`.
+        compile: bool. Whether to compile the model with its defaults. Defaults to `True`.
+        name: str or `None`. Name of the model.
+        trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
+            leaves frozen layers frozen.
+        class_names: list of strings or `None`. The name of each class, in the order of the outputs.
+            Defaults to `None`, which means that labels are numbers.
     """
 
-    num_classes: int
-    class_names: list[str] | None
+    # The output of the backbone that the head reads.
+    backbone_output = "pooled_output"
     # Whether an example may have several classes.
     multi_label = False
     # Whether an example has one class, and not one for each token.
     one_class_per_example = True
 
-    def set_classes(
+    def __init__(
         self,
-        num_classes: int | None,
-        class_names: Sequence[str] | None,
-        activation: Activation,
-        dropout: float,
+        backbone: HubBackbone,
+        num_classes: int | None = None,
+        preprocessor: keras.layers.Layer | None = None,
+        activation: Activation = None,
+        dropout: float = 0.1,
+        compile: bool = True,
+        name: str | None = None,
+        trainable: bool | None = None,
+        class_names: Sequence[str] | None = None,
     ) -> None:
-        """Set the arguments of the head after checking them."""
+        # === Config ===
+        # The default loss depends on the number of classes and on the activation.
         if class_names is not None:
-            names = _checked_names(class_names)
-            if num_classes not in (None, len(names)):
-                raise ValueError(
-                    "`class_names` must hold one name for each class. Received: "
-                    f"num_classes={num_classes} and {len(names)} names "
-                    f"({listed(names)}). Leave `num_classes` out, or correct the names."
-                )
-            num_classes = len(names)
+            class_names = _checked_names(class_names, num_classes)
+            num_classes = len(class_names)
         self.num_classes = validation.positive_int("num_classes", num_classes)
-        self.class_names = None if class_names is None else names
+        self.class_names = class_names
         self.activation = keras.activations.get(activation)
         self.dropout = validation.rate("dropout", dropout)
+        self.check_head()
 
-    def make_head(self, dtype: Any) -> None:
-        """Create the layers after the backbone."""
-        self.output_dropout = keras.layers.Dropout(
-            self.dropout, dtype=dtype, name="classifier_dropout"
-        )
+        # === Layers ===
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+        dtype = backbone.dtype_policy
+        self.output_dropout = keras.layers.Dropout(dropout, dtype=dtype, name="classifier_dropout")
         self.output_dense = keras.layers.Dense(
             self.num_classes,
             activation=self.activation,
@@ -64,6 +82,30 @@ class ClassifierTask(HubTask):
             dtype=dtype,
             name="logits",
         )
+
+        # === Functional Model ===
+        hidden_states = backbone(backbone.input)[self.backbone_output]
+        super().__init__(
+            inputs=backbone.input,
+            outputs=self.output_dense(self.output_dropout(hidden_states)),
+            compile=compile,
+            name=name,
+            trainable=trainable,
+        )
+
+    def check_head(self) -> None:
+        """Raise a `ValueError` if the classes and the activation do not fit each other."""
+        activations = keras.activations
+        is_softmax = self.activation is activations.softmax
+        needs_several = self.multi_label or not self.one_class_per_example or is_softmax
+        is_independent = self.activation in (activations.linear, activations.sigmoid)
+        if (self.num_classes == 1 and needs_several) or (self.multi_label and not is_independent):
+            raise ValueError(
+                "Several labels, labels of words, and a softmax need `num_classes` of at least 2. "
+                "`multi_label` needs activation=None or 'sigmoid'. Received: "
+                f"num_classes={self.num_classes}, multi_label={self.multi_label}, "
+                f"activation={activations.serialize(self.activation)!r}"
+            )
 
     @property
     def classes(self) -> Classes:
@@ -97,10 +139,9 @@ class ClassifierTask(HubTask):
         """
         name = "sigmoid" if self.multi_label else "softmax"
         if self.output_kind != "logits" and self.activation is not getattr(keras.activations, name):
+            activation = keras.activations.serialize(self.activation)
             raise ValueError(
-                f"`{method}` needs a model that returns logits or probabilities. Received: "
-                f"activation={keras.activations.serialize(self.activation)!r}. Build it with "
-                f"activation=None or {name!r}, or call `predict`."
+                f"`{method}` needs activation=None or {name!r}. Received: activation={activation!r}"
             )
 
         def probabilities(outputs):
@@ -113,10 +154,13 @@ class ClassifierTask(HubTask):
 
         return probabilities
 
-    @property
-    def labels(self) -> Sequence[Any]:
-        """The names of the classes, or their indices if they have no names."""
-        return self.class_names or range(self.num_classes)
+    def best_classes(self, probabilities: np.ndarray, top_k: int | None) -> list[dict[str, Any]]:
+        """Return the names, or the indices, of the most probable classes, and the probabilities."""
+        labels = self.class_names or range(self.num_classes)
+        return [
+            {"label": labels[i], "probability": float(probabilities[i])}
+            for i in np.argsort(-probabilities, kind="stable")[:top_k]
+        ]
 
     # === Configuration and files ===
 
@@ -157,20 +201,19 @@ class ClassifierTask(HubTask):
         names = kwargs.get("class_names")
         if names is not None and task.class_names is None:
             raise ValueError(
-                "`class_names` must hold one name for each class of the preset. Received: "
-                f"{len(names)} names for {task.num_classes} classes. For a new head, pass "
-                f"num_classes={len(names)} too."
+                f"Received: {len(names)} names for {task.num_classes} classes of the preset. For a "
+                f"new head, pass num_classes={len(names)} too."
             )
         return task
 
 
-def _checked_names(class_names):
-    is_sequence = isinstance(class_names, (list, tuple, np.ndarray))
-    names = list(class_names) if is_sequence else []
+def _checked_names(class_names, num_classes):
+    names = [] if isinstance(class_names, str) else list(class_names)
     are_names = all(isinstance(name, str) and name for name in names)
-    if len(names) < 2 or not are_names or len(set(names)) < len(names):
+    are_different = are_names and len(set(names)) == len(names) >= 2
+    if not are_different or num_classes not in (None, len(names)):
         raise ValueError(
-            "`class_names` must be a list of at least two different, nonempty strings. Received: "
-            f"class_names={class_names!r}"
+            "`class_names` must be at least two different, nonempty strings, one for each class. "
+            f"Received: class_names={class_names!r}, num_classes={num_classes}"
         )
     return [str(name) for name in names]

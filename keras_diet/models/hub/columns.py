@@ -8,8 +8,8 @@ import keras
 import numpy as np
 
 _REMEDY = (
-    "Remove missing rows, and convert numbers with `str`. For pairs of texts pass a tuple "
-    "(first, second) of two lists. For token ids, build the task with `preprocessor=None`."
+    "For pairs of texts pass a tuple (first, second) of two lists. For token ids, build the task "
+    "with `preprocessor=None`."
 )
 
 
@@ -57,7 +57,7 @@ def take(data: Any, rows: Any) -> Any:
     """Return some rows of columns."""
     return map_columns(
         lambda column: (
-            [column[i] for i in rows] if isinstance(column, list) else column[np.asarray(rows)]
+            [column[i] for i in rows] if isinstance(column, list) else column[np.asarray(rows, int)]
         ),
         data,
     )
@@ -77,7 +77,7 @@ def number_of_rows(**columns: Any) -> int:
         received = ", ".join(f"{size} in `{name}`" for name, size in sizes.items())
         raise ValueError(
             "All parts of the data must have the same number of rows, and at least one. Received: "
-            f"{received}. Pass one text, one label and one weight for each example."
+            f"{received}"
         )
     return next(iter(sizes.values()))
 
@@ -108,9 +108,8 @@ def numbers_of(values: Any, name: str) -> np.ndarray:
     # The kind of bfloat16 is "V".
     if array.dtype.kind not in "biufV":
         raise ValueError(
-            f"`{name}` must be numbers. Received: values of dtype {array.dtype}, such as "
-            f"{column[:1]!r}. Give names of classes to a classifier with `class_names`. Pass pairs "
-            "of texts as `x=(first, second)`, or as elements `((first, second), y)` of a dataset."
+            f"`{name}` must be numbers. Received: {column[:1]!r}. Names of classes need a "
+            "classifier with `class_names`. Pass pairs of texts as `x=(first, second)`."
         )
     narrow = {"float64": keras.config.floatx(), "int64": "int32"}.get(array.dtype.name)
     if narrow is None or isinstance(column, np.ndarray):
@@ -137,10 +136,8 @@ def texts_of(values: Any, name: str = "x") -> list[str]:
     rows = rows.tolist() if isinstance(rows, np.ndarray) else rows
     rows = [rows] if isinstance(rows, (str, bytes)) else rows
     if not isinstance(rows, list):
-        raise ValueError(
-            f"`{name}` must be a string, or a list or an array of strings. Received: "
-            f"{type(values).__name__}. {_REMEDY}"
-        )
+        received = type(values).__name__
+        raise ValueError(f"`{name}` must hold strings. Received: {received}. {_REMEDY}")
     texts = [row.decode() if isinstance(row, bytes) else row for row in rows]
     for row, text in enumerate(texts):
         if not isinstance(text, str) or not _is_unicode(text):

@@ -17,11 +17,13 @@ from keras_diet.models.hub.classes import (
 from keras_diet.models.hub.columns import (
     host_column,
     is_columns,
+    is_one_text,
     map_columns,
     number_of_rows,
     take,
 )
 from keras_diet.models.hub.losses import of_output
+from keras_diet.models.hub.packing import buckets_of
 from keras_diet.models.hub.preprocessor import HubPreprocessor, check_preprocessor_fits
 from keras_diet.models.hub.task_data import TaskData
 from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
@@ -37,10 +39,9 @@ else:
 class DataMethods(Task):
     """The methods of backbones and tasks that take data.
 
-    With a `HubPreprocessor`, inputs are texts: `as_dataset` makes batches of them on the host, and
-    Keras reads these. Without a preprocessor, arrays of token ids are checked once and go to
-    Keras, and datasets of token ids go to Keras as they are. With another preprocessor, the
-    methods are those of KerasHub.
+    With a preprocessor, `as_dataset` makes batches on the host, and Keras reads these. Without a
+    preprocessor, arrays of token ids are checked once and go to Keras, and datasets of token ids go
+    to Keras as they are.
 
     A backbone is like a task without preprocessor and classes.
     """
@@ -55,48 +56,62 @@ class DataMethods(Task):
         """What each input holds after preprocessing. Inputs are not checked if this is empty."""
         return {}
 
-    @property
-    def takes_texts(self) -> bool:
-        """Whether the preprocessor is one of this library. Then inputs are texts."""
-        return isinstance(self.preprocessor, HubPreprocessor)
-
     # === Columns and batches ===
 
     def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
-        """Return texts, labels and weights as columns for the preprocessor, after checking them.
+        """Return the data of a user as columns for the preprocessor, after checking them.
 
         Names of classes become numbers here.
 
         Raises:
             ValueError: If data cannot be right. The message says what to do.
         """
-        if not self.preprocessor.converts_labels:
+        if not getattr(self.preprocessor, "converts_labels", False):
             y, sample_weight = self.checked_targets(y, sample_weight)
-        return self.preprocessor.columns(x, y, sample_weight)
+        if isinstance(self.preprocessor, HubPreprocessor):
+            return self.preprocessor.columns(x, y, sample_weight)
+        x = map_columns(lambda part: [part] if is_one_text(part) else host_column(part), x)
+        number_of_rows(x=x, y=y, sample_weight=sample_weight)
+        return x, y, sample_weight
+
+    def make_batch(self, columns: Any, generator: np.random.Generator | None = None) -> Any:
+        """Return arrays for the model: inputs, labels and weights for some rows of `columns`."""
+        if isinstance(self.preprocessor, HubPreprocessor):
+            x, y, sample_weight = columns
+            batch = self.preprocessor.make_batch(x, y, sample_weight, generator)
+        else:
+            # A function, or a preprocessor of KerasHub, which returns tensors.
+            batch = keras.utils.unpack_x_y_sample_weight(super().preprocess_samples(*columns))
+            batch = map_columns(host_column, batch)
+        if self.token_inputs:
+            # For example, there may be more texts than segments.
+            check_token_inputs(batch[0], self.token_inputs)
+        return batch
 
     def checked_targets(self, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
         """Return the labels and weights of all outputs as numbers, after checking them."""
         outputs = self.output if isinstance(self.output, Mapping) else {}
         names = list(outputs) or self.output_names
-        for targets in (y, sample_weight):
-            if isinstance(targets, Mapping) and not set(targets) <= set(names):
-                raise ValueError(
-                    "`y` must be an array or a list, or a dictionary with a key for each output: "
-                    f"{listed(names)}. Received: the keys {listed(targets)}. Pass the labels "
-                    "themselves if the model has one output."
-                )
+        if isinstance(y, Mapping) and not set(y) <= set(names):
+            raise ValueError(
+                "`y` must be labels, or a dictionary with a key for each output: "
+                f"{listed(names)}. Received: the keys {listed(y)}"
+            )
         losses = self.loss if self.compiled else None
-        shape = tuple(self.output.shape) if keras.utils.is_keras_tensor(self.output) else None
+
+        def shape_of(name):
+            output = outputs.get(name, self.output)
+            return tuple(output.shape) if keras.utils.is_keras_tensor(output) else None
 
         def labels(y, name=None):
-            shape_of_output = tuple(outputs[name].shape) if name in outputs else shape
             classes = of_output(self.classes, name)
-            return checked_labels(y, classes, of_output(losses, name), shape_of_output)
+            return checked_labels(y, classes, of_output(losses, name), shape_of(name))
 
         if isinstance(y, Mapping):
             y = {name: labels(column, name) for name, column in y.items()}
-        elif y is not None:
+        else:
             y = map_columns(labels, y)
+        shape = shape_of(None)
         return y, map_columns(lambda column: checked_weights(column, shape), sample_weight)
 
     def as_dataset(
@@ -127,13 +142,13 @@ class DataMethods(Task):
 
         Returns:
             A `keras.utils.PyDataset` whose batches depend only on its seed, the epoch and their
-            index. An `EpochDataset`, and data of a task without a preprocessor of this library, are
-            returned as they are.
+            index. An `EpochDataset`, and data of a task without a preprocessor, are returned as
+            they are.
 
         Raises:
             ValueError: If data cannot be right. The message says what to do.
         """
-        if not self.takes_texts or isinstance(x, EpochDataset):
+        if self.preprocessor is None or isinstance(x, EpochDataset):
             return x
         # The vocabulary of a preset is read after the model is built.
         check_preprocessor_fits(self.preprocessor, self.backbone)
@@ -142,34 +157,29 @@ class DataMethods(Task):
             columns = self.columns(x, y, sample_weight)
             return TaskData(self, columns, True, batch_size, shuffle, class_weight, training)
         ignored = {"y": y, "sample_weight": sample_weight, "batch_size": batch_size}
-        for name, value in ignored.items():
-            if value is not None:
-                raise ValueError(
-                    f"`{name}` must be `None` if `x` is a dataset or a generator. Received: "
-                    f"x={type(x).__name__}. Its batches contain labels and weights."
-                )
+        given = [name for name, value in ignored.items() if value is not None]
+        if given:
+            raise ValueError(
+                f"`{given[0]}` must be `None` if `x` is a dataset or a generator. Received: "
+                f"x={type(x).__name__}"
+            )
         return TaskData(self, x, False, None, shuffle, class_weight, training, steps, labels)
 
     def _for_keras(self, x, y, sample_weight, batch_size, **arguments):
-        """Return the data as arguments of a method of `keras.Model`."""
-        if arguments.get("labels", True) and is_columns(x):
+        """Return the data as the methods of `keras.Model` take it."""
+        if is_columns(x) and arguments.get("labels", True):
             self._check_has_labels(y)
-        if self.takes_texts and not isinstance(x, EpochDataset):
-            data = self.as_dataset(x, y, sample_weight, batch_size, **arguments)
-            return {"x": data.for_keras()}
         if self.preprocessor is None and is_columns(x):
-            x, y, sample_weight = self._checked_ids(x, y, sample_weight)
-        return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
+            return self._checked_ids(x, y, sample_weight)
+        data = self.as_dataset(x, y, sample_weight, batch_size, **arguments)
+        return (x, y, sample_weight) if data is x else (data.for_keras(), None, None)
 
     def _check_has_labels(self, y):
         # A custom `compute_loss` may need no labels.
         has_loss = self.compiled and self.loss is not None
         is_needed = has_loss and type(self).compute_loss is keras.Model.compute_loss
         if y is None and is_needed and not getattr(self.preprocessor, "makes_labels", False):
-            raise ValueError(
-                f"`{type(self).__name__}` needs labels for its loss. Received: y=None. Pass labels "
-                "as `y`, or call `predict`."
-            )
+            raise ValueError(f"`{type(self).__name__}` needs labels for its loss. Received: y=None")
 
     def _checked_ids(self, x, y, sample_weight):
         if self.token_inputs:
@@ -178,18 +188,39 @@ class DataMethods(Task):
 
     def _one_batch(self, x, y=None, sample_weight=None):
         """Return tensors of one batch."""
-        if self.takes_texts:
-            generator = np.random.default_rng(np.random.randint(2**31))
-            columns = self.columns(x, y, sample_weight)
-            batch = self.preprocessor.make_batch(*columns, generator)
-        else:
+        if self.preprocessor is None:
             batch = self._checked_ids(x, y, sample_weight)
+        else:
+            generator = np.random.default_rng(np.random.randint(2**31))
+            batch = self.make_batch(self.columns(x, y, sample_weight), generator)
         return keras.tree.map_structure(keras.ops.convert_to_tensor, batch, none_is_leaf=False)
 
-    @property
-    def _has_other_preprocessor(self):
-        """Whether a preprocessor of KerasHub, or a function, prepares the data."""
-        return self.preprocessor is not None and not self.takes_texts
+    def predict_by_length(self, inputs: Mapping[str, np.ndarray], batch_size: int | None) -> Any:
+        """Return the outputs for all tokens. Short sequences have batches of their own.
+
+        Args:
+            inputs: Arrays of shape `(B, T)`, with a `"padding_mask"`.
+            batch_size: As in `keras.Model.predict`.
+
+        Returns:
+            Arrays of shape `(B, T, ...)` in float32. Behind the length of a sequence, they are
+            zero.
+        """
+        shape = inputs["padding_mask"].shape
+        buckets = buckets_of(inputs["padding_mask"], self.preprocessor.lengths)
+        outputs: Any = None
+        for length in np.unique(buckets):
+            rows = buckets == length
+            batch = {name: array[rows, :length] for name, array in inputs.items()}
+            # The method of the task would take the inputs for texts.
+            found = keras.Model.predict(self, batch, batch_size=batch_size, verbose=0)
+            if outputs is None:
+                outputs = keras.tree.map_structure(
+                    lambda part: np.zeros((*shape, *part.shape[2:]), "float32"), found
+                )
+            for array, part in zip(*map(keras.tree.flatten, (outputs, found)), strict=True):
+                array[rows, :length] = part
+        return outputs
 
     # === Methods of Keras ===
 
@@ -232,39 +263,34 @@ class DataMethods(Task):
             ValueError: If data cannot be right. The message says what to do.
         """
         class_weight = checked_class_weight(class_weight, self.classes)
-        if self._has_other_preprocessor and not isinstance(x, EpochDataset):
-            kwargs.update(class_weight=class_weight, shuffle=shuffle)
-            kwargs.update(validation_data=validation_data, validation_split=validation_split)
-            return super().fit(x, y, batch_size, sample_weight=sample_weight, **kwargs)
-        data = (x, y, sample_weight)
-        is_text = self.takes_texts and not isinstance(x, EpochDataset)
-        if is_text and validation_split and validation_data is None:
-            data, validation_data = _split(data, validation_split)
+        if validation_split and validation_data is None and self.preprocessor and is_columns(x):
+            # Keras splits arrays of ids, and refuses to split datasets.
+            (x, y, sample_weight), validation_data = _split((x, y, sample_weight), validation_split)
+            validation_split = 0.0
         if validation_data is not None:
-            is_tuple = is_columns(validation_data)
-            first, labels, weights = keras.utils.unpack_x_y_sample_weight(
-                tuple(validation_data) if isinstance(validation_data, list) else validation_data
-            )
-            size = validation_batch_size or batch_size if is_tuple else None
-            validation = self._for_keras(first, labels, weights, size, training=False)
-            is_pair = is_tuple and "y" in validation
-            names = ("x", "y", "sample_weight")
-            validation_data = (
-                tuple(validation[name] for name in names) if is_pair else validation["x"]
-            )
-        arguments = self._for_keras(
-            *data,
+            if isinstance(validation_data, list):
+                validation_data = tuple(validation_data)
+            parts = keras.utils.unpack_x_y_sample_weight(validation_data)
+            size = (validation_batch_size or batch_size) if is_columns(parts[0]) else None
+            vx, vy, weights = parts
+            validation_data = self._for_keras(vx, vy, weights, size, training=False)
+        steps = kwargs.get("steps_per_epoch")
+        options = {"shuffle": shuffle, "class_weight": class_weight}
+        data = self._for_keras(x, y, sample_weight, batch_size, steps=steps, **options)
+        if data[0] is not x:
+            # The dataset shuffles and weights.
+            options = {"shuffle": False}
+        return keras.Model.fit(
+            self,
+            *data[:2],
             batch_size,
-            shuffle=shuffle,
-            class_weight=class_weight,
-            steps=kwargs.get("steps_per_epoch"),
+            sample_weight=data[2],
+            validation_data=validation_data,
+            validation_split=validation_split,
+            validation_batch_size=validation_batch_size,
+            **options,
+            **kwargs,
         )
-        if not is_text:
-            arguments.update(class_weight=class_weight, shuffle=shuffle)
-            arguments.update(validation_split=validation_split)
-            arguments.update(validation_batch_size=validation_batch_size)
-        kwargs = {"shuffle": False, **arguments, **kwargs}
-        return keras.Model.fit(self, validation_data=validation_data, **kwargs)
 
     def evaluate(
         self,
@@ -279,26 +305,20 @@ class DataMethods(Task):
         if kwargs.get("_use_cached_eval_dataset"):
             # `fit` calls it with data that is prepared already.
             return keras.Model.evaluate(self, x, y, batch_size, **kwargs)
-        if self._has_other_preprocessor and not isinstance(x, EpochDataset):
-            return super().evaluate(x, y, batch_size, sample_weight=sample_weight, **kwargs)
-        arguments = self._for_keras(
+        x, y, sample_weight = self._for_keras(
             x, y, sample_weight, batch_size, training=False, steps=kwargs.get("steps")
         )
-        return keras.Model.evaluate(self, **arguments, **kwargs)
+        return keras.Model.evaluate(self, x, y, batch_size, sample_weight=sample_weight, **kwargs)
 
     def predict(self, x: Any = None, batch_size: int | None = None, **kwargs: Any) -> Any:
         """Return the outputs, as `keras.Model.predict`. With a preprocessor, `x` is raw text.
 
         One text is a batch of one. Labels in a dataset are not read.
         """
-        if self._has_other_preprocessor and not isinstance(x, EpochDataset):
-            return super().predict(x, batch_size, **kwargs)
-        arguments = self._for_keras(
+        x, _, _ = self._for_keras(
             x, None, None, batch_size, training=False, steps=kwargs.get("steps"), labels=False
         )
-        names = ("x", "batch_size")
-        arguments = {name: value for name, value in arguments.items() if name in names}
-        return keras.Model.predict(self, **arguments, **kwargs)
+        return keras.Model.predict(self, x, batch_size, **kwargs)
 
     def train_on_batch(
         self,
@@ -310,38 +330,21 @@ class DataMethods(Task):
     ) -> Any:
         """Train on one batch, as `keras.Model.train_on_batch`."""
         class_weight = checked_class_weight(class_weight, self.classes)
-        if self._has_other_preprocessor:
-            kwargs.update(class_weight=class_weight)
-            return super().train_on_batch(x, y, sample_weight, **kwargs)
         batch = self._one_batch(x, y, sample_weight)
         return keras.Model.train_on_batch(self, *batch, class_weight, **kwargs)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
         """Evaluate one batch, as `keras.Model.test_on_batch`."""
-        if self._has_other_preprocessor:
-            return super().test_on_batch(x, y, sample_weight, **kwargs)
         return keras.Model.test_on_batch(self, *self._one_batch(x, y, sample_weight), **kwargs)
 
     def predict_on_batch(self, x: Any, **kwargs: Any) -> Any:
         """Return the outputs of one batch, as `keras.Model.predict_on_batch`."""
-        if self._has_other_preprocessor:
-            return super().predict_on_batch(x, **kwargs)
         return keras.Model.predict_on_batch(self, self._one_batch(x)[0], **kwargs)
 
 
 def _split(data: Any, validation_split: float) -> tuple[Any, Any]:
     """Return the first examples for training and the last ones for validation, as Keras does."""
-    if not is_columns(data[0]):
-        raise ValueError(
-            "`validation_split` needs arrays or lists. Received: "
-            f"x={type(data[0]).__name__}. Pass `validation_data`."
-        )
     data = map_columns(host_column, data)
     number = number_of_rows(x=data[0], y=data[1], sample_weight=data[2])
     end = math.floor(number * (1.0 - validation_split))
-    if not 0 < end < number:
-        raise ValueError(
-            "`validation_split` must leave examples for training and for validation. Received: "
-            f"{number} examples, validation_split={validation_split}. Pass another fraction."
-        )
     return take(data, range(end)), take(data, range(end, number))

@@ -6,15 +6,6 @@ from typing import Any
 import keras
 from keras import ops
 
-_CLASSES = {
-    keras.losses.binary_crossentropy: keras.losses.BinaryCrossentropy,
-    keras.losses.binary_focal_crossentropy: keras.losses.BinaryFocalCrossentropy,
-    keras.losses.categorical_crossentropy: keras.losses.CategoricalCrossentropy,
-    keras.losses.categorical_focal_crossentropy: keras.losses.CategoricalFocalCrossentropy,
-    keras.losses.sparse_categorical_crossentropy: keras.losses.SparseCategoricalCrossentropy,
-    keras.losses.kl_divergence: keras.losses.KLDivergence,
-}
-
 
 def of_output(values: Any, name: str | None) -> Any:
     """Return what `values` holds for an output of a model, such as its loss.
@@ -72,25 +63,21 @@ def warn_if_loss_does_not_fit(task: keras.Model, output_kind: str | None) -> Non
     """
     for loss in keras.tree.flatten(task.loss):
         loss = keras.losses.get(loss) if isinstance(loss, str) else loss
+        name = getattr(loss, "__name__", type(loss).__name__)
+        kind = name.replace("_", "").lower()
+        of_classes = kind.endswith("crossentropy") or kind == "kldivergence"
         # The functions have `from_logits=False`.
-        loss_class = _CLASSES.get(loss, type(loss))
-        if output_kind is None or loss_class not in _CLASSES.values():
-            continue
         expected = "logits" if getattr(loss, "from_logits", False) else "probabilities"
         # A custom model may use embeddings as logits.
-        if expected == output_kind or (expected, output_kind) == ("logits", "embeddings"):
-            continue
-        remedy = f"Compile with `from_logits={output_kind == 'logits'}`."
-        if output_kind == "embeddings":
-            remedy = "Use a loss for vectors, such as `keras.losses.CosineSimilarity()`."
-        elif loss_class is keras.losses.KLDivergence:
-            remedy = "Return probabilities, or apply the softmax in a custom loss."
-        warnings.warn(
-            f"`{loss_class.__name__}` takes {expected} here, but `{type(task).__name__}` returns "
-            f"{output_kind}. {remedy}",
-            # The caller of `compile`.
-            stacklevel=3,
-        )
+        fits = expected == output_kind or (expected, output_kind) == ("logits", "embeddings")
+        if of_classes and is_of_keras(loss) and output_kind is not None and not fits:
+            remedy = f"Compile with `from_logits={output_kind == 'logits'}`, or use another loss."
+            warnings.warn(
+                f"`{name}` takes {expected} here, but `{type(task).__name__}` returns "
+                f"{output_kind}. {remedy}",
+                # The caller of `compile`.
+                stacklevel=3,
+            )
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")

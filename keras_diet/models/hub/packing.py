@@ -1,4 +1,4 @@
-"""Token ids of texts as arrays of one length."""
+"""Token ids of texts as arrays of one length, and the lengths to choose from."""
 
 import itertools
 from collections.abc import Sequence
@@ -20,6 +20,16 @@ def padded(rows: Sequence[Sequence[int]], lengths: Sequence[int], value: int = 0
     array = np.full((len(rows), length), value, "int32")
     array[np.arange(length) < sizes[:, None]] = list(itertools.chain.from_iterable(rows))
     return array
+
+
+def buckets_of(padding_mask: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
+    """Return the smallest length that holds each sequence.
+
+    Args:
+        padding_mask: Array of shape `(B, T)`.
+        lengths: The lengths to choose from, which increase. The last one is `T`.
+    """
+    return np.array(lengths)[np.searchsorted(lengths, padding_mask.sum(-1))]
 
 
 def pack_segments(

@@ -1,4 +1,4 @@
-"""The base class of preprocessors."""
+"""The base classes of preprocessors, and which of them fits a task and a backbone."""
 
 import inspect
 import os
@@ -24,6 +24,32 @@ from keras_diet.types import Config
 # KerasHub's names for the lengths of sequences that a preprocessor makes.
 # The last one is an alias in encoder-decoders.
 SEQUENCE_LENGTHS = ("encoder_sequence_length", "decoder_sequence_length", "sequence_length")
+
+
+class TokenPreprocessor(Preprocessor):
+    """A preprocessor of KerasHub, for tasks that KerasHub does not have.
+
+    Args:
+        tokenizer: A tokenizer.
+        sequence_length: int. Length of the packed inputs, in tokens.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+    """
+
+    def __init__(self, tokenizer: Any, sequence_length: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.tokenizer = tokenizer
+        self.sequence_length = sequence_length
+
+    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Refuse tensors in a graph of TensorFlow, whose texts cannot be read."""
+        raise NotImplementedError(
+            f"`{type(self).__name__}` reads texts on the host, not in a graph. Received: {x}. Pass "
+            "the dataset of texts to `fit`, instead of mapping the preprocessor in `tf.data`."
+        )
+
+    def get_config(self) -> Config:
+        """Return the constructor's arguments."""
+        return {**super().get_config(), "sequence_length": self.sequence_length}
 
 
 class HubPreprocessor(Preprocessor):
@@ -110,7 +136,7 @@ class HubPreprocessor(Preprocessor):
         if self.makes_labels and (y is not None or sample_weight is not None):
             raise ValueError(
                 f"`y` and `sample_weight` must be `None`, because `{type(self).__name__}` makes "
-                "them. Received: labels or weights beside the text. Pass the text only."
+                "them. Received: labels or weights beside the text."
             )
         if getattr(self.tokenizer, "split", True):
             x = (
@@ -119,9 +145,7 @@ class HubPreprocessor(Preprocessor):
                 else texts_of(x)
             )
         y = map_columns(lambda column: numbers_of(column, "y"), y)
-        sample_weight = map_columns(
-            lambda column: numbers_of(column, "sample_weight"), sample_weight
-        )
+        sample_weight = map_columns(lambda w: numbers_of(w, "sample_weight"), sample_weight)
         number_of_rows(x=x, y=y, sample_weight=sample_weight)
         return x, y, sample_weight
 
@@ -165,31 +189,24 @@ class HubPreprocessor(Preprocessor):
     def check_arguments(self) -> None:
         """Raise a `ValueError` if no text fits, or if the tokenizer adds special tokens."""
         for name in ("add_bos", "add_eos", "sequence_length"):
-            value = getattr(self.tokenizer, name, None)
-            if value:
+            if value := getattr(self.tokenizer, name, None):
                 raise ValueError(
                     "`tokenizer` must not add special tokens or padding, because the preprocessor "
-                    f"does. Received: tokenizer.{name}={value}. Make a tokenizer without it."
+                    f"does. Received: tokenizer.{name}={value}"
                 )
         lengths = {name: getattr(self, name, None) for name in SEQUENCE_LENGTHS}
         for name, length in lengths.items():
-            if (
-                length is not None
-                and validation.positive_int(name, length) < self.shortest_sequence
-            ):
-                raise ValueError(
-                    f"`{name}` must be at least {self.shortest_sequence}, the number of special "
-                    f"tokens and one token. Received: {name}={length}"
-                )
-        buckets = self.length_buckets
-        if buckets and (
-            validation.increasing_ints("length_buckets", buckets)[0] < self.shortest_sequence
-            or buckets[-1] > self.lengths[-1]
-        ):
+            validation.optional_positive_int(name, length)
+        shortest = min(length for length in lengths.values() if length is not None)
+        longest = self.lengths[-1]
+        if self.length_buckets:
+            buckets = validation.increasing_ints("length_buckets", self.length_buckets)
+            shortest, longest = min(shortest, buckets[0]), buckets[-1]
+        if shortest < self.shortest_sequence or longest > self.lengths[-1]:
             raise ValueError(
-                f"`length_buckets` must be lengths from {self.shortest_sequence}, the shortest "
-                f"sequence, to {self.lengths[-1]}, the longest sequence. Received: "
-                f"length_buckets={buckets}"
+                f"Sequences must have a length of at least {self.shortest_sequence}, for the "
+                "special tokens and one token, and `length_buckets` must not exceed the longest "
+                f"sequence. Received: {lengths}, length_buckets={self.length_buckets}"
             )
 
     def get_config(self) -> Config:
@@ -227,10 +244,6 @@ class HubPreprocessor(Preprocessor):
         return super()._add_missing_kwargs(loader, kwargs)
 
 
-def _kind(value):
-    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
-
-
 def _default(cls: type, name: str) -> Any:
     """Return the default of an argument of the constructor, in the first class that names it."""
     for base in cls.__mro__:
@@ -251,13 +264,11 @@ def check_preprocessor_class(preprocessor: Any, task: Any) -> None:
         task: The task.
     """
     expected = task.preprocessor_cls
-    belongs_elsewhere = isinstance(preprocessor, (HubPreprocessor, Tokenizer, type)) or not (
-        preprocessor is None or callable(preprocessor)
-    )
-    if expected and belongs_elsewhere and not isinstance(preprocessor, expected):
+    is_ours = isinstance(preprocessor, (HubPreprocessor, Tokenizer))
+    if expected and is_ours and not isinstance(preprocessor, expected):
         raise ValueError(
             f"`preprocessor` must be a `{expected.__name__}`, a function, or `None`. Received: "
-            f"{_kind(preprocessor)}. Make one from the tokenizer: `{expected.__name__}(tokenizer)`."
+            f"{type(preprocessor).__name__}. Make one: `{expected.__name__}(tokenizer)`."
         )
 
 
@@ -270,8 +281,8 @@ def checked_preprocessor(task: Any, method: str) -> Any:
     preprocessor = task.preprocessor
     if not isinstance(preprocessor, task.preprocessor_cls):
         raise ValueError(
-            f"`{method}` needs a preprocessor. Received: preprocessor={preprocessor}. Build the "
-            f"model with a `{task.preprocessor_cls.__name__}`."
+            f"`{method}` needs a preprocessor, a `{task.preprocessor_cls.__name__}`. Received: "
+            f"preprocessor={preprocessor}"
         )
     check_preprocessor_fits(preprocessor, task.backbone)
     return preprocessor
@@ -291,32 +302,23 @@ def check_preprocessor_fits(preprocessor: Any, backbone: Backbone) -> None:
         length = getattr(preprocessor, name, None) or 0
         if length > backbone.max_sequence_length:
             raise ValueError(
-                "The preprocessor makes longer sequences than the backbone takes. "
-                f"Received: preprocessor.{name}={length}, "
-                f"backbone.max_sequence_length={backbone.max_sequence_length}. "
-                f"Choose a smaller `{name}`."
+                f"The preprocessor makes longer sequences than the backbone takes. Received: {name}"
+                f"={length}, backbone.max_sequence_length={backbone.max_sequence_length}"
             )
-    size = _vocabulary_size(getattr(preprocessor, "tokenizer", None))
-    if size is not None and size > backbone.vocabulary_size:
+    limit = backbone.vocabulary_size
+    size = _vocabulary_size(getattr(preprocessor, "tokenizer", None)) or limit
+    # A model that generates texts must not generate unknown tokens.
+    if size > limit or (getattr(preprocessor, "makes_texts", False) and size < limit):
         raise ValueError(
-            "The preprocessor has tokens without an embedding in the backbone. "
-            f"Received: backbone.vocabulary_size={backbone.vocabulary_size} and a "
-            f"tokenizer of {size} tokens. Use a backbone with a larger `vocabulary_size`."
-        )
-    makes_texts = getattr(preprocessor, "makes_texts", False)
-    if makes_texts and size is not None and size < backbone.vocabulary_size:
-        raise ValueError(
-            "The backbone may generate tokens that the tokenizer does not know. "
-            f"Received: backbone.vocabulary_size={backbone.vocabulary_size} and a "
-            f"tokenizer of {size} tokens. Use a backbone with `vocabulary_size={size}`."
+            "The tokenizer does not fit the embedding of the backbone. Received: "
+            f"backbone.vocabulary_size={limit} and a tokenizer of {size} tokens. Use a backbone "
+            f"with `vocabulary_size={size}`."
         )
 
 
 def _vocabulary_size(tokenizer: Any) -> int | None:
-    if tokenizer is None:
-        return None
     try:
-        return tokenizer.vocabulary_size()
+        return None if tokenizer is None else tokenizer.vocabulary_size()
     except ValueError:
         # KerasHub reads the vocabulary of a preset after it has built the model.
         return None

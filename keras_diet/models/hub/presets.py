@@ -1,18 +1,14 @@
 """Presets: folders that appear whole or not at all, and names for them."""
 
 import contextlib
-import inspect
-import json
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import keras
-from keras_hub.models import Backbone, Task
+from keras_hub.models import Backbone
 
 from keras_diet._compat import register_presets
-from keras_diet.version import __version__
 
 # What each part of a preset writes. A task also writes its backbone and its preprocessor.
 _MODEL = ("model*.weights.h5", "model.weights.json", "task.json", "task.weights.h5")
@@ -58,25 +54,6 @@ def _replace_files(source: Path, target: Path) -> None:
         os.replace(source / file, target / file)
 
 
-def describe_library(preset_dir: str, backbone_cls: type[Backbone]) -> None:
-    """Write the version of this library, and KerasHub's names of the tasks, to `metadata.json`.
-
-    KerasHub writes the first base class of each task, which is a mixin here.
-    """
-    file = Path(preset_dir) / "metadata.json"
-    metadata = json.loads(file.read_text(encoding="utf-8"))
-    tasks = {
-        next(base for base in cls.__mro__ if base.__module__.startswith("keras_hub."))
-        for cls in keras.saving.get_custom_objects().values()
-        if inspect.isclass(cls)
-        and issubclass(cls, Task)
-        and getattr(cls, "backbone_cls", None) is backbone_cls
-    }
-    metadata["tasks"] = sorted(task.__name__ for task in tasks - {Task})
-    metadata["keras_diet_version"] = __version__
-    file.write_text(json.dumps(metadata, indent=4), encoding="utf-8")
-
-
 def register_named_preset(
     backbone_cls: type[Backbone],
     name: str,
@@ -105,8 +82,8 @@ def register_named_preset(
     may_change = overwrite and name in backbone_cls.presets
     if taken is not None and taken["kaggle_handle"] != address and not may_change:
         raise ValueError(
-            "`name` must be new. A name that you registered before needs `overwrite=True`. "
-            f"Received: name={name!r}, which is {taken['kaggle_handle']}, overwrite={overwrite}"
+            "`name` must be new, or your own with `overwrite=True`. Received: "
+            f"name={name!r}, which is {taken['kaggle_handle']}, overwrite={overwrite}"
         )
     preset = {"metadata": {"description": description}, "kaggle_handle": address}
     register_presets({name: preset}, backbone_cls)

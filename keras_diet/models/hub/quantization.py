@@ -1,10 +1,5 @@
 """Quantized layers in the configuration of a model."""
 
-import contextlib
-import gc
-from collections.abc import Iterator
-from typing import Any
-
 import keras
 
 from keras_diet._compat import flatten_layers
@@ -33,24 +28,6 @@ def quantized_layers(model: keras.Model) -> dict[str, Config]:
 
 def quantize_layers(model: keras.Model, layers: dict[str, Config]) -> None:
     """Quantize layers as `quantized_layers` describes them."""
-    with quick_quantization():
-        for layer in flatten_layers(model):
-            if layer.path in layers:
-                config = keras.saving.deserialize_keras_object(layers[layer.path])
-                layer.quantize(config=config)
-
-
-@contextlib.contextmanager
-def quick_quantization() -> Iterator[Any]:
-    """Keep existing objects out of the garbage collection that Keras runs for each layer.
-
-    Keras runs it on PyTorch. In a large process it takes most of the time.
-    """
-    is_frozen = gc.get_freeze_count() > 0
-    if not is_frozen:
-        gc.freeze()
-    try:
-        yield
-    finally:
-        if not is_frozen:
-            gc.unfreeze()
+    for layer in flatten_layers(model):
+        if layer.path in layers:
+            layer.quantize(config=keras.saving.deserialize_keras_object(layers[layer.path]))

@@ -33,8 +33,7 @@ def rebuild(
     for layer in flatten_layers(backbone):
         if layer.quantization_mode or getattr(layer, "lora_enabled", False):
             raise ValueError(
-                "A model that is quantized or has LoRA cannot be rebuilt. Change it before "
-                f"`quantize` and `enable_lora`. Received: {model.name!r}"
+                f"Change a model before `quantize` and `enable_lora`. Received: {layer.path!r}"
             )
     rebuilt = type(backbone).from_config({**backbone.get_config(), **changes})
     if model is not backbone:

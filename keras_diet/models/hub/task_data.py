@@ -28,7 +28,7 @@ class TaskData(EpochDataset):
     index of a batch only.
 
     Args:
-        task: The model. Its preprocessor makes the batches.
+        task: The model. Its `make_batch` makes the batches.
         data: Columns from `task.columns`, with `columns=True`. Or a dataset of batches of texts:
             `keras.utils.PyDataset`, Grain, `tf.data`, a PyTorch `DataLoader`, or another iterable.
         columns: bool. Whether `data` are columns.
@@ -56,7 +56,7 @@ class TaskData(EpochDataset):
         steps: int | None = None,
         labels: bool = True,
     ) -> None:
-        is_random = training and (shuffle or task.preprocessor.is_random)
+        is_random = training and (shuffle or getattr(task.preprocessor, "is_random", False))
         settings = {}
         if isinstance(data, keras.utils.PyDataset):
             names = ("workers", "use_multiprocessing", "max_queue_size")
@@ -78,10 +78,7 @@ class TaskData(EpochDataset):
             self.data = _Passes(data)
         self._num_items = number_of_rows(x=data[0]) if columns else _length(data, steps)
         if self._num_items == 0:
-            raise ValueError(
-                f"A dataset must have at least one batch. Received: {type(data).__name__} without "
-                "batches. Pass data, or a smaller batch size if incomplete batches are dropped."
-            )
+            raise ValueError("A dataset must have at least one batch. Received: no batches")
         self.shuffle = shuffle and can_be_indexed and self._num_items is not None
         self._order: tuple[int, Any] = (-1, None)
         self._pass = 0
@@ -125,7 +122,7 @@ class TaskData(EpochDataset):
         return self._arrays(columns, epoch, index)
 
     def _arrays(self, columns, epoch, index):
-        batch = self.task.preprocessor.make_batch(*columns, self.generator(epoch, index))
+        batch = self.task.make_batch(columns, self.generator(epoch, index))
         if self.class_weight is not None:
             batch = weights_of_classes(batch, self.class_weight)
         return keras.utils.pack_x_y_sample_weight(*batch) if batch[1] is not None else batch[:1]
@@ -149,7 +146,8 @@ class TaskData(EpochDataset):
         Keras on TensorFlow takes the lengths of the first two batches for those of all. So batches
         of different lengths need a dataset that says which sizes are fixed.
         """
-        if keras.config.backend() != "tensorflow" or not self.task.preprocessor.length_buckets:
+        has_lengths = getattr(self.task.preprocessor, "length_buckets", None)
+        if keras.config.backend() != "tensorflow" or not has_lengths:
             return self._one_pass() if self.is_iterator else self
         import tensorflow as tf
 

@@ -24,8 +24,6 @@ class TokenInput:
             these tokens. Otherwise there is one value for each token.
         sequence: str. Which sequence the tokens belong to, if a model has several, such as a source
             and a target. All inputs of a sequence have the same shape. Defaults to `""`.
-        has_labels: bool. Whether a sparse loss expects a label for each of the values. Defaults to
-            `False`.
     """
 
     limit: int | None
@@ -33,11 +31,6 @@ class TokenInput:
     positions_in: str | None = None
     sequence: str = ""
     has_labels: bool = False
-
-
-def check_ids(name: str, value: Any, expected: TokenInput) -> None:
-    """Raise a `ValueError` unless an argument can be one input of a model."""
-    _check_input(f"`{name}`", value, expected)
 
 
 def check_token_inputs(x: Any, inputs: Mapping[str, TokenInput]) -> None:
@@ -66,7 +59,7 @@ def check_token_inputs(x: Any, inputs: Mapping[str, TokenInput]) -> None:
         if not inputs[name].positions_in and not _arrays.sizes_fit(shape, other):
             raise ValueError(
                 f"`x[{name!r}]` must have the shape (batch_size, length) = {other} of the other "
-                f"inputs. Received: shape={shape}. Pad or cut it."
+                f"inputs. Received: shape={shape}"
             )
 
 
@@ -75,8 +68,7 @@ def _check_input(where, value, expected):
     if len(shape) != 2:
         raise ValueError(
             f"{where} must be an array of the shape (batch_size, length). Received: "
-            f"{type(value).__name__}, shape={shape}. Convert lists with `np.array`. One example "
-            "needs a batch axis of size 1."
+            f"{type(value).__name__}, shape={shape}"
         )
     values = validation.host_value(value)
     if values is None or not values.size or expected.limit is None:
@@ -85,8 +77,7 @@ def _check_input(where, value, expected):
     if not is_number or not _arrays.are_integers_below(values, expected.limit):
         limits = f", values from {values.min()} to {values.max()}" if is_number else ""
         raise ValueError(
-            f"{where} must hold {expected.description}. Received: dtype={values.dtype}{limits}. "
-            "Correct these values."
+            f"{where} must hold {expected.description}. Received: dtype={values.dtype}{limits}"
         )
     return shape
 

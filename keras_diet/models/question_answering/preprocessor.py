@@ -8,9 +8,8 @@ import numpy as np
 from keras_diet import validation
 from keras_diet.models.hub.classes import checked_weights
 from keras_diet.models.hub.columns import number_of_rows, texts_of
-from keras_diet.models.hub.predict_by_length import buckets_of
-from keras_diet.models.hub.preprocessor import HubPreprocessor
-from keras_diet.models.hub.token_preprocessor import TokenPreprocessor
+from keras_diet.models.hub.packing import buckets_of
+from keras_diet.models.hub.preprocessor import HubPreprocessor, TokenPreprocessor
 from keras_diet.models.question_answering.spans import NO_START, token_spans
 from keras_diet.models.question_answering.windows import QuestionWindows, make_windows
 from keras_diet.types import Config
@@ -32,6 +31,9 @@ class QuestionAnswererPreprocessor(HubPreprocessor, TokenPreprocessor):
             context. Defaults to `None`, which means a third of `sequence_length`, at most 128.
         **kwargs: Keyword arguments of `HubPreprocessor`.
     """
+
+    # Answers are texts.
+    converts_labels = True
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class QuestionAnswererPreprocessor(HubPreprocessor, TokenPreprocessor):
         if not isinstance(x, tuple) or len(x) != 2:
             raise ValueError(
                 "`x` must be a tuple (questions, contexts) of strings, or of lists of strings. "
-                f"Received: {type(x).__name__}. Pass answers as `y`."
+                f"Received: {type(x).__name__}"
             )
         questions, contexts = texts_of(x[0], "x[0]"), texts_of(x[1], "x[1]")
         if y is not None:
@@ -120,9 +122,7 @@ def _check_answers(contexts: list[str], texts: list[str], starts: np.ndarray) ->
         found = context[start : start + len(text)] if start >= 0 else ""
         if found != text or (start == NO_START) != (text == ""):
             raise ValueError(
-                "`y['text']` must be in the context at `y['answer_start']`, which counts the "
-                f"characters of a Python string from 0. Received: {text!r} with the start {start} "
-                f"in row {row}, where the context has {found!r}. The text starts at "
-                f"{context.find(text)}, where {NO_START} means nowhere. For a question without "
-                f"answer, pass '' and {NO_START}."
+                "`y['text']` must be in the context at the character `y['answer_start']`. "
+                f"Received: {text!r} with the start {start} in row {row}, where the context has "
+                f"{found!r}. For a question without answer, pass '' and {NO_START}."
             )

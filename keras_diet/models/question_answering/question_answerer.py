@@ -10,10 +10,8 @@ from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.classes import Classes
 from keras_diet.models.hub.columns import texts_of
 from keras_diet.models.hub.losses import warn_if_loss_does_not_fit
-from keras_diet.models.hub.predict_by_length import predict_by_length
 from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.hub.task import HubTask
-from keras_diet.models.hub.token_inputs import check_token_inputs
 from keras_diet.models.question_answering.spans import (
     NO_START,
     find_candidates,
@@ -117,13 +115,6 @@ class QuestionAnswerer(HubTask):
         )
         warn_if_loss_does_not_fit(self, "logits")
 
-    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
-        """Return the windows of all examples, with the places of answers and with weights."""
-        columns = self.preprocessor.columns(x, y, sample_weight)
-        # A backbone may have a single segment.
-        check_token_inputs(columns[0], self.token_inputs)
-        return columns
-
     def answer(
         self,
         questions: str | list[str],
@@ -180,23 +171,19 @@ class QuestionAnswerer(HubTask):
         is_one = isinstance(questions, str)
         questions, contexts = texts_of(questions, "questions"), texts_of(contexts, "contexts")
         windows = preprocessor.windows(questions, contexts)
-        logits = predict_by_length(self, windows.inputs, preprocessor.lengths, batch_size)
+        logits = self.predict_by_length(windows.inputs, batch_size)
         candidates = find_candidates(windows, logits, max(n_best, number), max_answer_length)
         results = []
         for context, found in zip(contexts, candidates, strict=True):
             null_score = found.null_score
-            answers = [
-                {
-                    "text": context[start:end],
-                    "score": score,
-                    "start": start,
-                    "end": end,
-                    "null_score": null_score,
-                }
-                for score, (start, end) in found.best(number)
-            ]
+            best = found.best(number)
             if null_threshold is not None and found.has_no_answer(null_threshold):
-                none = {"text": "", "score": null_score, "start": NO_START, "end": NO_START}
-                answers.insert(0, {**none, "null_score": null_score})
+                best.insert(0, (null_score, (NO_START, NO_START)))
+            answers = [
+                {"text": context[start:end], "score": score, "start": start, "end": end}
+                for score, (start, end) in best
+            ]
+            for answer in answers:
+                answer["null_score"] = null_score
             results.append(answers[0] if top_k is None else answers[:number])
         return results[0] if is_one else results

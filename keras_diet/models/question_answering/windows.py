@@ -116,21 +116,12 @@ def _check_example(
     for name, (_, spans) in (("question", question), ("context", context)):
         # SentencePiece has tokens of white space only, whose spans are empty.
         if all(start == end for start, end in spans):
-            raise ValueError(
-                f"A {name} must have at least one token. Received: a {name} without tokens in row "
-                f"{example}. Remove such rows."
-            )
-    num_tokens, room = len(question[0]), length - NUM_SPECIAL_TOKENS - len(question[0])
-    if room < 1:
+            raise ValueError(f"Received: a {name} without tokens in row {example}. Remove it.")
+    room = length - NUM_SPECIAL_TOKENS - len(question[0])
+    if room < 1 or (len(context[0]) > room and doc_stride >= room):
         raise ValueError(
-            f"A question must leave room for its context: at most {length - NUM_SPECIAL_TOKENS - 1}"
-            f" tokens with sequence_length={length}. Received: {num_tokens} tokens in row "
-            f"{example}. Shorten the question, or choose a larger `sequence_length`."
-        )
-    if len(context[0]) > room and doc_stride >= room:
-        raise ValueError(
-            "`doc_stride` must be less than the room for the context, because windows overlap. "
-            f"Received: doc_stride={doc_stride} and room for {room} tokens in row {example}, whose "
-            f"question has {num_tokens} tokens. Choose a smaller `doc_stride`, or a larger "
-            "`sequence_length`."
+            "A question must leave room for its context, and windows must overlap. Received: "
+            f"sequence_length={length}, which leaves room for {room} tokens of the context in row "
+            f"{example}, and doc_stride={doc_stride}. Shorten the question, or choose a larger "
+            "`sequence_length` or a smaller `doc_stride`."
         )

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from keras_diet.models.hub.columns import number_of_rows
-from keras_diet.models.hub.predict_by_length import buckets_of
-from keras_diet.models.hub.preprocessor import HubPreprocessor
-from keras_diet.models.hub.token_preprocessor import TokenPreprocessor
+from keras_diet.models.hub.packing import buckets_of
+from keras_diet.models.hub.preprocessor import HubPreprocessor, TokenPreprocessor
 from keras_diet.models.token_classification.words import (
     Pieces,
     as_lists,
@@ -31,6 +30,8 @@ class TokenClassifierPreprocessor(HubPreprocessor, TokenPreprocessor):
         **kwargs: Keyword arguments of `HubPreprocessor`.
     """
 
+    # Labels are lists, one for each sentence.
+    converts_labels = True
     # A tuple of sentences is an element of a dataset.
     takes_tuples = False
 
@@ -80,9 +81,8 @@ class TokenClassifierPreprocessor(HubPreprocessor, TokenPreprocessor):
             # Without numbers of the batch, Python shows it once.
             warnings.warn(
                 f"Some sentences have more than sequence_length={length} tokens with `[CLS]` and "
-                "`[SEP]`. Their last words are cut off, so the loss and the metrics do not count "
-                "them. Choose a larger `sequence_length`, or split these sentences. The method "
-                "`tag` of the classifier splits them by itself.",
+                "`[SEP]`. Their last words are cut off. Choose a larger `sequence_length`, or "
+                "split these sentences, as `tag` does by itself.",
                 stacklevel=2,
             )
         if y is None:

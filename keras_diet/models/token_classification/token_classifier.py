@@ -1,82 +1,26 @@
 """The base class of classifiers of words, for any model family."""
 
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_diet.models.hub.backbone import HubBackbone
-from keras_diet.models.hub.classes import index_of_name
 from keras_diet.models.hub.classifier_task import ClassifierTask
-from keras_diet.models.hub.columns import holds_text
 from keras_diet.models.hub.losses import TokenAccuracy, token_loss, warn_if_loss_does_not_fit
-from keras_diet.models.hub.predict_by_length import predict_by_length
 from keras_diet.models.hub.preprocessor import checked_preprocessor
-from keras_diet.models.token_classification.words import as_lists, split_words
-from keras_diet.types import Activation
+from keras_diet.models.token_classification.words import split_words
 
 
 class TokenClassifier(ClassifierTask):
     """A mixin for a `keras_hub.models.Task` with a head that classifies words.
 
-    Put it before the mixin of a family and KerasHub's class of tasks. The outputs of the backbone
-    are a dictionary with `"sequence_output"`.
-
-    Args:
-        backbone: A backbone.
-        num_classes: int or `None`. Number of classes, at least 2. Defaults to `None`, which means
-            one class for each of the `class_names`.
-        preprocessor: A `TokenClassifierPreprocessor`, or `None`. Defaults to `None`.
-        activation: A Keras activation of the outputs, such as `"softmax"`. Defaults to `None`,
-            which means logits.
-        dropout: float. Rate of the dropout before the head. Defaults to `0.1`.
-        compile: bool. Whether to compile the model with its defaults. Defaults to `True`.
-        name: str or `None`. Name of the model.
-        trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
-            leaves frozen layers frozen.
-        class_names: list of strings or `None`. The name of each class, in the order of the outputs.
-            Defaults to `None`, which means that labels are numbers.
+    The outputs of the backbone are a dictionary with `"sequence_output"`. The preprocessor is a
+    `TokenClassifierPreprocessor`. The arguments are those of `ClassifierTask`.
     """
 
+    backbone_output = "sequence_output"
     one_class_per_example = False
-
-    def __init__(
-        self,
-        backbone: HubBackbone,
-        num_classes: int | None = None,
-        preprocessor: keras.layers.Layer | None = None,
-        activation: Activation = None,
-        dropout: float = 0.1,
-        compile: bool = True,
-        name: str | None = None,
-        trainable: bool | None = None,
-        class_names: Sequence[str] | None = None,
-    ) -> None:
-        # === Config ===
-        # The default loss depends on the activation.
-        self.set_classes(num_classes, class_names, activation, dropout)
-        if self.num_classes < 2:
-            raise ValueError(
-                f"`num_classes` must be at least 2. Received: num_classes={num_classes}. For yes "
-                "or no, use two classes."
-            )
-
-        # === Layers ===
-        self.backbone = backbone
-        self.preprocessor = preprocessor
-        self.make_head(backbone.dtype_policy)
-
-        # === Functional Model ===
-        hidden_states = backbone(backbone.input)["sequence_output"]
-        super().__init__(
-            inputs=backbone.input,
-            outputs=self.output_dense(self.output_dropout(hidden_states)),
-            compile=compile,
-            name=name,
-            trainable=trainable,
-        )
 
     def compile(
         self,
@@ -116,28 +60,12 @@ class TokenClassifier(ClassifierTask):
 
         Names of classes become numbers here.
         """
-        x, y, sample_weight = self.preprocessor.columns(x, y, sample_weight)
+        x, y, sample_weight = super().columns(x, y, sample_weight)
         if y is not None:
-            y = self._ids_of(y)
-            super().checked_targets(list(itertools.chain.from_iterable(y)))
+            labels, _ = self.checked_targets(list(itertools.chain.from_iterable(y)))
+            labels = iter(labels.tolist())
+            y = [list(itertools.islice(labels, len(words))) for words in x]
         return x, y, sample_weight
-
-    def checked_targets(self, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
-        """Return the labels and weights of tokens as numbers, after checking them."""
-        if self.class_names and holds_text(y):
-            y = np.array(self._ids_of(as_lists(y)))
-        return super().checked_targets(y, sample_weight)
-
-    def _ids_of(self, labels):
-        """Return the labels of sentences with names replaced by their index."""
-        index = {name: i for i, name in enumerate(self.class_names or ())}
-        return [
-            [
-                index_of_name(label, row, index) if index and isinstance(label, str) else label
-                for label in of_words
-            ]
-            for row, of_words in enumerate(labels)
-        ]
 
     def tag(self, sentences: Any, batch_size: int | None = None) -> list[list[dict[str, Any]]]:
         """Return the most probable class of each word, with its probability.
@@ -175,12 +103,10 @@ class TokenClassifier(ClassifierTask):
         pieces = preprocessor.word_pieces(sentences)
         parts = [part for words in pieces for part in split_words(words, room)]
         inputs, places = preprocessor.packed(parts)
-        outputs = predict_by_length(self, inputs, preprocessor.lengths, batch_size)
+        outputs = self.predict_by_length(inputs, batch_size)
         of_words = np.concatenate([row[at] for row, at in zip(outputs, places, strict=True)])
         probabilities = iter(to_probabilities(of_words))
-        return [[self._tagged(word, next(probabilities)) for word in words] for words in sentences]
-
-    def _tagged(self, word, probabilities):
-        best = int(np.argmax(probabilities))
-        probability = float(probabilities[best])
-        return {"word": word, "label": self.labels[best], "probability": probability}
+        return [
+            [{"word": word, **self.best_classes(next(probabilities), 1)[0]} for word in words]
+            for words in sentences
+        ]

@@ -38,9 +38,8 @@ def check_sentences(sentences: Any, name: str) -> None:
         is_list = isinstance(words, list) and len(words) > 0
         if not is_list or not all(isinstance(word, str) and word for word in words):
             raise ValueError(
-                f"`{name}` must hold a list of words for each sentence, such as [['the', 'fox'], "
-                f"['it', 'runs']]. Words are strings that are not empty. Received: {words!r:.70} "
-                f"in row {row}. Split texts into words, and remove sentences without words."
+                f"`{name}` must hold a list of words for each sentence, such as [['the', 'fox']]. "
+                f"Words are strings that are not empty. Received: {words!r:.70} in row {row}"
             )
 
 

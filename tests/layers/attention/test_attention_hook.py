@@ -1,6 +1,5 @@
 """`AttentionHook`: each function, two hooks, blocks, gradients."""
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -8,12 +7,11 @@ from keras import ops
 from keras_diet.layers import (
     AttentionHook,
     BiasedMultiHeadAttention,
-    DietEncoder,
     RelativePositionBias,
     ScoreTerms,
 )
 from tests import reference
-from tests.helpers import assert_close, attention_weights, gradients, randomize, to_numpy
+from tests.helpers import assert_close, attention_weights, randomize, to_numpy
 from tests.layers.attention.variants import normal
 
 BATCH, LENGTH, HIDDEN, NUM_HEADS, KEY_DIM = 2, 7, 11, 3, 4
@@ -160,54 +158,3 @@ def test_two_hooks_run_one_after_the_other(rng):
 
     output, _ = attend(*heads_of(attention, x), change)
     assert_close(attention(x, x, attention_hook=second), project(attention, output), 1e-4)
-
-
-@any_backend
-@pytest.mark.parametrize("implementation", ["auto", "full", "blockwise"])
-def test_soft_cap_in_an_encoder(rng, monkeypatch, implementation):
-    """With segments in full: a score that is the same for all keys matters before a cap."""
-    monkeypatch.setattr("keras_diet.layers.attention.plan.BLOCK_SIZE", BLOCK_SIZE)
-    arguments = {"num_segments": 3, "position_encoding": "diet_rel", "max_sequence_length": 13}
-    encoder = DietEncoder(1, NUM_HEADS, 5, attention_implementation=implementation, **arguments)
-    encoder.build((BATCH, LENGTH, 12))
-    randomize(encoder, rng)
-    x = normal(rng, BATCH, LENGTH, 12)
-    segment_ids = rng.integers(3, size=(BATCH, LENGTH)).astype("int32")
-    (block,), (bias,) = encoder.transformer_layers, encoder.position_biases
-    total = to_numpy(bias(x)) + to_numpy(encoder.segment_biases[0](segment_ids))
-    options = {"padding_mask": VALID, "attention_hook": SOFT_CAP}
-    expected = block(x, attention_bias=total, **options)
-    found = encoder(x, segment_ids=segment_ids, **options)
-    assert_close(to_numpy(found)[VALID], to_numpy(expected)[VALID], 1e-4)
-
-
-@any_backend
-def test_reads_scores():
-    hooks = {name: AttentionHook(**{name: print}) for name in ("heads", "bias", "scores", "output")}
-    assert [name for name, hook in hooks.items() if hook.reads_scores] == ["scores", "output"]
-
-
-@block_sizes
-def test_weights_that_hooks_read_have_gradients(rng, block_size):
-    """Weights of `heads` and `bias`, which run before the blocks."""
-    angle, factor = keras.Variable(0.7), keras.Variable(1.3)
-    hook = AttentionHook(
-        heads=lambda query, key, start: (query * ops.cos(angle), key),
-        bias=lambda query, key, start: factor * ops.einsum("bthk,bshk->bhts", query, key),
-    )
-    attention, x = make(rng, hook), normal(rng, BATCH, LENGTH, HIDDEN)
-    query, key, value = heads_of(attention, x)
-
-    def loss():
-        return ops.sum(attention(x, x, block_size=block_size) ** 2)
-
-    def reference_loss(angle, factor):
-        changed = query * np.cos(angle)
-        products = np.einsum("bthk,bshk->bhts", changed, key)
-        output, _ = attend(changed, key, value, lambda s: s + factor * products)
-        return (project(attention, output) ** 2).sum()
-
-    found, step = gradients(loss, [angle, factor]), 1e-4
-    for gradient, (a, f) in zip(found, ((step, 0), (0, step)), strict=True):
-        slope = reference_loss(0.7 + a, 1.3 + f) - reference_loss(0.7 - a, 1.3 - f)
-        np.testing.assert_allclose(gradient, slope / (2 * step), rtol=1e-2)

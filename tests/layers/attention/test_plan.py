@@ -1,7 +1,5 @@
 """The plan of attention: a situation in each row, and the program and forms that it gets."""
 
-import dataclasses
-
 import keras
 import numpy as np
 import pytest
@@ -79,7 +77,6 @@ def plan_of(backend="jax", platform="cpu", length=LENGTH, terms=None, layer=None
     [
         # Nothing is added, as in Keras's layer.
         ({}, "kernel"),
-        ({"dropout": 0.1}, "kernel"),
         ({"terms": {"attention_mask": PAIRS}}, "kernel"),
         ({**DROPS, **TORCH}, "scores"),
         ({"training": True, **TORCH}, "kernel"),
@@ -250,9 +247,8 @@ def test_other_parts_of_the_plan():
     # Linformer leaves padding out before it projects the keys.
     linformer = plan_of(terms=padding, layer=LinformerMultiHeadAttention(HEADS, 5, 9, 3))
     assert (linformer.masks_padding, linformer.program) == (True, "kernel")
-    sizes = {(13, 0): 13, (13, 3): 16, (13, 4): 24, (13, 4, 1): 17, (13, 0, 4): 13}
+    sizes = {(13, 0): 13, (13, 3): 16, (13, 4): 24, (13, 4, 1): 17}
     assert {arguments: size_with_columns(*arguments) for arguments in sizes} == sizes
-    assert dataclasses.replace(plan_of(), program="x") == AttentionPlan("x", alignment=1)
 
 
 @pytest.mark.skipif(keras.backend.backend() != "torch", reason="only PyTorch knows it")
@@ -267,13 +263,7 @@ def test_without_gradients_a_learned_bias_is_no_obstacle():
 
 @pytest.mark.parametrize(
     "situation",
-    [
-        {"return_attention_scores": True},
-        {"attention_hook": SCORES_HOOK},
-        {"dtype": "float16"},
-        {"platform": "tpu"},
-        {"value_dim": 65},
-    ],
+    [{"return_attention_scores": True}, {"attention_hook": SCORES_HOOK}, {"dtype": "float16"}],
     ids=str,
 )
 def test_flash_attention_is_refused_without_a_kernel(situation):
@@ -282,44 +272,20 @@ def test_flash_attention_is_refused_without_a_kernel(situation):
     assert plan_of(**situation).program == "scores"
 
 
-def test_flash_attention_with_vectors_of_values():
-    plan_of(layer=RelativeMultiHeadAttention(HEADS, 5, 3))
-    with pytest.raises(ValueError, match="a hook that needs scores"):
-        plan_of(layer=RelativeMultiHeadAttention(HEADS, 5, 3, flash_attention=True))
-
-
-@pytest.mark.parametrize(
-    "situation, match",
-    [
-        ({"block_size": 0}, "`block_size` must be a positive integer.*0"),
-        ({"block_size": 2.5}, "`block_size` must be a positive integer.*2.5"),
-        ({"return_attention_scores": True}, "return_attention_scores=True"),
-        ({"terms": {"bias": Scores()}}, "the bias layer Scores"),
-        ({"layer": RelativeMultiHeadAttention(HEADS, 5, 3)}, "RelativeMultiHeadAttention"),
-    ],
-    ids=str,
-)
-def test_blocks_that_are_refused(situation, match):
-    with pytest.raises(ValueError, match=match):
-        plan_of(**{"block_size": 3, **situation})
-
-
 PLAIN, SHAW = BiasedMultiHeadAttention(HEADS, 5), RelativeMultiHeadAttention(HEADS, 5, 3)
 
 
 @pytest.mark.parametrize(
     "implementation, attention, bias, fits",
     [
-        ("features", PLAIN, None, True),
         ("features", PLAIN, low_rank(), True),
         ("features", PLAIN, ROWS, False),
         ("features", SHAW, None, False),
         ("blockwise", PLAIN, ROWS, True),
-        ("blockwise", PLAIN, low_rank(), True),
         ("blockwise", PLAIN, Scores(), False),
         ("blockwise", SHAW, None, False),
         ("blockwise", keras.layers.Dense(3), None, False),
-        *((name, layer, Scores(), True) for name in ("auto", "full") for layer in (PLAIN, SHAW)),
+        ("auto", SHAW, Scores(), True),
     ],
 )
 def test_implementation_of_a_stack(implementation, attention, bias, fits):

@@ -3,14 +3,10 @@
 import keras
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from keras import ops
 
-from keras_diet.layers import AbsolutePositionBias, ScoreTerms
+from keras_diet.layers import ScoreTerms
 from keras_diet.layers.attention.lowering import (
-    append_columns,
-    concatenate_features,
     lower_columns,
     lower_scores,
     lower_shared_terms,
@@ -19,7 +15,7 @@ from keras_diet.layers.attention.lowering import (
 )
 from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.score_terms import mask_of_positions, terms_of_arguments
-from tests.helpers import assert_close, randomize, to_numpy
+from tests.helpers import assert_close, to_numpy
 from tests.layers.attention.variants import BATCH, KEYS, NUM_HEADS, QUERIES, VALID
 
 KEY_DIM = 11
@@ -52,30 +48,6 @@ def products(pair):
     return scores
 
 
-sizes = st.tuples(st.sampled_from([1, BATCH]), st.sampled_from([1, NUM_HEADS]))
-pairs = st.lists(st.tuples(sizes, sizes, st.integers(1, 9)), min_size=1, max_size=3)
-
-
-@any_backend
-@settings(deadline=None, max_examples=20, derandomize=True)
-@given(pairs=pairs, alignment=st.sampled_from([1, 4, 8]))
-def test_products_of_columns_are_the_sums_of_all_products(pairs, alignment):
-    rng = np.random.default_rng(len(pairs))
-    heads, features = make_heads(rng), [make_pair(rng, *pair) for pair in pairs]
-    query, key = concatenate_features(*features)
-    rank = sum(pair[2] for pair in pairs)
-    assert query.shape[-1] == key.shape[-1] == rank
-    assert_close(products((query, key)), sum(map(products, features)), 1e-4)
-    columns = [
-        append_columns(*tensors, alignment) for tensors in zip(heads, (query, key), strict=True)
-    ]
-    size = -(-(KEY_DIM + rank) // alignment) * alignment
-    assert {tensor.shape[-1] for tensor in columns} == {size}
-    assert_close(products(columns), products(heads) + sum(map(products, features)), 1e-4)
-    if len(features) == 1:
-        assert concatenate_features(*features) is features[0]
-
-
 @any_backend
 @pytest.mark.parametrize(
     "dtype, masked", [("float32", -1e9), ("bfloat16", -1e9), ("float16", -3e4)]
@@ -92,16 +64,6 @@ def test_padding_has_no_probability(rng, dtype, masked):
         scores = scores.astype("float32") + 50 * rng.normal(size=scores.shape)
         probabilities = to_numpy(ops.softmax(scores))
         assert np.all(probabilities[:, 0, 0][~VALID] == 0)
-
-
-@any_backend
-def test_columns_get_the_dtype_of_the_heads(rng):
-    for dtype in ("bfloat16", "float16"):
-        heads = ops.cast(make_heads(rng)[0], dtype)
-        features = make_pair(rng, (1, NUM_HEADS), (1, 1), 5)[0]
-        appended = append_columns(heads, features)
-        assert keras.backend.standardize_dtype(appended.dtype) == dtype
-        assert_close(to_numpy(appended)[0, ..., 11:16], to_numpy(features)[0], 1e-2)
 
 
 PAIRS = np.random.default_rng(5).random((BATCH, QUERIES, KEYS)) < 0.7
@@ -148,9 +110,9 @@ def test_every_form_has_the_same_scores(rng, name, program, low_rank, masks_padd
     terms, total, allowed = make_terms(rng, TERMS[name])
     expected = np.where(allowed, 0.3 * products((query, key)) + total, -1e9)
     plan = AttentionPlan(program, low_rank=low_rank, masks_padding=masks_padding)
-    terms = lower_shared_terms(terms, plan, query, key, "float32")
-    query, key, scale, terms = lower_columns(query, key, 0.3, terms, plan)
-    lowered = lower_scores(query, key, scale, terms, plan)
+    terms = lower_shared_terms(terms.replace(plan=plan), query, key, "float32")
+    query, key, scale, terms = lower_columns(query, key, 0.3, terms)
+    lowered = lower_scores(query, key, scale, terms)
     scores = scale * products((lowered.query, lowered.key))
     scores = scores + (0 if lowered.bias is None else to_numpy(lowered.bias))
     scores = scores if lowered.mask is None else np.where(to_numpy(lowered.mask), scores, -1e9)
@@ -158,60 +120,6 @@ def test_every_form_has_the_same_scores(rng, name, program, low_rank, masks_padd
     # Padding alone is a row.
     has_columns = "features" in TERMS[name] or (name == "bias and padding" and not masks_padding)
     assert (lowered.query.shape[-1] > KEY_DIM) == (low_rank == "columns" and has_columns)
-
-
-@any_backend
-def test_padding_is_added_to_a_shared_bias_once(rng):
-    """Of a kernel only: other programs add both where they compute scores."""
-    query, key = make_heads(rng)
-    terms, total, _ = make_terms(rng, ("bias", "padding"))
-    plan = AttentionPlan("kernel", low_rank="tensor")
-    folded = lower_shared_terms(terms, plan, query, key, "float32")
-    assert folded.padding_mask is None
-    assert_close(folded.bias, to_numpy(total) + np.where(VALID, 0, -1e9)[:, None, None])
-    masked = AttentionPlan("kernel", low_rank="tensor", masks_padding=True)
-    for other in (AttentionPlan("scores", low_rank="tensor"), AttentionPlan("kernel"), masked):
-        assert lower_shared_terms(terms, other, query, key, "float32") == terms
-
-
-@any_backend
-@pytest.mark.parametrize("form", ["tensor", "features", "rows"])
-def test_bias_layer(rng, form):
-    query, key = make_heads(rng)
-    layer = AbsolutePositionBias(NUM_HEADS, 13, rank=2)
-    terms, plan = ScoreTerms(bias=layer, start_index=3), AttentionPlan("scores", form)
-    lower_shared_terms(terms, plan, query, key, "float32")
-    assert layer.built
-    randomize(layer, rng)
-    lowered = lower_shared_terms(terms, plan, query, key, "float32")
-    expected = layer(query, key, start_index=3)
-    if form == "rows":
-        assert lowered.bias is layer
-    elif form == "features":
-        assert lowered.bias is None
-        assert_close(products(lowered.features[0]), expected)
-    else:
-        assert_close(lowered.bias, expected)
-
-
-@any_backend
-@pytest.mark.parametrize(
-    "program, terms, is_causal",
-    [
-        ("kernel", {}, True),
-        ("scores", {}, False),
-        ("kernel", {"start_index": 2}, False),
-        ("kernel", {"sliding_window": 3}, False),
-        ("kernel", {"padding_mask": VALID}, False),
-        ("kernel", {"attention_mask": PAIRS}, False),
-        ("kernel", {"bias": np.ones((KEYS,), "float32")}, False),
-    ],
-)
-def test_program_applies_the_causal_mask_if_it_is_alone(rng, program, terms, is_causal):
-    terms = ScoreTerms(is_causal=True, **terms)
-    lowered = lower_scores(*make_heads(rng), 1.0, terms, AttentionPlan(program))
-    assert lowered.is_causal == is_causal
-    assert (lowered.mask is None) == is_causal
 
 
 @any_backend
@@ -232,21 +140,3 @@ def test_masks(as_tensor):
     expected = query[..., None] & VALID[:, None] & VALID[::-1][:, None] & PAIRS
     np.testing.assert_array_equal(merged, expected)
     assert terms_of_arguments(**none) == ScoreTerms()
-
-
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a graph for any length")
-def test_one_graph_for_all_lengths(rng):
-    import tensorflow as tf
-
-    shapes = [(1, None, NUM_HEADS, 2), (None, None, 1, 2)]
-
-    @tf.function(input_signature=[tf.TensorSpec(shape) for shape in (*shapes, *shapes)])
-    def concatenate(first_query, second_query, first_key, second_key):
-        return concatenate_features((first_query, first_key), (second_query, second_key))
-
-    for length in (1, 5):
-        tensors = [
-            normal(rng, *shape) for shape in [(1, length, NUM_HEADS, 2), (BATCH, length, 1, 2)] * 2
-        ]
-        expected = products(tensors[::2]) + products(tensors[1::2])
-        assert_close(products(concatenate(*tensors)), expected)

@@ -137,7 +137,6 @@ def test_as_a_layer(rng, name):
         check_config(bias)
     else:
         check_layer(bias, sequence(11), sequence(spec.max_keys))
-    assert set(bias.get_config()) >= {"num_heads", *spec.arguments}
     assert ("initializer" in bias.get_config()) == ("initializer" in spec.arguments)
 
 
@@ -201,16 +200,6 @@ def test_initial_weights_are_those_of_bert(name):
     assert all(np.all(array == 1) for array in weights_of(ones).values() if array.min() != 0)
 
 
-@pytest.mark.any_backend
-@pytest.mark.parametrize("name", ["absolute", "relative", "t5", "fire"])
-def test_relative_biases_are_translation_invariant(rng, name):
-    scores = to_numpy(make_bias(name, rng)(sequence(7)))
-    changes = np.abs(scores[:, :, 1:, 1:] - scores[:, :, :-1, :-1]).max()
-    assert changes > 0.1 if name == "absolute" else changes < (1 if name == "fire" else 1e-6)
-    # Equal scores would be invariant as well.
-    assert np.ptp(scores) > 0.1
-
-
 class AnyLength(Distances):
     any_length = True
 
@@ -226,7 +215,6 @@ REFUSED = {
         "query is longer than `max_length`.*length=12",
     ),
     "key": (lambda b: b(sequence(2), sequence(13)), "key is longer than `max_length`.*length=13"),
-    "rows": (lambda b: b.rows(sequence(7), sequence(7), 5), "query is longer than `max_length`"),
     "negative": (
         lambda b: b(sequence(2), start_index=-1),
         "`start_index` must not be negative.*-1",
@@ -235,20 +223,14 @@ REFUSED = {
         lambda b: b(sequence(2), start_index=1.5),
         "`start_index` must be a single integer",
     ),
-    "vector": (
-        lambda b: b(sequence(2), start_index=np.array([1, 2])),
-        "`start_index` must be a single integer",
-    ),
-    "True": (lambda b: b(sequence(2), start_index=True), "`start_index` must be a single integer"),
 }
 
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize("call, message", REFUSED.values(), ids=list(REFUSED))
-@pytest.mark.parametrize("name", ["relative", "absolute"])
-def test_calls_that_are_refused(rng, name, call, message):
+def test_calls_that_are_refused(rng, call, message):
     with pytest.raises(ValueError, match=message):
-        call(make_bias(name, rng))
+        call(make_bias("relative", rng))
 
 
 @pytest.mark.any_backend
@@ -274,33 +256,16 @@ def test_the_base_class():
     assert bias(sequence(3), sequence(101), start_index=50).shape == (1, 2, 3, 101)
     with pytest.raises(ValueError, match="`start_index` must not be negative"):
         bias(sequence(3), start_index=-1)
-    with pytest.raises(ValueError, match="with a `max_length` can be cached"):
+    with pytest.raises(ValueError, match=r"`max_length` must be a positive integer.*None"):
         cache_positions(bias)
 
 
-SIZES = {
-    "absolute": ("num_heads", "max_length", "rank", "key_length"),
-    "relative": ("num_heads", "max_length"),
-    "t5": ("num_heads", "num_buckets", "max_distance", "max_length"),
-    "tupe_rel": ("num_heads", "key_dim", "max_length", "position_dim", "max_distance"),
-    "alibi": ("num_heads", "max_length"),
-    "sandwich": ("num_heads", "max_length", "position_dim"),
-    "kerple_log": ("num_heads", "max_length"),
-    "fire": ("num_heads", "max_length", "hidden_dim"),
-    "cached": ("num_heads", "max_length", "key_length"),
-}
-
-
 @pytest.mark.any_backend
-@pytest.mark.parametrize(
-    "name, argument", [(name, argument) for name, names in SIZES.items() for argument in names]
-)
-def test_sizes_must_be_positive_integers(name, argument):
-    config = BIAS_LAYERS[name].make().get_config()
-    bias_class = type(BIAS_LAYERS[name].make())
-    for value in (0, 2.0):
-        with pytest.raises(ValueError, match=f"`{argument}` must be a positive integer.*{value}"):
-            bias_class(**{**config, argument: value})
-    if argument != "max_distance":
-        layer = bias_class(**{**config, argument: np.int64(4)})
-        assert type(layer.get_config()[argument]) is int or argument == "max_length"
+@every_bias
+def test_sizes_must_be_positive_integers(name):
+    bias = BIAS_LAYERS[name].make()
+    config = bias.get_config()
+    for argument in [key for key, value in config.items() if type(value) is int]:
+        for value in (0, 2.5):
+            with pytest.raises(ValueError, match=f"`{argument}` must be .*{value}"):
+                type(bias)(**{**config, argument: value})

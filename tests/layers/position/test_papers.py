@@ -9,15 +9,13 @@ from keras_diet.layers import (
     BucketedRelativePositionBias,
     FirePositionBias,
     KerplePositionBias,
-    RotaryMultiHeadAttention,
     SandwichPositionBias,
     UntiedPositionBias,
 )
 from keras_diet.layers.position.alibi_position_bias import alibi_slopes
-from keras_diet.layers.position.sinusoids import angles_of
 from tests import reference
 from tests.helpers import assert_close, gradients, to_numpy, weighted_sum
-from tests.layers.bias_layers import BIAS_LAYERS, expected_scores, make_bias, sequence
+from tests.layers.bias_layers import expected_scores, make_bias, sequence
 
 NUM_HEADS = 3
 any_backend = pytest.mark.any_backend
@@ -50,14 +48,6 @@ def test_bins_of_t5():
     assert bins(after, **sizes) == [bucket + 16 for bucket in expected[1:]]
     causal = {**sizes, "bidirectional": False}
     assert bins([3, 200, 0, -15, -16, -127, -128], **causal) == [0, 0, 0, 15, 16, 31, 31]
-
-
-@any_backend
-def test_bins_on_the_border_are_rounded_as_in_t5():
-    """T5 computes logarithms in float32. In float64 the keys at 8, 16 and 64 are one bin lower."""
-    distances = [-7, -8, -15, -16, -31, -32, -63, -64, -128]
-    for sizes in ({"num_buckets": 18}, {"num_buckets": 9, "bidirectional": False}):
-        assert bins(distances, max_distance=128, **sizes) == [4, 5, 5, 6, 6, 7, 7, 8, 8]
 
 
 @any_backend
@@ -140,6 +130,7 @@ def test_sandwich_of_the_paper():
         SandwichPositionBias(3, position_dim=7)
 
 
+@any_backend
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_sandwich_in_half_precision_tells_near_keys_apart(dtype):
     bias = SandwichPositionBias(12, dtype=dtype)
@@ -257,6 +248,7 @@ def test_fire_in_half_precision_tells_near_keys_apart_at_large_positions(dtype):
 # === TUPE ===
 
 
+@any_backend
 def test_cls_and_scale_of_tupe(rng):
     """Softmax removes the scores from the first token. Tokens have the scale of positions."""
     bias = make_bias("tupe_rel", rng)
@@ -283,34 +275,12 @@ def test_bins_of_tupe():
     for argument in ("num_buckets", "max_distance"):
         with pytest.raises(ValueError, match=f"`relative=True`.*{argument}=16"):
             UntiedPositionBias(3, 2, 7, 5, **{argument: 16})
-    for value in (0, -1e-12, float("nan"), "1e-3"):
-        with pytest.raises(ValueError, match="`layer_norm_epsilon` must be a positive, finite"):
-            UntiedPositionBias(3, 2, 7, 5, layer_norm_epsilon=value)
 
 
 # === DIET ===
 
 
 @any_backend
-def test_rank_is_the_rank_of_the_scores(rng):
-    bias = BIAS_LAYERS["absolute"].make(rank=2)
-    bias.build()
-    for weight in bias.weights:
-        weight.assign(rng.normal(size=weight.shape))
-    scores = scores_of(bias, 11, 11)
-    assert np.linalg.matrix_rank(scores[0], tol=1e-4).tolist() == [2] * NUM_HEADS
-
-
-@any_backend
-def test_unused_positions_have_no_gradient(rng):
-    bias = make_bias("absolute", rng)
-    query, key = gradients(
-        lambda: keras.ops.sum(bias(sequence(3), sequence(2), start_index=4)), bias.weights
-    )
-    assert np.flatnonzero(np.abs(query).sum((1, 2))).tolist() == [4, 5, 6]
-    assert np.flatnonzero(np.abs(key).sum((1, 2))).tolist() == [0, 1]
-
-
 def test_row_of_a_distance(rng):
     bias = make_bias("relative", rng)
     embedding = np.zeros((21, NUM_HEADS))
@@ -321,17 +291,3 @@ def test_row_of_a_distance(rng):
 
 
 # === Sinusoids ===
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_angles_are_not_in_half_precision(rng, dtype):
-    """Half precision cannot hold the angles of distant positions."""
-    assert keras.backend.standardize_dtype(angles_of(np.arange(3), 5).dtype) == "float32"
-    layer = RotaryMultiHeadAttention(NUM_HEADS, 6, dtype=dtype)
-    x = keras.ops.cast(rng.normal(size=(1, 2, NUM_HEADS, 6)), dtype)
-    start = 3001
-    query, _ = layer.attention_hook().heads(x, x, start)
-    expected = np.zeros(x.shape)
-    for i, h in np.ndindex(2, NUM_HEADS):
-        expected[0, i, h] = reference.turned(to_numpy(x)[0, i, h], start + i, layer.max_wavelength)
-    assert_close(query, expected, 3e-2)

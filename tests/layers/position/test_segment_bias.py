@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_diet.layers import SegmentBias
 from tests import reference
-from tests.helpers import assert_close, check_layer, gradients, randomize, to_numpy, weighted_sum
+from tests.helpers import assert_close, check_layer, randomize, to_numpy
 
 NUM_HEADS = 5
 variants = pytest.mark.parametrize(
@@ -66,23 +66,6 @@ def test_query_segment_is_the_row(rng):
     assert key.shape == (1, 3, NUM_HEADS, 2)
 
 
-@pytest.mark.parametrize("share_heads", [False, True])
-def test_gradients_equal_finite_differences(rng, share_heads):
-    bias = make(rng, 3, share_heads=share_heads)
-    query_ids, key_ids = random_ids(rng, (2, 5), 3), random_ids(rng, (2, 7), 3)
-    random = rng.normal(size=(2, NUM_HEADS, 5, 7)).astype("float32")
-    (gradient,) = gradients(lambda: weighted_sum(bias(query_ids, key_ids), random), bias.weights)
-    values = to_numpy(bias.segment_embedding)
-
-    def loss(embedding):
-        return np.sum(expected_bias(bias, query_ids, key_ids, embedding=embedding) * random)
-
-    expected = np.zeros(values.shape)
-    for index in np.ndindex(values.shape):
-        expected[index] = reference.finite_difference(loss, values, index)
-    assert_close(gradient, expected, 1e-4)
-
-
 def test_as_a_layer_and_in_a_functional_model(rng):
     initializer = keras.initializers.RandomNormal(stddev=0.5, seed=3)
     bias = SegmentBias(NUM_HEADS, 3, share_heads=True, initializer=initializer, name="segments")
@@ -99,39 +82,10 @@ def test_as_a_layer_and_in_a_functional_model(rng):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("method", ["__call__", "features"])
 @pytest.mark.parametrize("bad_id", [-1, 3, 0.5, np.nan])
-@pytest.mark.parametrize("side", ["query", "key"])
-def test_ids_out_of_range_are_refused(rng, method, side, bad_id):
-    good = random_ids(rng, (2, 5), 3)
-    bad = good.astype("float32" if bad_id not in (-1, 3) else "int32")
-    bad[1, 3] = bad_id
-    ids = (bad, good) if side == "query" else (good, bad)
+@pytest.mark.parametrize("side", [0, 1], ids=["query", "key"])
+def test_ids_out_of_range_are_refused(rng, side, bad_id):
+    ids = [random_ids(rng, (2, 5), 3).astype("float32") for _ in range(2)]
+    ids[side][1, 3] = bad_id
     with pytest.raises(ValueError, match=r"`segment_ids` must be integers in .*num_segments.*3\)"):
-        getattr(make(rng, 3), method)(*map(ops.convert_to_tensor, ids))
-
-
-@pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch compiles nothing here")
-def test_ids_out_of_range_add_nothing_in_a_compiled_function(rng):
-    """Their values are not known when the function is compiled, so they are not refused."""
-    bias = make(rng, 3)
-    query_ids, key_ids = random_ids(rng, (2, 5), 3), random_ids(rng, (2, 7), 3)
-    expected = to_numpy(bias(query_ids, key_ids)).copy()
-    query_ids[0, 3], key_ids[1, 2] = -1, 3
-    expected[0, :, 3], expected[1, :, :, 2] = 0, 0
-    if keras.backend.backend() == "jax":
-        import jax
-
-        scores = jax.jit(bias)(query_ids, key_ids)
-    else:
-        import tensorflow as tf
-
-        scores = tf.function(bias)(tf.constant(query_ids), tf.constant(key_ids))
-    assert_close(scores, expected, 1e-6)
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize("argument", ["num_heads", "num_segments"])
-def test_sizes_must_be_positive_integers(argument):
-    with pytest.raises(ValueError, match=f"`{argument}` must be a positive integer.*'2'"):
-        SegmentBias(**{"num_heads": NUM_HEADS, argument: "2"})
+        make(rng, 3)(*map(ops.convert_to_tensor, ids))

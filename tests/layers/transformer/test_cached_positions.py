@@ -5,10 +5,8 @@ import numpy as np
 import pytest
 
 from keras_diet.layers import (
-    AbsolutePositionBias,
     BiasedMultiHeadAttention,
     BucketedRelativePositionBias,
-    CachedPositionBias,
     DietEncoder,
     RelativePositionBias,
     cache_positions,
@@ -21,9 +19,7 @@ from tests.layers.diet_encoders import (
     LENGTH,
     MAX_LENGTH,
     NUM_HEADS,
-    PROJECTED,
     VALID,
-    Slopes,
     make_encoder,
     make_inputs,
 )
@@ -41,36 +37,6 @@ def test_scores_have_the_compute_dtype(rng, policy):
     output = cached(x, segment_ids=segment_ids)
     assert keras.backend.standardize_dtype(output.dtype) == encoder.compute_dtype
     assert_close(output, encoder(x, segment_ids=segment_ids), 1e-2)
-
-
-@any_backend
-@pytest.mark.parametrize(
-    "arguments, reads",
-    [
-        ({"attention_implementation": "features"}, 1),
-        ({"sharing": "head-wise", "projection_dim": PROJECTED, "segment_encoding": "none"}, 2),
-    ],
-)
-def test_scores_are_read_and_not_computed(rng, monkeypatch, arguments, reads):
-    encoder = make_encoder(rng, **arguments)
-    cached, counted = cache_positions(encoder), []
-    compute_scores = CachedPositionBias.compute_scores
-    x, _ = make_inputs(rng)
-    assert_close(cached(x), encoder(x))
-
-    def count(self, *args):
-        counted.append(self.name)
-        return compute_scores(self, *args)
-
-    def fail(*args, **kwargs):
-        pytest.fail("The scores are computed again.")
-
-    monkeypatch.setattr(CachedPositionBias, "compute_scores", count)
-    monkeypatch.setattr(AbsolutePositionBias, "compute_scores", fail)
-    monkeypatch.setattr(AbsolutePositionBias, "features", fail)
-    cached(x)
-    assert len(counted) == len(set(counted)) == reads
-    assert {weight.name for bias in cached.position_biases for weight in bias.weights} == {"scores"}
 
 
 # === Models ===
@@ -201,16 +167,15 @@ def built(layer):
     return layer
 
 
-NOTHING, ONCE, NO_LENGTH = "no positional scores to cache", "cached once", "with a `max_length`"
+NOTHING, ONCE = "no positional scores to cache", "cached once"
 REFUSED = {
     "encoder that is not built": (small_encoder, "built=False"),
     "dense layer": (lambda: built(keras.layers.Dense(2)), NOTHING),
     "model without positions": (lambda: in_model(keras.layers.Dense(2)), NOTHING),
     "positions at the input": (lambda: built(small_encoder(position_encoding="input")), ONCE),
-    "bias of any length": (lambda: built(BucketedRelativePositionBias(3)), NO_LENGTH),
-    "bias layer that reads inputs": (
-        lambda: built(small_encoder(position_encoding=Slopes(NUM_HEADS))),
-        NO_LENGTH,
+    "bias of any length": (
+        lambda: built(BucketedRelativePositionBias(3)),
+        "`max_length` must be a positive integer.*None",
     ),
     "cached bias": (lambda: cache_positions(built(RelativePositionBias(3, 7))), NOTHING),
     "cached encoder": (lambda: cache_positions(built(small_encoder())), "cached_positions=True"),

@@ -1,7 +1,5 @@
 """Stacks with custom attention layers and custom bias layers, and what their layers share."""
 
-import functools
-
 import keras
 import numpy as np
 import pytest
@@ -13,13 +11,11 @@ from keras_diet.layers import (
     BiasedMultiHeadAttention,
     BiasedTransformerEncoder,
     BucketedRelativePositionBias,
-    DietDecoder,
     RelativePositionBias,
-    ScoreTerms,
     UntiedPositionBias,
 )
 from keras_diet.layers.attention import plan
-from tests.helpers import assert_close, gradients, to_numpy, weighted_sum
+from tests.helpers import assert_close, to_numpy
 from tests.layers.diet_encoders import (
     BATCH,
     CAUSAL,
@@ -29,7 +25,6 @@ from tests.layers.diet_encoders import (
     MAX_LENGTH,
     NUM_HEADS,
     NUM_LAYERS,
-    PROJECTED,
     VALID,
     Slopes,
     copy_weights,
@@ -140,38 +135,6 @@ def test_custom_attention_is_refused_where_it_cannot_work(rng, register):
             make_encoder(rng, position_encoding=name, attention_implementation=implementation)
 
 
-@pytest.mark.parametrize("projection_dim", [None, PROJECTED])
-def test_scale(rng, register, projection_dim):
-    name = register(scale=lambda sizes: 0.1 * sizes.head_dim, allows_projection=True)
-    arguments = {"segment_encoding": "none", "projection_dim": projection_dim}
-    encoder = make_encoder(rng, position_encoding=name, **arguments)
-    assert [block.self_attention.scale for block in encoder.transformer_layers] == [0.2, 0.2]
-    plain = make_encoder(rng, position_encoding="none", **arguments)
-    copy_weights(encoder, plain)
-    for block in plain.transformer_layers:
-        dense = block.self_attention.query_dense
-        for weight in (dense.kernel, dense.bias):
-            weight.assign(0.2 * np.sqrt(2) * to_numpy(weight))
-    x, _ = make_inputs(rng)
-    assert_close(encoder(x), plain(x))
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_the_plan_knows_of_the_segments(rng, dropout):
-    """Without terms a layer computes as Keras's layer, which depends on its dropout."""
-    encoder = make_encoder(rng, position_encoding="none", dropout=dropout)
-    x, segment_ids = make_inputs(rng)
-    segments = [functools.partial(bias.features, segment_ids) for bias in encoder.segment_biases]
-    terms = ScoreTerms(attention_mask=np.ones((BATCH, LENGTH, LENGTH), "bool"))
-    of_layers = encoder.terms_of_layers(x, terms, "self_attention", [], segments, training=False)
-    attention = encoder.transformer_layers[0].self_attention
-    layer_terms, found = next(of_layers)
-    assert layer_terms.num_features > 0
-    options = {"training": False, "implementation": "auto"}
-    assert found == attention.plan(layer_terms, x.shape, x.shape, **options)
-
-
 # === Bias layers ===
 
 
@@ -201,14 +164,6 @@ class SlopesOfQuery(CountedSlopes):
         return self.scores(query, query)
 
 
-class SlopesOfKey(CountedSlopes):
-    """A bias layer for keys that are not the queries."""
-
-    def call(self, query, key):
-        self.num_calls["call"] += 1
-        return self.scores(query, key)
-
-
 class SlopesAsFeatures(SlopesOfQuery):
     """A bias layer with scores of rank 2."""
 
@@ -229,38 +184,6 @@ class SlopesInRows(SlopesOfQuery):
     def rows(self, query, key, start_index):
         self.num_calls["rows"] += 1
         return self.scores(query, key, start_index)
-
-
-def added_scores(encoder, x):
-    """What the bias adds to the scores of the first layer, minus its first column."""
-    arguments = {"position_encoding": "none", "segment_encoding": "none"}
-    plain = make_encoder(
-        np.random.default_rng(3), **arguments, projection_dim=encoder.projection_dim
-    )
-    copy_weights(encoder, plain)
-    biased, unbiased = (
-        np.log(to_numpy(model(x, return_attention_scores=True)[1][0])) for model in (encoder, plain)
-    )
-    # Softmax is unique up to a constant for each query.
-    return (biased - unbiased) - (biased - unbiased)[..., :1]
-
-
-@pytest.mark.parametrize("projection_dim", [None, PROJECTED], ids=["tokens", "projected_keys"])
-def test_bias_of_query_and_key(rng, register, projection_dim):
-    kind = SlopesOfQuery if projection_dim is None else SlopesOfKey
-    name = register(
-        bias=lambda sizes, share_heads, **kwargs: kind(**kwargs),
-        sharing_modes=("none",),
-        allows_projection=True,
-    )
-    arguments = {"segment_encoding": "none", "projection_dim": projection_dim}
-    encoder = make_encoder(rng, position_encoding=name, **arguments)
-    x, _ = make_inputs(rng)
-    slopes = to_numpy(encoder.position_biases[0].slopes).reshape(1, -1, 1, 1)
-    keys = np.arange(projection_dim or LENGTH)
-    expected = np.broadcast_to(-2.0 * slopes * keys, (BATCH, NUM_HEADS, LENGTH, len(keys)))
-    assert_close(added_scores(encoder, x), expected, 1e-4)
-    assert [bias.num_calls["call"] for bias in encoder.position_biases] == [1] * NUM_LAYERS
 
 
 @pytest.mark.parametrize(
@@ -329,16 +252,6 @@ def test_a_subclass_declares_the_forms_that_it_does_not_have(rng):
         make_encoder(rng, position_encoding=bias, attention_implementation="features")
 
 
-@pytest.mark.any_backend
-def test_a_step_of_a_decoder_needs_rows(rng):
-    decoder = DietDecoder(1, NUM_HEADS, 11, SlopesOfQuery(), cross_attention_positions=False)
-    x, _ = make_inputs(rng)
-    decoder(x, x)
-    memory = decoder.start_memory(BATCH, LENGTH, x)
-    with pytest.raises(ValueError, match=r"`rows\(query, key, start_index\)`"):
-        decoder(x[:, 1:2], memory=memory, start_index=1)
-
-
 # === Sharing ===
 
 
@@ -349,50 +262,6 @@ RELATIVE = {"position_encoding": "diet_rel"}
 
 
 T5, TUPE = {"position_encoding": "t5"}, {"position_encoding": "tupe_rel"}
-
-
-encodings = pytest.mark.parametrize("encoding", [ABSOLUTE, RELATIVE], ids=["absolute", "relative"])
-
-
-def position_gradients(encoder, x, random):
-    """The gradients of the weights of each position bias."""
-    biases = encoder.position_biases
-    variables = [weight for bias in biases for weight in bias.weights]
-    found = gradients(lambda: weighted_sum(encoder(x), random), variables)
-    return np.split(np.array(found), len(biases))
-
-
-@encodings
-def test_gradient_of_a_layer_wise_bias_is_the_sum_over_layers(rng, encoding):
-    shared = make_encoder(rng, **encoding, sharing="layer-wise")
-    own = make_encoder(rng, **encoding, sharing="none")
-    copy_weights(shared, own)
-    for bias in own.position_biases:
-        bias.set_weights(shared.position_biases[0].get_weights())
-    x, _ = make_inputs(rng)
-    random = rng.normal(size=x.shape).astype("float32")
-    assert_close(shared(x), own(x), 1e-6)
-    (shared_gradient,) = position_gradients(shared, x, random)
-    own_gradients = position_gradients(own, x, random)
-    assert_close(shared_gradient, sum(own_gradients), 1e-4)
-    assert all(np.abs(gradient).max() > 1e-3 for gradient in own_gradients)
-
-
-@encodings
-def test_gradient_of_a_head_wise_bias_is_the_sum_over_heads(rng, encoding):
-    shared = make_encoder(rng, **encoding, sharing="head-wise")
-    own = make_encoder(rng, **encoding, sharing="none")
-    copy_weights(shared, own)
-    for shared_bias, bias in zip(shared.position_biases, own.position_biases, strict=True):
-        bias.set_weights([np.repeat(weight, NUM_HEADS, 1) for weight in shared_bias.get_weights()])
-    x, _ = make_inputs(rng)
-    random = rng.normal(size=x.shape).astype("float32")
-    assert_close(shared(x), own(x), 1e-6)
-    shared_gradients = position_gradients(shared, x, random)
-    own_gradients = position_gradients(own, x, random)
-    for shared_gradient, gradient in zip(shared_gradients, own_gradients, strict=True):
-        assert_close(shared_gradient, gradient.sum(axis=2, keepdims=True), 1e-4)
-        assert np.abs(shared_gradient).max() > 1e-2
 
 
 @pytest.mark.parametrize(

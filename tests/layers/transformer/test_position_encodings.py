@@ -1,6 +1,5 @@
 """The position encodings that an encoder knows, and custom encodings."""
 
-import keras
 import numpy as np
 import pytest
 
@@ -25,7 +24,6 @@ from keras_diet.layers import (
 from keras_diet.layers.position.input_encoding import SINUSOIDAL, make_input_encoding
 from keras_diet.layers.position.position_encoding import SHARING_MODES
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
-from keras_diet.models import DietBertBackbone
 from tests import reference
 from tests.helpers import assert_close
 from tests.layers.diet_encoders import BATCH, LENGTH, Slopes, make_encoder, make_inputs
@@ -156,38 +154,6 @@ def test_custom_encoding_in_an_encoder(rng, slopes, sharing, count):
     encoding = PositionEncoding()
     register_position_encoding(slopes, encoding)
     assert find_position_encoding(slopes) is encoding
-
-
-def test_custom_encoding_in_a_backbone(tmp_path, slopes):
-    backbone = DietBertBackbone(31, 2, 3, 15, 23, position_encoding=slopes)
-    assert [type(bias) for bias in backbone.encoder.position_biases] == [Slopes, Slopes]
-    inputs = {name: np.ones((2, 5), "int32") for name in backbone.input}
-    backbone.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert loaded.position_encoding == "slopes"
-    for name, output in backbone(inputs).items():
-        assert_close(loaded(inputs)[name], output, 1e-6)
-
-
-def test_embeddings_of_encoder_and_backbone_get_the_same_sizes(registry, rng):
-    seen = []
-
-    def embedding(sizes, **kwargs):
-        seen.append(sizes)
-        return keras.layers.Lambda(keras.ops.ones_like, **kwargs)
-
-    register_position_encoding(
-        "own", PositionEncoding(embedding=embedding, has_rank=True, allows_projection=True)
-    )
-    arguments = {"position_encoding": "own", "rank": 3, "projection_dim": 4}
-    arguments.update(segment_encoding="none", max_sequence_length=7)
-    DietBertBackbone(11, 2, 3, 6, 13, **arguments)
-    encoder = DietEncoder(2, 3, 13, **arguments)
-    encoder.build((BATCH, LENGTH, 6))
-    assert seen[0] == seen[1]
-    assert (seen[0].rank, seen[0].projection_dim) == (3, 4)
-    x, _ = make_inputs(rng)
-    assert_close(encoder.input_encoding(x), x + 1)
 
 
 @pytest.mark.parametrize(

@@ -215,15 +215,6 @@ class SeededAttention(BiasedMultiHeadAttention):
         return scores
 
 
-@pytest.mark.parametrize("compiles", WAYS)
-def test_seeds_and_several_draws(compiles):
-    """The states of generators go on as without recomputation, whatever a layer draws."""
-    expected, found = (outcome_of(SeededAttention, each, compiles) for each in (False, True))
-    assert_equal(found, expected)
-    # Two steps, each with three draws and dropout.
-    assert found[-1].tolist()[1] == 2 * 4
-
-
 def outcome_of(layer_class, is_recomputed, compiles, dropout=0.4):
     attention = layer_class(NUM_HEADS, 4, dropout=dropout, seed=17)
     query = ops.convert_to_tensor(normal(BATCH, LENGTH, HIDDEN))
@@ -283,17 +274,6 @@ def test_effects_that_would_be_lost_are_refused(layer_class, regularizer, effect
         call_recomputed(attention, query, query, training=True)
 
 
-def test_weight_regularizers_are_kept():
-    """They read weights outside of the call, so they are not lost."""
-    query = ops.convert_to_tensor(normal(BATCH, LENGTH, HIDDEN))
-    attention = BiasedMultiHeadAttention(NUM_HEADS, 4, kernel_regularizer="l2")
-    attention.build(query.shape, query.shape)
-    expected = to_numpy(attention(query, query, training=True))
-    found = to_numpy(call_recomputed(attention, query, query, training=True))
-    np.testing.assert_allclose(found, expected, 1e-6, 1e-6)
-    assert len(attention.losses) == 4
-
-
 @pytest.mark.skipif(BACKEND == "jax", reason="JAX traces a layer once")
 def test_attention_runs_again_for_the_gradient(monkeypatch):
     """In training only. Otherwise nothing would be saved."""
@@ -342,24 +322,6 @@ def shapes_left(encoder):
     return [x.shape for x in left if id(x) not in earlier and x.shape.numel() >= size]
 
 
-@pytest.mark.skipif(BACKEND != "jax", reason="reads a program of JAX")
-def test_the_program_of_jax_has_recomputed_parts():
-    import jax
-
-    x = ops.convert_to_tensor(normal(BATCH, LENGTH, HIDDEN))
-    for recompute in ("none", "attention", "block"):
-        encoder = encoder_of(recompute)
-        for training in (False, True):
-
-            def loss(x, encoder=encoder, training=training):
-                with keras.StatelessScope():
-                    return ops.sum(encoder(x, training=training))
-
-            program = str(jax.make_jaxpr(jax.grad(loss))(x))
-            is_recomputed = "remat" in program or "checkpoint" in program
-            assert is_recomputed == (training and recompute != "none")
-
-
 @pytest.mark.any_backend
 def test_weights_of_a_layer_with_another_dtype():
     """The layer around it computes in bfloat16, in which these weights would lose digits."""
@@ -376,16 +338,6 @@ def test_weights_of_a_layer_with_another_dtype():
     x, outer = normal(BATCH, HIDDEN), Outer()
     expected = to_numpy(outer(x, recomputes=False))
     np.testing.assert_allclose(to_numpy(outer(x, recomputes=True)), expected, 1e-6, 1e-6)
-
-
-@pytest.mark.any_backend
-def test_configuration_and_bad_values():
-    encoder = encoder_of("block")
-    assert encoder.from_config(encoder.get_config()).recompute == "block"
-    assert not encoder.transformer_layers[0].recompute_attention
-    assert encoder_of("attention").transformer_layers[1].recompute_attention
-    with pytest.raises(ValueError, match=r"`recompute` must be one of 'none'.*'layer'"):
-        encoder_of("layer")
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="others find the gradients of a hook")

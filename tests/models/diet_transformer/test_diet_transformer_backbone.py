@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_diet.analysis.cross_attention import cross_attention_scores
-from keras_diet.layers import RelativePositionBias
 from keras_diet.models import DietTransformerBackbone
 from tests import reference
 from tests.helpers import (
@@ -21,7 +19,7 @@ from tests.helpers import (
     random_loss,
     to_numpy,
 )
-from tests.layers.diet_encoders import Distances, expected_scores
+from tests.layers.bias_layers import Distances, expected_scores
 from tests.models.diet_transformer.tiny import (
     SIZES,
     SOURCE_LENGTH,
@@ -103,48 +101,47 @@ def assert_same_outputs(actual, expected, tolerance=1e-5):
         assert_close(actual[name], expected[name], tolerance)
 
 
-ARGUMENTS = [
-    {},
-    {"position_encoding": "diet_abs", "rank": 7, "sharing": "none", "normalize_first": False},
-    {"position_encoding": "diet_rel", "sharing": "head-wise", "cross_attention_positions": False},
-    {"position_encoding": "shaw", "max_distance": 4},
-    {"position_encoding": "shaw", "max_distance": 4, "cross_attention_positions": False},
-    {"position_encoding": "sinusoidal"},
-    {"position_encoding": "input", "normalize_first": False},
-    {"position_encoding": "diet_abs_input", "cross_attention_positions": False},
-    {"position_encoding": "none"},
-]
+any_backend = pytest.mark.any_backend
+# Encodings, arrangements of blocks, and lengths of sources and targets.
+SPECIFICATIONS = {
+    "default": {},
+    "diet_abs": {"position_encoding": "diet_abs", "rank": 7, "normalize_first": False},
+    "diet_abs apart": {"position_encoding": "diet_abs", "sharing": "none"},
+    "not across": {"sharing": "head-wise", "cross_attention_positions": False},
+    "shaw": {"position_encoding": "shaw", "max_distance": 4, "activation": "tanh"},
+    "shaw not across": {"position_encoding": "shaw", "cross_attention_positions": False},
+    "sinusoidal": {"position_encoding": "sinusoidal", "lengths": (1, 1)},
+    "input": {"position_encoding": "input", "normalize_first": False, "lengths": (3, 13)},
+    "diet_abs_input": {"position_encoding": "diet_abs_input", "lengths": (13, 2)},
+    "none": {"position_encoding": "none"},
+}
+ON_ALL_BACKENDS = ("default", "shaw", "input")
 
 
-def name_of(arguments):
-    return "-".join(map(str, arguments.values())) or "default"
+def specified(name, rng):
+    """A backbone with random weights, and inputs."""
+    arguments = dict(SPECIFICATIONS[name])
+    inputs = random_inputs(rng, 2, *arguments.pop("lengths", ()))
+    return randomize_weights(tiny_backbone(**arguments)), inputs
 
 
-@pytest.mark.parametrize("arguments", ARGUMENTS, ids=name_of)
-def test_outputs_are_those_of_the_equations(rng, arguments):
-    backbone = randomize_weights(tiny_backbone(**arguments))
-    inputs = random_inputs(rng)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[any_backend] * (n not in ON_ALL_BACKENDS)) for n in SPECIFICATIONS],
+)
+def test_outputs_are_those_of_the_equations(rng, name):
+    backbone, inputs = specified(name, rng)
     # JAX compiles a step of `predict` in less time than the operations of an eager call.
     outputs = backbone.predict_on_batch(inputs)
-    assert_same_outputs(outputs, expected_outputs(backbone, inputs))
-    for layer in (backbone.encoder_input_encoding, backbone.decoder_input_encoding):
-        at_input = backbone.position_encoding in ("sinusoidal", "input", "diet_abs_input")
-        assert (layer is not None) == at_input
+    activation = np.tanh if backbone.activation is keras.activations.tanh else relu
+    assert_same_outputs(outputs, expected_outputs(backbone, inputs, activation))
 
 
-@pytest.mark.any_backend
-def test_activation(rng):
-    backbone = randomize_weights(tiny_backbone(activation="tanh"))
-    inputs = random_inputs(rng)
-    assert_same_outputs(backbone(inputs), expected_outputs(backbone, inputs, np.tanh))
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize("arguments", ARGUMENTS[:6], ids=name_of)
-def test_every_weight_has_a_gradient(rng, arguments):
+@any_backend
+@pytest.mark.parametrize("name", ["default", "diet_abs", "shaw", "input"])
+def test_every_weight_has_a_gradient(rng, name):
     """Except key biases, which softmax removes."""
-    backbone = randomize_weights(tiny_backbone(**arguments))
-    inputs = random_inputs(rng)
+    backbone, inputs = specified(name, rng)
     loss = random_loss(lambda: list(backbone(inputs).values()), rng)
     weights = backbone.trainable_weights
     for weight, gradient in zip(weights, gradients(loss, weights), strict=True):
@@ -152,14 +149,7 @@ def test_every_weight_has_a_gradient(rng, arguments):
         assert (np.abs(gradient).max() > 1e-4) != unused, weight.path
 
 
-@pytest.mark.parametrize("lengths", [(1, 1), (3, 13), (13, 2)], ids=str)
-def test_lengths_up_to_the_maximum(rng, lengths):
-    backbone = randomize_weights(tiny_backbone(num_layers=1))
-    inputs = random_inputs(rng, 3, *lengths)
-    outputs = backbone.predict_on_batch(inputs)
-    assert_same_outputs(outputs, expected_outputs(backbone, inputs))
-
-
+@any_backend
 def test_custom_bias_layers_are_not_shared(rng):
     layer = Distances(3, 13)
     backbone = randomize_weights(tiny_backbone(position_encoding=layer, sharing="layer-wise"))
@@ -187,18 +177,10 @@ def test_custom_bias_layers_are_not_shared(rng):
         bias.slopes.assign(slopes)
 
 
-@pytest.mark.any_backend
-def test_a_bias_layer_of_the_library():
-    bias = RelativePositionBias(3, 13, share_heads=True)
-    backbone = tiny_backbone(position_encoding=bias, sharing="none")
-    shapes = [w.shape for w in backbone.weights if w.path.endswith("relative_embedding")]
-    assert shapes == [(25, 1)] * 6
-
-
 # === Conventions ===
 
 
-@pytest.mark.any_backend
+@any_backend
 def test_inputs_and_outputs_have_the_names_of_kerashub():
     bart = keras_hub.models.BartBackbone(31, 1, 3, 15, 23, max_sequence_length=13)
     backbone = tiny_backbone()
@@ -210,129 +192,80 @@ def test_inputs_and_outputs_have_the_names_of_kerashub():
     assert type(backbone.token_embedding) is keras.layers.ReversibleEmbedding
 
 
-@pytest.mark.any_backend
+@any_backend
 def test_defaults_are_those_of_transformer_base():
-    parameters = inspect.signature(DietTransformerBackbone).parameters.values()
-    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-    assert defaults == {
-        "dropout": 0.1,
-        "max_sequence_length": 256,
-        "position_encoding": "diet_rel",
-        "rank": None,
-        "sharing": None,
-        "cross_attention_positions": True,
-        "normalize_first": True,
-        "activation": "relu",
-        "max_distance": None,
-        "attention_implementation": "auto",
-        "recompute": "none",
-        "layer_norm_epsilon": 1e-6,
-        "dtype": None,
-        "name": None,
-        "trainable": None,
+    config = DietTransformerBackbone(31, 1, 3, 15, 23).get_config()
+    expected = {
+        **{"dropout": 0.1, "max_sequence_length": 256, "position_encoding": "diet_rel"},
+        **{"cross_attention_positions": True, "normalize_first": True, "activation": "relu"},
+        **{"layer_norm_epsilon": 1e-6, "attention_implementation": "auto", "recompute": "none"},
+        **{"rank": None, "sharing": None, "max_distance": None, "trainable": True},
     }
+    assert {name: config[name] for name in expected} == expected
 
 
-# Every value differs from its default.
-CONFIG = {
-    **SIZES,
-    "layer_norm_epsilon": 0.003,
-    "dropout": 0.3,
-    "position_encoding": "shaw",
-    "sharing": "head-wise",
-    "cross_attention_positions": False,
-    "normalize_first": False,
-    "activation": "tanh",
-    "max_distance": 4,
-    "attention_implementation": "full",
-    "dtype": "mixed_bfloat16",
-    "name": "translator",
-    "trainable": False,
-}
+@any_backend
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"vocabulary_size": 0}, "`vocabulary_size` must be a positive integer"),
+        ({"hidden_dim": None}, "`hidden_dim` must be a positive integer"),
+        ({"max_sequence_length": 0}, "`max_sequence_length` must be a positive integer"),
+        ({"num_heads": 4}, "must be divisible by `num_heads`. Received: hidden_dim=15"),
+        ({"dropout": 1.5}, "between 0 and 1|must be a number in"),
+    ],
+    ids=str,
+)
+def test_arguments_out_of_range(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        tiny_backbone(**arguments)
 
 
-@pytest.mark.any_backend
-@pytest.mark.parametrize("changes", [{}, {"position_encoding": "diet_abs", "rank": 7}])
-def test_configuration(changes):
-    arguments = {**CONFIG, **changes}
-    if changes:
-        arguments["max_distance"] = None
-    backbone = DietTransformerBackbone(**arguments)
+@any_backend
+def test_configuration():
+    """Every value differs from its default."""
+    arguments = {
+        **SIZES,
+        **{"layer_norm_epsilon": 0.003, "dropout": 0.3, "sharing": "head-wise"},
+        **{"position_encoding": "shaw", "max_distance": 4, "cross_attention_positions": False},
+        **{"normalize_first": False, "activation": "tanh", "attention_implementation": "full"},
+        **{"recompute": "block", "name": "translator", "trainable": False},
+    }
+    backbone = DietTransformerBackbone(**arguments, dtype="mixed_bfloat16")
     config = json.loads(json.dumps(backbone.get_config()))
     names = set(inspect.signature(DietTransformerBackbone).parameters)
     assert set(config) == names | {"mixed_precision"}
     assert config["mixed_precision"] == "mixed_bfloat16"
-    plain = {name: value for name, value in arguments.items() if name != "dtype"}
-    assert {name: config[name] for name in plain} == plain
+    assert {name: config[name] for name in arguments} == arguments
     copy = DietTransformerBackbone.from_config(config)
     assert copy.get_config() == backbone.get_config()
     assert [w.path for w in copy.weights] == [w.path for w in backbone.weights]
     assert copy.trainable_weights == []
-    rates = {
-        layer.rate for layer in copy._flatten_layers() if isinstance(layer, keras.layers.Dropout)
-    }
-    assert rates == {0.3}
+    layers = [*copy.encoder.transformer_layers, *copy.decoder.transformer_layers]
+    assert {layer.dropout for layer in layers} == {layer.activation_dropout for layer in layers}
+    assert {layer.dropout for layer in layers} == {copy.embeddings_dropout.rate} == {0.3}
+    assert tiny_backbone(position_encoding="diet_abs", rank=7).get_config()["rank"] == 7
 
 
-@pytest.mark.any_backend
+@any_backend
 @pytest.mark.usefixtures("keras_initializers")
 def test_initial_embeddings_have_the_scale_of_the_positions():
     """`sqrt(d) E` has deviation 1, and logits of normalized hidden states too."""
-    backbone = tiny_backbone(vocabulary_size=1009)
-    embeddings = to_numpy(backbone.token_embedding.embeddings)
+    embeddings = to_numpy(tiny_backbone(vocabulary_size=1009).token_embedding.embeddings)
     assert embeddings.std() == pytest.approx(15**-0.5, rel=0.02)
 
 
-def test_weights_have_the_same_order_on_all_backends():
-    """Weights files have no order, but `get_weights` has one."""
-    block = [
-        *(f"self_attention/{name}" for name in ("query", "key", "value", "attention_output")),
-        "self_attention_layer_norm",
-    ]
-    feedforward = [
-        "feedforward_layer_norm",
-        "feedforward_intermediate_dense",
-        "feedforward_output_dense",
-    ]
-    backbone = tiny_backbone(num_layers=1, position_encoding="diet_abs_input")
-    layers = list(dict.fromkeys(weight.path.rpartition("/")[0] for weight in backbone.weights))
-    cross = [name.replace("self_attention", "cross_attention") for name in block]
-
-    def of(side, names):
-        return sorted(f"{side}/transformer_layer_0/{name}" for name in names)
-
-    expected = {
-        "token_embedding": ["token_embedding"],
-        "decoder_input_encoding": ["decoder_input_encoding/position_embedding"],
-        "encoder_input_encoding": ["encoder_input_encoding/position_embedding"],
-        "encoder": [*of("encoder", [*block, *feedforward]), "encoder/output_layer_norm"],
-        "decoder": [*of("decoder", [*block, *cross, *feedforward]), "decoder/output_layer_norm"],
-    }
-    groups = {}
-    for path in layers:
-        groups.setdefault(path.split("/")[0], []).append(path)
-    # A comparison of the complete lists between backends is in `tests/cross_backend`.
-    assert list(groups) == list(expected)
-    for name, paths in expected.items():
-        found = [path for path in groups[name] if "position_bias" not in path]
-        assert sorted(found) == sorted(paths)
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize("side, rate", [("encoder", 0.5), ("decoder", 0.5), ("both", 0.0)])
-def test_dropout_is_active_in_training_only(rng, side, rate):
-    backbone = randomize_weights(tiny_backbone(dropout=rate))
-    inputs = random_inputs(rng)
-    name = f"{'decoder' if side == 'both' else side}_sequence_output"
-    outputs = [to_numpy(backbone(inputs, training=True)[name]) for _ in range(2)]
-    assert np.array_equal(*outputs) == (rate == 0)
-    outputs = [to_numpy(backbone(inputs, **mode)[name]) for mode in ({}, {"training": False})]
-    assert np.array_equal(*outputs)
-
-
-@pytest.mark.any_backend
-def test_embeddings_have_dropout_in_training_only(rng):
+@any_backend
+def test_dropout_is_active_in_training_only(rng):
     backbone = randomize_weights(tiny_backbone(dropout=0.3))
+    inputs = random_inputs(rng)
+    for name in OUTPUTS:
+        one, other = (to_numpy(backbone(inputs, training=True)[name]) for _ in range(2))
+        assert not np.array_equal(one, other)
+        one, other = (
+            to_numpy(backbone(inputs, **mode)[name]) for mode in ({}, {"training": False})
+        )
+        assert np.array_equal(one, other)
     token_ids = rng.integers(1, SIZES["vocabulary_size"], (19, 13))
     for training, rate in ((True, 0.3), (False, 0.0), (None, 0.0)):
         x = to_numpy(backbone.embed(token_ids, None, training=training))
@@ -342,22 +275,23 @@ def test_embeddings_have_dropout_in_training_only(rng):
 # === Behaviour ===
 
 
-@pytest.mark.parametrize("position_encoding", ["diet_rel", "shaw", "sinusoidal"])
-def test_padding_changes_no_valid_output(rng, position_encoding):
-    backbone = randomize_weights(tiny_backbone(position_encoding=position_encoding))
+@any_backend
+@pytest.mark.parametrize("name", ["default", "shaw", "diet_abs_input"])
+def test_padding_changes_no_valid_output(rng, name):
+    backbone, _ = specified(name, rng)
     inputs = random_inputs(rng)
+    masks = {side: inputs[f"{side}_padding_mask"].astype("bool") for side in ("encoder", "decoder")}
     changed = dict(inputs)
-    for side in ("encoder", "decoder"):
-        valid = inputs[f"{side}_padding_mask"].astype("bool")
+    for side, valid in masks.items():
         changed[f"{side}_token_ids"] = np.where(valid, inputs[f"{side}_token_ids"], 29)
     outputs, others = backbone.predict_on_batch(inputs), backbone.predict_on_batch(changed)
-    for side in ("encoder", "decoder"):
-        valid = inputs[f"{side}_padding_mask"].astype("bool")
+    for side, valid in masks.items():
         found, other = (each[f"{side}_sequence_output"] for each in (outputs, others))
         assert_close(other[valid], found[valid], 1e-6)
         assert np.abs(other[~valid] - found[~valid]).max() > 0.1
 
 
+@any_backend
 def test_targets_see_only_the_past_and_all_of_the_source(rng):
     backbone = randomize_weights(tiny_backbone())
     inputs = random_inputs(rng)
@@ -371,9 +305,11 @@ def test_targets_see_only_the_past_and_all_of_the_source(rng):
         assert (difference[unchanged:5] > 1e-3).all()
 
 
-@pytest.mark.any_backend
-@pytest.mark.parametrize("position_encoding", ["diet_rel", "shaw", "diet_abs", "none"])
-@pytest.mark.parametrize("cross", [True, False])
+@any_backend
+@pytest.mark.parametrize(
+    "position_encoding, cross",
+    [("diet_rel", True), ("shaw", False), ("none", True)],
+)
 def test_when_the_order_of_keys_from_the_encoder_matters(rng, position_encoding, cross):
     """Without positions in cross-attention, the outputs of the encoder are a set."""
     backbone = randomize_weights(
@@ -403,24 +339,11 @@ def test_steps_equal_the_full_pass(rng):
     assert_close(ops.concatenate(outputs, axis=1), expected["decoder_sequence_output"])
 
 
-@pytest.mark.any_backend
-def test_cross_attention_scores(rng):
-    backbone = randomize_weights(tiny_backbone())
-    inputs = random_inputs(rng)
-    scores = cross_attention_scores(backbone, inputs)
-    assert len(scores) == 2
-    valid = inputs["encoder_padding_mask"].astype("bool")
-    for of_layer in map(to_numpy, scores):
-        assert of_layer.shape == (2, 3, TARGET_LENGTH, SOURCE_LENGTH)
-        assert_close(of_layer.sum(axis=-1), np.ones((2, 3, TARGET_LENGTH)))
-        assert not of_layer[0][..., ~valid[0]].any()
-
-
 # === Precision ===
 
 
-@pytest.mark.any_backend
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "bfloat16", "mixed_float16"])
+@any_backend
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "bfloat16"])
 def test_dtype_reaches_every_sublayer(rng, dtype):
     backbone = tiny_backbone(num_layers=1, position_encoding="diet_abs_input", dtype=dtype)
     policy = keras.dtype_policies.get(dtype)

@@ -1,15 +1,20 @@
-"""`DietTransformerSeq2SeqLM`: its logits, its loss, and training on pairs of texts."""
+"""`DietTransformerSeq2SeqLM`: its logits, its loss, its data, and what it refuses."""
 
 import keras
 import numpy as np
 import pytest
 
-from keras_diet.models import DietTransformerSeq2SeqLM
+from keras_diet.models import (
+    DietTransformerSeq2SeqLM,
+    DietTransformerSeq2SeqLMPreprocessor,
+    DietTransformerTokenizer,
+)
 from keras_diet.samplers import BeamSearchSampler
 from tests import reference
 from tests.helpers import assert_close, to_numpy
 from tests.models.diet_transformer.pairs import SOURCES, TARGETS
 from tests.models.diet_transformer.tiny import (
+    prompts,
     random_inputs,
     tiny_backbone,
     tiny_task,
@@ -18,6 +23,7 @@ from tests.models.diet_transformer.tiny import (
 
 BACKEND = keras.backend.backend()
 any_backend = pytest.mark.any_backend
+PAIRS = {"encoder_text": SOURCES, "decoder_text": TARGETS}
 
 
 @any_backend
@@ -28,22 +34,6 @@ def test_logits_are_products_with_the_embeddings(rng):
     embeddings = to_numpy(task.backbone.token_embedding.embeddings)
     assert_close(task(inputs), hidden_states @ embeddings.T)
     assert [w.path for w in task.weights] == [w.path for w in task.backbone.weights]
-
-
-@any_backend
-def test_defaults_of_compile():
-    task = DietTransformerSeq2SeqLM(tiny_backbone())
-    assert isinstance(task.sampler, BeamSearchSampler)
-    assert isinstance(task.optimizer, keras.optimizers.Adam)
-    assert float(task.optimizer.learning_rate) == pytest.approx(2e-5)
-    assert isinstance(task.loss, keras.losses.SparseCategoricalCrossentropy)
-    assert task.loss.reduction == "mean_with_sample_weight"
-    assert task.loss.from_logits
-    (metrics,) = [m for m in task.metrics if "compile" in m.name]
-    assert metrics is not None
-    assert not DietTransformerSeq2SeqLM(tiny_backbone(), compile=False).compiled
-    with pytest.warns(UserWarning, match="logits"):
-        task.compile(loss=keras.losses.SparseCategoricalCrossentropy())
 
 
 def test_the_loss_is_the_mean_over_tokens(rng):
@@ -74,26 +64,168 @@ def test_pairs_are_learned(proto):
 
 
 @any_backend
-def test_configuration(proto):
-    task = tiny_translator(proto)
-    copy = DietTransformerSeq2SeqLM.from_config(task.get_config())
-    assert copy.get_config() == task.get_config()
-    assert copy.backbone.get_config() == task.backbone.get_config()
-    frozen = DietTransformerSeq2SeqLM(tiny_backbone(), name="mine", trainable=False)
-    assert frozen.trainable_weights == []
-    copy = DietTransformerSeq2SeqLM.from_config(frozen.get_config())
-    assert copy.name == "mine"
-    assert copy.trainable_weights == []
+def test_defaults_of_compile():
+    task = DietTransformerSeq2SeqLM(tiny_backbone())
+    config = task.sampler.get_config()
+    assert config == {"num_beams": 10, "length_penalty": 0.6, "return_all_beams": False}
+    assert isinstance(task.sampler, BeamSearchSampler)
+    assert isinstance(task.optimizer, keras.optimizers.Adam)
+    assert float(task.optimizer.learning_rate) == pytest.approx(2e-5)
+    assert isinstance(task.loss, keras.losses.SparseCategoricalCrossentropy)
+    assert task.loss.reduction == "mean_with_sample_weight"
+    assert task.loss.from_logits
+    with pytest.warns(UserWarning, match="logits"):
+        task.compile(loss=keras.losses.SparseCategoricalCrossentropy())
+
+
+# === Pairs of texts ===
+
+
+def loss(task, *data, **arguments):
+    return task.evaluate(*data, verbose=0, return_dict=True, **arguments)["loss"]
+
+
+class Batches(keras.utils.PyDataset):
+    """Two batches of pairs."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        rows = slice(3 * index, 3 * index + 3)
+        return SOURCES[rows], TARGETS[rows]
+
+
+def loader():
+    data = pytest.importorskip("torch").utils.data
+    return data.DataLoader(list(zip(SOURCES, TARGETS, strict=True)), batch_size=3)
+
+
+DATA = {
+    "dictionary": lambda: PAIRS,
+    "PyDataset": Batches,
+    "generator": lambda: iter([(np.array(SOURCES), np.array(TARGETS))]),
+    "DataLoader": loader,
+}
 
 
 @any_backend
-def test_gradients_stop_at_frozen_backbones(rng):
-    task = tiny_task(num_layers=1)
-    task.backbone.encoder.trainable = False
-    before = {weight.path: to_numpy(weight) for weight in task.weights}
-    inputs = random_inputs(rng)
-    task.compile("sgd", task.loss)
-    task.fit(inputs, inputs["decoder_token_ids"], verbose=0)
-    changed = {w.path for w in task.weights if np.any(to_numpy(w) != before[w.path])}
-    assert changed
-    assert not any(path.startswith("encoder/") for path in changed)
+@pytest.mark.parametrize("name", DATA)
+def test_forms_of_pairs_have_the_same_loss(proto, name):
+    """Also with shorter batches. Another target of each source has another loss."""
+    full, bucketed = tiny_translator(proto), tiny_translator(proto, length_buckets=(11, 35))
+    bucketed.set_weights(full.get_weights())
+    batch_size = 5 if name == "generator" else 3
+    expected = loss(full, SOURCES, TARGETS, batch_size=batch_size)
+    arguments = {"batch_size": 3} if name == "dictionary" else {}
+    assert loss(bucketed, DATA[name](), **arguments) == pytest.approx(expected, rel=1e-5)
+    assert abs(loss(full, SOURCES, TARGETS[::-1], batch_size=batch_size) - expected) > 1e-3
+
+
+@any_backend
+def test_fit_and_predict_take_pairs(proto):
+    task = tiny_translator(proto)
+    validation = {"validation_data": (SOURCES, TARGETS)}
+    history = task.fit(SOURCES, TARGETS, batch_size=2, epochs=2, **validation, verbose=0).history
+    assert history["val_loss"][-1] < history["val_loss"][0]
+    task.fit(PAIRS, validation_split=0.4, verbose=0)
+    outputs = task.predict(PAIRS, verbose=0)
+    assert outputs.shape == (5, 17, 61)
+    one = {name: texts[1] for name, texts in PAIRS.items()}
+    assert_close(task.predict(one, verbose=0)[0], outputs[1], 1e-4)
+    # Labels do not depend on the order in which parts are set.
+    later = DietTransformerSeq2SeqLM(task.backbone)
+    later.preprocessor = task.preprocessor
+    assert loss(later, PAIRS) == pytest.approx(loss(task, PAIRS), rel=1e-5)
+
+
+# === Refusals ===
+
+INPUTS = random_inputs(np.random.default_rng(3))
+LONGER = {f"encoder_{name}": np.ones((2, 14), "int32") for name in ("token_ids", "padding_mask")}
+NO_SOURCE = {"encoder_padding_mask": INPUTS["encoder_padding_mask"] * np.array([[1], [0]])}
+FIT = {
+    "keys": (({**INPUTS, "segment_ids": INPUTS["encoder_token_ids"]}, 1), "no others.*segment_ids"),
+    "ids": (({**INPUTS, "decoder_token_ids": INPUTS["decoder_token_ids"] - 1}, 1), "from -1 to"),
+    "length": (({**INPUTS, **LONGER}, 1), "length=14, max_sequence_length=13"),
+    "labels": ((INPUTS, INPUTS["decoder_token_ids"] + 31), r"\[0, 31\).*from 31 to"),
+    "texts": ((SOURCES, 1), "build the task with a preprocessor"),
+}
+
+
+@any_backend
+@pytest.mark.parametrize("case", FIT)
+def test_refusals_of_ids(case):
+    (x, y), message = FIT[case]
+    y = INPUTS["decoder_token_ids"] if isinstance(y, int) else y
+    with pytest.raises(ValueError, match=message):
+        tiny_task(num_layers=1).fit(x, y, verbose=0)
+
+
+PROMPTS = prompts(INPUTS)
+GENERATE = {
+    "stop tokens": ({"stop_token_ids": (2, 61)}, r"\[0, 61\).*stop_token_ids=\(2, 61\)"),
+    "strip_prompt": ({"strip_prompt": True}, "`strip_prompt` must be False"),
+    "max_length": ({"max_length": 72}, "`max_length` must be at most 71.*max_length=72"),
+    "max_length 1": ({"max_length": 1}, "`decoder_text` must have 0 to -1 tokens"),
+    "empty": ({"inputs": ["the fox", " "]}, "`encoder_text` must hold.*' ' in row 1"),
+    "invisible": ({"inputs": ["a", "\u200b"]}, "1 to 66 tokens.*: 0 tokens in row 1"),
+    "missing": ({"inputs": ["the fox", None]}, "must hold strings.*None in row 1"),
+    "long": ({"inputs": ["a", "the dog", "the dog " * 40]}, "1 to 66 tokens.*tokens in row 2"),
+    "prompts": ({"inputs": {**PAIRS, "decoder_text": [""]}}, "5 in `enc.*1 in `decoder_text`"),
+    "long prompt": (
+        {"inputs": {"encoder_text": ["a", "the"], "decoder_text": ["", "der " * 30]}},
+        "`decoder_text` must have 0 to 15 tokens.*tokens in row 1",
+    ),
+    "dataset": ({"inputs": iter(["a"])}, "must hold strings"),
+}
+
+
+@any_backend
+@pytest.mark.parametrize("batch_size", [None, 1])
+@pytest.mark.parametrize("case", GENERATE)
+def test_refusals_of_generate(proto, case, batch_size):
+    arguments, message = GENERATE[case]
+    task = tiny_translator(proto)
+    with pytest.raises(ValueError, match=message):
+        task.generate(**{"inputs": SOURCES, "batch_size": batch_size, **arguments})
+
+
+IDS = {
+    "no source": ({**PROMPTS, **NO_SOURCE}, {}, "at least one token in each.*none in row 1"),
+    "mask": (
+        {**PROMPTS, "decoder_padding_mask": PROMPTS["decoder_token_ids"] + 2},
+        {},
+        "1 for tok",
+    ),
+    "length": ({**PROMPTS, **LONGER}, {}, "length=14, max_sequence_length=13"),
+    "max_length": (PROMPTS, {"max_length": 5}, "need a preprocessor.*max_length=5"),
+    "batch_size": (PROMPTS, {"batch_size": 1}, "need a preprocessor.*batch_size=1"),
+}
+
+
+@any_backend
+@pytest.mark.parametrize("case", IDS)
+def test_refusals_of_generate_with_ids(case):
+    inputs, arguments, message = IDS[case]
+    with pytest.raises(ValueError, match=message):
+        tiny_task(num_layers=1).generate(inputs, stop_token_ids=(2,), **arguments)
+
+
+@any_backend
+@pytest.mark.parametrize(
+    "sizes, message",
+    [((59, 61), "=61 and a tokenizer of 59"), ((61, 59), "=59 and a tokenizer of 61")],
+)
+def test_other_vocabularies_are_refused(proto, shuffled_proto, sizes, message):
+    """In the constructor, and when the preprocessor was set later."""
+    protos = {61: proto, 59: shuffled_proto}
+    size, model_size = sizes
+    with pytest.raises(ValueError, match=message):
+        tiny_translator(protos[size], {"vocabulary_size": model_size})
+    task = tiny_translator(protos[model_size], {"vocabulary_size": model_size})
+    tokenizer = DietTransformerTokenizer(protos[size])
+    task.preprocessor = DietTransformerSeq2SeqLMPreprocessor(tokenizer, 67, 17)
+    for call in (lambda: task.generate(SOURCES), lambda: task.fit(SOURCES, TARGETS)):
+        with pytest.raises(ValueError, match=message):
+            call()

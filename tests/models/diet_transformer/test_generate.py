@@ -2,10 +2,9 @@
 
 import functools
 
-import keras_hub
 import numpy as np
 import pytest
-from keras import ops, tree
+from keras import tree
 
 from keras_diet.layers import BiasedMultiHeadAttention
 from keras_diet.samplers import BeamSearchSampler
@@ -24,23 +23,30 @@ from tests.models.diet_transformer.tiny import (
 from tests.samplers.reference import beam_search
 from tests.samplers.tables import compiled_loop
 
+any_backend = pytest.mark.any_backend
 # Several, so that some sequences end early.
 STOPS = (3, 6, 20)
-
-
-any_backend = pytest.mark.any_backend
+SPECIFICATIONS = {
+    "default": {},
+    "diet_abs": {"position_encoding": "diet_abs", "rank": 7, "normalize_first": False},
+    "not across": {"position_encoding": "shaw", "cross_attention_positions": False},
+    "diet_abs_input": {"position_encoding": "diet_abs_input", "sharing": "none"},
+    "t5": {"position_encoding": "t5", "sharing": "head-wise"},
+    "rotary": {"position_encoding": "rotary", "hidden_dim": 18},
+    "none": {"position_encoding": "none"},
+}
 
 
 @functools.cache
-def shared_task():
+def task_of(name="default"):
     """Generation does not change a task, so tests share one."""
-    return tiny_task()
+    return tiny_task(**SPECIFICATIONS[name])
 
 
 @functools.cache
-def full_pass():
-    """The logits of the shared task as a function of the inputs."""
-    task = shared_task()
+def full_pass(name="default"):
+    """The logits of a task as a function of the inputs."""
+    task = task_of(name)
     names = list(task.input)
     logits = compiled_loop(lambda *arrays: task(dict(zip(names, arrays, strict=True))))
     return lambda inputs: to_numpy(logits(*(inputs[name] for name in names)))
@@ -53,7 +59,7 @@ def generate(task, inputs, sampler="greedy", stop_token_ids=STOPS):
     return outputs
 
 
-def log_probs_of(inputs, row):
+def log_probs_of(inputs, row, name="default"):
     """The log-probabilities of the next token of a row, by a full forward pass."""
 
     @functools.cache
@@ -63,115 +69,112 @@ def log_probs_of(inputs, row):
         mask = (np.arange(TARGET_LENGTH) < len(tokens))[None].astype("int32")
         batch = rows(inputs, row)
         batch |= {"decoder_token_ids": padded, "decoder_padding_mask": mask}
-        logits = full_pass()(batch)[0, len(tokens) - 1].astype("float64")
+        logits = full_pass(name)(batch)[0, len(tokens) - 1].astype("float64")
         shifted = logits - logits.max()
         return shifted - np.log(np.exp(shifted).sum())
 
     return function
 
 
-def greedy(inputs, row, stops=STOPS):
-    """The most probable next token, again and again."""
+def greedy(inputs, row, name="default"):
+    """The most probable next token, again and again. Stop tokens of a prompt do not stop."""
     length = int(inputs["decoder_padding_mask"][row].sum())
     tokens = inputs["decoder_token_ids"][row, :length].tolist()
-    function = log_probs_of(inputs, row)
+    function = log_probs_of(inputs, row, name)
     while len(tokens) < TARGET_LENGTH:
         tokens.append(int(np.argmax(function(tuple(tokens)))))
-        if tokens[-1] in stops:
+        if tokens[-1] in STOPS:
             break
     return tokens
 
 
-def tokens_of(outputs, row):
-    mask = outputs["decoder_padding_mask"][row].astype(bool)
-    assert (np.diff(mask.astype(int)) <= 0).all(), "padding is at the end"
-    return outputs["decoder_token_ids"][row][mask].tolist()
+def tokens_of(outputs):
+    """The tokens of each target. Padding is at the end."""
+    mask = np.asarray(outputs["decoder_padding_mask"]).astype(bool)
+    assert (np.diff(mask.astype(int), axis=1) <= 0).all()
+    pairs = zip(outputs["decoder_token_ids"], mask, strict=True)
+    return [row[row_mask].tolist() for row, row_mask in pairs]
+
+
+# === Numbers ===
 
 
 @pytest.mark.parametrize(
-    "lengths", [pytest.param((1, 1, 1), marks=any_backend), (1, 4, 2)], ids=str
+    "name",
+    [pytest.param(name, marks=[] if name == "default" else any_backend) for name in SPECIFICATIONS],
 )
-def test_greedy_is_the_most_probable_token_of_full_passes(rng, lengths):
-    inputs = prompts(random_inputs(rng, 3), lengths)
-    outputs = generate(shared_task(), inputs)
-    found = [tokens_of(outputs, row) for row in range(3)]
-    assert found == [greedy(inputs, row) for row in range(3)]
+def test_greedy_is_the_most_probable_token_of_full_passes(rng, name):
+    inputs = prompts(random_inputs(rng, 3), (1, 4, 3))
+    inputs["decoder_token_ids"][2, 1] = STOPS[0]
+    found = tokens_of(generate(task_of(name), inputs))
+    assert found == [greedy(inputs, row, name) for row in range(3)]
     assert len({tuple(tokens) for tokens in found}) == 3
-    # One of the rows ends early, and one does not.
-    assert len({len(tokens) for tokens in found}) > 1
+
+
+@any_backend
+def test_every_stop_token_ends_a_target(rng):
+    inputs = prompts(random_inputs(rng, 7))
+    found = tokens_of(generate(task_of(), inputs))
+    assert found == [greedy(inputs, row) for row in range(7)]
+    # Some rows end early, and some do not.
+    assert min(map(len, found)) < TARGET_LENGTH == max(map(len, found))
+    for sampler in ("greedy", BeamSearchSampler(2)):
+        outputs = generate(task_of(), inputs, sampler, None)
+        assert {len(tokens) for tokens in tokens_of(outputs)} == {TARGET_LENGTH}
+        assert tokens_of(generate(task_of(), inputs, sampler, ())) == tokens_of(outputs)
 
 
 @pytest.mark.parametrize("alpha", [pytest.param(0.0, marks=any_backend), 1.0])
 def test_beams_are_those_of_full_passes(rng, alpha):
     inputs = prompts(random_inputs(rng, 2))
-    outputs = generate(shared_task(), inputs, BeamSearchSampler(3, alpha))
+    found = tokens_of(generate(task_of(), inputs, BeamSearchSampler(3, alpha)))
     for row in range(2):
         function = log_probs_of(inputs, row)
         _, expected = beam_search(function, (START,), TARGET_LENGTH, 3, alpha, STOPS)[0]
-        assert tokens_of(outputs, row) == list(expected)
+        assert found[row] == list(expected)
 
 
-@pytest.mark.parametrize(
-    "sampler",
-    [
-        *(pytest.param(name, marks=any_backend) for name in ("greedy", "beam")),
-        pytest.param(BeamSearchSampler(3), id="ours"),
-    ],
-)
+@any_backend
+@pytest.mark.parametrize("sampler", ["greedy", "beam", BeamSearchSampler(3)])
 def test_a_row_alone_and_in_company(rng, sampler):
     """`"beam"` counts tokens after the end, so it gets no stop tokens."""
-    task = shared_task()
     inputs = prompts(random_inputs(rng, 3), (2, 1, 4))
     stops = None if sampler == "beam" else STOPS
-    together = generate(task, inputs, sampler, stops)
-    for row in range(3):
-        alone = generate(task, rows(inputs, row), sampler, stops)
-        assert tokens_of(alone, 0) == tokens_of(together, row)
+    together = tokens_of(generate(task_of(), inputs, sampler, stops))
+    alone = [generate(task_of(), rows(inputs, row), sampler, stops) for row in range(3)]
+    assert [tokens_of(outputs)[0] for outputs in alone] == together
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["top_k", "beam", *(pytest.param(name, marks=any_backend) for name in ("top_p", "random"))],
-)
-def test_samplers_of_kerashub_by_name(rng, name):
-    task = shared_task()
+@any_backend
+@pytest.mark.parametrize("sampler", ["top_k", "top_p", "random", BeamSearchSampler(2)])
+def test_samplers_keep_prompts(rng, sampler):
     inputs = prompts(random_inputs(rng), (1, 3))
-    outputs = generate(task, inputs, name)
-    token_ids = outputs["decoder_token_ids"]
-    assert token_ids.shape == (2, TARGET_LENGTH)
-    assert token_ids[1, :3].tolist() == inputs["decoder_token_ids"][1, :3].tolist()
-    assert (token_ids > 0).any(axis=1).all()
+    outputs = generate(task_of(), inputs, sampler)
+    given = inputs["decoder_padding_mask"].astype(bool)
+    assert (outputs["decoder_token_ids"][given] == inputs["decoder_token_ids"][given]).all()
+    full = prompts(random_inputs(rng), (TARGET_LENGTH, TARGET_LENGTH))
+    outputs = generate(task_of(), full, sampler)
+    assert (outputs["decoder_token_ids"] == full["decoder_token_ids"]).all()
 
 
-@any_backend
-def test_without_stop_tokens_targets_are_full(rng):
+@pytest.mark.usefixtures("compiled_steps")
+@pytest.mark.parametrize(
+    "dtype",
+    [None, *(pytest.param(name, marks=any_backend) for name in ("mixed_bfloat16", "float16"))],
+)
+def test_compiled_and_eager_generation_agree(rng, dtype):
+    task = tiny_task(num_layers=1, dtype=dtype)
     inputs = prompts(random_inputs(rng))
-    for sampler in ("greedy", BeamSearchSampler(2)):
-        outputs = generate(shared_task(), inputs, sampler, None)
-        assert outputs["decoder_padding_mask"].all()
-        assert {len(tokens_of(outputs, row)) for row in range(2)} == {TARGET_LENGTH}
-
-
-@any_backend
-def test_stop_tokens_in_a_prompt_do_not_stop(rng):
-    inputs = prompts(random_inputs(rng), (3, 3))
-    inputs["decoder_token_ids"][:, 1] = STOPS[0]
-    outputs = generate(shared_task(), inputs)
-    for row in range(2):
-        assert tokens_of(outputs, row) == greedy(inputs, row)
-
-
-@any_backend
-def test_a_target_without_room_stays_as_it_is(rng):
-    inputs = prompts(random_inputs(rng), (TARGET_LENGTH, TARGET_LENGTH))
-    for sampler in ("greedy", BeamSearchSampler(2)):
-        outputs = generate(shared_task(), inputs, sampler)
-        assert (outputs["decoder_token_ids"] == inputs["decoder_token_ids"]).all()
+    found = []
+    for run_eagerly in (False, True):
+        task.compile(sampler=BeamSearchSampler(3), run_eagerly=run_eagerly)
+        found.append(tokens_of(task.generate(inputs, stop_token_ids=STOPS)))
+    assert found[0] == found[1]
 
 
 @any_backend
 def test_the_encoder_runs_once(rng, monkeypatch):
-    task = shared_task()
+    task = task_of()
     calls = {"encoder": 0, "decoder": 0, "keys of the source": 0}
 
     def count(owner, attribute, name):
@@ -206,28 +209,15 @@ def test_the_beams_of_a_row_share_its_source(rng, monkeypatch):
 
     original_repeat, original_call = BeamCache.repeat, BiasedMultiHeadAttention.call
     monkeypatch.setattr(BeamCache, "repeat", repeat)
-    generate_twice = functools.partial(generate, shared_task(), prompts(random_inputs(rng, 2)))
+    generate_twice = functools.partial(generate, task_of(), prompts(random_inputs(rng, 2)))
     expected = generate_twice(BeamSearchSampler(4))
-    for block in shared_task().backbone.decoder.transformer_layers:
+    for block in task_of().backbone.decoder.transformer_layers:
         attention = block.cross_attention
         monkeypatch.setattr(attention, "call", functools.partial(call, attention))
     found = generate_twice(BeamSearchSampler(4))
     assert lengths == {TARGET_LENGTH}
     assert set(batches) == {(8, 2, 2)}
     assert np.array_equal(found["decoder_token_ids"], expected["decoder_token_ids"])
-
-
-@pytest.mark.usefixtures("compiled_steps")
-def test_compiled_and_eager_generation_agree(rng):
-    task = tiny_task(num_layers=1)
-    inputs = prompts(random_inputs(rng))
-    found = []
-    for run_eagerly in (False, True):
-        task.compile(sampler=BeamSearchSampler(3), run_eagerly=run_eagerly)
-        assert task.run_eagerly == run_eagerly
-        outputs = task.generate(inputs, stop_token_ids=STOPS)
-        found.append([tokens_of(outputs, row) for row in range(2)])
-    assert found[0] == found[1]
 
 
 @pytest.mark.usefixtures("compiled_steps")
@@ -251,14 +241,6 @@ def test_compiled_generation_follows_changes(rng):
         assert (found[-1] != found[-2]).any(), change
 
 
-@any_backend
-def test_prompts_of_two_calls_of_other_sizes(rng):
-    for batch_size, source_length in ((1, 3), (3, 11)):
-        inputs = prompts(random_inputs(rng, batch_size, source_length))
-        outputs = generate(shared_task(), inputs)
-        assert tokens_of(outputs, 0) == greedy(inputs, 0)
-
-
 # === Texts ===
 
 
@@ -272,35 +254,32 @@ def translator(proto):
 @any_backend
 def test_kinds_of_texts(translator):
     expected = translator.generate(SOURCES)
-    assert isinstance(expected, list)
     assert [type(text) for text in expected] == [str] * 5
     assert len(set(expected)) > 3
     assert translator.generate(SOURCES[2]) == expected[2]
+    assert translator.generate(SOURCES[2], batch_size=3) == expected[2]
     assert translator.generate(np.array(SOURCES)) == expected
     assert translator.generate({"encoder_text": SOURCES, "decoder_text": [""] * 5}) == expected
     assert translator.generate({"encoder_text": SOURCES}) == expected
     assert translator.generate({"encoder_text": SOURCES[2]}) == expected[2]
     by_tokens = translator.preprocessor.generate_preprocess(SOURCES)
-    outputs = translator.generate_step(
-        {name: ops.convert_to_tensor(value) for name, value in by_tokens.items()},
-        (translator.preprocessor.tokenizer.end_token_id,),
-    )
+    end = translator.preprocessor.tokenizer.end_token_id
+    outputs = translator.generate_step(by_tokens, (end,))
     assert translator.preprocessor.generate_postprocess(outputs) == expected
 
 
 @any_backend
-def test_texts_with_prompts(translator):
-    inputs = {"encoder_text": SOURCES[:2], "decoder_text": ["der", "ein langsamer"]}
-    copy = {name: list(texts) for name, texts in inputs.items()}
-    found = translator.generate(inputs)
-    for text, prompt in zip(found, copy["decoder_text"], strict=True):
-        assert text.startswith(prompt)
+def test_prompts_of_texts(translator):
     one = {"encoder_text": SOURCES[1], "decoder_text": "ein langsamer"}
-    assert translator.generate(one) == found[1]
-    # The dictionaries of the user do not change.
-    assert one == {"encoder_text": SOURCES[1], "decoder_text": "ein langsamer"}
-    assert inputs == copy
-    assert translator.generate(one) == found[1]
+    inputs = {"encoder_text": SOURCES[:2], "decoder_text": ["der", "ein langsamer"]}
+    for _ in range(2):
+        # The dictionaries of the user do not change.
+        found = translator.generate(inputs)
+        assert found[0].startswith("der")
+        assert found[1].startswith("ein langsamer")
+        assert translator.generate(one) == found[1]
+    assert isinstance(one["encoder_text"], str)
+    assert translator.generate(inputs, batch_size=1) == found
 
 
 @any_backend
@@ -309,13 +288,47 @@ def test_batches_keep_the_order(translator, batch_size, capsys):
     expected = translator.generate(SOURCES)
     assert translator.generate(SOURCES, batch_size=batch_size) == expected
     assert capsys.readouterr().out == ""
-    if batch_size == 2:
-        assert translator.generate(np.array(SOURCES), batch_size=2, verbose=1) == expected
-        assert "5/5" in capsys.readouterr().out
+    assert translator.generate(np.array(SOURCES), batch_size=batch_size, verbose=1) == expected
+    assert "5/5" in capsys.readouterr().out
     assert translator.generate([], batch_size=batch_size) == []
-    prompts = {"encoder_text": SOURCES, "decoder_text": ["der", "", "die Katze", "ein", ""]}
-    expected = translator.generate(prompts)
-    assert translator.generate(prompts, batch_size=batch_size) == expected
+
+
+@any_backend
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_lengths_and_ends_of_texts(translator, monkeypatch, batch_size):
+    """Each argument reaches every batch."""
+    outputs = []
+    postprocess = translator.preprocessor.generate_postprocess
+    watched = lambda x: outputs.append(tree.map_structure(to_numpy, x)) or postprocess(x)  # noqa: E731
+    monkeypatch.setattr(translator.preprocessor, "generate_postprocess", watched)
+
+    def masks(**arguments):
+        outputs.clear()
+        translator.generate(SOURCES, batch_size=batch_size, **arguments)
+        assert len(outputs) == (1 if batch_size is None else 3)
+        return np.concatenate([output["decoder_padding_mask"] for output in outputs])
+
+    # The longest targets of the backbone have 71 tokens.
+    for max_length in (3, 9, None, 71):
+        assert masks(max_length=max_length).shape == (5, max_length or 17)
+    assert masks(stop_token_ids=None).all()
+    tokens = np.concatenate([output["decoder_token_ids"] for output in outputs])
+    end = translator.preprocessor.tokenizer.end_token_id
+    assert np.array_equal(masks(stop_token_ids=(end,)), masks())
+    # Tokens that all rows have second end them there.
+    stops = tuple({int(token) for token in tokens[:, 1]})
+    assert (masks(stop_token_ids=stops).sum(axis=1) == 2).all()
+    assert not (masks().sum(axis=1) == 2).all()
+
+
+@pytest.mark.any_backend("tensorflow")
+def test_datasets_of_texts(translator):
+    import tensorflow as tf
+
+    expected = translator.generate(SOURCES[:3])
+    data = tf.data.Dataset.from_tensor_slices(SOURCES[:3]).batch(2)
+    assert list(translator.generate(data)) == expected
+    assert translator.generate(tf.constant(SOURCES[:3]), batch_size=2) == expected
 
 
 @any_backend
@@ -337,67 +350,9 @@ def test_batches_have_texts_of_similar_length(translator, monkeypatch):
 
 
 @any_backend
-def test_length_and_end_of_texts(translator, monkeypatch):
-    tokenizer = translator.preprocessor.tokenizer
-    outputs = []
-    postprocess = translator.preprocessor.generate_postprocess
-    monkeypatch.setattr(
-        translator.preprocessor,
-        "generate_postprocess",
-        lambda x: outputs.append(x) or postprocess(x),
-    )
-    # The longest targets of the backbone have 71 tokens.
-    for max_length in (3, 9, None, 71):
-        translator.generate(SOURCES[:2], max_length=max_length)
-    lengths = [to_numpy(output["decoder_token_ids"]).shape[1] for output in outputs]
-    assert lengths == [3, 9, 17, 71]
-    end = tokenizer.end_token_id
-    ends = {}
-    for stops in (None, "auto", (end,), (int(to_numpy(outputs[2]["decoder_token_ids"])[0, 2]),)):
-        translator.generate(SOURCES[:2], stop_token_ids=stops)
-        ends[stops] = to_numpy(outputs[-1]["decoder_padding_mask"]).sum(axis=1).tolist()
-    assert ends[None] == [17, 17]
-    assert ends["auto"] == ends[(end,)]
-    assert min(list(ends.values())[-1]) <= 3
-
-
-@any_backend
 def test_length_buckets_change_no_translation(proto):
     full = tiny_translator(proto)
     bucketed = tiny_translator(proto, length_buckets=(9, 31))
     for task in (full, bucketed):
         task.compile(sampler="greedy")
     assert bucketed.generate(SOURCES, batch_size=2) == full.generate(SOURCES)
-
-
-@pytest.mark.any_backend("tensorflow")
-def test_datasets_of_texts(translator):
-    import tensorflow as tf
-
-    expected = translator.generate(SOURCES[:3])
-    data = tf.data.Dataset.from_tensor_slices(SOURCES[:3]).batch(2)
-    assert list(translator.generate(data)) == expected
-    assert translator.generate(tf.constant(SOURCES[:3]), batch_size=2) == expected
-
-
-@any_backend
-def test_sampler_of_kerashub_as_an_object(translator):
-    translator.compile(sampler=keras_hub.samplers.TopKSampler(k=1, seed=2))
-    by_top_one = translator.generate(SOURCES)
-    translator.compile(sampler="greedy")
-    assert translator.generate(SOURCES) == by_top_one
-    translator.compile()
-    assert isinstance(translator.sampler, BeamSearchSampler)
-    config = translator.sampler.get_config()
-    assert config == {"num_beams": 10, "length_penalty": 0.6, "return_all_beams": False}
-
-
-@pytest.mark.usefixtures("compiled_steps")
-@pytest.mark.parametrize(
-    "dtype", ["mixed_bfloat16", pytest.param("mixed_float16", marks=any_backend)]
-)
-def test_half_precision(rng, dtype):
-    task = tiny_task(num_layers=1, dtype=dtype)
-    outputs = generate(task, prompts(random_inputs(rng)), BeamSearchSampler(2))
-    assert outputs["decoder_token_ids"].shape == (2, TARGET_LENGTH)
-    assert (outputs["decoder_token_ids"] < 31).all()

@@ -20,18 +20,7 @@ pytestmark = [
 ]
 
 
-def test_tokenizer(harness, shuffled_proto):
-    harness.run_preprocessing_layer_test(
-        DietTransformerTokenizer,
-        {"proto": shuffled_proto},
-        input_data=SOURCES[:2],
-        expected_detokenize_output=SOURCES[:2],
-    )
-
-
-@pytest.mark.parametrize("kind", ["dictionary", "pair"])
-def test_preprocessor(harness, proto, kind):
-    pairs = {"encoder_text": SOURCES[:2], "decoder_text": TARGETS[:2]}
+def test_preprocessor(harness, proto):
     harness.init_kwargs = {
         "tokenizer": DietTransformerTokenizer(proto),
         "encoder_sequence_length": 23,
@@ -40,7 +29,7 @@ def test_preprocessor(harness, proto, kind):
     without_autograph(harness.run_preprocessor_test)(
         DietTransformerSeq2SeqLMPreprocessor,
         harness.init_kwargs,
-        pairs if kind == "dictionary" else (SOURCES[:2], TARGETS[:2]),
+        (SOURCES[:2], TARGETS[:2]),
         token_id_key="decoder_token_ids",
     )
 

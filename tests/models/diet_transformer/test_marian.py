@@ -105,15 +105,6 @@ def theirs(marian, sources, **options):
     return [up_to_the_end(row[1:]) for row in rows.tolist()]
 
 
-class AllBeams(BeamSearchSampler):
-    """Keeps all beams and their scores. For eager steps only."""
-
-    def __call__(self, *args, **kwargs):
-        self.return_all_beams = True
-        self.sequences, self.scores = super().__call__(*args, **kwargs)
-        return self.sequences[:, 0]
-
-
 def up_to_the_end(row):
     return row[: row.index(END) + 1] if END in row else row
 
@@ -152,38 +143,3 @@ def test_beam_search(models, sources):
     marian, translator = models
     expected = theirs(marian, sources, **BEAM_OPTIONS)
     assert ours(translator, sources, BeamSearchSampler(BEAMS, length_penalty=0.0)) == expected
-
-
-@pytest.mark.any_backend
-def test_all_beams(models, sources):
-    """Unfinished sequences compete with finished ones in `transformers` only."""
-    marian, translator = models
-    sampler = AllBeams(BEAMS, length_penalty=0.0)
-    ours(translator, sources, sampler)
-    token_ids, mask = (torch.tensor(each) for each in sources)
-    expected = marian.generate(
-        token_ids,
-        attention_mask=mask,
-        max_new_tokens=LENGTH - 1,
-        do_sample=False,
-        num_return_sequences=BEAMS,
-        return_dict_in_generate=True,
-        output_scores=True,
-        **BEAM_OPTIONS,
-    )
-    sequences = expected.sequences.reshape(-1, BEAMS, expected.sequences.shape[-1]).tolist()
-    rows = zip(
-        to_numpy(sampler.sequences).tolist(),
-        to_numpy(sampler.scores),
-        sequences,
-        expected.sequences_scores.reshape(-1, BEAMS).numpy(),
-        strict=True,
-    )
-    compared = 0
-    for actual, scores, row, expected_scores in rows:
-        row = [beam[1:] for beam in row]
-        if all(END in beam for beam in row):
-            assert [up_to_the_end(beam[1:]) for beam in actual] == [*map(up_to_the_end, row)]
-            np.testing.assert_allclose(scores, expected_scores, rtol=1e-4, atol=1e-4)
-            compared += 1
-    assert compared >= 2

@@ -123,7 +123,7 @@ def read_arguments(checkpoint: Checkpoint) -> Config:
         if received != required:
             raise ValueError(
                 f"`{name}` must be {required!r} in the configuration of a BERT. Received: "
-                f"{name}={received!r} in {checkpoint.source}. Choose another BERT."
+                f"{name}={received!r} in {checkpoint.source}"
             )
     activation = config.get("hidden_act", "gelu")
     validation.choice("hidden_act", activation, tuple(_ACTIVATIONS))
@@ -164,8 +164,7 @@ def set_weights(backbone: keras.Model, checkpoint: Checkpoint) -> None:
     if left:
         raise ValueError(
             f"{checkpoint.source} has weights that a BERT of the sizes in its configuration does "
-            f"not have. Received: {', '.join(left[:3])}{', ...' if len(left) > 3 else ''}. Use "
-            "weights without adapters, and the configuration that was saved with them."
+            f"not have. Received: {', '.join(left[:3])}"
         )
     weights = []
     for variable, name in zip(backbone.weights, names, strict=True):

@@ -123,8 +123,8 @@ def convert_bert(
         cls_token_id = _find_cls_token_id(bert, checkpoint)
     elif not 0 <= cls_token_id < original.vocabulary_size:
         raise ValueError(
-            f"`cls_token_id` must be an integer in [0, {original.vocabulary_size}). "
-            f"Received: cls_token_id={cls_token_id!r}"
+            f"`cls_token_id` must be an integer in [0, {original.vocabulary_size}). Received: "
+            f"cls_token_id={cls_token_id!r}"
         )
     changes = {
         "position_encoding": position_encoding,

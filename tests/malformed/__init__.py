@@ -1,1 +1,0 @@
-"""Tables of malformed inputs, by subject: what is sent, and parts of the error."""
