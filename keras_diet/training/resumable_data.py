@@ -283,7 +283,8 @@ class Steps(keras.utils.PyDataset):
         can_vary = [not same_size, self.varies_length]
 
         def spec(*arrays):
-            shape = [each[0] if len(set(each)) == 1 else None for each in zip(*map(np.shape, arrays))]
+            sizes = zip(*map(np.shape, arrays), strict=True)
+            shape = [each[0] if len(set(each)) == 1 else None for each in sizes]
             for axis in np.flatnonzero(can_vary[: len(shape)]):
                 shape[axis] = None
             return tf.TensorSpec(shape, arrays[0].dtype)
