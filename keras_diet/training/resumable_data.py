@@ -298,9 +298,12 @@ class Steps(keras.utils.PyDataset):
 
 
 def _tuple(batch):
-    """Return a batch as TensorFlow needs it: a tuple of arrays."""
+    """Return a batch as TensorFlow needs it: a tuple of new arrays.
+
+    TensorFlow does not copy what it reads, and a replica may write its results there.
+    """
     batch = tuple(batch) if isinstance(batch, (list, tuple)) else (batch,)
-    return _map(_as_array, batch)
+    return _map(lambda column: np.array(_as_array(column)), batch)
 
 
 def _size(batch):
