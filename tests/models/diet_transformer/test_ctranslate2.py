@@ -19,7 +19,12 @@ from keras_diet.models import (
 from keras_diet.samplers import BeamSearchSampler
 from tests.helpers import to_numpy
 from tests.models.diet_transformer.pairs import SOURCES
-from tests.models.diet_transformer.varied_weights import assert_varied, more_ends, varied_weight
+from tests.models.diet_transformer.varied_weights import (
+    assert_varied,
+    generated,
+    more_ends,
+    varied_weight,
+)
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
@@ -42,6 +47,7 @@ CASES = {
 }
 # The others differ in what is written only.
 ON_ALL_BACKENDS = ("sinusoidal", "shaw")
+any_backend = pytest.mark.any_backend
 # With these weights the tokens are varied.
 SEEDS = dict(zip(CASES, (0, 26, 1, 7, 1, 1), strict=True))
 
@@ -72,18 +78,6 @@ def make(proto, seed=0, **arguments):
     return DietTransformerSeq2SeqLM(backbone, preprocessor)
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(case, marks=() if case in ON_ALL_BACKENDS else pytest.mark.any_backend)
-        for case in CASES
-    ]
-)
-def models(request, proto, tmp_path):
-    translator = make(proto, SEEDS[request.param], **CASES[request.param])
-    translator.export_to_ctranslate2(tmp_path / "model")
-    return translator, ctranslate2.Translator(str(tmp_path / "model"), intra_threads=1)
-
-
 def tokens(translator):
     """The tokens of each source. CTranslate2 adds the end token."""
     tokenizer = translator.preprocessor.tokenizer
@@ -93,14 +87,11 @@ def tokens(translator):
 def ours(translator, sampler):
     """The generated tokens of each source, with the end token."""
     preprocessor = translator.preprocessor
+    tokenizer = preprocessor.tokenizer
+    task = DietTransformerSeq2SeqLM(translator.backbone)
     inputs = preprocessor.generate_preprocess(SOURCES)
-    translator.compile(sampler=sampler)
-    translator.preprocessor = None
-    output = translator.generate(inputs, stop_token_ids=(preprocessor.tokenizer.end_token_id,))
-    translator.preprocessor = preprocessor
-    rows = zip(output["decoder_token_ids"], output["decoder_padding_mask"], strict=True)
-    name = preprocessor.tokenizer.id_to_token
-    return [[name(i) for i in row[mask.astype(bool)][1:]] for row, mask in rows]
+    rows = generated(task, inputs, sampler, tokenizer.end_token_id)
+    return [[tokenizer.id_to_token(i) for i in row] for row in rows]
 
 
 def first(results):
@@ -118,8 +109,13 @@ def logits(translator, targets):
     return to_numpy(translator(inputs))
 
 
-def test_greedy_tokens_and_logits(models):
-    translator, exported = models
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=[any_backend] * (c not in ON_ALL_BACKENDS)) for c in CASES]
+)
+def test_logits_and_translations(proto, tmp_path, case):
+    translator = make(proto, SEEDS[case], **CASES[case])
+    translator.export_to_ctranslate2(tmp_path / "model")
+    exported = ctranslate2.Translator(str(tmp_path / "model"), intra_threads=1)
     results = exported.translate_batch(
         tokens(translator), beam_size=1, return_logits_vocab=True, **OPTIONS
     )
@@ -129,17 +125,13 @@ def test_greedy_tokens_and_logits(models):
         expected = np.array([np.array(each) for each in result.logits[0]])
         assert expected.std() > 0.5
         np.testing.assert_allclose(actual[: len(expected)], expected, rtol=1e-4, atol=1e-4)
-
-
-def test_beam_search_without_length_penalty(models):
-    translator, exported = models
     results = exported.translate_batch(
         tokens(translator), beam_size=BEAMS, length_penalty=0, **OPTIONS
     )
     assert ours(translator, BeamSearchSampler(BEAMS, length_penalty=0.0)) == first(results)
 
 
-@pytest.mark.any_backend
+@any_backend
 def test_lora_is_written(proto, tmp_path):
     translator = make(proto)
     translator.backbone.enable_lora(rank=2)
@@ -155,7 +147,7 @@ def test_lora_is_written(proto, tmp_path):
         np.testing.assert_allclose(row[np.arange(8), ids], score.log_probs, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.any_backend
+@any_backend
 def test_the_example_of_the_docstring(proto, tmp_path):
     """From a text to a text, with the files in the folder only."""
     translator = make(proto, SEEDS["sinusoidal"])
@@ -178,7 +170,7 @@ def test_the_example_of_the_docstring(proto, tmp_path):
         assert tokenizer.decode(result.hypotheses[0]) == translation
 
 
-@pytest.mark.any_backend
+@any_backend
 def test_special_tokens_of_other_names(shuffled_proto, tmp_path):
     translator = make(shuffled_proto)
     translator.export_to_ctranslate2(tmp_path)
@@ -187,7 +179,7 @@ def test_special_tokens_of_other_names(shuffled_proto, tmp_path):
     assert [config[name] for name in names] == ["[?]", "[GO]", "[END]", "[GO]"]
 
 
-@pytest.mark.any_backend
+@any_backend
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

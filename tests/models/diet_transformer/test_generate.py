@@ -1,5 +1,6 @@
 """`DietTransformerSeq2SeqLM.generate` against full forward passes, one row at a time."""
 
+import collections
 import functools
 
 import numpy as np
@@ -12,7 +13,6 @@ from keras_diet.samplers.beam_cache import BeamCache
 from tests.helpers import to_numpy
 from tests.models.diet_transformer.pairs import SOURCES
 from tests.models.diet_transformer.tiny import (
-    START,
     TARGET_LENGTH,
     prompts,
     random_inputs,
@@ -126,27 +126,17 @@ def test_every_stop_token_ends_a_target(rng):
 
 @pytest.mark.parametrize("alpha", [pytest.param(0.0, marks=any_backend), 1.0])
 def test_beams_are_those_of_full_passes(rng, alpha):
-    inputs = prompts(random_inputs(rng, 2))
+    inputs = prompts(random_inputs(rng, 3), (2, 1, 4))
     found = tokens_of(generate(task_of(), inputs, BeamSearchSampler(3, alpha)))
-    for row in range(2):
+    for row, length in enumerate((2, 1, 4)):
         function = log_probs_of(inputs, row)
-        _, expected = beam_search(function, (START,), TARGET_LENGTH, 3, alpha, STOPS)[0]
+        prompt = inputs["decoder_token_ids"][row, :length]
+        _, expected = beam_search(function, prompt, TARGET_LENGTH, 3, alpha, STOPS)[0]
         assert found[row] == list(expected)
 
 
 @any_backend
-@pytest.mark.parametrize("sampler", ["greedy", "beam", BeamSearchSampler(3)])
-def test_a_row_alone_and_in_company(rng, sampler):
-    """`"beam"` counts tokens after the end, so it gets no stop tokens."""
-    inputs = prompts(random_inputs(rng, 3), (2, 1, 4))
-    stops = None if sampler == "beam" else STOPS
-    together = tokens_of(generate(task_of(), inputs, sampler, stops))
-    alone = [generate(task_of(), rows(inputs, row), sampler, stops) for row in range(3)]
-    assert [tokens_of(outputs)[0] for outputs in alone] == together
-
-
-@any_backend
-@pytest.mark.parametrize("sampler", ["top_k", "top_p", "random", BeamSearchSampler(2)])
+@pytest.mark.parametrize("sampler", ["top_k", "top_p", "random", "beam", BeamSearchSampler(2)])
 def test_samplers_keep_prompts(rng, sampler):
     inputs = prompts(random_inputs(rng), (1, 3))
     outputs = generate(task_of(), inputs, sampler)
@@ -174,23 +164,22 @@ def test_compiled_and_eager_generation_agree(rng, dtype):
 
 @any_backend
 def test_the_encoder_runs_once(rng, monkeypatch):
-    task = task_of()
-    calls = {"encoder": 0, "decoder": 0, "keys of the source": 0}
+    backbone = task_of().backbone
+    blocks = backbone.decoder.transformer_layers
+    watched = {
+        "encoder": [(backbone.encoder, "call")],
+        "decoder": [(backbone.decoder, "call")],
+        "keys of the source": [(block.cross_attention, "project_keys") for block in blocks],
+    }
+    calls = collections.Counter()
 
-    def count(owner, attribute, name):
-        function = getattr(owner, attribute)
+    def counted(function, name):
+        return lambda *args, **kwargs: calls.update([name]) or function(*args, **kwargs)
 
-        def counted(*args, **kwargs):
-            calls[name] += 1
-            return function(*args, **kwargs)
-
-        monkeypatch.setattr(owner, attribute, counted)
-
-    count(task.backbone.encoder, "call", "encoder")
-    count(task.backbone.decoder, "call", "decoder")
-    for block in task.backbone.decoder.transformer_layers:
-        count(block.cross_attention, "project_keys", "keys of the source")
-    generate(task, prompts(random_inputs(rng)), stop_token_ids=None)
+    for name, methods in watched.items():
+        for owner, method in methods:
+            monkeypatch.setattr(owner, method, counted(getattr(owner, method), name))
+    generate(task_of(), prompts(random_inputs(rng)), stop_token_ids=None)
     assert calls == {"encoder": 1, "decoder": TARGET_LENGTH - 1, "keys of the source": 2}
 
 
@@ -252,45 +241,30 @@ def translator(proto):
 
 
 @any_backend
-def test_kinds_of_texts(translator):
+@pytest.mark.parametrize("batch_size", [None, 1, 2, 7])
+def test_texts_and_prompts_in_any_form_and_in_batches(translator, batch_size, capsys):
     expected = translator.generate(SOURCES)
     assert [type(text) for text in expected] == [str] * 5
     assert len(set(expected)) > 3
-    assert translator.generate(SOURCES[2]) == expected[2]
-    assert translator.generate(SOURCES[2], batch_size=3) == expected[2]
-    assert translator.generate(np.array(SOURCES)) == expected
-    assert translator.generate({"encoder_text": SOURCES, "decoder_text": [""] * 5}) == expected
-    assert translator.generate({"encoder_text": SOURCES}) == expected
-    assert translator.generate({"encoder_text": SOURCES[2]}) == expected[2]
-    by_tokens = translator.preprocessor.generate_preprocess(SOURCES)
-    end = translator.preprocessor.tokenizer.end_token_id
-    outputs = translator.generate_step(by_tokens, (end,))
-    assert translator.preprocessor.generate_postprocess(outputs) == expected
-
-
-@any_backend
-def test_prompts_of_texts(translator):
-    one = {"encoder_text": SOURCES[1], "decoder_text": "ein langsamer"}
+    generate = functools.partial(translator.generate, batch_size=batch_size)
+    sources = {"encoder_text": SOURCES}
+    for texts in (SOURCES, np.array(SOURCES), sources, {**sources, "decoder_text": [""] * 5}):
+        assert generate(texts) == expected
+    for text in (SOURCES[2], {"encoder_text": SOURCES[2]}):
+        assert generate(text) == expected[2]
     inputs = {"encoder_text": SOURCES[:2], "decoder_text": ["der", "ein langsamer"]}
+    one = {name: texts[1] for name, texts in inputs.items()}
+    prompted = translator.generate(inputs)
+    for text, prompt in zip(prompted, inputs["decoder_text"], strict=True):
+        assert text.startswith(prompt)
+    # The dictionaries of the user do not change.
     for _ in range(2):
-        # The dictionaries of the user do not change.
-        found = translator.generate(inputs)
-        assert found[0].startswith("der")
-        assert found[1].startswith("ein langsamer")
-        assert translator.generate(one) == found[1]
-    assert isinstance(one["encoder_text"], str)
-    assert translator.generate(inputs, batch_size=1) == found
-
-
-@any_backend
-@pytest.mark.parametrize("batch_size", [1, 2, 7])
-def test_batches_keep_the_order(translator, batch_size, capsys):
-    expected = translator.generate(SOURCES)
-    assert translator.generate(SOURCES, batch_size=batch_size) == expected
+        assert (generate(inputs), generate(one)) == (prompted, prompted[1])
     assert capsys.readouterr().out == ""
-    assert translator.generate(np.array(SOURCES), batch_size=batch_size, verbose=1) == expected
-    assert "5/5" in capsys.readouterr().out
-    assert translator.generate([], batch_size=batch_size) == []
+    if batch_size is not None:
+        assert generate(SOURCES, verbose=1) == expected
+        assert "5/5" in capsys.readouterr().out
+        assert generate([]) == []
 
 
 @any_backend
