@@ -142,6 +142,41 @@ def test_weights_of_half_precision(tmp_path, rng, dtype, tolerance):
 
 
 @any_backend
+def test_weights_are_read_in_float32_whatever_the_policy(tmp_path):
+    make(tmp_path)
+    expected = DietBertBackbone.from_bert(tmp_path)
+    keras.config.set_dtype_policy("bfloat16")
+    try:
+        half, exact = (DietBertBackbone.from_bert(tmp_path, dtype=t) for t in (None, "float32"))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert half.dtype_policy.name == "bfloat16"
+    assert_same_weights(exact, expected)
+
+
+@any_backend
+def test_settings_that_are_left_out_have_the_defaults_of_hugging_face(tmp_path):
+    import transformers
+
+    make(tmp_path, hidden_act="relu", hidden_dropout_prob=0.3)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    left_out = {"hidden_act", "hidden_dropout_prob", "layer_norm_eps", "position_embedding_type"}
+    left_out |= {"is_decoder", "add_cross_attention"}
+    path.write_text(json.dumps({name: config[name] for name in config.keys() - left_out}))
+    backbone, theirs = DietBertBackbone.from_bert(tmp_path), transformers.BertConfig()
+    assert (backbone.dropout, backbone.activation) == (0.1, "gelu")
+    assert (theirs.hidden_dropout_prob, theirs.hidden_act) == (0.1, "gelu")
+    tokenizer = DietBertTokenizer.from_bert(tmp_path)
+    assert (tokenizer.lowercase, tokenizer.strip_accents, tokenizer.split_on_cjk) == (True,) * 3
+    approximate = "gelu_approximate"
+    names = {"gelu_fast": approximate, "gelu_pytorch_tanh": approximate, "swish": "silu"}
+    for name, ours in names.items():
+        change_json(path, hidden_act=name)
+        assert DietBertBackbone.from_bert(tmp_path).activation == ours
+
+
+@any_backend
 def test_old_names_of_layer_normalizations(tmp_path, rng):
     import safetensors.numpy
 
@@ -312,6 +347,11 @@ def test_the_kind_of_labels(tmp_path):
 # === The tokenizer ===
 
 
+def assert_same_tokens(ours, theirs):
+    for text in TEXTS + ACCENTS:
+        assert np.asarray(ours(text)).tolist() == np.asarray(theirs(text)).tolist(), text
+
+
 @any_backend
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_tokens_are_those_of_hugging_face(tmp_path, lowercase):
@@ -324,9 +364,7 @@ def test_tokens_are_those_of_hugging_face(tmp_path, lowercase):
     ours = DietBertTokenizer.from_bert(tmp_path)
     assert ours.lowercase is lowercase
     assert ours.get_vocabulary() == VOCABULARY
-    for text in TEXTS + ACCENTS:
-        expected = theirs(text, add_special_tokens=False)["input_ids"]
-        assert np.asarray(ours(text)).tolist() == expected, text
+    assert_same_tokens(ours, lambda text: theirs(text, add_special_tokens=False)["input_ids"])
     # Arguments go first.
     other = DietBertTokenizer.from_bert(tmp_path, lowercase=not lowercase, sequence_length=7)
     assert other.lowercase is not lowercase
@@ -382,24 +420,8 @@ def test_other_tokenizers_are_refused(tmp_path, contents, message):
 
 @any_backend
 def test_tokenizers_of_kerashub(tmp_path):
-    settings = {
-        "lowercase": True,
-        "strip_accents": True,
-        "split": False,
-        "split_on_cjk": False,
-        "suffix_indicator": "@@",
-        "oov_token": "[OOV]",
-        "special_tokens_in_strings": True,
-        "sequence_length": 7,
-    }
-    theirs = keras_hub.models.BertTokenizer([*VOCABULARY, "[OOV]"], **settings)
-    ours = DietBertTokenizer.from_bert(theirs)
-    assert ours.get_vocabulary() == theirs.get_vocabulary()
-    assert {name: ours.get_config()[name] for name in settings} == settings
     theirs = keras_hub.models.BertTokenizer(VOCABULARY, lowercase=True, strip_accents=True)
     theirs.save_to_preset(str(tmp_path))
     keras_hub.models.BertBackbone(**SIZES).save_to_preset(str(tmp_path))
     for source in (theirs, tmp_path):
-        ours = DietBertTokenizer.from_bert(source)
-        for text in TEXTS + ACCENTS:
-            assert np.asarray(ours(text)).tolist() == np.asarray(theirs(text)).tolist()
+        assert_same_tokens(DietBertTokenizer.from_bert(source), theirs)
