@@ -100,30 +100,6 @@ def test_embed_without_segments(rng):
     assert np.abs(found[0] - found[1]).max() > 0.1
 
 
-@pytest.mark.any_backend
-@pytest.mark.parametrize("segment_encoding", ["per-head", "input", "none"])
-def test_when_segments_matter(rng, segment_encoding):
-    backbone = randomize_weights(tiny_backbone(segment_encoding=segment_encoding))
-    inputs = random_inputs(rng)
-    valid = inputs["padding_mask"].astype("bool")
-
-    def change(first, second):
-        outputs = (
-            to_numpy(backbone({**inputs, "segment_ids": ids.astype("int32")})["sequence_output"])
-            for ids in (first, second)
-        )
-        return np.abs(np.subtract(*outputs)[valid]).max()
-
-    both = np.broadcast_to(np.arange(11) // 5 % 2, valid.shape)
-    zeros = np.zeros(valid.shape)
-    # Scores of a single segment are constant along the keys, and softmax removes them.
-    only_one = change(zeros, zeros + 1)
-    assert only_one > 0.1 if segment_encoding == "input" else only_one < 1e-5
-    for other in (zeros, 1 - both):
-        changed = change(both, other)
-        assert changed == 0.0 if segment_encoding == "none" else changed > 0.1
-
-
 # === KerasHub's BERT ===
 
 

@@ -316,31 +316,28 @@ def test_new_names_new_heads_and_arguments_of_the_backbone(tmp_path, head):
         assert cls.from_bert(source, "input", class_names=NAMES).num_classes == 5
 
 
+SOME = {i: f"LABEL_{i}" for i in range(3)}
+MANY = ["LABEL_0", *map(str, range(1, 11))]
+
+
 @any_backend
 @pytest.mark.parametrize(
-    ("labels", "names"),
+    ("labels", "problem", "names"),
     [
-        ({i: f"LABEL_{i}" for i in range(3)}, None),
-        ({0: "a", 1: "a", 2: "b"}, None),
+        (SOME, None, None),
+        (SOME, "multi_label_classification", None),
+        ({0: "a", 1: "a", 2: "b"}, "single_label_classification", None),
         # The name of a number is not the name of a class.
-        ({0: "score"}, None),
+        ({0: "score"}, None, None),
         # Here 10 comes before 2, as in text. A single name that looks made up is a name.
-        ({i: f"{i}" if i else "LABEL_0" for i in sorted(range(11), key=str)}, "in order"),
+        ({i: MANY[i] for i in sorted(range(11), key=str)}, None, MANY),
     ],
 )
-def test_names_that_are_not_names(tmp_path, labels, names):
-    model = make_task(tmp_path, "ForSequenceClassification", labels)
+def test_names_and_kind_of_labels(tmp_path, labels, problem, names):
+    model = make_task(tmp_path, "ForSequenceClassification", labels, problem_type=problem)
     classifier = DietBertTextClassifier.from_bert(model)
-    expected = ["LABEL_0", *map(str, range(1, 11))] if names else None
-    assert (classifier.class_names, classifier.num_classes) == (expected, len(labels))
-    assert not classifier.multi_label
-
-
-@any_backend
-def test_the_kind_of_labels(tmp_path):
-    problem = {"problem_type": "multi_label_classification"}
-    model = make_task(tmp_path, "ForSequenceClassification", **problem)
-    assert DietBertTextClassifier.from_bert(model).multi_label
+    assert (classifier.class_names, classifier.num_classes) == (names, len(labels))
+    assert classifier.multi_label == (problem == "multi_label_classification")
     assert not DietBertTextClassifier.from_bert(tmp_path, multi_label=False).multi_label
 
 

@@ -5,7 +5,6 @@ These tests run on every backend with the same weights, so all backends generate
 
 import json
 
-import keras
 import numpy as np
 import pytest
 import sentencepiece
@@ -109,22 +108,29 @@ def logits(translator, targets):
     return to_numpy(translator(inputs))
 
 
+def assert_same_tokens_and_logits(translator, folder):
+    """Greedy. Returns CTranslate2's model, and its tokens."""
+    translator.export_to_ctranslate2(folder)
+    exported = ctranslate2.Translator(str(folder), intra_threads=1)
+    results = exported.translate_batch(
+        tokens(translator), beam_size=1, return_logits_vocab=True, **OPTIONS
+    )
+    found = first(results)
+    assert ours(translator, "greedy") == found
+    for actual, result in zip(logits(translator, found), results, strict=True):
+        expected = np.array([np.array(each) for each in result.logits[0]])
+        assert expected.std() > 0.5
+        np.testing.assert_allclose(actual[: len(expected)], expected, rtol=1e-4, atol=1e-4)
+    return exported, found
+
+
 @pytest.mark.parametrize(
     "case", [pytest.param(c, marks=[any_backend] * (c not in ON_ALL_BACKENDS)) for c in CASES]
 )
 def test_logits_and_translations(proto, tmp_path, case):
     translator = make(proto, SEEDS[case], **CASES[case])
-    translator.export_to_ctranslate2(tmp_path / "model")
-    exported = ctranslate2.Translator(str(tmp_path / "model"), intra_threads=1)
-    results = exported.translate_batch(
-        tokens(translator), beam_size=1, return_logits_vocab=True, **OPTIONS
-    )
-    assert_varied(first(results))
-    assert ours(translator, "greedy") == first(results)
-    for actual, result in zip(logits(translator, first(results)), results, strict=True):
-        expected = np.array([np.array(each) for each in result.logits[0]])
-        assert expected.std() > 0.5
-        np.testing.assert_allclose(actual[: len(expected)], expected, rtol=1e-4, atol=1e-4)
+    exported, greedy = assert_same_tokens_and_logits(translator, tmp_path)
+    assert_varied(greedy)
     results = exported.translate_batch(
         tokens(translator), beam_size=BEAMS, length_penalty=0, **OPTIONS
     )
@@ -137,14 +143,7 @@ def test_lora_is_written(proto, tmp_path):
     translator.backbone.enable_lora(rank=2)
     for weight in translator.backbone.trainable_weights:
         weight.assign(np.random.default_rng(5).normal(scale=0.3, size=weight.shape))
-    translator.export_to_ctranslate2(tmp_path)
-    exported = ctranslate2.Translator(str(tmp_path), intra_threads=1)
-    target = ["<unk>"] * 7
-    scores = exported.score_batch(tokens(translator), [target] * len(SOURCES))
-    ids = [translator.preprocessor.tokenizer.token_to_id(token) for token in [*target, "</s>"]]
-    actual = to_numpy(keras.ops.log_softmax(logits(translator, [[*target, "</s>"]] * len(SOURCES))))
-    for row, score in zip(actual, scores, strict=True):
-        np.testing.assert_allclose(row[np.arange(8), ids], score.log_probs, rtol=1e-4, atol=1e-4)
+    assert_same_tokens_and_logits(translator, tmp_path)
 
 
 @any_backend

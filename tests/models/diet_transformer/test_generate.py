@@ -1,13 +1,11 @@
 """`DietTransformerSeq2SeqLM.generate` against full forward passes, one row at a time."""
 
-import collections
 import functools
 
 import numpy as np
 import pytest
 from keras import tree
 
-from keras_diet.layers import BiasedMultiHeadAttention
 from keras_diet.samplers import BeamSearchSampler
 from keras_diet.samplers.beam_cache import BeamCache
 from tests.helpers import to_numpy
@@ -162,51 +160,46 @@ def test_compiled_and_eager_generation_agree(rng, dtype):
     assert found[0] == found[1]
 
 
+def watch(monkeypatch, *places):
+    """The positional and keyword arguments of each call of these methods, as they come."""
+    calls = []
+
+    def watched(function):
+        def call(*args, **kwargs):
+            calls.append((args, kwargs))
+            return function(*args, **kwargs)
+
+        return call
+
+    for owner, method in places:
+        monkeypatch.setattr(owner, method, watched(getattr(owner, method)))
+    return calls
+
+
 @any_backend
 def test_the_encoder_runs_once(rng, monkeypatch):
     backbone = task_of().backbone
-    blocks = backbone.decoder.transformer_layers
-    watched = {
-        "encoder": [(backbone.encoder, "call")],
-        "decoder": [(backbone.decoder, "call")],
-        "keys of the source": [(block.cross_attention, "project_keys") for block in blocks],
-    }
-    calls = collections.Counter()
-
-    def counted(function, name):
-        return lambda *args, **kwargs: calls.update([name]) or function(*args, **kwargs)
-
-    for name, methods in watched.items():
-        for owner, method in methods:
-            monkeypatch.setattr(owner, method, counted(getattr(owner, method), name))
+    attentions = [block.cross_attention for block in backbone.decoder.transformer_layers]
+    calls = [
+        watch(monkeypatch, (backbone.encoder, "call")),
+        watch(monkeypatch, (backbone.decoder, "call")),
+        watch(monkeypatch, *((attention, "project_keys") for attention in attentions)),
+    ]
     generate(task_of(), prompts(random_inputs(rng)), stop_token_ids=None)
-    assert calls == {"encoder": 1, "decoder": TARGET_LENGTH - 1, "keys of the source": 2}
+    assert list(map(len, calls)) == [1, TARGET_LENGTH - 1, 2]
 
 
 @any_backend
 def test_the_beams_of_a_row_share_its_source(rng, monkeypatch):
     """The sampler repeats the memory of the targets for its beams. It never sees the source."""
-    lengths, batches = set(), []
-
-    def repeat(self, cache, batch_size):
-        lengths.update(tensor.shape[2] for tensor in tree.flatten(cache))
-        return original_repeat(self, cache, batch_size)
-
-    def call(self, query, *args, projected_keys, **kwargs):
-        batches.append((len(query), *(len(tensor) for tensor in projected_keys)))
-        return original_call(self, query, *args, projected_keys=projected_keys, **kwargs)
-
-    original_repeat, original_call = BeamCache.repeat, BiasedMultiHeadAttention.call
-    monkeypatch.setattr(BeamCache, "repeat", repeat)
-    generate_twice = functools.partial(generate, task_of(), prompts(random_inputs(rng, 2)))
-    expected = generate_twice(BeamSearchSampler(4))
-    for block in task_of().backbone.decoder.transformer_layers:
-        attention = block.cross_attention
-        monkeypatch.setattr(attention, "call", functools.partial(call, attention))
-    found = generate_twice(BeamSearchSampler(4))
-    assert lengths == {TARGET_LENGTH}
-    assert set(batches) == {(8, 2, 2)}
-    assert np.array_equal(found["decoder_token_ids"], expected["decoder_token_ids"])
+    attentions = [block.cross_attention for block in task_of().backbone.decoder.transformer_layers]
+    repeats = watch(monkeypatch, (BeamCache, "repeat"))
+    calls = watch(monkeypatch, *((attention, "call") for attention in attentions))
+    generate(task_of(), prompts(random_inputs(rng, 2)), BeamSearchSampler(4))
+    cache = repeats[0][0][1]
+    assert {tensor.shape[2] for tensor in tree.flatten(cache)} == {TARGET_LENGTH}
+    batches = {(len(args[0]), *map(len, kwargs["projected_keys"])) for args, kwargs in calls}
+    assert batches == {(8, 2, 2)}
 
 
 @pytest.mark.usefixtures("compiled_steps")
@@ -271,28 +264,27 @@ def test_texts_and_prompts_in_any_form_and_in_batches(translator, batch_size, ca
 @pytest.mark.parametrize("batch_size", [None, 2])
 def test_lengths_and_ends_of_texts(translator, monkeypatch, batch_size):
     """Each argument reaches every batch."""
-    outputs = []
-    postprocess = translator.preprocessor.generate_postprocess
-    watched = lambda x: outputs.append(tree.map_structure(to_numpy, x)) or postprocess(x)  # noqa: E731
-    monkeypatch.setattr(translator.preprocessor, "generate_postprocess", watched)
+    calls = watch(monkeypatch, (translator.preprocessor, "generate_postprocess"))
 
-    def masks(**arguments):
-        outputs.clear()
+    def generated(**arguments):
+        calls.clear()
         translator.generate(SOURCES, batch_size=batch_size, **arguments)
-        assert len(outputs) == (1 if batch_size is None else 3)
-        return np.concatenate([output["decoder_padding_mask"] for output in outputs])
+        assert len(calls) == (1 if batch_size is None else 3)
+        names = ("decoder_token_ids", "decoder_padding_mask")
+        return [np.concatenate([to_numpy(args[0][n]) for args, _ in calls]) for n in names]
 
     # The longest targets of the backbone have 71 tokens.
     for max_length in (3, 9, None, 71):
-        assert masks(max_length=max_length).shape == (5, max_length or 17)
-    assert masks(stop_token_ids=None).all()
-    tokens = np.concatenate([output["decoder_token_ids"] for output in outputs])
+        assert generated(max_length=max_length)[1].shape == (5, max_length or 17)
+    tokens, mask = generated(stop_token_ids=None)
+    assert mask.all()
     end = translator.preprocessor.tokenizer.end_token_id
-    assert np.array_equal(masks(stop_token_ids=(end,)), masks())
+    default = generated()[1]
+    assert np.array_equal(generated(stop_token_ids=(end,))[1], default)
     # Tokens that all rows have second end them there.
     stops = tuple({int(token) for token in tokens[:, 1]})
-    assert (masks(stop_token_ids=stops).sum(axis=1) == 2).all()
-    assert not (masks().sum(axis=1) == 2).all()
+    assert (generated(stop_token_ids=stops)[1].sum(axis=1) == 2).all()
+    assert not (default.sum(axis=1) == 2).all()
 
 
 @pytest.mark.any_backend("tensorflow")
@@ -307,19 +299,13 @@ def test_datasets_of_texts(translator):
 
 @any_backend
 def test_batches_have_texts_of_similar_length(translator, monkeypatch):
-    batches = []
-    preprocess = translator.preprocessor.generate_preprocess
-
-    def watched(x, **kwargs):
-        batches.append(list(x["encoder_text"]))
-        return preprocess(x, **kwargs)
-
-    monkeypatch.setattr(translator.preprocessor, "generate_preprocess", watched)
+    calls = watch(monkeypatch, (translator.preprocessor, "generate_preprocess"))
     translator.generate(SOURCES, batch_size=2)
     # The number of tokens, not of characters.
     count = {text: len(translator.preprocessor.tokenizer(text)) for text in SOURCES}
     assert sorted(SOURCES, key=len) != sorted(SOURCES, key=count.get)
     by_length = sorted(SOURCES, key=count.get, reverse=True)
+    batches = [list(args[0]["encoder_text"]) for args, _ in calls]
     assert batches == [by_length[:2], by_length[2:4], by_length[4:]]
 
 
