@@ -74,20 +74,17 @@ def test_positions_at_the_input_give_the_outputs_of_kerashubs_bert(rng, bert, en
 
 @pytest.mark.any_backend
 def test_presets_and_tasks_are_taken(rng, bert, tmp_path):
+    """The vocabulary of a task knows `[CLS]`."""
     tokenizer = keras_hub.models.BertTokenizer(VOCABULARY)
     preprocessor = keras_hub.models.BertMaskedLMPreprocessor(tokenizer, sequence_length=8)
     task = keras_hub.models.BertMaskedLM(bert, preprocessor)
     task.save_to_preset(str(tmp_path / "task"))
     bert.save_to_preset(str(tmp_path / "backbone"))
-    inputs = random_inputs(rng)
-    with_cls = DietBertBackbone.from_bert(bert, cls_token_id=CLS)(inputs)["sequence_output"]
-    without = DietBertBackbone.from_bert(bert)(inputs)["sequence_output"]
-    for source, expected in (
-        (task, with_cls),
-        (str(tmp_path / "task"), with_cls),
-        (tmp_path / "backbone", without),
-    ):
-        assert_close(DietBertBackbone.from_bert(source)(inputs)["sequence_output"], expected)
+    for source, cls in ((task, CLS), (str(tmp_path / "task"), CLS), (tmp_path / "backbone", None)):
+        found = DietBertBackbone.from_bert(source).get_weights()
+        expected = DietBertBackbone.from_bert(bert, cls_token_id=cls).get_weights()
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 # === Scores of positions ===
@@ -251,18 +248,17 @@ def test_arguments_reach_the_backbone(bert):
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("arguments", "message"),
     [
-        ({"position_encoding": "t5"}, ValueError, "`position_encoding` must be one of 'diet_abs'"),
-        ({"max_sequence_length": 14}, ValueError, r"shape=\(14, 3, 5\)"),
-        ({"cls_token_id": 31}, ValueError, r"`cls_token_id` must be an integer in \[0, 31\)"),
-        ({"cls_token_id": -1}, ValueError, r"`cls_token_id` must be an integer in \[0, 31\)"),
-        ({"num_layers": 1}, TypeError, "num_layers"),
+        ({"position_encoding": "t5"}, "`position_encoding` must be one of 'diet_abs'"),
+        ({"max_sequence_length": 14}, r"shape=\(14, 3, 5\)"),
+        ({"cls_token_id": 31}, r"`cls_token_id` must be an integer in \[0, 31\)"),
+        ({"cls_token_id": -1}, r"`cls_token_id` must be an integer in \[0, 31\)"),
     ],
     ids=str,
 )
-def test_bad_arguments_are_refused(bert, arguments, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_arguments_are_refused(bert, arguments, message):
+    with pytest.raises(ValueError, match=message):
         DietBertBackbone.from_bert(bert, **arguments)
 
 

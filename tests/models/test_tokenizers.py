@@ -206,13 +206,6 @@ def test_words_in_a_graph():
         assert tokenizer(tf.constant(texts)) == tokenizer(texts)
 
 
-def test_vocabularies_from_files(tmp_path):
-    file = tmp_path / "vocabulary.txt"
-    file.write_text("\n".join(LETTERS), encoding="utf-8")
-    for path in (file, str(file)):
-        assert DietBertTokenizer(path).get_vocabulary() == LETTERS
-
-
 # === SentencePiece: spans ===
 
 TRAINING_TEXTS = [
@@ -325,7 +318,7 @@ every_tokenizer = pytest.mark.parametrize("name", TOKENIZERS)
 
 
 @every_tokenizer
-def test_special_tokens(name):
+def test_special_tokens_and_texts_of_tokens(name):
     cls, vocabulary, expected = TOKENIZERS[name]
     tokenizer = cls(vocabulary())
     is_translator = cls is TRANSLATOR
@@ -337,6 +330,8 @@ def test_special_tokens(name):
     assert [tokenizer.token_to_id(token) for token in tokenizer.special_tokens] == (
         tokenizer.special_token_ids
     )
+    texts = ["the fox", "fox"] if name == "words" else TEXTS["de"]
+    assert tokenizer.detokenize(tokenizer(texts)) == texts
     # A text cannot contain special tokens.
     found = tokenizer("the [CLS] [MASK] [GO] <s> fox [END] [P] <pad> [SEP]").tolist()
     assert not set(found) & (set(expected.values()) - {getattr(tokenizer, "unk_token_id", None)})
@@ -352,6 +347,9 @@ def test_configuration_preset_and_pickle(name, tmp_path):
     assert copy.get_config()["name"] == "mine"
     assert (copy.special_tokens, copy.pad_token_id) == ([], None)
     copy.load_preset_assets(str(tmp_path))
+    (file,) = (tmp_path / "assets" / "tokenizer").iterdir()
+    for path in (file, str(file)):
+        assert cls(path).get_vocabulary() == tokenizer.get_vocabulary()
     for each in (copy, pickle.loads(pickle.dumps(tokenizer))):
         assert each.get_config() == tokenizer.get_config()
         assert each.get_vocabulary() == tokenizer.get_vocabulary()
@@ -359,14 +357,6 @@ def test_configuration_preset_and_pickle(name, tmp_path):
         found = each(ALL_TEXTS)
         assert found.dtype == "int64"
         np.testing.assert_array_equal(found, tokenizer(ALL_TEXTS))
-
-
-@every_tokenizer
-def test_detokenize(name):
-    cls, vocabulary, _ = TOKENIZERS[name]
-    tokenizer = cls(vocabulary())
-    texts = ["the fox", "fox"] if name == "words" else TEXTS["de"]
-    assert tokenizer.detokenize(tokenizer(texts)) == texts
 
 
 NOT_DEFAULT = {

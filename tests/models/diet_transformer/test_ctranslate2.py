@@ -158,15 +158,10 @@ def test_the_example_of_the_docstring(proto, tmp_path):
     translator.export_to_ctranslate2(folder)
     exported = ctranslate2.Translator(str(folder), intra_threads=1)
     tokenizer = sentencepiece.SentencePieceProcessor(str(folder / "vocabulary.spm"))
-    for text, translation in zip(SOURCES, expected, strict=True):
-        (result,) = exported.translate_batch(
-            [tokenizer.encode(text, out_type=str)],
-            beam_size=BEAMS,
-            length_penalty=0,
-            max_decoding_length=LENGTH - 1,
-            min_decoding_length=0,
-        )
-        assert tokenizer.decode(result.hypotheses[0]) == translation
+    sources = tokenizer.encode(SOURCES, out_type=str)
+    options = {name: value for name, value in OPTIONS.items() if name != "return_end_token"}
+    results = exported.translate_batch(sources, beam_size=BEAMS, length_penalty=0, **options)
+    assert [tokenizer.decode(row) for row in first(results)] == expected
 
 
 @any_backend

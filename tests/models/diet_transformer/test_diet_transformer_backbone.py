@@ -52,9 +52,6 @@ def expected_outputs(backbone, inputs, activation=relu):
             return None
         return expected_scores(biases[0 if len(biases) == 1 else index], *lengths)
 
-    def norm(layer):
-        return [to_numpy(weight) for weight in layer.weights]
-
     options = {
         "normalize_first": backbone.normalize_first,
         "epsilon": 1e-6,
@@ -72,7 +69,7 @@ def expected_outputs(backbone, inputs, activation=relu):
         backbone.num_heads,
         [scores(encoder.position_biases, i, source_length) for i in range(backbone.num_layers)],
         masks["encoder"],
-        final_norm=norm(encoder.output_layer_norm) if backbone.normalize_first else None,
+        final_norm=encoder.output_layer_norm.get_weights() if backbone.normalize_first else None,
         **options,
     )
     target = embed("decoder")
@@ -88,7 +85,7 @@ def expected_outputs(backbone, inputs, activation=relu):
             **options,
         )
     if backbone.normalize_first:
-        target = reference.layer_norm(target, *norm(decoder.output_layer_norm), 1e-6)
+        target = reference.layer_norm(target, *decoder.output_layer_norm.get_weights(), 1e-6)
     return dict(zip(OUTPUTS, (source, target), strict=True))
 
 

@@ -84,11 +84,6 @@ def loss(task, *data, **arguments):
     return task.evaluate(*data, verbose=0, return_dict=True, **arguments)["loss"]
 
 
-def loader():
-    data = pytest.importorskip("torch").utils.data
-    return data.DataLoader(list(zip(SOURCES, TARGETS, strict=True)), batch_size=3)
-
-
 @any_backend
 @pytest.mark.parametrize("name", ["dictionary", "DataLoader"])
 def test_forms_of_pairs_have_the_same_loss(proto, name):
@@ -96,7 +91,10 @@ def test_forms_of_pairs_have_the_same_loss(proto, name):
     full, bucketed = tiny_translator(proto), tiny_translator(proto, length_buckets=(11, 35))
     bucketed.set_weights(full.get_weights())
     expected = loss(full, SOURCES, TARGETS, batch_size=3)
-    data, arguments = (PAIRS, {"batch_size": 3}) if name == "dictionary" else (loader(), {})
+    data, arguments = PAIRS, {"batch_size": 3}
+    if name == "DataLoader":
+        torch, pairs = pytest.importorskip("torch"), list(zip(SOURCES, TARGETS, strict=True))
+        data, arguments = torch.utils.data.DataLoader(pairs, batch_size=3), {}
     assert loss(bucketed, data, **arguments) == pytest.approx(expected, rel=1e-5)
     assert abs(loss(full, SOURCES, TARGETS[::-1], batch_size=3) - expected) > 1e-3
 
@@ -186,14 +184,10 @@ def test_refusals_of_generate_with_ids(inputs, arguments, message):
 
 
 @any_backend
-@pytest.mark.parametrize(
-    "sizes, message",
-    [((59, 61), "=61 and a tokenizer of 59"), ((61, 59), "=59 and a tokenizer of 61")],
-)
-def test_other_vocabularies_are_refused(proto, shuffled_proto, sizes, message):
+@pytest.mark.parametrize("size, model_size", [(59, 61), (61, 59)])
+def test_other_vocabularies_are_refused(proto, shuffled_proto, size, model_size):
     """In the constructor, and when the preprocessor was set later."""
-    protos = {61: proto, 59: shuffled_proto}
-    size, model_size = sizes
+    protos, message = {61: proto, 59: shuffled_proto}, f"={model_size} and a tokenizer of {size}"
     with pytest.raises(ValueError, match=message):
         tiny_translator(protos[size], {"vocabulary_size": model_size})
     task = tiny_translator(protos[model_size], {"vocabulary_size": model_size})

@@ -311,8 +311,7 @@ def test_batches_have_texts_of_similar_length(translator, monkeypatch):
 
 @any_backend
 def test_length_buckets_change_no_translation(proto):
-    full = tiny_translator(proto)
-    bucketed = tiny_translator(proto, length_buckets=(9, 31))
-    for task in (full, bucketed):
+    tasks = full, bucketed = tiny_translator(proto), tiny_translator(proto, length_buckets=(9, 31))
+    for task in tasks:
         task.compile(sampler="greedy")
     assert bucketed.generate(SOURCES, batch_size=2) == full.generate(SOURCES)
