@@ -73,7 +73,7 @@ def test_positions_at_the_input_give_the_outputs_of_kerashubs_bert(rng, bert, en
 
 
 @pytest.mark.any_backend
-def test_presets_and_tasks_are_taken(rng, bert, tmp_path):
+def test_presets_and_tasks_are_taken(bert, tmp_path):
     """The vocabulary of a task knows `[CLS]`."""
     tokenizer = keras_hub.models.BertTokenizer(VOCABULARY)
     preprocessor = keras_hub.models.BertMaskedLMPreprocessor(tokenizer, sequence_length=8)
