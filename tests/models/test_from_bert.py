@@ -240,9 +240,9 @@ def test_arguments_reach_the_backbone(bert):
     assert {name: getattr(backbone, name) for name in arguments} == arguments
     assert backbone.dtype_policy.name == "bfloat16"
     assert not backbone.trainable_weights
-    half = keras_hub.models.BertBackbone(**SIZES, dropout=0.3, dtype="mixed_bfloat16")
+    half = keras_hub.models.BertBackbone(**SIZES, dropout=0.3, dtype="bfloat16")
     backbone = DietBertBackbone.from_bert(half)
-    assert (backbone.dropout, backbone.dtype_policy.name) == (0.3, "mixed_bfloat16")
+    assert (backbone.dropout, backbone.dtype_policy.name) == (0.3, "bfloat16")
     assert DietBertBackbone.from_bert(half, dtype="float32").dtype_policy.name == "float32"
 
 

@@ -330,9 +330,10 @@ MANY = ["LABEL_0", *map(str, range(1, 11))]
 )
 def test_names_and_kind_of_labels(tmp_path, labels, problem, names):
     model = make_task(tmp_path, "ForSequenceClassification", labels, problem_type=problem)
-    classifier = DietBertTextClassifier.from_bert(model)
-    assert (classifier.class_names, classifier.num_classes) == (names, len(labels))
-    assert classifier.multi_label == (problem == "multi_label_classification")
+    for source in (model, tmp_path):
+        classifier = DietBertTextClassifier.from_bert(source)
+        assert (classifier.class_names, classifier.num_classes) == (names, len(labels))
+        assert classifier.multi_label == (problem == "multi_label_classification")
     assert not DietBertTextClassifier.from_bert(tmp_path, multi_label=False).multi_label
 
 
@@ -377,6 +378,7 @@ def write_tokenizer(folder, vocabulary, **contents):
         ((False, True, False), (None, None, None), (False, True, False)),
         ((True, True, True), (False, False, False), (False, False, False)),
         ((None, None, None), (None, None, None), (True, True, True)),
+        ((False, None, None), (None, None, None), (False, False, True)),
     ],
 )
 def test_settings_of_the_two_files(tmp_path, normalizer, config, expected):
