@@ -127,9 +127,7 @@ def test_dropout_and_layer_normalization_are_berts():
 
     def rates(model):
         layers = model._flatten_layers()
-        rates = [layer.rate for layer in layers if isinstance(layer, keras.layers.Dropout)]
-        # BERT drops no hidden units of feed-forward networks.
-        return [rate for rate in rates if rate]
+        return [x.rate for x in layers if isinstance(x, keras.layers.Dropout) and x.rate]
 
     assert rates(diet_bert) == rates(bert)
     assert set(rates(bert)) == {0.2}

@@ -160,8 +160,8 @@ def test_settings_that_are_left_out_have_the_defaults_of_hugging_face(tmp_path):
     left_out |= {"is_decoder", "add_cross_attention"}
     path.write_text(json.dumps({name: config[name] for name in config.keys() - left_out}))
     backbone, theirs = DietBertBackbone.from_bert(tmp_path), transformers.BertConfig()
-    assert (backbone.dropout, backbone.activation) == (0.1, "gelu")
-    assert (theirs.hidden_dropout_prob, theirs.hidden_act) == (0.1, "gelu")
+    assert backbone.dropout == theirs.hidden_dropout_prob == 0.1
+    assert backbone.activation == theirs.hidden_act == "gelu"
     tokenizer = DietBertTokenizer.from_bert(tmp_path)
     assert (tokenizer.lowercase, tokenizer.strip_accents, tokenizer.split_on_cjk) == (True,) * 3
     approximate = "gelu_approximate"
