@@ -174,8 +174,7 @@ def test_every_argument_survives_the_configuration_and_reaches_the_stacks(cls, a
         names = set(saved) & set(of_stack) - {"name", "trainable"}
         assert {name: of_stack[name] for name in names} == {name: saved[name] for name in names}
         # BERT drops no hidden units of feed-forward networks.
-        dropout = 0.0 if cls is DietBertBackbone else 0.3
-        assert of_stack["activation_dropout"] == dropout
+        assert of_stack["activation_dropout"] == (0.0 if cls is DietBertBackbone else 0.3)
     assert copy.embeddings_dropout.rate == 0.3
 
 
