@@ -476,7 +476,7 @@ def test_refusals(call, message):
 
 
 def test_errors_of_sentencepiece_say_which_sizes_are_possible():
-    with pytest.raises(RuntimeError, match="smaller than required_chars. 9 vs "):
+    with pytest.raises(RuntimeError, match=r"smaller than required_chars\. 9 vs "):
         TRANSLATOR.from_texts(ALL_TEXTS, 9)
 
 
