@@ -498,6 +498,11 @@ REFUSED = {
         lambda m: m.train_on_batch(*UNEQUAL),
         r"5 in `x\[0\]`, 4 in `x\[1\]`, 3 in `y`, 2 in `sample_weight`",
     ),
+    "direct call": (lambda m: m.preprocessor((TEXTS, SECOND[:2])), r"5 in `x\[0\]`, 2 in `x\[1"),
+    "lists in a tuple": (
+        lambda m: m.preprocessor(([TEXTS, SECOND], TEXTS[:2])),
+        r"`x\[0\]` must hold strings",
+    ),
     "more texts than segments": (lambda m: m.predict((TEXTS, TEXTS, TEXTS)), "num_segments.* to 2"),
     "no labels": (lambda m: m.fit(TEXTS), "needs labels"),
     "no labels of validation": (

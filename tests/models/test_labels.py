@@ -17,6 +17,7 @@ from tests.models.tiny import TEXTS, random_inputs, randomize_weights, tiny_back
 pytestmark = pytest.mark.any_backend
 losses = keras.losses
 SPARSE = losses.SparseCategoricalCrossentropy
+SOFTMAX, SIGMOID = {"activation": "softmax"}, {"activation": "sigmoid"}
 NAMES = ["neutral", "très bon", "bad"]
 LABELS = ["bad", "neutral", "très bon", "neutral", "bad"]
 IDS = np.array([2, 0, 1, 0, 2])
@@ -134,15 +135,12 @@ ARGUMENTS = {
     "empty": ({"class_names": ["a", ""]}, r"nonempty strings.*\['a', ''\]"),
     "one name": ({"class_names": ["a"]}, "at least two"),
     "a string": ({"class_names": "ab"}, "Received: class_names='ab'"),
-    "several labels of one": (
-        {"num_classes": 1, "multi_label": True},
-        "at least 2.*multi_label=True",
-    ),
+    "several labels of one": ({"num_classes": 1, "multi_label": True}, "at least 2.*label=True"),
     "several labels, one sum": (
-        {"num_classes": 3, "multi_label": True, "activation": "softmax"},
+        {"num_classes": 3, "multi_label": True, **SOFTMAX},
         "needs activation=None or 'sigmoid'.*activation='softmax'",
     ),
-    "always 1": ({"num_classes": 1, "activation": "softmax"}, "a softmax need.*num_classes=1"),
+    "always 1": ({"num_classes": 1, **SOFTMAX}, "a softmax need.*num_classes=1"),
 }
 
 
@@ -173,16 +171,25 @@ def test_files_keep_names_and_new_heads_have_none(tmp_path, topics):
 # === Refused labels ===
 
 
-def compiled(loss):
-    model = tiny_task("classifier")
-    model.compile(loss=loss, metrics=[])
-    return model
-
-
 def of_seven():
     return tiny_task("classifier")
 
 
+def with_loss(loss):
+    """A function that makes a classifier of seven classes."""
+
+    def make():
+        model = of_seven()
+        model.compile(loss=loss, metrics=[])
+        return model
+
+    return make
+
+
+IGNORING = with_loss(SPARSE(from_logits=True, ignore_class=-1))
+DENSE = with_loss(losses.CategoricalCrossentropy(from_logits=True))
+NAMED = with_loss("sparse_categorical_crossentropy")
+FUNCTION = with_loss(losses.sparse_categorical_crossentropy)
 IN_RANGE, NAN_WEIGHT = [6, 2, 0, 3, 1], [1, 2, 3, np.nan, 1]
 # A model, labels and a message, and perhaps weights.
 WRONG = {
@@ -191,27 +198,11 @@ WRONG = {
     "wraps": (of_seven, [2**32 + 5, 1, 2, 3, 4], "to 4294967301"),
     "fraction": (of_seven, [0.0, 2.5, 1, 1, 1], "must be integers"),
     "NaN of a class": (of_seven, [0, np.nan, 1, 1, 1], "must be integers"),
-    "name of a loss": (
-        lambda: compiled("sparse_categorical_crossentropy"),
-        [-1, 2, 0, 1, 2],
-        "from -1 to 2",
-    ),
-    "function": (
-        lambda: compiled(losses.sparse_categorical_crossentropy),
-        [-1, 2, 0, 1, 2],
-        "from -1 to 2",
-    ),
-    "not ignored": (
-        lambda: compiled(SPARSE(from_logits=True, ignore_class=-1)),
-        [-1, -2, 0, 1, 2],
-        "from -2 to 2",
-    ),
+    "negative under a named loss": (NAMED, [-1, 2, 0, 1, 2], "from -1 to 2"),
+    "negative under a function": (FUNCTION, [-1, 2, 0, 1, 2], "from -1 to 2"),
+    "not ignored": (IGNORING, [-1, -2, 0, 1, 2], "from -2 to 2"),
     "text": (of_seven, LABELS, "`y` must be numbers.*`class_names`"),
-    "classes of a dense loss": (
-        lambda: compiled(losses.CategoricalCrossentropy(from_logits=True)),
-        [0, 1, 2, 3, 4],
-        r"\(None, 7\).*y.shape=\(5,\).*need a sparse loss",
-    ),
+    "classes of a dense loss": (DENSE, IN_RANGE, r"\(None, 7\).*shape=\(5,\).*need a sparse loss"),
     "broadcast": (regression, np.ones((5, 3)), r"y.shape=\(5, 3\)"),
     "one row": (regression, np.ones((1, 5)), r"y.shape=\(1, 5\)"),
     "NaN": (regression, [1, 2, np.nan, 0, 0], "nan in row 2"),
@@ -249,14 +240,10 @@ def test_refused_labels(case):
 
 
 def test_labels_that_are_accepted():
-    ignoring = compiled(SPARSE(from_logits=True, ignore_class=-1))
-    dense = compiled(losses.CategoricalCrossentropy(from_logits=True))
-    for model, labels in (
-        (ignoring, [-1, 2, 0, 1, 2]),
-        (dense, np.full((5, 7), 1 / 7)),
-        (regression(), np.array([[-3.5], [7.0], [0], [1], [2]])),
-    ):
-        model.evaluate(TEXTS, labels, verbose=0)
+    IGNORING().evaluate(TEXTS, [-1, 2, 0, 1, 2], verbose=0)
+    DENSE().evaluate(TEXTS, np.full((5, 7), 1 / 7), verbose=0)
+    model = regression()
+    model.evaluate(TEXTS, np.array([[-3.5], [7.0], [0], [1], [2]]), verbose=0)
 
     def masked_error(y, outputs):
         value, weight = y[:, :1], y[:, 1:]
@@ -335,12 +322,13 @@ def warnings_of(kind, loss, **arguments):
     return [str(warning.message) for warning in caught]
 
 
-LOGITS = "`{}` takes logits here, but.*returns probabilities. Compile with `from_logits=False`"
-OF_LOGITS = "`{}` takes probabilities here, but.*returns logits. Compile with `from_logits=True`"
-OF_EMBEDDINGS = (
-    "`{}` takes probabilities here, but.*returns embeddings. Compile with `from_logits=False`"
-)
-SOFTMAX, SIGMOID = {"activation": "softmax"}, {"activation": "sigmoid"}
+# A part of the warning, by task. The classifier with an activation returns probabilities.
+RETURNS = {
+    "classifier": "takes probabilities here.* returns logits. Compile with `from_logits=True`",
+    "masked_lm": "takes probabilities here.* returns logits. Compile with `from_logits=True`",
+    "embedder": "takes probabilities here.* returns embeddings. Compile with `from_logits=False`",
+    "softmax": "takes logits here.* returns probabilities. Compile with `from_logits=False`",
+}
 # A task, its loss and arguments. And the name of the loss in a warning, if there is one.
 LOSSES = [
     ("classifier", "sparse_categorical_crossentropy", {}, "sparse_categorical_crossentropy"),
@@ -371,10 +359,8 @@ def test_losses_that_do_not_fit_the_outputs_give_a_warning(kind, loss, arguments
     if name is None:
         assert found == []
         return
-    of_outputs = OF_EMBEDDINGS if kind == "embedder" else OF_LOGITS
-    expected = (LOGITS if arguments else of_outputs).format(name)
-    assert len(found) == 1
-    assert re.search(expected, found[0])
+    (message,) = found
+    assert re.search(f"`{name}` {RETURNS[arguments.get('activation', kind)]}", message)
 
 
 def test_a_sparse_loss_of_several_labels_is_refused(topics):

@@ -17,7 +17,6 @@ from keras_diet.models import (
     DietBertTextEmbedderPreprocessor,
     DietBertTokenizer,
 )
-from keras_diet.models.hub.packing import pack_segments
 from tests.helpers import to_numpy
 from tests.models.tiny import TEXTS, VOCABULARY
 
@@ -83,24 +82,16 @@ def test_output_is_that_of_berts_preprocessor(cls, x, arguments):
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(
-    st.lists(st.lists(st.integers(0, 9), min_size=2, max_size=2), min_size=1, max_size=5),
-    st.integers(4, 12),
-    st.sampled_from(["round_robin", "waterfall"]),
+    sizes=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=5),
+    length=st.integers(4, 12),
+    truncate=st.sampled_from(["round_robin", "waterfall"]),
 )
-def test_packed_segments_are_kerashubs(sizes, length, truncate):
-    segments = tuple([list(range(5, 5 + row[i])) for row in sizes] for i in range(2))
-    tokenizer = DietBertTokenizer(VOCABULARY)
-    packer = keras_hub.layers.MultiSegmentPacker(
-        length,
-        tokenizer.start_token_id,
-        tokenizer.end_token_id,
-        pad_value=tokenizer.pad_token_id,
-        truncate=truncate,
-    )
-    for one, other in zip(
-        pack_segments(segments, tokenizer, [length], truncate), packer(segments), strict=True
-    ):
-        np.testing.assert_array_equal(one, to_numpy(other))
+def test_pairs_of_all_sizes_are_cut_as_by_berts_preprocessor(sizes, length, truncate):
+    words = (TEXTS[0].split(), TEXTS[4].split())
+    pairs = tuple([" ".join(words[i][: row[i]]) for row in sizes] for i in range(2))
+    arguments = {"sequence_length": length, "truncate": truncate}
+    cls = DietBertTextClassifierPreprocessor
+    assert_same(ours(cls, **arguments)(pairs), theirs(cls, **arguments)(x=pairs))
 
 
 @every_class
@@ -222,22 +213,7 @@ def test_in_a_graph_it_is_kerashubs(cls):
 
 # === Refusals ===
 
-
-# The texts themselves are checked where `fit` gets them, in `test_data.py`.
-@every_class
-@pytest.mark.parametrize(
-    "x, message",
-    [
-        ((A, B[:2]), r"3 in `x\[0\]`, 2 in `x\[1\]`"),
-        (([A, B], A[:2]), r"`x\[0\]` must hold strings.*pass a tuple \(first, second\)"),
-    ],
-)
-def test_refused_texts(cls, x, message):
-    for call in (ours(cls), lambda x: ours(cls)(x=x)):
-        with pytest.raises(ValueError, match=message):
-            call(x)
-
-
+# Texts are refused in `test_data.py`.
 ARGUMENTS = {
     "too short": ({"sequence_length": 2}, "at least 3"),
     "fraction": ({"sequence_length": 5.5}, "`sequence_length` must be a positive integer"),
