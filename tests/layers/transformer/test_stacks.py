@@ -28,7 +28,7 @@ from tests.helpers import (
 )
 from tests.layers import diet_decoders, diet_encoders
 from tests.layers.bias_layers import Distances, expected_scores
-from tests.layers.diet_decoders import BATCH, MEMORY, PADDINGS, SOURCE_VALID
+from tests.layers.diet_decoders import BATCH, MEMORY, PADDINGS, SOURCE_VALID, decode
 from tests.layers.diet_encoders import MAX_LENGTH, NUM_HEADS, NUM_LAYERS, VALID, make_inputs
 
 ARGUMENTS = {"diet_abs": {"rank": 5}, "diet_abs_input": {"rank": 5}, "shaw": {"max_distance": 3}}
@@ -107,16 +107,32 @@ def test_encoder_equals_reference(rng, name):
     "name, sharing",
     [(name, mode) for name in NAMES for mode in POSITION_ENCODINGS[name].sharing_modes],
 )
-def test_every_way_of_sharing_equals_reference(rng, name, sharing):
+def test_every_way_of_sharing_equals_reference(rng, monkeypatch, name, sharing):
     encoder = make_encoder(name, rng, sharing=sharing)
     biases = encoder.position_biases
     if name in BIASED:
         assert len(biases) == (1 if sharing == "layer-wise" else NUM_LAYERS)
         assert {bias.share_heads for bias in biases} == {sharing == "head-wise"}
+    counted = []
+    for bias in biases:
+        monkeypatch.setattr(bias, "compute_scores", counting(bias, counted))
     x, segment_ids = make_inputs(rng)
     output = encoder(x, segment_ids=segment_ids, padding_mask=VALID)
+    # Layers that share scores compute them once.
+    assert counted == [bias.name for bias in biases]
     expected = diet_encoders.expected_output(encoder, x, segment_ids, VALID[:, None, None])
     assert_close(output, expected)
+
+
+def counting(bias, counted):
+    """The function that computes the scores of a bias layer, which also notes its name."""
+    compute_scores = bias.compute_scores
+
+    def compute(*args):
+        counted.append(bias.name)
+        return compute_scores(*args)
+
+    return compute
 
 
 @every_encoding
@@ -133,17 +149,6 @@ def test_decoder_equals_reference(rng, name, cross):
 
 
 # === Steps ===
-
-
-def decode(decoder, target, memory, sizes, **arguments):
-    """The outputs of steps of these sizes, one after the other, and the last memory."""
-    outputs, start = [], 0
-    for size in sizes:
-        step = target[:, start : start + size]
-        output, memory = decoder(step, memory=memory, start_index=start, **arguments)
-        outputs.append(output)
-        start += size
-    return ops.concatenate(outputs, axis=1), memory
 
 
 @some_compiled
