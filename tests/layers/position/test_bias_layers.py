@@ -11,7 +11,6 @@ from keras_diet.layers import PositionBias, RelativePositionBias, cache_position
 from tests import reference
 from tests.helpers import (
     assert_close,
-    assert_weights_start_differently,
     check_config,
     check_layer,
     compiled,
@@ -179,25 +178,6 @@ def test_weights(rng, name, share_heads):
         name: tuple(heads if size == "H" else size for size in shape)
         for name, shape in BIAS_LAYERS[name].weights.items()
     }
-
-
-@pytest.mark.any_backend
-@pytest.mark.usefixtures("keras_initializers")
-@pytest.mark.parametrize("name", ["absolute", "relative", "t5", "tupe_rel"])
-def test_initial_weights_are_those_of_bert(name):
-    """A normal distribution of deviation 0.02, cut at two deviations."""
-    bias = BIAS_LAYERS[name].make()
-    bias.build()
-    random = [array for array in weights_of(bias).values() if np.ptp(array)]
-    assert len(random) == {"absolute": 2, "tupe_rel": 5}.get(name, 1)
-    values = np.concatenate([array.ravel() for array in random])
-    assert 0.01 < values.std() < 0.025
-    assert np.abs(values).max() <= 0.04
-    if len(random) > 1:
-        assert_weights_start_differently(bias)
-    ones = BIAS_LAYERS[name].make(initializer="ones")
-    ones.build()
-    assert all(np.all(array == 1) for array in weights_of(ones).values() if array.min() != 0)
 
 
 class AnyLength(Distances):

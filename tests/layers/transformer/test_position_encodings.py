@@ -149,8 +149,6 @@ def test_custom_encoding_in_an_encoder(rng, slopes, sharing, count):
     copy.build(x.shape)
     copy.set_weights(encoder.get_weights())
     assert_close(copy(x, segment_ids=segment_ids), encoder(x, segment_ids=segment_ids), 1e-6)
-    with pytest.raises(ValueError, match=r"`sharing` must be one of 'none', 'layer-wise'"):
-        DietEncoder(2, 3, 11, position_encoding=slopes, sharing="head-wise")
     encoding = PositionEncoding()
     register_position_encoding(slopes, encoding)
     assert find_position_encoding(slopes) is encoding
@@ -160,7 +158,6 @@ def test_custom_encoding_in_an_encoder(rng, slopes, sharing, count):
     "arguments, message",
     [
         ({"bias": Slopes}, "`sharing_modes` must be a tuple.*'head-wise'"),
-        ({"bias": Slopes, "sharing_modes": "none"}, "`sharing_modes` must be a tuple"),
         ({"bias": Slopes, "sharing_modes": ("layerwise",)}, "`sharing_modes` must be a tuple"),
         ({"sharing_modes": ("head-wise", "layer-wise")}, "`sharing_modes` must be a tuple"),
         ({"scale": len, "attention": Slopes}, "`scale` is only used without `attention`"),
