@@ -184,43 +184,26 @@ class AnyLength(Distances):
     any_length = True
 
 
-REFUSED = {
-    "query": (lambda b: b(sequence(12)), "query is longer than `max_length` allows.*length=12"),
-    "start": (
-        lambda b: b(sequence(7), sequence(2), start_index=5),
-        "query is longer than `max_length`.*length=12",
-    ),
-    "start tensor": (
-        lambda b: b(sequence(7), start_index=ops.convert_to_tensor(5)),
-        "query is longer than `max_length`.*length=12",
-    ),
-    "key": (lambda b: b(sequence(2), sequence(13)), "key is longer than `max_length`.*length=13"),
-    "negative": (
-        lambda b: b(sequence(2), start_index=-1),
-        "`start_index` must not be negative.*-1",
-    ),
-    "fraction": (
-        lambda b: b(sequence(2), start_index=1.5),
-        "`start_index` must be a single integer",
-    ),
-}
+QUERY, NEGATIVE = "query is longer than `max_length` allows.*=12", "must not be negative.*=-1"
+REFUSED = [
+    ((12, 2, 0), QUERY),
+    ((7, 2, 5), QUERY),
+    ((7, 2, ops.convert_to_tensor(5, "int32")), QUERY),
+    ((2, 14, 0), "key is longer than `key_length`.*length=14"),
+    ((2, 2, -1), NEGATIVE),
+    ((2, 2, 1.5), "`start_index` must be a single integer"),
+]
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("call, message", REFUSED.values(), ids=list(REFUSED))
-def test_calls_that_are_refused(rng, call, message):
-    with pytest.raises(ValueError, match=message):
-        call(make_bias("relative", rng))
-
-
-@pytest.mark.any_backend
-def test_keys_and_features_beyond_the_positions_are_refused(rng):
+@pytest.mark.parametrize("lengths, message", REFUSED)
+def test_calls_that_are_refused(rng, lengths, message):
+    query_length, key_length, start = lengths
     bias = make_bias("absolute_of_projected_keys", rng)
+    arguments = (sequence(query_length), sequence(key_length))
     for method in (bias, bias.features):
-        with pytest.raises(ValueError, match=r"key is longer than `key_length`.*length=14"):
-            method(sequence(11), sequence(14))
-        with pytest.raises(ValueError, match="query is longer than `max_length`"):
-            method(sequence(11), sequence(2), start_index=1)
+        with pytest.raises(ValueError, match=message):
+            method(*arguments, start_index=start)
 
 
 @pytest.mark.any_backend

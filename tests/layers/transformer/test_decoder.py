@@ -8,12 +8,10 @@ from keras import ops, tree
 from keras_diet._compat import get_keras_mask, set_keras_mask
 from keras_diet.layers import BiasedTransformerDecoder
 from tests.helpers import assert_close, once, randomize, to_numpy
-from tests.layers.bias_layers import Distances
 from tests.layers.diet_decoders import (
     BATCH,
     HIDDEN,
     LENGTH,
-    MAX_LENGTH,
     MEMORY,
     NUM_HEADS,
     PADDINGS,
@@ -112,15 +110,6 @@ def test_t5_has_bins_for_keys_before_the_query_in_self_attention_only(rng):
 
 
 @any_backend
-def test_a_bias_layer(rng):
-    """The first bias is the given layer. Cross-attention has a copy of it."""
-    decoder = make_decoder(rng, position_encoding=Distances(NUM_HEADS, MAX_LENGTH, name="own"))
-    (bias,), (cross_bias,) = decoder.position_biases, decoder.cross_position_biases
-    assert bias is decoder.position_encoding
-    assert cross_bias is not bias
-
-
-@any_backend
 def test_a_source_of_any_length_without_positions_in_cross_attention(rng):
     decoder = make_decoder(rng, cross_attention_positions=False)
     target, _ = make_inputs(rng)
@@ -169,12 +158,6 @@ def test_targets_of_a_source_can_change_places(rng):
     assert_close(output, expected[:, 3:])
 
 
-def several_targets(rng, source):
-    """Three targets for each source, and the source and its padding once for each target."""
-    targets = rng.normal(size=(3 * BATCH, LENGTH, HIDDEN)).astype("float32")
-    return targets, *(np.repeat(x, 3, axis=0) for x in (source, SOURCE_VALID))
-
-
 @pytest.mark.any_backend("tensorflow")
 @pytest.mark.parametrize(
     "is_known, arguments",
@@ -189,7 +172,9 @@ def test_batches_of_unknown_size_share_their_source(rng, arguments, is_known):
     import tensorflow as tf
 
     decoder, (_, source) = make_decoder(rng, **arguments), make_inputs(rng)
-    targets, sources, valid = several_targets(rng, source)
+    # Three targets for each source.
+    targets = rng.normal(size=(3 * BATCH, LENGTH, HIDDEN)).astype("float32")
+    sources, valid = (np.repeat(x, 3, axis=0) for x in (source, SOURCE_VALID))
     of_targets, of_sources = is_known
     signature = [
         tf.TensorSpec((3 * BATCH if of_targets else None, *targets.shape[1:])),

@@ -146,6 +146,10 @@ def test_decoder_equals_reference(rng, name, cross):
     expected = diet_decoders.expected_output(decoder, *inputs)
     assert_close(decoder(*inputs, **PADDINGS), expected)
     assert bool(decoder.cross_position_biases) == (cross and bool(decoder.position_biases))
+    if name == "layer":
+        # The first bias is the given layer. Cross-attention has a copy of it.
+        assert decoder.position_biases == [decoder.position_encoding]
+        assert decoder.position_encoding not in decoder.cross_position_biases
 
 
 # === Steps ===
@@ -199,7 +203,7 @@ def test_steps_of_any_sizes_equal_the_full_pass(name, sizes):
 
 @any_backend
 @every_bias
-def test_cached_positions_of_an_encoder(rng, name):
+def test_cached_positions(rng, name):
     encoder = make_encoder(name, rng)
     cached = cache_positions(encoder)
     assert type(cached) is DietEncoder
@@ -210,19 +214,13 @@ def test_cached_positions_of_an_encoder(rng, name):
         expected = expected_scores(bias, MAX_LENGTH)
         assert_close(copy.scores, expected[0, : copy.num_score_heads])
     check_config(cached)
-
-
-@any_backend
-@every_bias
-def test_cached_positions_of_a_decoder(rng, name):
     decoder = make_decoder(name, rng)
-    inputs = diet_decoders.make_inputs(rng)
+    target, source = diet_decoders.make_inputs(rng)
+    expected = decoder(target, source, encoder_padding_mask=SOURCE_VALID)
     cached = cache_positions(decoder)
-    expected = decoder(*inputs, **PADDINGS)
-    assert_close(cached(*inputs, **PADDINGS), expected)
-    memory = cached.start_memory(BATCH, MEMORY, inputs[1], SOURCE_VALID)
-    found, _ = decode(cached, inputs[0], memory, (2, 1, 2))
-    assert_close(found, decoder(*inputs, encoder_padding_mask=SOURCE_VALID))
+    assert_close(cached(target, source, encoder_padding_mask=SOURCE_VALID), expected)
+    memory = cached.start_memory(BATCH, MEMORY, source, SOURCE_VALID)
+    assert_close(decode(cached, target, memory, (2, 1, 2))[0], expected)
 
 
 @any_backend
