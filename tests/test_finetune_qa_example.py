@@ -180,32 +180,3 @@ def test_a_bert_of_hugging_face_is_the_start(script, tmp_path, monkeypatch):
     backbone = script.make_backbone("input", preprocessor, arguments)
     for found, weight in zip(backbone.get_weights(), expected.get_weights(), strict=True):
         assert (found == weight).all()
-
-
-def run_of(model, rate, seed, **values):
-    text = " ".join(f"{name.replace('_', '.')}={value}" for name, value in values.items())
-    return {"model": model, "learning_rate": rate, "seed": seed, "metrics": text}
-
-
-CHANGED_OPTIONS = {
-    "epochs": ["--epochs", "2"],
-    "batch_size": ["--batch-size", "3"],
-    "sequence_length": ["--sequence-length", "39"],
-    "doc_stride": ["--doc-stride", "7"],
-    "warmup_proportion": ["--warmup-proportion", "0.2"],
-    "weight_decay": ["--weight-decay", "0.1"],
-    "optimizer": ["--optimizer", "lamb"],
-    "accumulation_steps": ["--accumulation-steps", "2"],
-    "examples": ["--examples", "5"],
-    "evaluation_examples": ["--evaluation-examples", "5"],
-    "squad_version": ["--squad-version", "2.0"],
-    "null_threshold": ["--null-threshold", "3"],
-    "add_segments": ["--add-segments"],
-    "bert": ["--bert", "folder"],
-    "backend": [],
-    "train": ["--train", "FILE", "--squad", "FILE"],
-    "squad": ["--train", "FILE", "--squad", "OTHER"],
-    "xquad": ["--train", "FILE", "--xquad", "FILE"],
-    "mlqa": ["--train", "FILE", "--mlqa", "FILE"],
-    "tydiqa": ["--train", "FILE", "--tydiqa", "FILE"],
-}

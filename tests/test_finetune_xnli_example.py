@@ -179,21 +179,3 @@ def test_presets_are_fine_tuned_and_runs_resumed(script, folder, presets, monkey
     # The summary has the models of the command.
     script.main([*arguments, "--presets", presets[1]])
     assert presets[0] not in (output / "results.md").read_text()
-
-
-CHANGED_OPTIONS = {
-    "epochs": ["--epochs", "2"],
-    "batch_size": ["--batch-size", "3"],
-    "sequence_length": ["--sequence-length", "39"],
-    "warmup_proportion": ["--warmup-proportion", "0.2"],
-    "weight_decay": ["--weight-decay", "0.1"],
-    "optimizer": ["--optimizer", "lamb"],
-    "accumulation_steps": ["--accumulation-steps", "2"],
-    "examples": ["--examples", "5"],
-    "add_segments": ["--add-segments"],
-    "backend": [],
-    "mnli": ["--mnli", "FILE", "--test", "FILE"],
-    "train": ["--train", "FILE", "--test", "FILE"],
-    "test": ["--train", "FILE", "--test", "OTHER"],
-    "test_labels": ["--train", "FILE", "--test", "FILE", "--test-labels", "FILE"],
-}

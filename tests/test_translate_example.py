@@ -4,7 +4,6 @@ import contextlib
 import csv
 import io
 import json
-import re
 import sys
 
 import keras
@@ -152,11 +151,3 @@ def test_only_line_feeds_end_lines(data, tmp_path):
     target.write_bytes(b"x\n\xe9")
     with pytest.raises(SystemExit, match=r"a\.de must be UTF-8"):
         data.read_pairs(source, target)
-
-
-@pytest.mark.any_backend
-def test_commands_of_the_docstring_are_accepted(script):
-    commands = re.findall(r"translate\.py ?(.*)", script.__doc__)
-    assert len(commands) >= 3
-    for command in commands:
-        script.parse_arguments(command.split())
