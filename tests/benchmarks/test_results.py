@@ -32,12 +32,6 @@ def test_results_resume(output):
     assert start(output, resume=False)["cells"] == {}
 
 
-@pytest.mark.parametrize("changed", [{"size": "base"}, {"seed": 1}])
-def test_results_with_other_settings_do_not_resume(output, changed):
-    with pytest.raises(SystemExit, match="".join(changed)):
-        start(output, **changed)
-
-
 def test_head_of_a_page(tmp_path):
     begun = start(tmp_path / "results.json", "--rows", "shaw")
     head = "\n".join(results.head_of_page("Title", begun))
