@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("sacrebleu")
 
-from benchmarks.marian import make_marian, order_of_units
+from benchmarks.marian import make_marian
 from tests.benchmarks.test_translation_peer import SMALL, few_numbers
 
 pytestmark = pytest.mark.any_backend
@@ -33,10 +33,6 @@ def test_it_begins_with_the_weights_of_the_peer_and_writes_the_results(
     def checked(translator, pairs, validation_pairs, arguments):
         torch.manual_seed(3)
         marian = make_marian(arguments, translator.preprocessor.tokenizer)
-        embeddings = marian.get_input_embeddings().weight.detach().numpy()
-        weights = translator.backbone.get_weights()
-        np.testing.assert_array_equal(weights[0], embeddings[:, order_of_units(16)])
-        assert 0.015 < np.std(weights[0]) < 0.025
         # The outputs are equal, so all weights are.
         inputs = {
             "encoder_token_ids": np.array([[5, 9, 7, 2]]),
