@@ -57,11 +57,17 @@ def test_runs_their_table_and_a_second_seed(started, tmp_path):
     assert marian[1].endswith("translation_peer.py")
     assert "--position-encoding" not in marian
 
-    # A finished run is not repeated. Only the file of the results is left.
-    for file in runs.rglob("*.json"):
-        file.unlink()
+    # A finished run is not repeated. Of one run, only the results in the table are left.
+    file = runs / "cs-en-shaw-4" / "bleu.json"
+    deleted = file.read_text()
+    file.unlink()
     translation.main([*words, "--seeds", "4", "1"])
     assert [value_of(command, "--seed") for command in started] == ["4", "4", "1", "1"]
+    # Without the table, the files of the runs are read.
+    file.write_text(deleted)
+    output.unlink()
+    translation.main([*words, "--seeds", "4", "1"])
+    assert len(started) == 4
     results = json.loads(output.read_text())["runs"]
     found = {(run["encoding"], run["seed"]): run["bleu"] for run in results}
     assert found == {("shaw", 4): 13, ("marian", 4): 16, ("shaw", 1): 19, ("marian", 1): 22}
