@@ -5,6 +5,7 @@ import importlib
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras_hub
 import numpy as np
@@ -113,3 +114,14 @@ def test_prints_a_table(finished):
     values = numbers["models"]["diet_abs"]
     names = ("rank_of_scores", "rank_of_position_scores", "distance_variance", "attended_distance")
     assert row.split()[1:] == [*(f"{np.mean(values[name][0]):.2f}" for name in names), "-"]
+
+
+def test_sequences_of_a_batch_are_full(script, finished):
+    tokenizer = models.DietBertTokenizer(VOCABULARY)
+    corpus = str(finished[0].parent / "corpus.txt")
+    options = SimpleNamespace(text=[corpus], length=7, batch_size=3, seed=0)
+    token_ids = script.common.draw_batch(tokenizer, options)["token_ids"]
+    assert token_ids.shape == (3, 7)
+    ends = [tokenizer.cls_token_id, tokenizer.sep_token_id]
+    assert token_ids[:, [0, -1]].tolist() == [ends] * 3
+    assert not np.isin(token_ids[:, 1:-1], [*ends, tokenizer.pad_token_id]).any()
