@@ -12,7 +12,6 @@ from keras_diet.models.hub.classes import (
     checked_class_weight,
     checked_labels,
     checked_weights,
-    listed,
 )
 from keras_diet.models.hub.columns import (
     host_column,
@@ -91,12 +90,6 @@ class DataMethods(Task):
     def checked_targets(self, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
         """Return the labels and weights of all outputs as numbers, after checking them."""
         outputs = self.output if isinstance(self.output, Mapping) else {}
-        names = list(outputs) or self.output_names
-        if isinstance(y, Mapping) and not set(y) <= set(names):
-            raise ValueError(
-                "`y` must be labels, or a dictionary with a key for each output: "
-                f"{listed(names)}. Received: the keys {listed(y)}"
-            )
         losses = self.loss if self.compiled else None
 
         def shape_of(name):
@@ -167,19 +160,10 @@ class DataMethods(Task):
 
     def _for_keras(self, x, y, sample_weight, batch_size, **arguments):
         """Return the data as the methods of `keras.Model` take it."""
-        if is_columns(x) and arguments.get("labels", True):
-            self._check_has_labels(y)
         if self.preprocessor is None and is_columns(x):
             return self._checked_ids(x, y, sample_weight)
         data = self.as_dataset(x, y, sample_weight, batch_size, **arguments)
         return (x, y, sample_weight) if data is x else (data.for_keras(), None, None)
-
-    def _check_has_labels(self, y):
-        # A custom `compute_loss` may need no labels.
-        has_loss = self.compiled and self.loss is not None
-        is_needed = has_loss and type(self).compute_loss is keras.Model.compute_loss
-        if y is None and is_needed and not getattr(self.preprocessor, "makes_labels", False):
-            raise ValueError(f"`{type(self).__name__}` needs labels for its loss. Received: y=None")
 
     def _checked_ids(self, x, y, sample_weight):
         if self.token_inputs:

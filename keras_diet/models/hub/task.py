@@ -5,8 +5,6 @@ from typing import Any, Self
 
 import keras
 
-from keras_diet._compat import flatten_layers
-from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.data_methods import DataMethods
 from keras_diet.models.hub.export import DefaultExport
 from keras_diet.models.hub.preprocessor import (
@@ -26,8 +24,7 @@ class HubTask(DefaultExport, DataMethods):
     - `fit`, `evaluate` and `predict` take all that `keras.Model.fit` takes. Inputs and labels that
       cannot be right raise a `ValueError`.
     - The preprocessor must fit the backbone.
-    - Presets leave the optimizer out. KerasHub writes its state to `task.weights.h5`, which makes
-      the file several times as large as the model.
+    - A preset appears whole or not at all.
 
     A subclass may override `classes` to have labels checked. A task with more inputs than its
     backbone overrides `token_inputs`.
@@ -39,13 +36,6 @@ class HubTask(DefaultExport, DataMethods):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if not isinstance(self.backbone, HubBackbone):
-            raise ValueError(
-                f"`backbone` must be a `{self.backbone_cls.__name__}`. Received: "
-                f"{type(self.backbone).__name__}. Load one with "
-                f"`{self.backbone_cls.__name__}.from_preset`, or convert it with `from_bert`."
-            )
-        self.backbone.register_task(self)
         check_preprocessor_fits(self.preprocessor, self.backbone)
 
     @property
@@ -57,14 +47,6 @@ class HubTask(DefaultExport, DataMethods):
     def preprocessor(self, preprocessor: Any) -> None:
         check_preprocessor_class(preprocessor, self)
         self._preprocessor = preprocessor
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        config = super().get_config()
-        if not self.trainable:
-            # `True` would unfreeze the frozen layers of the backbone.
-            config["trainable"] = False
-        return config
 
     def compile_from_config(self, config: Config) -> None:
         """Compile the model as in a `.keras` file, and build the optimizer for its saved state.
@@ -104,6 +86,9 @@ class HubTask(DefaultExport, DataMethods):
             ValueError: If the mode is unknown, or if a layer is quantized already.
         """
         self.backbone.quantize(mode, config=config, filters=filters, **kwargs)
+        # Steps that were compiled before have the former weights (keras-hub pull request 2436).
+        self.train_function = self.test_function = self.predict_function = None
+        self.generate_function = None
         # PyTorch lists the weights of a model when the model is built.
         self.build(self.input_shape)
 
@@ -118,9 +103,8 @@ class HubTask(DefaultExport, DataMethods):
         Args:
             preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
             load_weights: bool. Whether to load the weights. Defaults to `True`.
-            **kwargs: Arguments of the constructor to change. `dtype` defaults to the saved policy
-                if that is mixed, and to Keras's global policy otherwise. Quantized layers stay
-                quantized.
+            **kwargs: Arguments of the constructor to change. `dtype` defaults to Keras's global
+                policy. Quantized layers stay quantized.
 
         Raises:
             ValueError: If the preprocessor does not fit the backbone.
@@ -141,16 +125,3 @@ class HubTask(DefaultExport, DataMethods):
         """
         with whole_preset(preset_dir) as folder:
             super().save_to_preset(folder, max_shard_size=max_shard_size)
-
-    def save_task_weights(self, filepath: str | os.PathLike[str]) -> None:
-        """Save the weights outside the backbone, without the state of the optimizer."""
-        keras.saving.save_weights(self, filepath, objects_to_skip=self._not_in_the_head())
-
-    def load_task_weights(self, filepath: str | os.PathLike[str]) -> None:
-        """Load the weights outside the backbone. The optimizer does not change."""
-        keras.saving.load_weights(self, filepath, objects_to_skip=self._not_in_the_head())
-
-    def _not_in_the_head(self) -> list[Any]:
-        # A task that was not compiled has no such attribute.
-        optimizer = getattr(self, "optimizer", None)
-        return [*flatten_layers(self.backbone), *([] if optimizer is None else [optimizer])]
