@@ -289,14 +289,14 @@ class Recorder:
     """Stands for a task: its batches are the texts themselves."""
 
     def __init__(self):
-        self.preprocessor = self
-        self.is_random = False
+        self.preprocessor = None
+        self.token_inputs = {}
 
     def columns(self, x, y=None, sample_weight=None):
         return x, y, sample_weight
 
-    def make_batch(self, columns, generator):
-        return columns
+    def preprocess_samples(self, x, y, sample_weight):
+        return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -591,7 +591,7 @@ REFUSED = {
         "sequence_length=13, backbone.max_sequence_length=11",
     ),
     "preprocessor of another task": (
-        lambda m: setattr(m, "preprocessor", tiny_preprocessor("embedder")),
+        lambda m: type(m)(m.backbone, 7, tiny_preprocessor("embedder")),
         "must be a `DietBertTextClassifierPreprocessor`",
     ),
     "labels of a masked LM": (

@@ -437,7 +437,6 @@ def test_every_argument_survives_the_configuration(arguments):
     backbone = DietBertBackbone(**arguments)
     config = backbone.get_config()
     copy = DietBertBackbone.from_config(json.loads(json.dumps(config)))
-    assert config["mixed_precision"] == "mixed_bfloat16"
     for model in (backbone, copy):
         assert model.dtype_policy.name == "mixed_bfloat16"
         assert model.trainable_weights == []

@@ -194,7 +194,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
                     f"`stop_token_ids` must hold integers in [0, vocabulary_size) = [0, {size}). "
                     f"Received: stop_token_ids={stop_token_ids}. Correct these tokens."
                 )
-        check_preprocessor_fits(self.preprocessor, self.backbone)
+        check_preprocessor_fits(self)
         if self.preprocessor is None and is_columns(inputs):
             check_token_inputs(inputs, self.token_inputs)
         options = {"max_length": max_length, "stop_token_ids": stop_token_ids}
@@ -202,8 +202,6 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             # KerasHub changes the dictionary.
             inputs = dict(inputs) if isinstance(inputs, Mapping) else inputs
             return super().generate(inputs, **options)
-        if isinstance(inputs, list) and not inputs:
-            return []
         # All texts are checked before the first batch, because a later error would come late.
         texts = self.preprocessor.with_prompts(inputs)
         sources, _ = self.preprocessor.rows_of_tokens(texts, max_length=max_length)

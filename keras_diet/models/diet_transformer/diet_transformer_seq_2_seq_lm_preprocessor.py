@@ -62,7 +62,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         and `sample_weight` the weights, of shape `(B, decoder_sequence_length)`.
 
     Raises:
-        ValueError: For an empty batch, for an empty source, for sources and targets of unequal
+        ValueError: For an empty batch, for sources and targets of unequal
             number, for missing targets, and for a `sample_weight` that is not `None`.
         NotImplementedError: For tensors in a graph of TensorFlow, such as in `tf.data`.
 
@@ -138,12 +138,6 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
             )
         pairs = {name: texts_of(x[name], name) for name in (SOURCE, TARGET)}
         number_of_rows(**pairs)
-        for row, text in enumerate(pairs[SOURCE]):
-            if not text.strip():
-                raise ValueError(
-                    f"`{SOURCE}` must hold texts that are not empty. Received: {text!r} in row "
-                    f"{row}. Remove such rows."
-                )
         return pairs, None, None
 
     def make_batch(

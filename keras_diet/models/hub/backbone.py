@@ -10,8 +10,7 @@ from keras_hub.models import Backbone
 from keras_diet import validation
 from keras_diet._compat import flatten_layers
 from keras_diet.models.hub.data_methods import DataMethods
-from keras_diet.models.hub.export import DefaultExport
-from keras_diet.models.hub.presets import whole_preset
+from keras_diet.models.hub.model_files import ModelFiles
 from keras_diet.models.hub.quantization import (
     can_be_quantized,
     quantize_layers,
@@ -21,7 +20,7 @@ from keras_diet.models.hub.token_inputs import check_token_inputs
 from keras_diet.types import Config
 
 
-class HubBackbone(DefaultExport, DataMethods, Backbone):
+class HubBackbone(ModelFiles, DataMethods, Backbone):
     """A `keras_hub.models.Backbone` whose presets hold all that LoRA and quantization need.
 
     - `fit`, `evaluate` and `predict` check their data, as those of tasks do.
@@ -78,34 +77,6 @@ class HubBackbone(DefaultExport, DataMethods, Backbone):
         if self.token_inputs:
             check_token_inputs(inputs, self.token_inputs)
         return super().__call__(inputs, *args, **kwargs)
-
-    # === Files ===
-
-    def save_to_preset(
-        self, preset_dir: str | os.PathLike[str], max_shard_size: float | None = 10
-    ) -> None:
-        """Save the backbone as a preset, as `keras_hub.models.Backbone.save_to_preset`.
-
-        Args:
-            preset_dir: The folder. A preset in it is replaced.
-            max_shard_size: Largest size of a weights file in GB. Defaults to `10`.
-        """
-        with whole_preset(preset_dir) as folder:
-            super().save_to_preset(folder, max_shard_size=max_shard_size)
-
-    @classmethod
-    def from_preset(
-        cls, preset: str | os.PathLike[str], load_weights: bool = True, **kwargs: Any
-    ) -> Self:
-        """Load the backbone from a preset, as `keras_hub.models.Backbone.from_preset`.
-
-        Args:
-            preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
-            load_weights: bool. Whether to load the weights. Defaults to `True`.
-            **kwargs: Arguments of the constructor to change. `dtype` defaults to Keras's global
-                policy. Quantized layers stay quantized.
-        """
-        return super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
 
     # === LoRA ===
 

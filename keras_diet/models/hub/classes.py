@@ -50,7 +50,6 @@ def labels_of_names(y: Any, classes: Classes, as_ids: bool = True) -> Any:
     rows = rows.tolist() if isinstance(rows, np.ndarray) and rows.dtype.kind in "OUST" else rows
     if classes.names is None or not isinstance(rows, list):
         return y
-
     several = (list, tuple, set)
     labels = [label for row in rows for label in (row if isinstance(row, several) else [row])]
     if any(isinstance(label, numbers.Real) for label in labels):

@@ -6,17 +6,13 @@ from typing import Any, Self
 import keras
 
 from keras_diet.models.hub.data_methods import DataMethods
-from keras_diet.models.hub.export import DefaultExport
-from keras_diet.models.hub.preprocessor import (
-    check_preprocessor_class,
-    check_preprocessor_fits,
-)
-from keras_diet.models.hub.presets import whole_preset
+from keras_diet.models.hub.model_files import ModelFiles
+from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.token_inputs import TokenInput
 from keras_diet.types import Config
 
 
-class HubTask(DefaultExport, DataMethods):
+class HubTask(ModelFiles, DataMethods):
     """A mixin for a `keras_hub.models.Task` that checks its data and its files.
 
     Put it before KerasHub's class of the task: `class MyClassifier(HubTask, TextClassifier)`.
@@ -36,17 +32,7 @@ class HubTask(DefaultExport, DataMethods):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        check_preprocessor_fits(self.preprocessor, self.backbone)
-
-    @property
-    def preprocessor(self) -> Any:
-        """The preprocessor, or `None` if inputs are preprocessed already."""
-        return super().preprocessor
-
-    @preprocessor.setter
-    def preprocessor(self, preprocessor: Any) -> None:
-        check_preprocessor_class(preprocessor, self)
-        self._preprocessor = preprocessor
+        check_preprocessor_fits(self)
 
     def compile_from_config(self, config: Config) -> None:
         """Compile the model as in a `.keras` file, and build the optimizer for its saved state.
@@ -111,17 +97,5 @@ class HubTask(DefaultExport, DataMethods):
         """
         task = super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
         # KerasHub reads the vocabulary after the task is made.
-        check_preprocessor_fits(task.preprocessor, task.backbone)
+        check_preprocessor_fits(task)
         return task
-
-    def save_to_preset(
-        self, preset_dir: str | os.PathLike[str], max_shard_size: float | None = 10
-    ) -> None:
-        """Save the task as a preset, as `keras_hub.models.Task.save_to_preset`.
-
-        Args:
-            preset_dir: The folder. A preset in it is replaced.
-            max_shard_size: Largest size of a weights file in GB. Defaults to `10`.
-        """
-        with whole_preset(preset_dir) as folder:
-            super().save_to_preset(folder, max_shard_size=max_shard_size)

@@ -143,7 +143,6 @@ def test_fit_and_predict_take_pairs(proto):
 
 INPUTS = random_inputs(np.random.default_rng(3))
 LONGER = {f"encoder_{name}": np.ones((2, 14), "int32") for name in ("token_ids", "padding_mask")}
-NO_SOURCE = {"encoder_padding_mask": INPUTS["encoder_padding_mask"] * np.array([[1], [0]])}
 FIT = {
     "keys": (({**INPUTS, "segment_ids": INPUTS["encoder_token_ids"]}, 1), "no others.*segment_ids"),
     "ids": (({**INPUTS, "decoder_token_ids": INPUTS["decoder_token_ids"] - 1}, 1), "from -1 to"),
@@ -165,10 +164,8 @@ def test_refusals_of_ids(case):
 PROMPTS = prompts(INPUTS)
 GENERATE = {
     "stop tokens": ({"stop_token_ids": (2, 61)}, r"\[0, 61\).*stop_token_ids=\(2, 61\)"),
-    "strip_prompt": ({"strip_prompt": True}, "`strip_prompt` must be False"),
     "max_length": ({"max_length": 72}, "`max_length` must be at most 71.*max_length=72"),
     "max_length 1": ({"max_length": 1}, "`decoder_text` must have 0 to -1 tokens"),
-    "empty": ({"inputs": ["the fox", " "]}, "`encoder_text` must hold.*' ' in row 1"),
     "invisible": ({"inputs": ["a", "\u200b"]}, "1 to 66 tokens.*: 0 tokens in row 1"),
     "missing": ({"inputs": ["the fox", None]}, "must hold strings.*None in row 1"),
     "long": ({"inputs": ["a", "the dog", "the dog " * 40]}, "1 to 66 tokens.*tokens in row 2"),
@@ -192,7 +189,6 @@ def test_refusals_of_generate(proto, case, batch_size):
 
 
 IDS = {
-    "no source": ({**PROMPTS, **NO_SOURCE}, {}, "at least one token in each.*none in row 1"),
     "mask": (
         {**PROMPTS, "decoder_padding_mask": PROMPTS["decoder_token_ids"] + 2},
         {},
