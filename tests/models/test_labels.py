@@ -295,7 +295,7 @@ def test_labels_of_several_outputs():
     assert history["val_loss"][0] != pytest.approx(history["loss"][0], rel=1e-2)
     with pytest.raises(ValueError, match=r"\[0, num_orders\) = \[0, 2\)"):
         task.fit(inputs, {**labels, "second": labels["second"] + 1})
-    with pytest.raises(ValueError, match=r"'first', 'second'.*the keys 'third'"):
+    with pytest.raises(ValueError, match=r"'first', 'second'.*the keys ..third'"):
         task.fit(inputs, {"third": labels["first"]})
 
 

@@ -465,16 +465,6 @@ def without(**options):
 
 WORDS, PIECES_OF_BERT = DietBertTokenizer, DietBertSentencePieceTokenizer
 REFUSED = {
-    "padding": (lambda: words(sequence_length=7).tokenize_with_offsets("the"), "sequence_length=7"),
-    "no split": (lambda: words(split=False).tokenize_with_offsets("the"), "Received: split=False"),
-    "start": (
-        lambda: PIECES_OF_BERT(proto(), add_bos=True).tokenize_with_offsets("the"),
-        "`add_bos=False` ",
-    ),
-    "end": (
-        lambda: PIECES_OF_BERT(proto(), add_eos=True).tokenize_with_offsets("the"),
-        "`add_eos=False` ",
-    ),
     "missing text": (
         lambda: words().tokenize_with_offsets(["the", None]),
         "`text` must hold strings. Received: None in row 1",
@@ -482,10 +472,6 @@ REFUSED = {
     "missing text in a call": (
         lambda: words()(["the", None]),
         "`inputs` must hold strings. Received: None in row 1",
-    ),
-    "half of a surrogate pair": (
-        lambda: words()(["the", "a\ud800"]),
-        "`inputs` must hold Unicode, not half of a surrogate pair. Received: 'a\\ud800' in row 1",
     ),
     "length 0": (lambda: WORDS(LETTERS, sequence_length=0), "`sequence_length` must be a positive"),
     "lowercase str": (lambda: WORDS(LETTERS, lowercase="no"), "`lowercase` must be one of False"),

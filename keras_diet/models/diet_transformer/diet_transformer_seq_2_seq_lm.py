@@ -177,8 +177,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         if self.preprocessor is None and (max_length or batch_size):
             raise ValueError(
                 "`max_length` and `batch_size` need a preprocessor. Received: preprocessor=None, "
-                f"max_length={max_length}, batch_size={batch_size}. Pass one batch, with "
-                "`decoder_token_ids` of the length of the targets."
+                f"max_length={max_length}, batch_size={batch_size}"
             )
         longest, size = self.backbone.max_sequence_length, self.backbone.vocabulary_size
         if max_length is not None and max_length > longest:

@@ -77,6 +77,9 @@ class DataMethods(Task):
     def checked_targets(self, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
         """Return the labels and weights of all outputs as numbers, after checking them."""
         outputs = self.output if isinstance(self.output, Mapping) else {}
+        names = list(outputs) or self.output_names
+        if isinstance(y, Mapping) and not set(y) <= set(names):
+            raise ValueError(f"`y` must have the keys {names}. Received: the keys {list(y)}")
         losses = self.loss if self.compiled else None
 
         def shape_of(name):
@@ -147,10 +150,19 @@ class DataMethods(Task):
 
     def _for_keras(self, x, y, sample_weight, batch_size, **arguments):
         """Return the data as the methods of `keras.Model` take it."""
+        if is_columns(x) and arguments.get("labels", True):
+            self._check_has_labels(y)
         if self.preprocessor is None and is_columns(x):
             return self._checked_ids(x, y, sample_weight)
         data = self.as_dataset(x, y, sample_weight, batch_size, **arguments)
         return (x, y, sample_weight) if data is x else (data.for_keras(), None, None)
+
+    def _check_has_labels(self, y):
+        # A custom `compute_loss` may need no labels.
+        has_loss = self.compiled and self.loss is not None
+        is_needed = has_loss and type(self).compute_loss is keras.Model.compute_loss
+        if y is None and is_needed and not getattr(self.preprocessor, "makes_labels", False):
+            raise ValueError(f"`{type(self).__name__}` needs labels for its loss. Received: y=None")
 
     def _checked_ids(self, x, y, sample_weight):
         if self.token_inputs:

@@ -15,7 +15,6 @@ else:
 
 # KerasHub's names for the lengths that preprocessors give to inputs. Other inputs have tokens.
 _LENGTHS = {"mask_positions": "mask_selection_length"}
-_PROGRAM = ".pt2"
 
 
 class ModelFiles(Model):
@@ -79,8 +78,8 @@ class ModelFiles(Model):
         filepath = os.fspath(filepath)
         if format is None:
             format = "torch" if is_torch else "tf_saved_model"
-            if is_torch and not filepath.endswith(_PROGRAM):
-                filepath += _PROGRAM
+            if is_torch and not filepath.endswith(".pt2"):
+                filepath += ".pt2"
         if input_signature is None:
             input_signature = [default_signature(self, keras.config.backend())]
         super().export(

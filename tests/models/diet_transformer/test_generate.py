@@ -290,7 +290,6 @@ def test_batches_keep_the_order(translator, batch_size, capsys):
     assert capsys.readouterr().out == ""
     assert translator.generate(np.array(SOURCES), batch_size=batch_size, verbose=1) == expected
     assert "5/5" in capsys.readouterr().out
-    assert translator.generate([], batch_size=batch_size) == []
 
 
 @any_backend
