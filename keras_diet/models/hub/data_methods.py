@@ -251,9 +251,8 @@ class DataMethods(Task):
             (x, y, sample_weight), validation_data = _split((x, y, sample_weight), validation_split)
             validation_split = 0.0
         if validation_data is not None:
-            parts = keras.utils.unpack_x_y_sample_weight(validation_data)
-            size = (validation_batch_size or batch_size) if is_columns(parts[0]) else None
-            vx, vy, weights = parts
+            vx, vy, weights = keras.utils.unpack_x_y_sample_weight(validation_data)
+            size = (validation_batch_size or batch_size) if is_columns(vx) else None
             validation_data = self._for_keras(vx, vy, weights, size, training=False)
         steps = kwargs.get("steps_per_epoch")
         options = {"shuffle": shuffle, "class_weight": class_weight}

@@ -90,7 +90,7 @@ class HubTask(ModelFiles, DataMethods):
             preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
             load_weights: bool. Whether to load the weights. Defaults to `True`.
             **kwargs: Arguments of the constructor to change. `dtype` defaults to Keras's global
-                policy. Quantized layers stay quantized.
+                policy. A mixed policy that was saved needs it. Quantized layers stay quantized.
 
         Raises:
             ValueError: If the preprocessor does not fit the backbone.
