@@ -11,12 +11,13 @@ from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTra
 from keras_diet.models.diet_transformer.diet_transformer_tokenizer import DietTransformerTokenizer
 from keras_diet.models.hub.columns import is_one_text, number_of_rows, texts_of
 from keras_diet.models.hub.packing import padded
-from keras_diet.models.hub.preprocessor import HubPreprocessor, TokenPreprocessor
+from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.types import Config, Tensor
 
 # KerasHub's names.
 SOURCE, TARGET = "encoder_text", "decoder_text"
 
+_NAMES = ("token_ids", "padding_mask")
 # Tensor2Tensor searches for translations up to this number of tokens longer than their sources.
 _EXTRA_LENGTH = 50
 
@@ -63,8 +64,8 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
 
     Raises:
         ValueError: For an empty batch, for sources and targets of unequal
-            number, for missing targets, and for a `sample_weight` that is not `None`.
-        NotImplementedError: For tensors in a graph of TensorFlow, such as in `tf.data`.
+            number, for missing targets, and for a `sample_weight` that is not `None`. In a graph of
+            TensorFlow, such as in `tf.data`, nothing is checked.
 
     Example:
 
@@ -86,8 +87,6 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
 
     backbone_cls = DietTransformerBackbone
     tokenizer_cls = DietTransformerTokenizer
-    # Graphs of TensorFlow cannot read texts on the host.
-    call = TokenPreprocessor.call
     makes_labels = True
     converts_labels = True
     takes_tuples = False
@@ -139,6 +138,19 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         pairs = {name: texts_of(x[name], name) for name in (SOURCE, TARGET)}
         number_of_rows(**pairs)
         return pairs, None, None
+
+    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Return inputs, labels and weights in a graph of TensorFlow, such as in `tf.data`.
+
+        Nothing is checked there, and `length_buckets` are not used.
+        """
+        x = x if y is None else {SOURCE: x, TARGET: y}
+        sources, targets = self.tokenizer(x[SOURCE]), self.tokenizer(x[TARGET])
+        inputs = self.encoder_packer(sources, add_start_value=False)
+        prompts = self.decoder_packer(targets, add_end_value=False)
+        names = (f"{side}_{name}" for side in ("encoder", "decoder") for name in _NAMES)
+        labels = self.decoder_packer(targets, add_start_value=False)
+        return dict(zip(names, (*inputs, *prompts), strict=True)), *labels
 
     def make_batch(
         self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None

@@ -89,12 +89,19 @@ def test_forms_of_pairs(preprocessor):
 
 
 @pytest.mark.any_backend("tensorflow")
-def test_graphs_of_tensorflow_are_refused(tokenizer):
+def test_graphs_of_tensorflow(shuffled_proto):
+    """Without `length_buckets`."""
     tf = pytest.importorskip("tensorflow")
-    pairs = tf.data.Dataset.from_tensor_slices((SOURCES, TARGETS)).batch(5)
-    preprocessor = make(tokenizer)
-    with pytest.raises(NotImplementedError, match="reads texts on the host"):
-        pairs.map(lambda *pair: preprocessor(*pair))
+    pytest.importorskip("tensorflow_text")
+    preprocessor = make(DietTransformerTokenizer(shuffled_proto), encoder_sequence_length=17)
+    whole = as_lists(preprocessor(tf.constant(SOURCES), tf.constant(TARGETS)))
+    assert whole == as_lists(preprocessor(SOURCES, TARGETS))
+    function = tf.autograph.experimental.do_not_convert(lambda *pair: preprocessor(*pair))
+    for data in ((SOURCES, TARGETS), PAIRS):
+        pairs = tf.data.Dataset.from_tensor_slices(data)
+        for dataset in (pairs.batch(5).map(function), pairs.map(function).batch(5)):
+            outputs = dataset.get_single_element()
+            assert keras.tree.map_structure(lambda value: value.numpy().tolist(), outputs) == whole
 
 
 @pytest.mark.any_backend

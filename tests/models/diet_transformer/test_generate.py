@@ -235,8 +235,9 @@ def test_compiled_generation_follows_changes(rng):
             for weight in task.weights:
                 if "lora_kernel" in weight.path:
                     weight.assign(rng.normal(size=weight.shape))
+            task.compile()
         else:
-            task.backbone.quantize("int4")
+            task.quantize("int4")
         found.append(task.generate(inputs, stop_token_ids=None)["decoder_token_ids"])
         assert (found[-1] != found[-2]).any(), change
 
