@@ -363,6 +363,8 @@ def test_masks_are_new_in_each_epoch_and_fixed_in_validation():
     )
     assert first == again
     assert first != second != other
+    same = model.as_dataset([TEXTS[2]] * 4, batch_size=2)
+    assert same.batch(0, 0)[1].tolist() != same.batch(0, 1)[1].tolist()
     fixed = model.as_dataset(TEXTS, batch_size=2, training=False)
     assert fixed.batch(0, 0)[1].tolist() == fixed.batch(5, 0)[1].tolist()
     # The weights do not change, so only masks could change the loss.

@@ -1,7 +1,6 @@
 """The base class of tasks."""
 
-import os
-from typing import Any, Self
+from typing import Any
 
 import keras
 
@@ -77,25 +76,3 @@ class HubTask(ModelFiles, DataMethods):
         self.generate_function = None
         # PyTorch lists the weights of a model when the model is built.
         self.build(self.input_shape)
-
-    # === Files ===
-
-    @classmethod
-    def from_preset(
-        cls, preset: str | os.PathLike[str], load_weights: bool = True, **kwargs: Any
-    ) -> Self:
-        """Load the model from a preset, as `keras_hub.models.Task.from_preset`.
-
-        Args:
-            preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
-            load_weights: bool. Whether to load the weights. Defaults to `True`.
-            **kwargs: Arguments of the constructor to change. `dtype` defaults to Keras's global
-                policy. A mixed policy that was saved needs it. Quantized layers stay quantized.
-
-        Raises:
-            ValueError: If the preprocessor does not fit the backbone.
-        """
-        task = super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
-        # KerasHub reads the vocabulary after the task is made.
-        check_preprocessor_fits(task)
-        return task
