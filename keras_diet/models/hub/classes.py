@@ -72,7 +72,7 @@ def labels_of_names(y: Any, classes: Classes, as_ids: bool = True) -> Any:
             result[i, [index_of(label, i) for label in row if label not in ("", b"")]] = 1
         return result
     # A column of names may have a second axis.
-    rows = [row[0] if isinstance(row, several) and len(row) == 1 else row for row in rows]
+    rows = [row[0] if isinstance(row, list) and len(row) == 1 else row for row in rows]
     ids = [index_of(label, row) for row, label in enumerate(rows)]
     return np.array(ids, "int32") if as_ids else np.eye(classes.number, dtype="float32")[ids]
 
