@@ -254,7 +254,7 @@ def test_token_ids_without_a_preprocessor(inputs):
     assert found == pytest.approx(expected, rel=1e-6)
     for wrong, message in (
         ({"start": [0] * 5 + [13], "end": [0] * 6}, "[0, max_sequence_length) = [0, 13)"),
-        ({"start": [0] * 6, "ends": [0] * 6}, "Received: the keys 'start', 'ends'"),
+        ({"start": [0] * 6, "ends": [0] * 6}, "Received: the keys ['start', 'ends']"),
     ):
         with pytest.raises(ValueError, match=re.escape(message)):
             model.evaluate(inputs, wrong, verbose=0)

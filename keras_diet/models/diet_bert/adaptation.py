@@ -8,7 +8,6 @@ from keras import ops
 
 from keras_diet import validation
 from keras_diet._arrays import float32_array
-from keras_diet._compat import flatten_layers
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.hub.rebuild import rebuild
 from keras_diet.types import Tensor
@@ -221,7 +220,7 @@ def add_segments(
     extended = rebuild(
         model,
         {"segment_encoding": segment_encoding, "num_segments": num_segments},
-        common_layers=_layers_without_segments,
+        left_out=_segment_layers,
     )
     added = {id(weight): weight for layer in _segment_layers(extended) for weight in layer.weights}
     for weight in added.values():
@@ -231,11 +230,6 @@ def add_segments(
         # JAX reuses the memory of weights when it trains them, so each model needs its own.
         new.assign(ops.copy(old))
     return extended
-
-
-def _layers_without_segments(model: keras.Model) -> list[keras.layers.Layer]:
-    added = {id(layer) for layer in _segment_layers(model)}
-    return [layer for layer in flatten_layers(model) if id(layer) not in added]
 
 
 def _segment_layers(model: keras.Model) -> list[keras.layers.Layer]:

@@ -2,9 +2,6 @@
 
 from typing import Any
 
-import keras
-
-from keras_diet._compat import flatten_layers
 from keras_diet.layers.transformer.cached_positions import arguments_of_copy, copy_weights
 from keras_diet.models.hub.rebuild import rebuild
 
@@ -22,15 +19,10 @@ def rebuild_with_cached_positions(model: Any) -> Any:
             f"{backbone.position_encoding!r}, cached_positions={backbone.cached_positions}"
         )
     changes = arguments_of_copy(backbone.attention_implementation)
-    copy = rebuild(model, changes, common_layers=_layers_without_biases)
+    copy = rebuild(model, changes, left_out=_biases)
     copy_weights(model, copy, _biases(model), _biases(copy))
     return copy
 
 
 def _biases(model: Any) -> list[Any]:
     return getattr(model, "backbone", model).encoder.position_biases
-
-
-def _layers_without_biases(model: Any) -> list[keras.layers.Layer]:
-    parts = {id(part) for bias in _biases(model) for part in flatten_layers(bias)}
-    return [layer for layer in flatten_layers(model) if id(layer) not in parts]

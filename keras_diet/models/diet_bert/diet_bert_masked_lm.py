@@ -251,7 +251,7 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
 
         Raises:
             ValueError: If the model has no preprocessor; if a text has no mask, or is too long; or
-                if `top_k` is not a positive integer up to the size of the vocabulary.
+                if `top_k` is not a positive integer.
 
         Example:
 
@@ -263,10 +263,7 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         preprocessor = checked_preprocessor(self, "fill_mask")
         tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
         size = tokenizer.vocabulary_size()
-        if validation.positive_int("top_k", top_k) > size:
-            raise ValueError(
-                f"`top_k` must be at most the number of tokens, {size}. Received: top_k={top_k}"
-            )
+        validation.positive_int("top_k", top_k)
         batch = texts_of(texts, "texts")
         ids = [_ids_with_masks(tokenizer, text, row, length) for row, text in enumerate(batch)]
         masks = [np.flatnonzero(np.array(row) == tokenizer.mask_token_id).tolist() for row in ids]

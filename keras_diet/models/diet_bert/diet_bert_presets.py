@@ -3,9 +3,12 @@
 import os
 from pathlib import Path
 
-from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.hub.presets import register_named_preset
+from keras_hub.models import Backbone
 
+from keras_diet._compat import register_presets
+from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
+
+_REMOTE = ("hf://", "kaggle://", "modelscope://", "gs://")
 FOLDER = Path(__file__).parent / "presets"
 DESCRIPTIONS = {
     "diet_bert_tiny_en": (
@@ -51,4 +54,15 @@ def register_preset(
     backbone = keras_hub.models.Backbone.from_preset("diet_bert_example")
     ```
     """
-    register_named_preset(DietBertBackbone, name, address, description, overwrite)
+    address = os.fspath(address)
+    if not address.startswith(_REMOTE):
+        # An absolute path is also found from other working directories.
+        address = os.path.abspath(address)
+    taken = Backbone.presets.get(name, {}).get("kaggle_handle", address)
+    if taken != address and not (overwrite and name in DietBertBackbone.presets):
+        raise ValueError(
+            "`name` must be new, or your own with `overwrite=True`. Received: "
+            f"name={name!r}, which is {taken}, overwrite={overwrite}"
+        )
+    preset = {"metadata": {"description": description}, "kaggle_handle": address}
+    register_presets({name: preset}, DietBertBackbone)

@@ -172,9 +172,6 @@ class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
                 on the right side of probability 0.5. With one class, `"auto"` means the root mean
                 squared error if the loss is the mean squared error, and no metrics otherwise.
             **kwargs: Keyword arguments of `keras.Model.compile`.
-
-        Raises:
-            ValueError: If the loss takes one class for each text, but texts have several.
         """
         is_regression = self.num_classes == 1
         is_logits, from_logits = self.output_kind == "logits", self.output_kind != "probabilities"
@@ -185,11 +182,6 @@ class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
             elif self.multi_label:
                 loss = keras.losses.BinaryCrossentropy(from_logits=from_logits)
         is_sparse, _ = sparse_loss(loss)
-        if self.multi_label and is_sparse:
-            raise ValueError(
-                "The loss of a multi-label classifier must take 0 or 1 for each class, as "
-                "`keras.losses.BinaryCrossentropy`. Received: a sparse loss"
-            )
         if isinstance(metrics, str) and metrics == "auto":
             metrics = [keras.metrics.SparseCategoricalAccuracy()]
             if is_regression:
@@ -231,7 +223,7 @@ class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
 
         Raises:
             ValueError: If the model is a regression, or has an activation that does not return
-                probabilities; if `top_k` is not a positive integer up to the number of classes, or
+                probabilities; if `top_k` is not a positive integer, or
                 `threshold` not in `[0, 1]`; or as in `predict`.
 
         Example:
@@ -241,12 +233,9 @@ class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
         best["label"], best["probability"]
         ```
         """
-        number = self.num_classes
-        if number == 1 or (top_k is not None and validation.positive_int("top_k", top_k) > number):
-            raise ValueError(
-                "`classify` needs a classifier of at least two classes, and `top_k` up to their "
-                f"number. Received: num_classes={number}, top_k={top_k}"
-            )
+        if self.num_classes == 1:
+            raise ValueError("`classify` needs at least two classes. Received: num_classes=1")
+        validation.optional_positive_int("top_k", top_k)
         threshold = 0.0 if threshold is None else validation.rate("threshold", threshold)
         to_probabilities = self.probability_function("classify")
         outputs = self.predict(texts, batch_size=batch_size, verbose=0)

@@ -1,6 +1,5 @@
 """Translation with a DietTransformer backbone."""
 
-import dataclasses
 import operator
 import os
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,6 @@ import keras
 from keras import ops
 from keras_hub.models import Seq2SeqLM
 
-from keras_diet import validation
 from keras_diet.models.diet_transformer.ctranslate2_model import write_ctranslate2_model
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
 from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm_preprocessor import (
@@ -21,7 +19,7 @@ from keras_diet.models.hub.columns import is_columns, is_one_text, take
 from keras_diet.models.hub.losses import token_loss, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.task import HubTask
-from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
+from keras_diet.models.hub.token_inputs import check_token_inputs
 from keras_diet.samplers import BeamSearchSampler
 from keras_diet.types import Config, Tensor
 
@@ -106,13 +104,6 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         """The labels that a sparse loss expects."""
         return Classes("vocabulary_size", self.backbone.vocabulary_size)
 
-    @property
-    def token_inputs(self) -> dict[str, TokenInput]:
-        """What each input holds."""
-        inputs = self.backbone.token_inputs
-        name = "decoder_token_ids"
-        return {**inputs, name: dataclasses.replace(inputs[name], has_labels=True)}
-
     def compile(
         self,
         optimizer: Any = "auto",
@@ -156,7 +147,6 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         inputs: Any,
         max_length: int | None = None,
         stop_token_ids: Any = "auto",
-        strip_prompt: bool = False,
         batch_size: int | None = None,
         verbose: int = 0,
     ) -> Any:
@@ -170,7 +160,6 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
                 Defaults to `None`, which means the default of the preprocessor.
             stop_token_ids: Tokens that end a target, or `None`. Defaults to `"auto"`, which means
                 the end token of the tokenizer.
-            strip_prompt: Must be `False`. Translations contain their prompts.
             batch_size: int or `None`. Translates the texts in batches of texts of similar length.
                 The results have the order of the texts. Defaults to `None`, which means a single
                 batch.
@@ -185,16 +174,10 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
                 is longer than the model, if a stop token is outside the vocabulary, or if an
                 argument would be ignored.
         """
-        if strip_prompt:
-            raise ValueError(
-                "`strip_prompt` must be False, because a source is not a prompt. Received: "
-                "strip_prompt=True. Leave it out."
-            )
         if self.preprocessor is None and (max_length or batch_size):
             raise ValueError(
                 "`max_length` and `batch_size` need a preprocessor. Received: preprocessor=None, "
-                f"max_length={max_length}, batch_size={batch_size}. Pass one batch, with "
-                "`decoder_token_ids` of the length of the targets."
+                f"max_length={max_length}, batch_size={batch_size}"
             )
         longest, size = self.backbone.max_sequence_length, self.backbone.vocabulary_size
         if max_length is not None and max_length > longest:
@@ -210,16 +193,14 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
                     f"`stop_token_ids` must hold integers in [0, vocabulary_size) = [0, {size}). "
                     f"Received: stop_token_ids={stop_token_ids}. Correct these tokens."
                 )
-        check_preprocessor_fits(self.preprocessor, self.backbone)
+        check_preprocessor_fits(self)
         if self.preprocessor is None and is_columns(inputs):
-            self._check_ids(inputs)
+            check_token_inputs(inputs, self.token_inputs)
         options = {"max_length": max_length, "stop_token_ids": stop_token_ids}
         if batch_size is None or is_one_text(inputs):
             # KerasHub changes the dictionary.
             inputs = dict(inputs) if isinstance(inputs, Mapping) else inputs
             return super().generate(inputs, **options)
-        if isinstance(inputs, list) and not inputs:
-            return []
         # All texts are checked before the first batch, because a later error would come late.
         texts = self.preprocessor.with_prompts(inputs)
         sources, _ = self.preprocessor.rows_of_tokens(texts, max_length=max_length)
@@ -233,16 +214,6 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             )
             bar.update(len(translations))
         return [translations[row] for row in range(len(order))]
-
-    def _check_ids(self, inputs: Any) -> None:
-        check_token_inputs(inputs, self.token_inputs)
-        mask = validation.host_value(inputs["encoder_padding_mask"])
-        if mask is not None and not mask.any(axis=1).all():
-            raise ValueError(
-                "`x['encoder_padding_mask']` must have at least one token in each source. "
-                f"Received: none in row {mask.any(axis=1).argmin()}. Remove such rows, or correct "
-                "the mask."
-            )
 
     def generate_step(
         self, inputs: dict[str, Tensor], stop_token_ids: Sequence[int] | None = None

@@ -9,7 +9,6 @@ from keras_hub.models import Seq2SeqLMPreprocessor
 
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
 from keras_diet.models.diet_transformer.diet_transformer_tokenizer import DietTransformerTokenizer
-from keras_diet.models.hub.classes import listed
 from keras_diet.models.hub.columns import is_one_text, number_of_rows, texts_of
 from keras_diet.models.hub.packing import padded
 from keras_diet.models.hub.preprocessor import HubPreprocessor
@@ -64,7 +63,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         and `sample_weight` the weights, of shape `(B, decoder_sequence_length)`.
 
     Raises:
-        ValueError: For an empty batch, for an empty source, for sources and targets of unequal
+        ValueError: For an empty batch, for sources and targets of unequal
             number, for missing targets, and for a `sample_weight` that is not `None`. In a graph of
             TensorFlow, such as in `tf.data`, nothing is checked.
 
@@ -130,7 +129,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
             )
         x = x if y is None else {SOURCE: x, TARGET: y}
         if not isinstance(x, Mapping) or set(x) != {SOURCE, TARGET}:
-            keys = f" with the keys {listed(x)}" if isinstance(x, Mapping) else ""
+            keys = f" with the keys {list(x)}" if isinstance(x, Mapping) else ""
             raise ValueError(
                 f"A model needs sources and targets. Received: x of type {type(x).__name__}{keys}, "
                 f"and no y. Pass sources as `x` and targets as `y`, or a dictionary with the keys "
@@ -138,12 +137,6 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
             )
         pairs = {name: texts_of(x[name], name) for name in (SOURCE, TARGET)}
         number_of_rows(**pairs)
-        for row, text in enumerate(pairs[SOURCE]):
-            if not text.strip():
-                raise ValueError(
-                    f"`{SOURCE}` must hold texts that are not empty. Received: {text!r} in row "
-                    f"{row}. Remove such rows."
-                )
         return pairs, None, None
 
     def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:

@@ -1,7 +1,6 @@
 """The base class of backbones."""
 
 import os
-import weakref
 from typing import Any, Self
 
 import h5py
@@ -11,8 +10,7 @@ from keras_hub.models import Backbone
 from keras_diet import validation
 from keras_diet._compat import flatten_layers
 from keras_diet.models.hub.data_methods import DataMethods
-from keras_diet.models.hub.export import DefaultExport
-from keras_diet.models.hub.presets import whole_preset
+from keras_diet.models.hub.model_files import ModelFiles
 from keras_diet.models.hub.quantization import (
     can_be_quantized,
     quantize_layers,
@@ -22,13 +20,12 @@ from keras_diet.models.hub.token_inputs import check_token_inputs
 from keras_diet.types import Config
 
 
-class HubBackbone(DefaultExport, DataMethods, Backbone):
+class HubBackbone(ModelFiles, DataMethods, Backbone):
     """A `keras_hub.models.Backbone` whose presets hold all that LoRA and quantization need.
 
     - `fit`, `evaluate` and `predict` check their data, as those of tasks do.
     - A preset appears whole or not at all.
-    - Mixed precision and quantized layers are part of configurations and presets.
-    - After `enable_lora` and `quantize`, the tasks of the backbone compile their steps again.
+    - Quantized layers are part of configurations and presets.
 
     A subclass builds its layers, passes the inputs and outputs of the functional model to
     `super().__init__`, and extends `get_config`.
@@ -48,11 +45,6 @@ class HubBackbone(DefaultExport, DataMethods, Backbone):
         if trainable is False:
             # On PyTorch the layers were not known before.
             self.trainable = False
-        self._tasks: weakref.WeakSet[keras.Model] = weakref.WeakSet()
-
-    def register_task(self, task: keras.Model) -> None:
-        """Let a model compile its steps again whenever the backbone changes its layers."""
-        self._tasks.add(task)
 
     def get_config(self) -> Config:
         """Return the arguments of `from_config`: those of the constructor, and how to quantize."""
@@ -62,10 +54,6 @@ class HubBackbone(DefaultExport, DataMethods, Backbone):
             "trainable": self.trainable,
             "dtype": keras.dtype_policies.serialize(policy),
         }
-        if policy.name.startswith("mixed_"):
-            # KerasHub 0.32 loads presets of float policies with the global policy. It fails for
-            # mixed policies, so they have an entry of their own.
-            config.update(dtype=None, mixed_precision=policy.name)
         is_map = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
         if not is_map and (quantized := quantized_layers(self)):
             # KerasHub writes a map of policies, which `keras_hub.models.Backbone.from_preset`
@@ -77,10 +65,7 @@ class HubBackbone(DefaultExport, DataMethods, Backbone):
     def from_config(cls, config: Config) -> Self:
         """Build the backbone from its configuration, with its quantized layers."""
         config = dict(config)
-        mixed_precision = config.pop("mixed_precision", None)
         quantized = config.pop("quantized_layers", {})
-        if config.get("dtype") is None:
-            config["dtype"] = mixed_precision
         backbone = super().from_config(config)
         quantize_layers(backbone, quantized)
         return backbone
@@ -93,44 +78,14 @@ class HubBackbone(DefaultExport, DataMethods, Backbone):
             check_token_inputs(inputs, self.token_inputs)
         return super().__call__(inputs, *args, **kwargs)
 
-    # === Files ===
-
-    def save_to_preset(
-        self, preset_dir: str | os.PathLike[str], max_shard_size: float | None = 10
-    ) -> None:
-        """Save the backbone as a preset, as `keras_hub.models.Backbone.save_to_preset`.
-
-        Args:
-            preset_dir: The folder. A preset in it is replaced.
-            max_shard_size: Largest size of a weights file in GB. Defaults to `10`.
-        """
-        with whole_preset(preset_dir) as folder:
-            super().save_to_preset(folder, max_shard_size=max_shard_size)
-
-    @classmethod
-    def from_preset(
-        cls, preset: str | os.PathLike[str], load_weights: bool = True, **kwargs: Any
-    ) -> Self:
-        """Load the backbone from a preset, as `keras_hub.models.Backbone.from_preset`.
-
-        Args:
-            preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
-            load_weights: bool. Whether to load the weights. Defaults to `True`.
-            **kwargs: Arguments of the constructor to change. `dtype` defaults to the saved policy
-                if that is mixed, and to Keras's global policy otherwise. Quantized layers stay
-                quantized.
-        """
-        return super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
-
     # === LoRA ===
 
     def enable_lora(self, rank: int, target_layer_names: list[str] | None = None) -> None:
         """Freeze the backbone and train low-rank updates of some kernels instead (LoRA).
 
         Unlike `keras_hub.models.Backbone.enable_lora`, this also freezes the biases of these
-        layers, because `save_lora_weights` does not write them. Tasks with this backbone compile
-        their steps again. Call `compile` on a task that was trained before, for a new optimizer,
-        and on other models that you built on the backbone.
+        layers, because `save_lora_weights` does not write them. Call `compile` on a task that was
+        trained or evaluated before, so that it compiles its steps again.
 
         Args:
             rank: int. Rank of the updates.
@@ -164,13 +119,13 @@ class HubBackbone(DefaultExport, DataMethods, Backbone):
             # Trained biases would be missing in the file (keras-hub issue 2701).
             if getattr(layer, "lora_enabled", False) and layer.bias is not None:
                 layer.bias.trainable = False
-        self._forget_compiled_steps()
 
     def load_lora_weights(self, filepath: str | os.PathLike[str]) -> None:
         """Load the adapters of a `.lora.h5`, as `keras_hub.models.Backbone.load_lora_weights`.
 
         If LoRA is not enabled yet, it is enabled for the layers in the file, with the rank in the
-        file. KerasHub would enable the default layers and drop the adapters of other layers.
+        file. KerasHub would enable the default layers and drop the adapters of other layers. Call
+        `compile` as after `enable_lora`.
 
         Args:
             filepath: A file that `save_lora_weights` wrote.
@@ -209,8 +164,8 @@ class HubBackbone(DefaultExport, DataMethods, Backbone):
     ) -> None:
         """Quantize the backbone, as `keras.Model.quantize`.
 
-        Tasks with this backbone compile their steps again. Call `compile` on a task that was
-        trained before, for a new optimizer, and on other models that you built on the backbone.
+        Call `compile` on a task that was trained or evaluated before, so that it compiles its steps
+        again.
 
         Args:
             mode: `"int8"`, `"int4"`, `"float8"`, ..., or `None` if `config` is given.
@@ -230,12 +185,3 @@ class HubBackbone(DefaultExport, DataMethods, Backbone):
                 return can_be_quantized(layer, name)
 
         super().quantize(mode, config=config, filters=filters, **kwargs)
-        self._forget_compiled_steps()
-
-    def _forget_compiled_steps(self) -> None:
-        for model in (self, *self._tasks):
-            model.train_function = None
-            model.test_function = None
-            model.predict_function = None
-            if hasattr(model, "generate_function"):
-                model.generate_function = None

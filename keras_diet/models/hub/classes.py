@@ -1,9 +1,7 @@
 """The labels of tasks: classes, their names and weights, and what would be silently wrong."""
 
 import dataclasses
-import math
 import numbers
-from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,8 +9,6 @@ import numpy as np
 from keras_diet import _arrays
 from keras_diet.models.hub.columns import host_column, numbers_of
 from keras_diet.models.hub.losses import is_of_keras, sparse_loss
-
-_MOST_NAMES = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,13 +28,6 @@ class Classes:
     one_per_example: bool = False
     names: tuple[str, ...] | None = None
     is_multi_label: bool = False
-
-
-def listed(names: Any) -> str:
-    """Return names for a message. Only the first ones of many."""
-    names = list(names)
-    shown = ", ".join(map(repr, names[:_MOST_NAMES]))
-    return shown if len(names) <= _MOST_NAMES else f"{shown}, ... ({len(names)} in all)"
 
 
 # === Names of classes ===
@@ -61,41 +50,31 @@ def labels_of_names(y: Any, classes: Classes, as_ids: bool = True) -> Any:
     rows = rows.tolist() if isinstance(rows, np.ndarray) and rows.dtype.kind in "OUST" else rows
     if classes.names is None or not isinstance(rows, list):
         return y
-    # A column of names may have a second axis.
-    lists = [list(row) if _is_collection(row) else [row] for row in rows]
-    has_numbers = any(isinstance(label, numbers.Real) for labels in lists for label in labels)
-    if has_numbers or not (classes.is_multi_label or all(len(labels) == 1 for labels in lists)):
+    several = (list, tuple, set)
+    labels = [label for row in rows for label in (row if isinstance(row, several) else [row])]
+    if any(isinstance(label, numbers.Real) for label in labels):
         return y
     index = {name: i for i, name in enumerate(classes.names)}
-    if not classes.is_multi_label:
-        ids = [index_of_name(labels[0], row, index) for row, labels in enumerate(lists)]
-        return np.array(ids, "int32") if as_ids else np.eye(classes.number, dtype="float32")[ids]
-    result = np.zeros((len(rows), classes.number), "float32")
-    for row, labels in enumerate(lists):
-        if not _is_collection(rows[row]):
+
+    def index_of(label, row):
+        name = label.decode("utf-8", "replace") if isinstance(label, bytes) else label
+        if name not in index:
             raise ValueError(
-                "`y` must hold a list of names for each text in multi-label classification. "
-                f"Received: {rows[row]!r} in row {row}"
+                f"`y` must hold names of classes. Received: {name!r} in row {row}. The names are "
+                f"{list(index)}. Correct the label, or add it to `class_names`."
             )
-        # Dense arrays of names are padded.
-        for label in (label for label in labels if label not in ("", b"")):
-            result[row, index_of_name(label, row, index)] = 1
-    return result
+        return index[name]
 
-
-def _is_collection(value):
-    return isinstance(value, Collection) and not isinstance(value, (str, bytes))
-
-
-def index_of_name(label: Any, row: int, index: Mapping[str, int]) -> int:
-    """Return the index of a name, or raise a `ValueError` that names the row."""
-    name = label.decode("utf-8", "replace") if isinstance(label, bytes) else label
-    if name not in index:
-        raise ValueError(
-            f"`y` must hold names of classes. Received: {name!r} in row {row}. The names are "
-            f"{listed(index)}. Correct the label, or add it to `class_names`."
-        )
-    return index[name]
+    if classes.is_multi_label:
+        result = np.zeros((len(rows), classes.number), "float32")
+        for i, row in enumerate(rows):
+            # Dense arrays of names are padded.
+            result[i, [index_of(label, i) for label in row if label not in ("", b"")]] = 1
+        return result
+    # A column of names may have a second axis.
+    rows = [row[0] if isinstance(row, list) and len(row) == 1 else row for row in rows]
+    ids = [index_of(label, row) for row, label in enumerate(rows)]
+    return np.array(ids, "int32") if as_ids else np.eye(classes.number, dtype="float32")[ids]
 
 
 # === Labels and weights ===
@@ -190,30 +169,22 @@ def checked_class_weight(class_weight: Any, classes: Any) -> dict[int, float] | 
         class_weight: Dictionary from classes to weights, or `None`. A class is an integer, or one
             of the names.
         classes: `Classes` of the output. Anything else, in models without classes or with several
-            outputs, accepts all indices.
+            outputs, accepts all keys.
 
     Raises:
-        ValueError: If a key is not a class, if a weight is negative or not finite, or if examples
-            do not have one class each.
+        ValueError: If a key is not a class, or if examples do not have one class each.
     """
-    if class_weight is None:
-        return None
-    weights = dict(class_weight)
-    valid = {}
-    if isinstance(classes, Classes):
-        # One output may have two classes, 0 and 1.
-        valid = {i: i for i in range(max(classes.number, 2))}
-        names = {name: i for i, name in enumerate(classes.names or ())}
-        weights = {names.get(label, label): weight for label, weight in weights.items()}
-        has_one = classes.one_per_example and set(weights) <= set(valid)
-    else:
-        has_one = all(isinstance(label, numbers.Integral) for label in weights)
-    if not has_one or not all(0 <= weight < math.inf for weight in weights.values()):
+    if class_weight is None or not isinstance(classes, Classes):
+        return class_weight
+    names = {name: i for i, name in enumerate(classes.names or ())}
+    weights = {names.get(label, label): float(w) for label, w in class_weight.items()}
+    # One output may have two classes, 0 and 1.
+    if not classes.one_per_example or not set(weights) <= set(range(max(classes.number, 2))):
         raise ValueError(
-            "`class_weight` must be a dictionary from the classes to finite weights that are not "
-            f"negative, for examples with one class each. Received: class_weight={class_weight!r}"
+            "`class_weight` must be a dictionary from classes to weights, for examples with one "
+            f"class each. Received: class_weight={class_weight!r}"
         )
-    return {**dict.fromkeys(valid, 1.0), **{i: float(w) for i, w in weights.items()}}
+    return weights
 
 
 def weights_of_classes(batch: tuple[Any, Any, Any], class_weight: dict[int, float]) -> Any:

@@ -1,8 +1,7 @@
 """What classifiers of texts and of tokens have in common: classes with names, and the head."""
 
-import os
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import keras
 import numpy as np
@@ -168,43 +167,11 @@ class ClassifierTask(HubTask):
         """Return the constructor's arguments."""
         return {
             **super().get_config(),
-            # With names, a number would say that a new head is wanted.
             "num_classes": None if self.class_names else self.num_classes,
             "class_names": list(self.class_names) if self.class_names else None,
             "activation": keras.activations.serialize(self.activation),
             "dropout": self.dropout,
         }
-
-    @classmethod
-    def from_config(cls, config: Config) -> Self:
-        """Build the model from `get_config`.
-
-        If KerasHub loads a preset with another `num_classes`, the names of its classes are dropped.
-        """
-        number, names = config.get("num_classes"), config.get("class_names")
-        if number is not None and names is not None and number != len(names):
-            config = {**config, "class_names": None}
-        return super().from_config(config)
-
-    @classmethod
-    def from_preset(
-        cls, preset: str | os.PathLike[str], load_weights: bool = True, **kwargs: Any
-    ) -> Self:
-        """Load the classifier from a preset, as `HubTask.from_preset`.
-
-        With `num_classes`, the head is new and has no names of classes, unless `class_names` are
-        given too.
-        """
-        if "num_classes" in kwargs:
-            kwargs.setdefault("class_names", None)
-        task = super().from_preset(preset, load_weights, **kwargs)
-        names = kwargs.get("class_names")
-        if names is not None and task.class_names is None:
-            raise ValueError(
-                f"Received: {len(names)} names for {task.num_classes} classes of the preset. For a "
-                f"new head, pass num_classes={len(names)} too."
-            )
-        return task
 
 
 def _checked_names(class_names, num_classes):
@@ -214,6 +181,7 @@ def _checked_names(class_names, num_classes):
     if not are_different or num_classes not in (None, len(names)):
         raise ValueError(
             "`class_names` must be at least two different, nonempty strings, one for each class. "
-            f"Received: class_names={class_names!r}, num_classes={num_classes}"
+            f"Received: class_names={class_names!r}, num_classes={num_classes}. For a new head of "
+            "a preset with names, pass `class_names` too, or `class_names=None`."
         )
     return [str(name) for name in names]

@@ -1,6 +1,7 @@
 """How a model gets from the data of a user to batches of token ids."""
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,6 @@ from keras_diet.models.hub.classes import (
     checked_class_weight,
     checked_labels,
     checked_weights,
-    listed,
 )
 from keras_diet.models.hub.columns import (
     host_column,
@@ -74,29 +74,12 @@ class DataMethods(Task):
         number_of_rows(x=x, y=y, sample_weight=sample_weight)
         return x, y, sample_weight
 
-    def make_batch(self, columns: Any, generator: np.random.Generator | None = None) -> Any:
-        """Return arrays for the model: inputs, labels and weights for some rows of `columns`."""
-        if isinstance(self.preprocessor, HubPreprocessor):
-            x, y, sample_weight = columns
-            batch = self.preprocessor.make_batch(x, y, sample_weight, generator)
-        else:
-            # A function, or a preprocessor of KerasHub, which returns tensors.
-            batch = keras.utils.unpack_x_y_sample_weight(super().preprocess_samples(*columns))
-            batch = map_columns(host_column, batch)
-        if self.token_inputs:
-            # For example, there may be more texts than segments.
-            check_token_inputs(batch[0], self.token_inputs)
-        return batch
-
     def checked_targets(self, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
         """Return the labels and weights of all outputs as numbers, after checking them."""
         outputs = self.output if isinstance(self.output, Mapping) else {}
         names = list(outputs) or self.output_names
         if isinstance(y, Mapping) and not set(y) <= set(names):
-            raise ValueError(
-                "`y` must be labels, or a dictionary with a key for each output: "
-                f"{listed(names)}. Received: the keys {listed(y)}"
-            )
+            raise ValueError(f"`y` must have the keys {names}. Received: the keys {list(y)}")
         losses = self.loss if self.compiled else None
 
         def shape_of(name):
@@ -151,7 +134,7 @@ class DataMethods(Task):
         if self.preprocessor is None or isinstance(x, EpochDataset):
             return x
         # The vocabulary of a preset is read after the model is built.
-        check_preprocessor_fits(self.preprocessor, self.backbone)
+        check_preprocessor_fits(self)
         class_weight = checked_class_weight(class_weight, self.classes)
         if is_columns(x):
             columns = self.columns(x, y, sample_weight)
@@ -191,8 +174,8 @@ class DataMethods(Task):
         if self.preprocessor is None:
             batch = self._checked_ids(x, y, sample_weight)
         else:
-            generator = np.random.default_rng(np.random.randint(2**31))
-            batch = self.make_batch(self.columns(x, y, sample_weight), generator)
+            data = self.as_dataset(x, y, sample_weight, batch_size=sys.maxsize)
+            batch = keras.utils.unpack_x_y_sample_weight(data.batch(0, 0))
         return keras.tree.map_structure(keras.ops.convert_to_tensor, batch, none_is_leaf=False)
 
     def predict_by_length(self, inputs: Mapping[str, np.ndarray], batch_size: int | None) -> Any:
@@ -268,11 +251,8 @@ class DataMethods(Task):
             (x, y, sample_weight), validation_data = _split((x, y, sample_weight), validation_split)
             validation_split = 0.0
         if validation_data is not None:
-            if isinstance(validation_data, list):
-                validation_data = tuple(validation_data)
-            parts = keras.utils.unpack_x_y_sample_weight(validation_data)
-            size = (validation_batch_size or batch_size) if is_columns(parts[0]) else None
-            vx, vy, weights = parts
+            vx, vy, weights = keras.utils.unpack_x_y_sample_weight(validation_data)
+            size = (validation_batch_size or batch_size) if is_columns(vx) else None
             validation_data = self._for_keras(vx, vy, weights, size, training=False)
         steps = kwargs.get("steps_per_epoch")
         options = {"shuffle": shuffle, "class_weight": class_weight}

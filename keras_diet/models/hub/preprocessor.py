@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import keras
 import numpy as np
-from keras_hub.models import Backbone, Preprocessor, Tokenizer
+from keras_hub.models import Preprocessor, Tokenizer
 
 from keras_diet import validation
 from keras_diet.models.hub.columns import (
@@ -214,23 +214,17 @@ class HubPreprocessor(Preprocessor):
         return {**super().get_config(), "length_buckets": self.length_buckets}
 
     @classmethod
-    def from_preset(
-        cls,
-        preset: str | os.PathLike[str],
-        config_file: str = "preprocessor.json",
-        **kwargs: Any,
-    ) -> Self:
+    def from_preset(cls, preset: str | os.PathLike[str], **kwargs: Any) -> Self:
         """Load the preprocessor from a preset, as `keras_hub.models.Preprocessor.from_preset`.
 
         Args:
             preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
-            config_file: str. The file with the configuration. Defaults to `"preprocessor.json"`.
-            **kwargs: Arguments of the constructor to change.
+            **kwargs: `config_file`, and arguments of the constructor to change.
 
         Raises:
             ValueError: If files are missing or damaged.
         """
-        return super().from_preset(os.fspath(preset), config_file=config_file, **kwargs)
+        return super().from_preset(os.fspath(preset), **kwargs)
 
     @classmethod
     def _add_missing_kwargs(cls, loader: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -254,24 +248,6 @@ def _default(cls: type, name: str) -> Any:
     return None
 
 
-def check_preprocessor_class(preprocessor: Any, task: Any) -> None:
-    """Raise a `ValueError` if a preprocessor belongs to another task.
-
-    Preprocessors of KerasHub, layers and functions are not checked.
-
-    Args:
-        preprocessor: What the user passes.
-        task: The task.
-    """
-    expected = task.preprocessor_cls
-    is_ours = isinstance(preprocessor, (HubPreprocessor, Tokenizer))
-    if expected and is_ours and not isinstance(preprocessor, expected):
-        raise ValueError(
-            f"`preprocessor` must be a `{expected.__name__}`, a function, or `None`. Received: "
-            f"{type(preprocessor).__name__}. Make one: `{expected.__name__}(tokenizer)`."
-        )
-
-
 def checked_preprocessor(task: Any, method: str) -> Any:
     """Return the preprocessor of a task, which the method needs.
 
@@ -284,17 +260,25 @@ def checked_preprocessor(task: Any, method: str) -> Any:
             f"`{method}` needs a preprocessor, a `{task.preprocessor_cls.__name__}`. Received: "
             f"preprocessor={preprocessor}"
         )
-    check_preprocessor_fits(preprocessor, task.backbone)
+    check_preprocessor_fits(task)
     return preprocessor
 
 
-def check_preprocessor_fits(preprocessor: Any, backbone: Backbone) -> None:
-    """Raise a `ValueError` if a preprocessor makes inputs that a backbone cannot take.
+def check_preprocessor_fits(task: Any) -> None:
+    """Raise a `ValueError` if the preprocessor of a task makes inputs that it cannot take.
 
     Args:
-        preprocessor: Any preprocessor, or `None`.
-        backbone: A backbone. Its `max_sequence_length` and `vocabulary_size` are the limits.
+        task: A task. The `max_sequence_length` and `vocabulary_size` of its backbone are the
+            limits. Its preprocessor may be anything. The classes of layers and functions, and of
+            preprocessors of KerasHub, are not checked.
     """
+    preprocessor, backbone, expected = task.preprocessor, task.backbone, task.preprocessor_cls
+    is_ours = isinstance(preprocessor, (HubPreprocessor, Tokenizer))
+    if expected and is_ours and not isinstance(preprocessor, expected):
+        raise ValueError(
+            f"`preprocessor` must be a `{expected.__name__}`, a function, or `None`. Received: "
+            f"{type(preprocessor).__name__}. Make one: `{expected.__name__}(tokenizer)`."
+        )
     if isinstance(preprocessor, HubPreprocessor):
         # Attributes may have changed.
         preprocessor.check_arguments()

@@ -1,4 +1,4 @@
-"""Presets: folders that appear whole or not at all, and names for them."""
+"""Presets: folders that appear whole or not at all."""
 
 import contextlib
 import os
@@ -6,15 +6,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from keras_hub.models import Backbone
-
-from keras_diet._compat import register_presets
-
 # What each part of a preset writes. A task also writes its backbone and its preprocessor.
 _MODEL = ("model*.weights.h5", "model.weights.json", "task.json", "task.weights.h5")
 _PREPROCESSOR = ("preprocessor.json", "tokenizer.json", "assets/tokenizer/*")
 _UNFINISHED = ".unfinished-"
-REMOTE = ("hf://", "kaggle://", "modelscope://", "gs://")
 
 
 @contextlib.contextmanager
@@ -52,38 +47,3 @@ def _replace_files(source: Path, target: Path) -> None:
     for file in sorted(new, key=config.__eq__):
         (target / file).parent.mkdir(parents=True, exist_ok=True)
         os.replace(source / file, target / file)
-
-
-def register_named_preset(
-    backbone_cls: type[Backbone],
-    name: str,
-    address: str | os.PathLike[str],
-    description: str = "",
-    overwrite: bool = False,
-) -> None:
-    """Give a preset of a family a name that every `from_preset` accepts as its address.
-
-    Args:
-        backbone_cls: The backbone class of the family. Its `presets` list the name.
-        name: str. The new name.
-        address: A folder, or an address that starts with one of `REMOTE`.
-        description: str. A description for `presets`. Defaults to `""`.
-        overwrite: bool. Whether a name that was registered before may get another address.
-            Defaults to `False`.
-
-    Raises:
-        ValueError: If the name is taken.
-    """
-    address = os.fspath(address)
-    if not address.startswith(REMOTE):
-        # An absolute path is also found from other working directories.
-        address = os.path.abspath(address)
-    taken = Backbone.presets.get(name)
-    may_change = overwrite and name in backbone_cls.presets
-    if taken is not None and taken["kaggle_handle"] != address and not may_change:
-        raise ValueError(
-            "`name` must be new, or your own with `overwrite=True`. Received: "
-            f"name={name!r}, which is {taken['kaggle_handle']}, overwrite={overwrite}"
-        )
-    preset = {"metadata": {"description": description}, "kaggle_handle": address}
-    register_presets({name: preset}, backbone_cls)

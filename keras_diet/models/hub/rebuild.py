@@ -1,7 +1,7 @@
 """A model like a trained one, but with some arguments of its backbone changed."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -13,7 +13,7 @@ from keras_diet._compat import flatten_layers
 def rebuild(
     model: keras.Model,
     changes: dict[str, Any],
-    common_layers: Callable[[keras.Model], list[keras.layers.Layer]] = flatten_layers,
+    left_out: Callable[[keras.Model], Iterable[keras.layers.Layer]] = lambda model: (),
 ) -> keras.Model:
     """Return a new model with the configuration of another, except for `changes`.
 
@@ -23,8 +23,8 @@ def rebuild(
     Args:
         model: A backbone, or a task.
         changes: Arguments of the backbone and their new values.
-        common_layers: `common_layers(model)` returns the layers that both models have, in order.
-            Defaults to all layers.
+        left_out: `left_out(model)` returns layers that the other model does not have. The layers
+            in them are left out, too. Defaults to no layers.
 
     Raises:
         ValueError: If the model is quantized or has LoRA.
@@ -38,16 +38,17 @@ def rebuild(
     rebuilt = type(backbone).from_config({**backbone.get_config(), **changes})
     if model is not backbone:
         rebuilt = _task_like(model, rebuilt)
-    new_layers, old_layers = (_of_model(each, common_layers(each)) for each in (rebuilt, model))
-    for layer, old in zip(new_layers, old_layers, strict=True):
+    old_layers = _common_layers(model, left_out)
+    for layer, old in zip(_common_layers(rebuilt, left_out), old_layers, strict=True):
         layer.trainable = old.trainable
     return rebuilt
 
 
-def _of_model(model: keras.Model, layers: list[keras.layers.Layer]) -> list[keras.layers.Layer]:
-    """Return `layers` without those of the preprocessor, which gets some at its first batch."""
-    parts = {id(part) for part in flatten_layers(getattr(model, "preprocessor", None))}
-    return [layer for layer in layers if id(layer) not in parts]
+def _common_layers(model, left_out):
+    # The preprocessor gets layers at its first batch.
+    others = [getattr(model, "preprocessor", None), *left_out(model)]
+    parts = {id(part) for layer in others for part in flatten_layers(layer)}
+    return [layer for layer in flatten_layers(model) if id(layer) not in parts]
 
 
 def _task_like(task: Task, backbone: keras.Model) -> Task:

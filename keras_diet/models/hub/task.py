@@ -1,24 +1,17 @@
 """The base class of tasks."""
 
-import os
-from typing import Any, Self
+from typing import Any
 
 import keras
 
-from keras_diet._compat import flatten_layers
-from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.data_methods import DataMethods
-from keras_diet.models.hub.export import DefaultExport
-from keras_diet.models.hub.preprocessor import (
-    check_preprocessor_class,
-    check_preprocessor_fits,
-)
-from keras_diet.models.hub.presets import whole_preset
+from keras_diet.models.hub.model_files import ModelFiles
+from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.token_inputs import TokenInput
 from keras_diet.types import Config
 
 
-class HubTask(DefaultExport, DataMethods):
+class HubTask(ModelFiles, DataMethods):
     """A mixin for a `keras_hub.models.Task` that checks its data and its files.
 
     Put it before KerasHub's class of the task: `class MyClassifier(HubTask, TextClassifier)`.
@@ -26,8 +19,7 @@ class HubTask(DefaultExport, DataMethods):
     - `fit`, `evaluate` and `predict` take all that `keras.Model.fit` takes. Inputs and labels that
       cannot be right raise a `ValueError`.
     - The preprocessor must fit the backbone.
-    - Presets leave the optimizer out. KerasHub writes its state to `task.weights.h5`, which makes
-      the file several times as large as the model.
+    - A preset appears whole or not at all.
 
     A subclass may override `classes` to have labels checked. A task with more inputs than its
     backbone overrides `token_inputs`.
@@ -39,32 +31,7 @@ class HubTask(DefaultExport, DataMethods):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if not isinstance(self.backbone, HubBackbone):
-            raise ValueError(
-                f"`backbone` must be a `{self.backbone_cls.__name__}`. Received: "
-                f"{type(self.backbone).__name__}. Load one with "
-                f"`{self.backbone_cls.__name__}.from_preset`, or convert it with `from_bert`."
-            )
-        self.backbone.register_task(self)
-        check_preprocessor_fits(self.preprocessor, self.backbone)
-
-    @property
-    def preprocessor(self) -> Any:
-        """The preprocessor, or `None` if inputs are preprocessed already."""
-        return super().preprocessor
-
-    @preprocessor.setter
-    def preprocessor(self, preprocessor: Any) -> None:
-        check_preprocessor_class(preprocessor, self)
-        self._preprocessor = preprocessor
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        config = super().get_config()
-        if not self.trainable:
-            # `True` would unfreeze the frozen layers of the backbone.
-            config["trainable"] = False
-        return config
+        check_preprocessor_fits(self)
 
     def compile_from_config(self, config: Config) -> None:
         """Compile the model as in a `.keras` file, and build the optimizer for its saved state.
@@ -104,53 +71,8 @@ class HubTask(DefaultExport, DataMethods):
             ValueError: If the mode is unknown, or if a layer is quantized already.
         """
         self.backbone.quantize(mode, config=config, filters=filters, **kwargs)
+        # Steps that were compiled before have the former weights (keras-hub pull request 2436).
+        self.train_function = self.test_function = self.predict_function = None
+        self.generate_function = None
         # PyTorch lists the weights of a model when the model is built.
         self.build(self.input_shape)
-
-    # === Files ===
-
-    @classmethod
-    def from_preset(
-        cls, preset: str | os.PathLike[str], load_weights: bool = True, **kwargs: Any
-    ) -> Self:
-        """Load the model from a preset, as `keras_hub.models.Task.from_preset`.
-
-        Args:
-            preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
-            load_weights: bool. Whether to load the weights. Defaults to `True`.
-            **kwargs: Arguments of the constructor to change. `dtype` defaults to the saved policy
-                if that is mixed, and to Keras's global policy otherwise. Quantized layers stay
-                quantized.
-
-        Raises:
-            ValueError: If the preprocessor does not fit the backbone.
-        """
-        task = super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
-        # KerasHub reads the vocabulary after the task is made.
-        check_preprocessor_fits(task.preprocessor, task.backbone)
-        return task
-
-    def save_to_preset(
-        self, preset_dir: str | os.PathLike[str], max_shard_size: float | None = 10
-    ) -> None:
-        """Save the task as a preset, as `keras_hub.models.Task.save_to_preset`.
-
-        Args:
-            preset_dir: The folder. A preset in it is replaced.
-            max_shard_size: Largest size of a weights file in GB. Defaults to `10`.
-        """
-        with whole_preset(preset_dir) as folder:
-            super().save_to_preset(folder, max_shard_size=max_shard_size)
-
-    def save_task_weights(self, filepath: str | os.PathLike[str]) -> None:
-        """Save the weights outside the backbone, without the state of the optimizer."""
-        keras.saving.save_weights(self, filepath, objects_to_skip=self._not_in_the_head())
-
-    def load_task_weights(self, filepath: str | os.PathLike[str]) -> None:
-        """Load the weights outside the backbone. The optimizer does not change."""
-        keras.saving.load_weights(self, filepath, objects_to_skip=self._not_in_the_head())
-
-    def _not_in_the_head(self) -> list[Any]:
-        # A task that was not compiled has no such attribute.
-        optimizer = getattr(self, "optimizer", None)
-        return [*flatten_layers(self.backbone), *([] if optimizer is None else [optimizer])]

@@ -12,7 +12,15 @@ import numpy as np
 
 from keras_diet import validation
 from keras_diet.models.hub.classes import weights_of_classes
-from keras_diet.models.hub.columns import holds_text, number_of_rows, take
+from keras_diet.models.hub.columns import (
+    holds_text,
+    host_column,
+    map_columns,
+    number_of_rows,
+    take,
+)
+from keras_diet.models.hub.preprocessor import HubPreprocessor
+from keras_diet.models.hub.token_inputs import check_token_inputs
 from keras_diet.training.epoch_dataset import EpochDataset, as_tf_dataset
 
 BATCH_SIZE = 32
@@ -22,13 +30,13 @@ _END = object()
 class TaskData(EpochDataset):
     """The batches of a task, made from texts and labels.
 
-        batch(epoch, index) = make_batch(rows of the columns, generator(epoch, index))
+        batch(epoch, index) = preprocessor.make_batch(rows of columns, generator(epoch, index))
 
     Everything that is random, which is the order and masks, depends on the seed, the epoch and the
     index of a batch only.
 
     Args:
-        task: The model. Its `make_batch` makes the batches.
+        task: The model. Its preprocessor makes the batches.
         data: Columns from `task.columns`, with `columns=True`. Or a dataset of batches of texts:
             `keras.utils.PyDataset`, Grain, `tf.data`, a PyTorch `DataLoader`, or another iterable.
         columns: bool. Whether `data` are columns.
@@ -122,7 +130,15 @@ class TaskData(EpochDataset):
         return self._arrays(columns, epoch, index)
 
     def _arrays(self, columns, epoch, index):
-        batch = self.task.make_batch(columns, self.generator(epoch, index))
+        if isinstance(self.task.preprocessor, HubPreprocessor):
+            batch = self.task.preprocessor.make_batch(*columns, self.generator(epoch, index))
+        else:
+            # A function, or a preprocessor of KerasHub, which returns tensors.
+            batch = keras.utils.unpack_x_y_sample_weight(self.task.preprocess_samples(*columns))
+            batch = map_columns(host_column, batch)
+        if self.task.token_inputs:
+            # For example, there may be more texts than segments.
+            check_token_inputs(batch[0], self.task.token_inputs)
         if self.class_weight is not None:
             batch = weights_of_classes(batch, self.class_weight)
         return keras.utils.pack_x_y_sample_weight(*batch) if batch[1] is not None else batch[:1]

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_diet import _arrays, validation
-from keras_diet.models.hub.classes import listed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +29,6 @@ class TokenInput:
     description: str
     positions_in: str | None = None
     sequence: str = ""
-    has_labels: bool = False
 
 
 def check_token_inputs(x: Any, inputs: Mapping[str, TokenInput]) -> None:
@@ -44,9 +42,9 @@ def check_token_inputs(x: Any, inputs: Mapping[str, TokenInput]) -> None:
         inputs: `TokenInput` of each key.
     """
     if not isinstance(x, Mapping) or set(x) != set(inputs):
-        received = f"the keys {listed(x)}" if isinstance(x, Mapping) else type(x).__name__
+        received = f"the keys {list(x)}" if isinstance(x, Mapping) else type(x).__name__
         raise ValueError(
-            f"`x` must be a dictionary with the keys {listed(inputs)}, and no others. Received: "
+            f"`x` must be a dictionary with the keys {list(inputs)}, and no others. Received: "
             f"{received}. For text, build the task with a preprocessor."
         )
     shapes: dict[str, tuple[Any, ...]] = {}

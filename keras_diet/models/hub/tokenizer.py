@@ -9,8 +9,6 @@ from keras_diet import validation
 from keras_diet.models.hub.columns import host_column, is_one_text, texts_of
 
 Span = tuple[int, int]
-# Arguments of tokenizers, and their values with which all tokens come from one text.
-_WITHOUT_OFFSETS = {"sequence_length": None, "split": True, "add_bos": False, "add_eos": False}
 
 
 class HubTokenizer(Tokenizer):
@@ -60,7 +58,8 @@ class HubTokenizer(Tokenizer):
     def tokenize_with_offsets(self, text: str | list[str]) -> Any:
         """Return the tokens of a text, and where each token stands in the text.
 
-        Calling the tokenizer returns the same ids. `text[start:end]` is the part of the original
+        Calling the tokenizer returns the same ids, with the padding and the special tokens that its
+        arguments ask for. `text[start:end]` is the part of the original
         text that became the token. It may differ from the token, because tokenizers fold the
         case and replace characters. If one character, such as a ligature, became several tokens,
         they may have the same span. White space belongs to no span, so a token of white space has
@@ -75,8 +74,7 @@ class HubTokenizer(Tokenizer):
             tuples. Special tokens and padding are not added.
 
         Raises:
-            ValueError: If `text` holds something else than strings, or if the tokenizer pads, adds
-                special tokens, or takes words instead of texts.
+            ValueError: If `text` holds something else than strings.
 
         Example:
 
@@ -87,14 +85,7 @@ class HubTokenizer(Tokenizer):
         offsets  # [(0, 3), (4, 7), (7, 9)]
         ```
         """
-        for name, neutral in _WITHOUT_OFFSETS.items():
-            value = getattr(self, name, neutral)
-            if value != neutral:
-                raise ValueError(
-                    f"The tokenizer must have `{name}={neutral}` for `tokenize_with_offsets`, "
-                    f"which returns the tokens of a text only. Received: {name}={value!r}. Make a "
-                    f"tokenizer without `{name}`."
-                )
+
         found = self.encode_with_offsets(texts_of(text, "text"))
         return found[0] if is_one_text(host_column(text)) else found
 

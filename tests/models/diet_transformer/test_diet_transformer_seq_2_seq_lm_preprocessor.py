@@ -224,11 +224,10 @@ def test_every_argument_survives_the_configuration(shuffled_proto):
 
 REFUSED = {
     "no targets": ((SOURCES,), r"needs sources and targets.*type list, and no y.*`generate`"),
-    "wrong key": (({**PAIRS, "text": SOURCES},), r"with the keys .*'text', and no y"),
+    "wrong key": (({**PAIRS, "text": SOURCES},), r"with the keys .*'text'\], and no y"),
     "numbers": ((SOURCES, [3, 1, 4, 1, 5]), r"`decoder_text` must hold strings.*3 in row 0"),
     "missing": ((SOURCES, [*TARGETS[:4], None]), r"`decoder_text` must hold .*None in row 4"),
     "fewer targets": ((SOURCES, TARGETS[:3]), r"5 in `encoder_text`, 3 in `decoder_text`"),
-    "empty source": ((["a fox", " \n"], ["x", "y"]), r"`encoder_text` must .*' \\n' in row 1"),
     "weights": ((SOURCES, TARGETS, [1.0] * 5), r"`sample_weight` must be `None`"),
 }
 

@@ -1,6 +1,5 @@
 """The bases of models with a family that is not BERT: two inputs, and a task with two outputs."""
 
-import gc
 import types
 
 import numpy as np
@@ -37,14 +36,3 @@ def test_tasks_train_adapters_after_they_were_compiled(rng, task):
     task.fit(inputs, labels, epochs=2, verbose=0)
     np.testing.assert_array_equal(to_numpy(frozen), before)
     assert np.abs(to_numpy(task.backbone.query.lora_kernel_b)).max() > 0
-
-
-@pytest.mark.any_backend
-def test_backbones_do_not_keep_their_tasks():
-    backbone = ToyBackbone()
-    task = ToyTask(backbone)
-    assert list(backbone._tasks) == [task]
-    del task
-    gc.unfreeze()
-    gc.collect()
-    assert list(backbone._tasks) == []

@@ -1,23 +1,53 @@
-"""What `export` writes if it gets a path only: a format and sizes that the backend can export."""
+"""The files of models: presets, and exports in the form that the backend can write."""
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import keras
 
+from keras_diet.models.hub.presets import whole_preset
+
 if TYPE_CHECKING:
-    from keras import Model
+    from keras_hub.models import Task as Model
 else:
     # `keras.Model` after this class would come before the classes of KerasHub.
     Model = object
 
 # KerasHub's names for the lengths that preprocessors give to inputs. Other inputs have tokens.
 _LENGTHS = {"mask_positions": "mask_selection_length"}
-_PROGRAM = ".pt2"
 
 
-class DefaultExport(Model):
-    """A mixin for models with one dictionary of inputs, whose `export` works with a path only."""
+class ModelFiles(Model):
+    """A mixin for backbones and tasks, which have one dictionary of inputs.
+
+    A preset appears whole or not at all. `export` works with a path only.
+    """
+
+    def save_to_preset(
+        self, preset_dir: str | os.PathLike[str], max_shard_size: float | None = 10
+    ) -> None:
+        """Save the model as a preset, as `save_to_preset` of KerasHub.
+
+        Args:
+            preset_dir: The folder. A preset in it is replaced.
+            max_shard_size: Largest size of a weights file in GB. Defaults to `10`.
+        """
+        with whole_preset(preset_dir) as folder:
+            super().save_to_preset(folder, max_shard_size=max_shard_size)
+
+    @classmethod
+    def from_preset(
+        cls, preset: str | os.PathLike[str], load_weights: bool = True, **kwargs: Any
+    ) -> Self:
+        """Load the model from a preset, as `from_preset` of KerasHub.
+
+        Args:
+            preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
+            load_weights: bool. Whether to load the weights. Defaults to `True`.
+            **kwargs: Arguments of the constructor to change. `dtype` defaults to Keras's global
+                policy. A mixed policy that was saved needs it. Quantized layers stay quantized.
+        """
+        return super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
 
     def export(
         self,
@@ -48,8 +78,8 @@ class DefaultExport(Model):
         filepath = os.fspath(filepath)
         if format is None:
             format = "torch" if is_torch else "tf_saved_model"
-            if is_torch and not filepath.endswith(_PROGRAM):
-                filepath += _PROGRAM
+            if is_torch and not filepath.endswith(".pt2"):
+                filepath += ".pt2"
         if input_signature is None:
             input_signature = [default_signature(self, keras.config.backend())]
         super().export(
