@@ -1,6 +1,8 @@
 """One small model of each task, for the tests of what all tasks share."""
 
+import keras
 import numpy as np
+import pytest
 
 from keras_diet.models import (
     DietBertMaskedLM,
@@ -53,3 +55,48 @@ def random_data(task, rng):
         return inputs, rng.integers(0, 5, (2, 11)), inputs["padding_mask"].astype("float32")
     labels = np.array([6, 2]) if task == "classifier" else rng.normal(size=(2, 15))
     return random_inputs(rng), labels, np.ones(2)
+
+
+def map_columns(function, part):
+    """Apply a function to the columns in tuples and dictionaries."""
+    if isinstance(part, tuple):
+        return tuple(map_columns(function, each) for each in part)
+    if isinstance(part, dict):
+        return {name: map_columns(function, each) for name, each in part.items()}
+    return function(part)
+
+
+class Batches(keras.utils.PyDataset):
+    """Batches of 2 rows of columns."""
+
+    def __init__(self, *columns):
+        super().__init__()
+        self.columns = columns
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return map_columns(lambda column: column[2 * index : 2 * index + 2], self.columns)
+
+
+def dataset_of(kind, *columns):
+    """Columns as a dataset of batches of 2 rows."""
+    batches = Batches(*columns)
+    if kind == "py_dataset":
+        return batches
+    if kind == "generator":
+        return (batches[i] for i in range(2))
+    if kind == "grain":
+        return pytest.importorskip("grain").MapDataset.source(batches)
+    if kind == "data_loader":
+        torch = pytest.importorskip("torch")
+        return torch.utils.data.DataLoader(batches, batch_size=None)
+    tf = pytest.importorskip("tensorflow")
+    tensors = map_columns(tf.ragged.constant, columns)
+    return tf.data.Dataset.from_tensor_slices(tensors).batch(2)
+
+
+every_dataset = pytest.mark.parametrize(
+    "kind", ["generator", "tf.data", "py_dataset", "grain", "data_loader"]
+)

@@ -25,6 +25,7 @@ from tests.models.question_answering import (
     tiny_preprocessor,
     tiny_question_answerer,
 )
+from tests.models.tasks import dataset_of, every_dataset
 from tests.models.tiny import VOCABULARY, randomize_weights, tiny_backbone
 
 any_backend = pytest.mark.any_backend
@@ -45,12 +46,6 @@ POSITIONS = {"start": np.array([6, 0, 0, 0, 5, 0]), "end": np.array([7, 0, 0, 0,
 
 def random_question_answerer(seed=0, **arguments):
     return randomize_weights(tiny_question_answerer(**arguments), seed)
-
-
-def rows_of(*parts):
-    """Examples, as batches of a dataset hold them."""
-    rows = slice(*parts)
-    return (QUESTIONS[rows], CONTEXTS[rows]), {name: y[rows] for name, y in ANSWERS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -96,14 +91,14 @@ def test_batches_with_answers_get_the_shortest_length():
 
 @any_backend
 def test_texts_are_tokenized_once(monkeypatch):
-    seen = []
-    original = DietBertTokenizer.tokenize_with_offsets
+    preprocessor, seen = tiny_preprocessor(), []
+    original = preprocessor.tokenizer.tokenize_with_offsets
     monkeypatch.setattr(
-        DietBertTokenizer,
+        preprocessor.tokenizer,
         "tokenize_with_offsets",
-        lambda self, texts: seen.extend(texts) or original(self, texts),
+        lambda texts: seen.extend(texts) or original(texts),
     )
-    tiny_preprocessor()((["tree", "dog", "tree"], ["a tree", "a tree", "a dog"]))
+    preprocessor((["tree", "dog", "tree"], ["a tree", "a tree", "a dog"]))
     assert sorted(seen) == ["a dog", "a tree", "dog", "tree"]
 
 
@@ -127,80 +122,6 @@ def test_the_preprocessor_does_not_run_in_graphs():
     dataset = tf.data.Dataset.from_tensor_slices(X).batch(3)
     with pytest.raises(NotImplementedError, match="reads texts on the host, not in a graph"):
         dataset.map(lambda *x: tiny_preprocessor()(x))
-
-
-def changed(part, row, value):
-    """The inputs with another text."""
-    texts = [list(each) for each in X]
-    texts[part][row] = value
-    return tuple(texts)
-
-
-REFUSED = {
-    "no contexts": (QUESTIONS, None, "must be a tuple (questions, contexts)"),
-    "fewer contexts": ((QUESTIONS, CONTEXTS[:2]), None, "3 in `questions`, 2 in `contexts`"),
-    "missing question": (changed(0, 1, None), None, "`x[0]` must hold strings. Received: None in"),
-    "missing context": (changed(1, 2, np.nan), None, "`x[1]` must hold strings. Received: nan in"),
-    "empty context": (changed(1, 1, " \n"), None, "a context without tokens in row 1"),
-    "empty question": (changed(0, 2, ""), None, "a question without tokens in row 2"),
-    "no room": (
-        changed(0, 1, "the dog and the cats sleep ."),
-        None,
-        "room for 0 tokens of the context in row 1",
-    ),
-    "stride": (
-        changed(0, 0, "a red cat sings the tree"),
-        None,
-        "room for 1 tokens of the context in row 0",
-    ),
-    "fewer answers": (X, {"text": [""], "answer_start": [-1]}, "3 in `contexts`, 1 in `y[0]`"),
-    "missing answer": (X, {**ANSWERS, "text": ["red cat", None, "fox"]}, "None in row 1"),
-    # One character off, in both directions, and counted from the end.
-    "answer before": (
-        X,
-        {**ANSWERS, "answer_start": [10, -1, 17]},
-        "'the lazy dog' with the start 17 in row 2, where the context has ' the lazy do'.",
-    ),
-    "answer behind": (X, {**ANSWERS, "answer_start": [11, -1, 18]}, "'red cat' with the start 11"),
-    "from the end": (X, {**ANSWERS, "answer_start": [-23, -1, 18]}, "the start -23 in row 0"),
-    "no answer": (X, {**ANSWERS, "answer_start": [10, 0, 18]}, "'' with the start 0 in row 1"),
-    "fewer weights": (X, ANSWERS, "3 in `questions`, 2 in `sample_weight`", [1.0, 2.0]),
-    "matrix of weights": (X, ANSWERS, "`sample_weight` must have one weight", np.ones((3, 2))),
-    "NaN": (X, ANSWERS, "finite numbers. Received: nan in row 1", [1.0, np.nan, 2.0]),
-    "no text": (X, {**ANSWERS, "text": ["red cat", "", "wolf"]}, "pass '' and -1"),
-}
-
-
-@any_backend
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_would_be_silently_wrong_is_refused(case):
-    x, y, message, *weights = REFUSED[case]
-    model, data = tiny_question_answerer(), (x, y, *weights)
-    calls = [lambda: model.preprocessor(*data), lambda: model.train_on_batch(*data)]
-    if y is None:
-        calls.append(lambda: model.predict(x, verbose=0))
-    else:
-        calls.append(lambda: model.evaluate(iter([data]), verbose=0))
-    for call in calls:
-        with pytest.raises(ValueError, match=re.escape(message)):
-            call()
-
-
-@any_backend
-def test_arguments_that_cannot_be_right_are_refused():
-    for arguments, message in (
-        ({"sequence_length": 4}, "at least 5"),
-        ({"doc_stride": 0}, "`doc_stride` must be a positive integer. Received: doc_stride=0"),
-        ({"length_buckets": (3,)}, "at least 5"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            tiny_preprocessor(**arguments)
-    one_segment = tiny_question_answerer(num_segments=1)
-    with pytest.raises(ValueError, match=r"`x\['segment_ids'\]` must hold"):
-        one_segment.fit(X, ANSWERS, verbose=0)
-    tokenizer = keras_hub.models.BertTokenizer(VOCABULARY)
-    with pytest.raises(AttributeError, match="tokenize_with_offsets"):
-        tiny_preprocessor(tokenizer=tokenizer)(X)
 
 
 # === Outputs and losses ===
@@ -245,8 +166,9 @@ def test_logits_and_losses(inputs):
 
 
 @any_backend
-def test_token_ids_without_a_preprocessor(inputs):
+def test_token_ids_and_other_losses(inputs):
     model = random_question_answerer()
+    assert float(model.optimizer.learning_rate) == pytest.approx(5e-5)
     expected = model.evaluate(X, ANSWERS, sample_weight=WEIGHTS, verbose=0)
     model.preprocessor = None
     weights = np.array(OF_WINDOWS, "float32")
@@ -260,6 +182,15 @@ def test_token_ids_without_a_preprocessor(inputs):
             model.evaluate(inputs, wrong, verbose=0)
     with pytest.raises(ValueError, match="`answer` needs a preprocessor"):
         model.answer(*X)
+    # Other losses are summed, and have no metrics.
+    loss = keras.losses.CategoricalFocalCrossentropy(from_logits=True)
+    model.compile("sgd", {"start": loss, "end": loss})
+    one_hot = {name: np.eye(11)[rows] for name, rows in POSITIONS.items()}
+    found = model.evaluate(inputs, one_hot, verbose=0, return_dict=True)
+    assert set(found) == {"loss", "start_loss", "end_loss"}
+    assert found["loss"] == pytest.approx(found["start_loss"] + found["end_loss"])
+    with pytest.warns(UserWarning, match="takes probabilities here"):
+        model.compile(loss="sparse_categorical_crossentropy")
 
 
 def test_every_weight_but_the_pooler_has_a_gradient(inputs):
@@ -280,27 +211,15 @@ def test_every_weight_but_the_pooler_has_a_gradient(inputs):
 @any_backend
 def test_windows_are_batched_and_shuffled_with_their_labels_and_weights():
     dataset = tiny_question_answerer().as_dataset(X, ANSWERS, WEIGHTS, batch_size=4, shuffle=True)
-    expected = sorted(
-        zip(
-            map(tuple, TOKEN_IDS),
-            *(y.tolist() for y in POSITIONS.values()),
-            OF_WINDOWS,
-            strict=True,
-        )
-    )
+    rows = list(zip(TOKEN_IDS, POSITIONS["start"], POSITIONS["end"], OF_WINDOWS, strict=True))
     orders = []
     for epoch in range(2):
-        batches = [dataset.batch(epoch, index) for index in range(2)]
-        assert [len(weights) for _, _, weights in batches] == [4, 2]
-        order = [
-            row
-            for x, y, weights in batches
-            for row in zip(
-                map(tuple, x["token_ids"].tolist()), y["start"], y["end"], weights, strict=True
-            )
-        ]
-        assert sorted(order) == expected
+        order = []
+        for x, y, weights in (dataset.batch(epoch, index) for index in range(2)):
+            order += zip(x["token_ids"].tolist(), y["start"], y["end"], weights, strict=True)
+        assert sorted(order) == sorted(rows)
         orders.append(order)
+    assert len(weights) == 2
     assert orders[0] != orders[1]
 
 
@@ -318,37 +237,17 @@ def test_validation_split_separates_examples(monkeypatch):
     assert {"loss", "val_loss", "val_end_accuracy"} <= set(history)
 
 
-class Batches(keras.utils.PyDataset):
-    def __len__(self):
-        return 2
-
-    def __getitem__(self, index):
-        return [rows_of(0, 2), rows_of(2, 3)][index]
-
-
-def dataset_of(kind):
-    if kind == "PyDataset":
-        return Batches()
-    if kind == "DataLoader":
-        torch = pytest.importorskip("torch")
-        return torch.utils.data.DataLoader(Batches(), batch_size=None)
-    if kind == "tf.data":
-        tf = pytest.importorskip("tensorflow")
-        return tf.data.Dataset.from_tensor_slices((X, ANSWERS)).batch(2)
-    return (Batches()[i] for i in range(2))
-
-
 @any_backend
-@pytest.mark.parametrize("kind", ["generator", "PyDataset", "DataLoader", "tf.data"])
+@every_dataset
 def test_datasets_are_read_batch_by_batch(kind):
     """Three windows in the first batch, and three in the second."""
     model = random_question_answerer()
-    expected = model.evaluate(X, ANSWERS, 3, verbose=0)
-    assert model.evaluate(dataset_of(kind), verbose=0) == pytest.approx(expected, rel=1e-5)
+    expected = model.evaluate(X, ANSWERS, 3, sample_weight=WEIGHTS, verbose=0)
+    found = model.evaluate(dataset_of(kind, X, ANSWERS, WEIGHTS), verbose=0)
+    assert found == pytest.approx(expected, rel=1e-5)
     logits = model.predict(X, verbose=0)
-    for name, found in model.predict(dataset_of(kind), verbose=0).items():
+    for name, found in model.predict(dataset_of(kind, X, ANSWERS), verbose=0).items():
         assert_close(found, logits[name], 1e-5)
-    model.fit(dataset_of(kind), verbose=0)
 
 
 # === Answers ===
@@ -393,12 +292,10 @@ def test_more_answers_than_the_best_of_each_window():
     few = random_question_answerer().answer(*X, top_k=30)
     assert [len(found) for found in few] == [30, 10, 30]
     one = random_question_answerer().answer(*X, top_k=4, n_best=1)
-    assert [[each["text"] for each in found] for found in one] == [
-        [each["text"] for each in found[:4]] for found in few
-    ]
+    texts = [[each["text"] for each in found[:4]] for found in few]
+    assert [[each["text"] for each in found] for found in one] == texts
     defaults = inspect.signature(DietBertQuestionAnswerer.answer).parameters
     assert (defaults["n_best"].default, defaults["max_answer_length"].default) == (20, 30)
-    assert (defaults["top_k"].default, defaults["null_threshold"].default) == (None, None)
 
 
 @any_backend
@@ -452,28 +349,83 @@ def test_no_answer_wins_above_its_threshold():
             assert found[is_empty]["text"] == best["text"]
 
 
+# === Refusals ===
+
+
+def changed(part, row, value):
+    """The inputs with another text."""
+    texts = [list(each) for each in X]
+    texts[part][row] = value
+    return tuple(texts)
+
+
+TEXTS_OF_ANSWERS, STARTS = ANSWERS["text"], ANSWERS["answer_start"]
+LONG = "the dog and the cats sleep ."
+# Questions and contexts, the texts and starts of answers, and weights.
+REFUSED = {
+    "must be a tuple (questions, contexts)": (QUESTIONS,),
+    "3 in `questions`, 2 in `contexts`": ((QUESTIONS, CONTEXTS[:2]),),
+    "`x[0]` must hold strings. Received: None in": (changed(0, 1, None),),
+    "`x[1]` must hold strings. Received: nan in": (changed(1, 2, np.nan),),
+    "a context without tokens in row 1": (changed(1, 1, " \n"),),
+    "a question without tokens in row 2": (changed(0, 2, ""),),
+    "room for 0 tokens of the context in row 1": (changed(0, 1, LONG),),
+    "room for 3 tokens of the context in row 0": (changed(0, 0, "a red cat sings"),),
+    "3 in `contexts`, 1 in `y[0]`": (X, [""], [-1]),
+    "None in row 1": (X, ["red cat", None, "fox"], STARTS),
+    # One character off, in both directions, and counted from the end.
+    "the start 17 in row 2, where the context has ' the lazy do'.": (
+        X,
+        TEXTS_OF_ANSWERS,
+        [10, -1, 17],
+    ),
+    "'red cat' with the start 11": (X, TEXTS_OF_ANSWERS, [11, -1, 18]),
+    "the start -23 in row 0": (X, TEXTS_OF_ANSWERS, [-23, -1, 18]),
+    "'' with the start 0 in row 1": (X, TEXTS_OF_ANSWERS, [10, 0, 18]),
+    "pass '' and -1": (X, ["red cat", "", "wolf"], STARTS),
+    "3 in `questions`, 2 in `sample_weight`": (X, TEXTS_OF_ANSWERS, STARTS, [1.0, 2.0]),
+    "`sample_weight` must have one weight": (X, TEXTS_OF_ANSWERS, STARTS, np.ones((3, 2))),
+    "finite numbers. Received: nan in row 1": (X, TEXTS_OF_ANSWERS, STARTS, [1.0, np.nan, 2.0]),
+}
+
+
 @any_backend
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"questions": QUESTIONS[:2]}, "2 in `questions`, 3 in `contexts`"),
-        ({"questions": QUESTIONS[0]}, "1 in `questions`, 3 in `contexts`"),
-        (
-            {"contexts": [*CONTEXTS[:2], None]},
-            "`contexts` must hold strings. Received: None in row",
-        ),
-        ({"questions": ["the", " ", "a"]}, "a question without tokens in row 1"),
-        ({"contexts": ["the", "a", ""]}, "a context without tokens in row 2"),
-        ({"n_best": 0}, "`n_best` must be a positive integer"),
-        ({"top_k": 0}, "`top_k` must be a positive integer"),
-        ({"max_answer_length": 2.5}, "`max_answer_length` must be a positive integer"),
-    ],
-    ids=str,
-)
-def test_wrong_arguments_of_answer_are_refused(arguments, message):
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_would_be_silently_wrong_is_refused(message):
+    x, *answers = REFUSED[message]
+    model, data = tiny_question_answerer(), (x,)
+    if answers:
+        data = (x, {"text": answers[0], "answer_start": answers[1]}, *answers[2:])
+    for call in (
+        lambda: model.preprocessor(*data),
+        lambda: model.train_on_batch(*data),
+        lambda: model.fit(iter([data]), verbose=0),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            call()
+
+
+@any_backend
+def test_arguments_that_cannot_be_right_are_refused():
     model = tiny_question_answerer()
-    with pytest.raises(ValueError, match=re.escape(message)):
-        model.answer(**{"questions": QUESTIONS, "contexts": CONTEXTS, **arguments})
+    one_segment = tiny_question_answerer(num_segments=1)
+    for call, message in (
+        (lambda: tiny_preprocessor(sequence_length=4), "at least 5"),
+        (lambda: tiny_preprocessor(doc_stride=0), "`doc_stride` must be a positive integer"),
+        (lambda: tiny_preprocessor(length_buckets=(3,)), "at least 5"),
+        (lambda: one_segment.fit(X, ANSWERS, verbose=0), "`x['segment_ids']` must hold"),
+        (lambda: model.answer(QUESTIONS[:2], CONTEXTS), "2 in `questions`, 3 in `contexts`"),
+        (lambda: model.answer(QUESTIONS[0], CONTEXTS), "1 in `questions`, 3 in `contexts`"),
+        (lambda: model.answer(*changed(1, 2, None)), "`contexts` must hold strings"),
+        (lambda: model.answer(*X, n_best=0), "`n_best` must be a positive integer"),
+        (lambda: model.answer(*X, top_k=0), "`top_k` must be a positive integer"),
+        (lambda: model.answer(*X, max_answer_length=2.5), "`max_answer_length` must be a"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            call()
+    tokenizer = keras_hub.models.BertTokenizer(VOCABULARY)
+    with pytest.raises(AttributeError, match="tokenize_with_offsets"):
+        tiny_preprocessor(tokenizer=tokenizer)(X)
 
 
 # === Files and copies ===
