@@ -15,7 +15,7 @@ from keras_diet.models import (
 )
 from keras_diet.models.token_classification.words import split_words
 from tests.helpers import assert_close, once, to_numpy
-from tests.models.tasks import tiny_task
+from tests.models.tasks import dataset_of, every_dataset, tiny_task
 from tests.models.tiny import VOCABULARY, randomize_weights, tiny_backbone
 
 any_backend = pytest.mark.any_backend
@@ -37,7 +37,6 @@ LABELS = [
 IDS = [[NAMES.index(label) for label in labels] for labels in LABELS]
 # Half precision has no 2049.
 WEIGHTS = [[0.5, 2.0, 2049.0, 0.25, 7.0, 1.5], [0.75], [2.5, 4.0, 0.0, 1.25, 6.0], [1.25, 6.0]]
-WORDS = [*SENTENCES[0], *SENTENCES[2]]
 ONES = [[1.0] * len(words) for words in SENTENCES]
 
 
@@ -185,9 +184,16 @@ def loss_and_accuracy(classifier, weights):
     return [total / count, correct / count]
 
 
-@pytest.mark.parametrize("weights", [WEIGHTS, *once(None)])
-def test_loss_and_accuracy_are_means_over_words(classifier, weights):
-    expected = loss_and_accuracy(classifier, weights or ONES)
+OF_SENTENCES = [0.5, 7.0, 3.0, 2.0]
+REPEATED = [[w] * len(words) for w, words in zip(OF_SENTENCES, SENTENCES, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("weights", "of_words"),
+    [(WEIGHTS, WEIGHTS), *once((None, ONES), (np.array(OF_SENTENCES), REPEATED))],
+)
+def test_loss_and_accuracy_are_means_over_words(classifier, weights, of_words):
+    expected = loss_and_accuracy(classifier, of_words)
     assert 0 < expected[1] < 1
     actual = classifier.evaluate(SENTENCES, LABELS, 4, sample_weight=weights, verbose=0)
     assert actual == pytest.approx(expected, rel=1e-4)
@@ -221,47 +227,14 @@ def test_training_learns_the_classes_of_words():
 # === Kinds of data ===
 
 
-class Batches(keras.utils.PyDataset):
-    def __init__(self, *data):
-        super().__init__()
-        self.data = data
-
-    def __len__(self):
-        return 2
-
-    def __getitem__(self, index):
-        return tuple(part[2 * index : 2 * index + 2] for part in self.data)
-
-
-def collect(rows):
-    return tuple(map(list, zip(*rows, strict=True)))
-
-
-def as_dataset(kind, *data):
-    if kind == "py_dataset":
-        return Batches(*data)
-    if kind == "generator":
-        return (Batches(*data)[i] for i in range(2))
-    if kind == "grain":
-        grain = pytest.importorskip("grain")
-        return grain.MapDataset.source(list(zip(*data, strict=True))).batch(2, batch_fn=collect)
-    if kind == "data_loader":
-        torch = pytest.importorskip("torch")
-        examples = list(zip(*data, strict=True))
-        return torch.utils.data.DataLoader(examples, batch_size=2, collate_fn=collect)
-    tf = pytest.importorskip("tensorflow")
-    dataset = tf.data.Dataset.from_tensor_slices(tuple(map(tf.ragged.constant, data)))
-    return dataset.batch(2)
-
-
 @any_backend
-@pytest.mark.parametrize("kind", ["generator", "tf.data", "py_dataset", "grain", "data_loader"])
+@every_dataset
 def test_datasets(classifier, kind):
     expected = classifier.evaluate(SENTENCES, IDS, 2, sample_weight=WEIGHTS, verbose=0)
     for labels in (LABELS, IDS):
-        dataset = as_dataset(kind, SENTENCES, labels, WEIGHTS)
+        dataset = dataset_of(kind, SENTENCES, labels, WEIGHTS)
         assert classifier.evaluate(dataset, verbose=0) == pytest.approx(expected, rel=1e-5)
-    outputs = classifier.predict(as_dataset(kind, SENTENCES), verbose=0)
+    outputs = classifier.predict(dataset_of(kind, SENTENCES), verbose=0)
     assert_close(outputs, classifier.predict(SENTENCES, verbose=0), 1e-5)
 
 
@@ -302,35 +275,30 @@ def test_validation_split_and_rectangular_lists():
 
 # === Refusals ===
 
+# The message, sentences, labels and weights.
 REFUSED = {
-    "texts": ((["the fox", "a cat"], [[1, 0], [1, 0]]), "a list of words.*'the fox' in row 0"),
-    "an empty sentence": (([["the"], []], [[1], []]), r"Received: \[\] in row 1"),
-    "a missing sentence": (([["a"], None], [[1], [2]]), "Received: None in row 1"),
-    "no string": (([["a", 3]], [[1, 2]]), r"Received: \['a', 3\] in row 0"),
-    "an empty word": (([["a"], ["the", ""]], [[1], [1, 2]]), r"Received: \['the', ''\] in row 1"),
-    "fewer labels": ((SENTENCES, [*IDS[:3], [4]]), r"`y` .*Received: \[4\] for 2 words in row 3"),
-    "more labels": (
-        (SENTENCES[1:], [[0, 1], *IDS[2:]]),
-        r"\[0, 1\] for 1 words in row 0",
-    ),
-    "labels of sentences": ((SENTENCES, [0, 1, 2, 3]), "Received: 0 for 6 words in row 0"),
-    "a missing label": ((SENTENCES, [*IDS[:3], [None, 0]]), r"Received: \[None, 0\] .*row 3"),
-    "an unknown name": (
-        (SENTENCES[1:], [["NOUN"], ["X", *LABELS[2][1:]], LABELS[3]]),
-        "Received: 'X'",
-    ),
-    "a class too high": ((SENTENCES, [*IDS[:3], [5, 0]]), r"\[0, 5\). Received: .* from 0 to 5"),
-    "fewer sentences": ((SENTENCES[:3], LABELS), "3 in `x`, 4 in `y`"),
-    "fewer weights": ((SENTENCES, IDS, [*WEIGHTS[:3], [1.0]]), r"`sample_weight` .*\[1.0\] for 2"),
-    "a weight of a sentence": ((SENTENCES, IDS, [1.0, *WEIGHTS[1:]]), "Received: 1.0 for 6 words"),
-    "NaN": ((SENTENCES, IDS, [1.0, 2.0, np.nan, 1.0]), "nan.* for 5 words in row 2"),
+    "a list of words.*'the fox' in row 0": (["the fox", "a cat"], [[1, 0], [1, 0]]),
+    r"Received: \[\] in row 1": ([["the"], []], [[1], []]),
+    "Received: None in row 1": ([["a"], None], [[1], [2]]),
+    r"Received: \['a', 3\] in row 0": ([["a", 3]], [[1, 2]]),
+    r"Received: \['the', ''\] in row 1": ([["a"], ["the", ""]], [[1], [1, 2]]),
+    r"`y` .*Received: \[4\] for 2 words in row 3": (SENTENCES, [*IDS[:3], [4]]),
+    r"\[0, 1\] for 1 words in row 0": (SENTENCES[1:], [[0, 1], *IDS[2:]]),
+    "Received: 0 for 6 words in row 0": (SENTENCES, [0, 1, 2, 3]),
+    r"Received: \[None, 0\] .*row 3": (SENTENCES, [*IDS[:3], [None, 0]]),
+    "Received: 'X'": (SENTENCES[1:], [["NOUN"], ["X", *LABELS[2][1:]], LABELS[3]]),
+    r"\[0, 5\). Received: .* from 0 to 5": (SENTENCES, [*IDS[:3], [5, 0]]),
+    "3 in `x`, 4 in `y`": (SENTENCES[:3], LABELS),
+    r"`sample_weight` .*\[1.0\] for 2": (SENTENCES, IDS, [*WEIGHTS[:3], [1.0]]),
+    "Received: 1.0 for 6 words": (SENTENCES, IDS, [1.0, *WEIGHTS[1:]]),
+    "nan.* for 5 words in row 2": (SENTENCES, IDS, [1.0, 2.0, np.nan, 1.0]),
 }
 
 
 @any_backend
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_would_be_silently_wrong_is_refused(classifier, case):
-    (x, y, *weights), message = REFUSED[case]
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_would_be_silently_wrong_is_refused(classifier, message):
+    x, y, *weights = REFUSED[message]
     with pytest.raises(ValueError, match=message):
         classifier.fit(x, y, sample_weight=weights[0] if weights else None, verbose=0)
     with pytest.raises(ValueError, match=message):
@@ -396,6 +364,3 @@ def test_probabilities_in_half_precision():
     logits = model.predict(SENTENCES[1:2], verbose=0)[0, 1].astype("float64")
     expected = np.exp(logits.max()) / np.exp(logits).sum()
     assert found["probability"] == pytest.approx(expected, rel=1e-5)
-
-
-# === Files and copies ===
