@@ -1,6 +1,5 @@
 """One small model of each task, for the tests of what all tasks share."""
 
-import keras
 import numpy as np
 import pytest
 
@@ -66,37 +65,14 @@ def map_columns(function, part):
     return function(part)
 
 
-class Batches(keras.utils.PyDataset):
-    """Batches of 2 rows of columns."""
-
-    def __init__(self, *columns):
-        super().__init__()
-        self.columns = columns
-
-    def __len__(self):
-        return 2
-
-    def __getitem__(self, index):
-        return map_columns(lambda column: column[2 * index : 2 * index + 2], self.columns)
-
-
 def dataset_of(kind, *columns):
     """Columns as a dataset of batches of 2 rows."""
-    batches = Batches(*columns)
-    if kind == "py_dataset":
-        return batches
     if kind == "generator":
-        return (batches[i] for i in range(2))
-    if kind == "grain":
-        return pytest.importorskip("grain").MapDataset.source(batches)
-    if kind == "data_loader":
-        torch = pytest.importorskip("torch")
-        return torch.utils.data.DataLoader(batches, batch_size=None)
+        return (map_columns(lambda column: column[i : i + 2], columns) for i in (0, 2))
     tf = pytest.importorskip("tensorflow")
     tensors = map_columns(tf.ragged.constant, columns)
     return tf.data.Dataset.from_tensor_slices(tensors).batch(2)
 
 
-every_dataset = pytest.mark.parametrize(
-    "kind", ["generator", "tf.data", "py_dataset", "grain", "data_loader"]
-)
+# `tests/models/test_data.py` has all kinds of datasets.
+every_dataset = pytest.mark.parametrize("kind", ["generator", "tf.data"])

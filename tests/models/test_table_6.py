@@ -27,15 +27,8 @@ MODELS = {
 pytestmark = [pytest.mark.any_backend, pytest.mark.usefixtures("zero_initializers")]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def few_objects():
-    """Collecting garbage is quick, since what is there before is left out."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(autouse=True)
-def free_memory(few_objects):
+def free_memory():
     """A model holds up to 0.8 GB, and Keras's references go round in circles."""
     yield
     gc.collect()
