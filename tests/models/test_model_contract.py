@@ -137,7 +137,8 @@ def test_files_give_the_model_back(rng, tmp_path, name):
         assert type(loaded) is type(model)
         assert json.dumps(loaded.get_config()) == config
         np.testing.assert_allclose(flat(loaded(inputs)), expected, atol=1e-6)
-        assert with_texts(loaded) == answers
+        found = keras.tree.flatten(with_texts(loaded))
+        assert found == pytest.approx(keras.tree.flatten(answers), abs=1e-5)
     backbone = HUB.Backbone.from_preset(str(tmp_path / "preset"))
     assert type(backbone) is type(model.backbone)
     for one, other in zip(backbone.weights, model.backbone.weights, strict=True):
