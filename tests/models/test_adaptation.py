@@ -7,6 +7,7 @@ import pytest
 from keras_diet.layers import (
     POSITION_ENCODINGS,
     AbsolutePositionBias,
+    BucketedRelativePositionBias,
     PositionBias,
     RelativePositionBias,
     UntiedPositionBias,
@@ -200,7 +201,8 @@ BIAS_LAYERS = {
     "absolute": (AbsolutePositionBias, {"rank": 5}),
     "key_length": (AbsolutePositionBias, {"rank": 5, "key_length": LENGTH}),
     "relative": (RelativePositionBias, {}),
-    "untied": (UntiedPositionBias, {"head_dim": 5, "position_dim": 15}),
+    "bucketed": (lambda heads, max_length: BucketedRelativePositionBias(heads), {}),
+    "untied": (UntiedPositionBias, {"key_dim": 5, "position_dim": 15}),
 }
 
 
