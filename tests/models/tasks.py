@@ -1,6 +1,9 @@
 """One small model of each task, for the tests of what all tasks share."""
 
+import operator
+
 import numpy as np
+import pytest
 
 from keras_diet.models import (
     DietBertMaskedLM,
@@ -53,3 +56,25 @@ def random_data(task, rng):
         return inputs, rng.integers(0, 5, (2, 11)), inputs["padding_mask"].astype("float32")
     labels = np.array([6, 2]) if task == "classifier" else rng.normal(size=(2, 15))
     return random_inputs(rng), labels, np.ones(2)
+
+
+def map_columns(function, part):
+    """Apply a function to the columns in tuples and dictionaries."""
+    if isinstance(part, tuple):
+        return tuple(map_columns(function, each) for each in part)
+    if isinstance(part, dict):
+        return {name: map_columns(function, each) for name, each in part.items()}
+    return function(part)
+
+
+def dataset_of(kind, *columns):
+    """Columns as a dataset of batches of 2 rows."""
+    if kind == "generator":
+        return (map_columns(operator.itemgetter(slice(i, i + 2)), columns) for i in (0, 2))
+    tf = pytest.importorskip("tensorflow")
+    tensors = map_columns(tf.ragged.constant, columns)
+    return tf.data.Dataset.from_tensor_slices(tensors).batch(2)
+
+
+# `tests/models/test_data.py` has all kinds of datasets.
+every_dataset = pytest.mark.parametrize("kind", ["generator", "tf.data"])

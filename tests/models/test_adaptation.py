@@ -127,21 +127,6 @@ def test_segments_start_at_zero_and_are_trained(rng, arguments, num_segments, se
         assert np.abs(np.diff(to_numpy(weight), axis=-2)).max() > 1e-7
 
 
-@any_backend
-@pytest.mark.parametrize(
-    ("present", "arguments", "message"),
-    [
-        ("per-head", {}, "must not have segments.*'per-head'"),
-        ("input", {}, "must not have segments.*'input'"),
-        ("none", {"num_segments": 0}, "`num_segments` must be a positive int"),
-        ("none", {"segment_encoding": "none"}, "`segment_encoding` must be.*'none'"),
-    ],
-)
-def test_segments_that_cannot_be_added(present, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        add_segments(tiny_backbone(num_layers=1, segment_encoding=present), **arguments)
-
-
 # === Longer sequences ===
 
 
@@ -213,25 +198,26 @@ def test_projections_of_linformer_keep_their_sums(method):
 
 
 BIAS_LAYERS = {
-    "absolute": lambda length: AbsolutePositionBias(HEADS, length, rank=5),
-    "key_length": lambda length: AbsolutePositionBias(HEADS, length, rank=5, key_length=length),
-    "relative": lambda length: RelativePositionBias(HEADS, length),
-    "bucketed": lambda length: BucketedRelativePositionBias(HEADS),
-    "untied": lambda length: UntiedPositionBias(HEADS, 5, length, position_dim=15),
+    "absolute": (AbsolutePositionBias, {"rank": 5}),
+    "key_length": (AbsolutePositionBias, {"rank": 5, "key_length": LENGTH}),
+    "relative": (RelativePositionBias, {}),
+    "bucketed": (lambda heads, max_length: BucketedRelativePositionBias(heads), {}),
+    "untied": (UntiedPositionBias, {"key_dim": 5, "position_dim": 15}),
 }
 
 
 @any_backend
 @pytest.mark.parametrize("name", BIAS_LAYERS)
 def test_custom_bias_layers(rng, name):
-    model = trained(position_encoding=BIAS_LAYERS[name](LENGTH))
+    cls, arguments = BIAS_LAYERS[name]
+    model = trained(position_encoding=cls(HEADS, max_length=LENGTH, **arguments))
     extended = extend_positions(model, LONGER, "repeat")
     inputs = random_inputs(rng, length=LENGTH)
     assert_close(sequence_output(extended, inputs), sequence_output(model, inputs))
     assert np.isfinite(sequence_output(extended, random_inputs(rng, length=LONGER))).all()
     # A layer that is longer than the model stays as it is.
     if name in ("absolute", "relative"):
-        model = trained(position_encoding=BIAS_LAYERS[name](2 * LONGER))
+        model = trained(position_encoding=cls(HEADS, max_length=2 * LONGER, **arguments))
         extended = extend_positions(model, LONGER)
         for new, old in zip(extended.weights, model.weights, strict=True):
             np.testing.assert_array_equal(to_numpy(new), to_numpy(old))
@@ -259,21 +245,28 @@ class Table(PositionBias):
 
 @any_backend
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("change", "backbone", "arguments", "message"),
     [
-        ({"max_sequence_length": LENGTH}, "`max_sequence_length` must be larger than 13"),
-        ({"max_sequence_length": 2.5}, "`max_sequence_length` must be a positive"),
-        ({"method": "stretch"}, "`method` must be one of 'interpolate', 'repeat'.*'stretch'"),
-        ({"weight": "table"}, "weight '.*table' depends on the length in an unknown"),
-        ({"weight": "key_embedding"}, "key_embedding' depends on the length in an unknown"),
+        (add_segments, {"segment_encoding": "per-head"}, (), "must not have segments.*'per-head'"),
+        (add_segments, {"segment_encoding": "input"}, (), "must not have segments.*'input'"),
+        (add_segments, {}, (0,), "`num_segments` must be a positive int"),
+        (add_segments, {}, (2, "none"), "`segment_encoding` must be.*'none'"),
+        (extend_positions, {}, (LENGTH,), "`max_sequence_length` must be larger than 13"),
+        (extend_positions, {}, (2.5,), "`max_sequence_length` must be a positive"),
+        (extend_positions, {}, (LONGER, "stretch"), "one of 'interpolate', 'repeat'.*'stretch'"),
+        (extend_positions, {"weight": "table"}, (LONGER,), "table' depends on the length in an"),
+        (extend_positions, {"weight": "key_embedding"}, (LONGER,), "key_embedding' depends on"),
+        (cache_positions, {"position_encoding": "input"}, (), "position bias"),
+        (cache_positions, {"position_encoding": "none"}, (), "position bias"),
+        (cache_positions, {"position_encoding": "shaw"}, (), "position bias"),
+        (cache_positions, {"cached_positions": True}, (), "position bias"),
     ],
 )
-def test_what_cannot_be_extended(arguments, message):
-    arguments = {"max_sequence_length": LONGER, **arguments}
-    weight = arguments.pop("weight", None)
-    encoding = Table(HEADS, LENGTH, weight) if weight else "diet_rel"
+def test_what_cannot_be_changed(change, backbone, arguments, message):
+    if "weight" in backbone:
+        backbone = {"position_encoding": Table(HEADS, LENGTH, backbone["weight"])}
     with pytest.raises(ValueError, match=message):
-        extend_positions(tiny_backbone(position_encoding=encoding), **arguments)
+        change(tiny_backbone(num_layers=1, **backbone), *arguments)
 
 
 # === Positional scores that are computed already ===
@@ -287,6 +280,9 @@ def test_cached_positions(rng, position_encoding):
     assert type(copy) is DietBertBackbone
     for name, output in copy(inputs).items():
         assert_close(output, backbone(inputs)[name])
+    model = keras.Model(backbone.input, backbone(backbone.input)["sequence_output"])
+    assert_close(cache_positions(model)(inputs), model(inputs))
+    assert not backbone.cached_positions
     names = {weight.path.split("/")[-1] for weight in copy.encoder.weights}
     assert "scores" in names
     assert names.isdisjoint({"query_embedding", "relative_embedding", "position_embedding"})
@@ -310,14 +306,3 @@ def test_cached_positions_are_not_trained_and_are_in_presets(rng, tmp_path):
     backbone.save_weights(tmp_path / "backbone.weights.h5")
     with pytest.raises(ValueError, match=r"position_bias|expected"):
         copy.backbone.load_weights(tmp_path / "backbone.weights.h5")
-
-
-@any_backend
-@pytest.mark.parametrize("position_encoding", ["input", "none", "shaw", "cached"])
-def test_models_without_a_position_bias_are_refused(position_encoding):
-    if position_encoding == "cached":
-        model = cache_positions(tiny_backbone(position_encoding="diet_abs"))
-    else:
-        model = tiny_backbone(position_encoding=position_encoding)
-    with pytest.raises(ValueError, match="position bias"):
-        cache_positions(model)

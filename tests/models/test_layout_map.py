@@ -10,6 +10,8 @@ from tests.models.diet_transformer import tiny as translation
 from tests.models.tiny import tiny_backbone
 
 DATA, MODEL = "rows", "columns"
+ENCODINGS = ("diet_abs", "diet_rel", "shaw", "transformer_xl", "tupe_rel", "input")
+TRANSLATION_ENCODINGS = ("diet_rel", "diet_abs_input", "shaw", "sinusoidal")
 BLOCK = r"encoder/transformer_layer_\d+"
 SPLIT = {
     "token_embedding/embeddings": (None, MODEL),
@@ -34,35 +36,6 @@ REPLICATED = (
 )
 
 
-def layout_map_of(cls):
-    devices = [f"cpu:{i}" for i in range(6)]
-    mesh = keras.distribution.DeviceMesh((2, 3), (DATA, MODEL), devices)
-    return cls.get_layout_map(mesh, model_parallel_dim_name=MODEL, data_parallel_dim_name=DATA)
-
-
-@pytest.fixture(scope="module")
-def layout_map():
-    return layout_map_of(DietBertBackbone)
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"position_encoding": "diet_abs"},
-        {"position_encoding": "diet_rel"},
-        {"position_encoding": "shaw"},
-        {"position_encoding": "transformer_xl"},
-        {"position_encoding": "tupe_rel"},
-        {"position_encoding": "input", "segment_encoding": "input"},
-        {"position_encoding": "input", "segment_encoding": "input", "projection_dim": 5},
-    ],
-    ids=lambda arguments: "-".join(map(str, arguments.values())),
-)
-def test_every_axis_of_every_weight(layout_map, arguments):
-    check_every_axis(layout_map, tiny_backbone(**arguments), SPLIT, REPLICATED)
-
-
 # The same for both stacks and both kinds of attention, without a pooler.
 TRANSLATION_SPLIT = {
     pattern.replace("encoder/", "(en|de)coder/").replace("self_", "(self|cross)_"): axes
@@ -79,31 +52,44 @@ TRANSLATION_REPLICATED = (
 )
 
 
+FAMILIES = {
+    DietBertBackbone: (tiny_backbone, SPLIT, REPLICATED),
+    DietTransformerBackbone: (
+        translation.tiny_backbone,
+        TRANSLATION_SPLIT,
+        TRANSLATION_REPLICATED,
+    ),
+}
+AT_INPUT = {"position_encoding": "input", "segment_encoding": "input"}
+
+
 @pytest.mark.any_backend
-@pytest.mark.parametrize("position_encoding", ["diet_rel", "diet_abs_input", "shaw", "sinusoidal"])
-def test_every_axis_of_every_weight_for_translation(position_encoding):
-    """Among them every kernel of cross-attention."""
-    backbone = translation.tiny_backbone(position_encoding=position_encoding)
-    layout_map = layout_map_of(DietTransformerBackbone)
-    check_every_axis(layout_map, backbone, TRANSLATION_SPLIT, TRANSLATION_REPLICATED)
-    kernels = [w.path for w in backbone.weights if re.search("cross_attention/.*kernel", w.path)]
-    assert len(kernels) == 4 * 2
-    assert all(layout_map[path] is not None for path in kernels)
-
-
-def check_every_axis(layout_map, backbone, split, replicated):
+@pytest.mark.parametrize(
+    ("cls", "arguments"),
+    [
+        *((DietBertBackbone, {"position_encoding": name}) for name in ENCODINGS),
+        (DietBertBackbone, {**AT_INPUT, "projection_dim": 5}),
+        *((DietTransformerBackbone, {"position_encoding": name}) for name in TRANSLATION_ENCODINGS),
+    ],
+)
+def test_every_axis_of_every_weight(cls, arguments):
+    make, split, replicated = FAMILIES[cls]
+    mesh = keras.distribution.DeviceMesh((2, 3), (DATA, MODEL), [f"cpu:{i}" for i in range(6)])
+    layout_map = cls.get_layout_map(
+        mesh, model_parallel_dim_name=MODEL, data_parallel_dim_name=DATA
+    )
     found = set()
-    for weight in backbone.weights:
+    for weight in make(**arguments).weights:
         patterns = [pattern for pattern in split if re.fullmatch(pattern, weight.path)]
         # Tasks put their name before the path of a weight.
         for path in (weight.path, f"masked_lm/{weight.path}"):
             layout = layout_map[path]
             if patterns:
-                assert layout is not None, path
                 assert tuple(layout.axes) == split[patterns[0]], path
                 assert len(layout.axes) == len(weight.shape), path
             else:
                 assert layout is None, path
                 assert any(re.fullmatch(pattern, weight.path) for pattern in replicated), path
         found.update(patterns)
+    # Among them the kernels of cross-attention.
     assert found == set(split)

@@ -6,18 +6,18 @@ A row of `SPECIFICATIONS` is a task with an encoding. A new task is one more row
 
 import json
 
+import h5py
 import keras
 import keras_hub
 import numpy as np
 import pytest
 
-from keras_diet.models import DietBertBackbone, DietTransformerBackbone
-from tests.helpers import assert_close, to_numpy
+from tests.helpers import assert_close, once, to_numpy
 from tests.models import tasks
 from tests.models.diet_transformer import tiny as translation
 from tests.models.hub.toy import ToyBackbone, ToyTask, toy_inputs, toy_labels
-from tests.models.question_answering import tiny_question_answerer
-from tests.models.tiny import random_inputs, randomize_weights
+from tests.models.question_answering import CONTEXTS, QUESTIONS, tiny_question_answerer
+from tests.models.tiny import SIZES, TEXTS, random_inputs, randomize_weights, tiny_backbone
 
 pytestmark = pytest.mark.usefixtures("quick_quantization")
 any_backend = pytest.mark.any_backend
@@ -39,16 +39,16 @@ class Specification:
     def __init__(self, task, base, has_head=True, **backbone):
         self.task, self.base, self.has_head, self.backbone = task, base, has_head, backbone
 
-    def make(self, **changes):
+    def make(self, with_preprocessor=False, **changes):
         arguments = {**self.backbone, **changes}
         if self.task == "toy":
             model = ToyTask(ToyBackbone(**arguments))
         elif self.task == "translator":
             model = translation.tiny_task(num_layers=1, **arguments)
         elif self.task == "question_answerer":
-            model = tiny_question_answerer(with_preprocessor=False, **arguments)
+            model = tiny_question_answerer(with_preprocessor, **arguments)
         else:
-            model = tasks.tiny_task(self.task, with_preprocessor=False, **arguments)
+            model = tasks.tiny_task(self.task, with_preprocessor=with_preprocessor, **arguments)
         return randomize_weights(model)
 
     def loaders(self, model):
@@ -107,33 +107,70 @@ def loaded_from_files(specification, model, folder):
     yield keras.saving.load_model(folder / "model.keras")
 
 
+def head_of(name):
+    return tasks.CLASSES[name][2] if name in tasks.CLASSES else {}
+
+
 # === Files ===
+
+# What each task makes of texts.
+METHODS = {
+    "masked_lm": lambda task: task.fill_mask("the [MASK] fox"),
+    "classifier": lambda task: task.classify(TEXTS),
+    "embedder": lambda task: to_numpy(task.encode_text(TEXTS)).tolist(),
+    "token_classifier": lambda task: task.tag([["sleeping", "cats"], ["."]]),
+    "question_answerer": lambda task: task.answer(QUESTIONS, CONTEXTS),
+}
 
 
 @any_backend
 @every_model
 def test_files_give_the_model_back(rng, tmp_path, name):
     specification = SPECIFICATIONS[name]
-    model = specification.make()
+    model = specification.make(with_preprocessor=True)
+    if name == "question_answerer":
+        # By default it would be a third of the length.
+        model.preprocessor.doc_stride = 2
     model.backbone.layers[-1].trainable = False
     inputs, _ = labels_of(name, rng)
-    expected = predicted(model, inputs)
-    config = json.dumps(model.backbone.get_config())
+    with_texts = METHODS.get(name, lambda task: flat(task(inputs)).tolist())
+    expected, answers = flat(model(inputs)), with_texts(model)
+    config = json.dumps(model.get_config())
     for loaded in loaded_from_files(specification, model, tmp_path):
         assert type(loaded) is type(model)
-        assert json.dumps(loaded.backbone.get_config()) == config
-        np.testing.assert_allclose(predicted(loaded, inputs), expected, atol=1e-6)
+        assert json.dumps(loaded.get_config()) == config
+        stride = getattr(loaded.preprocessor, "doc_stride", 2)
+        assert stride == 2
+        np.testing.assert_allclose(flat(loaded(inputs)), expected, atol=1e-6)
+        found = keras.tree.flatten(with_texts(loaded))
+        assert found == pytest.approx(keras.tree.flatten(answers), abs=1e-5)
     backbone = HUB.Backbone.from_preset(str(tmp_path / "preset"))
     assert type(backbone) is type(model.backbone)
     for one, other in zip(backbone.weights, model.backbone.weights, strict=True):
         np.testing.assert_array_equal(to_numpy(one), to_numpy(other))
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["masked_lm", *(pytest.param(n, marks=any_backend) for n in ("question_answerer", "toy"))],
-)
-def test_training_goes_on_from_keras_files(rng, tmp_path, name):
+@any_backend
+@every_model
+def test_what_is_frozen_stays_frozen(tmp_path, name):
+    model = SPECIFICATIONS[name].make()
+    model.backbone.token_embedding.trainable = False
+    assert len(model.trainable_weights) == len(model.weights) - 1
+    arguments = {"compile": False, "name": "reader", **head_of(name)}
+    model = type(model)(SPECIFICATIONS[name].make(trainable=False).backbone, **arguments)
+    assert model.backbone.trainable_weights == []
+    assert (model.name, model.compiled, model.preprocessor) == ("reader", False, None)
+    copy = type(model).from_config(model.get_config())
+    assert copy.get_config() == model.get_config()
+    assert copy.backbone.trainable_weights == []
+    assert len(copy.trainable_weights) == len(model.trainable_weights)
+    frozen = type(model)(SPECIFICATIONS[name].make().backbone, trainable=False, **head_of(name))
+    frozen.save(tmp_path / "task.keras")
+    assert keras.saving.load_model(tmp_path / "task.keras").trainable_weights == []
+
+
+@pytest.mark.parametrize("name", ["masked_lm", *once("question_answerer", "toy")])
+def test_training_goes_on_from_keras_files_and_presets_have_no_optimizer(rng, tmp_path, name):
     model = SPECIFICATIONS[name].make()
     model.compile(keras.optimizers.AdamW(0.01))
     inputs, labels = labels_of(name, rng)
@@ -143,41 +180,52 @@ def test_training_goes_on_from_keras_files(rng, tmp_path, name):
     assert type(loaded.loss) is type(model.loss)
     for one, other in zip(loaded.optimizer.variables, model.optimizer.variables, strict=True):
         np.testing.assert_array_equal(to_numpy(one), to_numpy(other))
+    model.save_to_preset(tmp_path)
+    with h5py.File(tmp_path / "task.weights.h5") as file:
+        assert "layers" in file
+        assert "optimizer" not in file
     for each in (model, loaded):
         each.fit(inputs, labels, shuffle=False, verbose=0)
         assert int(each.optimizer.iterations) == 2
     for one, other in zip(loaded.weights, model.weights, strict=True):
         assert_close(one, other, 1e-6)
     if name != "toy":
-        # The head alone.
+        # The head alone, without the optimizer.
         head = predicted(model, inputs)
         model.save_task_weights(tmp_path / "head.weights.h5")
         for weight in model.weights[len(model.backbone.weights) :]:
             weight.assign(0 * to_numpy(weight))
         model.load_task_weights(tmp_path / "head.weights.h5")
         np.testing.assert_allclose(predicted(model, inputs), head, atol=1e-6)
+        assert int(model.optimizer.iterations) == 2
 
 
 @any_backend
-@every_model
-def test_what_is_frozen_stays_frozen(name):
-    model = SPECIFICATIONS[name].make()
-    model.backbone.token_embedding.trainable = False
-    count = len(model.weights)
-    assert len(model.trainable_weights) == count - 1
-    model = type(model)(SPECIFICATIONS[name].make(trainable=False).backbone, **head_of(name))
-    assert model.backbone.trainable_weights == []
-    copy = type(model).from_config(model.get_config())
-    assert copy.backbone.trainable_weights == []
-    assert len(copy.trainable_weights) == len(model.trainable_weights)
-    if name == "classifier":
-        # Keras gives the copy, a functional model, the compile configuration of the task.
-        clone = keras.models.clone_model(model)
-        assert type(clone.optimizer) is type(model.optimizer)
+def test_presets_of_other_backbones(tmp_path):
+    HUB.BertBackbone(**SIZES).save_to_preset(tmp_path)
+    for base, ours in ((HUB.MaskedLM, "masked_lm"), (HUB.TextClassifier, "classifier")):
+        head = {"num_classes": 2} if ours == "classifier" else {}
+        loaded = base.from_preset(str(tmp_path), False, preprocessor=None, **head)
+        assert type(loaded) is getattr(HUB, f"Bert{base.__name__}")
+        with pytest.raises(ValueError, match="BertBackbone"):
+            tasks.CLASSES[ours][0].from_preset(tmp_path, preprocessor=None, **head)
+    tiny_backbone().save_to_preset(tmp_path)
+    other = tiny_backbone(num_layers=1)
+    loaded = tasks.CLASSES["masked_lm"][0].from_preset(tmp_path, backbone=other, preprocessor=None)
+    assert loaded.backbone is other
 
 
-def head_of(name):
-    return tasks.CLASSES[name][2] if name in tasks.CLASSES else {}
+@any_backend
+@pytest.mark.parametrize(
+    ("task", "path"),
+    [("masked_lm", "mlm_head/intermediate_dense/kernel"), ("classifier", "logits/kernel")],
+)
+def test_heads_start_as_berts(task, path):
+    model = tasks.tiny_task(task, with_preprocessor=False)
+    (kernel,) = [to_numpy(weight) for weight in model.weights if weight.path == path]
+    # A normal distribution of deviation 0.02, cut at two deviations.
+    assert np.abs(kernel).max() <= 0.04
+    assert kernel.std() == pytest.approx(0.02, rel=0.3)
 
 
 # === Half precision ===
@@ -188,15 +236,13 @@ def head_of(name):
     ("name", "policy"),
     [
         ("masked_lm", "mixed_float16"),
-        *(
-            pytest.param(name, policy, marks=any_backend)
-            for name, policy in [
-                ("classifier", "mixed_bfloat16"),
-                ("embedder", "bfloat16"),
-                ("question_answerer", "mixed_bfloat16"),
-                ("translator", "mixed_bfloat16"),
-                ("toy", "mixed_float16"),
-            ]
+        *once(
+            ("classifier", "mixed_bfloat16"),
+            ("embedder", "bfloat16"),
+            ("token_classifier", "float16"),
+            ("question_answerer", "float16"),
+            ("translator", "mixed_bfloat16"),
+            ("toy", "mixed_float16"),
         ),
     ],
 )
@@ -209,21 +255,39 @@ def test_half_precision(rng, tmp_path, name, policy):
     outputs = predicted(half, inputs)
     error = np.abs(outputs - expected).max() / np.abs(expected).max()
     assert 1e-6 < error < 0.1
-    # KerasHub loads float policies with the global policy, and needs `dtype` for mixed ones.
-    saved = "float32"
-    arguments = {"dtype": saved} if policy.startswith("mixed") else {}
+    # Logits of places that cannot be answers need a large range.
+    dtype = "float32" if name == "question_answerer" else half.compute_dtype
+    assert {x.dtype for x in keras.tree.flatten(half.output)} == {dtype}
+    # KerasHub loads other float policies with the global policy.
+    saved = policy if policy.startswith("mixed") else "float32"
     half.save_to_preset(tmp_path)
     for cls in specification.loaders(half):
-        loaded = cls.from_preset(str(tmp_path), **arguments)
+        loaded = cls.from_preset(str(tmp_path))
         assert loaded.dtype_policy.name == loaded.backbone.dtype_policy.name == saved
     again = type(half).from_preset(tmp_path, dtype=policy)
     np.testing.assert_allclose(predicted(again, inputs), outputs, atol=1e-2)
     assert type(half).from_preset(tmp_path, dtype="float32").dtype_policy.name == "float32"
+    assert type(half.backbone).from_preset(tmp_path).dtype_policy.name == saved
     half.save(tmp_path / "half.keras")
     assert keras.saving.load_model(tmp_path / "half.keras").backbone.dtype_policy.name == policy
-    if name == "masked_lm":
+    if name != "embedder":
+        half.compile("sgd")
         losses = half.fit(inputs, labels, verbose=0).history["loss"]
         assert np.isfinite(losses).all()
+
+
+class Float32Bias(keras.layers.Layer):
+    """A user's bias layer that computes in float32, whatever the model does."""
+
+    def call(self, inputs):
+        length = keras.ops.shape(inputs)[1]
+        return -keras.ops.ones((1, 3, length, length), "float32")
+
+
+def test_bias_layer_of_another_dtype(rng):
+    backbone = tiny_backbone(dtype="mixed_bfloat16", position_encoding=Float32Bias(dtype="float32"))
+    outputs = backbone(random_inputs(rng))
+    assert np.isfinite(to_numpy(outputs["sequence_output"])).all()
 
 
 # === LoRA ===
@@ -252,9 +316,8 @@ def test_lora_trains_adapters_and_the_head_only(rng, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["masked_lm", *(pytest.param(n, marks=any_backend) for n in ("translator", "toy"))]
+    ("name", "enabled_before"), [("masked_lm", False), *once(("translator", True), ("toy", True))]
 )
-@pytest.mark.parametrize("enabled_before", [False, True])
 def test_lora_files_bring_their_layers(rng, tmp_path, name, enabled_before):
     specification = SPECIFICATIONS[name]
     names = ["query"] if name == "toy" else ["query", "key", "feedforward_output_dense"]
@@ -286,17 +349,14 @@ ERRORS = {"int8": 0.1, "float8": 0.3, "int4": 0.9}
     ("name", "mode"),
     [
         ("masked_lm", "int8"),
-        *(
-            pytest.param(name, mode, marks=any_backend)
-            for name, mode in [
-                ("classifier", "int8"),
-                ("classifier", "int4"),
-                ("classifier", "float8"),
-                ("embedder", "int8"),
-                ("question_answerer", "int4"),
-                ("translator", "int8"),
-                ("toy", "int8"),
-            ]
+        *once(
+            ("classifier", "float8"),
+            ("classifier", keras.quantizers.Int4QuantizationConfig(block_size=8)),
+            ("embedder", "int8"),
+            ("token_classifier", "int8"),
+            ("question_answerer", "int4"),
+            ("translator", "int8"),
+            ("toy", "int8"),
         ),
     ],
 )
@@ -305,7 +365,9 @@ def test_quantized_models_stay_close_and_are_loaded_as_saved(rng, tmp_path, name
     model = specification.make()
     inputs, _ = labels_of(name, rng)
     expected = predicted(model, inputs)
-    model.quantize(mode)
+    config = None if isinstance(mode, str) else mode
+    mode = mode if config is None else config.mode
+    model.quantize(mode, config=config)
     outputs = predicted(model, inputs)
     error = np.abs(outputs - expected).max() / np.abs(expected).max()
     assert 1e-6 < error < ERRORS[mode]
@@ -333,7 +395,7 @@ def test_other_layers_of_quantized_models_keep_their_policy(rng, tmp_path, polic
     model.quantize("int8")
     inputs, _ = labels_of("classifier", rng)
     model.save_to_preset(tmp_path)
-    loaded = type(model).from_preset(tmp_path, dtype=policy)
+    loaded = type(model).from_preset(tmp_path)
     for one, other in zip(loaded._flatten_layers(), model._flatten_layers(), strict=True):
         assert one.dtype_policy.name == other.dtype_policy.name
     np.testing.assert_allclose(predicted(loaded, inputs), predicted(model, inputs), atol=1e-5)
@@ -346,63 +408,53 @@ def test_other_layers_of_quantized_models_keep_their_policy(rng, tmp_path, polic
     assert np.abs(predicted(half, inputs) - expected).max() < 0.1 * np.abs(expected).max()
 
 
-@any_backend
-def test_configurations_of_quantizers_are_loaded_as_saved(rng, tmp_path):
-    config = keras.quantizers.Int4QuantizationConfig(block_size=8)
-    model = SPECIFICATIONS["classifier"].make()
-    model.quantize(config=config)
-    inputs, _ = labels_of("classifier", rng)
-    expected = predicted(model, inputs)
-    for loaded in loaded_from_files(SPECIFICATIONS["classifier"], model, tmp_path):
-        np.testing.assert_allclose(predicted(loaded, inputs), expected, atol=1e-6)
-
-
 # === Layers that change after the steps were compiled ===
 
 
 @pytest.mark.usefixtures("compiled_steps")
-@pytest.mark.any_backend("tensorflow")
-@pytest.mark.parametrize("change", ["lora", "quantize"])
-def test_steps_are_compiled_again(rng, change):
-    model = SPECIFICATIONS["classifier"].make()
-    inputs, _ = labels_of("classifier", rng)
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("toy", "lora"),
+        pytest.param("toy", "backbone", marks=any_backend("tensorflow")),
+        pytest.param("classifier", "task", marks=any_backend("tensorflow")),
+    ],
+)
+def test_every_task_of_a_backbone_compiles_again(rng, name, change):
+    model = SPECIFICATIONS[name].make()
+    other = type(model)(model.backbone, **head_of(name))
+    other.set_weights(model.get_weights())
+    inputs, _ = labels_of(name, rng)
     before = predicted(model, inputs)
+    np.testing.assert_allclose(predicted(other, inputs), before, atol=1e-6)
     if change == "lora":
         model.backbone.enable_lora(rank=2)
         randomize_adapters(model, rng)
-        model.compile()
     else:
-        model.quantize("int8")
+        (model.backbone if change == "backbone" else model).quantize("int8")
     # An eager call compiles nothing.
     eager = flat(model(inputs))
-    after = predicted(model, inputs)
-    assert np.abs(after - before).max() > 1e-5
-    np.testing.assert_allclose(after, eager, rtol=1e-5, atol=1e-5)
+    for each in (model, other):
+        after = predicted(each, inputs)
+        assert np.abs(after - before).max() > 1e-5
+        np.testing.assert_allclose(after, eager, rtol=1e-5, atol=1e-5)
 
 
 # === What is refused ===
 
 
 @any_backend
-@pytest.mark.parametrize("cls", [DietBertBackbone, DietTransformerBackbone])
-@pytest.mark.parametrize(
-    ("rank", "names", "message"),
-    [
+def test_adapters_of_other_layers_are_refused(tmp_path):
+    backbone = tiny_backbone(num_layers=1)
+    for rank, names, message in (
         (0, None, "`rank` must be a positive integer"),
         (2, ["queries"], "`target_layer_names` must be one of .*'query'"),
         (2, ["query", "token_embedding"], "`target_layer_names` must be one of"),
-    ],
-)
-def test_adapters_without_a_kernel_are_refused(cls, rank, names, message):
-    backbone = cls(31, 1, 3, 15, 23)
-    with pytest.raises(ValueError, match=message):
-        backbone.enable_lora(rank, names)
+    ):
+        with pytest.raises(ValueError, match=message):
+            backbone.enable_lora(rank, names)
     assert backbone.trainable_weights == backbone.weights
     assert adapters(backbone) == {}
-
-
-@any_backend
-def test_files_with_adapters_of_other_layers_are_refused(tmp_path):
     model, other = (SPECIFICATIONS["masked_lm"].make().backbone for _ in range(2))
     model.enable_lora(2, ["query", "key"])
     model.save_lora_weights(tmp_path / "task.lora.h5")

@@ -43,37 +43,36 @@ def folder(tmp_path):
     return tmp_path
 
 
-@any_backend
-def test_backbones_replace_tasks(rng, folder):
-    backbone = randomize_weights(tiny_backbone(rank=5))
-    backbone.save_to_preset(folder)
-    assert files(folder) == BACKBONE | {"README.md"}
-    inputs = random_inputs(rng)
-    loaded = DietBertBackbone.from_preset(folder)
-    assert_close(loaded(inputs)["pooled_output"], backbone(inputs)["pooled_output"], 1e-6)
+REPLACEMENTS = {
+    "backbone": (lambda: tiny_backbone(rank=5), None, BACKBONE),
+    "embedder": (
+        lambda: tiny_task("embedder", with_preprocessor=False),
+        None,
+        BACKBONE | {"task.json"},
+    ),
+    "masked_lm": (lambda: tiny_task("masked_lm", VOCABULARY[:-1]), None, CLASSIFIER),
+    "shards": (lambda: tiny_task("classifier"), 1e-5, CLASSIFIER | {"model.weights.json"}),
+}
 
 
 @any_backend
-def test_tasks_replace_others(folder):
-    tiny_task("embedder", with_preprocessor=False).save_to_preset(str(folder))
-    assert files(folder) == BACKBONE | {"task.json", "README.md"}
-    tiny_task("masked_lm", vocabulary=VOCABULARY[:-1]).save_to_preset(str(folder))
-    assert files(folder) == CLASSIFIER | {"README.md"}
-    loaded = keras_hub.models.MaskedLM.from_preset(str(folder))
-    assert loaded.preprocessor.tokenizer.get_vocabulary() == VOCABULARY[:-1]
-
-
-@any_backend
-def test_weights_in_one_file_replace_those_in_several(folder):
-    task = tiny_task("classifier")
-    task.save_to_preset(folder, max_shard_size=1e-5)
-    assert "model.weights.json" in files(folder)
-    assert "model.weights.h5" not in files(folder)
-    loaded = DietBertTextClassifier.from_preset(folder)
-    for one, other in zip(loaded.get_weights(), task.get_weights(), strict=True):
+@pytest.mark.parametrize("name", REPLACEMENTS)
+def test_presets_replace_others(folder, name):
+    make, size, expected = REPLACEMENTS[name]
+    model = randomize_weights(make())
+    model.save_to_preset(folder, **({} if size is None else {"max_shard_size": size}))
+    shards = {file for file in files(folder) if file.startswith("model_0")}
+    whole = {"model.weights.h5"} if shards else set()
+    assert files(folder) - shards == (expected | {"README.md"}) - whole
+    loaded = type(model).from_preset(folder)
+    for one, other in zip(loaded.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
-    task.backbone.save_to_preset(folder)
-    assert files(folder) == BACKBONE | {"README.md"}
+    if name == "masked_lm":
+        assert loaded.preprocessor.tokenizer.get_vocabulary() == VOCABULARY[:-1]
+    if shards:
+        # Weights in one file replace those in several.
+        model.backbone.save_to_preset(folder)
+        assert files(folder) == BACKBONE | {"README.md"}
 
 
 @any_backend
@@ -173,16 +172,15 @@ def test_named_presets_are_found(rng, folder, tmp_path, monkeypatch):
 @pytest.mark.usefixtures("forgotten_names")
 @pytest.mark.parametrize("scheme", ["hf", "kaggle", "modelscope", "gs"])
 def test_addresses_are_kept_and_names_are_unique(scheme):
-    address = f"{scheme}://user/model"
-    register_preset(NAME, address)
-    register_preset(NAME, address)
-    assert DietBertBackbone.presets[NAME]["kaggle_handle"] == address
-    with pytest.raises(ValueError, match="`name` must be new"):
-        register_preset(NAME, "hf://user/another")
-    register_preset(NAME, "hf://user/another", overwrite=True)
-    assert DietBertBackbone.presets[NAME]["kaggle_handle"] == "hf://user/another"
-    with pytest.raises(ValueError, match=r"`name` must be new.*'bert_base_en'"):
-        register_preset("bert_base_en", address, overwrite=True)
+    address, other = f"{scheme}://user/model", "hf://user/another"
+    for _ in range(2):
+        register_preset(NAME, address)
+        assert DietBertBackbone.presets[NAME]["kaggle_handle"] == address
+    for name, overwrite in ((NAME, False), ("bert_base_en", True)):
+        with pytest.raises(ValueError, match=f"`name` must be new.*'{name}'|name={name}"):
+            register_preset(name, other, overwrite=overwrite)
+    register_preset(NAME, other, overwrite=True)
+    assert DietBertBackbone.presets[NAME]["kaggle_handle"] == other
 
 
 # === The packaged preset ===
@@ -237,9 +235,8 @@ def test_other_tasks_start_from_it():
     classifier = DietBertTextClassifier.from_preset(PACKAGED, class_names=["dull", "fine"])
     assert {guess["label"] for guess in classifier.classify("a fine film")} == {"dull", "fine"}
     embedder = DietBertTextEmbedder.from_preset(PACKAGED)
-    vectors = embedder.encode_text(["the king of france", "the queen of spain", "he plays chess"])
-    similarity = to_numpy(embedder.similarity(vectors, vectors))
-    assert similarity[0, 1] > similarity[0, 2]
+    vectors = embedder.predict(["the king of france", "the queen of spain", "he plays chess"])
+    assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2]
 
 
 @any_backend

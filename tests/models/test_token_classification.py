@@ -15,7 +15,7 @@ from keras_diet.models import (
 )
 from keras_diet.models.token_classification.words import split_words
 from tests.helpers import assert_close, once, to_numpy
-from tests.models.tasks import tiny_task
+from tests.models.tasks import dataset_of, every_dataset, tiny_task
 from tests.models.tiny import VOCABULARY, randomize_weights, tiny_backbone
 
 any_backend = pytest.mark.any_backend
@@ -37,7 +37,6 @@ LABELS = [
 IDS = [[NAMES.index(label) for label in labels] for labels in LABELS]
 # Half precision has no 2049.
 WEIGHTS = [[0.5, 2.0, 2049.0, 0.25, 7.0, 1.5], [0.75], [2.5, 4.0, 0.0, 1.25, 6.0], [1.25, 6.0]]
-WORDS = [*SENTENCES[0], *SENTENCES[2]]
 ONES = [[1.0] * len(words) for words in SENTENCES]
 
 
@@ -120,16 +119,15 @@ def test_words_that_do_not_fit_give_a_warning():
 
 
 @any_backend
-def test_buckets_shorten_batches_with_labels():
-    outputs = tiny_preprocessor(length_buckets=(5, 7))(SENTENCES[1:2], IDS[1:2])
-    assert [array.shape for array in arrays(outputs)] == [(1, 5)] * 4
-    # Predictions of several batches have one length.
-    assert tiny_preprocessor(length_buckets=(5, 7))(SENTENCES[1:2])["token_ids"].shape == (1, 13)
-    expected = tiny().evaluate(SENTENCES, LABELS, 1, verbose=0)
+def test_buckets_shorten_batches_with_labels(classifier):
     model = tiny(preprocessor=tiny_preprocessor(length_buckets=(5, 7)))
+    outputs = model.preprocessor(SENTENCES[1:2], IDS[1:2])
+    assert [array.shape for array in arrays(outputs)] == [(1, 5)] * 4
+    expected = classifier.evaluate(SENTENCES, LABELS, 1, verbose=0)
     assert model.evaluate(SENTENCES, LABELS, 1, verbose=0) == pytest.approx(expected, rel=1e-4)
+    # Predictions of several batches have one length.
     assert model.predict(SENTENCES, batch_size=1, verbose=0).shape == (4, 13, 5)
-    assert model.tag(SENTENCES)[1] == [pytest.approx(word) for word in tiny().tag(SENTENCES)[1]]
+    assert_tags(model.tag(SENTENCES), SENTENCES, expected_of_words(classifier))
 
 
 @any_backend
@@ -185,13 +183,21 @@ def loss_and_accuracy(classifier, weights):
     return [total / count, correct / count]
 
 
-@pytest.mark.parametrize("weights", [WEIGHTS, *once(None)])
-def test_loss_and_accuracy_are_means_over_words(classifier, weights):
-    expected = loss_and_accuracy(classifier, weights or ONES)
+OF_SENTENCES = [0.5, 7.0, 3.0, 2.0]
+REPEATED = [[w] * len(words) for w, words in zip(OF_SENTENCES, SENTENCES, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("weights", "of_words"),
+    [(WEIGHTS, WEIGHTS), *once((None, ONES), (np.array(OF_SENTENCES), REPEATED))],
+)
+def test_loss_and_accuracy_are_means_over_words(classifier, weights, of_words):
+    expected = loss_and_accuracy(classifier, of_words)
     assert 0 < expected[1] < 1
     actual = classifier.evaluate(SENTENCES, LABELS, 4, sample_weight=weights, verbose=0)
     assert actual == pytest.approx(expected, rel=1e-4)
     assert classifier.test_on_batch(SENTENCES, LABELS, weights) == pytest.approx(actual, rel=1e-5)
+    assert float(classifier.optimizer.learning_rate) == pytest.approx(5e-5)
 
 
 @any_backend
@@ -205,63 +211,17 @@ def test_probabilities_as_outputs():
         model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 
 
-@any_backend
-def test_training_learns_the_classes_of_words():
-    keras.utils.set_random_seed(3)
-    model = tiny()
-    assert float(model.optimizer.learning_rate) == pytest.approx(5e-5)
-    model.compile(keras.optimizers.Adam(0.02))
-    data = (SENTENCES * 8, LABELS * 8)
-    history = model.fit(*data, batch_size=8, epochs=12, validation_data=data, verbose=0).history
-    assert history["val_sparse_categorical_accuracy"][-1] > 0.95
-    found = [[word["label"] for word in words] for words in model.tag(SENTENCES)]
-    assert np.mean(np.concatenate(found) == np.concatenate(LABELS)) > 0.95
-
-
 # === Kinds of data ===
 
 
-class Batches(keras.utils.PyDataset):
-    def __init__(self, *data):
-        super().__init__()
-        self.data = data
-
-    def __len__(self):
-        return 2
-
-    def __getitem__(self, index):
-        return tuple(part[2 * index : 2 * index + 2] for part in self.data)
-
-
-def collect(rows):
-    return tuple(map(list, zip(*rows, strict=True)))
-
-
-def as_dataset(kind, *data):
-    if kind == "py_dataset":
-        return Batches(*data)
-    if kind == "generator":
-        return (Batches(*data)[i] for i in range(2))
-    if kind == "grain":
-        grain = pytest.importorskip("grain")
-        return grain.MapDataset.source(list(zip(*data, strict=True))).batch(2, batch_fn=collect)
-    if kind == "data_loader":
-        torch = pytest.importorskip("torch")
-        examples = list(zip(*data, strict=True))
-        return torch.utils.data.DataLoader(examples, batch_size=2, collate_fn=collect)
-    tf = pytest.importorskip("tensorflow")
-    dataset = tf.data.Dataset.from_tensor_slices(tuple(map(tf.ragged.constant, data)))
-    return dataset.batch(2)
-
-
 @any_backend
-@pytest.mark.parametrize("kind", ["generator", "tf.data", "py_dataset", "grain", "data_loader"])
+@every_dataset
 def test_datasets(classifier, kind):
     expected = classifier.evaluate(SENTENCES, IDS, 2, sample_weight=WEIGHTS, verbose=0)
     for labels in (LABELS, IDS):
-        dataset = as_dataset(kind, SENTENCES, labels, WEIGHTS)
+        dataset = dataset_of(kind, SENTENCES, labels, WEIGHTS)
         assert classifier.evaluate(dataset, verbose=0) == pytest.approx(expected, rel=1e-5)
-    outputs = classifier.predict(as_dataset(kind, SENTENCES), verbose=0)
+    outputs = classifier.predict(dataset_of(kind, SENTENCES), verbose=0)
     assert_close(outputs, classifier.predict(SENTENCES, verbose=0), 1e-5)
 
 
@@ -271,66 +231,43 @@ def test_kinds_of_columns():
     objects = [np.empty(4, object) for _ in range(3)]
     for array, values in zip(objects, (SENTENCES, IDS, WEIGHTS), strict=True):
         array[:] = [np.array(row) for row in values]
-    tuples = [tuple(map(tuple, values)) for values in (SENTENCES, IDS, WEIGHTS)]
-    in_bytes = [[word.encode() for word in words] for words in SENTENCES]
-    for columns in (objects, tuples, (in_bytes, IDS, WEIGHTS)):
-        np.testing.assert_array_equal(arrays(tiny_preprocessor()(*columns)), expected)
-
-
-@any_backend
-def test_one_sentence_is_an_element_of_a_dataset():
-    expected = loops(SENTENCES, IDS, WEIGHTS, 13)
-    element = tiny_preprocessor()((np.array(SENTENCES[2]), IDS[2], WEIGHTS[2]))
+    in_bytes = [tuple(word.encode() for word in words) for words in SENTENCES]
+    preprocessor = tiny_preprocessor()
+    for columns in (objects, (in_bytes, IDS, WEIGHTS)):
+        np.testing.assert_array_equal(arrays(preprocessor(*columns)), expected)
+    # Sentences of one length are an array too, and one sentence is an element of a dataset.
+    rectangular = preprocessor(np.array([["the", "fox"], ["a", "cat"]]), np.array([[1, 0], [2, 3]]))
+    assert arrays(rectangular)[2][:, 1:3].tolist() == [[1, 0], [2, 3]]
+    element = preprocessor((np.array(SENTENCES[2]), IDS[2], WEIGHTS[2]))
     np.testing.assert_array_equal(arrays(element), expected[:, 2])
-    grain = pytest.importorskip("grain")
-    source = grain.MapDataset.source(list(zip(SENTENCES, IDS, WEIGHTS, strict=True)))
-    (outputs,) = list(source.map(tiny_preprocessor()).batch(4))
-    np.testing.assert_array_equal(arrays(outputs), expected)
-
-
-@any_backend
-def test_validation_split_and_rectangular_lists():
-    """Sentences of one length are lists of lists too."""
-    model = tiny()
-    sentences, labels = [["the", "fox"], ["a", "cat"], ["birds", "sing"]], [[1, 0], [1, 0], [0, 3]]
-    history = model.fit(sentences, labels, validation_split=0.4, verbose=0).history
-    expected = model.evaluate(sentences[1:], labels[1:], verbose=0)
-    assert history["val_loss"] == pytest.approx(expected[:1], rel=1e-4)
-    outputs = model.predict(np.array(sentences), verbose=0)
-    assert_close(outputs, model.predict(sentences, verbose=0), 1e-6)
 
 
 # === Refusals ===
 
+# The message, sentences, labels and weights.
 REFUSED = {
-    "texts": ((["the fox", "a cat"], [[1, 0], [1, 0]]), "a list of words.*'the fox' in row 0"),
-    "an empty sentence": (([["the"], []], [[1], []]), r"Received: \[\] in row 1"),
-    "a missing sentence": (([["a"], None], [[1], [2]]), "Received: None in row 1"),
-    "no string": (([["a", 3]], [[1, 2]]), r"Received: \['a', 3\] in row 0"),
-    "an empty word": (([["a"], ["the", ""]], [[1], [1, 2]]), r"Received: \['the', ''\] in row 1"),
-    "fewer labels": ((SENTENCES, [*IDS[:3], [4]]), r"`y` .*Received: \[4\] for 2 words in row 3"),
-    "more labels": (
-        (SENTENCES[1:], [[0, 1], *IDS[2:]]),
-        r"\[0, 1\] for 1 words in row 0",
-    ),
-    "labels of sentences": ((SENTENCES, [0, 1, 2, 3]), "Received: 0 for 6 words in row 0"),
-    "a missing label": ((SENTENCES, [*IDS[:3], [None, 0]]), r"Received: \[None, 0\] .*row 3"),
-    "an unknown name": (
-        (SENTENCES[1:], [["NOUN"], ["X", *LABELS[2][1:]], LABELS[3]]),
-        "Received: 'X'",
-    ),
-    "a class too high": ((SENTENCES, [*IDS[:3], [5, 0]]), r"\[0, 5\). Received: .* from 0 to 5"),
-    "fewer sentences": ((SENTENCES[:3], LABELS), "3 in `x`, 4 in `y`"),
-    "fewer weights": ((SENTENCES, IDS, [*WEIGHTS[:3], [1.0]]), r"`sample_weight` .*\[1.0\] for 2"),
-    "a weight of a sentence": ((SENTENCES, IDS, [1.0, *WEIGHTS[1:]]), "Received: 1.0 for 6 words"),
-    "NaN": ((SENTENCES, IDS, [1.0, 2.0, np.nan, 1.0]), "nan.* for 5 words in row 2"),
+    "a list of words.*'the fox' in row 0": (["the fox", "a cat"], [[1, 0], [1, 0]]),
+    r"Received: \[\] in row 1": ([["the"], []], [[1], []]),
+    "Received: None in row 1": ([["a"], None], [[1], [2]]),
+    r"Received: \['a', 3\] in row 0": ([["a", 3]], [[1, 2]]),
+    r"Received: \['the', ''\] in row 1": ([["a"], ["the", ""]], [[1], [1, 2]]),
+    r"`y` .*Received: \[4\] for 2 words in row 3": (SENTENCES, [*IDS[:3], [4]]),
+    r"\[0, 1\] for 1 words in row 0": (SENTENCES[1:], [[0, 1], *IDS[2:]]),
+    "Received: 0 for 6 words in row 0": (SENTENCES, [0, 1, 2, 3]),
+    r"Received: \[None, 0\] .*row 3": (SENTENCES, [*IDS[:3], [None, 0]]),
+    "Received: 'X'": (SENTENCES[1:], [["NOUN"], ["X", *LABELS[2][1:]], LABELS[3]]),
+    r"\[0, 5\). Received: .* from 0 to 5": (SENTENCES, [*IDS[:3], [5, 0]]),
+    "3 in `x`, 4 in `y`": (SENTENCES[:3], LABELS),
+    r"`sample_weight` .*\[1.0\] for 2": (SENTENCES, IDS, [*WEIGHTS[:3], [1.0]]),
+    "Received: 1.0 for 6 words": (SENTENCES, IDS, [1.0, *WEIGHTS[1:]]),
+    "nan.* for 5 words in row 2": (SENTENCES, IDS, [1.0, 2.0, np.nan, 1.0]),
 }
 
 
 @any_backend
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_would_be_silently_wrong_is_refused(classifier, case):
-    (x, y, *weights), message = REFUSED[case]
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_would_be_silently_wrong_is_refused(classifier, message):
+    x, y, *weights = REFUSED[message]
     with pytest.raises(ValueError, match=message):
         classifier.fit(x, y, sample_weight=weights[0] if weights else None, verbose=0)
     with pytest.raises(ValueError, match=message):
@@ -396,6 +333,3 @@ def test_probabilities_in_half_precision():
     logits = model.predict(SENTENCES[1:2], verbose=0)[0, 1].astype("float64")
     expected = np.exp(logits.max()) / np.exp(logits).sum()
     assert found["probability"] == pytest.approx(expected, rel=1e-5)
-
-
-# === Files and copies ===
