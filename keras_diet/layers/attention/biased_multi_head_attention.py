@@ -246,7 +246,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         if self._is_computed_by_keras(query):
             others = {"block_size": block_size, "projected_keys": projected_keys}
             others["attention_hook"] = self._hooks(attention_hook) or None
-            masks = self._masks_for_keras(terms, score_terms, others, len(query.shape) == 3)
+            masks = self._masks_for_keras(terms, score_terms, others)
             return super().call(query, value, key, **masks, **options)
         key, value = self._keys_and_values(value, key, projected_keys)
         if score_terms is None:
@@ -315,7 +315,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         has_one_axis = len(query.shape) == 3 and tuple(self.attention_axes) == (1,)
         return not has_one_axis or self.overrides_compute_attention
 
-    def _masks_for_keras(self, arguments, terms, others, has_sequences):
+    def _masks_for_keras(self, arguments, terms, others):
         """Return the masks of a call, which are the only terms that Keras's layer takes."""
         if terms is None:
             masks = {name: mask for name, mask in arguments.items() if "mask" in name}
@@ -331,16 +331,16 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             "scale": self.scale,
             "projection_dim": getattr(self, "projection_dim", None),
         }
-        if not has_sequences:
-            # Keras makes these masks for axis 1, and broadcasts them along the others.
+        if tuple(self.attention_axes) != (1,):
+            # Keras makes these masks for axis 1 only.
             others["sliding_window"] = self.sliding_window
             others["use_causal_mask"] = masks["use_causal_mask"] or None
         names = ", ".join(name for name, value in others.items() if value is not None)
         if names:
             raise ValueError(
                 "Keras's layer computes attention over several axes, and attention by an "
-                f"overridden `_compute_attention`. It takes masks only, and over several axes no "
-                f"causal ones. Received: {names} in {type(self).__name__}. Leave them out, reshape "
+                f"overridden `_compute_attention`. It takes masks only, and causal ones "
+                f"only with `attention_axes=(1,)`. Received: {names} in {type(self).__name__}. Leave them out, reshape "
                 "the inputs to (batch_size, length, features), or override `attention_hook`."
             )
         return masks

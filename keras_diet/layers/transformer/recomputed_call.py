@@ -59,9 +59,11 @@ def call_recomputed(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any
         mapping += zip(seeds, states, strict=True)
         # The scope converts weights to their dtype, and the layer casts them to its compute dtype.
         # On PyTorch these are the tensors of the caller, who sees their masks again by then.
-        unmasked = keras_masks_removed(*values)
-        stateless = keras.StatelessScope(mapping, collect_losses=True)
-        with autocast_disabled(), unmasked, stateless as scope:
+        with (
+            keras_masks_removed(*values),
+            autocast_disabled(),
+            keras.StatelessScope(mapping, collect_losses=True) as scope,
+        ):
             before = [scope.get_current_value(weight) for weight in weights]
             outputs = layer(*new_args, **new_kwargs)
         after = [scope.get_current_value(weight) for weight in weights]
