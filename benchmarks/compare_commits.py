@@ -1,8 +1,8 @@
 """Step times of this checkout and of another one, in one run.
 
-Each checkout has its own process. The processes take steps in turn, in a new order each round, so
-that a busy machine slows both. A ratio is the median of the ratios of the rounds: below 1, this
-checkout is faster.
+Each checkout has its own process. The processes take steps one after the other, in a new order each
+round, so that a busy machine slows both. A ratio is the median of the ratios of the rounds: below
+1, this checkout is faster.
 
     git worktree add ../before HEAD~20
     KERAS_BACKEND=jax python -m benchmarks.compare_commits ../before --output runs/compare_jax.json

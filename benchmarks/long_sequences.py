@@ -20,7 +20,7 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks.measure import in_own_process, memory_of, time_in_turn
+from benchmarks import measure
 from benchmarks.results import (
     add_file_options,
     head_of_page,
@@ -90,8 +90,8 @@ def measure_time(length: int, options: argparse.Namespace) -> dict[tuple[str, st
         for step, function in make_steps(kind, length, options, STEPS).items()
     }
     # The first calls compile.
-    time_in_turn(functions, 1)
-    times = time_in_turn(functions, options.rounds)
+    measure.time_in_turn(functions, 1)
+    times = measure.time_in_turn(functions, options.rounds)
     return {key: statistics.median(values) for key, values in times.items()}
 
 
@@ -99,13 +99,13 @@ def measure_memory(kind: str, length: int, step: str, options: argparse.Namespac
     """Return the MiB that a step adds to the memory of a separate process."""
     sizes = [("--" + name.replace("_", "-"), getattr(options, name)) for name in SIZES]
     arguments = [argument for size in sizes for argument in size]
-    return float(in_own_process(MODULE, *arguments, "--cell", kind, length, step))
+    return float(measure.in_own_process(MODULE, *arguments, "--cell", kind, length, step))
 
 
 def print_memory_of_cell(kind: str, length: int, step: str, options: argparse.Namespace) -> None:
     # A short sequence loads the libraries and compilers into memory.
     make_steps(kind, 64, options, [step])[step]()
-    print(memory_of(make_steps(kind, length, options, [step])[step]))
+    print(measure.memory_of(make_steps(kind, length, options, [step])[step]))
 
 
 def measure_length(length: int, options: argparse.Namespace) -> dict[str, dict[str, float]]:

@@ -51,3 +51,20 @@ class Crash(keras.callbacks.Callback):
         self.begun.append(int(self.model.optimizer.iterations))
         if self.begun[-1] == self.step:
             raise KeyboardInterrupt
+
+
+def squad_paragraph(context, *questions):
+    """A paragraph in SQuAD's format, with questions `(id, question, texts)`."""
+    return {
+        "context": context,
+        "qas": [
+            {
+                "id": name,
+                "question": question,
+                "answers": [{"text": t, "answer_start": context.index(t)} for t in texts],
+                "is_impossible": not texts,
+                "plausible_answers": [{"text": "the", "answer_start": 0}],
+            }
+            for name, question, texts in questions
+        ],
+    }

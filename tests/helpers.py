@@ -318,25 +318,6 @@ def attention_weights(attention):
     return weights
 
 
-def untied_weights(bias):
-    """The weights of an `UntiedPositionBias` as `reference.untied_position_bias` takes them.
-
-    With `relative` they include the embedding of the bins.
-    """
-    weights = {
-        "position_embedding": bias.position_embedding,
-        "position_norm_gamma": bias.position_layer_norm.gamma,
-        "position_norm_beta": bias.position_layer_norm.beta,
-        "query_kernel": bias.query_kernel,
-        "key_kernel": bias.key_kernel,
-    }
-    if bias.untie_cls:
-        weights["cls_scores"] = bias.cls_scores
-    if bias.relative:
-        weights["bucket_embedding"] = bias.relative_bias.bucket_embedding
-    return {name: to_numpy(weight) for name, weight in weights.items()}
-
-
 def block_weights(block):
     """The weights of a `BiasedTransformerEncoder` as `reference.encoder_block` takes them."""
     return {

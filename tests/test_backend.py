@@ -16,12 +16,7 @@ def normal(rng, *shape):
 
 
 SCORES_SHAPE = (BATCH, NUM_HEADS, LENGTH, HIDDEN)
-BIAS_SHAPES = [
-    SCORES_SHAPE,
-    (1, NUM_HEADS, LENGTH, HIDDEN),
-    (BATCH, 1, LENGTH, 1),
-    (HIDDEN,),
-]
+BIAS_SHAPES = [SCORES_SHAPE, (1, *SCORES_SHAPE[1:]), (BATCH, 1, LENGTH, 1), (HIDDEN,)]
 
 
 @pytest.mark.parametrize("shape", BIAS_SHAPES, ids=str)
@@ -37,8 +32,7 @@ def test_sum_and_its_gradients(rng, shape):
     assert_close(add(), expected, 1e-6)
     of_factor, of_bias = gradients(lambda: weighted_sum(add(), random), [factor, bias])
     assert_close(of_factor, 2 * random, 1e-6)
-    axes = tuple(range(4 - len(shape)))
-    summed = random.sum(axis=axes)
+    summed = random.sum(axis=tuple(range(4 - len(shape))))
     axes = tuple(axis for axis, size in enumerate(shape) if size == 1)
     assert_close(of_bias, summed.sum(axis=axes, keepdims=True))
 

@@ -4,7 +4,6 @@ import contextlib
 import importlib
 import io
 import json
-import re
 from pathlib import Path
 
 import keras
@@ -95,10 +94,3 @@ def test_cosines_leave_out_padding(script):
     assert found["tokens"] == pytest.approx((1 + 0.5**0.5) / 2)
     # The means are (0.5, 1) and (2, 0.5).
     assert found["sentences"] == pytest.approx(1.5 / (1.25 * 4.25) ** 0.5)
-
-
-def test_commands_of_the_docstring_are_accepted(script):
-    commands = re.findall(r"python examples/convert_bert\.py(.*)", script.__doc__)
-    assert len(commands) == 2
-    for command in commands:
-        script.parse_arguments(command.split())

@@ -121,6 +121,19 @@ def test_links_of_pages_lead_to_files():
 
 
 @pytest.mark.any_backend
+def test_files_that_pages_name_exist():
+    names = {
+        name
+        for page in PAGES
+        for name in re.findall(
+            r"`((?:tests|examples|benchmarks|keras_diet)/[\w./*]+)`", page.read_text("utf-8")
+        )
+    }
+    assert len(names) > 30
+    assert not [name for name in names if not list(ROOT.glob(name))]
+
+
+@pytest.mark.any_backend
 @pytest.mark.parametrize("public", public_objects())
 def test_docstring_names_every_argument(public):
     function = public.__init__ if inspect.isclass(public) else public

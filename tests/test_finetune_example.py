@@ -31,7 +31,7 @@ def results(script):
 
 any_backend = pytest.mark.any_backend
 
-FILES = {
+FILES_OF_THE_AUTHORS = {
     "cola/in_domain_train.tsv": 'gj04\t1\t\tThe "fox sleeps.\ngj04\t0\t*\tFox the sleeps.\n',
     "cola/in_domain_dev.tsv": "gj04\t1\t\tA cat sings.\n",
     "cola/out_of_domain_dev.tsv": "ab\t0\t*\tCat sings a.",
@@ -42,35 +42,76 @@ FILES = {
     "stsb/sts-train.tsv": "main\tMSR\t2012\t0001\t4.500\tA fox.\tA red fox.\tlicence\tmore\n",
     "stsb/sts-dev.tsv": "main\tMSR\t2012\t0001\t0.250\tA fox.\tThe tree.\n",
 }
+FILES_OF_GLUE = {
+    "CoLA/train.tsv": "gj04\t1\t\tA fox sleeps.\n",
+    "CoLA/dev.tsv": "gj04\t0\t*\tFox the sleeps.\n",
+    "SST-2/train.tsv": "sentence\tlabel\na quick fox \t1\n",
+    "SST-2/dev.tsv": "sentence\tlabel\na slow cat \t0\n",
+    "RTE/train.tsv": "index\tsentence1\tsentence2\tlabel\n0\tA fox.\tA cat.\tnot_entailment\n",
+    "RTE/dev.tsv": "index\tsentence1\tsentence2\tlabel\n0\tA fox.\tA fox.\tentailment\n",
+    "QNLI/train.tsv": "index\tquestion\tsentence\tlabel\n0\tA fox?\tA cat.\tnot_entailment\n",
+    "QNLI/dev.tsv": "index\tquestion\tsentence\tlabel\n0\tA fox?\tA fox.\tentailment\n",
+    # The second line of the training file is cut after the first question.
+    "QQP/train.tsv": "id\ta\tb\tquestion1\tquestion2\tlabel\n7\t1\t2\tA fox\n8\t3\t4\tA?\tB?\t1\n",
+    "QQP/dev.tsv": "id\ta\tb\tquestion1\tquestion2\tlabel\n7\t1\t2\tA?\tA fox?\t0\n",
+    "MNLI/train.tsv": "header\n" + "x\t" * 8 + "A fox.\tA cat.\tentailment\tcontradiction\n",
+    "MNLI/dev_matched.tsv": "header\n" + "x\t" * 8 + "A.\tB.\tneutral\tneutral\tentailment\n",
+    "MNLI/dev_mismatched.tsv": "header\n" + "x\t" * 8 + "C.\tD.\tentailment\tneutral\n",
+    "STS-B/train.tsv": "index\tgenre\n0\tmain\tMSR\t2012\t0001\tn\tn\tA fox.\tA red fox.\t4.500\n",
+    "STS-B/dev.tsv": "index\tgenre\n0\tmain\tMSR\t2012\t0001\tn\tn\tA fox.\tThe tree.\t0.250\n",
+}
+TEXTS_OF_THE_AUTHORS = [
+    ("cola", "train", ['The "fox sleeps.', "Fox the sleeps."], [1, 0]),
+    ("cola", "validation", ["A cat sings.", "Cat sings a."], [1, 0]),
+    ("sst2", "train", ["a quick fox "], [1]),
+    ("sst2", "validation", ["a slow cat "], [0]),
+    ("rte", "train", (["A fox."], ["A cat."]), [1]),
+    ("rte", "validation", (["A fox."], ["A fox."]), [0]),
+    ("stsb", "train", (["A fox."], ["A red fox."]), [4.5]),
+    ("stsb", "validation", (["A fox."], ["The tree."]), [0.25]),
+]
+TEXTS_OF_GLUE = [
+    ("cola", "train", ["A fox sleeps."], [1]),
+    ("cola", "validation", ["Fox the sleeps."], [0]),
+    *TEXTS_OF_THE_AUTHORS[2:],
+    ("qnli", "train", (["A fox?"], ["A cat."]), [1]),
+    ("qnli", "validation", (["A fox?"], ["A fox."]), [0]),
+    ("qqp", "train", (["A?"], ["B?"]), [1]),
+    ("qqp", "validation", (["A?"], ["A fox?"]), [0]),
+    ("mnli", "train", (["A fox."], ["A cat."]), [2]),
+    ("mnli", "validation_matched", (["A."], ["B."]), [0]),
+    ("mnli", "validation_mismatched", (["C."], ["D."]), [1]),
+]
+
+
+def write(folder, files):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 @pytest.fixture
 def folder(tmp_path):
-    for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text, encoding="utf-8")
+    write(tmp_path, FILES_OF_THE_AUTHORS)
     return tmp_path
 
 
 @any_backend
 @pytest.mark.parametrize(
-    "task, split, texts, labels",
-    [
-        ("cola", "train", ['The "fox sleeps.', "Fox the sleeps."], [1, 0]),
-        ("cola", "validation", ["A cat sings.", "Cat sings a."], [1, 0]),
-        ("sst2", "train", ["a quick fox "], [1]),
-        ("sst2", "validation", ["a slow cat "], [0]),
-        ("rte", "train", (["A fox."], ["A cat."]), [1]),
-        ("rte", "validation", (["A fox."], ["A fox."]), [0]),
-        ("stsb", "train", (["A fox."], ["A red fox."]), [4.5]),
-        ("stsb", "validation", (["A fox."], ["The tree."]), [0.25]),
-    ],
+    "files, expected",
+    [(FILES_OF_THE_AUTHORS, TEXTS_OF_THE_AUTHORS), (FILES_OF_GLUE, TEXTS_OF_GLUE)],
+    ids=["authors", "GLUE"],
 )
-def test_files_of_the_authors_are_read(data, folder, task, split, texts, labels):
-    found, found_labels = data.load(task, split, folder)
-    assert found == texts
-    np.testing.assert_array_equal(found_labels, labels)
-    assert found_labels.dtype == ("float32" if task == "stsb" else "int32")
+def test_files_are_read(data, tmp_path, files, expected):
+    write(tmp_path, files)
+    for task, split, texts, labels in expected:
+        found, found_labels = data.load(task, split, tmp_path)
+        assert found == texts
+        assert found_labels.tolist() == labels
+        assert found_labels.dtype == ("float32" if task == "stsb" else "int32")
+        assert split == "train" or split in data.TASKS[task].validation
+    with pytest.raises(ValueError, match=r"QQP/train.tsv must exist"):
+        data.load("qqp", "train", tmp_path / "elsewhere")
 
 
 @any_backend
@@ -101,9 +142,9 @@ def test_metrics_have_the_values_of_their_formulas(results, data):
     assert found["spearman"] == pytest.approx(0.8)
 
 
-def run_of(model, task, rate, seed, segments="unchanged", **metrics):
+def run_of(model, task, rate, seed, **metrics):
     text = " ".join(f"{name}={value}" for name, value in metrics.items())
-    values = (model, segments, task, rate, seed)
+    values = (model, "unchanged", task, rate, seed)
     names = ("model", "segments", "task", "learning_rate", "seed")
     return {**dict(zip(names, values, strict=True)), "metrics": text}
 
@@ -143,6 +184,15 @@ DEVLIN = {
 }
 
 
+@any_backend
+def test_the_mean_is_that_of_the_paper(results):
+    runs = [run_of("a", task, "1e-4", "0", **values) for task, values in DEVLIN.items()]
+    # Without one of the tasks, a model has no mean.
+    runs += [{**run, "model": "b"} for run in runs if run["task"] != "qnli"]
+    means = results.means(results.summarize(runs))
+    assert means == [{"model": "a", "segments": "unchanged", "mean": "84.8"}]
+
+
 @pytest.fixture
 def preset(tmp_path):
     tiny_backbone(num_layers=1, segment_encoding="none").save_to_preset(tmp_path / "preset")
@@ -151,65 +201,36 @@ def preset(tmp_path):
     return str(tmp_path / "preset")
 
 
-QUICK = ["--epochs", "1", "--sequence-length", "9", "--batch-size", "2"]
-
-
 @any_backend
-def test_presets_are_fine_tuned_and_runs_resumed(
+def test_presets_are_fine_tuned_and_interrupted_runs_continue(
     script, results, folder, preset, tmp_path, monkeypatch
 ):
-    output = tmp_path / "output"
-    arguments = [
-        *QUICK,
-        "--presets",
-        preset,
-        "--segment-encoding",
-        "per-head",
-        "--data",
-        str(folder),
-    ]
-    arguments += ["--tasks", "cola", "rte", "--output-dir", str(output)]
-    script.main([*arguments, "--seeds", "0"])
-    assert len(results.TABLE.read(output / "runs.csv")) == 2
-    trained = []
-    train = script.train_and_evaluate
-    monkeypatch.setattr(
-        script, "train_and_evaluate", lambda *a: trained.append(a[3]["seed"]) or train(*a)
-    )
-    script.main([*arguments, "--seeds", "0", "1"])
-    # The runs with seed 0 are finished.
-    assert trained == [1, 1]
-    assert len(results.TABLE.read(output / "runs.csv")) == 4
-    with (output / "results.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [(row["task"], row["seeds"]) for row in rows] == [("cola", "2"), ("rte", "2")]
-    assert (output / "results.md").read_text().count("\n| rte | accuracy | ") == 1
-    assert (output / "results.png").stat().st_size > 1000
-
-
-@any_backend
-def test_an_interrupted_run_continues(script, results, folder, preset, tmp_path, monkeypatch):
     """Nine examples in batches of two are five steps. The run stops in the second of two epochs."""
-    text = FILES["rte/train.tsv"]
+    header = FILES_OF_THE_AUTHORS["rte/train.tsv"]
     rows = [f"{i}\tA {word}.\tA cat.\tentailment\n" for i, word in enumerate(VOCABULARY[5:13])]
-    (folder / "rte" / "train.tsv").write_text(text + "".join(rows))
-    arguments = [*QUICK, "--epochs", "2", "--presets", preset, "--data", str(folder)]
-    arguments += ["--tasks", "rte", "--learning-rates", "0.01", "--seeds", "5"]
-    arguments += ["--checkpoint-interval", "2", "--recompute", "block"]
-    losses, crash_at, values = {}, [7, None], []
+    (folder / "rte" / "train.tsv").write_text(header + "".join(rows))
+    arguments = ["--epochs", "2", "--sequence-length", "9", "--batch-size", "2"]
+    arguments += ["--presets", preset, "--segment-encoding", "per-head", "--data", str(folder)]
+    arguments += ["--tasks", "rte", "--learning-rates", "0.01", "--checkpoint-interval", "2"]
+    arguments += ["--recompute", "block", "--seeds", "0"]
+    losses, crash_at = {}, [7, None]
+    # After steps 2, 4 and 6, then 8 and 10, of each run.
+    values = [0.25, 0.5, 0.75, 0.125, 0.0]
+    evaluated = []
 
     class Crash(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             losses[int(self.model.optimizer.iterations)] = logs["loss"]
             assert self.model.backbone.recompute == "block"
+            assert self.model.backbone.segment_encoding == "per-head"
 
         def on_train_batch_begin(self, batch, logs=None):
             if int(self.model.optimizer.iterations) == crash_at[0]:
                 raise KeyboardInterrupt
 
     def evaluate(logits, labels, task):
-        values.append(0.5 if len(values) % 5 else 0.25 + len(values) / 20)
-        return {"accuracy": values[-1]}
+        evaluated.append(logits)
+        return {"accuracy": values[(len(evaluated) - 1) % 5]}
 
     add_to_fit(monkeypatch, Crash())
     monkeypatch.setattr(script, "evaluate", evaluate)
@@ -222,155 +243,25 @@ def test_an_interrupted_run_continues(script, results, folder, preset, tmp_path,
     before, crash_at[0] = dict(losses), crash_at[1]
     losses.clear()
     script.main([*arguments, "--save-every", "3", "--output-dir", str(crashed)])
-    assert set(before) == set(range(1, 8))
-    assert set(losses) == set(range(7, 11))
+    assert (set(before), set(losses)) == (set(range(1, 8)), set(range(7, 11)))
     resumed = {**before, **losses}
-    # After steps 2, 4 and 6, then 8 and 10.
-    assert len(values) == 5
     assert not checkpoints.exists()
     script.main([*arguments, "--output-dir", str(once)])
     assert losses == resumed
-    tables = [results.TABLE.read(folder / "runs.csv") for folder in (crashed, once)]
-    assert tables[0][0]["metrics"] == tables[1][0]["metrics"] == "accuracy=0.500000"
+    for logits, others in zip(evaluated[:5], evaluated[5:], strict=True):
+        np.testing.assert_array_equal(logits, others)
 
-
-def test_the_best_checkpoint_counts_and_training_does_not_change(
-    script, folder, preset, tmp_path, monkeypatch
-):
-    """Seven examples in batches of two are four steps.
-
-    On PyTorch, evaluation changes later random numbers: dropout, and the order of an epoch.
-    """
-    text = FILES["rte/train.tsv"]
-    rows = "".join(
-        f"{i}\tA {word}.\tA cat.\tentailment\n" for i, word in enumerate(VOCABULARY[5:11])
-    )
-    (folder / "rte" / "train.tsv").write_text(text + rows)
-    arguments = [*QUICK, "--presets", preset, "--tasks", "rte", "--data", str(folder)]
-    arguments += ["--learning-rates", "0.01", "--seeds", "5"]
-    outputs, values = [], iter([0.75, 0.5, 0.125])
-
-    def evaluate(logits, labels, task):
-        outputs.append(logits)
-        return {"accuracy": next(values)}
-
-    make_classifier = script.make_classifier
-
-    def without_dropout(*arguments):
-        classifier = make_classifier(*arguments)
-        classifier.output_dropout.rate = 0.0
-        return classifier
-
-    monkeypatch.setattr(script, "make_classifier", without_dropout)
-    monkeypatch.setattr(script, "evaluate", evaluate)
-    monkeypatch.setattr(script.run_table, "write_summary", lambda *a: None)
-    for folder_name, interval in (("every", ["--checkpoint-interval", "3"]), ("last", [])):
-        output = tmp_path / folder_name
-        output.mkdir()
-        (output / "results.md").touch()
-        script.main([*arguments, *interval, "--output-dir", str(output)])
-    # After steps 3 and 4, and after step 4.
-    assert len(outputs) == 3
-    assert abs(outputs[0] - outputs[1]).max() > 1e-4
-    np.testing.assert_allclose(outputs[1], outputs[2], atol=1e-5)
-    read = script.glue_results.TABLE.read
-    (best,), (last,) = read(tmp_path / "every" / "runs.csv"), read(tmp_path / "last" / "runs.csv")
-    assert (best["metrics"], last["metrics"]) == ("accuracy=0.750000", "accuracy=0.125000")
-    assert (best["checkpoint_interval"], last["checkpoint_interval"]) == ("3", "None")
-
-
-# === GLUE's own files, and files that are damaged ===
-
-GLUE = {
-    "CoLA/train.tsv": "gj04\t1\t\tA fox sleeps.\n",
-    "CoLA/dev.tsv": "gj04\t0\t*\tFox the sleeps.\n",
-    "SST-2/train.tsv": "sentence\tlabel\na quick fox \t1\n",
-    "SST-2/dev.tsv": "sentence\tlabel\na slow cat \t0\n",
-    "RTE/train.tsv": "index\tsentence1\tsentence2\tlabel\n0\tA fox.\tA cat.\tnot_entailment\n",
-    "RTE/dev.tsv": "index\tsentence1\tsentence2\tlabel\n0\tA fox.\tA fox.\tentailment\n",
-    "QNLI/train.tsv": "index\tquestion\tsentence\tlabel\n0\tA fox?\tA cat.\tnot_entailment\n",
-    "QNLI/dev.tsv": "index\tquestion\tsentence\tlabel\n0\tA fox?\tA fox.\tentailment\n",
-    # The second line of the training file is cut after the first question.
-    "QQP/train.tsv": "id\ta\tb\tquestion1\tquestion2\tlabel\n7\t1\t2\tA fox\n8\t3\t4\tA?\tB?\t1\n",
-    "QQP/dev.tsv": "id\ta\tb\tquestion1\tquestion2\tlabel\n7\t1\t2\tA?\tA fox?\t0\n",
-    "MNLI/train.tsv": "header\n" + "x\t" * 8 + "A fox.\tA cat.\tentailment\tcontradiction\n",
-    "MNLI/dev_matched.tsv": "header\n" + "x\t" * 8 + "A.\tB.\tneutral\tneutral\tentailment\n",
-    "MNLI/dev_mismatched.tsv": "header\n" + "x\t" * 8 + "C.\tD.\tentailment\tneutral\n",
-    "STS-B/train.tsv": "index\tgenre\n0\tmain\tMSR\t2012\t0001\tn\tn\tA fox.\tA red fox.\t4.500\n",
-    "STS-B/dev.tsv": "index\tgenre\n0\tmain\tMSR\t2012\t0001\tn\tn\tA fox.\tThe tree.\t0.250\n",
-}
-
-
-@any_backend
-@pytest.mark.parametrize(
-    "task, train, validation",
-    [
-        ("cola", (["A fox sleeps."], 1), (["Fox the sleeps."], 0)),
-        ("sst2", (["a quick fox "], 1), (["a slow cat "], 0)),
-        ("rte", ((["A fox."], ["A cat."]), 1), ((["A fox."], ["A fox."]), 0)),
-        ("stsb", ((["A fox."], ["A red fox."]), 4.5), ((["A fox."], ["The tree."]), 0.25)),
-        ("qnli", ((["A fox?"], ["A cat."]), 1), ((["A fox?"], ["A fox."]), 0)),
-        ("qqp", ((["A?"], ["B?"]), 1), ((["A?"], ["A fox?"]), 0)),
-    ],
-)
-def test_files_as_glue_distributes_them_are_read(data, tmp_path, task, train, validation):
-    for name, text in GLUE.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    for split, (texts, label) in (("train", train), ("validation", validation)):
-        found, labels = data.load(task, split, tmp_path)
-        assert found == texts
-        assert labels.tolist() == [label]
-
-
-@any_backend
-def test_mnli_has_two_validation_splits(data, tmp_path):
-    (tmp_path / "MNLI").mkdir()
-    for name in ("train", "dev_matched", "dev_mismatched"):
-        (tmp_path / "MNLI" / f"{name}.tsv").write_text(GLUE[f"MNLI/{name}.tsv"])
-    for split, texts, label in (
-        ("train", (["A fox."], ["A cat."]), 2),
-        ("validation_matched", (["A."], ["B."]), 0),
-        ("validation_mismatched", (["C."], ["D."]), 1),
-    ):
-        found, labels = data.load("mnli", split, tmp_path)
-        assert (found, labels.tolist()) == (texts, [label])
-    assert data.TASKS["mnli"].results == ["accuracy_matched", "accuracy_mismatched"]
-    assert data.TASKS["stsb"].results == ["pearson", "spearman"]
-    with pytest.raises(ValueError, match=r"QQP/train.tsv must exist"):
-        data.load("qqp", "train", tmp_path)
-
-
-# === What could make results wrong ===
-
-
-CHANGED_OPTIONS = {
-    "epochs": ["--epochs", "2"],
-    "batch_size": ["--batch-size", "3"],
-    "sequence_length": ["--sequence-length", "7"],
-    "warmup_proportion": ["--warmup-proportion", "0.2"],
-    "weight_decay": ["--weight-decay", "0.1"],
-    "optimizer": ["--optimizer", "lamb"],
-    "accumulation_steps": ["--accumulation-steps", "2"],
-    "examples": ["--examples", "1"],
-    "segments": ["--segment-encoding", "per-head"],
-    "checkpoint_interval": ["--checkpoint-interval", "3"],
-    "strategy": ["--strategy", "mirrored"],
-    "backend": [],
-}
-
-
-@pytest.fixture
-def quick_runs(script, monkeypatch):
-    """Make runs that read and train nothing, on a backend that accepts strategies."""
-    found = {"matthews": 0.5, "accuracy": 0.7}
-    monkeypatch.setattr(script, "train_and_evaluate", lambda *arguments: found)
-    for function in ("check_presets", "load_splits", "make_strategy"):
-        monkeypatch.setattr(script, function, lambda *arguments: None)
-    monkeypatch.setattr(script.common, "check_strategy", lambda *arguments: None)
-
-
-# === Several devices ===
+    # The run with seed 0 is finished. The best checkpoint of a run counts.
+    losses.clear()
+    script.main([*arguments, "1", "--output-dir", str(crashed)])
+    assert len(losses) == 10
+    runs = results.TABLE.read(crashed / "runs.csv")
+    assert [run["metrics"] for run in runs] == ["accuracy=0.750000"] * 2
+    with (crashed / "results.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["task"], row["seeds"], row["median"]) == ("rte", "2", "75.0")
+    assert (crashed / "results.md").read_text().count("\n| rte | accuracy | ") == 1
+    assert (crashed / "results.png").stat().st_size > 1000
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")

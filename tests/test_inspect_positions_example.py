@@ -4,8 +4,8 @@ import contextlib
 import importlib
 import io
 import json
-import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras_hub
 import numpy as np
@@ -15,14 +15,14 @@ from keras_diet import analysis, models
 from tests.models.tiny import VOCABULARY, randomize_weights, tiny_backbone
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "inspect_positions.py"
-PICTURES = {
-    "2": "figure_2_rank_of_scores.png",
-    "4": "figure_4_position_scores.png",
-    "5": "figure_5_position_similarity.png",
-    "6": "figure_6_position_and_segment_scores.png",
-    "7": "figure_7_shifting_patterns.png",
-    "8": "figure_8_rank_of_position_scores.png",
-}
+PICTURES = [
+    "figure_2_rank_of_scores.png",
+    "figure_4_position_scores.png",
+    "figure_5_position_similarity.png",
+    "figure_6_position_and_segment_scores.png",
+    "figure_7_shifting_patterns.png",
+    "figure_8_rank_of_position_scores.png",
+]
 pytestmark = pytest.mark.any_backend
 TEXT = "\n\n".join(["the quick brown fox jumped over the lazy dogs . a bird sings"] * 20)
 
@@ -42,116 +42,86 @@ def diet_bert(**arguments):
     return models.DietBertMaskedLM(backbone, preprocessor)
 
 
+def bert():
+    """KerasHub's own BERT, which has shorter sequences."""
+    tokenizer = keras_hub.models.BertTokenizer(VOCABULARY)
+    preprocessor = keras_hub.models.BertMaskedLMPreprocessor(tokenizer, sequence_length=11)
+    backbone = keras_hub.models.BertBackbone(31, 2, 3, 15, 23, 0.0, max_sequence_length=11)
+    return keras_hub.models.BertMaskedLM(randomize_weights(backbone), preprocessor)
+
+
 @pytest.fixture(scope="module")
-def presets(tmp_path_factory):
-    """A folder with presets, and the backbone of each."""
-    folder = tmp_path_factory.mktemp("presets")
+def finished(script, tmp_path_factory):
+    """The folder of the figures, the models, what the script prints, and its numbers."""
+    folder = tmp_path_factory.mktemp("figures")
     tasks = {
         "diet_abs": diet_bert(),
         "diet_rel": diet_bert(position_encoding="diet_rel", num_layers=1),
-        "input": diet_bert(position_encoding="input", segment_encoding="input"),
+        "bert": bert(),
         "none": diet_bert(position_encoding="none", segment_encoding="none"),
-        "linformer": diet_bert(projection_dim=5, segment_encoding="none"),
     }
     for name, task in tasks.items():
         task.save_to_preset(str(folder / name / "preset"))
-    return folder, {name: task.backbone for name, task in tasks.items()}
-
-
-def run(script, folder, *options, text=TEXT):
-    """Run the script, which draws into `folder`, and return what it prints and its numbers."""
-    output_dir = folder / "figures"
-    corpus = folder / "corpus.txt"
-    corpus.write_text(text, encoding="utf-8")
-    arguments = ["--output-dir", str(output_dir), "--text", str(corpus), "--batch-size", "3"]
+    (folder / "corpus.txt").write_text(TEXT, encoding="utf-8")
+    figures = folder / "figures"
+    arguments = [str(folder / name / "preset") for name in tasks]
+    arguments += ["--text", str(folder / "corpus.txt"), "--output-dir", str(figures)]
     with contextlib.redirect_stdout(io.StringIO()) as output:
-        script.main([*map(str, options), *arguments])
-    return output.getvalue(), json.loads((output_dir / "figures.json").read_text())
+        script.main([*arguments, "--batch-size", "3"])
+    backbones = {name: task.backbone for name, task in tasks.items()}
+    return figures, backbones, output.getvalue(), json.loads((figures / "figures.json").read_text())
 
 
-def pictures(folder):
-    files = sorted((folder / "figures").glob("*.png"))
-    assert all(file.read_bytes().startswith(b"\x89PNG") for file in files)
-    return [re.match(r"figure_(\d)", file.name)[1] for file in files]
+def test_makes_every_figure(finished):
+    figures, backbones, printed, numbers = finished
+    assert {path.name for path in figures.iterdir()} == {*PICTURES, "figures.json"}
+    for name in PICTURES:
+        assert (figures / name).read_bytes().startswith(b"\x89PNG")
+    assert list(numbers["models"]) == list(backbones)
+    # A model without positions is left out, and the script says so.
+    assert "Figures 4, 7 and 8 without none: " in printed
+    assert numbers["models"]["none"]["rank_of_position_scores"] is None
 
 
-@pytest.fixture(scope="module")
-def two_models(script, presets, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("two")
-    paths = [presets[0] / name / "preset" for name in ("diet_abs", "input")]
-    return folder, *run(script, folder, *paths)
-
-
-def test_makes_every_figure(two_models):
-    folder, _, numbers = two_models
-    assert pictures(folder) == list(PICTURES)
-    assert {path.name for path in (folder / "figures").iterdir()} == {
-        *PICTURES.values(),
-        "figures.json",
+def test_numbers_are_those_of_the_models(finished):
+    _, backbones, _, numbers = finished
+    # All models have the length of the shortest one.
+    assert numbers["length"] == 11
+    of = numbers["models"]
+    scores = analysis.position_scores(backbones["diet_abs"], 11)
+    expected = {
+        "rank_of_position_scores": np.full((2, 3), 5),
+        "distance_variance": analysis.distance_variance(scores),
+        "attended_distance": analysis.attended_distance(scores),
+        "signed_attended_distance": analysis.attended_distance(scores, signed=True),
+        "segment_scores": analysis.segment_scores(backbones["diet_abs"]),
     }
-    assert list(numbers["models"]) == ["diet_abs", "input"]
-
-
-def test_numbers_are_those_of_the_models(presets, two_models):
-    numbers = two_models[2]["models"]
-    backbone = presets[1]["diet_abs"]
-    scores = analysis.position_scores(backbone)
-    assert numbers["diet_abs"]["position_encoding"] == "diet_abs"
-    assert numbers["diet_abs"]["rank_of_position_scores"] == np.full((2, 3), 5).tolist()
-    np.testing.assert_allclose(
-        numbers["diet_abs"]["distance_variance"], analysis.distance_variance(scores), atol=1e-5
-    )
-    for name, signed in (("attended_distance", False), ("signed_attended_distance", True)):
-        expected = analysis.attended_distance(scores, signed=signed)
-        np.testing.assert_allclose(numbers["diet_abs"][name], expected, atol=1e-4)
-    np.testing.assert_allclose(
-        numbers["diet_abs"]["segment_scores"], analysis.segment_scores(backbone), atol=1e-6
-    )
-    pairs = analysis.position_similarity(presets[1]["input"])[np.triu_indices(13, 1)]
-    similarity = numbers["input"]["position_similarity"]
+    for name, array in expected.items():
+        np.testing.assert_allclose(of["diet_abs"][name], array, atol=1e-4)
+    np.testing.assert_allclose(of["diet_rel"]["distance_variance"], np.ones((1, 3)), atol=1e-6)
+    np.testing.assert_array_equal(of["bert"]["rank_of_position_scores"], 5)
+    encodings = {name: values["position_encoding"] for name, values in of.items()}
+    assert encodings == {name: name for name in backbones} | {"bert": "input"}
+    pairs = analysis.position_similarity(backbones["bert"])[np.triu_indices(11, 1)]
+    similarity = of["bert"]["position_similarity"]
     assert similarity["mean"] == pytest.approx(pairs.mean(), abs=1e-5)
     assert similarity["quantiles"]["0.75"] == pytest.approx(np.quantile(pairs, 0.75), abs=1e-5)
 
 
-def test_prints_a_table(two_models):
-    _, printed, numbers = two_models
+def test_prints_a_table(finished):
+    _, _, printed, numbers = finished
     row = next(line for line in printed.splitlines() if line.startswith("diet_abs"))
     values = numbers["models"]["diet_abs"]
-    assert row.split()[1:] == [
-        f"{np.mean(values['rank_of_scores'][0]):.2f}",
-        "5.00",
-        f"{np.mean(values['distance_variance'][0]):.2f}",
-        f"{np.mean(values['attended_distance'][0]):.2f}",
-        "-",
-    ]
+    names = ("rank_of_scores", "rank_of_position_scores", "distance_variance", "attended_distance")
+    assert row.split()[1:] == [*(f"{np.mean(values[name][0]):.2f}" for name in names), "-"]
 
 
-@pytest.mark.any_backend
-def test_bert_of_kerashub_is_compared(script, presets, tmp_path):
-    bert = randomize_weights(
-        keras_hub.models.BertBackbone(31, 2, 3, 15, 23, dropout=0.0, max_sequence_length=11)
-    )
-    task = keras_hub.models.BertMaskedLM(
-        bert,
-        keras_hub.models.BertMaskedLMPreprocessor(
-            keras_hub.models.BertTokenizer(VOCABULARY), sequence_length=11
-        ),
-    )
-    task.save_to_preset(str(tmp_path / "bert"))
-    _, numbers = run(script, tmp_path, tmp_path / "bert", presets[0] / "diet_rel" / "preset")
-    assert numbers["length"] == 11
-    assert numbers["models"]["bert"]["position_encoding"] == "input"
-    np.testing.assert_array_equal(numbers["models"]["bert"]["rank_of_position_scores"], 5)
-    share = np.array(numbers["models"]["diet_rel"]["distance_variance"])
-    np.testing.assert_allclose(share, np.ones((1, 3)), atol=1e-6)
-
-
-@pytest.mark.any_backend
-def test_commands_of_the_docstring_are_accepted(script, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    commands = re.findall(r"inspect_positions\.py (.*)", script.__doc__)
-    assert len(commands) == 2
-    for command in commands:
-        for path in re.findall(r"\S+/preset", command):
-            Path(path.split("=")[-1]).mkdir(parents=True)
-        script.parse_arguments(command.split())
+def test_sequences_of_a_batch_are_full(script, finished):
+    tokenizer = models.DietBertTokenizer(VOCABULARY)
+    corpus = str(finished[0].parent / "corpus.txt")
+    options = SimpleNamespace(text=[corpus], length=7, batch_size=3, seed=0)
+    token_ids = script.common.draw_batch(tokenizer, options)["token_ids"]
+    assert token_ids.shape == (3, 7)
+    ends = [tokenizer.cls_token_id, tokenizer.sep_token_id]
+    assert token_ids[:, [0, -1]].tolist() == [ends] * 3
+    assert not np.isin(token_ids[:, 1:-1], [*ends, tokenizer.pad_token_id]).any()

@@ -5,55 +5,43 @@ import numpy as np
 import pytest
 
 from keras_diet import analysis
-from keras_diet.models import DietBertBackbone, DietBertMaskedLM
+from keras_diet.models import DietBertMaskedLM
 from tests.helpers import gradients, random_loss, randomize, to_numpy
+from tests.models.tiny import tiny_backbone
 
 # The scores and gradients are equal on all backends, as other tests show.
 pytestmark = pytest.mark.any_backend
 NUM_LAYERS, NUM_HEADS, BATCH, VOCABULARY = 2, 2, 3, 97
 
 
-def make_masked_lm(length, head_dim, **kwargs):
-    backbone = DietBertBackbone(
-        VOCABULARY,
-        NUM_LAYERS,
-        NUM_HEADS,
-        NUM_HEADS * head_dim,
-        intermediate_dim=17,
-        dropout=0.0,
+def make_masked_lm(length, head_dim, **arguments):
+    sizes = {"num_heads": NUM_HEADS, "hidden_dim": NUM_HEADS * head_dim}
+    backbone = tiny_backbone(
+        vocabulary_size=VOCABULARY,
         max_sequence_length=length,
         segment_encoding="none",
-        **kwargs,
+        **sizes,
+        **arguments,
     )
     return DietBertMaskedLM(backbone)
 
 
-def make_inputs(rng, length):
-    shape = (BATCH, length)
+def inputs_of(token_ids):
     return {
-        "token_ids": rng.integers(VOCABULARY, size=shape, dtype="int32"),
-        "segment_ids": np.zeros(shape, "int32"),
-        "padding_mask": np.ones(shape, "int32"),
+        "token_ids": token_ids.astype("int32"),
+        "segment_ids": np.zeros(token_ids.shape, "int32"),
+        "padding_mask": np.ones(token_ids.shape, "int32"),
     }
 
 
 def train(masked_lm, inputs):
     """Train a few steps on one batch. All positions are predicted and none is masked."""
-    length = inputs["token_ids"].shape[1]
-    positions = np.broadcast_to(np.arange(length, dtype="int32"), (BATCH, length))
-    before = masked_lm.get_weights()
-    # On JAX one compiled step takes less time than its operations one by one.
-    masked_lm.compile(keras.optimizers.SGD(0.1), run_eagerly=keras.backend.backend() != "jax")
-    masked_lm.fit(
-        {**inputs, "mask_positions": positions},
-        inputs["token_ids"],
-        batch_size=BATCH,
-        epochs=5,
-        verbose=0,
-    )
-    assert any(
-        np.abs(a - b).max() > 1e-4 for a, b in zip(before, masked_lm.get_weights(), strict=True)
-    )
+    token_ids, before = inputs["token_ids"], masked_lm.backbone.token_embedding.get_weights()[0]
+    positions = np.broadcast_to(np.arange(token_ids.shape[1], dtype="int32"), token_ids.shape)
+    masked_lm.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+    inputs = {**inputs, "mask_positions": positions}
+    masked_lm.fit(inputs, token_ids, batch_size=BATCH, epochs=5, verbose=0)
+    assert np.abs(masked_lm.backbone.token_embedding.get_weights()[0] - before).max() > 1e-4
 
 
 # Length n, head size d_h and rank d_p, with n >= d_h + d_p, and d_h below or above d_p.
@@ -65,7 +53,7 @@ def test_theorem_1(rng, position_encoding, length, head_dim, rank, trained):
         length, head_dim, position_encoding=position_encoding, rank=rank if is_diet else None
     )
     randomize(masked_lm, rng)
-    inputs = make_inputs(rng, length)
+    inputs = inputs_of(rng.integers(VOCABULARY, size=(BATCH, length)))
     if trained:
         train(masked_lm, inputs)
     ranks = analysis.numerical_rank(analysis.attention_scores(masked_lm.backbone, inputs))
@@ -84,12 +72,8 @@ def embedding_gradients(rng, position_encoding):
     length, head_dim = 11, 5
     masked_lm = make_masked_lm(length, head_dim, position_encoding=position_encoding)
     backbone = randomize(masked_lm, rng).backbone
-    token_ids = rng.permutation(VOCABULARY)[None, :length].astype("int32")
-    inputs = {
-        "token_ids": token_ids,
-        "segment_ids": np.zeros_like(token_ids),
-        "padding_mask": np.ones_like(token_ids),
-    }
+    token_ids = rng.permutation(VOCABULARY)[None, :length]
+    inputs = inputs_of(token_ids)
     positions = (
         backbone.encoder.position_biases[0].query_embedding
         if position_encoding == "diet_abs"
@@ -103,8 +87,8 @@ def embedding_gradients(rng, position_encoding):
 @pytest.mark.parametrize("position_encoding", ["input", "diet_abs_input"])
 def test_theorem_2(rng, position_encoding):
     tokens, positions = embedding_gradients(rng, position_encoding)
-    assert np.abs(tokens).max() > 0.1
-    np.testing.assert_allclose(positions, tokens, atol=1e-5)
+    assert np.abs(tokens).max() > 0.03
+    np.testing.assert_allclose(positions, tokens, atol=1e-6)
 
 
 def test_theorem_2_does_not_hold_for_diet(rng):

@@ -4,14 +4,13 @@ import contextlib
 import csv
 import io
 import json
-import re
 import sys
 
 import keras
 import pytest
 
 from keras_diet.models import DietTransformerSeq2SeqLM
-from tests.examples import imported
+from tests.examples import Crash, add_to_fit, imported
 
 pytest.importorskip("sacrebleu")
 NUMBERS = [*range(1, 100, 3), *range(100, 999, 37)]
@@ -97,16 +96,12 @@ def test_the_preset_is_the_mean_of_the_last_epochs(finished):
 
 @pytest.mark.any_backend
 def test_an_interrupted_run_continues(script, data, finished, tmp_path, monkeypatch):
+    """Each of two epochs has three steps. The run stops in the second epoch."""
     _, output = finished
     write_texts(data, tmp_path)
 
-    class Crash(script.LastEpochs):
-        def on_train_batch_begin(self, batch, logs=None):
-            if "epoch_0000" in str(list(tmp_path.glob("out/*.h5"))) and batch == 1:
-                raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(script, "LastEpochs", Crash)
+        add_to_fit(patch, Crash(4))
         with pytest.raises(KeyboardInterrupt):
             run(script, tmp_path)
     again = run(script, tmp_path)
@@ -152,11 +147,3 @@ def test_only_line_feeds_end_lines(data, tmp_path):
     target.write_bytes(b"x\n\xe9")
     with pytest.raises(SystemExit, match=r"a\.de must be UTF-8"):
         data.read_pairs(source, target)
-
-
-@pytest.mark.any_backend
-def test_commands_of_the_docstring_are_accepted(script):
-    commands = re.findall(r"translate\.py ?(.*)", script.__doc__)
-    assert len(commands) >= 3
-    for command in commands:
-        script.parse_arguments(command.split())

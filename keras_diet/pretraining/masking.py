@@ -65,7 +65,7 @@ def mask_tokens(
 
     Raises:
         ValueError: If a rate or an id is out of range, the two token rates sum to more than 1, or
-            the ids are no integers.
+            the ids are not integers.
 
     Example:
 

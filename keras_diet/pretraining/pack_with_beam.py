@@ -186,7 +186,7 @@ def _write_shard(
         return name, array_record.ArrayRecordReader(str(target)).num_records()
     tokenizer = _tokenizer(str(Path(folder) / _TOKENIZER), digest)
     dtype, limit = storage(tokenizer.vocabulary_size())
-    # Beam may run a file twice at the same time, so each run has a file of its own.
+    # Beam may run a file twice at the same time, so each run has its own file.
     with replacing(target) as unfinished:
         writer, count = array_record.ArrayRecordWriter(str(unfinished), _WRITER_OPTIONS), 0
         for sequence in pack_sentences(file_documents(path), tokenizer, sequence_length):

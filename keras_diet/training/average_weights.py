@@ -39,12 +39,10 @@ def average_weights(model: keras.Model, paths: Iterable[str | os.PathLike[str]])
             f"`paths` must be a list of at least one file. Received: paths={paths!r}. Put the file "
             "into a list."
         )
-    means: list[np.ndarray] = []
+    means = [np.zeros(weight.shape) for weight in model.weights]
     for number, path in enumerate(files, start=1):
         model.load_weights(path)
         values = model.get_weights()
-        if not means:
-            means = [value.astype("float64") for value in values]
         means = [mean + (value - mean) / number for mean, value in zip(means, values, strict=True)]
     is_float = [keras.backend.is_float_dtype(weight.dtype) for weight in model.weights]
     model.set_weights(

@@ -1,5 +1,6 @@
 """The base class of data that can be read from any epoch and any batch on."""
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -65,3 +66,36 @@ class EpochDataset(keras.utils.PyDataset):
     def on_epoch_end(self) -> None:
         """Begin the next epoch."""
         self.epoch += 1
+
+
+def as_tf_dataset(
+    batches: Callable[[], Iterable[tuple[Any, ...]]],
+    num_batches: int | None,
+    examples: list[tuple[Any, ...]],
+    varying_axes: tuple[int, ...],
+) -> Any:
+    """Return a `tf.data.Dataset` that tells which sizes all batches share.
+
+    Keras on TensorFlow takes the sizes of the first two batches of a `keras.utils.PyDataset` for
+    those of all.
+
+    Args:
+        batches: Function without arguments that begins to read the batches.
+        num_batches: int or `None`. The number of batches, or `None` if it is not known.
+        examples: Some of the batches. A size in which they differ is not fixed.
+        varying_axes: The axes whose sizes are never fixed.
+    """
+    import tensorflow as tf
+
+    def spec(*arrays):
+        sizes = list(arrays[0].shape)
+        for axis, size in enumerate(sizes):
+            if axis in varying_axes or any(each.shape[axis] != size for each in arrays):
+                sizes[axis] = None
+        return tf.TensorSpec(sizes, arrays[0].dtype)
+
+    signature = keras.tree.map_structure(spec, *examples)
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    if num_batches is not None:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
+    return dataset.prefetch(tf.data.AUTOTUNE)

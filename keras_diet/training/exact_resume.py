@@ -137,9 +137,7 @@ class ExactResume:
         data, class_weight = _training_data(
             model, x, y, sample_weight, batch_size, bool(shuffle), class_weight, steps_per_epoch
         )
-        preprocessor = getattr(model, "preprocessor", None)
-        varies_length = bool(getattr(preprocessor, "length_buckets", None))
-        steps = Steps(data, steps_per_epoch, varies_length)
+        steps = Steps(data, steps_per_epoch)
         options["validation_batch_size"] = options.get("validation_batch_size") or batch_size
         if validation_data is not None:
             validation_data = _validation_data(model, validation_data, **options)
@@ -151,9 +149,8 @@ class ExactResume:
                 # Each epoch is validated with the same masks.
                 if not validation_data.has_own_seed:
                     validation_data.seed = data.seed
-                validation_data = Steps(
-                    validation_data, options.get("validation_steps"), varies_length
-                ).for_keras()
+                steps_of_validation = options.get("validation_steps")
+                validation_data = Steps(validation_data, steps_of_validation).for_keras()
             options |= {"class_weight": class_weight, "validation_data": validation_data}
             return training.fit(callbacks, initial_epoch, epochs, verbose, **options)
 
@@ -253,15 +250,11 @@ class _Training(keras.callbacks.CallbackList):
             **optimizer_settings(model),
             **self._steps.facts(),
         }
-        self._check(self._facts)
 
-    def _check(self, facts):
-        if self._start is None:
-            return
-        saved = self._start[0]["facts"]
+    def _check_facts(self, saved):
         changed = [
             f"{name}={value} (the checkpoint has {saved.get(name)})"
-            for name, value in facts.items()
+            for name, value in self._facts.items()
             if value != saved.get(name)
         ]
         if changed:
@@ -336,14 +329,15 @@ class _Training(keras.callbacks.CallbackList):
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the values of the checkpoint, or of the end of the interrupted epoch."""
         if not self._has_begun:
+            self._facts |= description_of(self.model)
             super().on_train_begin(logs)
         if self._start is not None:
             state, values = self._start
             if not self._has_begun:
-                self._check(description_of(self.model))
+                self._check_facts(state["facts"])
                 self._recorded.epoch = list(state["epochs"])
                 self._recorded.history = {
-                    name: _list(values[f"history {name}"]) for name in state["history"]
+                    name: values[f"history {name}"].tolist() for name in state["history"]
                 }
             self._restore()
             if not state["step"]:
@@ -390,27 +384,26 @@ class _Training(keras.callbacks.CallbackList):
 
     def _finish(self, epochs):
         super().on_train_end(self._logs)
-        must_stop = self._processes.any(self._termination.requested)
-        if self._finished_epochs < epochs:
-            self._finished_epochs = epochs
-            self._save()
-        if must_stop:
-            self._termination.exit()
+        self._is_due = self._finished_epochs < epochs
+        self._finished_epochs = max(self._finished_epochs, epochs)
+        self._save_if_due()
 
     # === Saving ===
 
     def _save_if_due(self):
-        must_stop = self._processes.any(self._termination.requested)
+        # All processes stop at the same step.
+        must_stop = True in self._processes.all(self._termination.requested)
         if self._is_due or must_stop:
             self._save()
             self._is_due = False
         if must_stop:
-            self._termination.exit()
+            # The exit status that shells report for SIGTERM.
+            raise SystemExit(128 + signal.SIGTERM)
 
     def _save(self):
         state, shared, own = self._values()
-        everyone = self._processes.gather((own, state))
-        if everyone is None:
+        everyone = self._processes.all((own, state))
+        if self._processes.rank > 0:
             return
         arrays = {
             f"process {i} {name}": own[name] for i, (own, _) in enumerate(everyone) for name in own
@@ -429,9 +422,11 @@ class _Training(keras.callbacks.CallbackList):
         """Return the state for JSON, and the arrays that all processes share and their own."""
         shared, own = values_of(self.model)
         history = self._recorded.history
-        own |= {f"history {name}": _array(history[name]) for name in history}
+        for name, column in history.items():
+            # Metrics such as the F1 score of each class are tensors.
+            own[f"history {name}"] = np.array([keras.ops.convert_to_numpy(each) for each in column])
         state = {
-            "facts": {**self._facts, **description_of(self.model)},
+            "facts": self._facts,
             "epoch": self._epoch,
             "step": self._step,
             "total": self._total,
@@ -442,16 +437,6 @@ class _Training(keras.callbacks.CallbackList):
             "random": random_states(),
         }
         return state, shared, own
-
-
-def _array(values):
-    """Return numbers as an array. Metrics such as the F1 score of each class are tensors."""
-    convert, is_tensor = keras.ops.convert_to_numpy, keras.ops.is_tensor
-    return np.asarray([convert(value) if is_tensor(value) else value for value in values])
-
-
-def _list(array):
-    return array.tolist() if array.ndim == 1 else list(array)
 
 
 class _Termination:
@@ -476,7 +461,3 @@ class _Termination:
             self.__exit__()
             signal.raise_signal(number)
         self.requested = True
-
-    def exit(self) -> None:
-        """Leave the script, with the exit status that shells report for SIGTERM."""
-        raise SystemExit(128 + signal.SIGTERM)

@@ -52,10 +52,6 @@ class Processes:
                 "devices of another machine. Use the checkpoints of Orbax or `tf.train.Checkpoint`."
             )
 
-    def any(self, flag: bool) -> bool:
-        """Return whether the flag is true in one of the processes."""
-        return True in self.all(flag)
-
     def all(self, value: Any) -> list[Any]:
         """Return the values of all processes. Each waits for the others."""
         if self.count == 1:
@@ -64,14 +60,4 @@ class Processes:
 
         values = [None] * self.count
         torch.distributed.all_gather_object(values, value)
-        return values
-
-    def gather(self, value: Any) -> list[Any] | None:
-        """Return the values of all processes in the first process, and `None` in the others."""
-        if self.count == 1:
-            return [value]
-        import torch
-
-        values = [None] * self.count if self.rank == 0 else None
-        torch.distributed.gather_object(value, values)
         return values

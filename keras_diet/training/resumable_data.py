@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_diet.training.epoch_dataset import EpochDataset
+from keras_diet.training.epoch_dataset import EpochDataset, as_tf_dataset
 from keras_diet.training.random_states import seeded
 
 _BATCH_SIZE = 32
@@ -40,6 +40,7 @@ class Batches(EpochDataset):
         super().__init__(**kwargs)
         self.data = data
         self.num_items = num_items
+        self.num_rows = None if batch_size is None else num_items
         self.batch_size = batch_size
         self.shuffle = shuffle
         # Batches of Grain have the same size, except for the last one.
@@ -59,7 +60,9 @@ class Batches(EpochDataset):
                 return self.data[place]
         rows: Any = slice(index * self.batch_size, (index + 1) * self.batch_size)
         rows = rows if order is None else order[rows]
-        columns = _map(lambda array: array[rows], self.data)
+        columns = keras.tree.map_structure(
+            lambda array: None if array is None else array[rows], self.data
+        )
         return keras.utils.pack_x_y_sample_weight(*columns)
 
 
@@ -132,7 +135,7 @@ def resumable(
     """
     if is_columns(x):
         columns = _map(_as_array, (x, y, sample_weight))
-        sizes = {len(array) for array in _leaves(columns)}
+        sizes = {len(array) for array in keras.tree.flatten(columns) if array is not None}
         if len(sizes) != 1:
             raise ValueError(
                 "`x`, `y` and `sample_weight` must have the same number of examples. Received: "
@@ -186,12 +189,6 @@ def _is_grain(data):
     return any(base.__module__.partition(".")[0] == "grain" for base in type(data).__mro__)
 
 
-def split(data: Any, validation_split: float) -> tuple[Any, Any]:
-    """Return the first examples for training, and the last ones for validation, as Keras does."""
-    place = math.floor(len(_leaves(data)[0]) * (1 - validation_split))
-    return _map(lambda column: column[:place], data), _map(lambda column: column[place:], data)
-
-
 class Steps(keras.utils.PyDataset):
     """What Keras reads: the steps of an epoch, from step `start` on.
 
@@ -199,17 +196,13 @@ class Steps(keras.utils.PyDataset):
         data: The batches.
         num_steps: int or `None`. The number of steps of an epoch. They may begin within a pass over
             the data and end within another one. `None` means a pass.
-        varies_length: bool. Whether the second axis has another size in other batches. Defaults to
-            `False`.
 
     Attributes:
         epoch: int. The epoch whose steps are read.
         start: int. The number of steps of this epoch that were done before.
     """
 
-    def __init__(
-        self, data: EpochDataset, num_steps: int | None = None, varies_length: bool = False
-    ) -> None:
+    def __init__(self, data: EpochDataset, num_steps: int | None = None) -> None:
         super().__init__(data.workers, data.use_multiprocessing, data.max_queue_size)
         self.data = data
         if num_steps is None and data.num_batches is None:
@@ -218,7 +211,6 @@ class Steps(keras.utils.PyDataset):
                 "steps_per_epoch=None. Pass the number of steps in an epoch."
             )
         self.num_steps = int(num_steps or data.num_batches)
-        self.varies_length = varies_length or data.varies_length
         self.epoch, self.start = 0, 0
 
     @property
@@ -235,30 +227,29 @@ class Steps(keras.utils.PyDataset):
         """Return the batch of a step."""
         return self.data.batch(*self.place(self.epoch, self.start + index))
 
-    def examples(self) -> list[Any]:
-        """Return the first batch, and if the data has an end the last one."""
-        last = self.data.num_batches
-        return [self.data.batch(0, index) for index in ([0, last - 1] if last else [0])]
+    @functools.cached_property
+    def examples(self) -> list[tuple[Any, ...]]:
+        """The first two batches, and if the data has an end the last one."""
+        last = (self.data.num_batches or 2) - 1
+        return [_arrays(self.data.batch(0, index)) for index in (0, min(1, last), last)]
 
     def facts(self) -> dict[str, Any]:
         """Return what must be the same when the training continues."""
-        examples = self.examples()
-        first, last = examples[0], examples[-1]
-        is_rows = getattr(self.data, "batch_size", None) is not None
-        facts: dict[str, Any] = {
-            "data": type(self.data).__name__,
-            "number of examples": getattr(self.data, "num_items", None) if is_rows else None,
-            "number of batches": self.data.num_batches,
+        first, _, last = self.examples
+        data = self.data
+        facts = {
+            "number of examples": getattr(data, "num_rows", None),
+            "number of batches": data.num_batches,
             "batch_size": _size(first),
-            "shuffle": getattr(self.data, "shuffle", None),
             "size of the last batch": _size(last),
+            "shuffle": getattr(data, "shuffle", None),
             "first batch": _checksum(first),
             "last batch": _checksum(last),
         }
-        return facts | ({"seed of the data": self.data.seed} if self.data.has_own_seed else {})
+        return facts | ({"seed of the data": data.seed} if data.has_own_seed else {})
 
     def position(self, epoch: int, step: int) -> dict[str, Any]:
-        """Return what a later process needs to read from a step on."""
+        """Return for JSON what a later process needs to read from a step on."""
         state = getattr(self.data, "state", None)
         return {"seed": self.data.seed, "state": state and state(*self.place(epoch, step))}
 
@@ -270,40 +261,27 @@ class Steps(keras.utils.PyDataset):
             self.data.set_state(*position["state"])
 
     def for_keras(self) -> Any:
-        """Return this object, or a `tf.data.Dataset` with the right sizes of all batches.
-
-        On TensorFlow, Keras takes the sizes of the first two batches for those of all.
-        """
+        """Return this object, or a `tf.data.Dataset` with the right sizes of all batches."""
         if keras.config.backend() != "tensorflow":
             return self
-        import tensorflow as tf
-
-        same_size = getattr(self.data, "same_size", False)
-        examples = [*self.examples(), self.data.batch(*self.place(0, min(1, self.num_steps - 1)))]
-        can_vary = [not same_size, self.varies_length]
-
-        def spec(*arrays):
-            sizes = zip(*map(np.shape, arrays), strict=True)
-            shape = [each[0] if len(set(each)) == 1 else None for each in sizes]
-            for axis in np.flatnonzero(can_vary[: len(shape)]):
-                shape[axis] = None
-            return tf.TensorSpec(shape, arrays[0].dtype)
-
-        dataset = tf.data.Dataset.from_generator(
-            lambda: (_tuple(self[index]) for index in range(self.num_batches)),
-            output_signature=keras.tree.map_structure(spec, *map(_tuple, examples)),
+        varying_axes = () if getattr(self.data, "same_size", False) else (0,)
+        if self.data.varies_length:
+            varying_axes = (*varying_axes, 1)
+        return as_tf_dataset(
+            lambda: (_arrays(self[index]) for index in range(self.num_batches)),
+            self.num_batches,
+            self.examples,
+            varying_axes,
         )
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(self.num_batches))
-        return dataset.prefetch(tf.data.AUTOTUNE)
 
 
-def _tuple(batch):
-    """Return a batch as TensorFlow needs it: a tuple of new arrays.
+def _arrays(batch):
+    """Return a tuple of new arrays.
 
     TensorFlow does not copy what it reads, and a replica may write its results there.
     """
     batch = tuple(batch) if isinstance(batch, (list, tuple)) else (batch,)
-    return _map(lambda column: np.array(_as_array(column)), batch)
+    return keras.tree.map_structure(lambda array: np.array(_as_array(array)), batch)
 
 
 def _size(batch):
@@ -314,11 +292,19 @@ def _checksum(batch):
     """Return a number that other data, another order or another seed would change."""
     value = 0
     for leaf in keras.tree.flatten(batch):
-        value = zlib.crc32(np.ascontiguousarray(_as_array(leaf)), value)
+        value = zlib.crc32(np.ascontiguousarray(leaf), value)
     return f"checksum {value:08x}"
 
 
 # === Columns ===
+
+
+def split(data: Any, validation_split: float) -> tuple[Any, Any]:
+    """Return the first examples for training, and the last ones for validation, as Keras does."""
+    sizes: list[int] = []
+    _map(lambda column: sizes.append(len(column)), data)
+    place = math.floor(sizes[0] * (1 - validation_split))
+    return _map(lambda column: column[:place], data), _map(lambda column: column[place:], data)
 
 
 def _map(function, columns):
@@ -327,16 +313,10 @@ def _map(function, columns):
         return None
     if isinstance(columns, dict):
         return {name: _map(function, column) for name, column in columns.items()}
-    is_array = [hasattr(each, "shape") and len(each.shape) for each in columns[:1]]
-    if isinstance(columns, tuple) or (isinstance(columns, list) and any(is_array)):
+    is_array = any(getattr(each, "shape", ()) for each in columns[:1])
+    if isinstance(columns, tuple) or (isinstance(columns, list) and is_array):
         return tuple(_map(function, column) for column in columns)
     return function(columns)
-
-
-def _leaves(columns):
-    leaves: list[Any] = []
-    _map(leaves.append, columns)
-    return leaves
 
 
 def _as_array(column):

@@ -1,5 +1,6 @@
 """Batches with about the same number of tokens."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -79,13 +80,8 @@ class TokenBatches(EpochDataset):
             (np.flatnonzero(bucket_of == i), max(1, tokens_per_batch // bucket))
             for i, bucket in enumerate(buckets)
         ]
-        # An epoch, and the examples of its batches.
-        self._shuffled: tuple[int, list[np.ndarray]] = (-1, [])
-
-    def _batches(self, epoch):
-        if self._shuffled[0] != epoch:
-            self._shuffled = (epoch, self._shuffle(epoch))
-        return self._shuffled[1]
+        # Reading an epoch asks for its order again and again.
+        self._order = functools.lru_cache(maxsize=2)(self._shuffle)
 
     def _shuffle(self, epoch):
         generator = np.random.default_rng((self.seed, epoch))
@@ -101,6 +97,6 @@ class TokenBatches(EpochDataset):
 
     def batch(self, epoch: int, index: int) -> tuple[Any, ...]:
         """Return a batch of an epoch."""
-        examples = self._batches(epoch)[index]
+        examples = self._order(epoch)[index]
         columns = tuple([column[i] for i in examples] for column in self.columns)
         return columns if self.preprocessor is None else self.preprocessor(*columns)

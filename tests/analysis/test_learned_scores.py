@@ -17,13 +17,12 @@ def backbone(position_encoding, **arguments):
     return randomize_weights(tiny_backbone(position_encoding=position_encoding, **arguments))
 
 
-def scores_by_hand(positions, attention, keys=None, scale=5**-0.5):
+def scores_by_hand(positions, attention, keys):
     """`(P W_Q)(P W_K)^T / sqrt(d_h)` of each head."""
-    keys = positions if keys is None else keys
     query = to_numpy(attention.query_dense.kernel)
     key = to_numpy(attention.key_dense.kernel)
     return np.stack(
-        [scale * (positions @ query[:, head]) @ (keys @ key[:, head]).T for head in range(3)]
+        [(positions @ query[:, head]) @ (keys @ key[:, head]).T / np.sqrt(5) for head in range(3)]
     )
 
 
@@ -34,47 +33,40 @@ def attentions(model):
 # === Scores of a bias ===
 
 
-@pytest.mark.parametrize("name", ["diet_abs", "diet_abs_input"])
-def test_diet_abs_scores_are_the_products_of_its_embeddings(name):
-    model = backbone(name, rank=7, sharing="none")
-    scores = analysis.position_scores(model)
-    assert scores.shape == (2, 3, 13, 13)
+BIASES = {
+    "diet_abs": {"rank": 7, "sharing": "none"},
+    "diet_abs_input": {"rank": 7, "sharing": "none"},
+    "t5": {"sharing": "none"},
+    "tupe_abs": {"sharing": "none"},
+    "tupe_rel": {"sharing": "none"},
+}
+PROJECTED = {"projection_dim": 5, "segment_encoding": "none", "rank": 7}
+
+
+@pytest.mark.parametrize(
+    "name, arguments",
+    [
+        *BIASES.items(),
+        *(("diet_rel", {"sharing": sharing}) for sharing in ("none", "head-wise", "layer-wise")),
+        pytest.param("diet_abs", PROJECTED, marks=pytest.mark.any_backend),
+    ],
+    ids=str,
+)
+def test_scores_of_a_bias(name, arguments):
+    """Query 5 and key 2 are in row 5 and column 2, in each layer and head."""
+    model = backbone(name, **arguments)
+    scores = analysis.position_scores(model, length=11)
+    biases = model.encoder.position_biases
+    num_keys = arguments.get("projection_dim", 11)
+    assert scores.shape == (2, 3, 11, num_keys)
     assert scores.dtype == "float32"
-    for layer, bias in enumerate(model.encoder.position_biases):
-        query, key = to_numpy(bias.query_embedding), to_numpy(bias.key_embedding)
-        for head in range(3):
-            assert_close(scores[layer, head], query[:, head] @ key[:, head].T)
-
-
-@pytest.mark.parametrize("sharing", ["none", "head-wise", "layer-wise"])
-def test_diet_rel_scores_are_constant_along_diagonals(sharing):
-    model = backbone("diet_rel", sharing=sharing)
-    scores = analysis.position_scores(model, length=7)
-    assert scores.shape == (2, 3, 7, 7)
-    np.testing.assert_allclose(scores[..., 1:, 1:], scores[..., :-1, :-1])
-    table = to_numpy(model.encoder.position_biases[0].relative_embedding)
-    # Query 5, key 2: row 5 - 2 + n - 1 of the table.
-    assert scores[0, 0, 5, 2] == pytest.approx(table[5 - 2 + 12, 0])
-    assert np.array_equal(scores[0], scores[1]) == (sharing == "layer-wise")
-    assert np.array_equal(scores[:, 0], scores[:, 1]) == (sharing == "head-wise")
-
-
-@pytest.mark.parametrize("name", ["t5", "tupe_abs", "tupe_rel"])
-def test_scores_of_other_biases(name):
-    model = backbone(name, sharing="none")
-    scores = analysis.position_scores(model, length=11)
-    for layer, bias in enumerate(model.encoder.position_biases):
-        assert_close(scores[layer], bias(np.zeros((1, 11, 1), dtype="float32"))[0])
-
-
-@pytest.mark.any_backend
-def test_diet_abs_lin_scores_are_of_projected_keys():
-    model = backbone("diet_abs", projection_dim=5, segment_encoding="none", rank=7)
-    scores = analysis.position_scores(model, length=11)
-    assert scores.shape == (2, 3, 11, 5)
-    (bias,) = model.encoder.position_biases
-    query, key = to_numpy(bias.query_embedding)[:11], to_numpy(bias.key_embedding)
-    assert_close(scores[1], np.einsum("thr,shr->hts", query, key))
+    query, key = np.zeros((1, 11, 1), "float32"), np.zeros((1, num_keys, 1), "float32")
+    for layer in range(2):
+        bias = to_numpy(biases[layer % len(biases)](query, key))[0]
+        assert_close(scores[layer], np.broadcast_to(bias, scores.shape[1:]))
+    assert np.array_equal(scores[0], scores[1]) == (len(biases) == 1)
+    is_shared = arguments.get("sharing") == "head-wise"
+    assert np.array_equal(scores[:, 0], scores[:, 1]) == is_shared
 
 
 @keras.saving.register_keras_serializable(package="keras_diet_tests")
@@ -113,33 +105,31 @@ def test_a_custom_bias_layer(sharing):
 # === Positions at the input ===
 
 
-def test_input_scores_of_the_position_embeddings_alone():
-    model = backbone("input", segment_encoding="input")
-    scores = analysis.position_scores(model)
-    positions = to_numpy(model.input_encoding.position_embedding.position_embeddings)
-    for layer, attention in enumerate(attentions(model)):
-        assert_close(scores[layer], scores_by_hand(positions, attention))
-    # Theorem 1: with positions at the input, the rank is at most the head size.
-    assert np.all(analysis.numerical_rank(scores) == 5)
-
-
-@pytest.mark.any_backend
-def test_sinusoidal_scores():
-    model = backbone("sinusoidal")
-    positions = to_numpy(keras_hub.layers.SinePositionEncoding()(np.zeros((1, 7, 15), "float32")))
-    scores = analysis.position_scores(model, 7)
-    for layer, attention in enumerate(attentions(model)):
-        assert_close(scores[layer], scores_by_hand(positions[0], attention))
-
-
-@pytest.mark.any_backend
-def test_keys_of_linformer_are_projected():
-    model = backbone("input", projection_dim=4, segment_encoding="none")
-    positions = to_numpy(model.input_encoding.position_embedding.position_embeddings)[:11]
+@pytest.mark.parametrize(
+    "name, arguments",
+    [
+        ("input", {"segment_encoding": "input"}),
+        pytest.param("sinusoidal", {}, marks=pytest.mark.any_backend),
+        pytest.param(
+            "input",
+            {"projection_dim": 4, "segment_encoding": "none"},
+            marks=pytest.mark.any_backend,
+        ),
+    ],
+    ids=str,
+)
+def test_scores_of_positions_at_the_input_alone(name, arguments):
+    model = backbone(name, **arguments)
+    if name == "sinusoidal":
+        layer = keras_hub.layers.SinePositionEncoding()
+        positions = to_numpy(layer(np.zeros((1, 11, 15), "float32")))[0]
+    else:
+        positions = to_numpy(model.input_encoding.position_embedding.position_embeddings)[:11]
     scores = analysis.position_scores(model, 11)
-    assert scores.shape == (2, 3, 11, 4)
     for layer, attention in enumerate(attentions(model)):
-        keys = to_numpy(attention.key_projection)[:, :11] @ positions
+        keys = positions
+        if "projection_dim" in arguments:
+            keys = to_numpy(attention.key_projection)[:, :11] @ positions
         assert_close(scores[layer], scores_by_hand(positions, attention, keys))
 
 
@@ -170,10 +160,8 @@ def test_positions_and_segments_add_up(rng, name):
     scores = analysis.position_and_segment_scores(backbone, segment_ids)
     positions = analysis.position_scores(backbone, 7)
     assert scores.shape == (2, 3, 7, 7)
-    for i in range(7):
-        for j in range(7):
-            expected = positions[:, :, i, j] + segments[:, :, segment_ids[i], segment_ids[j]]
-            np.testing.assert_allclose(scores[:, :, i, j], expected, rtol=1e-6)
+    of_segments = segments[:, :, segment_ids][..., segment_ids]
+    np.testing.assert_allclose(scores, positions + of_segments, rtol=1e-5)
 
 
 # === Similarity of positions at the input ===
@@ -211,14 +199,8 @@ def test_all_models_with_positions_at_the_input():
         "sines": (sines, to_numpy(layer(np.zeros((1, 13, 15), dtype="float32")))[0]),
     }
     for model, positions in embeddings.values():
-        similarities = analysis.position_similarity(model)
-        assert similarities.shape == (13, 13)
-        for i in range(13):
-            for j in range(13):
-                cosine = np.dot(positions[i], positions[j]) / (
-                    np.linalg.norm(positions[i]) * np.linalg.norm(positions[j])
-                )
-                assert similarities[i, j] == pytest.approx(cosine, abs=1e-5)
+        directions = positions / np.linalg.norm(positions, axis=-1, keepdims=True)
+        assert_close(analysis.position_similarity(model), directions @ directions.T, 1e-5)
 
 
 # === A `DietEncoder`, a task, and BERT of KerasHub ===
@@ -243,16 +225,13 @@ def test_a_task_and_bert_of_kerashub():
     scores = analysis.position_scores(model, 7)
     np.testing.assert_array_equal(analysis.position_scores(task, 7), scores)
     bert = randomize_weights(keras_hub.models.BertBackbone(**SIZES))
-    before = [to_numpy(weight) for weight in bert.weights]
+    before = bert.get_weights()
+    copy = tiny_backbone(position_encoding="input", segment_encoding="input")
+    copy.set_weights(before)
     scores = analysis.position_scores(keras_hub.models.BertMaskedLM(bert))
-    positions = to_numpy(bert.position_embedding.position_embeddings)
-    for layer, block in enumerate(bert.transformer_layers):
-        attention = block._self_attention_layer
-        query = np.einsum("td,dhk->htk", positions, to_numpy(attention._query_dense.kernel))
-        key = np.einsum("td,dhk->htk", positions, to_numpy(attention._key_dense.kernel))
-        assert_close(scores[layer], query @ key.swapaxes(1, 2) / np.sqrt(5))
-    for weight, value in zip(bert.weights, before, strict=True):
-        np.testing.assert_array_equal(to_numpy(weight), value)
+    assert_close(scores, analysis.position_scores(copy))
+    for weight, value in zip(bert.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, value)
 
 
 @pytest.mark.any_backend

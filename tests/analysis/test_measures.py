@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 
 from keras_diet import analysis
-from tests.models.tiny import randomize_weights, tiny_backbone
 
 pytestmark = pytest.mark.any_backend
 
 
-def product(rng, rank, rows=29, columns=23, dtype="float32"):
-    """A product of two factors, computed in `dtype`, of the given rank."""
-    left = rng.normal(size=(rows, rank)).astype(dtype)
-    return left @ rng.normal(size=(rank, columns)).astype(dtype)
+def product(rng, rank):
+    """A product of two factors, computed in float32, of the given rank."""
+    left = rng.normal(size=(29, rank)).astype("float32")
+    return left @ rng.normal(size=(rank, 23)).astype("float32")
 
 
 def test_rank_of_products_of_float32(rng):
@@ -51,13 +50,6 @@ def test_tolerance_is_relative_to_the_largest_singular_value():
     assert analysis.numerical_rank(matrix, tolerance=0) == 3
 
 
-@pytest.mark.parametrize("rank", [1, 3, 7, 12])
-def test_rank_of_diet_abs_is_its_argument(rank):
-    model = randomize_weights(tiny_backbone(rank=rank, sharing="none"))
-    ranks = analysis.numerical_rank(analysis.position_scores(model))
-    np.testing.assert_array_equal(ranks, np.full((2, 3), rank))
-
-
 def least_squares(scores):
     """The share by its definition, with a column for each distance and for each query."""
     length = len(scores)
@@ -80,31 +72,6 @@ def test_share_of_the_best_approximation(rng, length):
         assert shares[index] == pytest.approx(least_squares(scores[index]))
 
 
-@pytest.mark.parametrize("name", ["diet_rel", "t5"])
-def test_relative_scores_are_explained(name):
-    scores = analysis.position_scores(randomize_weights(tiny_backbone(position_encoding=name)))
-    np.testing.assert_allclose(analysis.distance_variance(scores), np.ones((2, 3)), atol=1e-6)
-
-
-def test_random_and_absolute_scores_are_not_explained(rng):
-    assert analysis.distance_variance(rng.normal(size=(64, 64))) == pytest.approx(2 / 64, abs=0.02)
-    # Every query prefers the same key.
-    to_cls = np.zeros((32, 32))
-    to_cls[:, 0] = 1
-    assert analysis.distance_variance(to_cls) < 0.6
-    scores = analysis.position_scores(randomize_weights(tiny_backbone()))
-    assert np.all(analysis.distance_variance(scores) < 0.7)
-
-
-def test_constants_of_a_query_do_not_count(rng):
-    scores = rng.normal(size=(11, 11))
-    constants = 100 * rng.normal(size=(11, 1))
-    share = analysis.distance_variance(scores)
-    assert analysis.distance_variance(scores + constants) == pytest.approx(share)
-    # A constant for each key does count.
-    assert analysis.distance_variance(scores + constants.T) != pytest.approx(share, rel=0.01)
-
-
 def test_share_is_undefined_without_variance(rng):
     constant = np.broadcast_to(rng.normal(size=(1, 7, 1)).astype("float32"), (1, 7, 7))
     assert np.isnan(analysis.distance_variance(constant)).all()
@@ -123,15 +90,9 @@ def test_distance_of_a_head_that_looks_at_one_key():
 
 def test_distance_of_a_mixture():
     # Query 0 attends to both keys alike, and query 1 attends to key 0 by three quarters.
-    scores = np.array([[5.0, 5.0], [np.log(3), 0.0]])
+    scores = np.array([[1e4, 1e4], [np.log(3), 0.0]])
     assert analysis.attended_distance(scores) == pytest.approx((0.5 + 0.75) / 2)
     assert analysis.attended_distance(scores, signed=True) == pytest.approx((0.5 - 0.75) / 2)
-
-
-def test_distance_of_equal_scores():
-    scores = np.full((3, 7, 7), 1e4)
-    np.testing.assert_allclose(analysis.attended_distance(scores), np.full(3, 48 / 21))
-    np.testing.assert_allclose(analysis.attended_distance(scores, signed=True), 0, atol=1e-12)
 
 
 @pytest.mark.parametrize("function", [analysis.distance_variance, analysis.attended_distance])

@@ -1,14 +1,12 @@
-"""The comparison of two checkouts, and the page that shows its files of results."""
+"""The comparison of two checkouts."""
 
 import random
-from pathlib import Path
 
 import pytest
 
 from benchmarks import compare_commits
 
 pytestmark = pytest.mark.any_backend
-FOLDER = Path(__file__).parents[2] / "docs" / "comparison"
 
 
 class Steps:

@@ -28,9 +28,8 @@ def test_ratio_is_taken_round_by_round():
     assert quartiles == [2.5, 3.5]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_matrix_product(dtype):
-    multiply, flops = measure.make_matmul(64, 32, 48, dtype)
+def test_matrix_product():
+    multiply, flops = measure.make_matmul(64, 32, 48, "bfloat16")
     assert flops == 2 * 64 * 32 * 48
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(64, 32)), rng.normal(size=(32, 48))

@@ -8,58 +8,36 @@ import pytest
 
 from benchmarks import results
 
-MODULE = "benchmarks.some"
 pytestmark = pytest.mark.any_backend
 
 
-def start(output, *argv, size="small", resume=True, seed=0):
-    options = argparse.Namespace(output=output, resume=resume, size=size)
-    return results.start(MODULE, argv, options, ["size"], seed=seed)
+def test_results_their_page_and_their_next_run(tmp_path):
+    """The page names each command, the settings, the software and the machine."""
+    path = tmp_path / "new" / "results.json"
 
+    def start(*argv):
+        options = argparse.Namespace(output=path, resume=True, size="small")
+        return results.start("benchmarks.some", argv, options, ["size"], seed=3)
 
-@pytest.fixture
-def output(tmp_path):
-    path = tmp_path / "results.json"
-    results.write(path, {**start(path, "--first"), "cells": {"a": 1}}, "# Page")
-    return path
-
-
-def test_results_resume(output):
-    resumed = start(output, "--second")
-    assert resumed["cells"] == {"a": 1}
-    commands = [command.split(" # ")[0] for command in resumed["commands"]]
-    assert [command.split()[-1] for command in commands] == ["--first", "--second"]
-    assert start(output, resume=False)["cells"] == {}
-
-
-@pytest.mark.parametrize("changed", [{"size": "base"}, {"seed": 1}])
-def test_results_with_other_settings_do_not_resume(output, changed):
-    with pytest.raises(SystemExit, match="".join(changed)):
-        start(output, **changed)
-
-
-def test_head_of_a_page(tmp_path):
-    begun = start(tmp_path / "results.json", "--rows", "shaw")
-    head = "\n".join(results.head_of_page("Title", begun))
+    begun = start("--rows", "shaw")
+    written = {**begun, "cells": {"a": {"numbers": [1.5, 2], "texts": ["a, b"]}}}
+    results.write(path, written, "\n".join(results.head_of_page("Title", written)))
+    assert json.loads(path.read_text()) == written
+    assert '"numbers": [ 1.5, 2 ]' in path.read_text()
+    page = path.with_suffix(".md").read_text()
     machine = begun["machine"]
-    software = f"keras {keras.__version__}"
-    command = "some --rows shaw"
     for text in (
-        "# Title",
-        command,
-        "size small, seed 0",
-        software,
+        "# Title\n",
+        "some --rows shaw",
+        "size small, seed 3",
+        f"keras {keras.__version__}",
         machine["date"],
         machine["processor"],
     ):
-        assert text in head
-
-
-def test_written_results(tmp_path):
-    path = tmp_path / "new" / "results.json"
-    written = {"numbers": [1.5, 2], "texts": ["a, b"], "nested": [[1, 2], [3]]}
-    results.write(path, written, "# Page\n")
-    assert json.loads(path.read_text()) == written
-    assert '"numbers": [ 1.5, 2 ]' in path.read_text()
-    assert (tmp_path / "new" / "results.md").read_text() == "# Page\n"
+        assert text in page
     assert len(list(path.parent.iterdir())) == 2
+
+    resumed = start("--second")
+    assert resumed["cells"] == written["cells"]
+    commands = [command.split(" # ")[0].split()[-1] for command in resumed["commands"]]
+    assert commands == ["shaw", "--second"]

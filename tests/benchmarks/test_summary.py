@@ -22,23 +22,27 @@ from benchmarks import (
 pytestmark = pytest.mark.any_backend
 
 
-def save(folder, name, backend, xla=None, device="cpu", dtype="float32", **ratios):
-    rows = {"input": 1.0, **ratios}
-    cell = {
-        "size": "base",
-        "length": 128,
-        "step": "inference",
-        "batch_size": 8,
-        "rows": {
-            row: {"ratio_to_input": ratio, "gemm_share": 0.9 / ratio} for row, ratio in rows.items()
-        },
+def save(folder, name, machine, settings, **cell):
+    """Write results with one cell. Its rows are dictionaries."""
+    results = {"machine": {"device": "cpu", **machine}, "cells": {"cell": cell}}
+    results["settings"] = {"dtype": "float32", **settings}
+    (folder / f"{name}.json").write_text(json.dumps(results))
+
+
+def save_ratios(folder, backend, xla=None, **ratios):
+    rows = {
+        row: {"ratio_to_input": ratio, "gemm_share": 0.9 / ratio}
+        for row, ratio in {"input": 1.0, **ratios}.items()
     }
-    results = {
-        "machine": {"backend": backend, "device": device},
-        "settings": {"xla": xla, "dtype": dtype},
-        "cells": {"cell": cell},
-    }
-    (folder / f"step_time_{name}.json").write_text(json.dumps(results))
+    cell = {"size": "base", "length": 128, "step": "inference", "batch_size": 8, "rows": rows}
+    save(folder, f"step_time_{backend}", {"backend": backend}, {"xla": xla}, **cell)
+
+
+def save_lengths(folder, length, step, **rows):
+    rows = {name: {"ratio_to_full": time, "mib": mib} for name, (time, mib) in rows.items()}
+    cell = {"length": length, "step": step, "encoding": "diet_abs", "rows": rows}
+    name = f"attention_implementations_{length}"
+    save(folder, name, {"backend": "jax"}, {"size": "small"}, **cell)
 
 
 def table_of(folder, capsys):
@@ -49,8 +53,8 @@ def table_of(folder, capsys):
 
 
 def test_misses_are_bold(tmp_path, capsys):
-    save(tmp_path, "torch", "torch", kerashub=1.1, diet_abs=1.0, diet_rel=1.1)
-    save(tmp_path, "other", "tensorflow", xla=False, kerashub=1.1, diet_abs=1.1)
+    save_ratios(tmp_path, "torch", kerashub=1.1, diet_abs=1.0, diet_rel=1.1)
+    save_ratios(tmp_path, "tensorflow", xla=False, kerashub=1.1, diet_abs=1.1)
     rows = table_of(tmp_path, capsys)
     columns = ["cell", "backend", "diet_abs", "diet_rel"]
     columns += ["diet_abs / KerasHub", "diet_rel / KerasHub", "share of the rate"]
@@ -60,23 +64,8 @@ def test_misses_are_bold(tmp_path, capsys):
     assert rows[3] == [cell, "torch", "1.000", "**1.100**", "**0.909**", "**1.000**", "90.0%"]
 
 
-def save_lengths(folder, length, step, **rows):
-    cell = {
-        "length": length,
-        "step": step,
-        "encoding": "diet_abs",
-        "rows": {name: {"ratio_to_full": time, "mib": mib} for name, (time, mib) in rows.items()},
-    }
-    results = {
-        "machine": {"backend": "jax", "device": "cpu"},
-        "settings": {"size": "small", "dtype": "float32"},
-        "cells": {"cell": cell},
-    }
-    (folder / f"attention_implementations_{length}.json").write_text(json.dumps(results))
-
-
 def test_long_sequences_have_a_table(tmp_path, capsys):
-    save(tmp_path, "torch", "torch", diet_abs=1.0)
+    save_ratios(tmp_path, "torch", diet_abs=1.0)
     full, features, blockwise = (1.0, 800.0), (1.2, 90.0), (1.05, 101.0)
     ways = {"full": full, "features": features, "blockwise": blockwise, "hugging_face": full}
     save_lengths(tmp_path, 8192, "inference", **ways)

@@ -30,10 +30,9 @@ def compiler(monkeypatch):
 
 @pytest.mark.any_backend
 def test_results_are_written_and_resumed(compiler, tmp_path, capsys):
-    output = tmp_path / "results" / "tpu.json"
+    output = tmp_path / "tpu.json"
     arguments = ["--sizes", "small", "--steps", "inference", "--output", str(output)]
     tpu_compile.main([*arguments, "--rows", "shaw", "input"])
-    assert len(compiler) == 2
     rows = json.loads(output.read_text())["cells"]["small, inference"]
     assert list(rows) == ["input", "shaw"]
     assert rows["shaw"]["error"] == "no such chip"
@@ -41,15 +40,16 @@ def test_results_are_written_and_resumed(compiler, tmp_path, capsys):
     # Results are kept, and programs that failed are compiled again.
     tpu_compile.main([*arguments, "--rows", "shaw", "input", "t5", "--resume"])
     assert sorted(row for _, _, row in compiler) == ["shaw", "t5"]
-    first, second = json.loads(output.read_text())["commands"]
-    assert "--rows shaw input #" in first
-    assert "--rows shaw input t5 --resume #" in second
     page = output.with_suffix(".md").read_text()
-    assert first in page
-    assert "device: cpu" in page
     assert page in capsys.readouterr().out
-    assert "| t5 | 1.000 | 1.000 |  | 1.000 |  |  |  |" in page
-    assert "| shaw |  |  |  |  |  |  | 1.65 |" in page
+    for text in (
+        "--rows shaw input #",
+        "--rows shaw input t5 --resume #",
+        "device: cpu",
+        "| t5 | 1.000 | 1.000 |  | 1.000 |  |  |  |",
+        "| shaw |  |  |  |  |  |  | 1.65 |",
+    ):
+        assert text in page
 
 
 @pytest.fixture

@@ -35,18 +35,15 @@ def started(monkeypatch):
     return commands
 
 
-def table(folder, *options):
-    arguments = ["--data", "texts", "--runs", str(folder / "runs")]
-    translation.main([*arguments, "--output", str(folder / "table.json"), *options])
-    return json.loads((folder / "table.json").read_text())
-
-
 def value_of(command, option):
     return command[command.index(option) + 1]
 
 
-def test_each_run_has_its_own_data_seed_and_encoding(started, tmp_path):
-    table(tmp_path, "--directions", "cs-en", "--encodings", "shaw", "marian", "--seeds", "4")
+def test_runs_their_table_and_a_second_seed(started, tmp_path):
+    output, runs = tmp_path / "table.json", tmp_path / "runs"
+    words = ["--data", "texts", "--runs", str(runs), "--output", str(output)]
+    words += ["--directions", "cs-en", "--encodings", "shaw", "marian"]
+    translation.main([*words, "--seeds", "4"])
     shaw, marian = started
     for command in started:
         assert command[0] == sys.executable
@@ -60,17 +57,23 @@ def test_each_run_has_its_own_data_seed_and_encoding(started, tmp_path):
     assert marian[1].endswith("translation_peer.py")
     assert "--position-encoding" not in marian
 
-
-def test_a_finished_run_is_not_repeated(started, tmp_path):
-    table(tmp_path, "--encodings", "shaw", "--seeds", "0")
-    # Only the file of the results is left.
-    for file in (tmp_path / "runs").rglob("*.json"):
-        file.unlink()
-    results = table(tmp_path, "--encodings", "shaw", "--seeds", "0", "1")
-    assert [value_of(command, "--seed") for command in started] == ["0", "1"]
-    assert [(run["seed"], run["bleu"]) for run in results["runs"]] == [(0, 13.0), (1, 16.0)]
-    assert results["runs"][1]["validation_losses"] == [3.5, 1.5]
-    page = (tmp_path / "table.md").read_text()
-    assert "--directions en-de --seeds 0 1\n" in page
-    assert "| shaw | 14.50 ± 2.12 |" in page
-    assert (tmp_path / "table.svg").stat().st_size
+    # A finished run is not repeated. Of one run, only the results in the table are left.
+    file = runs / "cs-en-shaw-4" / "bleu.json"
+    deleted = file.read_text()
+    file.unlink()
+    translation.main([*words, "--seeds", "4", "1"])
+    assert [value_of(command, "--seed") for command in started] == ["4", "4", "1", "1"]
+    # Without the table, the files of the runs are read.
+    file.write_text(deleted)
+    output.unlink()
+    translation.main([*words, "--seeds", "4", "1"])
+    assert len(started) == 4
+    results = json.loads(output.read_text())["runs"]
+    found = {(run["encoding"], run["seed"]): run["bleu"] for run in results}
+    assert found == {("shaw", 4): 13, ("marian", 4): 16, ("shaw", 1): 19, ("marian", 1): 22}
+    assert results[1]["validation_losses"] == [3.5, 1.5]
+    page = output.with_suffix(".md").read_text()
+    assert "--directions cs-en --seeds 4 1\n" in page
+    assert "| shaw | 16.00 ± 4.24 |" in page
+    assert "| marian, search of transformers | 19.50 ± 4.24 |" in page
+    assert output.with_suffix(".svg").stat().st_size

@@ -43,47 +43,16 @@ def run_workers(folder):
     assert not failed, f"the worker failed on {failed}"
 
 
-def read(folder, file):
-    """The arrays of one file of each backend."""
-    return {backend: dict(np.load(folder / backend / file)) for backend in BACKENDS}
-
-
 @pytest.fixture(scope="session")
-def saved(tmp_path_factory):
-    """The folder with the results and models of all backends."""
+def results(tmp_path_factory):
+    """The arrays of each file that the workers write, by backend."""
     missing = [backend for backend in BACKENDS if importlib.util.find_spec(backend) is None]
     if missing:
         pytest.skip(f"needs all backends, but {missing} are not installed")
     folder = tmp_path_factory.mktemp("cross_backend")
     run_workers(folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def outputs(saved):
-    """Outputs of the backbone by backend and case."""
-    return read(saved, "outputs.npz")
-
-
-@pytest.fixture(scope="session")
-def gradients(saved):
-    """Gradients of the masked LM by backend and case."""
-    return read(saved, "gradients.npz")
-
-
-@pytest.fixture(scope="session")
-def translations(saved):
-    """Outputs, paths of weights and generated tokens of DietTransformer."""
-    return read(saved, "translation.npz")
-
-
-@pytest.fixture(scope="session")
-def task_outputs(saved):
-    """Outputs of each task on the backend that saved it."""
-    return read(saved, "tasks.npz")
-
-
-@pytest.fixture(scope="session")
-def loaded_outputs(saved):
-    """Outputs of all saved tasks, by the backend that loaded them."""
-    return read(saved, "loaded.npz")
+    names = ("outputs", "gradients", "translation", "tasks", "loaded")
+    return {
+        name: {backend: dict(np.load(folder / backend / f"{name}.npz")) for backend in BACKENDS}
+        for name in names
+    }

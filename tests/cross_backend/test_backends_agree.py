@@ -28,8 +28,8 @@ PAIRS = pytest.mark.parametrize("pair", BACKEND_PAIRS, ids="-".join)
 
 @PAIRS
 @pytest.mark.parametrize("case", CASES)
-def test_same_outputs(outputs, case, pair):
-    first, second = (outputs[backend] for backend in pair)
+def test_same_outputs(results, case, pair):
+    first, second = (results["outputs"][backend] for backend in pair)
     assert first[f"{case}/paths"].tolist() == second[f"{case}/paths"].tolist()
     for name, shape in (("sequence_output", (2, LENGTH, 15)), ("pooled_output", (2, 15))):
         key = f"{case}/{name}"
@@ -38,18 +38,24 @@ def test_same_outputs(outputs, case, pair):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_every_encoding_has_other_outputs(outputs, backend):
+def test_every_encoding_has_other_outputs(results, backend):
     """Otherwise the comparison of backends could miss an encoding."""
     for first, second in itertools.combinations(CASES, 2):
-        arrays = (outputs[backend][f"{case}/sequence_output"] for case in (first, second))
+        arrays = (
+            results["outputs"][backend][f"{case}/sequence_output"] for case in (first, second)
+        )
         assert not np.allclose(*arrays, atol=1e-3), (first, second)
 
 
 @PAIRS
 @pytest.mark.parametrize("case", GRADIENT_CASES)
-def test_same_gradients(gradients, case, pair):
+def test_same_gradients(results, case, pair):
     first, second = (
-        {key: value for key, value in gradients[backend].items() if key.startswith(f"{case}/")}
+        {
+            key: value
+            for key, value in results["gradients"][backend].items()
+            if key.startswith(f"{case}/")
+        }
         for backend in pair
     )
     assert list(first) == list(second)
@@ -60,12 +66,12 @@ def test_same_gradients(gradients, case, pair):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("case", GRADIENT_CASES)
-def test_every_weight_has_a_gradient(gradients, case, backend):
+def test_every_weight_has_a_gradient(results, case, backend):
     """Except the pooler, which the loss does not use, and what softmax removes.
 
     Biases of keys, and the bias of the network of FIRE, are the same for all keys of a query.
     """
-    for key, gradient in gradients[backend].items():
+    for key, gradient in results["gradients"][backend].items():
         if key.startswith(f"{case}/"):
             removed = re.search(r"(self_attention/key/bias|position_bias_0/output_bias)$", key)
             unused = "/pooled_dense/" in key or removed
@@ -74,8 +80,8 @@ def test_every_weight_has_a_gradient(gradients, case, backend):
 
 @PAIRS
 @pytest.mark.parametrize("encoding", TRANSLATION_ENCODINGS)
-def test_same_translators(translations, encoding, pair):
-    first, second = (translations[backend] for backend in pair)
+def test_same_translators(results, encoding, pair):
+    first, second = (results["translation"][backend] for backend in pair)
     assert first[f"{encoding}/paths"].tolist() == second[f"{encoding}/paths"].tolist()
     logits = first[f"{encoding}/logits"]
     assert logits.shape == (2, 7, 31)
@@ -85,8 +91,8 @@ def test_same_translators(translations, encoding, pair):
 
 
 @PAIRS
-def test_same_translations(translations, pair):
-    first, second = (translations[backend] for backend in pair)
+def test_same_translations(results, pair):
+    first, second = (results["translation"][backend] for backend in pair)
     for name in ("decoder_token_ids", "decoder_padding_mask"):
         assert first[name].shape == (2, 7)
         assert first[name].tolist() == second[name].tolist()
@@ -104,15 +110,15 @@ SHAPES = {
 @pytest.mark.parametrize("target", BACKENDS)
 @pytest.mark.parametrize("source", BACKENDS)
 @pytest.mark.parametrize("task", SHAPES)
-def test_models_move_between_backends(task_outputs, loaded_outputs, task, source, target, file):
-    expected = task_outputs[source][task]
+def test_models_move_between_backends(results, task, source, target, file):
+    expected = results["tasks"][source][task]
     assert expected.shape == SHAPES[task]
-    assert_close(loaded_outputs[target][f"{task}/{source}/{file}"], expected, 1e-5)
+    assert_close(results["loaded"][target][f"{task}/{source}/{file}"], expected, 1e-5)
 
 
-@pytest.mark.parametrize("pair", BACKEND_PAIRS, ids="-".join)
+@PAIRS
 @pytest.mark.parametrize("task", SHAPES)
-def test_the_saved_models_differ(task_outputs, task, pair):
+def test_the_saved_models_differ(results, task, pair):
     """Each backend saved other weights, so equal outputs show that the right file was loaded."""
-    first, second = (task_outputs[backend][task] for backend in pair)
+    first, second = (results["tasks"][backend][task] for backend in pair)
     assert abs(first - second).max() > 0.1

@@ -139,7 +139,8 @@ def main(folder):
     found = result(*train(folder / "crashed", model=models.pop(), **options))
     # TensorFlow may write into what a dataset returns.
     x, y = make_arrays()
-    assert np.isin(options["x"], x).all() and np.isin(options["y"], np.append(y, 0)).all()
+    assert np.isin(options["x"], x).all()
+    assert np.isin(options["y"], np.append(y, 0)).all()
     np.savez(folder / f"once_{rank}.npz", **expected)
     np.savez(folder / f"crashed_{rank}.npz", **found)
     if backend != "torch":

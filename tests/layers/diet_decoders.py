@@ -1,6 +1,7 @@
 """What the tests of `DietDecoder` share: small decoders, and their outputs by the reference."""
 
 import numpy as np
+from keras import ops
 
 from keras_diet.layers import DietDecoder
 from tests import reference
@@ -69,3 +70,14 @@ def _expected_bias(biases, index, key_length):
     if not biases:
         return None
     return expected_scores(biases[0 if len(biases) == 1 else index], LENGTH, key_length)
+
+
+def decode(decoder, target, memory, sizes, **arguments):
+    """The outputs of steps of these sizes, one after the other, and the last memory."""
+    outputs, start = [], 0
+    for size in sizes:
+        step = target[:, start : start + size]
+        output, memory = decoder(step, memory=memory, start_index=start, **arguments)
+        outputs.append(output)
+        start += size
+    return ops.concatenate(outputs, axis=1), memory

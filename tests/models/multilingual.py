@@ -3,17 +3,13 @@
 import functools
 
 from keras_diet.models import DietBertSentencePieceTokenizer
+from tests.models.diet_transformer.pairs import SHUFFLED
 from tests.models.tiny import TEXTS as ENGLISH
 
 TEXTS = {
     "en": ENGLISH,
     "de": ["der schnelle Fuchs schläft", "ein langsamer Hund", "der Hund schläft im Baum"],
     "zh": ["狐狸在树上睡觉", "狗睡觉"],
-}
-# No special token has the id or the name that it has by default. Padding is not 0.
-SHUFFLED = {
-    **{"pad_id": 6, "bos_id": 4, "eos_id": 0, "unk_id": 2},
-    **{"pad_piece": "[P]", "bos_piece": "[GO]", "eos_piece": "[END]", "unk_piece": "[?]"},
 }
 SIZES = {"default": 61, "shuffled": 67}
 

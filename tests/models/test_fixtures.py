@@ -17,13 +17,6 @@ def test_keras_initializers_leave_eager_steps():
     assert keras.Model().run_eagerly == (keras.backend.backend() != "jax")
 
 
-@pytest.fixture
-def still_frozen():
-    """Looks once the fixtures that come after it are gone."""
-    yield
-    assert gc.get_freeze_count() > 1000
-
-
-@pytest.mark.usefixtures("still_frozen", "quick_quantization")
+@pytest.mark.usefixtures("quick_quantization")
 def test_what_is_imported_stays_out_of_garbage_collection():
     assert gc.get_freeze_count() > 1000

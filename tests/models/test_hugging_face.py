@@ -108,17 +108,12 @@ def test_outputs_are_those_of_hugging_face(tmp_path, rng, theirs, ours):
 @pytest.mark.parametrize("head", ["SequenceClassification", "PreTraining", "MaskedLM"])
 def test_models_with_heads(tmp_path, rng, head, source):
     model = make(tmp_path, f"BertFor{head}")
-    source = tmp_path if source == "folder" else model
-    if head != "MaskedLM":
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", UserWarning)
-            assert_same_outputs(source, model.bert, rng)
-        return
-    with pytest.warns(UserWarning, match="has no pooler") as caught:
-        assert_same_outputs(source, model.bert, rng)
-    # It points to the line that called `from_bert`.
-    files = [warning.filename for warning in caught if "pooler" in str(warning.message)]
-    assert files == [__file__]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        assert_same_outputs(tmp_path if source == "folder" else model, model.bert, rng)
+    # A warning points to the line that called `from_bert`.
+    files = [each.filename for each in caught if "has no pooler" in str(each.message)]
+    assert files == ([__file__] if head == "MaskedLM" else [])
 
 
 @any_backend
@@ -139,6 +134,41 @@ def test_weights_of_half_precision(tmp_path, rng, dtype, tolerance):
     with torch.no_grad():
         model.embeddings.word_embeddings.weight.zero_()
     assert np.abs(backbone.token_embedding.get_weights()[0]).max() > 0.1
+
+
+@any_backend
+def test_weights_are_read_in_float32_whatever_the_policy(tmp_path):
+    make(tmp_path)
+    expected = DietBertBackbone.from_bert(tmp_path)
+    keras.config.set_dtype_policy("bfloat16")
+    try:
+        half, exact = (DietBertBackbone.from_bert(tmp_path, dtype=t) for t in (None, "float32"))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert half.dtype_policy.name == "bfloat16"
+    assert_same_weights(exact, expected)
+
+
+@any_backend
+def test_settings_that_are_left_out_have_the_defaults_of_hugging_face(tmp_path):
+    import transformers
+
+    make(tmp_path, hidden_act="relu", hidden_dropout_prob=0.3)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    left_out = {"hidden_act", "hidden_dropout_prob", "layer_norm_eps", "position_embedding_type"}
+    left_out |= {"is_decoder", "add_cross_attention"}
+    path.write_text(json.dumps({name: config[name] for name in config.keys() - left_out}))
+    backbone, theirs = DietBertBackbone.from_bert(tmp_path), transformers.BertConfig()
+    assert backbone.dropout == theirs.hidden_dropout_prob == 0.1
+    assert backbone.activation == theirs.hidden_act == "gelu"
+    tokenizer = DietBertTokenizer.from_bert(tmp_path)
+    assert (tokenizer.lowercase, tokenizer.strip_accents, tokenizer.split_on_cjk) == (True,) * 3
+    approximate = "gelu_approximate"
+    names = {"gelu_fast": approximate, "gelu_pytorch_tanh": approximate, "swish": "silu"}
+    for name, ours in names.items():
+        change_json(path, hidden_act=name)
+        assert DietBertBackbone.from_bert(tmp_path).activation == ours
 
 
 @any_backend
@@ -281,35 +311,38 @@ def test_new_names_new_heads_and_arguments_of_the_backbone(tmp_path, head):
         assert cls.from_bert(source, "input", class_names=NAMES).num_classes == 5
 
 
+SOME = {i: f"LABEL_{i}" for i in range(3)}
+MANY = ["LABEL_0", *map(str, range(1, 11))]
+
+
 @any_backend
 @pytest.mark.parametrize(
-    ("labels", "names"),
+    ("labels", "problem", "names"),
     [
-        ({i: f"LABEL_{i}" for i in range(3)}, None),
-        ({0: "a", 1: "a", 2: "b"}, None),
+        (SOME, None, None),
+        (SOME, "multi_label_classification", None),
+        ({0: "a", 1: "a", 2: "b"}, "single_label_classification", None),
         # The name of a number is not the name of a class.
-        ({0: "score"}, None),
+        ({0: "score"}, None, None),
         # Here 10 comes before 2, as in text. A single name that looks made up is a name.
-        ({i: f"{i}" if i else "LABEL_0" for i in sorted(range(11), key=str)}, "in order"),
+        ({i: MANY[i] for i in sorted(range(11), key=str)}, None, MANY),
     ],
 )
-def test_names_that_are_not_names(tmp_path, labels, names):
-    model = make_task(tmp_path, "ForSequenceClassification", labels)
-    classifier = DietBertTextClassifier.from_bert(model)
-    expected = ["LABEL_0", *map(str, range(1, 11))] if names else None
-    assert (classifier.class_names, classifier.num_classes) == (expected, len(labels))
-    assert not classifier.multi_label
-
-
-@any_backend
-def test_the_kind_of_labels(tmp_path):
-    problem = {"problem_type": "multi_label_classification"}
-    model = make_task(tmp_path, "ForSequenceClassification", **problem)
-    assert DietBertTextClassifier.from_bert(model).multi_label
+def test_names_and_kind_of_labels(tmp_path, labels, problem, names):
+    model = make_task(tmp_path, "ForSequenceClassification", labels, problem_type=problem)
+    for source in (model, tmp_path):
+        classifier = DietBertTextClassifier.from_bert(source)
+        assert (classifier.class_names, classifier.num_classes) == (names, len(labels))
+        assert classifier.multi_label == (problem == "multi_label_classification")
     assert not DietBertTextClassifier.from_bert(tmp_path, multi_label=False).multi_label
 
 
 # === The tokenizer ===
+
+
+def assert_same_tokens(ours, theirs):
+    for text in TEXTS + ACCENTS:
+        assert np.asarray(ours(text)).tolist() == np.asarray(theirs(text)).tolist(), text
 
 
 @any_backend
@@ -324,13 +357,18 @@ def test_tokens_are_those_of_hugging_face(tmp_path, lowercase):
     ours = DietBertTokenizer.from_bert(tmp_path)
     assert ours.lowercase is lowercase
     assert ours.get_vocabulary() == VOCABULARY
-    for text in TEXTS + ACCENTS:
-        expected = theirs(text, add_special_tokens=False)["input_ids"]
-        assert np.asarray(ours(text)).tolist() == expected, text
+    assert_same_tokens(ours, lambda text: theirs(text, add_special_tokens=False)["input_ids"])
     # Arguments go first.
     other = DietBertTokenizer.from_bert(tmp_path, lowercase=not lowercase, sequence_length=7)
     assert other.lowercase is not lowercase
     assert len(other("the fox")) == 7
+
+
+def write_tokenizer(folder, vocabulary, **contents):
+    """A folder whose vocabulary is in `tokenizer.json`."""
+    make(folder)
+    os.remove(folder / "vocab.txt")
+    change_json(folder / "tokenizer.json", **{"model": {"vocab": vocabulary}, **contents})
 
 
 @any_backend
@@ -340,20 +378,15 @@ def test_tokens_are_those_of_hugging_face(tmp_path, lowercase):
         ((False, True, False), (None, None, None), (False, True, False)),
         ((True, True, True), (False, False, False), (False, False, False)),
         ((None, None, None), (None, None, None), (True, True, True)),
+        ((False, None, None), (None, None, None), (False, False, True)),
     ],
 )
 def test_settings_of_the_two_files(tmp_path, normalizer, config, expected):
-    make(tmp_path)
     names = ("lowercase", "strip_accents", "handle_chinese_chars")
     shuffled = dict(sorted((token, i) for i, token in enumerate(VOCABULARY)))
-    change_json(
-        tmp_path / "tokenizer.json",
-        model={"type": "WordPiece", "vocab": shuffled},
-        normalizer=dict(zip(names, normalizer, strict=True)),
-    )
+    write_tokenizer(tmp_path, shuffled, normalizer=dict(zip(names, normalizer, strict=True)))
     names = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
     change_json(tmp_path / "tokenizer_config.json", **dict(zip(names, config, strict=True)))
-    os.remove(tmp_path / "vocab.txt")
     tokenizer = DietBertTokenizer.from_bert(str(tmp_path))
     assert tokenizer.get_vocabulary() == VOCABULARY
     assert (tokenizer.lowercase, tokenizer.strip_accents, tokenizer.split_on_cjk) == expected
@@ -369,10 +402,7 @@ def test_settings_of_the_two_files(tmp_path, normalizer, config, expected):
     ids=["unigram", "sequence"],
 )
 def test_other_tokenizers_are_refused(tmp_path, contents, message):
-    make(tmp_path)
-    os.remove(tmp_path / "vocab.txt")
-    model = {"vocab": {token: i for i, token in enumerate(VOCABULARY)}}
-    change_json(tmp_path / "tokenizer.json", **{"model": model, **contents})
+    write_tokenizer(tmp_path, {token: i for i, token in enumerate(VOCABULARY)}, **contents)
     with pytest.raises(ValueError, match=message):
         DietBertTokenizer.from_bert(tmp_path)
     for source in (3, keras.layers.Dense(1)):
@@ -382,24 +412,8 @@ def test_other_tokenizers_are_refused(tmp_path, contents, message):
 
 @any_backend
 def test_tokenizers_of_kerashub(tmp_path):
-    settings = {
-        "lowercase": True,
-        "strip_accents": True,
-        "split": False,
-        "split_on_cjk": False,
-        "suffix_indicator": "@@",
-        "oov_token": "[OOV]",
-        "special_tokens_in_strings": True,
-        "sequence_length": 7,
-    }
-    theirs = keras_hub.models.BertTokenizer([*VOCABULARY, "[OOV]"], **settings)
-    ours = DietBertTokenizer.from_bert(theirs)
-    assert ours.get_vocabulary() == theirs.get_vocabulary()
-    assert {name: ours.get_config()[name] for name in settings} == settings
     theirs = keras_hub.models.BertTokenizer(VOCABULARY, lowercase=True, strip_accents=True)
     theirs.save_to_preset(str(tmp_path))
     keras_hub.models.BertBackbone(**SIZES).save_to_preset(str(tmp_path))
     for source in (theirs, tmp_path):
-        ours = DietBertTokenizer.from_bert(source)
-        for text in TEXTS + ACCENTS:
-            assert np.asarray(ours(text)).tolist() == np.asarray(theirs(text)).tolist()
+        assert_same_tokens(DietBertTokenizer.from_bert(source), theirs)

@@ -2,6 +2,7 @@
 
 import json
 
+import grain
 import keras
 import keras_hub
 import numpy as np
@@ -16,7 +17,6 @@ from keras_diet.models import (
     DietBertTextEmbedderPreprocessor,
     DietBertTokenizer,
 )
-from keras_diet.models.hub.packing import pack_segments
 from tests.helpers import to_numpy
 from tests.models.tiny import TEXTS, VOCABULARY
 
@@ -82,24 +82,16 @@ def test_output_is_that_of_berts_preprocessor(cls, x, arguments):
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(
-    st.lists(st.lists(st.integers(0, 9), min_size=2, max_size=2), min_size=1, max_size=5),
-    st.integers(4, 12),
-    st.sampled_from(["round_robin", "waterfall"]),
+    sizes=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=5),
+    length=st.integers(4, 12),
+    truncate=st.sampled_from(["round_robin", "waterfall"]),
 )
-def test_packed_segments_are_kerashubs(sizes, length, truncate):
-    segments = tuple([list(range(5, 5 + row[i])) for row in sizes] for i in range(2))
-    tokenizer = DietBertTokenizer(VOCABULARY)
-    packer = keras_hub.layers.MultiSegmentPacker(
-        length,
-        tokenizer.start_token_id,
-        tokenizer.end_token_id,
-        pad_value=tokenizer.pad_token_id,
-        truncate=truncate,
-    )
-    for one, other in zip(
-        pack_segments(segments, tokenizer, [length], truncate), packer(segments), strict=True
-    ):
-        np.testing.assert_array_equal(one, to_numpy(other))
+def test_pairs_of_all_sizes_are_cut_as_by_berts_preprocessor(sizes, length, truncate):
+    words = (TEXTS[0].split(), TEXTS[4].split())
+    pairs = tuple([" ".join(words[i][: row[i]]) for row in sizes] for i in range(2))
+    arguments = {"sequence_length": length, "truncate": truncate}
+    cls = DietBertTextClassifierPreprocessor
+    assert_same(ours(cls, **arguments)(pairs), theirs(cls, **arguments)(x=pairs))
 
 
 @every_class
@@ -168,46 +160,42 @@ def test_random_masks_keep_rates_and_repeat():
 # === Elements of datasets ===
 
 
-@pytest.mark.parametrize("cls", OF_LABELLED_TEXTS)
-def test_labels_and_weights_are_passed_on(cls):
-    y, weights = [2, 0, 1], [0.5, 1.0, 2.0]
-    expected = ours(cls)((A, B))
-    for outputs in (
-        ours(cls)((A, B), y, weights),
-        ours(cls)((A, B), y=y, sample_weight=weights),
-        ours(cls)(((A, B), y, weights)),
-    ):
-        assert_same(outputs[0], expected)
+@every_class
+def test_elements_of_datasets(cls):
+    """Examples, perhaps with labels and weights, one by one on Grain and in batches."""
+    preprocessor = ours(cls)
+    expected = inputs(preprocessor((A, B)))
+    y, weights = ([2, 0, 1], [0.5, 1.0, 2.0]) if cls in OF_LABELLED_TEXTS else (None, None)
+    calls = [preprocessor(((A, B),)), preprocessor((np.array(A), np.array(B)))]
+    elements = [list(zip(A, B, strict=True)), [(pair,) for pair in zip(A, B, strict=True)]]
+    if y:
+        calls += [
+            preprocessor((A, B), y, weights),
+            preprocessor((A, B), y=y, sample_weight=weights),
+            preprocessor(((A, B), y, weights)),
+        ]
+        elements += [list(zip(zip(A, B, strict=True), y, weights, strict=True))]
+    for source in elements:
+        mapped = list(grain.MapDataset.source(source).map(preprocessor))
+        assert all(type(leaf) is np.ndarray for leaf in keras.tree.flatten(inputs(mapped[0])))
+        calls += list(grain.MapDataset.source(mapped).batch(3))
+    for outputs in calls:
+        assert_same(inputs(outputs), expected)
+    for outputs in (*calls[2:5], calls[-1]) if y else ():
         np.testing.assert_array_equal(outputs[1], y)
         np.testing.assert_array_equal(outputs[2], weights)
-    x, labels = ours(cls)((A, y))
+
+
+@pytest.mark.parametrize("cls", OF_LABELLED_TEXTS)
+def test_one_text_or_texts_with_labels(cls):
+    x, labels = ours(cls)((A, [2, 0, 1]))
     assert_same(x, ours(cls)(A))
-    np.testing.assert_array_equal(labels, y)
-    assert_same(ours(cls)(((A, B),)), expected)
-    assert_same(ours(cls)((np.array(A), np.array(B))), expected)
+    np.testing.assert_array_equal(labels, [2, 0, 1])
+    x, label = ours(cls)(A[1], 2)
+    assert (x["token_ids"].shape, label) == ((17,), 2)
     words = DietBertTokenizer(VOCABULARY, split=False)
     lists = cls(words, sequence_length=7)([["the", "fox"], ["a", "cat"]])
     assert inputs(lists)["padding_mask"].sum() == 8
-    x, label = ours(cls)(A[1], 2)
-    assert x["token_ids"].shape == (17,)
-    assert label == 2
-
-
-@every_class
-def test_grain(cls):
-    grain = pytest.importorskip("grain")
-    preprocessor = ours(cls)
-    expected = inputs(preprocessor((A, B)))
-    pairs = list(zip(A, B, strict=True))
-    for elements in (pairs, [(pair,) for pair in pairs]):
-        mapped = list(grain.MapDataset.source(elements).map(preprocessor))
-        assert all(type(leaf) is np.ndarray for leaf in keras.tree.flatten(inputs(mapped[0])))
-        for name, value in expected.items():
-            np.testing.assert_array_equal([inputs(x)[name] for x in mapped], value)
-    if cls in OF_LABELLED_TEXTS:
-        elements = [(pair, y) for pair, y in zip(pairs, [2, 0, 1], strict=True)]
-        mapped = list(grain.MapDataset.source(elements).map(preprocessor))
-        assert [int(y) for _, y in mapped] == [2, 0, 1]
 
 
 @pytest.mark.any_backend("tensorflow")
@@ -225,38 +213,13 @@ def test_in_a_graph_it_is_kerashubs(cls):
 
 # === Refusals ===
 
-REFUSED = {
-    "nothing": ([], "at least one"),
-    "pairs in a list": (list(zip(A, B, strict=True)), r"pass a tuple \(first, second\)"),
-    "array of pairs": (np.array([A, B]).T, r"pass a tuple \(first, second\)"),
-    "lists in a tuple": (([A, B], A[:2]), r"`x\[0\]` must hold strings"),
-    "fewer second texts": ((A, B[:2]), r"3 in `x\[0\]`, 2 in `x\[1\]`"),
-    "missing": ([*A, None], "None in row 3"),
-}
-
-
-@every_class
-@pytest.mark.parametrize("x, message", REFUSED.values(), ids=list(REFUSED))
-def test_refused_texts(cls, x, message):
-    for call in (ours(cls), lambda x: ours(cls)(x=x)):
-        with pytest.raises(ValueError, match=message):
-            call(x)
-
-
-@pytest.mark.parametrize("cls", OF_LABELLED_TEXTS)
-@pytest.mark.parametrize("y", [B, np.array(B), np.array(B, dtype=object)])
-def test_texts_as_labels_are_refused(cls, y):
-    with pytest.raises(ValueError, match="`y` must be numbers"):
-        ours(cls)(A, y)
-
-
+# Texts are refused in `test_data.py`.
 ARGUMENTS = {
     "too short": ({"sequence_length": 2}, "at least 3"),
-    "no length": ({"sequence_length": 0}, "`sequence_length` must be a positive integer"),
+    "fraction": ({"sequence_length": 5.5}, "`sequence_length` must be a positive integer"),
     "falling buckets": ({"length_buckets": (8, 5)}, "`length_buckets` must be integers that incr"),
     "short bucket": ({"length_buckets": (2, 8)}, "at least 3"),
     "long bucket": ({"length_buckets": (5, 18)}, "not exceed the longest"),
-    "fraction": ({"length_buckets": (5.5, 8)}, "`length_buckets` must be a positive integer"),
     "padding tokenizer": (
         {"tokenizer": DietBertTokenizer(VOCABULARY, sequence_length=5)},
         "must not add special tokens or padding.*sequence_length=5",

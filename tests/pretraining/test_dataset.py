@@ -62,15 +62,6 @@ def masked_lm(compiled_masked_lm):
     return model
 
 
-class CountSteps(keras.callbacks.Callback):
-    def __init__(self):
-        super().__init__()
-        self.steps = 0
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.steps += 1
-
-
 @any_backend
 def test_one_epoch_contains_every_sequence_once(sequences, tokenizer):
     dataset = masked_lm_dataset(sequences, tokenizer, 5, drop_remainder=False)
@@ -93,17 +84,12 @@ def test_remainder_is_dropped_and_differs_between_epochs(sequences, tokenizer):
 
 @any_backend
 def test_batches_continue_with_the_next_epoch_without_a_remainder(sequences, tokenizer):
-    dataset = masked_lm_dataset(sequences, tokenizer, 5, repeat=True, drop_remainder=False)
-    tokens, _ = restored(dataset[i] for i in range(23))
+    """A batch may be larger than the data."""
+    dataset = masked_lm_dataset(sequences, tokenizer, 115, repeat=True, drop_remainder=False)
+    tokens, _ = restored([dataset[0]])
     assert len(tokens) == 5 * 23
     for epoch in range(5):
         assert sorted(tokens[23 * epoch : 23 * (epoch + 1)]) == sorted(sequences.tolist())
-
-
-@any_backend
-def test_repeated_batches_may_be_larger_than_the_data(sequences, tokenizer):
-    dataset = masked_lm_dataset(sequences, tokenizer, 50, repeat=True, drop_remainder=False)
-    assert dataset[0][1].shape[0] == 50
 
 
 @any_backend
@@ -147,28 +133,21 @@ def test_validation_has_the_same_masks_in_each_pass(sequences, tokenizer):
 
 
 @any_backend
-def test_repeating_a_shuffled_epoch_gives_new_epochs(sequences, tokenizer):
-    dataset = masked_lm_dataset(sequences, tokenizer, 5)
-    endless = masked_lm_dataset(sequences, tokenizer, 5, repeat=True)
-    assert equal(list(dataset.repeat(2)), [endless[i] for i in range(8)])
-
-
-@any_backend
 @pytest.mark.parametrize("drop_remainder", [True, False])
-def test_training_resumes_exactly(sequences, tokenizer, drop_remainder):
-    dataset = masked_lm_dataset(sequences, tokenizer, 5, repeat=True, drop_remainder=drop_remainder)
+def test_any_way_to_read_gives_the_same_batches(sequences, tokenizer, drop_remainder):
+    """From any batch on, as an epoch that repeats, and with threads."""
+    arguments = {"batch_size": 5, "drop_remainder": drop_remainder}
+    dataset = masked_lm_dataset(sequences, tokenizer, repeat=True, **arguments)
+    expected = [dataset[i] for i in range(40)]
     resumed = dataset[7:].repeat()
     assert len(resumed) == sys.maxsize
-    assert equal([resumed[i] for i in range(9)], [dataset[i + 7] for i in range(9)])
-    assert equal(list(dataset[7:11]), [dataset[i] for i in range(7, 11)])
-
-
-@any_backend
-def test_threads_change_nothing(sequences, tokenizer):
-    dataset = masked_lm_dataset(sequences, tokenizer, 5, repeat=True)
+    assert equal([resumed[i] for i in range(9)], expected[7:16])
+    assert equal(list(dataset[7:11]), expected[7:11])
     options = grain.ReadOptions(num_threads=4, prefetch_buffer_size=16)
-    threaded = [*itertools.islice(dataset.to_iter_dataset(options), 40)]
-    assert equal(threaded, [dataset[i] for i in range(40)])
+    assert equal([*itertools.islice(dataset.to_iter_dataset(options), 40)], expected)
+    if drop_remainder:
+        epoch = masked_lm_dataset(sequences, tokenizer, **arguments)
+        assert equal(list(epoch.repeat(2)), expected[:8])
 
 
 @any_backend
@@ -176,30 +155,20 @@ def test_special_tokens_may_have_any_id(shifted_tokenizer):
     tokenizer = shifted_tokenizer
     cls, sep, pad = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]", "[PAD]"))
     tokens = np.array([[cls, 0, 1, sep, 0, 3, sep, pad], [cls, 5, 0, 9, sep, pad, pad, pad]])
-    dataset = masked_lm_dataset(
-        tokens,
-        tokenizer,
-        2,
-        shuffle=False,
-        mask_selection_rate=1.0,
-        mask_selection_length=5,
-        mask_token_rate=1.0,
-        random_token_rate=0.0,
-        num_segments=3,
-    )
-    features, labels, weight = dataset[0]
-    np.testing.assert_array_equal(features["padding_mask"], [[1] * 7 + [0], [1] * 5 + [0] * 3])
-    np.testing.assert_array_equal(
-        features["segment_ids"], [[0, 0, 0, 0, 1, 1, 1, 0], [0, 0, 0, 0, 0, 0, 0, 0]]
-    )
-    np.testing.assert_array_equal(features["mask_positions"], [[1, 2, 4, 5, 0], [1, 2, 3, 0, 0]])
-    np.testing.assert_array_equal(labels, [[0, 1, 0, 3, 0], [5, 0, 9, 0, 0]])
-    np.testing.assert_array_equal(weight, [[1, 1, 1, 1, 0], [1, 1, 1, 0, 0]])
+    rates = {"mask_selection_rate": 1.0, "mask_token_rate": 1.0, "random_token_rate": 0.0}
+    options = {"shuffle": False, "mask_selection_length": 5, "num_segments": 3}
     mask = tokenizer.mask_token_id
-    np.testing.assert_array_equal(
-        features["token_ids"],
-        [[cls, mask, mask, sep, mask, mask, sep, pad], [cls, mask, mask, mask, sep, pad, pad, pad]],
-    )
+    masked = [[cls, mask, mask, sep, mask, mask, sep, pad], [cls, *[mask] * 3, sep, *[pad] * 3]]
+    features = {
+        "token_ids": np.array(masked),
+        "padding_mask": np.array([[1] * 7 + [0], [1] * 5 + [0] * 3]),
+        "segment_ids": np.array([[0, 0, 0, 0, 1, 1, 1, 0], [0] * 8]),
+        "mask_positions": np.array([[1, 2, 4, 5, 0], [1, 2, 3, 0, 0]]),
+    }
+    labels = np.array([[0, 1, 0, 3, 0], [5, 0, 9, 0, 0]])
+    weight = np.array([[1, 1, 1, 1, 0], [1, 1, 1, 0, 0]])
+    found = masked_lm_dataset(tokens, tokenizer, 2, **options, **rates)[0]
+    assert equal(found, (features, labels, weight))
 
 
 @any_backend
@@ -256,16 +225,8 @@ def test_keras_hub_task_trains(sequences, tokenizer, masked_lm, kind):
     convert = as_tf_dataset if kind == "tf" else lambda dataset: dataset
     train = convert(masked_lm_dataset(sequences, tokenizer, 6, repeat=True)[:6])
     valid = convert(masked_lm_dataset(sequences, tokenizer, 6, shuffle=False))
-    counter = CountSteps()
-    history = masked_lm.fit(
-        train,
-        steps_per_epoch=3,
-        epochs=2,
-        validation_data=valid,
-        verbose=0,
-        callbacks=[counter],
-    ).history
-    assert counter.steps == 6
+    options = {"steps_per_epoch": 3, "epochs": 2, "verbose": 0}
+    history = masked_lm.fit(train, validation_data=valid, **options).history
     assert history["val_loss"][-1] < history["val_loss"][0]
     # Validation has the same masks in each epoch, so `evaluate` gives the last epoch's loss.
     loss = masked_lm.evaluate(valid, verbose=0)

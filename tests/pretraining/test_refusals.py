@@ -96,6 +96,7 @@ REFUSED = {
     ),
     "one text": (vocabulary("the fox"), "not one string. Received: 'the fox'"),
     "no words": (vocabulary([" \n", "\u200b"]), "Empty training text"),
+    "no texts for a vocabulary": (vocabulary([]), "Empty training text"),
     "small vocabulary": (vocabulary(size=8), "room for 5 special tokens and"),
     "no alphabet": (vocabulary(limit_alphabet=0), "`limit_alphabet` must be a positive"),
 }

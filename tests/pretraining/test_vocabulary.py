@@ -137,12 +137,6 @@ def test_no_progress_is_printed_when_not_wanted(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("texts", [[], [""], [" \n", "\u200b"]])
-def test_empty_training_text(texts):
-    with pytest.raises(ValueError, match="Empty training text"):
-        train(texts)
-
-
 def test_vocabulary_may_have_just_the_alphabet():
     alphabet = [*SPECIAL_TOKENS, "a", "b", "##a", "##b"]
     assert train(["ab"] * 3, 9) == alphabet

@@ -14,24 +14,6 @@ def step(beam_cache, before, change):
     return beam_cache.follow(watched, change(before), ops.convert_to_tensor(BEAMS))
 
 
-def test_entries_are_repeated_for_neighbouring_beams():
-    cache = {"keys": np.arange(8.0).reshape(2, 4), "mask": np.array([True, False])}
-    repeated = BeamCache(3).repeat(cache, 2)
-    np.testing.assert_array_equal(repeated["keys"], np.repeat(cache["keys"], 3, axis=0))
-    np.testing.assert_array_equal(repeated["mask"], [True] * 3 + [False] * 3)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
-@pytest.mark.parametrize("shape", [(6,), (6, 2), (6, 2, 5)])
-def test_changed_tensors_follow_their_beams(rng, dtype, shape):
-    values = rng.normal(scale=9.0, size=shape).astype(dtype)
-    cache = step(
-        BeamCache(3), (ops.zeros(shape, dtype),), lambda _: (ops.convert_to_tensor(values),)
-    )
-    expected = values.reshape(2, 3, *shape[1:])[np.arange(2)[:, None], BEAMS].reshape(shape)
-    np.testing.assert_array_equal(ops.convert_to_numpy(cache[0]), expected)
-
-
 def test_tensors_that_come_back_are_not_copied():
     cache = {"source": ops.ones((6, 2)), "keys": ops.ones((6, 5))}
     after = step(BeamCache(3), cache, lambda cache: {**cache, "keys": cache["keys"] + 1.0})

@@ -121,6 +121,11 @@ def train(folder, crash_after=None, model=None, data="arrays", callbacks=(), **o
         return None
 
 
+def steps_of(folder):
+    """The steps of the checkpoints in a folder."""
+    return [int(path.stem.removeprefix("step_")) for path in sorted(folder.glob("step_*.npz"))]
+
+
 def result(model, history):
     """All values of a training as arrays."""
     variables = [*model.variables, *model.optimizer.variables]

@@ -23,22 +23,13 @@ from tests.training.resumed import (
     data_of,
     make_model,
     result,
+    steps_of,
     train,
 )
 from tests.training.test_exact_resume import make_two_optimizers
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.any_backend
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
-    """The results of a training on arrays."""
-    return result(*train(tmp_path_factory.mktemp("uninterrupted")))
-
-
-def steps_of(folder):
-    return [int(path.stem.removeprefix("step_")) for path in sorted(folder.glob("step_*.npz"))]
 
 
 def newest(folder):

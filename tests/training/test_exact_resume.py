@@ -26,15 +26,9 @@ from tests.training.resumed import (
     make_arrays,
     make_model,
     result,
+    steps_of,
     train,
 )
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
-    """The results of a training on arrays."""
-    return result(*train(tmp_path_factory.mktemp("uninterrupted")))
-
 
 # === The same results ===
 
@@ -62,9 +56,8 @@ def test_a_crashed_training_continues_bitwise(tmp_path, data):
 def test_a_crash_before_any_step(tmp_path_factory, uninterrupted, step, save_every):
     folder = tmp_path_factory.mktemp("crashed")
     assert train(folder, step, save_every=save_every) is None
-    found = [int(path.stem.removeprefix("step_")) for path in sorted(folder.glob("step_*.npz"))]
     saved = [total for total in range(1, step + 1) if total % save_every == 0]
-    assert found == saved[-2:]
+    assert steps_of(folder) == saved[-2:]
     assert_same(result(*train(folder, save_every=save_every)), uninterrupted)
 
 
@@ -100,6 +93,7 @@ def test_several_steps_in_one_execution(tmp_path, data):
     [
         {"sample_weight": np.linspace(0, 2, 53), "validation_split": 0.3},
         {"class_weight": {0: 0.5, 2: 3.0}, "validation_data": make_arrays(), "validation_freq": 2},
+        {"steps_per_epoch": 3},
         {"initial_epoch": 1, "validation_steps": 2}
         | {"validation_data": make_arrays(), "validation_batch_size": 3},
     ],
@@ -293,9 +287,12 @@ def test_programs_know_the_size_of_batches_if_all_are_equal(tmp_path, data, exam
 
 
 @pytest.mark.any_backend("tensorflow")
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 9])
 def test_programs_take_batches_of_any_length(tmp_path, seed):
-    """TensorFlow does not take the lengths of the first batches for those of all."""
+    """TensorFlow does not take the lengths of some batches for those of all.
+
+    With seed 9, the first two batches and the last one have the same length.
+    """
     rows = [np.ones(length) for length in (2, 2, 2, 2, 4, 4, 4)]
 
     def pad(rows, y):
@@ -380,8 +377,8 @@ def test_without_a_seed_the_training_continues_too(tmp_path, monkeypatch):
     seen = orders[:]
     del orders[:]
     train(tmp_path, data="py_dataset", x=Recorder(*make_arrays()), epochs=1)
-    # Before the first step, the first and the last batch are compared, and one builds metrics.
-    order = seen[3:6] + orders[-8:]
+    # Before the first step, three batches are compared, and one builds metrics.
+    order = seen[4:7] + orders[-8:]
     assert sorted(order) == list(range(STEPS))
     assert order != list(range(STEPS))
 

@@ -138,7 +138,7 @@ class DietBertSentencePieceTokenizer(HubSentencePieceTokenizer):
             `[SEP]` and `[MASK]`, with the ids 0 to 4.
 
         Raises:
-            ValueError: If `model_type` is another one, or if a row is no text.
+            ValueError: If `model_type` is another one, or if a row is not a text.
             RuntimeError: From SentencePiece, if `vocabulary_size` is too large or too small for the
                 texts. It says which sizes are possible.
 

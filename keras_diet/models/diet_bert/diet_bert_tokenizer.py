@@ -66,7 +66,7 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
         `sequence_length`, always an array.
 
     Raises:
-        ValueError: If the vocabulary lacks a special token, or if a text is no string.
+        ValueError: If the vocabulary lacks a special token, or if a text is not a string.
 
     Example:
 

@@ -77,7 +77,7 @@ class DietTransformerTokenizer(HubSentencePieceTokenizer):
             A `DietTransformerTokenizer`.
 
         Raises:
-            ValueError: If `model_type` is another one, or if a row is no text.
+            ValueError: If `model_type` is another one, or if a row is not a text.
             RuntimeError: From SentencePiece, if `vocabulary_size` is too large or too small for the
                 texts. It says which sizes are possible.
 

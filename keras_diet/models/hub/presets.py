@@ -23,7 +23,7 @@ def whole_preset(preset_dir: str | os.PathLike[str]) -> Iterator[str]:
 
     After an error, `preset_dir` keeps the preset that it had. Otherwise the files of that preset
     that were not written again are removed: its weights and its task, and the preprocessor if it
-    was saved with a task. A preprocessor that was saved alone stays, and so do other files.
+    was saved with a task. A preprocessor that was saved alone stays, and other files stay.
 
     Args:
         preset_dir: The folder. The temporary folder lies in it, so that each file is moved in one

@@ -13,7 +13,7 @@ import numpy as np
 from keras_diet import validation
 from keras_diet.models.hub.classes import weights_of_classes
 from keras_diet.models.hub.columns import holds_text, number_of_rows, take
-from keras_diet.training.epoch_dataset import EpochDataset
+from keras_diet.training.epoch_dataset import EpochDataset, as_tf_dataset
 
 BATCH_SIZE = 32
 _END = object()
@@ -140,36 +140,24 @@ class TaskData(EpochDataset):
 
     # === What Keras reads ===
 
+    @property
+    def varies_length(self) -> bool:  # type: ignore[override]
+        """Whether batches have the lengths of buckets."""
+        return bool(getattr(self.task.preprocessor, "length_buckets", None))
+
     def for_keras(self) -> Any:
         """Return what `keras.Model.fit` reads: this object, a generator or a `tf.data.Dataset`.
 
         Keras on TensorFlow takes the lengths of the first two batches for those of all. So batches
         of different lengths need a dataset that says which sizes are fixed.
         """
-        has_lengths = getattr(self.task.preprocessor, "length_buckets", None)
-        if keras.config.backend() != "tensorflow" or not has_lengths:
+        if keras.config.backend() != "tensorflow" or not self.varies_length:
             return self._one_pass() if self.is_iterator else self
-        import tensorflow as tf
-
-        passes = self._one_pass
-        if self.is_iterator:
-            batches = self._one_pass()
-            first = next(batches)
-            passes = lambda: itertools.chain([first], batches)  # noqa: E731
-        else:
-            first = self.batch(0, 0)
-        length = first[0][next(name for name in first[0] if name.endswith("padding_mask"))].shape[1]
-
-        def spec(array):
-            sizes = [None if size == length else size for size in array.shape[1:]]
-            return tf.TensorSpec((None, *sizes), array.dtype)
-
-        dataset = tf.data.Dataset.from_generator(
-            passes, output_signature=keras.tree.map_structure(spec, first)
-        )
-        if self.num_batches is not None:
-            dataset = dataset.apply(tf.data.experimental.assert_cardinality(self.num_batches))
-        return dataset.prefetch(2)
+        if not self.is_iterator:
+            return as_tf_dataset(self._one_pass, self.num_batches, [self.batch(0, 0)], (0, 1))
+        batches = self._one_pass()
+        first = next(batches)
+        return as_tf_dataset(lambda: itertools.chain([first], batches), None, [first], (0, 1))
 
     def _one_pass(self) -> Iterator[tuple[Any, ...]]:
         if self.is_iterator:

@@ -55,8 +55,8 @@ class TokenClassifierPreprocessor(HubPreprocessor, TokenPreprocessor):
         """Return sentences, and a label and a weight for each word, as lists of lists.
 
         Raises:
-            ValueError: For a sentence that is no list of words, for an empty sentence or word, and
-                for another number of labels or weights than words, with the row.
+            ValueError: For a sentence that is not a list of words, for an empty sentence or word,
+                and for another number of labels or weights than words, with the row.
         """
         x, y, sample_weight = as_lists(x), as_lists(y), as_lists(sample_weight)
         check_sentences(x, "x")

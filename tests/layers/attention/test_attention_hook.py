@@ -10,20 +10,19 @@ from keras_diet.layers import (
     RelativePositionBias,
     ScoreTerms,
 )
-from tests import reference
 from tests.helpers import assert_close, attention_weights, randomize, to_numpy
 from tests.layers.attention.variants import normal
 
 BATCH, LENGTH, HIDDEN, NUM_HEADS, KEY_DIM = 2, 7, 11, 3, 4
-BLOCK_SIZE = 3
 CAP = 0.7
 VALID = np.array([[True] * 5 + [False] * 2, [True] * 7])
+VECTORS = np.random.default_rng(3).normal(size=(LENGTH, KEY_DIM)).astype("float32")
 any_backend = pytest.mark.any_backend
-block_sizes = pytest.mark.parametrize("block_size", [None, BLOCK_SIZE])
+block_sizes = pytest.mark.parametrize("block_size", [None, 3])
 
 
 def make(rng, hook=None, **kwargs):
-    """A layer with random weights whose own hook is `hook`."""
+    """A layer with random weights whose own hook is `hook`, and an input."""
 
     class Hooked(BiasedMultiHeadAttention):
         def attention_hook(self):
@@ -31,22 +30,20 @@ def make(rng, hook=None, **kwargs):
 
     attention = Hooked(NUM_HEADS, KEY_DIM, **kwargs)
     attention.build((BATCH, LENGTH, HIDDEN), (BATCH, LENGTH, HIDDEN))
-    return randomize(attention, rng)
+    return randomize(attention, rng), normal(rng, BATCH, LENGTH, HIDDEN)
 
 
-def heads_of(attention, x):
-    """Projected queries, keys and values as arrays `(B, T, H, size)`."""
+def expected(
+    attention, x, query_factor=1.0, key_factor=1.0, change=lambda scores: scores, allowed=True
+):
+    """Attention as sums of arrays: the output before its projection, and the probabilities."""
     weights = attention_weights(attention)
-    return [
+    query, key, value = (
         np.einsum("btd,dhk->bthk", x, weights[f"{name}_kernel"]) + weights[f"{name}_bias"]
         for name in ("query", "key", "value")
-    ]
-
-
-def attend(query, key, value, change=lambda scores: scores, allowed=True):
-    """Attention as sums of arrays: the output before its projection, and the probabilities."""
-    scores = change(np.einsum("bthk,bshk->bhts", query, key) / np.sqrt(KEY_DIM))
-    scores = np.where(allowed, scores, -1e9)
+    )
+    scores = np.einsum("bthk,bshk->bhts", query * query_factor, key * key_factor)
+    scores = np.where(allowed, change(scores / np.sqrt(KEY_DIM)), -1e9)
     probabilities = np.exp(scores - scores.max(axis=-1, keepdims=True))
     probabilities /= probabilities.sum(axis=-1, keepdims=True)
     return np.einsum("bhts,bshk->bthk", probabilities, value), probabilities
@@ -57,37 +54,45 @@ def project(attention, output):
     return np.einsum("bthk,hkd->btd", output, weights["output_kernel"]) + weights["output_bias"]
 
 
+def by_position(query, key, start):
+    positions = ops.cast(ops.arange(query.shape[1]) + start, query.dtype)
+    return query * ops.reshape(1 + positions, (1, -1, 1, 1)), 0.5 * key
+
+
+def add_vectors(output, probabilities, start):
+    positions = ops.arange(output.shape[1]) + start
+    return output + ops.take(ops.convert_to_tensor(VECTORS), positions, axis=0)[None, :, None]
+
+
 SOFT_CAP = AttentionHook(scores=lambda scores: CAP * ops.tanh(scores / CAP))
 
 
 @block_sizes
-def test_heads_get_the_position_of_the_first_query(rng, block_size):
-    def shift(query, key, start):
-        positions = ops.cast(ops.arange(query.shape[1]) + start, query.dtype)
-        return query * ops.reshape(1 + positions, (1, -1, 1, 1)), 0.5 * key
-
-    attention = make(rng, AttentionHook(heads=shift))
-    x = normal(rng, BATCH, LENGTH, HIDDEN)
-    query, key, value = heads_of(attention, x)
+def test_heads_and_output_get_the_position_of_the_first_query(rng, block_size):
+    """A factor and a value vector for each position of a query."""
+    attention, x = make(rng, AttentionHook(heads=by_position, output=add_vectors))
     positions = np.arange(1, LENGTH + 1)[None, :, None, None]
-    expected = project(attention, attend(query * positions, 0.5 * key, value)[0])
-    assert_close(attention(x, x, block_size=block_size), expected)
-    step = attention(x[:, 4:6], x, block_size=block_size, start_index=4)
-    assert_close(step, expected[:, 4:6])
+    output, _ = expected(attention, x, positions, 0.5)
+    want = project(attention, output + VECTORS[None, :, None])
+    assert_close(attention(x, x, block_size=block_size), want)
+    step = attention(x[:, 2:6], x, block_size=block_size, start_index=2)
+    assert_close(step, want[:, 2:6])
 
 
 @block_sizes
 def test_scores_are_capped_before_the_masks(rng, block_size):
-    attention, x = make(rng, SOFT_CAP), normal(rng, BATCH, LENGTH, HIDDEN)
+    attention, x = make(rng, SOFT_CAP)
     bias = normal(rng, NUM_HEADS, LENGTH, LENGTH)
     allowed = VALID[:, None, None] & np.tri(LENGTH, dtype="bool")
-    output, _ = attend(*heads_of(attention, x), lambda s: CAP * np.tanh((s + bias) / CAP), allowed)
-    expected = project(attention, output)
+    output, _ = expected(
+        attention, x, change=lambda s: CAP * np.tanh((s + bias) / CAP), allowed=allowed
+    )
     arguments = {"value_mask": VALID, "use_causal_mask": True, "attention_bias": bias}
-    assert_close(attention(x, x, block_size=block_size, **arguments), expected)
     # Padding of terms is no score either.
     terms = ScoreTerms(bias=bias, padding_mask=ops.convert_to_tensor(VALID), is_causal=True)
-    assert_close(attention(x, x, block_size=block_size, score_terms=terms), expected)
+    for terms_of_call in (arguments, {"score_terms": terms}):
+        found = attention(x, x, block_size=block_size, **terms_of_call)
+        assert_close(found, project(attention, output))
 
 
 @block_sizes
@@ -95,15 +100,16 @@ def test_scores_are_capped_before_the_masks(rng, block_size):
 def test_bias_is_added_to_the_other_bias(rng, kind, block_size):
     kept = ops.convert_to_tensor(normal(rng, BATCH, NUM_HEADS, LENGTH, LENGTH))
     before = to_numpy(kept).copy()
-    attention = make(rng, AttentionHook(bias=lambda query, key, start: kept))
-    x, layer = normal(rng, BATCH, LENGTH, HIDDEN), RelativePositionBias(NUM_HEADS, 13)
+    attention, x = make(rng, AttentionHook(bias=lambda query, key, start: kept))
+    layer = RelativePositionBias(NUM_HEADS, 13)
     layer.build()
     tensor = to_numpy(randomize(layer, rng)(x))
     bias = {"tensor": tensor, "layer": layer, "none": None}[kind]
     total = before + (0 if bias is None else tensor)
-    expected = reference.multi_head_attention(x, x, attention_weights(attention), bias=total)
+    output, _ = expected(attention, x, change=lambda scores: scores + total)
     for _ in range(2):
-        assert_close(attention(x, x, attention_bias=bias, block_size=block_size), expected)
+        found = attention(x, x, attention_bias=bias, block_size=block_size)
+        assert_close(found, project(attention, output))
     # The hook keeps its tensor.
     assert_close(kept, before, 0)
 
@@ -116,9 +122,8 @@ def test_output_gets_probabilities_after_dropout(rng):
         seen.append(to_numpy(probabilities))
         return 2 * output
 
-    attention = make(rng, AttentionHook(output=double), dropout=0.5)
-    x = normal(rng, BATCH, LENGTH, HIDDEN)
-    output, probabilities = attend(*heads_of(attention, x))
+    attention, x = make(rng, AttentionHook(output=double), dropout=0.5)
+    output, probabilities = expected(attention, x)
     assert_close(attention(x, x), project(attention, 2 * output))
     assert_close(seen[0], probabilities)
     attention(x, x, training=True)
@@ -127,26 +132,10 @@ def test_output_gets_probabilities_after_dropout(rng):
     assert (dropped == 0).any()
 
 
-@block_sizes
-def test_output_of_blocks_gets_their_start(rng, block_size):
-    """A value vector for each position of a query."""
-    vectors = normal(rng, LENGTH, KEY_DIM)
-
-    def add_vectors(output, probabilities, start):
-        positions = ops.arange(output.shape[1]) + start
-        return output + ops.take(ops.convert_to_tensor(vectors), positions, axis=0)[None, :, None]
-
-    attention = make(rng, AttentionHook(output=add_vectors))
-    x = normal(rng, BATCH, LENGTH, HIDDEN)
-    output, _ = attend(*heads_of(attention, x))
-    expected = project(attention, output + vectors[None, :, None])
-    assert_close(attention(x, x, block_size=block_size), expected)
-
-
 @any_backend
 def test_two_hooks_run_one_after_the_other(rng):
     """The hook of the layer comes before the hook of the call."""
-    attention, x = make(rng, SOFT_CAP), normal(rng, BATCH, LENGTH, HIDDEN)
+    attention, x = make(rng, SOFT_CAP)
     second = AttentionHook(
         heads=lambda query, key, start: (3 * query, key),
         scores=lambda scores: scores + 5 * scores**2,
@@ -156,5 +145,5 @@ def test_two_hooks_run_one_after_the_other(rng):
         capped = CAP * np.tanh(3 * scores / CAP)
         return capped + 5 * capped**2
 
-    output, _ = attend(*heads_of(attention, x), change)
+    output, _ = expected(attention, x, change=change)
     assert_close(attention(x, x, attention_hook=second), project(attention, output), 1e-4)

@@ -7,7 +7,12 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet.layers import DietEncoder, cache_positions
+from keras_diet.layers import (
+    DietEncoder,
+    LinformerMultiHeadAttention,
+    RelativeMultiHeadAttention,
+    cache_positions,
+)
 from keras_diet.layers.attention import plan
 from keras_diet.layers.position.bias_layer import has_features
 
@@ -147,6 +152,36 @@ def test_blocks_are_all_there_is(rng, gradient):
     assert products_of(equations, block)[features] == (2 * NUM_LAYERS if gradient else NUM_LAYERS)
 
 
+@on_jax
+@pytest.mark.parametrize("name", ["shaw", "shaw_keys", "linformer"])
+def test_no_tensor_is_as_large_as_the_equations_say(rng, name):
+    """Shaw needs no vector for each pair, and Linformer no score for each pair."""
+    import jax
+
+    # Sizes that no other axis has, nor the number of distances.
+    query_length, key_length, key_dim = 17, 23, 13
+    if name == "linformer":
+        attention = LinformerMultiHeadAttention(2, 5, key_length, projection_dim=3)
+        most, arguments = query_length * key_length, {"value_mask": np.ones((2, 23), "bool")}
+    else:
+        values = name == "shaw"
+        attention = RelativeMultiHeadAttention(2, key_dim, 3, use_value_embedding=values)
+        most, arguments = query_length * key_length * key_dim, {}
+    query, value = (rng.normal(size=(2, size, 5)) for size in (query_length, key_length))
+    attention.build(query.shape, value.shape)
+    weights = [weight.value for weight in attention.trainable_variables]
+
+    def loss(weights, query, value):
+        return attention.stateless_call(weights, [], query, value, **arguments)[0].sum()
+
+    for function in (loss, jax.grad(loss, argnums=(0, 1, 2))):
+        program = jax.make_jaxpr(function)(weights, query, value).jaxpr
+        shapes = shapes_of(equations_of(program))
+        has_pairs = any({query_length, key_length} <= set(shape) for shape in shapes)
+        assert has_pairs == (name != "linformer")
+        assert max(np.prod(shape) for shape in shapes) < most
+
+
 def features_of(encoder):
     """The number of features of the position bias."""
     (bias, *_) = encoder.position_biases
@@ -187,11 +222,7 @@ def fused_calls(counts):
 @pytest.mark.parametrize("gradient", [False, True], ids=["forward", "gradient"])
 @pytest.mark.parametrize(
     "name, position_encoding",
-    [
-        ("features", "diet_abs"),
-        ("blockwise", "diet_abs"),
-        ("blockwise", "diet_rel"),
-    ],
+    [("features", "diet_abs"), ("blockwise", "diet_abs"), ("blockwise", "diet_rel")],
 )
 def test_no_tensor_has_queries_and_keys(rng, name, position_encoding, gradient):
     encoder = make_encoder(name, position_encoding=position_encoding)

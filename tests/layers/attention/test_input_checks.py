@@ -14,7 +14,6 @@ from keras_diet.layers import (
     BiasedTransformerEncoder,
     RelativeMultiHeadAttention,
     RelativePositionBias,
-    RotaryMultiHeadAttention,
     ScoreTerms,
 )
 from keras_diet.layers.attention.input_checks import check_bias, check_masks
@@ -28,7 +27,6 @@ from tests.layers.attention.variants import (
     NUM_HEADS,
     PAIRS,
     QUERIES,
-    VALID,
     make,
     make_inputs,
     normal,
@@ -44,8 +42,14 @@ def ones(*shape, dtype="float32"):
 
 BIAS = ones(*SCORES)
 FEATURES = ones(1, QUERIES, 1, 2), ones(1, KEYS, 1, 2)
+LONG = ones(BATCH, MAX_LENGTH + 1, HIDDEN)
 KEYS_AND_VALUES = (ones(BATCH, KEYS, NUM_HEADS, KEY_DIM),) * 2
+PROJECTED = {"projected_keys": KEYS_AND_VALUES, "value": None}
 HOOK = AttentionHook(scores=lambda scores: scores)
+
+
+def terms(**arguments):
+    return {"score_terms": ScoreTerms(**arguments)}
 
 
 @pytest.mark.parametrize(
@@ -60,57 +64,29 @@ HOOK = AttentionHook(scores=lambda scores: scores)
         ("biased", {"value_mask": ones(3, KEYS, dtype="bool")}, "shape=(3, 7)"),
         ("linformer", {"value_mask": ones(BATCH, 6)}, "`value_mask` must have ... shape=(2, 6)"),
         ("linformer", {"value_mask": np.full((BATCH, KEYS), 0.5)}, "values from 0.5 to 0.5"),
-        (
-            "biased",
-            {"score_terms": ScoreTerms(attention_mask=ones(BATCH, QUERIES, 6))},
-            "`attention_mask` must have ... shape=(2, 5, 6)",
-        ),
-        (
-            "biased",
-            {"score_terms": ScoreTerms(padding_mask=ones(BATCH, 6))},
-            "`padding_mask` must have ... shape=(2, 6)",
-        ),
+        ("biased", terms(attention_mask=ones(BATCH, QUERIES, 6)), "`attention_mask` ... (2, 5, 6)"),
+        ("biased", terms(padding_mask=ones(BATCH, 6)), "`padding_mask` must have ... shape=(2, 6)"),
         # A bias that is a mask, has another shape, or comes with another number of heads.
         ("biased", {"attention_bias": PAIRS[:, None]}, "`attention_bias` must be ... dtype=bool"),
         ("biased", {"attention_bias": ones(KEYS, QUERIES)}, "broadcastable ... shape=(7, 5)"),
         ("linformer", {"attention_bias": BIAS}, "(2, 3, 5, 2). Received: shape="),
         ("shaw", {"attention_bias": ones(2, *SCORES)}, "must be ... shape=(2, 2, 3, 5, 7)"),
-        ("biased", {"score_terms": ScoreTerms(bias=ones(6))}, "must be ... shape=(6,)"),
+        ("biased", terms(bias=ones(6)), "must be ... shape=(6,)"),
         ("biased", {"attention_bias": AlibiPositionBias(5)}, "must have scores for 3 heads ... =5"),
         # The position of the first query.
         ("biased", {"start_index": -3, "use_causal_mask": True}, "must not be negative ... =-3"),
         ("biased", {"start_index": 1.5, "use_causal_mask": True}, "a single integer ... =1.5"),
         # Arguments that would be ignored.
-        (
-            "biased",
-            {"score_terms": ScoreTerms(), "attention_bias": BIAS},
-            "the arguments attention_b",
-        ),
-        ("biased", {"score_terms": ScoreTerms(), "use_causal_mask": True}, "use_causal_mask"),
+        ("biased", {**terms(), "attention_bias": BIAS}, "the arguments attention_b"),
+        ("biased", {**terms(), "use_causal_mask": True}, "use_causal_mask"),
         ("biased", {"projected_keys": KEYS_AND_VALUES}, "`projected_keys` replace the argument"),
-        (
-            "biased",
-            {"projected_keys": KEYS_AND_VALUES, "value": None, "key": BIAS[:, 0]},
-            "replace ... value=NoneType, key=",
-        ),
+        ("biased", {**PROJECTED, "key": BIAS[:, 0]}, "replace ... value=NoneType, key="),
         ("biased", {"value": None}, "Pass either a `value` or `projected_keys`"),
-        (
-            "linformer",
-            {"projected_keys": KEYS_AND_VALUES, "value": None},
-            "Linformer takes none",
-        ),
+        ("linformer", PROJECTED, "Linformer takes none"),
         ("linformer", {"attention_mask": PAIRS}, "`attention_mask` is not supported by Linformer"),
         ("linformer", {"use_causal_mask": True}, "`use_causal_mask` is not supported"),
-        (
-            "linformer",
-            {"score_terms": ScoreTerms(attention_mask=PAIRS)},
-            "`attention_mask` is not supported",
-        ),
-        (
-            "linformer",
-            {"value": ones(BATCH, MAX_LENGTH + 1, HIDDEN)},
-            "key is longer than `sequence_length` ... length=14",
-        ),
+        ("linformer", terms(attention_mask=PAIRS), "`attention_mask` is not supported"),
+        ("linformer", {"value": LONG}, "key is longer than `sequence_length` ... length=14"),
         ("shaw", {"block_size": 2}, "`block_size` needs ... RelativeMultiHeadAttention"),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value),
@@ -133,17 +109,13 @@ def test_calls_that_are_refused(rng, name, arguments, message):
         ("linformer", {"projection_dim": 0}, "`projection_dim` must be"),
         ("linformer", {"sliding_window": 2}, "`sliding_window` is not supported by Linformer"),
         ("rotary", {"max_wavelength": 0}, "`max_wavelength` must be"),
+        ("rotary", {"key_dim": 5}, r"`key_dim` must be even.*=5.*hidden_dim / num_heads"),
     ],
     ids=str,
 )
 def test_constructor_arguments_that_are_refused(name, arguments, message):
     with pytest.raises(ValueError, match=message):
         make(name, **arguments)
-
-
-def test_heads_of_rotary_positions_are_even():
-    with pytest.raises(ValueError, match=r"`key_dim` must be even.*=5.*hidden_dim / num_heads"):
-        RotaryMultiHeadAttention(NUM_HEADS, 5)
 
 
 GRID = ones(BATCH, 3, 5, HIDDEN)
@@ -163,8 +135,8 @@ class Overriding(BiasedMultiHeadAttention):
         (PLAIN, {}, {"block_size": 3, "start_index": 2}, "block_size, start_index"),
         (PLAIN, {}, {"attention_hook": HOOK}, "attention_hook"),
         (PLAIN, {}, {"projected_keys": KEYS_AND_VALUES}, "projected_keys"),
-        (PLAIN, {}, {"score_terms": ScoreTerms(bias=ones(5))}, "attention_bias"),
-        (PLAIN, {}, {"score_terms": ScoreTerms(sliding_window=3)}, "sliding_window"),
+        (PLAIN, {}, terms(bias=ones(5)), "attention_bias"),
+        (PLAIN, {}, terms(sliding_window=3), "sliding_window"),
         (PLAIN, {"scale": 0.5}, {}, "scale"),
         # Variants would ignore what makes them variants.
         (RelativeMultiHeadAttention, {"max_distance": 3}, {}, "attention_hook"),
@@ -183,7 +155,7 @@ def test_a_layer_is_no_argument_in_a_functional_model(attention):
     """The model would neither train nor save its weights."""
     inputs, layer = keras.Input((QUERIES, HIDDEN)), RelativePositionBias(NUM_HEADS, MAX_LENGTH)
     arguments = (inputs,) if isinstance(attention, BiasedTransformerEncoder) else (inputs, inputs)
-    for option in ({"attention_bias": layer}, {"score_terms": ScoreTerms(bias=layer)}):
+    for option in ({"attention_bias": layer}, terms(bias=layer)):
         with pytest.raises(ValueError, match="In a functional model `attention_bias` must be"):
             attention(*arguments, **option)
 
@@ -204,9 +176,9 @@ def test_scores_of_a_bias_layer_are_numbers(rng, block_size):
         make("biased", rng)(x, x, attention_bias=Allowed(), block_size=block_size)
 
 
-def test_terms_with_a_plan_need_no_other_argument(rng):
+def test_terms_with_a_plan_build_the_layer_of_the_bias(rng):
     attention, x = make("biased", rng), normal(rng, BATCH, KEYS, HIDDEN)
-    terms = ScoreTerms(bias=RelativePositionBias(NUM_HEADS, KEYS), padding_mask=VALID)
+    terms = ScoreTerms(bias=RelativePositionBias(NUM_HEADS, KEYS), is_causal=True)
     plan = attention.plan(terms, x.shape, x.shape, block_size=3)
     found = attention(x, x, score_terms=terms.replace(plan=plan))
     assert_close(found, attention(x, x, score_terms=terms))

@@ -4,7 +4,6 @@ Keras ships them in its wheel. A test that the layer of Keras fails as well is s
 reason of the skip names its error.
 """
 
-import contextlib
 import importlib
 import types
 import unittest
@@ -14,43 +13,26 @@ import pytest
 
 from keras_diet.layers import BiasedMultiHeadAttention
 
-MODULE = "keras.src.layers.attention.multi_head_attention_test"
-
-
-KERAS_TESTS = importlib.import_module(MODULE)
+KERAS_TESTS = importlib.import_module("keras.src.layers.attention.multi_head_attention_test")
 NAMES = unittest.TestLoader().getTestCaseNames(KERAS_TESTS.MultiHeadAttentionTest)
-pytestmark = pytest.mark.any_backend
-
-
-@contextlib.contextmanager
-def attention_of_keras_tests(attention_class):
-    """Let the tests of Keras find `attention_class` as `layers.MultiHeadAttention`."""
-    names = {**vars(keras.src.layers), "MultiHeadAttention": attention_class}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(KERAS_TESTS, "layers", types.SimpleNamespace(**names))
-        yield
 
 
 def run(name, attention_class):
-    case = KERAS_TESTS.MultiHeadAttentionTest(name)
-    with attention_of_keras_tests(attention_class):
-        case.setUp()
-        try:
-            getattr(case, name)()
-        finally:
-            case.tearDown()
-            case.doCleanups()
+    """Run a test of Keras, which finds `attention_class` as `layers.MultiHeadAttention`."""
+    names = {**vars(keras.src.layers), "MultiHeadAttention": attention_class}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KERAS_TESTS, "layers", types.SimpleNamespace(**names))
+        KERAS_TESTS.MultiHeadAttentionTest(name).debug()
 
 
 @pytest.fixture(autouse=True)
 def settings_of_keras():
     """Restore the settings that the tests of Keras change."""
-    filtering = keras.config.is_traceback_filtering_enabled()
     yield
-    if filtering:
-        keras.config.enable_traceback_filtering()
+    keras.config.enable_traceback_filtering()
 
 
+@pytest.mark.any_backend
 # These tests make Keras warn, of masks and optimizers, say.
 @pytest.mark.filterwarnings(r"ignore:::keras\.src\.")
 @pytest.mark.parametrize("name", NAMES)

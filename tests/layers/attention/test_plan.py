@@ -99,14 +99,9 @@ def plan_of(backend="jax", platform="cpu", length=LENGTH, terms=None, layer=None
         ({"value_dim": 72, "terms": {"features": (features(1),)}, **CUDNN}, "kernel"),
         ({"value_dim": 73, "terms": {"features": (features(1),)}, **CUDNN}, "scores"),
         # Only some backends have a kernel that takes a bias.
-        *(
-            ({"terms": {name: value}, **TORCH}, "kernel")
-            for name, value in (
-                ("bias", TENSOR),
-                ("padding_mask", PADDING),
-                ("features", (features(2),)),
-            )
-        ),
+        ({"terms": {"bias": TENSOR}, **TORCH}, "kernel"),
+        ({"terms": {"padding_mask": PADDING}, **TORCH}, "kernel"),
+        ({"terms": {"features": (features(2),)}, **TORCH}, "kernel"),
         ({"attention_hook": BIAS_HOOK}, "scores"),
         ({"terms": {"padding_mask": PADDING}}, "scores"),
         ({"terms": {"padding_mask": PADDING}, **TF}, "scores"),
@@ -124,7 +119,10 @@ def test_program(situation, program):
 
 
 LONG_LOW_RANK = {"length": LONG, "terms": {"bias": low_rank()}, **AUTO}
+LONG_LEARNED = {**LONG_LOW_RANK, **TORCH, "terms": {"bias": low_rank(trainable=True)}}
 KERNEL_LENGTH = {"length": LONG_WITH_KERNEL, **AUTO}
+LONG_CUDNN = {**KERNEL_LENGTH, **CUDNN}
+SEVEN = {"features": (features(7),), "padding_mask": PADDING}
 
 
 @pytest.mark.parametrize(
@@ -147,37 +145,18 @@ KERNEL_LENGTH = {"length": LONG_WITH_KERNEL, **AUTO}
         ({**KERNEL_LENGTH, **TORCH, "terms": {"bias": low_rank()}}, "features", False),
         ({**KERNEL_LENGTH, **TORCH, "terms": {"bias": ROWS}}, "rows", True),
         ({**KERNEL_LENGTH, **TORCH}, "tensor", False),
+        (LONG_LEARNED, "features", False),
+        ({**LONG_LEARNED, "platform": "gpu"}, "tensor", False),
+        # Heads of 64, 7 features, padding and the rank: up to 128 fit into cuDNN's kernel.
         (
-            {**LONG_LOW_RANK, **TORCH, "terms": {"bias": low_rank(trainable=True)}},
+            {**LONG_CUDNN, "terms": {"bias": low_rank(rank=56), **SEVEN}},
             "features",
             False,
         ),
         (
-            {
-                **LONG_LOW_RANK,
-                **TORCH,
-                "platform": "gpu",
-                "terms": {"bias": low_rank(trainable=True)},
-            },
-            "tensor",
-            False,
-        ),
-        # Heads of 64, 7 features, padding and the rank: up to 128 fit into cuDNN's kernel.
-        *(
-            (
-                {
-                    **KERNEL_LENGTH,
-                    **CUDNN,
-                    "terms": {
-                        "bias": low_rank(rank=rank),
-                        "features": (features(7),),
-                        "padding_mask": PADDING,
-                    },
-                },
-                "features",
-                rank == 57,
-            )
-            for rank in (56, 57)
+            {**LONG_CUDNN, "terms": {"bias": low_rank(rank=57), **SEVEN}},
+            "features",
+            True,
         ),
         # The caller asks for it.
         ({"implementation": "full", "length": LONG, "terms": {"bias": ROWS}}, "tensor", False),
@@ -255,10 +234,8 @@ def test_other_parts_of_the_plan():
 def test_without_gradients_a_learned_bias_is_no_obstacle():
     import torch
 
-    situation = {**LONG_LOW_RANK, "terms": {"bias": low_rank(trainable=True)}, **TORCH}
-    assert plan_of(**situation).bias == "features"
     with torch.no_grad():
-        assert plan_of(**situation).bias == "tensor"
+        assert plan_of(**LONG_LEARNED).bias == "tensor"
 
 
 @pytest.mark.parametrize(

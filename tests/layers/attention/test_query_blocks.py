@@ -12,51 +12,46 @@ from keras_diet.layers import (
     BiasedMultiHeadAttention,
     RelativePositionBias,
 )
-from tests.helpers import (
-    assert_close,
-    gradients,
-    once,
-    randomize,
-    to_numpy,
-    weighted_sum,
-)
+from tests.helpers import assert_close, gradients, once, randomize, to_numpy, weighted_sum
+from tests.layers.attention.variants import normal
 
-BATCH, QUERIES, KEYS, HIDDEN, NUM_HEADS, HEAD_DIM, BLOCK_SIZE = 2, 7, 5, 11, 3, 2, 3
-MAX_LENGTH = 13
+BATCH, QUERIES, KEYS, HIDDEN, NUM_HEADS, BLOCK_SIZE, MAX_LENGTH = 2, 7, 5, 11, 3, 3, 13
 any_backend = pytest.mark.any_backend
-MASK = np.random.default_rng(5).random((BATCH, 13, KEYS)) < 0.6
+MASK = np.random.default_rng(5).random((BATCH, MAX_LENGTH, KEYS)) < 0.6
 MASK[:, :, 1] = True
 VALID = np.array([[True] * 3 + [False] * 2, [True] * 5])
 
 
-def normal(rng, *shape):
-    return rng.normal(size=shape).astype("float32")
-
-
-def make_attention(rng, attention_class=BiasedMultiHeadAttention, **kwargs):
-    attention = attention_class(NUM_HEADS, HEAD_DIM, value_dim=5, **kwargs)
+def make_attention(rng, **kwargs):
+    attention = BiasedMultiHeadAttention(NUM_HEADS, 2, value_dim=5, **kwargs)
     attention.build((BATCH, QUERIES, HIDDEN), (BATCH, KEYS, HIDDEN))
     return randomize(attention, rng)
 
 
-def make_layer(rng, kind):
-    """A bias layer of the library, trained or frozen."""
-    name, *frozen = kind.split()
-    layer = {
-        "relative": lambda: RelativePositionBias(NUM_HEADS, MAX_LENGTH),
-        "absolute": lambda: AbsolutePositionBias(NUM_HEADS, MAX_LENGTH, rank=3, share_heads=True),
-    }[name]()
+def make_layer(rng, layer, trainable=True):
+    """A bias layer with random weights."""
     layer.build()
-    layer.trainable = not frozen
+    layer.trainable = trainable
     return randomize(layer, rng)
 
 
-def make_features(rng, length):
-    return normal(rng, 1, length, NUM_HEADS, 2), normal(rng, BATCH, KEYS, 1, 2)
+def relative(rng, **kwargs):
+    return make_layer(rng, RelativePositionBias(NUM_HEADS, MAX_LENGTH), **kwargs)
 
 
-def make_mask(length):
-    return MASK[:, :length]
+def absolute(rng):
+    return make_layer(rng, AbsolutePositionBias(NUM_HEADS, MAX_LENGTH, rank=3, share_heads=True))
+
+
+def features_and_masks(rng, length):
+    return {
+        "attention_features": (
+            normal(rng, 1, length, NUM_HEADS, 2),
+            normal(rng, BATCH, KEYS, 1, 2),
+        ),
+        "attention_mask": MASK[:, :length],
+        "use_causal_mask": True,
+    }
 
 
 # What an encoder or a user may add to the scores: of a generator and the number of queries.
@@ -67,74 +62,65 @@ TERMS = {
         "attention_bias": normal(rng, BATCH, NUM_HEADS, 1, KEYS),
         "value_mask": VALID,
     },
-    "relative": lambda rng, length: {"attention_bias": make_layer(rng, "relative")},
-    "frozen": lambda rng, length: {"attention_bias": make_layer(rng, "relative frozen")},
+    "relative": lambda rng, length: {"attention_bias": relative(rng)},
+    "frozen": lambda rng, length: {"attention_bias": relative(rng, trainable=False)},
     "all of rows": lambda rng, length: {
         "attention_bias": normal(rng, BATCH, 1, length, KEYS),
-        "attention_features": make_features(rng, length),
-        "attention_mask": make_mask(length),
         "query_mask": np.arange(length) < np.array([[length], [length - 1]]),
         "value_mask": VALID,
-        "use_causal_mask": True,
+        **features_and_masks(rng, length),
     },
     "all of a layer": lambda rng, length: {
-        "attention_bias": make_layer(rng, "absolute"),
-        "attention_features": make_features(rng, length),
-        "attention_mask": make_mask(length),
-        "use_causal_mask": True,
+        "attention_bias": absolute(rng),
+        **features_and_masks(rng, length),
     },
 }
 
 
-def assert_blocks_equal_all(attention, rng, name, length, training=False):
-    """Assert equal outputs, and gradients by inputs, weights, and bias or weights of its layer."""
-    terms = TERMS[name](rng, length)
-    query = keras.Variable(normal(rng, BATCH, length, HIDDEN))
-    value = keras.Variable(normal(rng, BATCH, KEYS, HIDDEN))
-    # The gradient of the loss by these is the output.
-    random = keras.Variable(normal(rng, BATCH, length, HIDDEN))
-    variables = [query, value, random, *attention.trainable_variables]
+@pytest.mark.parametrize(
+    "name, length, dropout",
+    # Not a multiple of the block, a multiple, less than a block.
+    [
+        *((name, 7, 0.0) for name in ("all of rows", "all of a layer")),
+        *once(*((name, 7, 0.0) for name in ("causal", "rows", "one row and padding", "frozen"))),
+        *once(("all of rows", 6, 0.0), ("relative", 2, 0.0)),
+        # The rate is too small to drop anything, but the program has to have all scores.
+        *once(*((name, 7, 1e-8) for name in ("rows", "all of a layer"))),
+    ],
+)
+def test_blocks_equal_all(rng, name, length, dropout):
+    """Outputs, and gradients by inputs, weights, and the bias or the weights of its layer."""
+    attention, terms = make_attention(rng, dropout=dropout), TERMS[name](rng, length)
+    query, value, random = inputs = [
+        keras.Variable(normal(rng, BATCH, size, HIDDEN)) for size in (length, KEYS, length)
+    ]
+    # The gradient of the loss by `random` is the output.
+    variables = [*inputs, *attention.trainable_variables]
     bias = terms.pop("attention_bias", None)
-    if isinstance(bias, keras.layers.Layer):
+    is_layer = isinstance(bias, keras.layers.Layer)
+    if is_layer:
         variables += bias.trainable_variables
     elif bias is not None:
-        bias = keras.Variable(bias)
-        variables.append(bias)
+        variables.append(keras.Variable(bias))
 
     def loss(block_size):
-        is_variable = isinstance(bias, keras.Variable)
+        has_tensor = bias is not None and not is_layer
         output = attention(
             ops.convert_to_tensor(query),
             ops.convert_to_tensor(value),
-            attention_bias=ops.convert_to_tensor(bias) if is_variable else bias,
+            attention_bias=ops.convert_to_tensor(variables[-1]) if has_tensor else bias,
             block_size=block_size,
-            training=training,
+            training=dropout > 0,
             **terms,
         )
         return weighted_sum(output, random)
 
     expected = gradients(lambda: loss(None), variables)
-    actual = gradients(lambda: loss(BLOCK_SIZE), variables)
-    for variable, gradient, expected_gradient in zip(variables, actual, expected, strict=True):
-        np.testing.assert_allclose(
-            gradient, expected_gradient, rtol=1e-4, atol=1e-4, err_msg=variable.path
-        )
+    found = gradients(lambda: loss(BLOCK_SIZE), variables)
+    for variable, gradient, wanted in zip(variables, found, expected, strict=True):
+        np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-4, err_msg=variable.path)
         # Adds the same to the scores of all keys, which softmax removes.
-        if not variable.path.endswith("key/bias"):
-            assert np.abs(gradient).max() > 1e-3, variable.path
-
-
-@pytest.mark.parametrize(
-    "name, length",
-    # Not a multiple of the block, a multiple, less than a block.
-    [
-        *((name, 7) for name in ("all of rows", "all of a layer")),
-        *once(*((name, 7) for name in ("causal", "rows", "one row and padding", "frozen"))),
-        *once(("all of rows", 6), ("relative", 2)),
-    ],
-)
-def test_blocks_equal_all(rng, name, length):
-    assert_blocks_equal_all(make_attention(rng), rng, name, length)
+        assert variable.path.endswith("key/bias") or np.abs(gradient).max() > 1e-3, variable.path
 
 
 @any_backend
@@ -146,13 +132,6 @@ def test_any_lengths_and_blocks(length, block_size):
     value, terms = normal(rng, BATCH, KEYS, HIDDEN), TERMS["all of a layer"](rng, length)
     found = attention(query, value, block_size=block_size, **terms)
     assert_close(found, attention(query, value, **terms))
-
-
-@any_backend
-@pytest.mark.parametrize("name", ["rows", "all of a layer"])
-def test_blocks_equal_all_where_scores_are_needed(rng, name):
-    """With a rate of dropout too small to drop anything, as in training."""
-    assert_blocks_equal_all(make_attention(rng, dropout=1e-8), rng, name, 7, training=True)
 
 
 def make_dropping(rng, rate):
@@ -170,19 +149,17 @@ def make_dropping(rng, rate):
 def test_blocks_and_examples_drop_different_probabilities(rng):
     _, attend = make_dropping(rng, 0.5)
     # Equal queries and examples: without dropout all outputs are the same.
-    query = np.repeat(normal(rng, 1, 1, HIDDEN), 9, axis=1).repeat(2, axis=0)
-    value = np.repeat(normal(rng, 1, KEYS, HIDDEN), 2, axis=0)
-    output = to_numpy(attend(query, value))
-    rows = output.reshape(18, HIDDEN)
+    query = np.tile(normal(rng, 1, 1, HIDDEN), (2, 9, 1))
+    value = np.tile(normal(rng, 1, KEYS, HIDDEN), (2, 1, 1))
+    rows = to_numpy(attend(query, value)).reshape(18, HIDDEN)
     distances = np.abs(rows[:, None] - rows[None]).max(axis=-1)
     assert distances[~np.eye(18, dtype="bool")].min() > 1e-4
 
 
 def test_gradients_with_dropout_are_those_of_the_same_masks(rng):
     attention, attend = make_dropping(rng, 0.3)
-    layer = make_layer(rng, "relative")
-    query, value = normal(rng, BATCH, 7, HIDDEN), normal(rng, BATCH, KEYS, HIDDEN)
-    random = normal(rng, BATCH, 7, HIDDEN)
+    layer = relative(rng)
+    query, value, random = (normal(rng, BATCH, size, HIDDEN) for size in (7, KEYS, 7))
     variables = [*attention.trainable_variables, layer.relative_embedding]
 
     def loss():
@@ -190,43 +167,40 @@ def test_gradients_with_dropout_are_those_of_the_same_masks(rng):
 
     found = gradients(loss, variables)
     start = [to_numpy(variable).copy() for variable in variables]
-    directions = [np.sign(gradient) for gradient in found]
     step, losses = 1e-3, []
     for sign in (1, -1):
-        for variable, values, direction in zip(variables, start, directions, strict=True):
-            variable.assign(values + sign * step * direction)
+        for variable, values, gradient in zip(variables, start, found, strict=True):
+            variable.assign(values + sign * step * np.sign(gradient))
         losses.append(float(to_numpy(loss())))
     slope = (losses[0] - losses[1]) / (2 * step)
     np.testing.assert_allclose(sum(np.abs(gradient).sum() for gradient in found), slope, rtol=1e-2)
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a graph for any length")
-@pytest.mark.parametrize(
-    "name, length",
-    [("all of a layer", 7), ("rows", 6), ("rows", 2)],
-)
-def test_one_graph_for_all_lengths(rng, name, length):
+@pytest.mark.parametrize("bias, length", [("layer", 7), ("rows", 6), ("rows", 2)])
+def test_one_graph_for_all_lengths(rng, bias, length):
     import tensorflow as tf
 
-    attention = make_attention(rng)
-    terms = TERMS[name](rng, MAX_LENGTH)
-    bias, features = terms["attention_bias"], terms.get("attention_features")
-    is_layer = isinstance(bias, keras.layers.Layer)
+    attention, terms = make_attention(rng), features_and_masks(rng, MAX_LENGTH)
+    layer, rows = absolute(rng), tf.constant(normal(rng, NUM_HEADS, MAX_LENGTH, KEYS))
+    features, mask = terms["attention_features"], tf.constant(terms["attention_mask"])
 
-    def attend(query, value, block_size):
+    def attend(query, value, block_size=BLOCK_SIZE):
         length = ops.shape(query)[1]
-        given = {"attention_bias": bias if is_layer else tf.constant(bias)[:, :length]}
-        if features is not None:
-            given["attention_features"] = tf.constant(features[0])[:, :length], features[1]
-            given["attention_mask"] = tf.constant(terms["attention_mask"])[:, :length]
-        return attention(query, value, block_size=block_size, use_causal_mask=True, **given)
+        return attention(
+            query,
+            value,
+            attention_bias=layer if bias == "layer" else rows[:, :length],
+            attention_features=(tf.constant(features[0])[:, :length], features[1]),
+            attention_mask=mask[:, :length],
+            use_causal_mask=True,
+            block_size=block_size,
+        )
 
-    blockwise = tf.function(
-        lambda query, value: attend(query, value, BLOCK_SIZE),
-        input_signature=[tf.TensorSpec((None, None, HIDDEN)), tf.TensorSpec((None, KEYS, HIDDEN))],
-    )
+    specs = [tf.TensorSpec((None, None, HIDDEN)), tf.TensorSpec((None, KEYS, HIDDEN))]
     query, value = normal(rng, BATCH, length, HIDDEN), normal(rng, BATCH, KEYS, HIDDEN)
-    assert_close(blockwise(query, value), attend(query, value, None))
+    found = tf.function(attend, input_signature=specs)(query, value)
+    assert_close(found, attend(query, value, None))
 
 
 class WithState(RelativePositionBias):

@@ -1,14 +1,11 @@
 """What one attention layer does and the others do not: its rows, angles, sinusoids, projections."""
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
 
 from keras_diet._compat import set_keras_mask
 from keras_diet.layers import (
-    LinformerMultiHeadAttention,
-    RelativeMultiHeadAttention,
     RotaryMultiHeadAttention,
     ScoreTerms,
 )
@@ -25,48 +22,6 @@ from tests.layers.attention.variants import (
 )
 
 any_backend = pytest.mark.any_backend
-
-
-def shapes_of(program):
-    """The shapes of everything that a program of JAX computes."""
-    import jax
-
-    for equation in program.eqns:
-        yield from (tuple(variable.aval.shape) for variable in equation.outvars)
-        parameters = list(equation.params.values())
-        for parameter in jax.tree.leaves(parameters, is_leaf=lambda leaf: hasattr(leaf, "eqns")):
-            inner = getattr(parameter, "jaxpr", parameter)
-            if hasattr(inner, "eqns"):
-                yield from shapes_of(inner)
-
-
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="reads programs of JAX")
-@pytest.mark.parametrize("name", ["shaw", "shaw_keys", "linformer"])
-def test_no_tensor_is_as_large_as_the_equations_say(rng, name):
-    """Shaw needs no vector for each pair, and Linformer no score for each pair."""
-    import jax
-
-    # Sizes that no other axis has, nor the number of distances.
-    query_length, key_length, key_dim = 17, 23, 13
-    if name == "linformer":
-        attention = LinformerMultiHeadAttention(2, 5, key_length, projection_dim=3)
-        most, arguments = query_length * key_length, {"value_mask": np.ones((2, 23), "bool")}
-    else:
-        values = name == "shaw"
-        attention = RelativeMultiHeadAttention(2, key_dim, 3, use_value_embedding=values)
-        most, arguments = query_length * key_length * key_dim, {}
-    query, value = normal(rng, 2, query_length, 5), normal(rng, 2, key_length, 5)
-    attention.build(query.shape, value.shape)
-    weights = [weight.value for weight in attention.trainable_variables]
-
-    def loss(weights, query, value):
-        return attention.stateless_call(weights, [], query, value, **arguments)[0].sum()
-
-    for function in (loss, jax.grad(loss, argnums=(0, 1, 2))):
-        shapes = list(shapes_of(jax.make_jaxpr(function)(weights, query, value).jaxpr))
-        has_pairs = any({query_length, key_length} <= set(shape) for shape in shapes)
-        assert has_pairs == (name != "linformer")
-        assert max(np.prod(shape) for shape in shapes) < most
 
 
 @any_backend

@@ -33,7 +33,6 @@ class Variant:
     Attributes:
         kind: The class.
         arguments: Arguments of the constructor beside the sizes of the heads.
-        attends_in_blocks: Whether the call takes a `block_size`.
         num_keys: The number of keys in the scores, or `None` for all.
         zero_gradient: The weights without a gradient.
         new_weights: The number of weights beside those of `BiasedMultiHeadAttention`.
@@ -41,7 +40,6 @@ class Variant:
 
     kind: Callable[..., Any]
     arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
-    attends_in_blocks: bool = True
     num_keys: int | None = None
     # A bias of the keys adds the same to the scores of all keys, which softmax removes.
     zero_gradient: tuple[str, ...] = ("key/bias",)
@@ -51,18 +49,15 @@ class Variant:
 SHAW = {"max_distance": 3}
 VARIANTS = {
     "biased": Variant(BiasedMultiHeadAttention),
-    "shaw": Variant(RelativeMultiHeadAttention, SHAW, attends_in_blocks=False, new_weights=2),
+    "shaw": Variant(RelativeMultiHeadAttention, SHAW, new_weights=2),
     "shaw_keys": Variant(
         RelativeMultiHeadAttention,
         {**SHAW, "use_value_embedding": False},
-        attends_in_blocks=False,
         new_weights=1,
     ),
     # A bias of the keys is turned too.
     "rotary": Variant(RotaryMultiHeadAttention, {"max_wavelength": 23.0}, zero_gradient=()),
-    "transformer_xl": Variant(
-        TransformerXLMultiHeadAttention, attends_in_blocks=False, new_weights=3
-    ),
+    "transformer_xl": Variant(TransformerXLMultiHeadAttention, new_weights=3),
     "linformer": Variant(
         LinformerMultiHeadAttention,
         {"sequence_length": MAX_LENGTH, "projection_dim": PROJECTED},
@@ -78,11 +73,11 @@ def normal(rng, *shape):
     return rng.normal(size=shape).astype("float32")
 
 
-def make(name, rng=None, **kwargs):
+def make(name, rng=None, key_dim=KEY_DIM, **kwargs):
     """A built layer, with random weights if there is a generator."""
     variant = VARIANTS[name]
     arguments = {"value_dim": VALUE_DIM, **variant.arguments, **kwargs}
-    attention = variant.kind(NUM_HEADS, KEY_DIM, **arguments)
+    attention = variant.kind(NUM_HEADS, key_dim, **arguments)
     attention.build((BATCH, QUERIES, HIDDEN), (BATCH, KEYS, HIDDEN))
     return attention if rng is None else randomize(attention, rng, scale=0.5)
 

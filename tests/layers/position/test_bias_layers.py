@@ -11,7 +11,6 @@ from keras_diet.layers import PositionBias, RelativePositionBias, cache_position
 from tests import reference
 from tests.helpers import (
     assert_close,
-    assert_weights_start_differently,
     check_config,
     check_layer,
     compiled,
@@ -181,66 +180,30 @@ def test_weights(rng, name, share_heads):
     }
 
 
-@pytest.mark.any_backend
-@pytest.mark.usefixtures("keras_initializers")
-@pytest.mark.parametrize("name", ["absolute", "relative", "t5", "tupe_rel"])
-def test_initial_weights_are_those_of_bert(name):
-    """A normal distribution of deviation 0.02, cut at two deviations."""
-    bias = BIAS_LAYERS[name].make()
-    bias.build()
-    random = [array for array in weights_of(bias).values() if np.ptp(array)]
-    assert len(random) == {"absolute": 2, "tupe_rel": 5}.get(name, 1)
-    values = np.concatenate([array.ravel() for array in random])
-    assert 0.01 < values.std() < 0.025
-    assert np.abs(values).max() <= 0.04
-    if len(random) > 1:
-        assert_weights_start_differently(bias)
-    ones = BIAS_LAYERS[name].make(initializer="ones")
-    ones.build()
-    assert all(np.all(array == 1) for array in weights_of(ones).values() if array.min() != 0)
-
-
 class AnyLength(Distances):
     any_length = True
 
 
-REFUSED = {
-    "query": (lambda b: b(sequence(12)), "query is longer than `max_length` allows.*length=12"),
-    "start": (
-        lambda b: b(sequence(7), sequence(2), start_index=5),
-        "query is longer than `max_length`.*length=12",
-    ),
-    "start tensor": (
-        lambda b: b(sequence(7), start_index=ops.convert_to_tensor(5)),
-        "query is longer than `max_length`.*length=12",
-    ),
-    "key": (lambda b: b(sequence(2), sequence(13)), "key is longer than `max_length`.*length=13"),
-    "negative": (
-        lambda b: b(sequence(2), start_index=-1),
-        "`start_index` must not be negative.*-1",
-    ),
-    "fraction": (
-        lambda b: b(sequence(2), start_index=1.5),
-        "`start_index` must be a single integer",
-    ),
-}
+QUERY, NEGATIVE = "query is longer than `max_length` allows.*=12", "must not be negative.*=-1"
+REFUSED = [
+    ((12, 2, 0), QUERY),
+    ((7, 2, 5), QUERY),
+    ((7, 2, ops.convert_to_tensor(5, "int32")), QUERY),
+    ((2, 14, 0), "key is longer than `key_length`.*length=14"),
+    ((2, 2, -1), NEGATIVE),
+    ((2, 2, 1.5), "`start_index` must be a single integer"),
+]
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("call, message", REFUSED.values(), ids=list(REFUSED))
-def test_calls_that_are_refused(rng, call, message):
-    with pytest.raises(ValueError, match=message):
-        call(make_bias("relative", rng))
-
-
-@pytest.mark.any_backend
-def test_keys_and_features_beyond_the_positions_are_refused(rng):
+@pytest.mark.parametrize("lengths, message", REFUSED)
+def test_calls_that_are_refused(rng, lengths, message):
+    query_length, key_length, start = lengths
     bias = make_bias("absolute_of_projected_keys", rng)
+    arguments = (sequence(query_length), sequence(key_length))
     for method in (bias, bias.features):
-        with pytest.raises(ValueError, match=r"key is longer than `key_length`.*length=14"):
-            method(sequence(11), sequence(14))
-        with pytest.raises(ValueError, match="query is longer than `max_length`"):
-            method(sequence(11), sequence(2), start_index=1)
+        with pytest.raises(ValueError, match=message):
+            method(*arguments, start_index=start)
 
 
 @pytest.mark.any_backend

@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet._compat import get_keras_mask, set_keras_mask
 from keras_diet.layers import (
     BiasedMultiHeadAttention,
     BiasedTransformerDecoder,
@@ -24,6 +23,7 @@ from tests.helpers import (
     randomize,
     to_numpy,
 )
+from tests.layers.diet_decoders import decode
 
 BATCH, LENGTH, SOURCE, NUM_HEADS, HIDDEN, SOURCE_DIM, INTERMEDIATE = 2, 5, 7, 3, 6, 10, 11
 VALID = np.array([[True] * 5, [True] * 3 + [False] * 2])
@@ -104,19 +104,6 @@ def test_encoder_equals_reference(rng, normalize_first):
 
 
 @any_backend
-def test_keras_mask_is_obeyed_and_goes_on(rng):
-    x, bias = encoder_inputs(rng)
-    x = np.where(VALID[..., None], x, 0).astype("float32")
-    block = encoder_block(rng)
-    masked = keras.layers.Masking()(x)
-    output, _ = block(masked, attention_bias=bias, return_attention_scores=True)
-    expected = block(x, attention_bias=bias, attention_mask=VALID[:, None])
-    assert_close(to_numpy(output)[VALID], to_numpy(expected)[VALID])
-    for tensor in (masked, output):
-        np.testing.assert_array_equal(to_numpy(get_keras_mask(tensor)), VALID)
-
-
-@any_backend
 @norms
 def test_dropout_drops_each_sublayer(rng, normalize_first):
     """With all outputs of the sublayers dropped, what is left is the residual."""
@@ -188,17 +175,6 @@ def test_activation_dropout_drops_the_hidden_units_only(name, rng):
 # === Decoder ===
 
 
-def decode(block, target, memory, sizes, padding_mask=None):
-    """The outputs of steps of these sizes, one after the other."""
-    outputs, start = [], 0
-    for size in sizes:
-        step = target[:, start : start + size]
-        output, memory = block(step, memory=memory, start_index=start, padding_mask=padding_mask)
-        outputs.append(to_numpy(output))
-        start += size
-    return np.concatenate(outputs, axis=1)
-
-
 @norms
 def test_decoder_equals_reference(rng, normalize_first):
     options = {"normalize_first": normalize_first}
@@ -241,48 +217,7 @@ def test_steps_equal_the_full_pass(rng, sizes):
     targets = np.concatenate([target, normal(rng, *target.shape)])
     memory = block.start_memory(2 * BATCH, LENGTH + 2, source)
     expected = block(targets, np.repeat(source, 2, axis=0))
-    assert_close(decode(block, targets, memory, sizes), expected)
-
-
-@any_backend
-def test_scores_and_padding_of_a_step(rng):
-    block, (target, source, _) = decoder_block(rng), decoder_inputs(rng)
-    options = {"padding_mask": VALID, "return_attention_scores": True}
-    output, scores, cross_scores = block(target, source, **options)
-    memory = block.start_memory(BATCH, LENGTH, source)
-    _, memory = block(target[:, :3], memory=memory, padding_mask=VALID)
-    step = block(target[:, 3:], memory=memory, start_index=3, **options)
-    assert_close(step[0], output[:, 3:])
-    assert_close(step[1], scores[:, :, 3:])
-    assert_close(step[2], cross_scores[:, :, 3:])
-    # The symbolic outputs have the same shapes.
-    symbolic = keras.tree.map_structure(
-        lambda x: keras.KerasTensor(x.shape, dtype=keras.backend.standardize_dtype(x.dtype)),
-        (target[:, 3:], memory),
-    )
-    spec = block.compute_output_spec(symbolic[0], memory=symbolic[1], return_attention_scores=True)
-    keras.tree.assert_same_structure(spec, step)
-    shapes = [[tuple(x.shape) for x in keras.tree.flatten(outputs)] for outputs in (spec, step)]
-    assert shapes[0] == shapes[1]
-
-
-@any_backend
-def test_keras_masks_are_paddings(rng):
-    block, (target, source, _) = decoder_block(rng), decoder_inputs(rng)
-    expected = block(target, source, **PADDINGS)
-    target, source = map(keras.ops.convert_to_tensor, (target, source))
-    set_keras_mask(target, keras.ops.convert_to_tensor(VALID))
-    set_keras_mask(source, keras.ops.convert_to_tensor(SOURCE_VALID))
-    output = block(target, source)
-    assert_close(output, expected, 1e-6)
-    for tensor, mask in [(target, VALID), (source, SOURCE_VALID), (output, VALID)]:
-        assert np.array_equal(to_numpy(get_keras_mask(tensor)), mask)
-    # A step reads none: it would have a value for each token of the step, not of the memory.
-    memory = block.start_memory(BATCH, LENGTH, source)
-    step = keras.ops.convert_to_tensor(to_numpy(target)[:, :1])
-    expected, _ = block(step, memory=memory)
-    set_keras_mask(step, keras.ops.convert_to_tensor(np.array([[True], [False]])))
-    assert_close(block(step, memory=memory)[0], expected, 1e-6)
+    assert_close(decode(block, targets, memory, sizes)[0], expected)
 
 
 def test_decoder_as_a_layer(rng):

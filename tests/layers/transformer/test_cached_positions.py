@@ -12,7 +12,6 @@ from keras_diet.layers import (
     cache_positions,
 )
 from tests.helpers import assert_close, randomize, to_numpy
-from tests.layers.bias_layers import Distances
 from tests.layers.diet_encoders import (
     BATCH,
     HIDDEN,
@@ -85,9 +84,6 @@ def positions_at_the_input_and_in_scores():
 
 MODELS = {
     "functional": lambda: functional(position_encoding="tupe_rel"),
-    "custom bias": lambda: functional(
-        position_encoding=Distances(NUM_HEADS, MAX_LENGTH, name="distances"), sharing="none"
-    ),
     **{
         make.__name__: make
         for make in (sequential, nested, shared_layers, positions_at_the_input_and_in_scores)
@@ -112,7 +108,7 @@ def test_models(rng, tmp_path, name):
     assert_close(cached(inputs), expected, 1e-5)
     names = {weight.name for weight in cached.weights}
     assert "scores" in names
-    assert not names & {"query_embedding", "relative_embedding", "position_embedding", "slopes"}
+    assert not names & {"query_embedding", "relative_embedding", "position_embedding"}
     cached.save(tmp_path / "cached.keras")
     assert_close(keras.saving.load_model(tmp_path / "cached.keras")(inputs), expected, 1e-5)
 
@@ -170,7 +166,6 @@ def built(layer):
 NOTHING, ONCE = "no positional scores to cache", "cached once"
 REFUSED = {
     "encoder that is not built": (small_encoder, "built=False"),
-    "dense layer": (lambda: built(keras.layers.Dense(2)), NOTHING),
     "model without positions": (lambda: in_model(keras.layers.Dense(2)), NOTHING),
     "positions at the input": (lambda: built(small_encoder(position_encoding="input")), ONCE),
     "bias of any length": (

@@ -6,43 +6,100 @@ import pytest
 from keras import ops, tree
 
 from keras_diet._compat import get_keras_mask, set_keras_mask
-from keras_diet.layers.transformer.diet_decoder import DecoderMemory
-from tests.helpers import assert_close, once, to_numpy
-from tests.layers.bias_layers import Distances
+from keras_diet.layers import BiasedTransformerDecoder
+from tests.helpers import assert_close, once, randomize, to_numpy
 from tests.layers.diet_decoders import (
     BATCH,
     HIDDEN,
     LENGTH,
-    MAX_LENGTH,
     MEMORY,
     NUM_HEADS,
-    NUM_LAYERS,
     PADDINGS,
     RANK,
     SOURCE,
+    SOURCE_SHAPE,
     SOURCE_VALID,
+    TARGET_SHAPE,
     VALID,
+    decode,
     make_decoder,
     make_inputs,
 )
-from tests.layers.transformer.test_stacks import compiled, decode
+from tests.layers.transformer.test_stacks import compiled
 
 any_backend = pytest.mark.any_backend
 
 
+def make_block(rng):
+    block = BiasedTransformerDecoder(11, NUM_HEADS)
+    block.build(TARGET_SHAPE, SOURCE_SHAPE)
+    return randomize(block, rng, 0.6)
+
+
+block_and_stack = pytest.mark.parametrize("make", [make_block, make_decoder])
+
+
+def with_mask(x, mask):
+    """A tensor that carries a Keras mask."""
+    x = ops.convert_to_tensor(x)
+    set_keras_mask(x, ops.convert_to_tensor(mask))
+    return x
+
+
 @any_backend
-def test_paddings_of_integers_and_masks_of_keras(rng):
-    decoder, (target, source) = make_decoder(rng), make_inputs(rng)
+@block_and_stack
+def test_paddings_of_integers_and_masks_of_keras(rng, make):
+    decoder, (target, source) = make(rng), make_inputs(rng)
     expected = decoder(target, source, **PADDINGS)
     integers = {name: mask.astype("int32") for name, mask in PADDINGS.items()}
     assert_close(decoder(target, source, **integers), expected, 1e-6)
-    target, source = map(ops.convert_to_tensor, (target, source))
-    set_keras_mask(target, ops.convert_to_tensor(VALID))
-    set_keras_mask(source, ops.convert_to_tensor(SOURCE_VALID))
-    output = decoder(target, source)
+    masked, masked_source = with_mask(target, VALID), with_mask(source, SOURCE_VALID)
+    output = decoder(masked, masked_source)
     assert_close(output, expected, 1e-6)
-    for tensor, mask in [(target, VALID), (source, SOURCE_VALID), (output, VALID)]:
+    for tensor, mask in [(masked, VALID), (masked_source, SOURCE_VALID), (output, VALID)]:
         assert np.array_equal(to_numpy(get_keras_mask(tensor)), mask)
+    # A step reads none: it would have a value for each token of the step, not of the memory.
+    memory = decoder.start_memory(BATCH, MEMORY, source)
+    expected, _ = decoder(target[:, :1], memory=memory)
+    step = with_mask(target[:, :1], np.arange(BATCH)[:, None] > 0)
+    assert_close(decoder(step, memory=memory)[0], expected, 1e-6)
+
+
+@any_backend
+def test_a_keras_mask_of_the_source_is_its_padding(rng):
+    decoder, (target, source) = make_decoder(rng), make_inputs(rng)
+    expected = decoder(target, source, encoder_padding_mask=SOURCE_VALID)
+    source = with_mask(source, SOURCE_VALID)
+    memory = decoder.start_memory(BATCH, MEMORY, source)
+    assert_close(decode(decoder, target, memory, (2, 3))[0], expected)
+    # A mask that is given replaces it.
+    memory = decoder.start_memory(BATCH, MEMORY, source, 1 - SOURCE_VALID)
+    assert np.array_equal(to_numpy(memory.source_padding_mask), ~SOURCE_VALID)
+
+
+@any_backend
+@block_and_stack
+def test_paddings_and_scores_of_a_step(rng, make):
+    decoder, (target, source) = make(rng), make_inputs(rng)
+    options = {"return_attention_scores": True}
+    output, *scores = decoder(target, source, padding_mask=VALID, **options)
+    valid = np.concatenate([VALID, np.ones((BATCH, MEMORY - LENGTH), "bool")], axis=1)
+    memory = decoder.start_memory(BATCH, MEMORY, source)
+    _, memory = decode(decoder, target, memory, (3,), padding_mask=valid)
+    arguments = {"memory": memory, "start_index": 3, "padding_mask": valid, **options}
+    step, *step_scores, _ = outputs = decoder(target[:, 3:], **arguments)
+    assert_close(step, output[:, 3:])
+    for found, expected in zip(*map(tree.flatten, (step_scores, scores)), strict=True):
+        assert_close(found[..., : expected.shape[-1]], expected[:, :, 3:])
+        assert not to_numpy(found[..., expected.shape[-1] :]).any()
+    # The symbolic outputs have the same shapes.
+    x, arguments["memory"] = tree.map_structure(
+        lambda x: keras.KerasTensor(x.shape, dtype=keras.backend.standardize_dtype(x.dtype)),
+        (target[:, 3:], memory),
+    )
+    spec = decoder.compute_output_spec(x, **arguments)
+    shapes = [tree.map_structure(lambda x: tuple(x.shape), each) for each in (spec, outputs)]
+    assert shapes[0] == shapes[1]
 
 
 @any_backend
@@ -50,15 +107,6 @@ def test_t5_has_bins_for_keys_before_the_query_in_self_attention_only(rng):
     decoder = make_decoder(rng, position_encoding="t5")
     assert not decoder.position_biases[0].bidirectional
     assert decoder.cross_position_biases[0].bidirectional
-
-
-@any_backend
-def test_a_bias_layer(rng):
-    """The first bias is the given layer. Cross-attention has a copy of it."""
-    decoder = make_decoder(rng, position_encoding=Distances(NUM_HEADS, MAX_LENGTH, name="own"))
-    (bias,), (cross_bias,) = decoder.position_biases, decoder.cross_position_biases
-    assert bias is decoder.position_encoding
-    assert cross_bias is not bias
 
 
 @any_backend
@@ -93,53 +141,6 @@ def test_arguments(rng, arguments):
 
 
 @any_backend
-def test_paddings_and_scores_of_a_step(rng):
-    decoder, (target, source) = make_decoder(rng), make_inputs(rng)
-    options = {"return_attention_scores": True}
-    output, scores, cross_scores = decoder(
-        target, source, padding_mask=VALID, encoder_padding_mask=SOURCE_VALID, **options
-    )
-    valid = np.concatenate([VALID, np.ones((BATCH, MEMORY - LENGTH), "bool")], axis=1)
-    memory = decoder.start_memory(BATCH, MEMORY, source, SOURCE_VALID.astype("int32"))
-    _, memory = decode(decoder, target, memory, (3,), padding_mask=valid)
-    step, *step_scores, memory = decoder(
-        target[:, 3:], memory=memory, start_index=3, padding_mask=valid, **options
-    )
-    assert_close(step, output[:, 3:])
-    for found, expected in zip(step_scores, (scores, cross_scores), strict=True):
-        assert len(found) == NUM_LAYERS
-        for of_layer, expected_of_layer in zip(found, expected, strict=True):
-            length = expected_of_layer.shape[-1]
-            assert_close(of_layer[..., :length], expected_of_layer[:, :, 3:])
-            assert not to_numpy(of_layer[..., length:]).any()
-    assert isinstance(memory, DecoderMemory)
-
-
-@any_backend
-def test_a_keras_mask_of_the_source_is_its_padding(rng):
-    decoder, (target, source) = make_decoder(rng), make_inputs(rng)
-    expected = decoder(target, source, encoder_padding_mask=SOURCE_VALID)
-    source = ops.convert_to_tensor(source)
-    set_keras_mask(source, ops.convert_to_tensor(SOURCE_VALID))
-    memory = decoder.start_memory(BATCH, MEMORY, source)
-    assert np.array_equal(to_numpy(memory.source_padding_mask), SOURCE_VALID)
-    assert_close(decode(decoder, target, memory, (2, 3))[0], expected)
-    # A mask that is given replaces it.
-    memory = decoder.start_memory(BATCH, MEMORY, source, ~SOURCE_VALID)
-    assert np.array_equal(to_numpy(memory.source_padding_mask), ~SOURCE_VALID)
-
-
-@any_backend
-def test_a_step_reads_no_keras_mask_of_its_tokens(rng):
-    decoder, (target, source) = make_decoder(rng), make_inputs(rng)
-    memory = decoder.start_memory(BATCH, MEMORY, source)
-    step = ops.convert_to_tensor(target[:, :1])
-    expected, _ = decoder(step, memory=memory)
-    set_keras_mask(step, ops.convert_to_tensor(np.arange(BATCH)[:, None] > 0))
-    assert_close(decoder(step, memory=memory)[0], expected, 1e-6)
-
-
-@any_backend
 def test_targets_of_a_source_can_change_places(rng):
     """What beam search does: two targets for each source, whose memories it reorders."""
     decoder, (target, source) = make_decoder(rng), make_inputs(rng)
@@ -157,12 +158,6 @@ def test_targets_of_a_source_can_change_places(rng):
     assert_close(output, expected[:, 3:])
 
 
-def several_targets(rng, source):
-    """Three targets for each source, and the source and its padding once for each target."""
-    targets = rng.normal(size=(3 * BATCH, LENGTH, HIDDEN)).astype("float32")
-    return targets, *(np.repeat(x, 3, axis=0) for x in (source, SOURCE_VALID))
-
-
 @pytest.mark.any_backend("tensorflow")
 @pytest.mark.parametrize(
     "is_known, arguments",
@@ -177,7 +172,9 @@ def test_batches_of_unknown_size_share_their_source(rng, arguments, is_known):
     import tensorflow as tf
 
     decoder, (_, source) = make_decoder(rng, **arguments), make_inputs(rng)
-    targets, sources, valid = several_targets(rng, source)
+    # Three targets for each source.
+    targets = rng.normal(size=(3 * BATCH, LENGTH, HIDDEN)).astype("float32")
+    sources, valid = (np.repeat(x, 3, axis=0) for x in (source, SOURCE_VALID))
     of_targets, of_sources = is_known
     signature = [
         tf.TensorSpec((3 * BATCH if of_targets else None, *targets.shape[1:])),

@@ -29,6 +29,8 @@ STACKS = {
         "segment_encoding": "none",
     },
     "bfloat16": {"position_encoding": "rotary", "dtype": "mixed_bfloat16"},
+    # Its blocks have two attention layers and several outputs, and gradients reach the source.
+    "decoder": {"stack_class": DietDecoder},
 }
 
 
@@ -36,29 +38,23 @@ def normal(*shape):
     return np.random.default_rng(3).normal(size=shape).astype("float32")
 
 
-def encoder_of(recompute, num_layers=2, **arguments):
+def stack_of(recompute, num_layers=2, **arguments):
+    """A built encoder, or a decoder if the arguments say so."""
     arguments = {"max_sequence_length": 9, "dropout": 0.4, "activation_dropout": 0.3, **arguments}
-    encoder = DietEncoder(num_layers, NUM_HEADS, 11, recompute=recompute, **arguments)
-    encoder.build((BATCH, LENGTH, HIDDEN))
-    return randomize(encoder, np.random.default_rng(7))
+    stack_class = arguments.pop("stack_class", DietEncoder)
+    stack = stack_class(num_layers, NUM_HEADS, 11, recompute=recompute, **arguments)
+    stack.build((BATCH, LENGTH, HIDDEN))
+    return randomize(stack, np.random.default_rng(7))
 
 
-def call_of_encoder(encoder):
+def call_of(stack):
     x = ops.convert_to_tensor(normal(BATCH, LENGTH, HIDDEN))
-    segment_ids = None if encoder.segment_encoding == "none" else SEGMENTS
-
-    def call():
-        return encoder(x, segment_ids, padding_mask=PADDING, training=True)
-
-    return call
-
-
-def call_of_decoder(decoder):
-    target = ops.convert_to_tensor(normal(BATCH, LENGTH, HIDDEN))
-    source = ops.convert_to_tensor(normal(BATCH, SOURCE, HIDDEN))
-    return lambda: decoder(
-        target, source, padding_mask=PADDING, training=True, return_attention_scores=True
-    )
+    options = {"padding_mask": PADDING, "training": True}
+    if isinstance(stack, DietDecoder):
+        source = ops.convert_to_tensor(normal(BATCH, SOURCE, HIDDEN))
+        return lambda: stack(x, source, return_attention_scores=True, **options)
+    segment_ids = None if stack.segment_encoding == "none" else SEGMENTS
+    return lambda: stack(x, segment_ids, **options)
 
 
 def states_of(stack):
@@ -165,83 +161,52 @@ WAYS = {
 def test_gradients_with_dropout(recompute, compiles):
     """Equal gradients in two steps, which have other dropout, and equal states afterwards."""
     expected, found = (
-        results(encoder, call_of_encoder(encoder), compiles)
-        for encoder in (encoder_of(name, **STACKS["diet_abs"]) for name in ("none", recompute))
+        results(encoder, call_of(encoder), compiles)
+        for encoder in (stack_of(name, **STACKS["diet_abs"]) for name in ("none", recompute))
     )
     assert_equal(found, expected)
     # The second step has other random numbers than the first.
-    second_loss = 1 + len(encoder_of("none", **STACKS["diet_abs"]).trainable_weights)
+    second_loss = 1 + len(stack_of("none", **STACKS["diet_abs"]).trainable_weights)
     assert abs(expected[0] - expected[second_loss]) > 1e-3
 
 
-@pytest.mark.parametrize("name", [name for name in STACKS if name != "diet_abs"])
-def test_every_kind_of_term(name):
+@pytest.mark.parametrize(
+    "name, recompute",
+    [("decoder", "attention"), *((name, "block") for name in STACKS if name != "diet_abs")],
+)
+def test_every_kind_of_term(name, recompute):
     expected, found = (
-        results(encoder, call_of_encoder(encoder), WAYS[0])
-        for encoder in (encoder_of(each, 1, **STACKS[name]) for each in ("none", "block"))
+        results(stack, call_of(stack), WAYS[0])
+        for stack in (stack_of(each, 1, **STACKS[name]) for each in ("none", recompute))
     )
     assert_equal(found, expected, 2e-2 if name == "bfloat16" else 1e-6)
 
 
-@pytest.mark.parametrize("recompute", ["attention", "block"])
-def test_decoder(recompute):
-    """Its blocks have two attention layers and several outputs, and gradients reach the source."""
-    expected, found = (
-        results(decoder, call_of_decoder(decoder), WAYS[0])
-        for decoder in map(decoder_of, ("none", recompute))
-    )
-    assert_equal(found, expected)
-
-
-def decoder_of(recompute):
-    decoder = DietDecoder(1, NUM_HEADS, 11, max_sequence_length=9, dropout=0.4, recompute=recompute)
-    decoder.build((BATCH, LENGTH, HIDDEN), (BATCH, SOURCE, HIDDEN))
-    return randomize(decoder, np.random.default_rng(7))
-
-
-class SeededAttention(BiasedMultiHeadAttention):
-    """Draws from its generator several times in a call, with a seed."""
+class NoisyAttention(BiasedMultiHeadAttention):
+    """Draws several times in a call from the generator that all of Keras shares."""
 
     def attention_hook(self):
         return AttentionHook(scores=self.add_noise)
 
-    def generator(self):
-        return self.dropout_layer.seed_generator
-
     def add_noise(self, scores):
-        generator = self.generator()
         for _ in range(3):
-            scores = scores + keras.random.normal(ops.shape(scores), seed=generator)
+            scores = scores + keras.random.normal(ops.shape(scores))
         return scores
-
-
-def outcome_of(layer_class, is_recomputed, compiles, dropout=0.4):
-    attention = layer_class(NUM_HEADS, 4, dropout=dropout, seed=17)
-    query = ops.convert_to_tensor(normal(BATCH, LENGTH, HIDDEN))
-    attention.build(query.shape, query.shape)
-    randomize(attention, np.random.default_rng(7))
-
-    def call():
-        function = call_recomputed if is_recomputed else lambda f, *a, **k: f(*a, **k)
-        return function(attention, query, query, training=True)
-
-    return results(attention, call, compiles)
-
-
-class UnseededAttention(SeededAttention):
-    """Draws from the generator that all of Keras shares."""
-
-    def generator(self):
-        return None
 
 
 @pytest.mark.skipif(BACKEND == "jax", reason="Keras refuses draws without a seed while JAX traces")
 @pytest.mark.parametrize(("compiles", "dropout"), [(WAYS[0], 0.4), (WAYS[-1], 0.4), (WAYS[0], 0.0)])
 def test_draws_without_a_seed(compiles, dropout):
     """Also in a layer without a generator, which dropout 0 does not make."""
-    expected, found = (
-        outcome_of(UnseededAttention, each, compiles, dropout) for each in (False, True)
+    attention = NoisyAttention(NUM_HEADS, 4, dropout=dropout, seed=17)
+    query = ops.convert_to_tensor(normal(BATCH, LENGTH, HIDDEN))
+    attention.build(query.shape, query.shape)
+    randomize(attention, np.random.default_rng(7))
+    calls = (
+        lambda: attention(query, query, training=True),
+        lambda: call_recomputed(attention, query, query, training=True),
     )
+    expected, found = (results(attention, call, compiles) for call in calls)
     assert_equal(found, expected)
 
 
@@ -287,7 +252,7 @@ def test_attention_runs_again_for_the_gradient(monkeypatch):
     monkeypatch.setattr(BiasedMultiHeadAttention, "call", counted)
     x = ops.convert_to_tensor(normal(BATCH, LENGTH, HIDDEN))
     for recompute, times in (("none", 1), ("attention", 2), ("block", 2)):
-        encoder = encoder_of(recompute, position_encoding="none")
+        encoder = stack_of(recompute, position_encoding="none")
         for training, expected in ((True, 2 * times), (False, 2)):
             calls.clear()
             step_of(encoder, lambda e=encoder, t=training: ops.sum(e(x, training=t)), False)()
@@ -299,7 +264,7 @@ def test_attention_runs_again_for_the_gradient(monkeypatch):
 def test_the_gradient_frees_what_is_computed_again(implementation):
     """At once, not when Python collects garbage. Until then a step would hold all layers."""
     shapes = {
-        recompute: shapes_left(encoder_of(recompute, attention_implementation=implementation))
+        recompute: shapes_left(stack_of(recompute, attention_implementation=implementation))
         for recompute in ("none", "attention", "block")
     }
     assert shapes["attention"] == shapes["block"] == shapes["none"]
@@ -309,7 +274,7 @@ def shapes_left(encoder):
     """Return the shapes of the tensors that a gradient leaves, of those as large as the input."""
     import torch
 
-    call = call_of_encoder(encoder)
+    call = call_of(encoder)
     gc.collect()
     gc.disable()
     try:
@@ -344,7 +309,7 @@ def test_weights_of_a_layer_with_another_dtype():
 def test_a_hook_of_the_call_is_refused_on_tensorflow():
     x, hook = normal(BATCH, LENGTH, HIDDEN), AttentionHook(scores=ops.tanh)
     for recompute in ("attention", "block"):
-        encoder = encoder_of(recompute)
+        encoder = stack_of(recompute)
         with pytest.raises(ValueError, match=r"lose the gradients.*`attention_hook`"):
             encoder(x, attention_hook=hook, training=True)
         encoder(x, attention_hook=hook)

@@ -28,7 +28,7 @@ from tests.helpers import (
 )
 from tests.layers import diet_decoders, diet_encoders
 from tests.layers.bias_layers import Distances, expected_scores
-from tests.layers.diet_decoders import BATCH, MEMORY, PADDINGS, SOURCE_VALID
+from tests.layers.diet_decoders import BATCH, MEMORY, PADDINGS, SOURCE_VALID, decode
 from tests.layers.diet_encoders import MAX_LENGTH, NUM_HEADS, NUM_LAYERS, VALID, make_inputs
 
 ARGUMENTS = {"diet_abs": {"rank": 5}, "diet_abs_input": {"rank": 5}, "shaw": {"max_distance": 3}}
@@ -107,16 +107,32 @@ def test_encoder_equals_reference(rng, name):
     "name, sharing",
     [(name, mode) for name in NAMES for mode in POSITION_ENCODINGS[name].sharing_modes],
 )
-def test_every_way_of_sharing_equals_reference(rng, name, sharing):
+def test_every_way_of_sharing_equals_reference(rng, monkeypatch, name, sharing):
     encoder = make_encoder(name, rng, sharing=sharing)
     biases = encoder.position_biases
     if name in BIASED:
         assert len(biases) == (1 if sharing == "layer-wise" else NUM_LAYERS)
         assert {bias.share_heads for bias in biases} == {sharing == "head-wise"}
+    counted = []
+    for bias in biases:
+        monkeypatch.setattr(bias, "compute_scores", counting(bias, counted))
     x, segment_ids = make_inputs(rng)
     output = encoder(x, segment_ids=segment_ids, padding_mask=VALID)
+    # Layers that share scores compute them once.
+    assert counted == [bias.name for bias in biases]
     expected = diet_encoders.expected_output(encoder, x, segment_ids, VALID[:, None, None])
     assert_close(output, expected)
+
+
+def counting(bias, counted):
+    """The function that computes the scores of a bias layer, which also notes its name."""
+    compute_scores = bias.compute_scores
+
+    def compute(*args):
+        counted.append(bias.name)
+        return compute_scores(*args)
+
+    return compute
 
 
 @every_encoding
@@ -130,20 +146,13 @@ def test_decoder_equals_reference(rng, name, cross):
     expected = diet_decoders.expected_output(decoder, *inputs)
     assert_close(decoder(*inputs, **PADDINGS), expected)
     assert bool(decoder.cross_position_biases) == (cross and bool(decoder.position_biases))
+    if name == "layer":
+        # The first bias is the given layer. Cross-attention has a copy of it.
+        assert decoder.position_biases == [decoder.position_encoding]
+        assert decoder.position_encoding not in decoder.cross_position_biases
 
 
 # === Steps ===
-
-
-def decode(decoder, target, memory, sizes, **arguments):
-    """The outputs of steps of these sizes, one after the other, and the last memory."""
-    outputs, start = [], 0
-    for size in sizes:
-        step = target[:, start : start + size]
-        output, memory = decoder(step, memory=memory, start_index=start, **arguments)
-        outputs.append(output)
-        start += size
-    return ops.concatenate(outputs, axis=1), memory
 
 
 @some_compiled
@@ -194,7 +203,7 @@ def test_steps_of_any_sizes_equal_the_full_pass(name, sizes):
 
 @any_backend
 @every_bias
-def test_cached_positions_of_an_encoder(rng, name):
+def test_cached_positions(rng, name):
     encoder = make_encoder(name, rng)
     cached = cache_positions(encoder)
     assert type(cached) is DietEncoder
@@ -205,19 +214,13 @@ def test_cached_positions_of_an_encoder(rng, name):
         expected = expected_scores(bias, MAX_LENGTH)
         assert_close(copy.scores, expected[0, : copy.num_score_heads])
     check_config(cached)
-
-
-@any_backend
-@every_bias
-def test_cached_positions_of_a_decoder(rng, name):
     decoder = make_decoder(name, rng)
-    inputs = diet_decoders.make_inputs(rng)
+    target, source = diet_decoders.make_inputs(rng)
+    expected = decoder(target, source, encoder_padding_mask=SOURCE_VALID)
     cached = cache_positions(decoder)
-    expected = decoder(*inputs, **PADDINGS)
-    assert_close(cached(*inputs, **PADDINGS), expected)
-    memory = cached.start_memory(BATCH, MEMORY, inputs[1], SOURCE_VALID)
-    found, _ = decode(cached, inputs[0], memory, (2, 1, 2))
-    assert_close(found, decoder(*inputs, encoder_padding_mask=SOURCE_VALID))
+    assert_close(cached(target, source, encoder_padding_mask=SOURCE_VALID), expected)
+    memory = cached.start_memory(BATCH, MEMORY, source, SOURCE_VALID)
+    assert_close(decode(cached, target, memory, (2, 1, 2))[0], expected)
 
 
 @any_backend

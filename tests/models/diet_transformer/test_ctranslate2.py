@@ -5,7 +5,6 @@ These tests run on every backend with the same weights, so all backends generate
 
 import json
 
-import keras
 import numpy as np
 import pytest
 import sentencepiece
@@ -19,7 +18,12 @@ from keras_diet.models import (
 from keras_diet.samplers import BeamSearchSampler
 from tests.helpers import to_numpy
 from tests.models.diet_transformer.pairs import SOURCES
-from tests.models.diet_transformer.varied_weights import assert_varied, more_ends, varied_weight
+from tests.models.diet_transformer.varied_weights import (
+    assert_varied,
+    generated,
+    more_ends,
+    varied_weight,
+)
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
@@ -42,6 +46,7 @@ CASES = {
 }
 # The others differ in what is written only.
 ON_ALL_BACKENDS = ("sinusoidal", "shaw")
+any_backend = pytest.mark.any_backend
 # With these weights the tokens are varied.
 SEEDS = dict(zip(CASES, (0, 26, 1, 7, 1, 1), strict=True))
 
@@ -72,18 +77,6 @@ def make(proto, seed=0, **arguments):
     return DietTransformerSeq2SeqLM(backbone, preprocessor)
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(case, marks=() if case in ON_ALL_BACKENDS else pytest.mark.any_backend)
-        for case in CASES
-    ]
-)
-def models(request, proto, tmp_path):
-    translator = make(proto, SEEDS[request.param], **CASES[request.param])
-    translator.export_to_ctranslate2(tmp_path / "model")
-    return translator, ctranslate2.Translator(str(tmp_path / "model"), intra_threads=1)
-
-
 def tokens(translator):
     """The tokens of each source. CTranslate2 adds the end token."""
     tokenizer = translator.preprocessor.tokenizer
@@ -93,14 +86,11 @@ def tokens(translator):
 def ours(translator, sampler):
     """The generated tokens of each source, with the end token."""
     preprocessor = translator.preprocessor
+    tokenizer = preprocessor.tokenizer
+    task = DietTransformerSeq2SeqLM(translator.backbone)
     inputs = preprocessor.generate_preprocess(SOURCES)
-    translator.compile(sampler=sampler)
-    translator.preprocessor = None
-    output = translator.generate(inputs, stop_token_ids=(preprocessor.tokenizer.end_token_id,))
-    translator.preprocessor = preprocessor
-    rows = zip(output["decoder_token_ids"], output["decoder_padding_mask"], strict=True)
-    name = preprocessor.tokenizer.id_to_token
-    return [[name(i) for i in row[mask.astype(bool)][1:]] for row, mask in rows]
+    rows = generated(task, inputs, sampler, tokenizer.end_token_id)
+    return [[tokenizer.id_to_token(i) for i in row] for row in rows]
 
 
 def first(results):
@@ -118,44 +108,45 @@ def logits(translator, targets):
     return to_numpy(translator(inputs))
 
 
-def test_greedy_tokens_and_logits(models):
-    translator, exported = models
+def assert_same_tokens_and_logits(translator, folder):
+    """Greedy. Returns CTranslate2's model, and its tokens."""
+    translator.export_to_ctranslate2(folder)
+    exported = ctranslate2.Translator(str(folder), intra_threads=1)
     results = exported.translate_batch(
         tokens(translator), beam_size=1, return_logits_vocab=True, **OPTIONS
     )
-    assert_varied(first(results))
-    assert ours(translator, "greedy") == first(results)
-    for actual, result in zip(logits(translator, first(results)), results, strict=True):
+    found = first(results)
+    assert ours(translator, "greedy") == found
+    for actual, result in zip(logits(translator, found), results, strict=True):
         expected = np.array([np.array(each) for each in result.logits[0]])
         assert expected.std() > 0.5
         np.testing.assert_allclose(actual[: len(expected)], expected, rtol=1e-4, atol=1e-4)
+    return exported, found
 
 
-def test_beam_search_without_length_penalty(models):
-    translator, exported = models
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=[any_backend] * (c not in ON_ALL_BACKENDS)) for c in CASES]
+)
+def test_logits_and_translations(proto, tmp_path, case):
+    translator = make(proto, SEEDS[case], **CASES[case])
+    exported, greedy = assert_same_tokens_and_logits(translator, tmp_path)
+    assert_varied(greedy)
     results = exported.translate_batch(
         tokens(translator), beam_size=BEAMS, length_penalty=0, **OPTIONS
     )
     assert ours(translator, BeamSearchSampler(BEAMS, length_penalty=0.0)) == first(results)
 
 
-@pytest.mark.any_backend
+@any_backend
 def test_lora_is_written(proto, tmp_path):
     translator = make(proto)
     translator.backbone.enable_lora(rank=2)
     for weight in translator.backbone.trainable_weights:
         weight.assign(np.random.default_rng(5).normal(scale=0.3, size=weight.shape))
-    translator.export_to_ctranslate2(tmp_path)
-    exported = ctranslate2.Translator(str(tmp_path), intra_threads=1)
-    target = ["<unk>"] * 7
-    scores = exported.score_batch(tokens(translator), [target] * len(SOURCES))
-    ids = [translator.preprocessor.tokenizer.token_to_id(token) for token in [*target, "</s>"]]
-    actual = to_numpy(keras.ops.log_softmax(logits(translator, [[*target, "</s>"]] * len(SOURCES))))
-    for row, score in zip(actual, scores, strict=True):
-        np.testing.assert_allclose(row[np.arange(8), ids], score.log_probs, rtol=1e-4, atol=1e-4)
+    assert_same_tokens_and_logits(translator, tmp_path)
 
 
-@pytest.mark.any_backend
+@any_backend
 def test_the_example_of_the_docstring(proto, tmp_path):
     """From a text to a text, with the files in the folder only."""
     translator = make(proto, SEEDS["sinusoidal"])
@@ -167,18 +158,13 @@ def test_the_example_of_the_docstring(proto, tmp_path):
     translator.export_to_ctranslate2(folder)
     exported = ctranslate2.Translator(str(folder), intra_threads=1)
     tokenizer = sentencepiece.SentencePieceProcessor(str(folder / "vocabulary.spm"))
-    for text, translation in zip(SOURCES, expected, strict=True):
-        (result,) = exported.translate_batch(
-            [tokenizer.encode(text, out_type=str)],
-            beam_size=BEAMS,
-            length_penalty=0,
-            max_decoding_length=LENGTH - 1,
-            min_decoding_length=0,
-        )
-        assert tokenizer.decode(result.hypotheses[0]) == translation
+    sources = tokenizer.encode(SOURCES, out_type=str)
+    options = {name: value for name, value in OPTIONS.items() if name != "return_end_token"}
+    results = exported.translate_batch(sources, beam_size=BEAMS, length_penalty=0, **options)
+    assert [tokenizer.decode(row) for row in first(results)] == expected
 
 
-@pytest.mark.any_backend
+@any_backend
 def test_special_tokens_of_other_names(shuffled_proto, tmp_path):
     translator = make(shuffled_proto)
     translator.export_to_ctranslate2(tmp_path)
@@ -187,7 +173,7 @@ def test_special_tokens_of_other_names(shuffled_proto, tmp_path):
     assert [config[name] for name in names] == ["[?]", "[GO]", "[END]", "[GO]"]
 
 
-@pytest.mark.any_backend
+@any_backend
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

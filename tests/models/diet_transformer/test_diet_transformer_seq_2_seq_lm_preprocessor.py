@@ -194,36 +194,31 @@ def test_texts_of_generated_tokens(tokenizer, preprocessor):
         [start, tokenizer.unk_token_id, *dog],
     ]
     length = max(map(len, rows)) + 2
+    # A masked token is not read.
     x = {
-        # A masked token is not read.
         "decoder_token_ids": np.array(padded(rows, length, dog[0])),
         "decoder_padding_mask": np.array(mask(rows, length)),
     }
     texts = ["der Fuchs", "Hund", "", "\u2047  Hund"]
-    actual = preprocessor.generate_postprocess(
-        {name: keras.ops.convert_to_tensor(value) for name, value in x.items()}
-    )
-    assert [text.strip() for text in actual] == texts
+    tensors = {name: keras.ops.convert_to_tensor(value) for name, value in x.items()}
     # Two beams of two sources.
     beams = {name: value.reshape(2, 2, length) for name, value in x.items()}
-    actual = preprocessor.generate_postprocess(beams)
-    assert [[text.strip() for text in each] for each in actual] == [texts[:2], texts[2:]]
     one = {name: value[0] for name, value in x.items()}
-    assert preprocessor.generate_postprocess(one) == "der Fuchs"
+    for given, expected in ((tensors, texts), (beams, [texts[:2], texts[2:]]), (one, texts[0])):
+        found = preprocessor.generate_postprocess(given)
+        assert keras.tree.map_structure(str.strip, found) == expected
 
 
 @pytest.mark.any_backend
 def test_every_argument_survives_the_configuration(shuffled_proto):
-    preprocessor = make(
-        DietTransformerTokenizer(shuffled_proto), length_buckets=(3, 69), name="pairs"
-    )
+    tokenizer = DietTransformerTokenizer(shuffled_proto)
+    preprocessor = make(tokenizer, length_buckets=(3, 69), name="pairs")
     config = json.loads(json.dumps(preprocessor.get_config()))
     copy = DietTransformerSeq2SeqLMPreprocessor.from_config(config)
     copy.tokenizer.set_proto(shuffled_proto)
     assert copy.get_config() == preprocessor.get_config()
     assert (copy.encoder_sequence_length, copy.decoder_sequence_length) == (71, 67)
     assert (copy.length_buckets, copy.name) == ((3, 69), "pairs")
-    assert type(copy.tokenizer) is DietTransformerTokenizer
     assert as_lists(copy(PAIRS)) == as_lists(preprocessor(PAIRS))
 
 
@@ -239,8 +234,7 @@ REFUSED = {
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("case", REFUSED)
-def test_refusals(proto, case):
-    data, message = REFUSED[case]
+@pytest.mark.parametrize("data, message", REFUSED.values(), ids=list(REFUSED))
+def test_refusals(proto, data, message):
     with pytest.raises(ValueError, match=message):
         make(DietTransformerTokenizer(proto))(*data)

@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 from keras import tree
 
-from keras_diet.layers import BiasedMultiHeadAttention
 from keras_diet.samplers import BeamSearchSampler
 from keras_diet.samplers.beam_cache import BeamCache
 from tests.helpers import to_numpy
 from tests.models.diet_transformer.pairs import SOURCES
 from tests.models.diet_transformer.tiny import (
-    START,
     TARGET_LENGTH,
     prompts,
     random_inputs,
@@ -126,27 +124,17 @@ def test_every_stop_token_ends_a_target(rng):
 
 @pytest.mark.parametrize("alpha", [pytest.param(0.0, marks=any_backend), 1.0])
 def test_beams_are_those_of_full_passes(rng, alpha):
-    inputs = prompts(random_inputs(rng, 2))
+    inputs = prompts(random_inputs(rng, 3), (2, 1, 4))
     found = tokens_of(generate(task_of(), inputs, BeamSearchSampler(3, alpha)))
-    for row in range(2):
+    for row, length in enumerate((2, 1, 4)):
         function = log_probs_of(inputs, row)
-        _, expected = beam_search(function, (START,), TARGET_LENGTH, 3, alpha, STOPS)[0]
+        prompt = inputs["decoder_token_ids"][row, :length]
+        _, expected = beam_search(function, prompt, TARGET_LENGTH, 3, alpha, STOPS)[0]
         assert found[row] == list(expected)
 
 
 @any_backend
-@pytest.mark.parametrize("sampler", ["greedy", "beam", BeamSearchSampler(3)])
-def test_a_row_alone_and_in_company(rng, sampler):
-    """`"beam"` counts tokens after the end, so it gets no stop tokens."""
-    inputs = prompts(random_inputs(rng, 3), (2, 1, 4))
-    stops = None if sampler == "beam" else STOPS
-    together = tokens_of(generate(task_of(), inputs, sampler, stops))
-    alone = [generate(task_of(), rows(inputs, row), sampler, stops) for row in range(3)]
-    assert [tokens_of(outputs)[0] for outputs in alone] == together
-
-
-@any_backend
-@pytest.mark.parametrize("sampler", ["top_k", "top_p", "random", BeamSearchSampler(2)])
+@pytest.mark.parametrize("sampler", ["top_k", "top_p", "random", "beam", BeamSearchSampler(2)])
 def test_samplers_keep_prompts(rng, sampler):
     inputs = prompts(random_inputs(rng), (1, 3))
     outputs = generate(task_of(), inputs, sampler)
@@ -172,52 +160,46 @@ def test_compiled_and_eager_generation_agree(rng, dtype):
     assert found[0] == found[1]
 
 
-@any_backend
-def test_the_encoder_runs_once(rng, monkeypatch):
-    task = task_of()
-    calls = {"encoder": 0, "decoder": 0, "keys of the source": 0}
+def watch(monkeypatch, *places):
+    """The positional and keyword arguments of each call of these methods, as they come."""
+    calls = []
 
-    def count(owner, attribute, name):
-        function = getattr(owner, attribute)
-
-        def counted(*args, **kwargs):
-            calls[name] += 1
+    def watched(function):
+        def call(*args, **kwargs):
+            calls.append((args, kwargs))
             return function(*args, **kwargs)
 
-        monkeypatch.setattr(owner, attribute, counted)
+        return call
 
-    count(task.backbone.encoder, "call", "encoder")
-    count(task.backbone.decoder, "call", "decoder")
-    for block in task.backbone.decoder.transformer_layers:
-        count(block.cross_attention, "project_keys", "keys of the source")
-    generate(task, prompts(random_inputs(rng)), stop_token_ids=None)
-    assert calls == {"encoder": 1, "decoder": TARGET_LENGTH - 1, "keys of the source": 2}
+    for owner, method in places:
+        monkeypatch.setattr(owner, method, watched(getattr(owner, method)))
+    return calls
+
+
+@any_backend
+def test_the_encoder_runs_once(rng, monkeypatch):
+    backbone = task_of().backbone
+    attentions = [block.cross_attention for block in backbone.decoder.transformer_layers]
+    calls = [
+        watch(monkeypatch, (backbone.encoder, "call")),
+        watch(monkeypatch, (backbone.decoder, "call")),
+        watch(monkeypatch, *((attention, "project_keys") for attention in attentions)),
+    ]
+    generate(task_of(), prompts(random_inputs(rng)), stop_token_ids=None)
+    assert list(map(len, calls)) == [1, TARGET_LENGTH - 1, 2]
 
 
 @any_backend
 def test_the_beams_of_a_row_share_its_source(rng, monkeypatch):
     """The sampler repeats the memory of the targets for its beams. It never sees the source."""
-    lengths, batches = set(), []
-
-    def repeat(self, cache, batch_size):
-        lengths.update(tensor.shape[2] for tensor in tree.flatten(cache))
-        return original_repeat(self, cache, batch_size)
-
-    def call(self, query, *args, projected_keys, **kwargs):
-        batches.append((len(query), *(len(tensor) for tensor in projected_keys)))
-        return original_call(self, query, *args, projected_keys=projected_keys, **kwargs)
-
-    original_repeat, original_call = BeamCache.repeat, BiasedMultiHeadAttention.call
-    monkeypatch.setattr(BeamCache, "repeat", repeat)
-    generate_twice = functools.partial(generate, task_of(), prompts(random_inputs(rng, 2)))
-    expected = generate_twice(BeamSearchSampler(4))
-    for block in task_of().backbone.decoder.transformer_layers:
-        attention = block.cross_attention
-        monkeypatch.setattr(attention, "call", functools.partial(call, attention))
-    found = generate_twice(BeamSearchSampler(4))
-    assert lengths == {TARGET_LENGTH}
-    assert set(batches) == {(8, 2, 2)}
-    assert np.array_equal(found["decoder_token_ids"], expected["decoder_token_ids"])
+    attentions = [block.cross_attention for block in task_of().backbone.decoder.transformer_layers]
+    repeats = watch(monkeypatch, (BeamCache, "repeat"))
+    calls = watch(monkeypatch, *((attention, "call") for attention in attentions))
+    generate(task_of(), prompts(random_inputs(rng, 2)), BeamSearchSampler(4))
+    cache = repeats[0][0][1]
+    assert {tensor.shape[2] for tensor in tree.flatten(cache)} == {TARGET_LENGTH}
+    batches = {(len(args[0]), *map(len, kwargs["projected_keys"])) for args, kwargs in calls}
+    assert batches == {(8, 2, 2)}
 
 
 @pytest.mark.usefixtures("compiled_steps")
@@ -252,73 +234,57 @@ def translator(proto):
 
 
 @any_backend
-def test_kinds_of_texts(translator):
+@pytest.mark.parametrize("batch_size", [None, 1, 2, 7])
+def test_texts_and_prompts_in_any_form_and_in_batches(translator, batch_size, capsys):
     expected = translator.generate(SOURCES)
     assert [type(text) for text in expected] == [str] * 5
     assert len(set(expected)) > 3
-    assert translator.generate(SOURCES[2]) == expected[2]
-    assert translator.generate(SOURCES[2], batch_size=3) == expected[2]
-    assert translator.generate(np.array(SOURCES)) == expected
-    assert translator.generate({"encoder_text": SOURCES, "decoder_text": [""] * 5}) == expected
-    assert translator.generate({"encoder_text": SOURCES}) == expected
-    assert translator.generate({"encoder_text": SOURCES[2]}) == expected[2]
-    by_tokens = translator.preprocessor.generate_preprocess(SOURCES)
-    end = translator.preprocessor.tokenizer.end_token_id
-    outputs = translator.generate_step(by_tokens, (end,))
-    assert translator.preprocessor.generate_postprocess(outputs) == expected
-
-
-@any_backend
-def test_prompts_of_texts(translator):
-    one = {"encoder_text": SOURCES[1], "decoder_text": "ein langsamer"}
+    generate = functools.partial(translator.generate, batch_size=batch_size)
+    sources = {"encoder_text": SOURCES}
+    for texts in (SOURCES, np.array(SOURCES), sources, {**sources, "decoder_text": [""] * 5}):
+        assert generate(texts) == expected
+    for text in (SOURCES[2], {"encoder_text": SOURCES[2]}):
+        assert generate(text) == expected[2]
     inputs = {"encoder_text": SOURCES[:2], "decoder_text": ["der", "ein langsamer"]}
+    one = {name: texts[1] for name, texts in inputs.items()}
+    prompted = translator.generate(inputs)
+    for text, prompt in zip(prompted, inputs["decoder_text"], strict=True):
+        assert text.startswith(prompt)
+    # The dictionaries of the user do not change.
     for _ in range(2):
-        # The dictionaries of the user do not change.
-        found = translator.generate(inputs)
-        assert found[0].startswith("der")
-        assert found[1].startswith("ein langsamer")
-        assert translator.generate(one) == found[1]
-    assert isinstance(one["encoder_text"], str)
-    assert translator.generate(inputs, batch_size=1) == found
-
-
-@any_backend
-@pytest.mark.parametrize("batch_size", [1, 2, 7])
-def test_batches_keep_the_order(translator, batch_size, capsys):
-    expected = translator.generate(SOURCES)
-    assert translator.generate(SOURCES, batch_size=batch_size) == expected
+        assert (generate(inputs), generate(one)) == (prompted, prompted[1])
     assert capsys.readouterr().out == ""
-    assert translator.generate(np.array(SOURCES), batch_size=batch_size, verbose=1) == expected
-    assert "5/5" in capsys.readouterr().out
-    assert translator.generate([], batch_size=batch_size) == []
+    if batch_size is not None:
+        assert generate(SOURCES, verbose=1) == expected
+        assert "5/5" in capsys.readouterr().out
+        assert generate([]) == []
 
 
 @any_backend
 @pytest.mark.parametrize("batch_size", [None, 2])
 def test_lengths_and_ends_of_texts(translator, monkeypatch, batch_size):
     """Each argument reaches every batch."""
-    outputs = []
-    postprocess = translator.preprocessor.generate_postprocess
-    watched = lambda x: outputs.append(tree.map_structure(to_numpy, x)) or postprocess(x)  # noqa: E731
-    monkeypatch.setattr(translator.preprocessor, "generate_postprocess", watched)
+    calls = watch(monkeypatch, (translator.preprocessor, "generate_postprocess"))
 
-    def masks(**arguments):
-        outputs.clear()
+    def generated(**arguments):
+        calls.clear()
         translator.generate(SOURCES, batch_size=batch_size, **arguments)
-        assert len(outputs) == (1 if batch_size is None else 3)
-        return np.concatenate([output["decoder_padding_mask"] for output in outputs])
+        assert len(calls) == (1 if batch_size is None else 3)
+        names = ("decoder_token_ids", "decoder_padding_mask")
+        return [np.concatenate([to_numpy(args[0][n]) for args, _ in calls]) for n in names]
 
     # The longest targets of the backbone have 71 tokens.
     for max_length in (3, 9, None, 71):
-        assert masks(max_length=max_length).shape == (5, max_length or 17)
-    assert masks(stop_token_ids=None).all()
-    tokens = np.concatenate([output["decoder_token_ids"] for output in outputs])
+        assert generated(max_length=max_length)[1].shape == (5, max_length or 17)
+    tokens, mask = generated(stop_token_ids=None)
+    assert mask.all()
     end = translator.preprocessor.tokenizer.end_token_id
-    assert np.array_equal(masks(stop_token_ids=(end,)), masks())
+    default = generated()[1]
+    assert np.array_equal(generated(stop_token_ids=(end,))[1], default)
     # Tokens that all rows have second end them there.
     stops = tuple({int(token) for token in tokens[:, 1]})
-    assert (masks(stop_token_ids=stops).sum(axis=1) == 2).all()
-    assert not (masks().sum(axis=1) == 2).all()
+    assert (generated(stop_token_ids=stops)[1].sum(axis=1) == 2).all()
+    assert not (default.sum(axis=1) == 2).all()
 
 
 @pytest.mark.any_backend("tensorflow")
@@ -333,26 +299,19 @@ def test_datasets_of_texts(translator):
 
 @any_backend
 def test_batches_have_texts_of_similar_length(translator, monkeypatch):
-    batches = []
-    preprocess = translator.preprocessor.generate_preprocess
-
-    def watched(x, **kwargs):
-        batches.append(list(x["encoder_text"]))
-        return preprocess(x, **kwargs)
-
-    monkeypatch.setattr(translator.preprocessor, "generate_preprocess", watched)
+    calls = watch(monkeypatch, (translator.preprocessor, "generate_preprocess"))
     translator.generate(SOURCES, batch_size=2)
     # The number of tokens, not of characters.
     count = {text: len(translator.preprocessor.tokenizer(text)) for text in SOURCES}
     assert sorted(SOURCES, key=len) != sorted(SOURCES, key=count.get)
     by_length = sorted(SOURCES, key=count.get, reverse=True)
+    batches = [list(args[0]["encoder_text"]) for args, _ in calls]
     assert batches == [by_length[:2], by_length[2:4], by_length[4:]]
 
 
 @any_backend
 def test_length_buckets_change_no_translation(proto):
-    full = tiny_translator(proto)
-    bucketed = tiny_translator(proto, length_buckets=(9, 31))
-    for task in (full, bucketed):
+    tasks = full, bucketed = tiny_translator(proto), tiny_translator(proto, length_buckets=(9, 31))
+    for task in tasks:
         task.compile(sampler="greedy")
     assert bucketed.generate(SOURCES, batch_size=2) == full.generate(SOURCES)

@@ -20,20 +20,6 @@ pytestmark = [
 ]
 
 
-def test_preprocessor(harness, proto):
-    harness.init_kwargs = {
-        "tokenizer": DietTransformerTokenizer(proto),
-        "encoder_sequence_length": 23,
-        "decoder_sequence_length": 13,
-    }
-    without_autograph(harness.run_preprocessor_test)(
-        DietTransformerSeq2SeqLMPreprocessor,
-        harness.init_kwargs,
-        (SOURCES[:2], TARGETS[:2]),
-        token_id_key="decoder_token_ids",
-    )
-
-
 @pytest.mark.usefixtures("compiled_steps")
 def test_backbone(harness, rng):
     inputs = random_inputs(rng)

@@ -30,31 +30,24 @@ def greedy(translator):
     return translator.generate(SOURCES[:3], max_length=7)
 
 
-@pytest.mark.parametrize(
-    "cls",
-    [keras_hub.models.Seq2SeqLM, pytest.param(DietTransformerSeq2SeqLM, marks=any_backend)],
-)
-def test_presets(tmp_path, translator, cls):
+def test_presets(tmp_path, translator):
     translator.save_to_preset(tmp_path)
-    loaded = cls.from_preset(str(tmp_path))
-    assert type(loaded) is DietTransformerSeq2SeqLM
-    assert loaded.preprocessor.length_buckets == (9, 31)
-    assert loaded.preprocessor.encoder_sequence_length == 67
-    assert loaded.preprocessor.decoder_sequence_length == 17
-    assert greedy(loaded) == greedy(translator)
-
-
-@any_backend
-def test_parts_of_presets(tmp_path, translator):
-    translator.save_to_preset(tmp_path)
-    preprocessor = keras_hub.models.Seq2SeqLMPreprocessor.from_preset(str(tmp_path))
-    assert type(preprocessor) is DietTransformerSeq2SeqLMPreprocessor
-    assert preprocessor.length_buckets == (9, 31)
-    tokenizer = keras_hub.models.Tokenizer.from_preset(str(tmp_path))
+    hub, folder = keras_hub.models, str(tmp_path)
+    tokenizer = hub.Tokenizer.from_preset(folder)
     assert type(tokenizer) is DietTransformerTokenizer
     assert tokenizer(TARGETS) == translator.preprocessor.tokenizer(TARGETS)
+    tasks = [cls.from_preset(folder) for cls in (hub.Seq2SeqLM, DietTransformerSeq2SeqLM)]
+    alone = hub.Seq2SeqLMPreprocessor.from_preset(folder)
+    for preprocessor in (alone, *(task.preprocessor for task in tasks)):
+        assert type(preprocessor) is DietTransformerSeq2SeqLMPreprocessor
+        assert preprocessor.length_buckets == (9, 31)
+        assert preprocessor.encoder_sequence_length == 67
+        assert preprocessor.decoder_sequence_length == 17
+    for task in tasks:
+        assert type(task) is DietTransformerSeq2SeqLM
+        assert greedy(task) == greedy(translator)
     with pytest.raises(ValueError, match="DietTransformer"):
-        DietBertTextClassifierPreprocessor.from_preset(str(tmp_path))
+        DietBertTextClassifierPreprocessor.from_preset(folder)
 
 
 @any_backend

@@ -33,3 +33,11 @@ def assert_varied(rows):
     """The rows of tokens differ from each other, and most have several tokens."""
     assert len({tuple(row) for row in rows}) == len(rows)
     assert np.median([len(set(row)) for row in rows]) >= 3
+
+
+def generated(translator, inputs, sampler, end_token_id):
+    """The tokens that follow the start token, for each source up to the end token."""
+    translator.compile(sampler=sampler)
+    output = translator.generate(inputs, stop_token_ids=(end_token_id,))
+    rows = zip(output["decoder_token_ids"], output["decoder_padding_mask"], strict=True)
+    return [row[mask.astype(bool)][1:].tolist() for row, mask in rows]

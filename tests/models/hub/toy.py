@@ -15,40 +15,18 @@ PACKAGE = "keras_diet_tests"
 class ToyBackbone(HubBackbone):
     """Embeddings of an encoder's and a decoder's tokens, and one projection of both."""
 
-    def __init__(
-        self,
-        vocabulary_size=31,
-        hidden_dim=6,
-        max_sequence_length=7,
-        dtype=None,
-        name=None,
-        trainable=None,
-    ):
+    vocabulary_size, hidden_dim, max_sequence_length = 31, 6, 7
+
+    def __init__(self, dtype=None, **kwargs):
         self.token_embedding = keras.layers.ReversibleEmbedding(
-            vocabulary_size, hidden_dim, dtype=dtype, name="token_embedding"
+            self.vocabulary_size, self.hidden_dim, dtype=dtype, name="token_embedding"
         )
-        self.query = keras.layers.Dense(hidden_dim, dtype=dtype, name="query")
+        self.query = keras.layers.Dense(self.hidden_dim, dtype=dtype, name="query")
         names = ("encoder_token_ids", "decoder_token_ids")
         inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
         encoded, decoded = (self.query(self.token_embedding(inputs[name])) for name in names)
-        super().__init__(
-            inputs=inputs,
-            outputs={"encoder_sequence_output": encoded, "decoder_sequence_output": decoded},
-            dtype=dtype,
-            name=name,
-            trainable=trainable,
-        )
-        self.vocabulary_size = vocabulary_size
-        self.hidden_dim = hidden_dim
-        self.max_sequence_length = max_sequence_length
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "hidden_dim": self.hidden_dim,
-            "max_sequence_length": self.max_sequence_length,
-        }
+        outputs = {"encoder_sequence_output": encoded, "decoder_sequence_output": decoded}
+        super().__init__(inputs=inputs, outputs=outputs, dtype=dtype, **kwargs)
 
 
 @keras.saving.register_keras_serializable(package=PACKAGE)

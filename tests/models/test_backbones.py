@@ -1,0 +1,239 @@
+"""What both backbones keep: KerasHub's names, padding, dtypes, configurations, files, refusals."""
+
+import inspect
+import json
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+
+from keras_diet import layers as L
+from keras_diet.models import DietBertBackbone, DietTransformerBackbone
+from tests.helpers import assert_close, once, to_numpy
+from tests.layers.bias_layers import Distances
+from tests.models import tiny as bert
+from tests.models.diet_transformer import tiny as translation
+from tests.models.tiny import randomize_weights
+
+any_backend = pytest.mark.any_backend
+FAMILIES = {"bert": bert, "translator": translation}
+AT_INPUT = {"position_encoding": "input", "segment_encoding": "input"}
+
+
+def specified(rng, family, **arguments):
+    """A backbone with random weights, and inputs."""
+    module = FAMILIES[family]
+    return randomize_weights(module.tiny_backbone(**arguments)), module.random_inputs(rng)
+
+
+def outputs_of(backbone, inputs, **arguments):
+    return {name: to_numpy(x) for name, x in backbone(inputs, **arguments).items()}
+
+
+@any_backend
+@pytest.mark.parametrize("family", FAMILIES)
+def test_names_are_those_of_kerashub(family):
+    ours = FAMILIES[family].tiny_backbone()
+    cls = {"bert": keras_hub.models.BertBackbone, "translator": keras_hub.models.BartBackbone}
+    theirs = cls[family](**bert.SIZES)
+    for one, other in ((ours.input, theirs.input), (ours.output, theirs.output)):
+        assert one.keys() == other.keys()
+        for name, tensor in one.items():
+            assert (tensor.shape, tensor.dtype) == (other[name].shape, other[name].dtype)
+    assert {name: x.name for name, x in ours.input.items()} == {name: name for name in ours.input}
+    for attribute in ("vocabulary_size", "hidden_dim", "max_sequence_length"):
+        assert getattr(ours, attribute) == getattr(theirs, attribute)
+    assert type(ours.token_embedding) is keras.layers.ReversibleEmbedding
+    assert ours.token_embedding.tie_weights
+
+
+# === Behaviour ===
+
+
+@any_backend
+@pytest.mark.parametrize(
+    "family, arguments",
+    [
+        ("bert", {"position_encoding": "diet_abs", "segment_encoding": "input"}),
+        ("bert", {"projection_dim": 5, "segment_encoding": "input"}),
+        ("bert", {"position_encoding": "tupe_rel", "segment_encoding": "none"}),
+        ("bert", {"position_encoding": "shaw"}),
+        ("translator", {}),
+        ("translator", {"position_encoding": "shaw"}),
+    ],
+    ids=str,
+)
+def test_padded_tokens_change_no_valid_output(rng, family, arguments):
+    backbone, inputs = specified(rng, family, **arguments)
+    changed, valid = dict(inputs), {}
+    for name in inputs:
+        side, is_mask, _ = name.partition("padding_mask")
+        if is_mask:
+            valid[side] = inputs[name].astype("bool")
+            for ids in {f"{side}token_ids", f"{side}segment_ids"} & set(inputs):
+                changed[ids] = np.where(valid[side], inputs[ids], 29 if "token" in ids else 1)
+    expected, found = outputs_of(backbone, inputs), outputs_of(backbone, changed)
+    for side, mask in valid.items():
+        difference = np.abs(found[f"{side}sequence_output"] - expected[f"{side}sequence_output"])
+        assert difference[mask].max() < 1e-5
+        assert difference[~mask].max() > 0.1
+
+
+@any_backend
+@pytest.mark.parametrize("family", FAMILIES)
+def test_dropout_is_active_in_training_only(rng, family):
+    backbone, inputs = specified(rng, family, dropout=0.3)
+    first, second = (outputs_of(backbone, inputs, training=True) for _ in range(2))
+    default, inference = (
+        outputs_of(backbone, inputs, **mode) for mode in ({}, {"training": False})
+    )
+    for name in backbone.output:
+        assert np.abs(first[name] - second[name]).max() > 1e-2
+        np.testing.assert_array_equal(default[name], inference[name])
+
+
+@pytest.mark.parametrize(
+    "family, arguments, dtype",
+    [
+        ("bert", {"position_encoding": "tupe_rel"}, "mixed_float16"),
+        *once(
+            ("bert", {"position_encoding": "diet_abs"}, "bfloat16"),
+            ("bert", AT_INPUT, "mixed_float16"),
+            ("bert", {"position_encoding": "shaw"}, "bfloat16"),
+            ("translator", {"position_encoding": "diet_abs_input"}, "mixed_bfloat16"),
+            ("translator", {"position_encoding": "diet_abs_input"}, "bfloat16"),
+        ),
+    ],
+    ids=str,
+)
+def test_dtype_reaches_every_sublayer(rng, family, arguments, dtype):
+    backbone, inputs = specified(rng, family, num_layers=1, dtype=dtype, **arguments)
+    policy = keras.dtype_policies.get(dtype)
+    for layer in backbone._flatten_layers():
+        # Softmax is computed in float32, and inputs are integers.
+        if not isinstance(layer, keras.layers.Softmax | keras.layers.InputLayer):
+            assert layer.compute_dtype == policy.compute_dtype, layer.path
+            assert layer.variable_dtype == policy.variable_dtype, layer.path
+    assert {weight.dtype for weight in backbone.weights} == {policy.variable_dtype}
+    for name in inputs:
+        if name.endswith("padding_mask"):
+            inputs[name][0, 1:] = 0
+    for name, output in backbone(inputs).items():
+        assert keras.backend.standardize_dtype(output.dtype) == policy.compute_dtype
+        assert backbone.output[name].dtype == policy.compute_dtype
+        assert np.all(np.isfinite(to_numpy(output)))
+
+
+# === Configuration and files ===
+
+COMMON = {**bert.SIZES, "dropout": 0.3, "recompute": "block", "attention_implementation": "full"}
+COMMON |= {"sharing": "head-wise", "dtype": "mixed_bfloat16", "name": "mine", "trainable": False}
+OF_BERT = {
+    **COMMON,
+    **{"position_encoding": "diet_abs", "rank": 7, "num_segments": 5, "projection_dim": 5},
+    **{"segment_encoding": "input", "activation": "relu", "cached_positions": False},
+}
+BLOCKWISE = {"position_encoding": "diet_rel", "rank": None, "projection_dim": None}
+BLOCKWISE |= {"attention_implementation": "blockwise", "cached_positions": True}
+OF_TRANSLATOR = {
+    **COMMON,
+    **{"position_encoding": "shaw", "rank": None, "max_distance": 4, "activation": "tanh"},
+    **{"cross_attention_positions": False, "normalize_first": False, "layer_norm_epsilon": 0.003},
+}
+WITH_RANK = {"position_encoding": "diet_abs", "rank": 7, "max_distance": None}
+
+
+@any_backend
+@pytest.mark.parametrize(
+    "cls, arguments",
+    [
+        (DietBertBackbone, OF_BERT),
+        (DietBertBackbone, {**OF_BERT, **BLOCKWISE}),
+        (DietTransformerBackbone, OF_TRANSLATOR),
+        (DietTransformerBackbone, {**OF_TRANSLATOR, **WITH_RANK}),
+    ],
+)
+def test_every_argument_survives_the_configuration_and_reaches_the_stacks(cls, arguments):
+    """The table has no default, except where arguments exclude each other."""
+    assert set(arguments) == set(inspect.signature(cls).parameters)
+    backbone = cls(**arguments)
+    config = json.loads(json.dumps(backbone.get_config()))
+    copy = cls.from_config(config)
+    saved = {name: value for name, value in arguments.items() if name != "dtype"}
+    for model in (backbone, copy):
+        assert model.get_config() == {**config, "mixed_precision": "mixed_bfloat16"}
+        assert {name: config[name] for name in saved} == saved
+        assert model.dtype_policy.name == "mixed_bfloat16"
+        assert model.trainable_weights == []
+    assert [(w.path, w.shape) for w in copy.weights] == [
+        (w.path, w.shape) for w in backbone.weights
+    ]
+    for stack in (copy.encoder, getattr(copy, "decoder", copy.encoder)):
+        of_stack = stack.get_config()
+        names = set(saved) & set(of_stack) - {"name", "trainable"}
+        assert {name: of_stack[name] for name in names} == {name: saved[name] for name in names}
+        # BERT drops no hidden units of feed-forward networks.
+        assert of_stack["activation_dropout"] == (0.0 if cls is DietBertBackbone else 0.3)
+    assert copy.embeddings_dropout.rate == 0.3
+
+
+@any_backend
+@pytest.mark.parametrize(
+    "family, make, sharing, count",
+    [
+        ("bert", lambda: L.AbsolutePositionBias(3, 17, rank=2), None, 1),
+        ("bert", lambda: L.AbsolutePositionBias(3, 17, rank=2), "none", 2),
+        ("translator", lambda: Distances(3, 13), "layer-wise", 3),
+    ],
+)
+def test_a_bias_layer_survives_the_configuration_and_files(
+    rng, tmp_path, family, make, sharing, count
+):
+    layer = make()
+    backbone, inputs = specified(rng, family, position_encoding=layer, sharing=sharing)
+    found = [each for each in backbone._flatten_layers() if type(each) is type(layer)]
+    assert len({id(bias.weights[0]) for bias in found}) == count
+    config = json.loads(json.dumps(backbone.get_config()))
+    copy = type(backbone).from_config(config)
+    assert copy.position_encoding is not layer
+    assert copy.position_encoding.get_config() == layer.get_config()
+    assert json.loads(json.dumps(copy.get_config())) == config
+    backbone.save_weights(tmp_path / "backbone.weights.h5")
+    copy.load_weights(tmp_path / "backbone.weights.h5")
+    backbone.save(tmp_path / "backbone.keras")
+    expected = outputs_of(backbone, inputs)
+    for loaded in (copy, keras.saving.load_model(tmp_path / "backbone.keras")):
+        for name, output in outputs_of(loaded, inputs).items():
+            assert_close(output, expected[name], 1e-6)
+
+
+# === Refusals: `tests/layers/transformer/test_refusals.py` has those of the stacks ===
+
+SIZE, RATE = "must be a positive integer", r"must be a number in \[0, 1\]"
+
+
+@any_backend
+@pytest.mark.parametrize(
+    "family, arguments, message",
+    [
+        *(
+            ("bert", {name: 0}, f"`{name}` {SIZE}.*{name}=0")
+            for name in (*bert.SIZES, "num_segments", "rank")
+        ),
+        ("bert", {"hidden_dim": 16}, "`hidden_dim`.*`num_heads`.*hidden_dim=16, num_heads=3"),
+        ("bert", {"dropout": 1.5}, f"`dropout` {RATE}.*1.5"),
+        ("bert", {"position_encoding": "sinusoids"}, "`position_encoding` must be one of.*sinuso"),
+        ("bert", {"segment_encoding": "per_head"}, "`segment_encoding` must be.*'per_head'"),
+        *(
+            ("translator", {name: 0}, f"`{name}` {SIZE}.*{name}=0")
+            for name in ("vocabulary_size", "hidden_dim", "max_sequence_length")
+        ),
+        ("translator", {"num_heads": 4}, "divisible by `num_heads`. Received: hidden_dim=15"),
+        ("translator", {"dropout": 1.5}, "between 0 and 1|must be a number in"),
+    ],
+    ids=str,
+)
+def test_refusals(family, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        FAMILIES[family].tiny_backbone(**arguments)
