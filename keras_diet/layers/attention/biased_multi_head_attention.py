@@ -339,9 +339,10 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         if names:
             raise ValueError(
                 "Keras's layer computes attention over several axes, and attention by an "
-                f"overridden `_compute_attention`. It takes masks only, and causal ones "
-                f"only with `attention_axes=(1,)`. Received: {names} in {type(self).__name__}. Leave them out, reshape "
-                "the inputs to (batch_size, length, features), or override `attention_hook`."
+                "overridden `_compute_attention`. It takes masks only, and causal ones only with "
+                f"`attention_axes=(1,)`. Received: {names} in {type(self).__name__}. Leave them "
+                "out, reshape the inputs to (batch_size, length, features), or override "
+                "`attention_hook`."
             )
         return masks
 

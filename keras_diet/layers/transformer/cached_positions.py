@@ -19,7 +19,7 @@ class CachedPositionBias(PositionBias):
 
     Positional scores do not depend on the input, so they can be computed before inference
     (section 3.1 of the paper). `cache_positions` replaces each position bias by this layer.
-    It holds `num_heads * max_length * key_length` numbers.
+    It holds `num_heads * max_length * key_length` numbers in float32.
 
     Args:
         num_heads: int. Number of attention heads `H`.
