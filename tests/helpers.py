@@ -286,7 +286,9 @@ def _check_policy(layer, inputs, call_kwargs, policy):
 
     # JAX cannot compile attention in float16 on CPUs, not even the attention of Keras.
     for output in tree.flatten(call() if "float16" in policy.split("_") else compiled(call)()):
-        assert keras.backend.standardize_dtype(output.dtype) == half.compute_dtype
+        # Scores that grow with the distance are more precise.
+        expected = {half.compute_dtype, getattr(half, "score_dtype", half.compute_dtype)}
+        assert keras.backend.standardize_dtype(output.dtype) in expected
         assert np.all(np.isfinite(to_numpy(output))), f"not finite under {policy}"
 
 

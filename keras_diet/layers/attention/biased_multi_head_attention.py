@@ -6,7 +6,12 @@ from typing import Any
 import keras
 
 from keras_diet import _backend, validation
-from keras_diet._compat import OpenMultiHeadAttention, get_keras_mask, set_keras_mask
+from keras_diet._compat import (
+    OpenMultiHeadAttention,
+    get_keras_mask,
+    keras_masks_removed,
+    set_keras_mask,
+)
 from keras_diet.layers.arguments import serialized_arguments
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.dot_product import attend, options_of
@@ -226,7 +231,6 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         attention_hook: AttentionHook | None = None,
         projected_keys: KeysAndValues | None = None,
     ) -> Any:
-        # As in Keras, masks are consumed here. The output gets the mask of the query.
         query_mask = get_keras_mask(query)
         terms: Config = {
             "attention_bias": attention_bias,
@@ -254,26 +258,26 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
                 masks = {"padding_mask": score_terms.padding_mask}
                 check_masks(self._scores_shape(query, value), score_terms.attention_mask, **masks)
         key, value, score_terms = self.keys_and_terms(key, value, score_terms, **terms)
-        for tensor in (query, value, key):
-            set_keras_mask(tensor, None)
-        score_terms = self._with_window(score_terms)
-        if score_terms.plan is None:
-            validation.start_index(score_terms.start_index)
-            check_bias(score_terms.bias, self._scores_shape(query, value))
-            options |= {"block_size": block_size, "attention_hook": attention_hook}
-            options["reads_memory"] = projected_keys is not None
-            plan = self.plan(score_terms, query.shape, key.shape, **options)
-            score_terms = score_terms.replace(plan=plan)
-        score_terms = lower_shared_terms(
-            score_terms, query, None if key is query else key, self.compute_dtype
-        )
-        gate = self.gate(query)
-        keys_and_values = projected_keys or self.project_keys(value, key)
-        heads = (_backend.dense(self.query_dense, query), *keys_and_values)
-        how = options_of(self, training, score_terms.plan, self._hooks(attention_hook))
-        output, scores = attend(*heads, score_terms, how)
-        output = output if gate is None else output * gate
-        output = _backend.dense(self.output_dense, output, num_axes=2)
+        # The masks are in the terms, so the projections must not see them.
+        with keras_masks_removed(query, value, key):
+            score_terms = self._with_window(score_terms)
+            if score_terms.plan is None:
+                validation.start_index(score_terms.start_index)
+                check_bias(score_terms.bias, self._scores_shape(query, value))
+                options |= {"block_size": block_size, "attention_hook": attention_hook}
+                options["reads_memory"] = projected_keys is not None
+                plan = self.plan(score_terms, query.shape, key.shape, **options)
+                score_terms = score_terms.replace(plan=plan)
+            score_terms = lower_shared_terms(
+                score_terms, query, None if key is query else key, self.compute_dtype
+            )
+            gate = self.gate(query)
+            keys_and_values = projected_keys or self.project_keys(value, key)
+            heads = (_backend.dense(self.query_dense, query), *keys_and_values)
+            how = options_of(self, training, score_terms.plan, self._hooks(attention_hook))
+            output, scores = attend(*heads, score_terms, how)
+            output = output if gate is None else output * gate
+            output = _backend.dense(self.output_dense, output, num_axes=2)
         if query_mask is not None:
             set_keras_mask(output, query_mask)
         return (output, scores) if return_attention_scores else output
@@ -327,13 +331,18 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             "scale": self.scale,
             "projection_dim": getattr(self, "projection_dim", None),
         }
+        if tuple(self.attention_axes) != (1,):
+            # Keras makes these masks for axis 1 only.
+            others["sliding_window"] = self.sliding_window
+            others["use_causal_mask"] = masks["use_causal_mask"] or None
         names = ", ".join(name for name, value in others.items() if value is not None)
         if names:
             raise ValueError(
                 "Keras's layer computes attention over several axes, and attention by an "
-                f"overridden `_compute_attention`. It takes masks only. Received: {names} in "
-                f"{type(self).__name__}. Leave them out, reshape the inputs to (batch_size, "
-                "length, features), or override `attention_hook`."
+                "overridden `_compute_attention`. It takes masks only, and causal ones only with "
+                f"`attention_axes=(1,)`. Received: {names} in {type(self).__name__}. Leave them "
+                "out, reshape the inputs to (batch_size, length, features), or override "
+                "`attention_hook`."
             )
         return masks
 

@@ -67,7 +67,7 @@ def lower_shared_terms(
     adds_padding = plan.low_rank == "tensor" and not plan.masks_padding
     folds_padding = adds_padding and plan.program == "kernel"
     if folds_padding and terms.padding_mask is not None and terms.bias is not None:
-        bias = ops.cast(terms.bias, dtype) + padding_row(terms.padding_mask, dtype)
+        bias = narrowed(terms.bias, dtype) + padding_row(terms.padding_mask, dtype)
         terms = terms.replace(bias=bias, padding_mask=None)
     return terms
 
@@ -120,7 +120,7 @@ def lower_scores(query: Tensor, key: Tensor, scale: float, terms: ScoreTerms) ->
     dtype, plan = query.dtype, terms.plan
     if plan.program == "scores":
         dtype = keras.backend.result_type(dtype, "float32")
-    bias = None if terms.bias is None else with_four_axes(ops.cast(terms.bias, dtype))
+    bias = None if terms.bias is None else with_four_axes(narrowed(terms.bias, dtype))
     masks = []
     if terms.padding_mask is not None:
         if plan.masks_padding:
@@ -144,6 +144,18 @@ def lower_scores(query: Tensor, key: Tensor, scale: float, terms: ScoreTerms) ->
 def _leaves_causal_mask_to_program(terms, bias, masks):
     is_alone = bias is None and not masks and terms.sliding_window is None
     return terms.plan.program == "kernel" and is_alone and terms.starts_at_zero
+
+
+def narrowed(bias: Tensor, dtype: DType) -> Tensor:
+    """Return a bias in the dtype of a program.
+
+    A kernel in bfloat16 takes a bias in bfloat16, which has its precision near zero. So each row
+    moves until its largest value is zero. Softmax does not see that.
+    """
+    wide, narrow = map(keras.backend.standardize_dtype, (bias.dtype, dtype))
+    if narrow == "bfloat16" and wide != narrow:
+        bias = bias - ops.stop_gradient(ops.max(bias, axis=-1, keepdims=True))
+    return ops.cast(bias, dtype)
 
 
 def padding_row(padding_mask: Tensor, dtype: DType) -> Tensor:

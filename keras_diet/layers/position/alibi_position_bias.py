@@ -66,8 +66,8 @@ class AlibiPositionBias(PositionBias):
     def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
         """Return `-m_h |i - j|` of the given positions."""
         distances = distances_of_pairs(query_length, key_length, start_index)
-        distances = ops.cast(ops.expand_dims(ops.abs(distances), 1), self.compute_dtype)
-        by_distance = -distances * ops.cast(self.slopes, self.compute_dtype)
+        distances = ops.cast(ops.expand_dims(ops.abs(distances), 1), self.score_dtype)
+        by_distance = -distances * ops.cast(self.slopes, self.score_dtype)
         return scores_of_distances(by_distance, query_length, key_length)
 
 

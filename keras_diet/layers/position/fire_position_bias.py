@@ -88,23 +88,22 @@ class FirePositionBias(PositionBias):
     def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
         """Create the scalars `c` and `m`, and the network."""
         hidden, heads = self.hidden_dim, self.num_score_heads
-        self.c = self.add_weight(name="c", shape=(), initializer=keras.initializers.Constant(0.1))
-        self.multiplier = self.add_weight(name="multiplier", shape=(), initializer="ones")
+        self.c = self._add("c", (), keras.initializers.Constant(0.1))
+        self.multiplier = self._add("multiplier", (), "ones")
         # PyTorch's bound is the inverse root of the number of inputs.
-        self.hidden_kernel = self._add("hidden_kernel", (hidden,), 1.0)
-        self.hidden_bias = self._add("hidden_bias", (hidden,), 1.0)
-        self.output_kernel = self._add("output_kernel", (hidden, heads), hidden**-0.5)
-        self.output_bias = self._add("output_bias", (heads,), hidden**-0.5)
+        self.hidden_kernel = self._add("hidden_kernel", (hidden,), _uniform(1.0))
+        self.hidden_bias = self._add("hidden_bias", (hidden,), _uniform(1.0))
+        self.output_kernel = self._add("output_kernel", (hidden, heads), _uniform(hidden**-0.5))
+        self.output_bias = self._add("output_bias", (heads,), _uniform(hidden**-0.5))
         self.built = True
 
-    def _add(self, name, shape, bound):
-        initializer = keras.initializers.RandomUniform(-bound, bound)
-        return self.add_weight(name=name, shape=shape, initializer=initializer)
+    def _add(self, name, shape, initializer):
+        return self.add_weight(name=name, shape=shape, initializer=initializer, autocast=False)
 
     def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
         """Return `f(psi(|i - j|) / psi(max(L, i, j)))` of the given positions."""
         distances = self._relative_distances(query_length, key_length, start_index)
-        distances = ops.expand_dims(ops.cast(distances, self.compute_dtype), -1)
+        distances = ops.expand_dims(ops.cast(distances, self.score_dtype), -1)
         hidden = ops.relu(distances * self._cast(self.hidden_kernel) + self._cast(self.hidden_bias))
         # t, s: query and key positions; u: hidden units; h: heads
         scores = ops.einsum("tsu,uh->hts", hidden, self._cast(self.output_kernel))
@@ -123,7 +122,11 @@ class FirePositionBias(PositionBias):
         return ops.log1p(ops.abs(ops.cast(self.c, "float32")) * positions)
 
     def _cast(self, weight):
-        return ops.cast(weight, self.compute_dtype)
+        return ops.cast(weight, self.score_dtype)
+
+
+def _uniform(bound):
+    return keras.initializers.RandomUniform(-bound, bound)
 
 
 FIRE = PositionEncoding(

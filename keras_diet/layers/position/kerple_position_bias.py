@@ -14,8 +14,6 @@ from keras_diet.types import Integer, Shape, Tensor
 
 KERNELS = ("log", "power")
 _SMALLEST = 0.01
-# A masked key adds about as much once more, and float16 still holds the sum.
-_LOWEST_FLOAT16 = -3e4
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -36,9 +34,6 @@ class KerplePositionBias(PositionBias):
     it after each step, and the scores never use a value outside of these limits. At the start, `r1`
     is uniform in [0, 2) and `r2` in [0, 1). With the power kernel, `r1` is uniform in [0, 1) and
     `r2` in [0, 2).
-
-    In float16, scores below -30,000 become -30,000. Both have no weight after softmax, unless all
-    keys are as far away.
 
     Args:
         num_heads: int. Number of attention heads `H`.
@@ -104,12 +99,12 @@ class KerplePositionBias(PositionBias):
             shape=(self.num_score_heads,),
             initializer=keras.initializers.RandomUniform(0.0, largest_initial),
             constraint=_AtMost(largest),
+            autocast=False,
         )
 
     def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
         """Return `-r1 log(1 + r2 |i - j|)` or `-r1 |i - j|^r2` of the given positions."""
         distances = distances_of_pairs(query_length, key_length, start_index)
-        # In float16 or bfloat16 many distances would be equal.
         distances = ops.cast(ops.expand_dims(ops.abs(distances), 1), "float32")
         r1, r2 = _in_range(self.r1), _in_range(self.r2)
         if self.kernel == "log":
@@ -118,9 +113,7 @@ class KerplePositionBias(PositionBias):
             # The power of zero has no gradient by `r2` on some backends.
             powers = ops.power(ops.maximum(distances, 1.0), r2)
             by_distance = -r1 * ops.where(ops.equal(distances, 0.0), 0.0, powers)
-        if self.compute_dtype == "float16":
-            by_distance = ops.maximum(by_distance, _LOWEST_FLOAT16)
-        by_distance = ops.cast(by_distance, self.compute_dtype)
+        by_distance = ops.cast(by_distance, self.score_dtype)
         return scores_of_distances(by_distance, query_length, key_length)
 
 

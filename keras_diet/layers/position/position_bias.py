@@ -60,7 +60,7 @@ class PositionBias(keras.layers.Layer):
         def compute_scores(self, query_length, key_length, start_index):
             query = keras.ops.arange(query_length) + start_index
             distance = keras.ops.abs(query[:, None] - keras.ops.arange(key_length)[None, :])
-            return -self.slope[None] * keras.ops.cast(distance, self.compute_dtype)
+            return -self.slope[None] * keras.ops.cast(distance, self.score_dtype)
 
     encoder = keras_diet.layers.DietEncoder(
         num_layers=2, num_heads=4, intermediate_dim=64,
@@ -103,6 +103,14 @@ class PositionBias(keras.layers.Layer):
     def num_score_heads(self) -> int:
         """Number of heads with their own parameters: `1` if they are shared, else `num_heads`."""
         return 1 if self.share_heads else self.num_heads
+
+    @property
+    def score_dtype(self) -> str:
+        """Dtype for scores that grow with the distance: float32 also under half precision.
+
+        In bfloat16, whole numbers above 256 are rounded.
+        """
+        return keras.backend.result_type(self.compute_dtype, "float32")
 
     def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
         """Create the weights. The shapes of the inputs do not matter."""

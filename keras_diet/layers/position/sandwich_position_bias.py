@@ -90,7 +90,7 @@ class SandwichPositionBias(PositionBias):
         angles = angles_of(distances, self.position_dim)
         products = ops.sum(ops.cos(angles), axis=1, keepdims=True)
         by_distance = (products - self.position_dim / 2) / ops.convert_to_tensor(self._ratios)
-        by_distance = ops.cast(by_distance, self.compute_dtype)
+        by_distance = ops.cast(by_distance, self.score_dtype)
         return scores_of_distances(by_distance, query_length, key_length)
 
 

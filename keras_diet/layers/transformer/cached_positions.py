@@ -19,7 +19,7 @@ class CachedPositionBias(PositionBias):
 
     Positional scores do not depend on the input, so they can be computed before inference
     (section 3.1 of the paper). `cache_positions` replaces each position bias by this layer.
-    It holds `num_heads * max_length * key_length` numbers.
+    It holds `num_heads * max_length * key_length` numbers in float32.
 
     Args:
         num_heads: int. Number of attention heads `H`.
@@ -84,7 +84,8 @@ class CachedPositionBias(PositionBias):
         self.scores = self.add_weight(
             name="scores",
             shape=(self.num_score_heads, self.max_length, self.key_length),
-            dtype=self.compute_dtype,
+            dtype=self.score_dtype,
+            autocast=False,
             initializer="zeros",
             trainable=False,
         )
@@ -100,7 +101,7 @@ class CachedPositionBias(PositionBias):
         scores = ops.convert_to_tensor(self.scores)
         size = (self.num_score_heads, query_length, key_length)
         rows = ops.slice(scores, (0, start_index, 0), size)
-        return ops.cast(ops.expand_dims(rows, 0), self.compute_dtype)
+        return ops.expand_dims(rows, 0)
 
 
 def cache_positions(model: Any) -> Any:

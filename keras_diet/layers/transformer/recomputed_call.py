@@ -8,7 +8,7 @@ import keras
 from keras import ops, tree
 
 from keras_diet import _backend
-from keras_diet._compat import autocast_disabled, global_seed
+from keras_diet._compat import autocast_disabled, global_seed, keras_masks_removed
 from keras_diet.layers.attention.score_terms import ScoreTerms
 
 RECOMPUTE = ("none", "attention", "block")
@@ -58,7 +58,12 @@ def call_recomputed(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any
         new_args, new_kwargs = _map_tensors(lambda x: new_tensors.get(id(x), x), arguments)
         mapping += zip(seeds, states, strict=True)
         # The scope converts weights to their dtype, and the layer casts them to its compute dtype.
-        with autocast_disabled(), keras.StatelessScope(mapping, collect_losses=True) as scope:
+        # On PyTorch these are the tensors of the caller, who sees their masks again by then.
+        with (
+            keras_masks_removed(*values),
+            autocast_disabled(),
+            keras.StatelessScope(mapping, collect_losses=True) as scope,
+        ):
             before = [scope.get_current_value(weight) for weight in weights]
             outputs = layer(*new_args, **new_kwargs)
         after = [scope.get_current_value(weight) for weight in weights]

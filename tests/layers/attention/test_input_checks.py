@@ -137,6 +137,9 @@ class Overriding(BiasedMultiHeadAttention):
         (PLAIN, {}, {"projected_keys": KEYS_AND_VALUES}, "projected_keys"),
         (PLAIN, {}, terms(bias=ones(5)), "attention_bias"),
         (PLAIN, {}, terms(sliding_window=3), "sliding_window"),
+        (PLAIN, {"sliding_window": 3, "attention_axes": (2,)}, {}, "sliding_window"),
+        (PLAIN, {}, {"use_causal_mask": True}, "use_causal_mask"),
+        (PLAIN, {}, terms(is_causal=True), "use_causal_mask"),
         (PLAIN, {"scale": 0.5}, {}, "scale"),
         # Variants would ignore what makes them variants.
         (RelativeMultiHeadAttention, {"max_distance": 3}, {}, "attention_hook"),
@@ -146,7 +149,9 @@ class Overriding(BiasedMultiHeadAttention):
 )
 def test_keras_computes_attention_with_masks_only(kind, arguments, call, names):
     x = GRID[:, 0] if kind is Overriding else GRID
-    with pytest.raises(ValueError, match=rf"masks only\. Received: {names} in {kind.__name__}\."):
+    with pytest.raises(
+        ValueError, match=rf"takes masks only,.*Received: {names} in {kind.__name__}\."
+    ):
         kind(NUM_HEADS, KEY_DIM, **arguments)(x, x, **call)
 
 

@@ -1,0 +1,58 @@
+"""Scores that grow with the distance are as precise far from the diagonal as near it."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_diet import layers
+
+NUM_HEADS, QUERIES, KEYS = 8, 5, 41
+LAYERS = {
+    "alibi": layers.AlibiPositionBias,
+    "sandwich": layers.SandwichPositionBias,
+    "kerple": layers.KerplePositionBias,
+    "kerple power": lambda *args, **kwargs: layers.KerplePositionBias(
+        *args, kernel="power", **kwargs
+    ),
+    "fire": layers.FirePositionBias,
+}
+
+
+def outputs(name, dtype, start, is_cached=False, **options):
+    keras.utils.set_random_seed(4)
+    bias = LAYERS[name](NUM_HEADS, max_length=700, dtype=dtype)
+    bias.build()
+    for weight, value in zip(bias.weights, (1.7, 0.83), strict=False):
+        if name.startswith("kerple"):
+            weight.assign(np.full(NUM_HEADS, value))
+    bias = layers.cache_positions(bias) if is_cached else bias
+    attention = layers.BiasedMultiHeadAttention(NUM_HEADS, 8, dtype=dtype)
+    rng = np.random.default_rng(6)
+    query, key = (rng.normal(size=(2, n, 64)).astype("float32") for n in (QUERIES, KEYS))
+    result = attention(query, key, attention_bias=bias, start_index=start, **options)
+    result = result[1] if options else result
+    return keras.ops.convert_to_numpy(keras.ops.cast(result, "float32"))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_probabilities_in_bfloat16(name, is_cached):
+    expected, actual = (
+        outputs(name, dtype, 650, is_cached, return_attention_scores=True)
+        for dtype in ("float32", "mixed_bfloat16")
+    )
+    assert np.abs(actual - expected).sum(-1).max() < 0.02
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_outputs_of_the_kernel_in_bfloat16(name):
+    expected, actual = (outputs(name, dtype, 650) for dtype in ("float32", "mixed_bfloat16"))
+    near_expected, near = (outputs(name, dtype, 35) for dtype in ("float32", "mixed_bfloat16"))
+    rounding = np.abs(near - near_expected).max()
+    assert np.abs(actual - expected).max() < 2 * rounding
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_float16_holds_all_scores(name):
+    expected, actual = (outputs(name, dtype, 650) for dtype in ("float32", "mixed_float16"))
+    np.testing.assert_allclose(actual, expected, atol=4e-3)
