@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet.models.hub.export import default_signature
+from keras_diet.models.hub.model_files import default_signature
 from tests.helpers import assert_close, once
 from tests.models.question_answering import tiny_question_answerer
 from tests.models.tasks import tiny_task
