@@ -209,7 +209,6 @@ def of_values(logits):
         ),
         ({"num_classes": 1}, VALUES[:, None], of_values),
     ],
-    ids=str,
 )
 def test_default_losses_and_metrics(rng, arguments, labels, expected):
     model = classifier(**arguments, preprocessor=None)
