@@ -25,7 +25,7 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
 
     - `fit`, `evaluate` and `predict` check their data, as those of tasks do.
     - A preset appears whole or not at all.
-    - Quantized layers are part of configurations and presets.
+    - Mixed precision and quantized layers are part of configurations and presets.
 
     A subclass builds its layers, passes the inputs and outputs of the functional model to
     `super().__init__`, and extends `get_config`.
@@ -54,6 +54,10 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
             "trainable": self.trainable,
             "dtype": keras.dtype_policies.serialize(policy),
         }
+        if policy.name.startswith("mixed_"):
+            # KerasHub cannot load presets with a mixed policy since keras-hub pull request 2367, so
+            # it is an entry of its own.
+            config.update(dtype=None, mixed_precision=policy.name)
         is_map = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
         if not is_map and (quantized := quantized_layers(self)):
             # KerasHub writes a map of policies, which `keras_hub.models.Backbone.from_preset`
@@ -65,7 +69,10 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
     def from_config(cls, config: Config) -> Self:
         """Build the backbone from its configuration, with its quantized layers."""
         config = dict(config)
+        mixed_precision = config.pop("mixed_precision", None)
         quantized = config.pop("quantized_layers", {})
+        if config.get("dtype") is None:
+            config["dtype"] = mixed_precision
         backbone = super().from_config(config)
         quantize_layers(backbone, quantized)
         return backbone
