@@ -33,6 +33,14 @@ class HubTask(ModelFiles, DataMethods):
         super().__init__(*args, **kwargs)
         check_preprocessor_fits(self)
 
+    def get_config(self) -> Config:
+        """Return the constructor's arguments."""
+        config = super().get_config()
+        if not self.trainable:
+            # `True` would unfreeze the frozen layers of the backbone.
+            config["trainable"] = False
+        return config
+
     def compile_from_config(self, config: Config) -> None:
         """Compile the model as in a `.keras` file, and build the optimizer for its saved state.
 
