@@ -254,7 +254,7 @@ class _Training(keras.callbacks.CallbackList):
     def _check_facts(self, saved):
         changed = [
             f"{name}={value} (the checkpoint has {saved.get(name)})"
-            for name, value in self._facts.items()
+            for name, value in self._all_facts().items()
             if value != saved.get(name)
         ]
         if changed:
@@ -263,6 +263,10 @@ class _Training(keras.callbacks.CallbackList):
                 f"{str(self._checkpoints.folder)!r} with {'; '.join(changed[:_SHOWN])}. Use the "
                 "same values again, or another folder."
             )
+
+    def _all_facts(self):
+        # On TensorFlow, a model may have all its variables only after its first step.
+        return {**self._facts, **description_of(self._model)}
 
     def fit(
         self, callbacks: Any, initial_epoch: int, epochs: int, verbose: Any, **options: Any
@@ -329,7 +333,6 @@ class _Training(keras.callbacks.CallbackList):
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the values of the checkpoint, or of the end of the interrupted epoch."""
         if not self._has_begun:
-            self._facts |= description_of(self.model)
             super().on_train_begin(logs)
         if self._start is not None:
             state, values = self._start
@@ -426,7 +429,7 @@ class _Training(keras.callbacks.CallbackList):
             # Metrics such as the F1 score of each class are tensors.
             own[f"history {name}"] = np.array([keras.ops.convert_to_numpy(each) for each in column])
         state = {
-            "facts": self._facts,
+            "facts": self._all_facts(),
             "epoch": self._epoch,
             "step": self._step,
             "total": self._total,

@@ -93,7 +93,6 @@ def test_several_steps_in_one_execution(tmp_path, data):
     [
         {"sample_weight": np.linspace(0, 2, 53), "validation_split": 0.3},
         {"class_weight": {0: 0.5, 2: 3.0}, "validation_data": make_arrays(), "validation_freq": 2},
-        {"steps_per_epoch": 3},
         {"initial_epoch": 1, "validation_steps": 2}
         | {"validation_data": make_arrays(), "validation_batch_size": 3},
     ],
