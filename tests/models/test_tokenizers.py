@@ -424,10 +424,6 @@ WORDS, PIECES, TRANSLATOR = (
     DietTransformerTokenizer,
 )
 REFUSED = [
-    (lambda: words(sequence_length=7).tokenize_with_offsets("the"), "sequence_length=7"),
-    (lambda: words(split=False).tokenize_with_offsets("the"), "Received: split=False"),
-    (lambda: PIECES(proto(), add_bos=True).tokenize_with_offsets("the"), "`add_bos=False` "),
-    (lambda: PIECES(proto(), add_eos=True).tokenize_with_offsets("the"), "`add_eos=False` "),
     (
         lambda: words().tokenize_with_offsets(["the", None]),
         "`text` must hold strings. Received: None in row 1",

@@ -44,8 +44,9 @@ class ModelFiles(Model):
         Args:
             preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
             load_weights: bool. Whether to load the weights. Defaults to `True`.
-            **kwargs: Arguments of the constructor to change. `dtype` defaults to Keras's global
-                policy. A mixed policy that was saved needs it. Quantized layers stay quantized.
+            **kwargs: Arguments of the constructor to change. `dtype` defaults to the saved policy
+                if that is mixed, and to Keras's global policy otherwise. Quantized layers stay
+                quantized.
         """
         return super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
 

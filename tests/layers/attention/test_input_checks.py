@@ -137,7 +137,7 @@ class Overriding(BiasedMultiHeadAttention):
         (PLAIN, {}, {"projected_keys": KEYS_AND_VALUES}, "projected_keys"),
         (PLAIN, {}, terms(bias=ones(5)), "attention_bias"),
         (PLAIN, {}, terms(sliding_window=3), "sliding_window"),
-        (PLAIN, {"sliding_window": 3}, {}, "sliding_window"),
+        (PLAIN, {"sliding_window": 3, "attention_axes": 2}, {}, "sliding_window"),
         (PLAIN, {}, {"use_causal_mask": True}, "use_causal_mask"),
         (PLAIN, {}, terms(is_causal=True), "use_causal_mask"),
         (PLAIN, {"scale": 0.5}, {}, "scale"),

@@ -120,7 +120,6 @@ def test_fit_and_predict_take_pairs(proto):
 
 INPUTS = random_inputs(np.random.default_rng(3))
 LONGER = {f"encoder_{name}": np.ones((2, 14), "int32") for name in ("token_ids", "padding_mask")}
-NO_SOURCE = {"encoder_padding_mask": INPUTS["encoder_padding_mask"] * np.array([[1], [0]])}
 LABELS = INPUTS["decoder_token_ids"]
 FIT = {
     "keys": ({**INPUTS, "segment_ids": LABELS}, LABELS, "no others.*segment_ids"),
@@ -140,10 +139,8 @@ def test_refusals_of_ids(x, y, message):
 
 GENERATE = {
     "stop tokens": ({"stop_token_ids": (2, 61)}, r"\[0, 61\).*stop_token_ids=\(2, 61\)"),
-    "strip_prompt": ({"strip_prompt": True}, "`strip_prompt` must be False"),
     "max_length": ({"max_length": 72}, "`max_length` must be at most 71.*max_length=72"),
     "max_length 1": ({"max_length": 1}, "`decoder_text` must have 0 to -1 tokens"),
-    "empty": ({"inputs": ["the fox", " "]}, "`encoder_text` must hold.*' ' in row 1"),
     "invisible": ({"inputs": ["a", "\u200b"]}, "1 to 66 tokens.*: 0 tokens in row 1"),
     "missing": ({"inputs": ["the fox", None]}, "must hold strings.*None in row 1"),
     "long": ({"inputs": ["a", "the dog", "the dog " * 40]}, "1 to 66 tokens.*tokens in row 2"),
@@ -168,7 +165,6 @@ def test_refusals_of_generate(proto, arguments, message, batch_size):
 PROMPTS = prompts(INPUTS)
 NOT_A_MASK = {"decoder_padding_mask": PROMPTS["decoder_token_ids"] + 2}
 IDS = {
-    "no source": ({**PROMPTS, **NO_SOURCE}, {}, "at least one token in each.*none in row 1"),
     "mask": ({**PROMPTS, **NOT_A_MASK}, {}, "1 for tok"),
     "length": ({**PROMPTS, **LONGER}, {}, "length=14, max_sequence_length=13"),
     "max_length": (PROMPTS, {"max_length": 5}, "need a preprocessor.*max_length=5"),

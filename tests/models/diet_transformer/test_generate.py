@@ -257,7 +257,6 @@ def test_texts_and_prompts_in_any_form_and_in_batches(translator, batch_size, ca
     if batch_size is not None:
         assert generate(SOURCES, verbose=1) == expected
         assert "5/5" in capsys.readouterr().out
-        assert generate([]) == []
 
 
 @any_backend
