@@ -534,7 +534,7 @@ REFUSED = {
         "sequence_length=13, backbone.max_sequence_length=11",
     ),
     "preprocessor of another task": (
-        lambda m: DietBertTextClassifier(m.backbone, 7, tiny_preprocessor("embedder")),
+        lambda m: type(m)(m.backbone, 7, tiny_preprocessor("embedder")),
         "must be a `DietBertTextClassifierPreprocessor`",
     ),
     "labels of a masked LM": (

@@ -210,7 +210,7 @@ WRONG = {
     "unknown name": (
         classifier,
         [*LABELS[:3], "Bad", "bad"],
-        "'Bad' in row 3. The names are ...neu",
+        "'Bad' in row 3. The names are",
     ),
     "missing name": (classifier, [*LABELS[:4], None], "None in row 4"),
     "number beside names": (classifier, [1, *LABELS[1:]], "`y` must be numbers"),

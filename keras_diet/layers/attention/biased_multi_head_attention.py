@@ -333,7 +333,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         }
         if tuple(self.attention_axes) != (1,):
             # Keras makes these masks for axis 1 only.
-            others["sliding_window"] = self.sliding_window
+            others["sliding_window"] = terms.sliding_window or self.sliding_window
             others["use_causal_mask"] = masks["use_causal_mask"] or None
         names = ", ".join(name for name, value in others.items() if value is not None)
         if names:
