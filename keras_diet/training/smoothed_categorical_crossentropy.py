@@ -1,5 +1,7 @@
 """Cross-entropy with smoothed labels."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -24,14 +26,18 @@ class SmoothedCategoricalCrossentropy(keras.losses.SparseCategoricalCrossentropy
         reduction: As in `keras.losses.Loss`. Defaults to `"mean_with_sample_weight"`, the mean over
             labels whose weight is not 0.
         name: str. Defaults to `"smoothed_categorical_crossentropy"`.
+        ignore_class: int or `None`. A label that counts as if its weight were 0. Defaults to
+            `None`.
 
     Call arguments:
         y_true: Integers of shape `(...)` or `(..., 1)`.
         y_pred: Logits of shape `(..., V)`.
-        sample_weight: Weights of shape `(...)`, or `None`.
+        sample_weight: Weights of shape `(...)`, or `None`. Where the weight is 0, the label may
+            have any value.
 
     Returns:
-        The loss, a scalar unless `reduction` is `None`.
+        The loss, a scalar unless `reduction` is `None`. It is NaN for a label outside the classes
+        whose weight is not 0.
 
     Raises:
         ValueError: If `label_smoothing` is not in [0, 1].
@@ -52,19 +58,40 @@ class SmoothedCategoricalCrossentropy(keras.losses.SparseCategoricalCrossentropy
         label_smoothing: float = 0.1,
         reduction: str | None = "mean_with_sample_weight",
         name: str = "smoothed_categorical_crossentropy",
+        ignore_class: int | None = None,
     ) -> None:
-        super().__init__(from_logits=True, reduction=reduction, name=name)
+        super().__init__(True, ignore_class, reduction=reduction, name=name)
         self.label_smoothing = validation.rate("label_smoothing", label_smoothing)
+
+    def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> Any:
+        """Return the loss of all labels."""
+        labels, y_pred = ops.cast(y_true, "int32"), ops.convert_to_tensor(y_pred)
+        if len(labels.shape) == len(y_pred.shape):
+            labels = ops.squeeze(labels, -1)
+        if sample_weight is not None:
+            weights = ops.convert_to_tensor(sample_weight, self.dtype)
+            if len(weights.shape) > len(labels.shape):
+                weights = ops.squeeze(weights, -1)
+            while len(weights.shape) < len(labels.shape):
+                weights = ops.expand_dims(weights, -1)
+            sample_weight = ops.broadcast_to(weights, ops.shape(labels))
+        if self.ignore_class is not None:
+            kept = ops.cast(ops.not_equal(labels, self.ignore_class), self.dtype)
+            sample_weight = kept if sample_weight is None else kept * sample_weight
+        if sample_weight is not None:
+            labels = ops.where(ops.equal(sample_weight, 0), 0, labels)
+        return super().__call__(labels, y_pred, sample_weight)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Return the loss of each label."""
         labels = ops.cast(y_true, "int32")
-        if len(labels.shape) < len(y_pred.shape):
-            labels = ops.expand_dims(labels, -1)
+        is_class = ops.logical_and(labels >= 0, labels < y_pred.shape[-1])
+        places = ops.expand_dims(ops.where(is_class, labels, 0), -1)
         log_sum = ops.logsumexp(y_pred, axis=-1)
-        of_label = ops.squeeze(ops.take_along_axis(y_pred, labels, axis=-1), -1)
+        of_label = ops.squeeze(ops.take_along_axis(y_pred, places, axis=-1), -1)
         mean = ops.mean(y_pred, axis=-1)
-        return log_sum - (1 - self.label_smoothing) * of_label - self.label_smoothing * mean
+        loss = log_sum - (1 - self.label_smoothing) * of_label - self.label_smoothing * mean
+        return ops.where(is_class, loss, float("nan"))
 
     def get_config(self) -> Config:
         """Return the arguments of the constructor."""
@@ -72,4 +99,5 @@ class SmoothedCategoricalCrossentropy(keras.losses.SparseCategoricalCrossentropy
             "label_smoothing": self.label_smoothing,
             "reduction": self.reduction,
             "name": self.name,
+            "ignore_class": self.ignore_class,
         }

@@ -6,7 +6,7 @@ import pytest
 
 from keras_diet.models.hub.losses import sparse_loss
 from keras_diet.training import SmoothedCategoricalCrossentropy
-from tests.helpers import assert_close
+from tests.helpers import assert_close, to_numpy
 
 LABELS = np.array([[2, 0, 4], [1, 1, 0]])
 WEIGHTS = np.array([[1, 1, 0], [1, 0, 0]])
@@ -25,9 +25,38 @@ def test_equals_the_loss_of_one_hot_labels(smoothing, rng):
     assert_close(loss(LABELS[..., None], logits), expected.mean())
 
 
+@pytest.mark.parametrize("wrong", [-100, -1, 5])
+@pytest.mark.parametrize("reduction", ["mean_with_sample_weight", "sum", None])
+def test_labels_without_weight_have_no_effect(wrong, reduction, rng):
+    logits = 3 * rng.normal(size=(2, 3, 5)).astype("float32")
+    labels = np.where(WEIGHTS == 0, wrong, LABELS)
+    expected = SmoothedCategoricalCrossentropy(0.3, reduction)(LABELS, logits, WEIGHTS)
+    loss = SmoothedCategoricalCrossentropy(0.3, reduction)
+    assert_close(loss(labels, logits, WEIGHTS), expected)
+    assert np.isnan(to_numpy(loss(labels, logits, WEIGHTS + 1))).any()
+    ignoring = SmoothedCategoricalCrossentropy(0.3, reduction, ignore_class=wrong)
+    assert_close(ignoring(labels, logits), expected)
+    model = keras.Sequential([keras.Input((3, 5)), keras.layers.Dense(5)])
+    steps = []
+    for y in (LABELS, labels):
+        model.set_weights([np.eye(5) + 0.1, np.zeros(5)])
+        model.compile(keras.optimizers.SGD(0.1), SmoothedCategoricalCrossentropy(0.3))
+        model.train_on_batch(logits, y, WEIGHTS)
+        steps.append(model.get_weights()[0])
+    assert_close(steps[1], steps[0], 1e-6)
+    assert np.abs(steps[0] - np.eye(5) - 0.1).max() > 1e-3
+
+
+def test_weights_of_rows(rng):
+    logits = rng.normal(size=(2, 3, 5)).astype("float32")
+    loss = SmoothedCategoricalCrossentropy(0.3, None)
+    expected = to_numpy(loss(LABELS, logits)) * np.array([[2.0], [0.5]])
+    assert_close(loss(LABELS, logits, np.array([2.0, 0.5])), expected)
+
+
 @pytest.mark.any_backend
 def test_config():
-    arguments = {"label_smoothing": 0.25, "reduction": "sum", "name": "mine"}
+    arguments = {"label_smoothing": 0.25, "reduction": "sum", "name": "mine", "ignore_class": 3}
     loss = SmoothedCategoricalCrossentropy(**arguments)
     restored = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(loss))
     assert restored.get_config() == arguments
