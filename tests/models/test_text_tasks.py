@@ -403,3 +403,22 @@ def test_texts_documents_and_similarities():
     similarities = to_numpy(embedder.similarity(expected[:1], expected))
     assert_close(similarities, expected[:1] @ expected.T)
     assert similarities[0, 0] == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("pooling_mode", ["mean", "max", "cls"])
+def test_a_row_of_padding_without_weight_does_not_change_a_step(rng, pooling_mode):
+    steps = []
+    for rows in (3, 2):
+        keras.utils.set_random_seed(8)
+        model = DietBertTextEmbedder(tiny_backbone(dropout=0.0), pooling_mode=pooling_mode)
+        model.compile(keras.optimizers.SGD(0.3), keras.losses.MeanSquaredError(reduction="sum"))
+        inputs = random_inputs(np.random.default_rng(5), batch_size=3, length=7)
+        inputs["padding_mask"][2] = 0
+        weights = np.array([1.5, 0.5, 0.0])
+        targets = np.full((3, 15), 0.4)
+        model.train_on_batch(
+            {name: array[:rows] for name, array in inputs.items()}, targets[:rows], weights[:rows]
+        )
+        steps.append([to_numpy(weight) for weight in model.weights])
+    for actual, expected in zip(*steps, strict=True):
+        assert_close(actual, expected, 1e-5)

@@ -168,7 +168,9 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         # Sums of many numbers, and their squares, would overflow in half precision.
         embeddings = POOLING[pooling_mode](ops.cast(hidden_states, "float32"), mask)
         if normalize:
-            embeddings = ops.normalize(embeddings, axis=-1)
+            # `ops.normalize` has the gradient NaN for a row of padding, whose embedding is zero.
+            squares = ops.sum(ops.square(embeddings), axis=-1, keepdims=True)
+            embeddings = embeddings / ops.sqrt(ops.maximum(squares, 1e-12))
         super().__init__(
             inputs=backbone.input,
             outputs=ops.cast(embeddings, backbone.compute_dtype),

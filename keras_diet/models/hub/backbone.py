@@ -1,6 +1,7 @@
 """The base class of backbones."""
 
 import os
+import weakref
 from typing import Any, Self
 
 import h5py
@@ -45,6 +46,11 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
         if trainable is False:
             # On PyTorch the layers were not known before.
             self.trainable = False
+        self._tasks: weakref.WeakSet[keras.Model] = weakref.WeakSet()
+
+    def register_task(self, task: keras.Model) -> None:
+        """Let a task compile its steps again whenever the backbone changes its layers."""
+        self._tasks.add(task)
 
     def get_config(self) -> Config:
         """Return the arguments of `from_config`: those of the constructor, and how to quantize."""
@@ -91,8 +97,9 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
         """Freeze the backbone and train low-rank updates of some kernels instead (LoRA).
 
         Unlike `keras_hub.models.Backbone.enable_lora`, this also freezes the biases of these
-        layers, because `save_lora_weights` does not write them. Call `compile` on a task that was
-        trained or evaluated before, so that it compiles its steps again.
+        layers, because `save_lora_weights` does not write them. Tasks with this backbone
+        compile their steps again. Call `compile` on a task that was trained before, for a new
+        optimizer, and on other models that you built on the backbone.
 
         Args:
             rank: int. Rank of the updates.
@@ -126,13 +133,13 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
             # Trained biases would be missing in the file (keras-hub issue 2701).
             if getattr(layer, "lora_enabled", False) and layer.bias is not None:
                 layer.bias.trainable = False
+        self._forget_compiled_steps()
 
     def load_lora_weights(self, filepath: str | os.PathLike[str]) -> None:
         """Load the adapters of a `.lora.h5`, as `keras_hub.models.Backbone.load_lora_weights`.
 
         If LoRA is not enabled yet, it is enabled for the layers in the file, with the rank in the
-        file. KerasHub would enable the default layers and drop the adapters of other layers. Call
-        `compile` as after `enable_lora`.
+        file. KerasHub would enable the default layers and drop the adapters of other layers.
 
         Args:
             filepath: A file that `save_lora_weights` wrote.
@@ -171,8 +178,8 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
     ) -> None:
         """Quantize the backbone, as `keras.Model.quantize`.
 
-        Call `compile` on a task that was trained or evaluated before, so that it compiles its steps
-        again.
+        Tasks with this backbone compile their steps again. Call `compile` on a task that was
+        trained before, for a new optimizer, and on other models that you built on the backbone.
 
         Args:
             mode: `"int8"`, `"int4"`, `"float8"`, ..., or `None` if `config` is given.
@@ -192,3 +199,10 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
                 return can_be_quantized(layer, name)
 
         super().quantize(mode, config=config, filters=filters, **kwargs)
+        self._forget_compiled_steps()
+
+    def _forget_compiled_steps(self):
+        # They would go on with the former weights (keras pull request 22413).
+        for model in (self, *self._tasks):
+            model.train_function = model.test_function = model.predict_function = None
+            model.generate_function = None

@@ -31,6 +31,7 @@ class HubTask(ModelFiles, DataMethods):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.backbone.register_task(self)
         check_preprocessor_fits(self)
 
     def get_config(self) -> Config:
@@ -79,8 +80,5 @@ class HubTask(ModelFiles, DataMethods):
             ValueError: If the mode is unknown, or if a layer is quantized already.
         """
         self.backbone.quantize(mode, config=config, filters=filters, **kwargs)
-        # Steps that were compiled before have the former weights (keras-hub pull request 2436).
-        self.train_function = self.test_function = self.predict_function = None
-        self.generate_function = None
         # PyTorch lists the weights of a model when the model is built.
         self.build(self.input_shape)
