@@ -164,6 +164,8 @@ def _training_data(model, x, y, sample_weight, batch_size, shuffle, class_weight
         data = model.as_dataset(x, y, sample_weight, batch_size, shuffle, class_weight, **counted)
         if data is not x:
             return data, None
+        if is_columns(x):
+            x, y, sample_weight = model.checked_ids(x, y, sample_weight)
     return resumable(x, y, sample_weight, batch_size, shuffle, steps), class_weight
 
 
@@ -174,6 +176,7 @@ def _validation_data(model, data, validation_batch_size, validation_steps=None, 
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     if is_columns(x):
         made = model.as_dataset(x, y, sample_weight, validation_batch_size)
+        data = model.checked_ids(x, y, sample_weight) if made is x else data
     else:
         made = model.as_dataset(x, **({"steps": validation_steps} if validation_steps else {}))
     return data if made is x else made

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from keras_diet.training import EpochDataset, ExactResume, TokenBatches
 from tests.helpers import once
+from tests.models.tasks import tiny_task
+from tests.models.tiny import random_inputs
 from tests.training.resumed import (
     EPOCHS,
     STEPS,
@@ -600,3 +602,17 @@ def test_bad_arguments(tmp_path, name):
         ExactResume(**{"folder": tmp_path, "save_every": 3, name: 0})
     with pytest.raises(FileExistsError):
         train(Path(__file__))
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("part", ["training", "validation"])
+def test_token_ids_are_checked(tmp_path, part):
+    model = tiny_task("classifier", with_preprocessor=False)
+    inputs = random_inputs(np.random.default_rng(3), batch_size=5, length=7)
+    wrong = {**inputs, "token_ids": inputs["token_ids"] + 31}
+    good, bad = (inputs, np.arange(5)), (wrong, np.arange(5))
+    x, y = bad if part == "training" else good
+    with pytest.raises(ValueError, match=r"`x\['token_ids'\]` must hold integers in \[0,"):
+        ExactResume(tmp_path, 1).fit(model, x, y, validation_data=bad, verbose=0)
+    with pytest.raises(ValueError, match="sparse loss must be integers in"):
+        ExactResume(tmp_path, 1).fit(model, inputs, np.arange(5) + 3, verbose=0)

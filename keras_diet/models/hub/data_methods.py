@@ -153,7 +153,7 @@ class DataMethods(Task):
         if is_columns(x) and arguments.get("labels", True):
             self._check_has_labels(y)
         if self.preprocessor is None and is_columns(x):
-            return self._checked_ids(x, y, sample_weight)
+            return self.checked_ids(x, y, sample_weight)
         data = self.as_dataset(x, y, sample_weight, batch_size, **arguments)
         return (x, y, sample_weight) if data is x else (data.for_keras(), None, None)
 
@@ -164,7 +164,12 @@ class DataMethods(Task):
         if y is None and is_needed and not getattr(self.preprocessor, "makes_labels", False):
             raise ValueError(f"`{type(self).__name__}` needs labels for its loss. Received: y=None")
 
-    def _checked_ids(self, x, y, sample_weight):
+    def checked_ids(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+        """Return arrays of token ids, and their labels and weights as numbers, after checking them.
+
+        Raises:
+            ValueError: If data cannot be right. The message says what to do.
+        """
         if self.token_inputs:
             check_token_inputs(x, self.token_inputs)
         return x, *self.checked_targets(y, sample_weight)
@@ -172,7 +177,7 @@ class DataMethods(Task):
     def _one_batch(self, x, y=None, sample_weight=None):
         """Return tensors of one batch."""
         if self.preprocessor is None:
-            batch = self._checked_ids(x, y, sample_weight)
+            batch = self.checked_ids(x, y, sample_weight)
         else:
             data = self.as_dataset(x, y, sample_weight, batch_size=sys.maxsize)
             batch = keras.utils.unpack_x_y_sample_weight(data.batch(0, 0))
