@@ -215,7 +215,7 @@ WRONG = {
     "missing name": (classifier, [*LABELS[:4], None], "None in row 4"),
     "number beside names": (classifier, [1, *LABELS[1:]], "`y` must be numbers"),
     "empty name": (classifier, ["bad", "", *LABELS[2:]], "'' in row 1"),
-    "one name for each text": (of_topics, ["joy"] * 5, "'j' in row 0"),
+    "one name for each text": (of_topics, ["joy"] * 5, "list of names for each text.*in row 0"),
     "unknown topic": (of_topics, [*SETS[:3], ["joy", "Fear"], []], "'Fear' in row 3"),
     "classes of topics": (of_topics, IDS, r"\(None, 4\).*y.shape=\(5,\)"),
     "too many columns": (of_topics, np.ones((5, 5)), r"y.shape=\(5, 5\)"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import numbers
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,7 @@ def labels_of_names(y: Any, classes: Classes, as_ids: bool = True) -> Any:
     rows = rows.tolist() if isinstance(rows, np.ndarray) and rows.dtype.kind in "OUST" else rows
     if classes.names is None or not isinstance(rows, list):
         return y
-    several = (list, tuple, set)
-    labels = [label for row in rows for label in (row if isinstance(row, several) else [row])]
+    labels = [label for row in rows for label in (row if _is_collection(row) else [row])]
     if any(isinstance(label, numbers.Real) for label in labels):
         return y
     index = {name: i for i, name in enumerate(classes.names)}
@@ -68,6 +68,11 @@ def labels_of_names(y: Any, classes: Classes, as_ids: bool = True) -> Any:
     if classes.is_multi_label:
         result = np.zeros((len(rows), classes.number), "float32")
         for i, row in enumerate(rows):
+            if not _is_collection(row):
+                raise ValueError(
+                    "`y` must hold a list of names for each text in multi-label classification. "
+                    f"Received: {row!r} in row {i}"
+                )
             # Dense arrays of names are padded.
             result[i, [index_of(label, i) for label in row if label not in ("", b"")]] = 1
         return result
@@ -75,6 +80,10 @@ def labels_of_names(y: Any, classes: Classes, as_ids: bool = True) -> Any:
     rows = [row[0] if isinstance(row, list) and len(row) == 1 else row for row in rows]
     ids = [index_of(label, row) for row, label in enumerate(rows)]
     return np.array(ids, "int32") if as_ids else np.eye(classes.number, dtype="float32")[ids]
+
+
+def _is_collection(value):
+    return isinstance(value, Collection) and not isinstance(value, (str, bytes))
 
 
 # === Labels and weights ===
