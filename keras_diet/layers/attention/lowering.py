@@ -62,12 +62,14 @@ def lower_shared_terms(
     """
     if terms.has_bias_layer:
         terms = _with_lowered_bias(terms, query, key)
-    # A compiler would keep the sum in memory; without one it is made once for all layers.
     plan = terms.plan
+    if plan.program != "kernel" or terms.bias is None or terms.has_bias_layer:
+        return terms
+    terms = terms.replace(bias=narrowed(terms.bias, dtype))
+    # A compiler would keep the sum in memory; without one it is made once for all layers.
     adds_padding = plan.low_rank == "tensor" and not plan.masks_padding
-    folds_padding = adds_padding and plan.program == "kernel"
-    if folds_padding and terms.padding_mask is not None and terms.bias is not None:
-        bias = narrowed(terms.bias, dtype) + padding_row(terms.padding_mask, dtype)
+    if adds_padding and terms.padding_mask is not None:
+        bias = terms.bias + padding_row(terms.padding_mask, dtype)
         terms = terms.replace(bias=bias, padding_mask=None)
     return terms
 
