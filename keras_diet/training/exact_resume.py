@@ -158,28 +158,33 @@ class ExactResume:
 def _training_data(model, x, y, sample_weight, batch_size, shuffle, class_weight, steps):
     """Return the data, and the weights of classes that Keras should apply to its batches."""
     check_can_resume(x)
-    if hasattr(model, "as_dataset"):
-        # A dataset of texts without a known end would be counted.
-        counted = {} if steps is None or is_columns(x) else {"steps": steps}
-        data = model.as_dataset(x, y, sample_weight, batch_size, shuffle, class_weight, **counted)
-        if data is not x:
-            return data, None
-        if is_columns(x):
-            x, y, sample_weight = model.checked_ids(x, y, sample_weight)
-    return resumable(x, y, sample_weight, batch_size, shuffle, steps), class_weight
+    data = _prepared(model, x, y, sample_weight, steps, batch_size, shuffle, class_weight)
+    if data[0] is not x:
+        return data[0], None
+    return resumable(*data, batch_size, shuffle, steps), class_weight
 
 
 def _validation_data(model, data, validation_batch_size, validation_steps=None, **_):
     """Return validation data, which is an `EpochDataset` if the model makes batches of texts."""
-    if not hasattr(model, "as_dataset"):
-        return data
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-    if is_columns(x):
-        made = model.as_dataset(x, y, sample_weight, validation_batch_size)
-        data = model.checked_ids(x, y, sample_weight) if made is x else data
-    else:
-        made = model.as_dataset(x, **({"steps": validation_steps} if validation_steps else {}))
-    return data if made is x else made
+    batch_size = validation_batch_size if is_columns(x) else None
+    prepared = _prepared(model, x, y, sample_weight, validation_steps, batch_size)
+    if prepared[0] is not x:
+        return prepared[0]
+    return prepared if is_columns(x) else data
+
+
+def _prepared(model, x, y, sample_weight, steps, *arguments):
+    """Return the batches that a model makes of texts, its checked ids, or other data as it is."""
+    if not hasattr(model, "as_dataset"):
+        return x, y, sample_weight
+    # A dataset of texts without a known end would be counted.
+    counted = {} if steps is None or is_columns(x) else {"steps": steps}
+    data = model.as_dataset(x, y, sample_weight, *arguments, **counted)
+    if data is not x:
+        return data, None, None
+    has_ids = is_columns(x) and hasattr(model, "checked_ids")
+    return model.checked_ids(x, y, sample_weight) if has_ids else (x, y, sample_weight)
 
 
 class _Training(keras.callbacks.CallbackList):
