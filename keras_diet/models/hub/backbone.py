@@ -61,8 +61,8 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
             "dtype": keras.dtype_policies.serialize(policy),
         }
         if policy.name.startswith("mixed_"):
-            # KerasHub cannot load presets with a mixed policy since keras-hub pull request 2367, so
-            # it is an entry of its own.
+            # Since keras-hub pull request 2367, KerasHub cannot load presets with a mixed policy in
+            # `dtype`.
             config.update(dtype=None, mixed_precision=policy.name)
         is_map = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
         if not is_map and (quantized := quantized_layers(self)):
@@ -202,7 +202,7 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
         self._forget_compiled_steps()
 
     def _forget_compiled_steps(self):
-        # They would go on with the former weights (keras pull request 22413).
+        # They would still use the former weights (keras pull request 22413).
         for model in (self, *self._tasks):
             model.train_function = model.test_function = model.predict_function = None
             model.generate_function = None

@@ -59,11 +59,10 @@ class HubTokenizer(Tokenizer):
         """Return the tokens of a text, and where each token stands in the text.
 
         Calling the tokenizer returns the same ids, with the padding and the special tokens that its
-        arguments ask for. `text[start:end]` is the part of the original
-        text that became the token. It may differ from the token, because tokenizers fold the
-        case and replace characters. If one character, such as a ligature, became several tokens,
-        they may have the same span. White space belongs to no span, so a token of white space has
-        an empty span.
+        arguments ask for. `text[start:end]` is the part of the original text that became the token.
+        It may differ from the token, because tokenizers fold the case and replace characters. If
+        one character, such as a ligature, became several tokens, they may have the same span. White
+        space belongs to no span, so a token of white space has an empty span.
 
         Args:
             text: A string, or a list of strings.
@@ -85,7 +84,6 @@ class HubTokenizer(Tokenizer):
         offsets  # [(0, 3), (4, 7), (7, 9)]
         ```
         """
-
         found = self.encode_with_offsets(texts_of(text, "text"))
         return found[0] if is_one_text(host_column(text)) else found
 
