@@ -20,6 +20,7 @@ __all__ = [
     "keras_masks_removed",
     "register_presets",
     "set_keras_mask",
+    "sublayers",
 ]
 
 # Keys are "Class.attribute", or names in `keras.src.backend`.
@@ -55,6 +56,11 @@ def global_seed():
 def flatten_layers(layer):
     """Return `layer` and every layer below it."""
     return list(layer._flatten_layers()) if hasattr(layer, "_layers") else []
+
+
+def sublayers(layer):
+    """Return the layers that are attributes of `layer`, not those inside of them."""
+    return list(layer._flatten_layers(include_self=False, recursive=False))
 
 
 def autocast_disabled():

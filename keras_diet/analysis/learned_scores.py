@@ -74,7 +74,11 @@ def position_scores(
     positions = input_positions(parts, length)
     attentions = [block.self_attention for block in encoder.transformer_layers]
     if positions is None:
-        raise ValueError(_why_no_scores(encoder.position_encoding, attentions[0]))
+        raise ValueError(
+            "`backbone` has no positional scores, because it has no positions, or combines them "
+            f"with queries. Received: position_encoding={encoder.position_encoding!r}. Use "
+            "`attention_scores` for the scores of a batch."
+        )
     return np.stack([_input_scores(positions, attention) for attention in attentions])
 
 
@@ -109,19 +113,6 @@ def _input_scores(positions, attention):
     key = np.einsum("sd,dhk->hsk", keys, float32_array(attention.key_dense.kernel))
     scale = attention.key_dim**-0.5 if attention.scale is None else attention.scale
     return np.einsum("htk,hsk->hts", query * np.float32(scale), key)
-
-
-def _why_no_scores(position_encoding, attention):
-    received = f"Received: position_encoding={position_encoding!r}"
-    if position_encoding == "none":
-        return (
-            "`backbone` has no positional scores, because it is a model without positions. "
-            f"{received}. Pass a model with another `position_encoding`."
-        )
-    return (
-        f"`backbone` has no positional scores, because `{type(attention).__name__}` combines "
-        f"positions with queries. {received}. Use `attention_scores` for the scores of a batch."
-    )
 
 
 def segment_scores(backbone: keras.Model | keras.layers.Layer) -> np.ndarray:

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import grain
-import keras
 import numpy as np
 
 from keras_diet import validation
 from keras_diet.pretraining.languages import language_probabilities
 from keras_diet.pretraining.masking import mask_tokens
 from keras_diet.pretraining.packing import number_segments
+from keras_diet.training import epoch_dataset
 
 # A file may be larger than memory, so only its first rows are read to check them.
 _ROWS_TO_CHECK = 1024
@@ -200,20 +200,14 @@ def as_tf_dataset(dataset: grain.MapDataset) -> Any:
     )
     ```
     """
-    import tensorflow as tf
-
-    def spec(first, last):
-        batch_size = len(first) if len(first) == len(last) else None
-        return tf.TensorSpec((batch_size, *first.shape[1:]), first.dtype)
-
-    first, last = dataset[0], dataset[len(dataset) - 1]
-    tf_dataset = tf.data.Dataset.from_generator(
+    # An endless dataset of Grain has the largest length that Python knows.
+    length = len(dataset)
+    return epoch_dataset.as_tf_dataset(
         lambda: dataset.to_iter_dataset(_READ_OPTIONS),
-        output_signature=keras.tree.map_structure(spec, first, last),
+        length if length < sys.maxsize else -1,
+        [dataset[0], dataset[length - 1]],
+        varying_axes=(),
     )
-    cardinality = len(dataset) if len(dataset) < sys.maxsize else tf.data.INFINITE_CARDINALITY
-    tf_dataset = tf_dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
-    return tf_dataset.prefetch(tf.data.AUTOTUNE)
 
 
 def _batch_rows(rows, batch_size, drop_remainder, repeat):

@@ -124,12 +124,11 @@ def check_rates(
     """Raise a `ValueError` unless the three rates of `mask_tokens` are possible."""
     validation.rate("mask_token_rate", mask_token_rate)
     validation.rate("random_token_rate", random_token_rate)
-    if validation.rate("mask_selection_rate", mask_selection_rate) == 0:
-        raise ValueError("`mask_selection_rate` must be above 0. Received: mask_selection_rate=0")
-    if mask_token_rate + random_token_rate > 1:
+    validation.rate("mask_selection_rate", mask_selection_rate)
+    if mask_selection_rate == 0 or mask_token_rate + random_token_rate > 1:
         raise ValueError(
-            "`mask_token_rate` and `random_token_rate` must sum to at most 1. Received: "
-            f"{mask_token_rate} and {random_token_rate}"
+            "`mask_selection_rate` must be above 0, and `mask_token_rate + random_token_rate` at "
+            f"most 1. Received: {mask_selection_rate}, {mask_token_rate} and {random_token_rate}"
         )
 
 

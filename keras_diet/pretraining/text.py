@@ -1,5 +1,6 @@
 """Plain text in: files to documents, paragraphs to sentences."""
 
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -46,7 +47,7 @@ def read_documents(
 
     Raises:
         OSError: Immediately, if a path is not a file.
-        ValueError: While reading, if a line is not UTF-8, or if all files end without a document.
+        ValueError: While reading, if a line is not UTF-8.
 
     Example:
 
@@ -60,7 +61,7 @@ def read_documents(
     References:
      - [WikiExtractor](https://github.com/attardi/wikiextractor)
     """
-    return _documents(readable_files(paths))
+    return itertools.chain.from_iterable(map(file_documents, readable_files(paths)))
 
 
 def split_sentences(text: str) -> list[str]:
@@ -108,19 +109,6 @@ def readable_files(
         # A missing file should not be found out after hours of reading the others.
         open(name, "rb").close()
     return names
-
-
-def _documents(paths):
-    empty = True
-    for path in paths:
-        for document in file_documents(path):
-            empty = False
-            yield document
-    if empty:
-        raise ValueError(
-            "Empty training text: `paths` must name at least one file with a line of text. "
-            f"Received: {', '.join(paths)}"
-        )
 
 
 def file_documents(path: str | os.PathLike[str]) -> Iterator[list[str]]:

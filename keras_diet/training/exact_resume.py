@@ -18,6 +18,7 @@ from keras_diet.training.checkpoint import (
     restore_values,
     values_of,
 )
+from keras_diet.training.columns import is_columns, split, tuple_of_inputs
 from keras_diet.training.epoch_dataset import EpochDataset
 from keras_diet.training.processes import Processes
 from keras_diet.training.random_states import (
@@ -28,9 +29,7 @@ from keras_diet.training.random_states import (
 from keras_diet.training.resumable_data import (
     Steps,
     check_can_resume,
-    is_columns,
     resumable,
-    split,
 )
 
 # Number of differences that an error names. Another model has many.
@@ -132,11 +131,19 @@ class ExactResume:
                 "`shuffle` must be a bool with `ExactResume`. Received: shuffle='batch'. Pass "
                 "`shuffle=True` for a new order of all examples in each epoch."
             )
+        if getattr(model, "preprocessor", None) is None:
+            x, y, sample_weight = map(tuple_of_inputs, (x, y, sample_weight))
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = split((x, y, sample_weight), validation_split)
-        data, class_weight = _training_data(
-            model, x, y, sample_weight, batch_size, bool(shuffle), class_weight, steps_per_epoch
+        if hasattr(model, "class_weight_of"):
+            class_weight = model.class_weight_of(class_weight)
+        check_can_resume(x)
+        shuffle = bool(shuffle)
+        data: Any = _prepared(
+            model, x, y, sample_weight, steps_per_epoch, batch_size=batch_size, shuffle=shuffle
         )
+        if isinstance(data, tuple):
+            data = resumable(*data, batch_size=batch_size, shuffle=shuffle, steps=steps_per_epoch)
         steps = Steps(data, steps_per_epoch)
         options["validation_batch_size"] = options.get("validation_batch_size") or batch_size
         if validation_data is not None:
@@ -155,36 +162,28 @@ class ExactResume:
             return training.fit(callbacks, initial_epoch, epochs, verbose, **options)
 
 
-def _training_data(model, x, y, sample_weight, batch_size, shuffle, class_weight, steps):
-    """Return the data, and the weights of classes that Keras should apply to its batches."""
-    check_can_resume(x)
-    data = _prepared(model, x, y, sample_weight, steps, batch_size, shuffle, class_weight)
-    if data[0] is not x:
-        return data[0], None
-    return resumable(*data, batch_size, shuffle, steps), class_weight
-
-
 def _validation_data(model, data, validation_batch_size, validation_steps=None, **_):
     """Return validation data, which is an `EpochDataset` if the model makes batches of texts."""
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-    batch_size = validation_batch_size if is_columns(x) else None
-    prepared = _prepared(model, x, y, sample_weight, validation_steps, batch_size)
-    if prepared[0] is not x:
-        return prepared[0]
-    return prepared if is_columns(x) else data
+    size = validation_batch_size if is_columns(x) else None
+    prepared = _prepared(
+        model, x, y, sample_weight, validation_steps, batch_size=size, training=False
+    )
+    return data if isinstance(prepared, tuple) and not is_columns(x) else prepared
 
 
-def _prepared(model, x, y, sample_weight, steps, *arguments):
-    """Return the batches that a model makes of texts, its checked ids, or other data as it is."""
-    if not hasattr(model, "as_dataset"):
-        return x, y, sample_weight
-    # A dataset of texts without a known end would be counted.
-    counted = {} if steps is None or is_columns(x) else {"steps": steps}
-    data = model.as_dataset(x, y, sample_weight, *arguments, **counted)
-    if data is not x:
-        return data, None, None
-    has_ids = is_columns(x) and hasattr(model, "checked_ids")
-    return model.checked_ids(x, y, sample_weight) if has_ids else (x, y, sample_weight)
+def _prepared(model, x, y, sample_weight, steps, **options):
+    """Return the batches that a model makes of texts, or else a tuple, with ids checked."""
+    if hasattr(model, "as_dataset"):
+        if steps is not None and not is_columns(x):
+            # A dataset of texts without a known end would be counted.
+            options["steps"] = steps
+        data = model.as_dataset(x, y, sample_weight, **options)
+        if data is not x:
+            return data
+        if is_columns(x) and hasattr(model, "checked_ids"):
+            return model.checked_ids(x, y, sample_weight)
+    return x, y, sample_weight
 
 
 class _Training(keras.callbacks.CallbackList):
@@ -259,10 +258,10 @@ class _Training(keras.callbacks.CallbackList):
             **self._steps.facts(),
         }
 
-    def _check_facts(self, saved):
+    def _check_facts(self, saved, facts):
         changed = [
             f"{name}={value} (the checkpoint has {saved.get(name)})"
-            for name, value in self._all_facts().items()
+            for name, value in facts.items()
             if value != saved.get(name)
         ]
         if changed:
@@ -293,6 +292,7 @@ class _Training(keras.callbacks.CallbackList):
                     stacklevel=3,
                 )
                 initial_epoch, self._step = epochs, 0
+            self._check_facts(state["facts"], self._facts)
             if keras.config.backend() == "tensorflow":
                 # Its first step makes the variables. Their values are restored below.
                 batch = self._steps.for_keras().take(1)
@@ -345,7 +345,7 @@ class _Training(keras.callbacks.CallbackList):
         if self._start is not None:
             state, values = self._start
             if not self._has_begun:
-                self._check_facts(state["facts"])
+                self._check_facts(state["facts"], self._all_facts())
                 self._recorded.epoch = list(state["epochs"])
                 self._recorded.history = {
                     name: values[f"history {name}"].tolist() for name in state["history"]

@@ -14,56 +14,73 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_diet.training.columns import (
+    check_are_in_dataset,
+    host_column,
+    is_columns,
+    map_columns,
+    number_of_rows,
+    take,
+)
 from keras_diet.training.epoch_dataset import EpochDataset, as_tf_dataset
 from keras_diet.training.random_states import seeded
 
-_BATCH_SIZE = 32
+BATCH_SIZE = 32
 
 
 class Batches(EpochDataset):
-    """The batches of arrays, or of a dataset whose batches have numbers, maybe in a new order.
+    """The batches of columns, or of a dataset whose batches have numbers, maybe in a new order.
 
     While a batch of a dataset is read, the generators of Python and NumPy have a seed that follows
     from its number. So the dataset may draw from them.
 
     Args:
-        data: Columns of arrays, a `keras.utils.PyDataset` or a Grain `MapDataset`.
+        data: Columns, a `keras.utils.PyDataset` or a Grain `MapDataset`.
         num_items: int or `None`. The number of rows or batches, `None` without an end.
         batch_size: int or `None`. The number of rows in a batch. `None` means a dataset.
         shuffle: bool. Whether each epoch has a new order.
-        **kwargs: Keyword arguments of `keras.utils.PyDataset`.
+        seed: int or `None`. As in `EpochDataset`. Defaults to `None`.
     """
 
     def __init__(
-        self, data: Any, num_items: int | None, batch_size: int | None, shuffle: bool, **kwargs: Any
+        self,
+        data: Any,
+        num_items: int | None,
+        batch_size: int | None,
+        shuffle: bool,
+        seed: int | None = None,
     ) -> None:
-        super().__init__(**kwargs)
+        names = ("workers", "use_multiprocessing", "max_queue_size")
+        is_dataset = isinstance(data, keras.utils.PyDataset)
+        super().__init__(seed, **{name: getattr(data, name) for name in names if is_dataset})
         self.data = data
         self.num_items = num_items
         self.num_rows = None if batch_size is None else num_items
         self.batch_size = batch_size
         self.shuffle = shuffle
         # Batches of Grain have the same size, except for the last one.
-        self.same_size = num_items is not None and not isinstance(data, keras.utils.PyDataset)
+        self.same_size = num_items is not None and not is_dataset
 
     @property
     def num_batches(self) -> int | None:
-        """The number of batches in an epoch."""
+        """The number of batches in an epoch, or `None` if there is no end."""
         return self.num_items and math.ceil(self.num_items / (self.batch_size or 1))
 
     def batch(self, epoch: int, index: int) -> Any:
         """Return a batch of an epoch."""
+        if self.batch_size is not None:
+            return keras.utils.pack_x_y_sample_weight(*self.read(epoch, index))
+        with seeded(self.seed, epoch, index):
+            return self.read(epoch, index)
+
+    def read(self, epoch: int, index: int) -> Any:
+        """Return rows of the columns, or a batch as the dataset has it."""
         order = _order(self.num_items, self.seed, epoch) if self.shuffle else None
         if self.batch_size is None:
-            place = index if order is None else int(order[index])
-            with seeded(self.seed, epoch, index):
-                return self.data[place]
-        rows: Any = slice(index * self.batch_size, (index + 1) * self.batch_size)
-        rows = rows if order is None else order[rows]
-        columns = keras.tree.map_structure(
-            lambda array: None if array is None else array[rows], self.data
-        )
-        return keras.utils.pack_x_y_sample_weight(*columns)
+            return self.data[index if order is None else int(order[index])]
+        start = index * self.batch_size
+        rows: Any = range(start, min(start + self.batch_size, self.num_items or 0))
+        return take(self.data, rows if order is None else order[rows])
 
 
 class IteratorBatches(EpochDataset):
@@ -126,7 +143,13 @@ class IteratorBatches(EpochDataset):
 
 
 def resumable(
-    x: Any, y: Any, sample_weight: Any, batch_size: int | None, shuffle: bool, steps: int | None
+    x: Any,
+    y: Any,
+    sample_weight: Any,
+    *,
+    batch_size: int | None,
+    shuffle: bool,
+    steps: int | None,
 ) -> EpochDataset:
     """Return the data of `fit` as an `EpochDataset`. Without `steps`, an epoch is a pass.
 
@@ -134,36 +157,18 @@ def resumable(
         ValueError: If parts have other lengths, or belong to a dataset that has them already.
     """
     if is_columns(x):
-        columns = _map(_as_array, (x, y, sample_weight))
-        sizes = {len(array) for array in keras.tree.flatten(columns) if array is not None}
-        if len(sizes) != 1:
-            raise ValueError(
-                "`x`, `y` and `sample_weight` must have the same number of examples. Received: "
-                f"{sorted(sizes)} examples. Pass a label and a weight for each example."
-            )
-        return Batches(columns, sizes.pop(), batch_size or _BATCH_SIZE, shuffle)
-    for name, value in {"y": y, "sample_weight": sample_weight, "batch_size": batch_size}.items():
-        if value is not None:
-            raise ValueError(
-                f"`{name}` must be `None` if `x` is a dataset. Received: x={type(x).__name__}. Its "
-                "batches contain labels and weights."
-            )
+        columns = map_columns(_as_array, (x, y, sample_weight))
+        number = number_of_rows(x=columns[0], y=columns[1], sample_weight=columns[2])
+        return Batches(columns, number, batch_size or BATCH_SIZE, shuffle)
+    check_are_in_dataset(x, y=y, sample_weight=sample_weight, batch_size=batch_size)
     if isinstance(x, EpochDataset):
         return x
     if isinstance(x, keras.utils.PyDataset):
-        names = ("workers", "use_multiprocessing", "max_queue_size")
-        settings = {name: getattr(x, name) for name in names}
-        return Batches(x, x.num_batches, None, shuffle and x.num_batches is not None, **settings)
+        return Batches(x, x.num_batches, None, shuffle and x.num_batches is not None)
     if hasattr(x, "__getitem__"):
         # An endless dataset has the largest length that Python knows.
         return Batches(x, len(x) if len(x) < sys.maxsize else None, None, shuffle=False)
     return IteratorBatches(x, None if steps else sum(1 for _ in x))
-
-
-def is_columns(data: Any) -> bool:
-    """Return whether data has an entry for each example: arrays, lists, and structures of them."""
-    is_dataset = isinstance(data, keras.utils.PyDataset) or _is_grain(data)
-    return isinstance(data, (list, tuple, dict)) or (hasattr(data, "shape") and not is_dataset)
 
 
 def check_can_resume(data: Any) -> None:
@@ -296,33 +301,8 @@ def _checksum(batch):
     return f"checksum {value:08x}"
 
 
-# === Columns ===
-
-
-def split(data: Any, validation_split: float) -> tuple[Any, Any]:
-    """Return the first examples for training, and the last ones for validation, as Keras does."""
-    sizes: list[int] = []
-    _map(lambda column: sizes.append(len(column)), data)
-    place = math.floor(sizes[0] * (1 - validation_split))
-    return _map(lambda column: column[:place], data), _map(lambda column: column[place:], data)
-
-
-def _map(function, columns):
-    """Apply a function to each column. A list of numbers or texts is a column."""
-    if columns is None:
-        return None
-    if isinstance(columns, dict):
-        return {name: _map(function, column) for name, column in columns.items()}
-    is_array = any(getattr(each, "shape", ()) for each in columns[:1])
-    if isinstance(columns, tuple) or (isinstance(columns, list) and is_array):
-        return tuple(_map(function, column) for column in columns)
-    return function(columns)
-
-
 def _as_array(column):
-    # NumPy cannot read tensors that are on a GPU, or that record gradients.
-    is_tensor = keras.ops.is_tensor(column)
-    array = keras.ops.convert_to_numpy(column) if is_tensor else np.asarray(column)
+    array = np.asarray(host_column(column))
     return array.astype(keras.config.floatx()) if array.dtype == "float64" else array
 
 

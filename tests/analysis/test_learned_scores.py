@@ -238,8 +238,8 @@ def test_a_task_and_bert_of_kerashub():
 @pytest.mark.parametrize(
     ("function", "arguments", "message"),
     [
-        ("position_scores", {"position_encoding": "none"}, "without positions.*'none'"),
-        ("position_scores", {"position_encoding": "shaw"}, "combines positions with queries"),
+        ("position_scores", {"position_encoding": "none"}, "no positions.*'none'"),
+        ("position_scores", {"position_encoding": "shaw"}, "combines them with queries.*'shaw'"),
         ("position_scores", {"position_encoding": OfContent(name="content")}, "'content'"),
         ("position_similarity", {"position_encoding": "diet_abs"}, "position_encoding='diet_abs'"),
         ("segment_scores", {"segment_encoding": "input"}, "segment_encoding='input'"),

@@ -239,20 +239,16 @@ def test_contract_of_data(model, expected, kind):
     assert history["loss"] + history["val_loss"] == close([loss] * 2 * epochs)
     assert steps.trained == [3] * epochs
     assert steps.validated == [3] * epochs
-    by_class = call(model.fit, make(TEXTS, LABELS), class_weight=CLASS_WEIGHT).history["loss"]
-    assert by_class == close([loss])
-    if kind in COLUMNS:
-        assert model.predict_on_batch(data[0]) == close(outputs)
-        assert model.test_on_batch(*data)[0] == close(loss)
-        found = model.train_on_batch(*data[:2], class_weight=CLASS_WEIGHT)[0]
-        assert found == close(loss)
+    if kind != "generator":
+        # Keras refuses weights of classes for generators.
+        history = call(model.fit, make(TEXTS, LABELS), class_weight=CLASS_WEIGHT).history
+        assert history["loss"] == close([loss])
 
 
 def test_one_text_is_a_batch_of_one(model, expected):
     outputs, pairs, _ = expected
     for one in (TEXTS[1], TEXTS[1].encode(), np.str_(TEXTS[1]), np.array(TEXTS[1]), [TEXTS[1]]):
         assert model.predict(one, verbose=0) == close(outputs[1:2])
-        assert model.predict_on_batch(one) == close(outputs[1:2])
     assert model.predict((TEXTS[3], SECOND[3]), verbose=0) == close(pairs[3:4])
     assert model.as_dataset(["fox"] * 33).num_batches == 2
 
@@ -520,10 +516,6 @@ REFUSED = {
     "split of a dataset": (
         lambda m: m.fit(Unsized(batches(TEXTS, LABELS)), validation_split=0.2),
         "`validation_split` is only supported for",
-    ),
-    "weights of both kinds": (
-        lambda m: m.fit(TEXTS, LABELS, sample_weight=WEIGHTS, class_weight=CLASS_WEIGHT),
-        "without weights",
     ),
     "larger vocabulary": (
         lambda m: tiny_task("classifier", vocabulary_size=29),

@@ -87,15 +87,13 @@ def test_names_are_labels(named, topics, kind):
     )
     expected = model.evaluate(TEXTS, numbers, verbose=0)
     assert model.evaluate(TEXTS, labels, batch_size=2, verbose=0) == pytest.approx(expected)
-    assert model.test_on_batch(TEXTS, labels) == pytest.approx(expected)
 
 
 def test_names_in_training_validation_and_datasets(named):
     def trained(labels):
         model = classifier()
-        found = [model.train_on_batch(TEXTS, labels)[0]]
         history = model.fit(TEXTS, labels, validation_data=(TEXTS, labels), verbose=0).history
-        return [*found, *history["loss"], *history["val_loss"]]
+        return [*history["loss"], *history["val_loss"]]
 
     assert trained(LABELS) == pytest.approx(trained(IDS), rel=1e-5)
     assert trained(LABELS) != pytest.approx(trained((IDS + 1) % 3), rel=1e-3)
@@ -120,7 +118,7 @@ def test_names_under_other_losses():
         return outputs[:, 0]
 
     model.compile(loss=own_loss, metrics=[], run_eagerly=True)
-    model.test_on_batch(TEXTS, LABELS)
+    model.evaluate(TEXTS, LABELS, verbose=0)
     np.testing.assert_array_equal(received[-1].ravel(), IDS)
 
 
@@ -236,7 +234,6 @@ def test_refused_labels(case):
     for call in (
         lambda: model.fit(TEXTS, labels, sample_weight=sample_weight, verbose=0),
         lambda: model.evaluate(TEXTS, labels, sample_weight=sample_weight, verbose=0),
-        lambda: model.train_on_batch(*data),
         lambda: model.evaluate(iter([data]), verbose=0),
     ):
         with pytest.raises(ValueError, match=message):

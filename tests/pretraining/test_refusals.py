@@ -45,7 +45,7 @@ REFUSED = {
     "rate": (mask(mask_selection_rate=15), "`mask_selection_rate` must be a number in [0, 1]"),
     "rate of masks": (mask(mask_token_rate=-0.1), "`mask_token_rate` must be a number in"),
     "rate of tokens": (mask(random_token_rate=1.1), "`random_token_rate` must be a number in"),
-    "sum of rates": (mask(mask_token_rate=0.95), "must sum to at most 1. Received: 0.95 and 0.1"),
+    "sum of rates": (mask(mask_token_rate=0.95), "at most 1. Received: 0.15, 0.95 and 0.1"),
     "no selection": (mask(mask_selection_length=0), "`mask_selection_length` must be a positive"),
     "ids float": (
         mask(IDS + 0.5),
@@ -59,7 +59,10 @@ REFUSED = {
     "no ids": (mask(unselectable_token_ids=range(31)), "cannot be empty"),
     "segments": (lambda: pretraining.number_segments(IDS, 3, num_segments=0), "`num_segments` mus"),
     "segments of a dataset": (dataset(num_segments=0), "`num_segments` must be a positive"),
-    "rate of a dataset": (dataset(mask_token_rate=0.95), "must sum to at most 1"),
+    "rate of a dataset": (
+        dataset(mask_token_rate=0.95),
+        "`mask_token_rate + random_token_rate` at most 1",
+    ),
     "ids 1D": (dataset(IDS[0]), "must be an array of shape (N, L)"),
     "ids list": (dataset(IDS.tolist()), "Received: the shapes [()]"),
     "no sequences": (dataset(IDS[:0]), "zero-size array"),

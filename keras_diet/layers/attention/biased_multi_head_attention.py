@@ -12,7 +12,6 @@ from keras_diet._compat import (
     keras_masks_removed,
     set_keras_mask,
 )
-from keras_diet.layers.arguments import serialized_arguments
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.dot_product import attend, options_of
 from keras_diet.layers.attention.input_checks import (
@@ -25,6 +24,7 @@ from keras_diet.layers.attention.key_memory import KeysAndValues
 from keras_diet.layers.attention.lowering import lower_shared_terms
 from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan, make_plan
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, terms_of_arguments
+from keras_diet.layers.configuration import serialized_arguments
 from keras_diet.types import Config, Integer, Shape, Tensor
 
 

@@ -7,7 +7,7 @@ from keras import ops
 from keras_hub.layers import PositionEmbedding, SinePositionEncoding
 
 from keras_diet import validation
-from keras_diet.layers.arguments import serialized_arguments
+from keras_diet.layers.configuration import serialized_arguments
 from keras_diet.layers.initializers import bert_initializer, embedding_initializer, fresh
 from keras_diet.layers.position.position_encoding import EncoderSizes, PositionEncoding
 from keras_diet.types import Config, DType, Initializer, Integer, Shape, Tensor

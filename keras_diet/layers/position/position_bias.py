@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from keras_diet import validation
-from keras_diet.layers.arguments import serialized_arguments
+from keras_diet.layers.configuration import serialized_arguments
 from keras_diet.layers.initializers import embedding_initializer
 from keras_diet.types import Config, Initializer, Integer, Shape, Tensor
 

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_diet import validation
-from keras_diet.layers.arguments import serialized_arguments
+from keras_diet.layers.configuration import serialized_arguments
 from keras_diet.layers.initializers import embedding_initializer, fresh
 from keras_diet.types import Config, Initializer, Shape, Tensor
 

@@ -129,7 +129,7 @@ class BiasedTransformerDecoder(TransformerBlock):
         source_shape = inputs_shape if encoder_outputs_shape is None else encoder_outputs_shape
         self.build_attention("cross_attention", inputs_shape, source_shape)
         self.build_feed_forward(inputs_shape)
-        self.built = True
+        self.finish_build()
 
     def start_memory(self, batch_size: Any, length: int, encoder_outputs: Tensor) -> BlockMemory:
         """Return the memory before the first step: no target, keys and values of the source.

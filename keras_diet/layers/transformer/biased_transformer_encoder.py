@@ -89,7 +89,7 @@ class BiasedTransformerEncoder(TransformerBlock):
         """Create and build the sublayers."""
         self.build_attention("self_attention", inputs_shape, inputs_shape)
         self.build_feed_forward(inputs_shape)
-        self.built = True
+        self.finish_build()
 
     def call(
         self,

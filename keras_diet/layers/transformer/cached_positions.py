@@ -152,20 +152,6 @@ def cache_positions(model: Any) -> Any:
         return cached
     if hasattr(model, "with_cached_positions"):
         return model.with_cached_positions()
-    copied, num_cached = _copy_model(model)
-    if num_cached == 0:
-        raise ValueError(
-            "`model` has no positional scores to cache. Pass a layer or model of keras_diet with "
-            "position biases, or a functional or sequential model of such layers. Received: "
-            f"{model}"
-        )
-    return copied
-
-
-def _copy_model(model):
-    """Return a copy of a functional or sequential model, and how many of its layers are cached."""
-    if not isinstance(model, keras.Sequential) and not hasattr(model, "operations"):
-        return model, 0
     pairs, num_cached = [], 0
 
     def copy(layer):
@@ -177,17 +163,25 @@ def _copy_model(model):
         ):
             num_cached += 1
             return cache_positions(layer)
-        copied, num_cached_inside = _copy_model(layer)
-        num_cached += num_cached_inside
-        if copied is layer:
-            copied = type(layer).from_config(layer.get_config())
-            pairs.append((layer, copied))
-        return copied
+        if _is_functional(layer):
+            return keras.models.clone_model(layer, clone_function=copy)
+        pairs.append((layer, type(layer).from_config(layer.get_config())))
+        return pairs[-1][1]
 
-    copied = keras.models.clone_model(model, clone_function=copy)
+    copied = keras.models.clone_model(model, clone_function=copy) if _is_functional(model) else None
+    if num_cached == 0:
+        raise ValueError(
+            "`model` has no positional scores to cache. Pass a layer or model of keras_diet with "
+            "position biases, or a functional or sequential model of such layers. Received: "
+            f"{model}"
+        )
     for layer, new in pairs:
         new.set_weights([ops.copy(weight) for weight in layer.weights])
-    return copied, num_cached
+    return copied
+
+
+def _is_functional(layer):
+    return isinstance(layer, keras.Sequential) or hasattr(layer, "operations")
 
 
 def arguments_of_copy(attention_implementation: str) -> Config:

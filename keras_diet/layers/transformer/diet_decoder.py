@@ -206,7 +206,7 @@ class DietDecoder(DietStack):
         for block in self.transformer_layers:
             block.build(inputs_shape, source_shape)
         self.build_output_layer_norm(inputs_shape)
-        self.built = True
+        self.finish_build()
 
     def all_position_biases(self) -> list[keras.layers.Layer]:
         """Return the bias layers of all attention layers."""

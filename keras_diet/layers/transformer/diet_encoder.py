@@ -198,7 +198,7 @@ class DietEncoder(DietStack):
         for layer in self.segment_biases:
             layer.build()
         self.build_output_layer_norm(inputs_shape)
-        self.built = True
+        self.finish_build()
 
     def call(
         self,

@@ -1,13 +1,14 @@
 """What blocks and stacks of blocks have in common."""
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import keras
 
 from keras_diet import _backend, validation
-from keras_diet.layers.arguments import serialized_arguments
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.score_terms import ScoreTerms
+from keras_diet.layers.configuration import freeze_layers, frozen_layers, serialized_arguments
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.transformer.recomputed_call import call_recomputed
 from keras_diet.types import Activation, Config, Initializer, Shape, Tensor
@@ -26,6 +27,7 @@ class TransformerLayer(keras.layers.Layer):
         bias_initializer: Initializer of the biases.
         normalize_first: bool. Pre-norm instead of post-norm.
         activation_dropout: float. Dropout rate of the hidden units of the feed-forward network.
+        frozen_layers: Paths of layers inside that are frozen, from a configuration.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
     """
 
@@ -45,9 +47,11 @@ class TransformerLayer(keras.layers.Layer):
         bias_initializer: Initializer = "zeros",
         normalize_first: bool = False,
         activation_dropout: float = 0.0,
+        frozen_layers: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.frozen_layers = list(frozen_layers)
         self.intermediate_dim = validation.positive_int("intermediate_dim", intermediate_dim)
         self.num_heads = validation.positive_int("num_heads", num_heads)
         self.dropout = validation.rate("dropout", dropout)
@@ -61,6 +65,11 @@ class TransformerLayer(keras.layers.Layer):
         self.activation_dropout = validation.rate("activation_dropout", activation_dropout)
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
+
+    def finish_build(self) -> None:
+        """Freeze the layers that a configuration names. All layers inside are built."""
+        self.built = True
+        freeze_layers(self, self.frozen_layers)
 
     def arguments_of_block(self) -> Config:
         """Return these arguments for a layer inside. Each call makes new initializers."""
@@ -100,7 +109,9 @@ class TransformerLayer(keras.layers.Layer):
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         activation = keras.activations.serialize(self.activation)
-        return {**super().get_config(), **serialized_arguments(self), "activation": activation}
+        config = {**super().get_config(), **serialized_arguments(self), "activation": activation}
+        frozen = frozen_layers(self) if self.built else self.frozen_layers
+        return {**config, "frozen_layers": frozen} if frozen else config
 
 
 def takes_score_terms(attention: keras.layers.Layer) -> bool:

@@ -217,11 +217,8 @@ def add_segments(
     if present != "none":
         received = f"Received: segment_encoding={present!r}"
         raise ValueError(f"`model` must not have segments already. {received}")
-    extended = rebuild(
-        model,
-        {"segment_encoding": segment_encoding, "num_segments": num_segments},
-        left_out=_segment_layers,
-    )
+    changes = {"segment_encoding": segment_encoding, "num_segments": num_segments}
+    extended = rebuild(model, changes)
     added = {id(weight): weight for layer in _segment_layers(extended) for weight in layer.weights}
     for weight in added.values():
         weight.assign(ops.zeros(weight.shape))

@@ -19,7 +19,7 @@ def rebuild_with_cached_positions(model: Any) -> Any:
             f"{backbone.position_encoding!r}, cached_positions={backbone.cached_positions}"
         )
     changes = arguments_of_copy(backbone.attention_implementation)
-    copy = rebuild(model, changes, left_out=_biases)
+    copy = rebuild(model, changes)
     copy_weights(model, copy, _biases(model), _biases(copy))
     return copy
 

@@ -10,8 +10,8 @@ from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.from_bert.tasks import convert_classifier
 from keras_diet.models.hub.classifier_task import ClassifierTask
-from keras_diet.models.hub.columns import is_one_text
 from keras_diet.models.hub.losses import is_of_keras, sparse_loss, warn_if_loss_does_not_fit
+from keras_diet.models.hub.texts import is_one_text
 from keras_diet.types import Activation, Config
 
 

@@ -13,8 +13,9 @@ from tokenizers import models, normalizers, pre_tokenizers
 from keras_diet import validation
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.from_bert.tokenizer import read_tokenizer
-from keras_diet.models.hub.columns import host_column, in_graph, is_one_text, texts_of
+from keras_diet.models.hub.texts import in_graph, is_one_text, texts_of
 from keras_diet.models.hub.tokenizer import HubTokenizer, Span
+from keras_diet.training.columns import host_column
 from keras_diet.types import Config
 
 # Preprocessors of all model families use the names "start" and "end".

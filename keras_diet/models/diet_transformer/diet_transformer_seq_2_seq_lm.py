@@ -15,12 +15,13 @@ from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm_preprocess
     DietTransformerSeq2SeqLMPreprocessor,
 )
 from keras_diet.models.hub.classes import Classes
-from keras_diet.models.hub.columns import is_columns, is_one_text, take
 from keras_diet.models.hub.losses import token_loss, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.task import HubTask
+from keras_diet.models.hub.texts import is_one_text
 from keras_diet.models.hub.token_inputs import check_token_inputs
 from keras_diet.samplers import BeamSearchSampler
+from keras_diet.training.columns import is_columns, take
 from keras_diet.types import Config, Tensor
 
 
@@ -171,15 +172,14 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
 
         Raises:
             ValueError: If a source is empty, if a source or a prompt is too long, if `max_length`
-                is longer than the model, if a stop token is outside the vocabulary, or if an
-                argument would be ignored.
+                is longer than the model, or if an argument would be ignored.
         """
         if self.preprocessor is None and (max_length or batch_size):
             raise ValueError(
                 "`max_length` and `batch_size` need a preprocessor. Received: preprocessor=None, "
                 f"max_length={max_length}, batch_size={batch_size}"
             )
-        longest, size = self.backbone.max_sequence_length, self.backbone.vocabulary_size
+        longest = self.backbone.max_sequence_length
         if max_length is not None and max_length > longest:
             raise ValueError(
                 f"`max_length` must be at most {longest}, the `max_sequence_length` of the "
@@ -188,11 +188,6 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         if stop_token_ids is not None and not isinstance(stop_token_ids, str):
             # Without any, a target never ends.
             stop_token_ids = tuple(map(operator.index, stop_token_ids)) or None
-            if not all(0 <= token < size for token in stop_token_ids or ()):
-                raise ValueError(
-                    f"`stop_token_ids` must hold integers in [0, vocabulary_size) = [0, {size}). "
-                    f"Received: stop_token_ids={stop_token_ids}. Correct these tokens."
-                )
         check_preprocessor_fits(self)
         if self.preprocessor is None and is_columns(inputs):
             check_token_inputs(inputs, self.token_inputs)

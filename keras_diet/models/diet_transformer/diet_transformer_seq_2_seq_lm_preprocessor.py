@@ -9,9 +9,10 @@ from keras_hub.models import Seq2SeqLMPreprocessor
 
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
 from keras_diet.models.diet_transformer.diet_transformer_tokenizer import DietTransformerTokenizer
-from keras_diet.models.hub.columns import is_one_text, number_of_rows, texts_of
 from keras_diet.models.hub.packing import padded
 from keras_diet.models.hub.preprocessor import HubPreprocessor
+from keras_diet.models.hub.texts import is_one_text, texts_of
+from keras_diet.training.columns import number_of_rows
 from keras_diet.types import Config, Tensor
 
 # KerasHub's names.
@@ -283,8 +284,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         tokens = token_ids[padding_mask].tolist()
         if self.tokenizer.end_token_id in tokens:
             tokens = tokens[: tokens.index(self.tokenizer.end_token_id)]
-        left_out = (self.tokenizer.start_token_id, self.tokenizer.pad_token_id)
-        return self.tokenizer.detokenize([token for token in tokens if token not in left_out])
+        return self.tokenizer.detokenize([t for t in tokens if t != self.tokenizer.start_token_id])
 
 
 def _mask(rows: list[list[int]], length: int) -> np.ndarray:

@@ -10,6 +10,7 @@ from keras_hub.models import Backbone
 
 from keras_diet import validation
 from keras_diet._compat import flatten_layers
+from keras_diet.layers.configuration import freeze_layers, frozen_layers
 from keras_diet.models.hub.data_methods import DataMethods
 from keras_diet.models.hub.model_files import ModelFiles
 from keras_diet.models.hub.quantization import (
@@ -64,6 +65,8 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
             # Since keras-hub pull request 2367, KerasHub cannot load presets with a mixed policy in
             # `dtype`.
             config.update(dtype=None, mixed_precision=policy.name)
+        if frozen := frozen_layers(self):
+            config["frozen_layers"] = frozen
         is_map = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
         if not is_map and (quantized := quantized_layers(self)):
             # KerasHub writes a map of policies, which `keras_hub.models.Backbone.from_preset`
@@ -73,14 +76,16 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Build the backbone from its configuration, with its quantized layers."""
+        """Build the backbone from its configuration, with its quantized and frozen layers."""
         config = dict(config)
         mixed_precision = config.pop("mixed_precision", None)
         quantized = config.pop("quantized_layers", {})
+        frozen = config.pop("frozen_layers", ())
         if config.get("dtype") is None:
             config["dtype"] = mixed_precision
         backbone = super().from_config(config)
         quantize_layers(backbone, quantized)
+        freeze_layers(backbone, frozen)
         return backbone
 
     # === Inputs ===

@@ -5,11 +5,12 @@ import numbers
 from collections.abc import Collection
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_diet import _arrays
-from keras_diet.models.hub.columns import host_column, numbers_of
 from keras_diet.models.hub.losses import is_of_keras, sparse_loss
+from keras_diet.training.columns import host_column
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +88,29 @@ def _is_collection(value):
 
 
 # === Labels and weights ===
+
+
+def numbers_of(values: Any, name: str) -> np.ndarray:
+    """Return an array of numbers. Python's numbers get the default precision of Keras.
+
+    Raises:
+        ValueError: If the values are not numbers.
+    """
+    column = host_column(values)
+    if isinstance(column, np.ndarray) and column.dtype.kind == "O":
+        column = column.tolist()
+    array = np.asarray(column)
+    # The kind of bfloat16 is "V".
+    if array.dtype.kind not in "biufV":
+        raise ValueError(
+            f"`{name}` must be numbers. Received: {column[:1]!r}. Names of classes are for "
+            "`fit` and `evaluate` of a classifier with `class_names`, and pairs of texts for `x`."
+        )
+    narrow = {"float64": keras.config.floatx(), "int64": "int32"}.get(array.dtype.name)
+    if narrow is None or isinstance(column, np.ndarray):
+        return array
+    is_too_large = narrow == "int32" and np.any(array != array.astype(narrow))
+    return array if is_too_large else array.astype(narrow)
 
 
 def checked_labels(
@@ -194,21 +218,3 @@ def checked_class_weight(class_weight: Any, classes: Any) -> dict[int, float] | 
             f"class each. Received: class_weight={class_weight!r}"
         )
     return weights
-
-
-def weights_of_classes(batch: tuple[Any, Any, Any], class_weight: dict[int, float]) -> Any:
-    """Return a batch with the weight of the class of each example.
-
-    Raises:
-        ValueError: If the examples have weights already, or if several outputs have labels.
-    """
-    x, y, sample_weight = batch
-    if sample_weight is not None or not isinstance(y, np.ndarray):
-        raise ValueError(
-            "`class_weight` needs examples with one label and without weights. Received: "
-            f"y={type(y).__name__}, sample_weight={type(sample_weight).__name__}"
-        )
-    is_one_hot = y.ndim > 1 and y.shape[-1] > 1
-    labels = y.argmax(-1) if is_one_hot else y.reshape(len(y)).round()
-    weights = [class_weight.get(int(label), 1.0) for label in labels]
-    return x, y, np.array(weights, "float32")

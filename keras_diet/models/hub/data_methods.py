@@ -1,7 +1,5 @@
 """How a model gets from the data of a user to batches of token ids."""
 
-import math
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +12,20 @@ from keras_diet.models.hub.classes import (
     checked_labels,
     checked_weights,
 )
-from keras_diet.models.hub.columns import (
-    host_column,
-    is_columns,
-    is_one_text,
-    map_columns,
-    number_of_rows,
-    take,
-)
 from keras_diet.models.hub.losses import of_output
 from keras_diet.models.hub.packing import buckets_of
 from keras_diet.models.hub.preprocessor import HubPreprocessor, check_preprocessor_fits
 from keras_diet.models.hub.task_data import TaskData
+from keras_diet.models.hub.texts import is_one_text
 from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
+from keras_diet.training.columns import (
+    check_are_in_dataset,
+    host_column,
+    is_columns,
+    map_columns,
+    number_of_rows,
+    split,
+)
 from keras_diet.training.epoch_dataset import EpochDataset
 
 if TYPE_CHECKING:
@@ -104,7 +103,6 @@ class DataMethods(Task):
         sample_weight: Any = None,
         batch_size: int | None = None,
         shuffle: bool = False,
-        class_weight: Any = None,
         training: bool = True,
         steps: int | None = None,
         labels: bool = True,
@@ -117,7 +115,6 @@ class DataMethods(Task):
             sample_weight: Weights, or `None`.
             batch_size: int or `None`. Defaults to `None`, which means 32.
             shuffle: bool. Whether each epoch has a new order. Defaults to `False`.
-            class_weight: As in `fit`. Defaults to `None`.
             training: bool. Whether masks are new in each epoch. Defaults to `True`.
             steps: int or `None`. The number of steps of an epoch, if the dataset does not end an
                 epoch. Defaults to `None`.
@@ -135,18 +132,11 @@ class DataMethods(Task):
             return x
         # The vocabulary of a preset is read after the model is built.
         check_preprocessor_fits(self)
-        class_weight = checked_class_weight(class_weight, self.classes)
         if is_columns(x):
             columns = self.columns(x, y, sample_weight)
-            return TaskData(self, columns, True, batch_size, shuffle, class_weight, training)
-        ignored = {"y": y, "sample_weight": sample_weight, "batch_size": batch_size}
-        given = [name for name, value in ignored.items() if value is not None]
-        if given:
-            raise ValueError(
-                f"`{given[0]}` must be `None` if `x` is a dataset or a generator. Received: "
-                f"x={type(x).__name__}"
-            )
-        return TaskData(self, x, False, None, shuffle, class_weight, training, steps, labels)
+            return TaskData(self, columns, True, batch_size, shuffle, training)
+        check_are_in_dataset(x, y=y, sample_weight=sample_weight, batch_size=batch_size)
+        return TaskData(self, x, False, None, shuffle, training, steps, labels)
 
     def _for_keras(self, x, y, sample_weight, batch_size, **arguments):
         """Return the data as the methods of `keras.Model` take it."""
@@ -174,14 +164,13 @@ class DataMethods(Task):
             check_token_inputs(x, self.token_inputs)
         return x, *self.checked_targets(y, sample_weight)
 
-    def _one_batch(self, x, y=None, sample_weight=None):
-        """Return tensors of one batch."""
-        if self.preprocessor is None:
-            batch = self.checked_ids(x, y, sample_weight)
-        else:
-            data = self.as_dataset(x, y, sample_weight, batch_size=sys.maxsize)
-            batch = keras.utils.unpack_x_y_sample_weight(data.batch(0, 0))
-        return keras.tree.map_structure(keras.ops.convert_to_tensor, batch, none_is_leaf=False)
+    def class_weight_of(self, class_weight: Any) -> dict[int, float] | None:
+        """Return the weights of classes by index, after checking them.
+
+        Raises:
+            ValueError: If a key is not a class, or if examples do not have one class each.
+        """
+        return checked_class_weight(class_weight, self.classes)
 
     def predict_by_length(self, inputs: Mapping[str, np.ndarray], batch_size: int | None) -> Any:
         """Return the outputs for all tokens. Short sequences have batches of their own.
@@ -250,21 +239,16 @@ class DataMethods(Task):
         Raises:
             ValueError: If data cannot be right. The message says what to do.
         """
-        class_weight = checked_class_weight(class_weight, self.classes)
         if validation_split and validation_data is None and self.preprocessor and is_columns(x):
             # Keras splits arrays of ids, and refuses to split datasets.
-            (x, y, sample_weight), validation_data = _split((x, y, sample_weight), validation_split)
+            (x, y, sample_weight), validation_data = split((x, y, sample_weight), validation_split)
             validation_split = 0.0
         if validation_data is not None:
             vx, vy, weights = keras.utils.unpack_x_y_sample_weight(validation_data)
             size = (validation_batch_size or batch_size) if is_columns(vx) else None
             validation_data = self._for_keras(vx, vy, weights, size, training=False)
         steps = kwargs.get("steps_per_epoch")
-        options = {"shuffle": shuffle, "class_weight": class_weight}
-        data = self._for_keras(x, y, sample_weight, batch_size, steps=steps, **options)
-        if data[0] is not x:
-            # The dataset shuffles and weights.
-            options = {"shuffle": False}
+        data = self._for_keras(x, y, sample_weight, batch_size, shuffle=shuffle, steps=steps)
         return keras.Model.fit(
             self,
             *data[:2],
@@ -273,7 +257,9 @@ class DataMethods(Task):
             validation_data=validation_data,
             validation_split=validation_split,
             validation_batch_size=validation_batch_size,
-            **options,
+            # The dataset shuffles.
+            shuffle=shuffle and data[0] is x,
+            class_weight=self.class_weight_of(class_weight),
             **kwargs,
         )
 
@@ -304,32 +290,3 @@ class DataMethods(Task):
             x, None, None, batch_size, training=False, steps=kwargs.get("steps"), labels=False
         )
         return keras.Model.predict(self, x, batch_size, **kwargs)
-
-    def train_on_batch(
-        self,
-        x: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        class_weight: Any = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Train on one batch, as `keras.Model.train_on_batch`."""
-        class_weight = checked_class_weight(class_weight, self.classes)
-        batch = self._one_batch(x, y, sample_weight)
-        return keras.Model.train_on_batch(self, *batch, class_weight, **kwargs)
-
-    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
-        """Evaluate one batch, as `keras.Model.test_on_batch`."""
-        return keras.Model.test_on_batch(self, *self._one_batch(x, y, sample_weight), **kwargs)
-
-    def predict_on_batch(self, x: Any, **kwargs: Any) -> Any:
-        """Return the outputs of one batch, as `keras.Model.predict_on_batch`."""
-        return keras.Model.predict_on_batch(self, self._one_batch(x)[0], **kwargs)
-
-
-def _split(data: Any, validation_split: float) -> tuple[Any, Any]:
-    """Return the first examples for training and the last ones for validation, as Keras does."""
-    data = map_columns(host_column, data)
-    number = number_of_rows(x=data[0], y=data[1], sample_weight=data[2])
-    end = math.floor(number * (1.0 - validation_split))
-    return take(data, range(end)), take(data, range(end, number))

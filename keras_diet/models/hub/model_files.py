@@ -13,9 +13,6 @@ else:
     # `keras.Model` after this class would come before the classes of KerasHub.
     Model = object
 
-# KerasHub's names for the lengths that preprocessors give to inputs. Other inputs have tokens.
-_LENGTHS = {"mask_positions": "mask_selection_length"}
-
 
 class ModelFiles(Model):
     """A mixin for backbones and tasks, which have one dictionary of inputs.
@@ -90,15 +87,12 @@ class ModelFiles(Model):
 
 def default_signature(model: keras.Model, backend: str) -> dict[str, keras.InputSpec]:
     """Return the inputs of a model with the sizes that a backend can export."""
-    batch_size = 1 if backend == "torch" else None
+    preprocessor = getattr(model, "preprocessor", None)
+    longest = getattr(model, "backbone", model).max_sequence_length
     specs = {}
     for name, tensor in model.input.items():
-        length = None if backend == "tensorflow" else _length(model, name)
-        specs[name] = keras.InputSpec(shape=(batch_size, length), dtype=tensor.dtype, name=name)
+        attribute = "mask_selection_length" if name == "mask_positions" else "sequence_length"
+        length = getattr(preprocessor, attribute, None) or longest
+        sizes = (1 if backend == "torch" else None, None if backend == "tensorflow" else length)
+        specs[name] = keras.InputSpec(shape=sizes, dtype=tensor.dtype, name=name)
     return specs
-
-
-def _length(model: keras.Model, name: str) -> int:
-    preprocessor = getattr(model, "preprocessor", None)
-    length = getattr(preprocessor, _LENGTHS.get(name, "sequence_length"), None)
-    return length or getattr(model, "backbone", model).max_sequence_length

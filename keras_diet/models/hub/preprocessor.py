@@ -9,16 +9,10 @@ import numpy as np
 from keras_hub.models import Preprocessor, Tokenizer
 
 from keras_diet import validation
-from keras_diet.models.hub.columns import (
-    in_graph,
-    is_one_text,
-    is_pair,
-    map_columns,
-    number_of_rows,
-    numbers_of,
-    texts_of,
-)
+from keras_diet.models.hub.classes import numbers_of
 from keras_diet.models.hub.packing import pack_segments
+from keras_diet.models.hub.texts import in_graph, is_one_text, is_pair, texts_of
+from keras_diet.training.columns import map_columns, number_of_rows
 from keras_diet.types import Config
 
 # KerasHub's names for the lengths of sequences that a preprocessor makes.
@@ -31,21 +25,14 @@ class TokenPreprocessor(Preprocessor):
 
     Args:
         tokenizer: A tokenizer.
-        sequence_length: int. Length of the packed inputs, in tokens.
+        sequence_length: int. Length of the packed inputs, in tokens. Defaults to `512`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, tokenizer: Any, sequence_length: int, **kwargs: Any) -> None:
+    def __init__(self, tokenizer: Any, sequence_length: int = 512, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.tokenizer = tokenizer
         self.sequence_length = sequence_length
-
-    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Refuse tensors in a graph of TensorFlow, whose texts cannot be read."""
-        raise NotImplementedError(
-            f"`{type(self).__name__}` reads texts on the host, not in a graph. Received: {x}. Pass "
-            "the dataset of texts to `fit`, instead of mapping the preprocessor in `tf.data`."
-        )
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""

@@ -1,9 +1,10 @@
 """The base class of tasks."""
 
-from typing import Any
+from typing import Any, Self
 
 import keras
 
+from keras_diet.layers.configuration import freeze_layers, frozen_layers
 from keras_diet.models.hub.data_methods import DataMethods
 from keras_diet.models.hub.model_files import ModelFiles
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
@@ -40,7 +41,18 @@ class HubTask(ModelFiles, DataMethods):
         if not self.trainable:
             # `True` would unfreeze the frozen layers of the backbone.
             config["trainable"] = False
+        if frozen := frozen_layers(self):
+            config["frozen_layers"] = frozen
         return config
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """Build the task from its configuration, with its frozen layers."""
+        config = dict(config)
+        frozen = config.pop("frozen_layers", ())
+        task = super().from_config(config)
+        freeze_layers(task, frozen)
+        return task
 
     def compile_from_config(self, config: Config) -> None:
         """Compile the model as in a `.keras` file, and build the optimizer for its saved state.

@@ -1,33 +1,25 @@
 """Texts as batches of arrays: the one place where what a user passes becomes batches."""
 
 import itertools
-import math
 import sys
 from collections.abc import Iterator
 from numbers import Real
 from typing import Any
 
 import keras
-import numpy as np
 
 from keras_diet import validation
-from keras_diet.models.hub.classes import weights_of_classes
-from keras_diet.models.hub.columns import (
-    holds_text,
-    host_column,
-    map_columns,
-    number_of_rows,
-    take,
-)
 from keras_diet.models.hub.preprocessor import HubPreprocessor
+from keras_diet.models.hub.texts import holds_text
 from keras_diet.models.hub.token_inputs import check_token_inputs
-from keras_diet.training.epoch_dataset import EpochDataset, as_tf_dataset
+from keras_diet.training.columns import host_column, map_columns, number_of_rows
+from keras_diet.training.epoch_dataset import as_tf_dataset
+from keras_diet.training.resumable_data import BATCH_SIZE, Batches
 
-BATCH_SIZE = 32
 _END = object()
 
 
-class TaskData(EpochDataset):
+class TaskData(Batches):
     """The batches of a task, made from texts and labels.
 
         batch(epoch, index) = preprocessor.make_batch(rows of columns, generator(epoch, index))
@@ -44,7 +36,6 @@ class TaskData(EpochDataset):
             means 32.
         shuffle: bool. Whether each epoch has a new order of the rows of columns, or of the batches
             of a dataset that can be indexed. Defaults to `False`.
-        class_weight: Dictionary from classes to weights, or `None`. Defaults to `None`.
         training: bool. Whether each epoch has new masks. Otherwise all epochs are the same.
             Defaults to `True`.
         steps: int or `None`. If the length of a dataset is not known, `None` reads it once to count
@@ -59,68 +50,37 @@ class TaskData(EpochDataset):
         columns: bool,
         batch_size: int | None = None,
         shuffle: bool = False,
-        class_weight: dict[int, float] | None = None,
         training: bool = True,
         steps: int | None = None,
         labels: bool = True,
     ) -> None:
-        is_random = training and (shuffle or getattr(task.preprocessor, "is_random", False))
-        settings = {}
-        if isinstance(data, keras.utils.PyDataset):
-            names = ("workers", "use_multiprocessing", "max_queue_size")
-            settings = {name: getattr(data, name) for name in names}
-        # `predict` draws nothing from NumPy's generator.
-        super().__init__(seed=None if is_random else 0, **settings)
-        self.task = task
-        self.data = data
-        self.columns = columns
-        size = BATCH_SIZE if batch_size is None else batch_size
-        self.batch_size = validation.positive_int("batch_size", size)
-        self.class_weight = class_weight
-        self.training = training
-        self.labels = labels
         # A generator serves one epoch, and continues in the next one with `steps_per_epoch`.
         self.is_iterator = hasattr(data, "__next__")
         can_be_indexed = columns or hasattr(data, "__getitem__")
-        if not can_be_indexed and not self.is_iterator:
-            self.data = _Passes(data)
-        self._num_items = number_of_rows(x=data[0]) if columns else _length(data, steps)
-        if self._num_items == 0:
+        num_items = number_of_rows(x=data[0]) if columns else _length(data, steps)
+        if num_items == 0:
             raise ValueError("A dataset must have at least one batch. Received: no batches")
-        self.shuffle = shuffle and can_be_indexed and self._num_items is not None
-        self._order: tuple[int, Any] = (-1, None)
-        self._pass = 0
-
-    @property
-    def num_batches(self) -> int | None:
-        """The number of batches in an epoch, or `None` if there is no end."""
-        if not self.columns or self._num_items is None:
-            return self._num_items
-        return math.ceil(self._num_items / self.batch_size)
-
-    def __getitem__(self, index: int) -> tuple[Any, ...]:
-        """Return a batch of the current pass over the data."""
-        # With `steps_per_epoch`, a pass takes several epochs.
-        if index == 0 or self.workers > 1:
-            self._pass = self.epoch
-        return self.batch(self._pass, index)
+        size = BATCH_SIZE if batch_size is None else batch_size
+        is_random = training and (shuffle or getattr(task.preprocessor, "is_random", False))
+        super().__init__(
+            data if can_be_indexed or self.is_iterator else _Passes(data),
+            num_items,
+            validation.positive_int("batch_size", size) if columns else None,
+            shuffle and can_be_indexed and num_items is not None,
+            # `predict` draws nothing from NumPy's generator.
+            seed=None if is_random else 0,
+        )
+        self.task = task
+        self.columns = columns
+        self.training = training
+        self.labels = labels
 
     def batch(self, epoch: int, index: int) -> tuple[Any, ...]:
         """Return a batch of an epoch: arrays for the model."""
         epoch = epoch if self.training else 0
-        if not self.columns:
-            place = int(self._places(epoch)[index]) if self.shuffle else index
-            return self._of_element(self.data[place], epoch, index)
-        places = slice(index * self.batch_size, (index + 1) * self.batch_size)
-        return self._arrays(take(self.data, self._places(epoch)[places]), epoch, index)
-
-    def _places(self, epoch):
-        if not self.shuffle:
-            return range(self._num_items)
-        if self._order[0] != epoch:
-            order = np.random.default_rng((self.seed, epoch)).permutation(self._num_items)
-            self._order = (epoch, order)
-        return self._order[1]
+        rows = self.read(epoch, index)
+        make = self._arrays if self.columns else self._of_element
+        return make(rows, epoch, index)
 
     def _of_element(self, element, epoch, index):
         # A list of texts is not a list of inputs, labels and weights.
@@ -139,8 +99,6 @@ class TaskData(EpochDataset):
         if self.task.token_inputs:
             # For example, there may be more texts than segments.
             check_token_inputs(batch[0], self.task.token_inputs)
-        if self.class_weight is not None:
-            batch = weights_of_classes(batch, self.class_weight)
         return keras.utils.pack_x_y_sample_weight(*batch) if batch[1] is not None else batch[:1]
 
     def on_epoch_begin(self) -> None:
@@ -149,7 +107,7 @@ class TaskData(EpochDataset):
             self.data.on_epoch_begin()
 
     def on_epoch_end(self) -> None:
-        """Begin the next epoch."""
+        """Count the epochs, and tell the dataset of the user that one ends."""
         super().on_epoch_end()
         if isinstance(self.data, keras.utils.PyDataset):
             self.data.on_epoch_end()
@@ -180,6 +138,7 @@ class TaskData(EpochDataset):
             for index, element in enumerate(self.data):
                 yield self._of_element(element, 0, index)
             return
+        self.begin_pass()
         epoch = self.epoch
         self.on_epoch_begin()
         for index in range(sys.maxsize if self.num_batches is None else self.num_batches):

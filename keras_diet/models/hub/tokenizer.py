@@ -6,7 +6,8 @@ from typing import Any, Self
 from keras_hub.models import Tokenizer
 
 from keras_diet import validation
-from keras_diet.models.hub.columns import host_column, is_one_text, texts_of
+from keras_diet.models.hub.texts import is_one_text, texts_of
+from keras_diet.training.columns import host_column
 
 Span = tuple[int, int]
 

@@ -8,10 +8,10 @@ from keras_diet import validation
 from keras_diet.layers.initializers import bert_initializer
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.classes import Classes
-from keras_diet.models.hub.columns import texts_of
 from keras_diet.models.hub.losses import warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.hub.task import HubTask
+from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.question_answering.spans import (
     NO_START,
     find_candidates,

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_diet.models.hub.columns import number_of_rows
 from keras_diet.models.hub.packing import buckets_of
 from keras_diet.models.hub.preprocessor import HubPreprocessor, TokenPreprocessor
 from keras_diet.models.token_classification.words import (
@@ -16,6 +15,7 @@ from keras_diet.models.token_classification.words import (
     check_sentences,
     pack_words,
 )
+from keras_diet.training.columns import number_of_rows
 
 
 class TokenClassifierPreprocessor(HubPreprocessor, TokenPreprocessor):
@@ -34,17 +34,6 @@ class TokenClassifierPreprocessor(HubPreprocessor, TokenPreprocessor):
     converts_labels = True
     # A tuple of sentences is an element of a dataset.
     takes_tuples = False
-
-    def __init__(
-        self,
-        tokenizer: Any,
-        sequence_length: int = 512,
-        length_buckets: tuple[int, ...] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            tokenizer, sequence_length=sequence_length, length_buckets=length_buckets, **kwargs
-        )
 
     def is_one(self, x: Any) -> bool:
         """Return whether `x` is the words of a single sentence, without a batch axis."""

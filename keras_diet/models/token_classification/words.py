@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_diet.models.hub.packing import padded
+
 # The tokens of a word.
 Pieces = Sequence[int]
 
@@ -73,19 +75,16 @@ def pack_words(
         A dictionary of arrays of shape `(B, length)`, and for each sentence an array with the index
         of the first token of each word. Words that were cut off have no index.
     """
-    token_ids = np.full((len(sentences), length), pad, "int32")
-    padding_mask = np.zeros((len(sentences), length), "bool")
-    places = []
-    for row, words in enumerate(sentences):
-        tokens = [start, *itertools.chain.from_iterable(words)][: length - 1]
-        tokens.append(end)
-        token_ids[row, : len(tokens)] = tokens
-        padding_mask[row, : len(tokens)] = True
-        firsts = np.cumsum([1, *map(len, words)])[:-1]
-        places.append(firsts[firsts < length - 1])
-    segment_ids = np.zeros_like(token_ids)
-    inputs = {"token_ids": token_ids, "segment_ids": segment_ids, "padding_mask": padding_mask}
-    return inputs, places
+    chains = map(itertools.chain.from_iterable, sentences)
+    rows = [[*[start, *tokens][: length - 1], end] for tokens in chains]
+    firsts = (np.cumsum([1, *map(len, words)])[:-1] for words in sentences)
+    token_ids = padded(rows, [length], pad)
+    inputs = {
+        "token_ids": token_ids,
+        "segment_ids": np.zeros_like(token_ids),
+        "padding_mask": np.arange(length) < np.array([len(row) for row in rows])[:, None],
+    }
+    return inputs, [of_words[of_words < length - 1] for of_words in firsts]
 
 
 def at_places(

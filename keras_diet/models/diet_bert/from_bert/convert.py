@@ -121,11 +121,6 @@ def convert_bert(
     length = original.max_sequence_length if max_sequence_length is None else max_sequence_length
     if cls_token_id is None:
         cls_token_id = _find_cls_token_id(bert, checkpoint)
-    elif not 0 <= cls_token_id < original.vocabulary_size:
-        raise ValueError(
-            f"`cls_token_id` must be an integer in [0, {original.vocabulary_size}). Received: "
-            f"cls_token_id={cls_token_id!r}"
-        )
     changes = {
         "position_encoding": position_encoding,
         "rank": rank,

@@ -1,0 +1,40 @@
+"""What the configurations of layers hold: their arguments, and which layers inside are frozen."""
+
+from collections.abc import Collection
+from typing import Any
+
+import keras
+
+from keras_diet._compat import sublayers
+from keras_diet.types import Config
+
+
+def serialized_arguments(layer: Any) -> Config:
+    """Return the arguments that the class lists in `own_arguments`, for a configuration.
+
+    Each of them is an attribute of the same name.
+    """
+    arguments = {name: getattr(layer, name) for name in layer.own_arguments}
+    return {name: keras.saving.serialize_keras_object(each) for name, each in arguments.items()}
+
+
+def frozen_layers(layer: Any, prefix: str = "") -> list[str]:
+    """Return the paths of the frozen layers inside of a layer or a model.
+
+    The configuration of a layer tells whether the layer is trainable, but not whether the layers
+    are that it makes itself.
+    """
+    paths: list[str] = []
+    for part in sublayers(layer):
+        path = prefix + part.name
+        paths += frozen_layers(part, f"{path}/") if part.trainable else [path]
+    return paths
+
+
+def freeze_layers(layer: Any, paths: Collection[str], prefix: str = "") -> None:
+    """Freeze the layers at the paths. A layer that does not exist is left out."""
+    for part in sublayers(layer):
+        path = prefix + part.name
+        if path in paths:
+            part.trainable = False
+        freeze_layers(part, paths, f"{path}/")

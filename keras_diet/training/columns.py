@@ -1,0 +1,107 @@
+"""What a user passes to a model, as columns: lists and arrays with one row for each example."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+
+def is_columns(x: Any) -> bool:
+    """Return whether `x` holds examples. Otherwise it is a dataset of batches."""
+    if isinstance(x, keras.utils.PyDataset):
+        return False
+    is_texts = isinstance(x, Sequence) and len(x) > 0 and isinstance(x[0], (str, bytes))
+    return is_texts or isinstance(x, (str, bytes, Mapping, list, tuple)) or hasattr(x, "shape")
+
+
+def map_columns(function: Callable[[Any], Any], data: Any) -> Any:
+    """Apply a function to the columns in tuples and dictionaries. `None` stays `None`."""
+    if data is None:
+        return None
+    if isinstance(data, tuple):
+        return tuple(map_columns(function, part) for part in data)
+    if isinstance(data, Mapping):
+        return {name: map_columns(function, part) for name, part in data.items()}
+    return function(data)
+
+
+def host_column(values: Any) -> Any:
+    """Return an array or a list for a tensor, or for a column of pandas or `datasets`."""
+    if isinstance(values, (str, bytes, list, np.ndarray)):
+        return values
+    if hasattr(values, "to_list"):
+        # Ragged tensors of TensorFlow, and columns of pandas.
+        return values.to_list()
+    if keras.ops.is_tensor(values):
+        return keras.ops.convert_to_numpy(values)
+    if hasattr(values, "numpy"):
+        # Tensors of another framework than the backend.
+        return values.numpy()
+    if hasattr(values, "__array__"):
+        return np.asarray(values)
+    return list(values) if isinstance(values, Sequence) else values
+
+
+def take(data: Any, rows: Any) -> Any:
+    """Return some rows of columns."""
+    return map_columns(
+        lambda column: (
+            [column[i] for i in rows] if isinstance(column, list) else column[np.asarray(rows, int)]
+        ),
+        data,
+    )
+
+
+def number_of_rows(**columns: Any) -> int:
+    """Return the number of rows, which all columns must share.
+
+    Args:
+        **columns: Columns, or tuples and dictionaries of them. `None` does not count.
+
+    Raises:
+        ValueError: If columns have different numbers of rows, or none.
+    """
+    sizes = dict(_sizes(columns))
+    if len(set(sizes.values())) != 1 or 0 in sizes.values():
+        received = ", ".join(f"{size} in `{name}`" for name, size in sizes.items())
+        raise ValueError(
+            "All parts of the data must have the same number of rows, and at least one. Received: "
+            f"{received}"
+        )
+    return next(iter(sizes.values()))
+
+
+def _sizes(columns, prefix="{}"):
+    for key, column in columns.items():
+        name = prefix.format(key)
+        if isinstance(column, (tuple, Mapping)):
+            parts = dict(enumerate(column)) if isinstance(column, tuple) else column
+            yield from _sizes(parts, f"{name}[{{!r}}]")
+        elif column is not None:
+            yield name, len(column)
+
+
+def split(data: tuple[Any, Any, Any], validation_split: float) -> tuple[Any, Any]:
+    """Return the first examples for training, and the last ones for validation, as Keras does."""
+    x, y, sample_weight = data = map_columns(host_column, data)
+    number = number_of_rows(x=x, y=y, sample_weight=sample_weight)
+    end = math.floor(number * (1 - validation_split))
+    return take(data, range(end)), take(data, range(end, number))
+
+
+def check_are_in_dataset(x: Any, **arguments: Any) -> None:
+    """Raise a `ValueError` if an argument is given that the batches of a dataset hold already."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise ValueError(
+                f"`{name}` must be `None` if `x` is a dataset or a generator. Received: "
+                f"x={type(x).__name__}. Its batches hold labels and weights."
+            )
+
+
+def tuple_of_inputs(data: Any) -> Any:
+    """Return a list of arrays, which is several inputs for Keras, as a tuple of columns."""
+    is_several = isinstance(data, list) and any(getattr(each, "shape", ()) for each in data[:1])
+    return tuple(data) if is_several else data
