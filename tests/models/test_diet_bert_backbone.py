@@ -87,29 +87,13 @@ def test_embed_without_segments(rng):
     assert np.abs(found[0] - found[1]).max() > 0.1
 
 
-# === KerasHub's BERT ===
-
-
-def bert_and_diet_bert(**arguments):
-    """KerasHub's BERT with random weights, and the DietBert that should be the same."""
-    sizes = {**SIZES, "dropout": 0.0, **arguments}
-    bert = randomize_weights(keras_hub.models.BertBackbone(**sizes))
-    diet_bert = DietBertBackbone(**sizes, position_encoding="input", segment_encoding="input")
-    return bert, diet_bert
-
-
-@pytest.mark.parametrize(("length", "num_segments"), [(13, 5), *once((1, 2))])
-def test_with_input_encodings_it_is_bert(rng, length, num_segments):
-    bert, diet_bert = bert_and_diet_bert(num_segments=num_segments)
-    assert [w.shape for w in diet_bert.weights] == [w.shape for w in bert.weights]
-    diet_bert.set_weights(bert.get_weights())
-    inputs = random_inputs(rng, length=length, num_segments=num_segments)
-    assert_same_outputs(diet_bert.predict(inputs, verbose=0), bert.predict(inputs, verbose=0))
+# === KerasHub's BERT: `tests/models/test_from_bert.py` compares the outputs ===
 
 
 @pytest.mark.any_backend
 def test_dropout_and_layer_normalization_are_berts():
-    bert, diet_bert = bert_and_diet_bert(dropout=0.2)
+    bert = keras_hub.models.BertBackbone(**SIZES, dropout=0.2)
+    diet_bert = tiny_backbone(dropout=0.2)
     assert diet_bert.cls_token_index == bert.cls_token_index == 0
 
     def settings(model, cls, name):
