@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from keras_diet.models import (
     DietBertBackbone,
     DietBertMaskedLMPreprocessor,
+    DietBertSentencePieceTokenizer,
     DietBertTextClassifierPreprocessor,
     DietBertTextEmbedderPreprocessor,
     DietBertTokenizer,
 )
 from tests.helpers import to_numpy
+from tests.models.multilingual import proto
 from tests.models.tiny import TEXTS, VOCABULARY
 
 pytestmark = pytest.mark.any_backend
@@ -206,6 +208,10 @@ ARGUMENTS = {
     "padding tokenizer": (
         {"tokenizer": DietBertTokenizer(VOCABULARY, sequence_length=5)},
         "must not add special tokens or padding.*sequence_length=5",
+    ),
+    "start token": (
+        {"tokenizer": DietBertSentencePieceTokenizer(proto(), add_bos=True)},
+        "tokenizer.add_bos=True",
     ),
     "rates": ({"mask_token_rate": 0.7, "random_token_rate": 0.4}, "at most 1"),
 }

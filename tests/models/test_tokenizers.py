@@ -348,10 +348,11 @@ def test_every_argument_of_words_survives(tmp_path):
     theirs = keras_hub.models.BertTokenizer(vocabulary, **NOT_DEFAULT)
     keras_hub.models.BertBackbone(**BERT_SIZES).save_to_preset(str(tmp_path))
     theirs.save_to_preset(str(tmp_path))
-    converted = [DietBertTokenizer.from_bert(source) for source in (theirs, tmp_path)]
-    assert all(each.get_vocabulary() == vocabulary for each in converted)
-    for each in (copy, *converted):
+    of_theirs, of_preset = (DietBertTokenizer.from_bert(each) for each in (theirs, tmp_path))
+    for each in (copy, of_theirs):
         assert {name: each.get_config()[name] for name in NOT_DEFAULT} == NOT_DEFAULT
+    for each in (of_theirs, of_preset):
+        assert (each.lowercase, each.get_vocabulary()) == (True, vocabulary)
 
 
 def test_presets_keep_the_class_of_the_tokenizer(tmp_path):
