@@ -8,6 +8,7 @@ import pytest
 
 from keras_diet import analysis
 from keras_diet.models import DietBertBackbone
+from keras_diet.models.diet_bert.from_bert.scores import head_orders
 from tests.helpers import assert_close, gradients, once, random_loss, to_numpy
 from tests.models.tiny import SIZES, VOCABULARY, random_inputs, randomize_weights, tiny_backbone
 
@@ -180,6 +181,15 @@ def test_the_order_of_heads_does_not_change_outputs(rng, bert):
             bias.key_embedding.assign(0 * bias.key_embedding)
         outputs.append(backbone(inputs)["sequence_output"])
     assert_close(*outputs)
+
+
+@pytest.mark.any_backend
+def test_heads_in_another_order_are_found(rng):
+    heads = rng.normal(size=(7, 11, 11))
+    orders = np.stack([np.arange(7), rng.permutation(7), rng.permutation(7)])
+    found = head_orders(np.stack([heads[order] for order in orders]))
+    for order, places in zip(orders, found, strict=True):
+        np.testing.assert_array_equal(order[places], orders[0][found[0]])
 
 
 # === Segments, and what the tokens get ===

@@ -393,6 +393,7 @@ REFUSED = [
     (lambda: PIECES.from_texts("fox"), "Received: a string"),
     (lambda: PIECES.from_texts({"en": "fox"}), "Received: a string"),
     (lambda: PIECES.from_texts({**TEXTS, "de": ["Fuchs", None]}), "Received: None in row 1"),
+    (lambda: PIECES.from_texts({"en": iter(["fox"])}), "`texts['en']` must be a list"),
     (lambda: PIECES.from_texts([*ALL_TEXTS, Path("no.txt")], 71), "no.txt"),
     (lambda: PIECES.from_texts(TEXTS, model_type="word"), "must be one of 'bpe', 'unigram'"),
 ]
