@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet.models.hub.model_files import default_signature
 from tests.helpers import assert_close, once
 from tests.models.question_answering import tiny_question_answerer
 from tests.models.tasks import tiny_task
@@ -30,9 +29,8 @@ CONVERTERS = {
 FILES = {"tf_saved_model": "model", "onnx": "model.onnx", "litert": "model.tflite"}
 FILES["torch"] = "model.pt2"
 NAMES = ("token_ids", "segment_ids", "padding_mask")
-# Sizes that a format leaves open: on TensorFlow both, on JAX the batch, on PyTorch none.
-SHAPE = {"tensorflow": (None, None), "jax": (None, 11), "torch": (2, 11)}[BACKEND]
-OTHER_SHAPE = {"tensorflow": (3, 7), "jax": (3, 11), "torch": (2, 11)}[BACKEND]
+# Batch sizes and lengths that a default export takes, whose preprocessor cuts at 11 tokens.
+SHAPES = {"tensorflow": ((2, 9), (3, 7)), "jax": ((2, 11), (3, 11)), "torch": ((1, 11),)}[BACKEND]
 
 
 def arrays(outputs):
@@ -70,16 +68,6 @@ def served(path, file_format):
     return lambda inputs: arrays(model({k: torch.tensor(v) for k, v in inputs.items()}))
 
 
-def check_export(classifier, path, file_format, shape=SHAPE, tolerance=1e-5):
-    path = str(path / FILES[file_format])
-    signature = {name: keras.InputSpec(shape=shape, dtype="int32", name=name) for name in NAMES}
-    classifier.export(path, format=file_format, input_signature=[signature], verbose=False)
-    serve = served(path, file_format)
-    for size in ((2, 11), OTHER_SHAPE):
-        inputs = random_inputs(np.random.default_rng(5), *size)
-        assert_close(serve(inputs), classifier(inputs), tolerance)
-
-
 def check_that_litert_has_all_operations(path):
     import tensorflow as tf
 
@@ -103,55 +91,45 @@ CHECKS = {
 }
 
 
-def random_classifier(**arguments):
-    return randomize_weights(tiny_task("classifier", with_preprocessor=False, **arguments))
+ENCODED = {name: {"position_encoding": name} for name in ("diet_abs", "diet_rel", "shaw", "t5")}
+ROWS = [(each, ENCODED["diet_rel" if each == "onnx" else "diet_abs"]) for each in FORMATS]
+if BACKEND == "jax":
+    # `jax2onnx` knows no `arange` of one argument, which others may count with.
+    ROWS += [("onnx", ENCODED[name]) for name in ("shaw", "t5")]
+else:
+    ROWS += [(FORMATS[0], "int8")]
+if BACKEND == "tensorflow":
+    ROWS += [(FORMATS[0], {"attention_implementation": "features"})]
 
 
-def skip_without_converter(file_format):
+@pytest.mark.usefixtures("quick_quantization")
+@pytest.mark.parametrize(("file_format", "arguments"), ROWS, ids=str)
+def test_exported_classifiers(rng, tmp_path, file_format, arguments):
+    """`docs/deployment.md` exports with signatures."""
     if file_format == "onnx":
         pytest.importorskip("onnxruntime")
     if (file_format, BACKEND) in CONVERTERS:
         pytest.importorskip(CONVERTERS[file_format, BACKEND])
-
-
-@pytest.mark.parametrize(
-    ("file_format", "position_encoding"),
-    [
-        *((each, "diet_rel" if each == "onnx" else "diet_abs") for each in FORMATS),
-        # `jax2onnx` knows no `arange` of one argument, which others may count with.
-        *((("onnx", name) for name in ("shaw", "t5")) if BACKEND == "jax" else ()),
-    ],
-)
-def test_exported_classifiers(tmp_path, file_format, position_encoding):
-    skip_without_converter(file_format)
-    check_export(random_classifier(position_encoding=position_encoding), tmp_path, file_format)
-    if (BACKEND, file_format) in CHECKS:
-        CHECKS[BACKEND, file_format](str(tmp_path / FILES[file_format]))
-
-
-@pytest.mark.any_backend("tensorflow")
-@pytest.mark.usefixtures("quick_quantization")
-@pytest.mark.parametrize("kind", ["features", "int8"])
-def test_other_programs_are_exported(tmp_path, kind):
-    implementation = "features" if kind == "features" else "full"
-    classifier = random_classifier(attention_implementation=implementation)
-    if kind == "int8":
+    is_int8 = arguments == "int8"
+    classifier = randomize_weights(tiny_task("classifier", **({} if is_int8 else arguments)))
+    classifier.preprocessor.sequence_length = 11
+    if is_int8:
         classifier.quantize("int8")
-    # Compiled, a number may round to the next step of int8.
-    tolerance = 1e-5 if kind == "features" else 2e-2
-    check_export(classifier, tmp_path, FORMATS[0], tolerance=tolerance)
+    path = str(tmp_path / FILES[file_format])
+    classifier.export(path, format=file_format, verbose=False)
+    serve = served(path, file_format)
+    for shape in SHAPES:
+        inputs = random_inputs(rng, *shape)
+        # Compiled, a number may round to the next step of int8.
+        assert_close(serve(inputs), classifier(inputs), 2e-2 if is_int8 else 1e-5)
+    if (BACKEND, file_format) in CHECKS:
+        CHECKS[BACKEND, file_format](path)
 
 
-DEFAULT_FORMAT = FORMATS[0]
-# Batch size and length that a default export gets on each backend. Preprocessors cut at 11 tokens.
-DEFAULT_SHAPE = {"tensorflow": (2, 9), "jax": (3, 11), "torch": (1, 11)}[BACKEND]
-
-
-@pytest.mark.parametrize(
-    "task", [None, "masked_lm", *once("classifier", "embedder", "question_answerer")]
-)
+@pytest.mark.parametrize("task", [None, "masked_lm", *once("embedder", "question_answerer")])
 def test_export_needs_a_path_only(rng, tmp_path, capsys, task):
-    shape = (DEFAULT_SHAPE[0], 13) if task is None else DEFAULT_SHAPE
+    # Without a preprocessor, the length is that of the backbone.
+    shape = (SHAPES[0][0], 13) if task is None else SHAPES[0]
     if task == "question_answerer":
         model = tiny_question_answerer()
     else:
@@ -165,25 +143,5 @@ def test_export_needs_a_path_only(rng, tmp_path, capsys, task):
     assert path in capsys.readouterr().out
     inputs = random_masked_inputs(rng, *shape)[0] if task == "masked_lm" else None
     inputs = inputs or random_inputs(rng, *shape)
-    outputs, expected = served(str(tmp_path / path), DEFAULT_FORMAT)(inputs), model(inputs)
+    outputs, expected = served(str(tmp_path / path), FORMATS[0])(inputs), model(inputs)
     keras.tree.map_structure(assert_close, outputs, dict(expected) if task is None else expected)
-
-
-@pytest.mark.parametrize("file_format", [each for each in FORMATS if each != DEFAULT_FORMAT])
-def test_other_formats_need_no_signature(rng, tmp_path, file_format):
-    skip_without_converter(file_format)
-    model = random_classifier(position_encoding="diet_rel")
-    path = str(tmp_path / FILES[file_format])
-    model.export(path, format=file_format, verbose=False)
-    inputs = random_inputs(rng, DEFAULT_SHAPE[0], 9 if BACKEND == "tensorflow" else 13)
-    assert_close(served(path, file_format)(inputs), model(inputs))
-
-
-@pytest.mark.any_backend
-def test_lengths_of_inputs_are_those_of_the_preprocessor():
-    model = tiny_task("masked_lm")
-    model.preprocessor.sequence_length = 11
-    found = {name: spec.shape for name, spec in default_signature(model, "torch").items()}
-    assert found == {**dict.fromkeys(NAMES, (1, 11)), "mask_positions": (1, 5)}
-    without = default_signature(tiny_task("masked_lm", with_preprocessor=False), "jax")
-    assert {(spec.shape, spec.dtype) for spec in without.values()} == {((None, 13), "int32")}

@@ -69,13 +69,13 @@ def change_json(path, **values):
     path.write_text(json.dumps({**contents, **values}))
 
 
-def assert_same_outputs(source, model, rng, tolerance=1e-4):
+def assert_same_outputs(source, model, rng):
     backbone = DietBertBackbone.from_bert(source, **AT_INPUT, dropout=0.0)
     inputs = random_inputs(rng)
     expected, actual = outputs(model, inputs), backbone(inputs)
-    assert_close(actual["sequence_output"], expected.last_hidden_state.numpy(), tolerance)
+    assert_close(actual["sequence_output"], expected.last_hidden_state.numpy(), 1e-4)
     if expected.pooler_output is not None:
-        assert_close(actual["pooled_output"], expected.pooler_output.numpy(), tolerance)
+        assert_close(actual["pooled_output"], expected.pooler_output.numpy(), 1e-4)
     return backbone
 
 
@@ -91,7 +91,9 @@ def assert_same_weights(actual, expected):
     ("theirs", "ours"),
     [
         ("gelu", "gelu"),
-        *once(("gelu_new", "gelu_approximate"), ("relu", "relu"), ("silu", "silu")),
+        *once(*((name, "gelu_approximate") for name in ("gelu_new", "gelu_fast"))),
+        *once(("gelu_pytorch_tanh", "gelu_approximate"), ("relu", "relu")),
+        *once(("silu", "silu"), ("swish", "silu")),
     ],
 )
 def test_outputs_are_those_of_hugging_face(tmp_path, rng, theirs, ours):
@@ -117,8 +119,8 @@ def test_models_with_heads(tmp_path, rng, head, source):
 
 
 @any_backend
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 2e-2), ("bfloat16", 1e-1)])
-def test_weights_of_half_precision(tmp_path, rng, dtype, tolerance):
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_weights_of_half_precision(tmp_path, dtype):
     import torch
 
     model = make(tmp_path)
@@ -128,7 +130,7 @@ def test_weights_of_half_precision(tmp_path, rng, dtype, tolerance):
         assert array.dtype == "float32"
         expected = tensors[name].to(getattr(torch, dtype)).float().numpy()
         np.testing.assert_array_equal(array, expected)
-    backbone = assert_same_outputs(tmp_path, model.float(), rng, tolerance)
+    backbone = DietBertBackbone.from_bert(tmp_path, **AT_INPUT)
     assert_same_weights(backbone, DietBertBackbone.from_bert(model.train(), **AT_INPUT))
     # The copy has its own memory.
     with torch.no_grad():
@@ -164,11 +166,6 @@ def test_settings_that_are_left_out_have_the_defaults_of_hugging_face(tmp_path):
     assert backbone.activation == theirs.hidden_act == "gelu"
     tokenizer = DietBertTokenizer.from_bert(tmp_path)
     assert (tokenizer.lowercase, tokenizer.strip_accents, tokenizer.split_on_cjk) == (True,) * 3
-    approximate = "gelu_approximate"
-    names = {"gelu_fast": approximate, "gelu_pytorch_tanh": approximate, "swish": "silu"}
-    for name, ours in names.items():
-        change_json(path, hidden_act=name)
-        assert DietBertBackbone.from_bert(tmp_path).activation == ours
 
 
 @any_backend
@@ -210,16 +207,12 @@ def test_the_cls_of_the_vocabulary_gets_the_first_position(tmp_path):
     ("values", "message"),
     [
         ({"model_type": "roberta"}, "`model_type` must be 'bert'.*model_type='roberta'"),
-        ({"model_type": None}, "`model_type` must be 'bert'"),
         ({"hidden_act": "mish"}, "`hidden_act` must be one of 'gelu'.*'mish'"),
         ({"position_embedding_type": "relative_key"}, "must be 'absolute'.*'relative_key'"),
         ({"layer_norm_eps": 1e-5}, "`layer_norm_eps` must be 1e-12.*1e-05"),
         ({"is_decoder": True}, "`is_decoder` must be False"),
         ({"add_cross_attention": True}, "`add_cross_attention` must be False"),
         ({"num_hidden_layers": 1}, r"does not have\. Received: encoder\.layer\.1\."),
-        ({"num_hidden_layers": 3}, "encoder.layer.2.attention.self.query.weight"),
-        ({"vocab_size": 37}, r"cannot reshape .* into shape \(37,15\)"),
-        ({"num_attention_heads": 4}, "`hidden_dim` must be divisible by `num_heads`"),
     ],
     ids=str,
 )
@@ -230,7 +223,7 @@ def test_other_configurations_are_refused(tmp_path, values, message):
         setattr(model.config, name, value)
     sources = (tmp_path,) if "model_type" in values else (tmp_path, model)
     for source in sources:
-        with pytest.raises((ValueError, KeyError), match=message):
+        with pytest.raises(ValueError, match=message):
             DietBertBackbone.from_bert(source)
 
 
@@ -340,11 +333,6 @@ def test_names_and_kind_of_labels(tmp_path, labels, problem, names):
 # === The tokenizer ===
 
 
-def assert_same_tokens(ours, theirs):
-    for text in TEXTS + ACCENTS:
-        assert np.asarray(ours(text)).tolist() == np.asarray(theirs(text)).tolist(), text
-
-
 @any_backend
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_tokens_are_those_of_hugging_face(tmp_path, lowercase):
@@ -357,7 +345,8 @@ def test_tokens_are_those_of_hugging_face(tmp_path, lowercase):
     ours = DietBertTokenizer.from_bert(tmp_path)
     assert ours.lowercase is lowercase
     assert ours.get_vocabulary() == VOCABULARY
-    assert_same_tokens(ours, lambda text: theirs(text, add_special_tokens=False)["input_ids"])
+    texts = TEXTS + ACCENTS
+    assert ours(texts) == theirs(texts, add_special_tokens=False)["input_ids"]
     # Arguments go first.
     other = DietBertTokenizer.from_bert(tmp_path, lowercase=not lowercase, sequence_length=7)
     assert other.lowercase is not lowercase
@@ -405,15 +394,5 @@ def test_other_tokenizers_are_refused(tmp_path, contents, message):
     write_tokenizer(tmp_path, {token: i for i, token in enumerate(VOCABULARY)}, **contents)
     with pytest.raises(ValueError, match=message):
         DietBertTokenizer.from_bert(tmp_path)
-    for source in (3, keras.layers.Dense(1)):
-        with pytest.raises(ValueError, match=r"`bert` must be .*Received: bert="):
-            DietBertTokenizer.from_bert(source)
-
-
-@any_backend
-def test_tokenizers_of_kerashub(tmp_path):
-    theirs = keras_hub.models.BertTokenizer(VOCABULARY, lowercase=True, strip_accents=True)
-    theirs.save_to_preset(str(tmp_path))
-    keras_hub.models.BertBackbone(**SIZES).save_to_preset(str(tmp_path))
-    for source in (theirs, tmp_path):
-        assert_same_tokens(DietBertTokenizer.from_bert(source), theirs)
+    with pytest.raises(ValueError, match=r"`bert` must be .*Received: bert=3"):
+        DietBertTokenizer.from_bert(3)

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from keras_diet.models import (
     DietBertBackbone,
     DietBertMaskedLMPreprocessor,
+    DietBertSentencePieceTokenizer,
     DietBertTextClassifierPreprocessor,
     DietBertTextEmbedderPreprocessor,
     DietBertTokenizer,
 )
 from tests.helpers import to_numpy
+from tests.models.multilingual import proto
 from tests.models.tiny import TEXTS, VOCABULARY
 
 pytestmark = pytest.mark.any_backend
@@ -109,19 +111,6 @@ def test_padding_may_have_any_id(cls):
 # === Masks ===
 
 
-def test_one_text_masked_by_hand():
-    preprocessor = ours(DietBertMaskedLMPreprocessor, sequence_length=11, mask_selection_length=7)
-    x, y, sample_weight = preprocessor(["the foxes jumped ."])
-    mask, cls, sep = (VOCABULARY.index(token) for token in ("[MASK]", "[CLS]", "[SEP]"))
-    assert x["token_ids"].tolist() == [[cls, *[mask] * 6, sep, 0, 0, 0]]
-    assert x["padding_mask"].astype("int").tolist() == [[1] * 8 + [0] * 3]
-    assert x["segment_ids"].tolist() == [[0] * 11]
-    assert x["mask_positions"].tolist() == [[1, 2, 3, 4, 5, 6, 0]]
-    tokens = ["the", "fox", "##es", "jump", "##ed", "."]
-    assert y.tolist() == [[*map(VOCABULARY.index, tokens), 0]]
-    assert sample_weight.tolist() == [[1] * 6 + [0]]
-
-
 def test_random_masks_keep_rates_and_repeat():
     arguments = {
         "mask_selection_rate": 0.5,
@@ -165,23 +154,20 @@ def test_elements_of_datasets(cls):
     """Examples, perhaps with labels and weights, one by one on Grain and in batches."""
     preprocessor = ours(cls)
     expected = inputs(preprocessor((A, B)))
-    y, weights = ([2, 0, 1], [0.5, 1.0, 2.0]) if cls in OF_LABELLED_TEXTS else (None, None)
-    calls = [preprocessor(((A, B),)), preprocessor((np.array(A), np.array(B)))]
-    elements = [list(zip(A, B, strict=True)), [(pair,) for pair in zip(A, B, strict=True)]]
-    if y:
-        calls += [
-            preprocessor((A, B), y, weights),
-            preprocessor((A, B), y=y, sample_weight=weights),
-            preprocessor(((A, B), y, weights)),
-        ]
-        elements += [list(zip(zip(A, B, strict=True), y, weights, strict=True))]
-    for source in elements:
+    pairs = list(zip(A, B, strict=True))
+    labelled, sources = [], [pairs, [(pair,) for pair in pairs]]
+    y, weights = [2, 0, 1], [0.5, 1.0, 2.0]
+    if cls in OF_LABELLED_TEXTS:
+        labelled = [preprocessor((A, B), y, weights), preprocessor(((A, B), y, weights))]
+        sources.append(list(zip(pairs, y, weights, strict=True)))
+    batches = []
+    for source in sources:
         mapped = list(grain.MapDataset.source(source).map(preprocessor))
         assert all(type(leaf) is np.ndarray for leaf in keras.tree.flatten(inputs(mapped[0])))
-        calls += list(grain.MapDataset.source(mapped).batch(3))
-    for outputs in calls:
+        batches += list(grain.MapDataset.source(mapped).batch(3))
+    for outputs in (preprocessor(((A, B),)), *batches, *labelled):
         assert_same(inputs(outputs), expected)
-    for outputs in (*calls[2:5], calls[-1]) if y else ():
+    for outputs in (*labelled, *batches[2:]):
         np.testing.assert_array_equal(outputs[1], y)
         np.testing.assert_array_equal(outputs[2], weights)
 
@@ -216,7 +202,6 @@ def test_in_a_graph_it_is_kerashubs(cls):
 # Texts are refused in `test_data.py`.
 ARGUMENTS = {
     "too short": ({"sequence_length": 2}, "at least 3"),
-    "fraction": ({"sequence_length": 5.5}, "`sequence_length` must be a positive integer"),
     "falling buckets": ({"length_buckets": (8, 5)}, "`length_buckets` must be integers that incr"),
     "short bucket": ({"length_buckets": (2, 8)}, "at least 3"),
     "long bucket": ({"length_buckets": (5, 18)}, "not exceed the longest"),
@@ -224,9 +209,11 @@ ARGUMENTS = {
         {"tokenizer": DietBertTokenizer(VOCABULARY, sequence_length=5)},
         "must not add special tokens or padding.*sequence_length=5",
     ),
+    "start token": (
+        {"tokenizer": DietBertSentencePieceTokenizer(proto(), add_bos=True)},
+        "tokenizer.add_bos=True",
+    ),
     "rates": ({"mask_token_rate": 0.7, "random_token_rate": 0.4}, "at most 1"),
-    "no rate": ({"mask_selection_rate": 1.5}, "`mask_selection_rate`"),
-    "no mask": ({"mask_selection_length": 0}, "`mask_selection_length` must be a positive"),
 }
 
 
@@ -251,5 +238,3 @@ def test_every_argument_survives_the_configuration(cls):
         assert getattr(copy, name) == getattr(preprocessor, name) == value
     assert copy.tokenizer.get_config() == preprocessor.tokenizer.get_config()
     assert (copy.backbone_cls, copy.tokenizer_cls) == (DietBertBackbone, DietBertTokenizer)
-    with pytest.raises((TypeError, ValueError), match="max_length"):
-        ours(cls, max_length=7)
