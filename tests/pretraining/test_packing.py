@@ -33,14 +33,6 @@ def words(sequences, tokenizer):
     return [" ".join(map(tokenizer.id_to_token, sequence)) for sequence in sequences]
 
 
-def test_sentences_fill_sequences_in_order(tokenizer):
-    documents = [["aa bb. Cc dd ee. Ff."], ["gg."]]
-    assert words(pack(documents, tokenizer, 9), tokenizer) == [
-        "[CLS] aa bb . cc dd ee . [SEP]",
-        "[CLS] ff . [SEP] gg . [SEP] [PAD] [PAD]",
-    ]
-
-
 def test_long_sentences_are_cut_into_full_pieces(tokenizer):
     documents = [["aa"], ["bb cc dd ee ff gg hh", "ii"]]
     assert words(pack(documents, tokenizer, 5), tokenizer) == [
