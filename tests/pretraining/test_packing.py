@@ -34,12 +34,14 @@ def words(sequences, tokenizer):
 
 
 def test_long_sentences_are_cut_into_full_pieces(tokenizer):
-    documents = [["aa"], ["bb cc dd ee ff gg hh", "ii"]]
+    documents = [["aa"], ["bb cc"], ["dd ee ff gg hh ii jj", "kk"]]
     assert words(pack(documents, tokenizer, 5), tokenizer) == [
         "[CLS] aa [SEP] [PAD] [PAD]",
-        "[CLS] bb cc dd [SEP]",
-        "[CLS] ee ff gg [SEP]",
-        "[CLS] hh ii [SEP] [PAD]",
+        # The two tokens fit, and the separator before them does not.
+        "[CLS] bb cc [SEP] [PAD]",
+        "[CLS] dd ee ff [SEP]",
+        "[CLS] gg hh ii [SEP]",
+        "[CLS] jj kk [SEP] [PAD]",
     ]
 
 

@@ -1,15 +1,16 @@
 """`DietTransformerBackbone`: the inputs of its stacks, its gradients, and its initial weights.
 
 `tests/layers/transformer` has the stacks, and `tests/models/test_backbones.py` what both backbones
-keep. `test_generate.py` has the steps.
+keep.
 """
 
 import numpy as np
 import pytest
+from keras import ops
 
 from tests import reference
 from tests.helpers import assert_close, gradients, random_loss, to_numpy
-from tests.models.diet_transformer.tiny import random_inputs, tiny_backbone
+from tests.models.diet_transformer.tiny import TARGET_LENGTH, random_inputs, tiny_backbone
 from tests.models.tiny import randomize_weights
 
 pytestmark = pytest.mark.any_backend
@@ -56,11 +57,27 @@ def test_outputs_are_those_of_the_stacks_for_the_embeddings(rng, name):
     assert_close(outputs["decoder_sequence_output"], target)
 
 
+def test_steps_equal_the_full_pass(rng):
+    backbone = randomize_weights(tiny_backbone(position_encoding="diet_abs_input"))
+    inputs = random_inputs(rng)
+    source_mask = ops.convert_to_tensor(inputs["encoder_padding_mask"])
+    source = backbone.encode(inputs["encoder_token_ids"], source_mask)
+    memory = backbone.decoder.start_memory(2, TARGET_LENGTH, source, source_mask)
+    outputs = []
+    for start, end in ((0, 2), (2, 3), (3, 7)):
+        token_ids = inputs["decoder_token_ids"][:, start:end]
+        output, memory = backbone.decode_step(token_ids, memory, start)
+        outputs.append(output)
+    inputs["decoder_padding_mask"][:] = 1
+    expected = backbone(inputs)["decoder_sequence_output"]
+    assert_close(ops.concatenate(outputs, axis=1), expected)
+
+
 @pytest.mark.parametrize("name", ["default", "diet_abs", "shaw", "input"])
 def test_every_weight_has_a_gradient(rng, name):
     """Except key biases, which softmax removes."""
     backbone, inputs = specified(name, rng)
-    loss = random_loss(lambda: list(backbone(inputs).values()), rng)
+    loss = random_loss(lambda: backbone(inputs)["decoder_sequence_output"], rng)
     weights = backbone.trainable_weights
     for weight, gradient in zip(weights, gradients(loss, weights), strict=True):
         unused = weight.path.endswith("key/bias")

@@ -89,18 +89,18 @@ def test_graphs_of_tensorflow(shuffled_proto):
 
 @pytest.mark.any_backend
 def test_length_buckets(tokenizer):
-    preprocessor = make(tokenizer, length_buckets=(11, 17, 61))
+    preprocessor = make(tokenizer, length_buckets=(11, 20, 61))
     inputs, labels, weights = make(tokenizer)(SOURCES, TARGETS)
     found = []
     for row, pair in enumerate(zip(SOURCES, TARGETS, strict=True)):
         # Both sequences have the length that the longer one needs.
         size = 1 + max(map(len, tokens(tokenizer, pair)))
-        length = min(bucket for bucket in (11, 17, 61) if bucket >= size)
+        length = min(bucket for bucket in (11, 20, 61) if bucket >= size)
         cut = {name: value[row, :length] for name, value in inputs.items()}
         cut = (cut, labels[row, :length], weights[row, :length])
         assert as_lists(preprocessor(*pair)) == as_lists(cut)
         found.append(length)
-    assert set(found) == {11, 17, 61}
+    assert set(found) == {11, 20, 61}
 
 
 @pytest.mark.any_backend
