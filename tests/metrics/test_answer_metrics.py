@@ -2,7 +2,6 @@
 
 import string
 
-import numpy as np
 import pytest
 
 from keras_diet.metrics import mlqa_metrics, normalize_mlqa, normalize_squad, squad_metrics
@@ -82,22 +81,14 @@ def test_means_are_over_questions():
     }
 
 
-def test_arrays_and_tuples_are_lists():
-    expected = {"exact_match": 50.0, "f1": 50.0}
-    for kind in (tuple, np.array):
-        assert squad_metrics(kind(["fox", "cat"]), kind([["fox"], ["dog"]])) == expected
-
-
 # === MLQA ===
 
 
 @pytest.mark.parametrize(
     ("language", "answer", "expected"),
     [
-        ("en", "The «U.S.» Army", "us army"),
         ("es", "¿Unos zorros y El gato?", "zorros y gato"),
         ("de", "Des Fuchses Bau, dem „Hund“", "fuchses bau hund"),
-        ("de", "Einerlei der Dem", "einerlei"),
         ("vi", "những Con cáo của tôi", "con cáo tôi"),
         # Hindi has no articles. Its full stop is punctuation.
         ("hi", "लोमड़ी।", "लोमड़ी"),
@@ -168,31 +159,19 @@ def test_scores_of_mlqa(language, prediction, golds, exact, f1):
 
 # === Errors ===
 
-IN_PLACE_OF_A_LIST = {
-    "a string": ("fox", [["f"], ["o"], ["x"]], "Received: 'fox' in the place of a list"),
-    "a dictionary": ({"q1": "fox"}, [["fox"]], "Received: {'q1': 'fox'}"),
-    "a gold answer": (["fox", "cat"], [["fox"], "cat"], "Received: 'cat'"),
+REFUSED = {
+    "a string": (lambda: squad_metrics("fox", [["f"], ["o"], ["x"]]), "'fox' in the place of a l"),
+    "a dictionary": (lambda: squad_metrics({"q1": "fox"}, [["fox"]]), "Received: {'q1': 'fox'}"),
+    "a gold answer": (lambda: squad_metrics(["fox", "cat"], [["fox"], "cat"]), "Received: 'cat'"),
     # The answers in the data sets of Hugging Face.
-    "gold answers": (["fox"], [{"text": ["fox"]}], "Received: {'text': "),
+    "gold answers": (lambda: mlqa_metrics(["fox"], [{"text": ["fox"]}], "de"), "ved: {'text': "),
+    "more predictions": (lambda: squad_metrics(["a", "b"], [["a"]]), "zip"),
+    "version": (lambda: squad_metrics(["a"], [["a"]], 2), "`version` must be one of '1.1', '2.0'"),
+    "language": (lambda: mlqa_metrics(["a"], [["a"]], "EN"), "`language` must be one of 'en', 'es"),
 }
 
 
-@pytest.mark.parametrize("case", IN_PLACE_OF_A_LIST)
-@pytest.mark.parametrize("version", ["1.1", "2.0", "de"])
-def test_what_is_no_list_is_refused(case, version):
-    predictions, golds, message = IN_PLACE_OF_A_LIST[case]
-    metrics = mlqa_metrics if version == "de" else squad_metrics
+@pytest.mark.parametrize("call, message", REFUSED.values(), ids=list(REFUSED))
+def test_refusals(call, message):
     with pytest.raises(ValueError, match=message):
-        metrics(predictions, golds, version)
-
-
-def test_unequal_lists_and_unknown_choices_are_refused():
-    for call, message in (
-        (lambda: squad_metrics(["a", "b"], [["a"]]), "zip"),
-        (lambda: mlqa_metrics(["a"], [["a"], ["b"]], "de"), "zip"),
-        (lambda: squad_metrics(["fox"], [["fox"]], 2), "`version` must be one of '1.1', '2.0'"),
-        (lambda: normalize_mlqa("fox", "fr"), "`language` must be one of 'en', 'es', 'hi', 'vi'"),
-        (lambda: mlqa_metrics(["fox"], [["fox"]], "EN"), "`language` must be one of"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            call()
+        call()

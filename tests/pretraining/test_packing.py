@@ -33,21 +33,15 @@ def words(sequences, tokenizer):
     return [" ".join(map(tokenizer.id_to_token, sequence)) for sequence in sequences]
 
 
-def test_sentences_fill_sequences_in_order(tokenizer):
-    documents = [["aa bb. Cc dd ee. Ff."], ["gg."]]
-    assert words(pack(documents, tokenizer, 9), tokenizer) == [
-        "[CLS] aa bb . cc dd ee . [SEP]",
-        "[CLS] ff . [SEP] gg . [SEP] [PAD] [PAD]",
-    ]
-
-
 def test_long_sentences_are_cut_into_full_pieces(tokenizer):
-    documents = [["aa"], ["bb cc dd ee ff gg hh", "ii"]]
+    documents = [["aa"], ["bb cc"], ["dd ee ff gg hh ii jj", "kk"]]
     assert words(pack(documents, tokenizer, 5), tokenizer) == [
         "[CLS] aa [SEP] [PAD] [PAD]",
-        "[CLS] bb cc dd [SEP]",
-        "[CLS] ee ff gg [SEP]",
-        "[CLS] hh ii [SEP] [PAD]",
+        # The two tokens fit, and the separator before them does not.
+        "[CLS] bb cc [SEP] [PAD]",
+        "[CLS] dd ee ff [SEP]",
+        "[CLS] gg hh ii [SEP]",
+        "[CLS] jj kk [SEP] [PAD]",
     ]
 
 

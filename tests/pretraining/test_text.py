@@ -14,33 +14,30 @@ def write(path, content):
     return path
 
 
-def test_blank_lines_separate_documents(tmp_path):
-    path = write(tmp_path / "a.txt", "\n\none\n two \n \t\n\nthree\n")
-    assert list(read_documents([path])) == [["one", "two"], ["three"]]
-
-
-def test_wikiextractor_marks_separate_documents_and_blank_lines_do_not(tmp_path):
-    path = write(
-        tmp_path / "wiki",
-        '\n<doc id="1" title="A">\nA\n\nFirst.\n</doc>\n<doc id="2">\nB\n<b>\n</doc>\noutside\n',
-    )
-    assert list(read_documents(path)) == [["A", "First."], ["B", "<b>"], ["outside"]]
-
-
-def test_marks_are_text_in_a_file_that_does_not_start_with_one(tmp_path):
-    path = write(tmp_path / "a.txt", "intro\n<doc 1>\n\n</doc>\n")
-    assert list(read_documents(path)) == [["intro", "<doc 1>"], ["</doc>"]]
+@pytest.mark.parametrize(
+    "content, documents",
+    [
+        ("\n\none\n two \n \t\n\nthree\n", [["one", "two"], ["three"]]),
+        # The marks of WikiExtractor separate documents, and blank lines do not.
+        (
+            '\n<doc id="1">\nA\n\nFirst.\n</doc>\n<doc id="2">\nB\n<b>\n</doc>\noutside\n',
+            [["A", "First."], ["B", "<b>"], ["outside"]],
+        ),
+        # Marks are text in a file that does not start with one.
+        ("intro\n<doc 1>\n\n</doc>\n", [["intro", "<doc 1>"], ["</doc>"]]),
+        # White space, byte order marks and the lines of Windows.
+        ("\ufeff10\u00a0km \t far\r\n\r\n\u3000b\u2009c\r\n", [["10 km far"], ["b c"]]),
+    ],
+    ids=["plain", "WikiExtractor", "marks", "white space"],
+)
+def test_documents_of_a_file(tmp_path, content, documents):
+    assert list(read_documents(write(tmp_path / "a.txt", content))) == documents
 
 
 def test_files_are_read_in_the_given_order_and_end_a_document(tmp_path):
     second = write(tmp_path / "1.txt", "second")
     first = write(tmp_path / "2.txt", "first\n")
     assert list(read_documents([str(first), second])) == [["first"], ["second"]]
-
-
-def test_white_space_byte_order_marks_and_windows_lines_are_normalized(tmp_path):
-    path = write(tmp_path / "a.txt", "\ufeff10\u00a0km \t far\r\n\r\n\u3000b\u2009c\r\n")
-    assert list(read_documents(path)) == [["10 km far"], ["b c"]]
 
 
 def test_long_documents_are_split_into_parts(tmp_path, monkeypatch):

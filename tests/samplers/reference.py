@@ -1,11 +1,9 @@
-"""Beam search and exhaustive search for one row, as slow Python loops written from the definition.
+"""Beam search for one row, as a slow Python loop written from the definition.
 
 `log_probs_of` is a function from a tuple of tokens to the log-probabilities of the next token, an
 array `(V,)`. A result is a list of pairs `(score, tokens)`, best first. Nothing stops early, so
-that these searches also check the condition under which the library stops.
+that this search also checks the condition under which the library stops.
 """
-
-import itertools
 
 import numpy as np
 
@@ -38,23 +36,3 @@ def beam_search(log_probs_of, prompt, max_length, num_beams, alpha, stops):
         (score(log_prob, max_length - len(prompt), alpha), tokens) for log_prob, tokens in live
     ]
     return [*finished, *unfinished][:num_beams]
-
-
-def exhaustive_search(log_probs_of, prompt, max_length, alpha, stops, tokens):
-    """The best sequence of all, of the finished ones if there are any."""
-    finished, unfinished = [], []
-    for length in range(1, max_length - len(prompt) + 1):
-        for generated in itertools.product(tokens, repeat=length):
-            if any(token in stops for token in generated[:-1]):
-                continue
-            sequence = (*prompt, *generated)
-            log_prob = sum(
-                log_probs_of(sequence[:i])[sequence[i]] for i in range(len(prompt), len(sequence))
-            )
-            pair = (score(log_prob, length, alpha), sequence)
-            if generated[-1] in stops:
-                finished.append(pair)
-            elif length == max_length - len(prompt):
-                unfinished.append(pair)
-    finished = [pair for pair in finished if pair[0] > -np.inf]
-    return max(finished or unfinished)

@@ -1,8 +1,7 @@
-"""Beam search, against its definition and against exhaustive search."""
+"""Beam search, against its definition."""
 
 import itertools
 
-import keras
 import keras_hub
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from keras import ops
 
 from keras_diet.samplers import BeamSearchSampler
 from tests.helpers import assert_close, once
-from tests.samplers.reference import beam_search, exhaustive_search, score
+from tests.samplers.reference import beam_search, score
 from tests.samplers.tables import Tables, compiled_search, model_of
 
 # The penalty is one product. The other values of `alpha` show that its formula is right.
@@ -22,17 +21,6 @@ EACH_ALPHA = pytest.mark.parametrize("alpha", [0.6, *once(0.0, 1.0, 2.5)])
 def random_tables(rng, batch_size, vocabulary_size, scale=1.5):
     size = vocabulary_size
     return Tables(rng.normal(scale=scale, size=(batch_size, size, size, size)))
-
-
-def within_vocabulary(tables, vocabulary_size):
-    """The same models in a larger vocabulary, whose other tokens are impossible."""
-    shape = (len(tables.logits), *[vocabulary_size] * 3)
-    logits = np.zeros(shape)
-    logits[..., :] = -np.inf
-    logits[..., 0] = 0.0
-    size = tables.logits.shape[-1]
-    logits[:, :size, :size, :size] = tables.logits
-    return Tables(logits)
 
 
 def expected_beams(tables, prompts, max_length, num_beams, alpha, stops):
@@ -57,29 +45,6 @@ def padded(prompts, max_length):
         token_ids[row, : len(prompt)] = prompt
         mask[row, : len(prompt)] = True
     return token_ids, mask
-
-
-@EACH_ALPHA
-def test_many_beams_are_an_exhaustive_search(rng, alpha):
-    """With 2 tokens that go on, the last of 4 steps has `2^3 * 3` candidates: all are kept."""
-    num_models, possible, steps, num_beams, stop, prompt = 200, 3, 4, 24, 1, (2, 0)
-    tables = random_tables(rng, num_models, possible)
-    # Some models never end, so that unfinished sequences win.
-    tables.logits[::10, ..., stop] = -np.inf
-    expected = [
-        exhaustive_search(
-            tables.log_probs_of(row), prompt, len(prompt) + steps, alpha, {stop}, range(possible)
-        )
-        for row in range(num_models)
-    ]
-    token_ids, mask = padded([prompt] * num_models, len(prompt) + steps)
-    search = compiled_search(BeamSearchSampler(num_beams, alpha, return_all_beams=True), (stop,))
-    sequences, scores = search(within_vocabulary(tables, num_beams), token_ids, 2, mask)
-    expected_ids, _ = padded([tokens for _, tokens in expected], len(prompt) + steps)
-    np.testing.assert_array_equal(sequences[:, 0], expected_ids)
-    assert_close(scores[:, 0], np.array([value for value, _ in expected]), 1e-5)
-    lengths = {len(tokens) for _, tokens in expected}
-    assert lengths == set(range(len(prompt) + 1, len(prompt) + steps + 1)), "one length only"
 
 
 PROMPTS = [(4, 6), (3, 2, 4, 0), (6, 0, 2), (4, 2, 2, 2, 6, 0, 0, 4), (2, 2, 5)]
@@ -147,12 +112,14 @@ def test_any_row_is_the_search_of_the_definition_alone_and_in_company(seed, num_
 @pytest.mark.any_backend
 def test_given_tokens_may_follow_generated_ones(rng):
     """Beams keep their sequences and log-probabilities at a token that is given."""
-    tables = random_tables(rng, 20, 3)
-    token_ids = np.array([[2, 1, 0, 1, 0, 0]] * 20, "int32")
-    mask = np.array([[True, True, False, True, False, False]] * 20)
+    tables = random_tables(rng, 5, 27)
+    # As many tokens as beams, of which three are possible.
+    tables.logits[..., 3:] = -np.inf
+    token_ids = np.array([[2, 1, 0, 1, 0, 0]] * 5, "int32")
+    mask = np.array([[True, True, False, True, False, False]] * 5)
     sampler = BeamSearchSampler(27, 0.6, return_all_beams=True)
-    sequences, scores = compiled_search(sampler)(within_vocabulary(tables, 27), token_ids, 2, mask)
-    for row in range(20):
+    sequences, scores = compiled_search(sampler)(tables, token_ids, 2, mask)
+    for row in range(5):
         function = tables.log_probs_of(row)
         expected = {}
         for a, b, c in itertools.product(range(3), repeat=3):
@@ -273,7 +240,6 @@ def test_equal_candidates_have_an_order():
     [
         ({"num_beams": 0}, "`num_beams` must be a positive integer"),
         ({"length_penalty": -0.1}, "`length_penalty`.*-0.1"),
-        ({"length_penalty": float("nan")}, "`length_penalty`.*nan"),
         ({"return_all_beams": "no"}, "`return_all_beams`.*'no'"),
         ({"num_beams": 6}, "num_beams=6 for logits of 5 tokens"),
     ],
@@ -289,10 +255,7 @@ def test_refusals(rng, arguments, message):
 def test_sampler_has_an_equal_copy():
     arguments = {"num_beams": 3, "length_penalty": 1.5, "return_all_beams": True}
     sampler = BeamSearchSampler(**arguments)
-    keras_copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(sampler))
     samplers = keras_hub.samplers
-    for copy in (keras_copy, samplers.deserialize(samplers.serialize(sampler))):
-        assert type(copy) is BeamSearchSampler
-        assert copy.get_config() == arguments
-    default = {"num_beams": 10, "length_penalty": 0.6, "return_all_beams": False}
-    assert BeamSearchSampler().get_config() == default
+    copy = samplers.deserialize(samplers.serialize(sampler))
+    assert type(copy) is BeamSearchSampler
+    assert copy.get_config() == arguments

@@ -1,6 +1,6 @@
 """Runs a module as if TensorFlow were not installed, which also saves the time of its import:
 
-KERAS_BACKEND=jax python -m tests.without_tensorflow tests.without_tensorflow.worker PRESET
+KERAS_BACKEND=jax python -m tests.without_tensorflow tests.without_tensorflow.worker
 """
 
 import runpy

@@ -1,9 +1,8 @@
 """Uses models and `keras_diet.pretraining` without TensorFlow. Run it as a process:
 
-    KERAS_BACKEND=jax python -m tests.without_tensorflow tests.without_tensorflow.worker PRESET
+    KERAS_BACKEND=jax python -m tests.without_tensorflow tests.without_tensorflow.worker
 
-`PRESET` is the preset of a masked LM. The process writes files to its current folder, and prints
-what importing `keras_diet` has loaded and how KerasHub refuses the preset before.
+The process writes files to its current folder, and prints what importing `keras_diet` has loaded.
 """
 
 import json
@@ -24,18 +23,6 @@ LABELS = [0, 2, 1, 1]
 
 def packages():
     return {name.split(".")[0] for name in sys.modules} - sys.stdlib_module_names
-
-
-def refusals(preset):
-    """The errors of KerasHub's classes, which cannot know our classes yet."""
-    messages = []
-    for base in (keras_hub.models.MaskedLM, keras_hub.models.Backbone, keras_hub.models.Tokenizer):
-        try:
-            base.from_preset(preset)
-        except ValueError as error:
-            messages.append(str(error))
-    assert "keras_diet" not in sys.modules
-    return messages
 
 
 def import_keras_diet():
@@ -90,14 +77,8 @@ def use_tasks():
         return getattr(models, name)(backbone, preprocessor=preprocessor, **arguments)
 
     classifier = make("DietBertTextClassifier", num_classes=3)
-    tokens = classifier.preprocessor(["the quick foxes"])["token_ids"]
-    assert np.asarray(tokens)[0, :6].tolist() == [2, 5, 7, 8, 9, 3]
     check_trained_and_saved(classifier, TEXTS, LABELS)
     check_trained_and_saved(classifier, (TEXTS, TEXTS[::-1]), LABELS)
-    with pytest.raises(ValueError, match="values from 0 to 3"):
-        classifier.evaluate(TEXTS, [3, 0, 1, 1], batch_size=2, verbose=0)
-    loaded = keras_hub.models.TextClassifier.from_preset("DietBertTextClassifier")
-    assert type(loaded) is models.DietBertTextClassifier
     classifier.save("task.keras")
     classifier.backbone.save_weights("backbone.weights.h5")
     classifier.backbone.load_weights("backbone.weights.h5")
@@ -169,9 +150,8 @@ def use_pretraining():
         pretraining.as_tf_dataset(dataset)
 
 
-def main(preset):
-    results = {"refusals": refusals(preset)}
-    results["packages"], results["registered"] = import_keras_diet()
+def main():
+    loaded, registered = import_keras_diet()
     if keras.backend.backend() == "torch":
         # One backend is enough, and PyTorch does not compile.
         use_pretraining()
@@ -179,9 +159,9 @@ def main(preset):
     use_translator()
     use_multilingual_model()
     assert not any(name.split(".")[0] == "tensorflow" for name, m in sys.modules.items() if m)
-    results["backend"] = keras.backend.backend()
-    print(json.dumps(results))
+    backend = keras.backend.backend()
+    print(json.dumps({"backend": backend, "packages": loaded, "registered": registered}))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -116,10 +116,9 @@ def test_every_stop_token_ends_a_target(rng):
     assert found == [greedy(inputs, row) for row in range(7)]
     # Some rows end early, and some do not.
     assert min(map(len, found)) < TARGET_LENGTH == max(map(len, found))
-    for sampler in ("greedy", BeamSearchSampler(2)):
-        outputs = generate(task_of(), inputs, sampler, None)
-        assert {len(tokens) for tokens in tokens_of(outputs)} == {TARGET_LENGTH}
-        assert tokens_of(generate(task_of(), inputs, sampler, ())) == tokens_of(outputs)
+    outputs = generate(task_of(), inputs, stop_token_ids=None)
+    assert {len(tokens) for tokens in tokens_of(outputs)} == {TARGET_LENGTH}
+    assert tokens_of(generate(task_of(), inputs, stop_token_ids=())) == tokens_of(outputs)
 
 
 @pytest.mark.parametrize("alpha", [pytest.param(0.0, marks=any_backend), 1.0])
@@ -177,25 +176,16 @@ def watch(monkeypatch, *places):
 
 
 @any_backend
-def test_the_encoder_runs_once(rng, monkeypatch):
+def test_the_source_is_read_once_and_shared_by_its_beams(rng, monkeypatch):
+    """The sampler repeats the memory of the targets for its beams. It never sees the source."""
     backbone = task_of().backbone
     attentions = [block.cross_attention for block in backbone.decoder.transformer_layers]
-    calls = [
-        watch(monkeypatch, (backbone.encoder, "call")),
-        watch(monkeypatch, (backbone.decoder, "call")),
-        watch(monkeypatch, *((attention, "project_keys") for attention in attentions)),
-    ]
-    generate(task_of(), prompts(random_inputs(rng)), stop_token_ids=None)
-    assert list(map(len, calls)) == [1, TARGET_LENGTH - 1, 2]
-
-
-@any_backend
-def test_the_beams_of_a_row_share_its_source(rng, monkeypatch):
-    """The sampler repeats the memory of the targets for its beams. It never sees the source."""
-    attentions = [block.cross_attention for block in task_of().backbone.decoder.transformer_layers]
+    encoded = watch(monkeypatch, (backbone.encoder, "call"))
+    projected = watch(monkeypatch, *((attention, "project_keys") for attention in attentions))
     repeats = watch(monkeypatch, (BeamCache, "repeat"))
     calls = watch(monkeypatch, *((attention, "call") for attention in attentions))
-    generate(task_of(), prompts(random_inputs(rng, 2)), BeamSearchSampler(4))
+    generate(task_of(), prompts(random_inputs(rng)), BeamSearchSampler(4), None)
+    assert list(map(len, (encoded, projected, calls))) == [1, 2, 2 * (TARGET_LENGTH - 1)]
     cache = repeats[0][0][1]
     assert {tensor.shape[2] for tensor in tree.flatten(cache)} == {TARGET_LENGTH}
     batches = {(len(args[0]), *map(len, kwargs["projected_keys"])) for args, kwargs in calls}
@@ -306,11 +296,3 @@ def test_batches_have_texts_of_similar_length(translator, monkeypatch):
     by_length = sorted(SOURCES, key=count.get, reverse=True)
     batches = [list(args[0]["encoder_text"]) for args, _ in calls]
     assert batches == [by_length[:2], by_length[2:4], by_length[4:]]
-
-
-@any_backend
-def test_length_buckets_change_no_translation(proto):
-    tasks = full, bucketed = tiny_translator(proto), tiny_translator(proto, length_buckets=(9, 31))
-    for task in tasks:
-        task.compile(sampler="greedy")
-    assert bucketed.generate(SOURCES, batch_size=2) == full.generate(SOURCES)

@@ -62,16 +62,6 @@ def test_a_task_of_a_backbone_and_a_tokenizer_saved_alone(tmp_path, translator):
 
 
 @any_backend
-def test_presets_with_another_vocabulary_are_refused(tmp_path, translator, shuffled_proto):
-    translator.save_to_preset(tmp_path)
-    (tmp_path / "assets" / "tokenizer" / "vocabulary.spm").write_bytes(shuffled_proto)
-    loaded = DietTransformerSeq2SeqLM.from_preset(str(tmp_path))
-    for call in (lambda: loaded.generate(SOURCES), lambda: loaded.fit(SOURCES, TARGETS)):
-        with pytest.raises(ValueError, match="59"):
-            call()
-
-
-@any_backend
 @pytest.mark.parametrize(
     "sampler", [BeamSearchSampler(3, 1.7), keras_hub.samplers.TopPSampler(p=0.3, seed=5)]
 )
