@@ -20,9 +20,6 @@ def rebuild_with_cached_positions(model: Any) -> Any:
         )
     changes = arguments_of_copy(backbone.attention_implementation)
     copy = rebuild(model, changes)
-    copy_weights(model, copy, _biases(model), _biases(copy))
+    cached = getattr(copy, "backbone", copy).encoder.position_biases
+    copy_weights(model, copy, backbone.encoder.position_biases, cached)
     return copy
-
-
-def _biases(model: Any) -> list[Any]:
-    return getattr(model, "backbone", model).encoder.position_biases

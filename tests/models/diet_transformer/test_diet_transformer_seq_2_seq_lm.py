@@ -102,7 +102,6 @@ INPUTS = random_inputs(np.random.default_rng(3))
 LONGER = {f"encoder_{name}": np.ones((2, 14), "int32") for name in ("token_ids", "padding_mask")}
 LABELS = INPUTS["decoder_token_ids"]
 GENERATE = {
-    "stop tokens": ({"stop_token_ids": (2, 61)}, r"\[0, 61\).*stop_token_ids=\(2, 61\)"),
     "max_length": ({"max_length": 72}, "`max_length` must be at most 71.*max_length=72"),
     "invisible": ({"inputs": ["a", "\u200b"]}, "1 to 66 tokens.*: 0 tokens in row 1"),
     "long": ({"inputs": ["a", "the dog", "the dog " * 40]}, "1 to 66 tokens.*tokens in row 2"),
