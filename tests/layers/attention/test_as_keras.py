@@ -50,7 +50,7 @@ CALLS = {
     "masked_query": {"masked": ("query",), "key": True},
     "masked_all": {"masked": ("query", "value", "key"), "key": True, "use_causal_mask": True},
     "training": {"training": True, "masked": ("query", "value", "key"), "key": True},
-    "explicit_masks": {"value_mask": VALID, "key_mask": KEY_MASK, "key": True},
+    "explicit_masks": {"value_mask": VALID.tolist(), "key_mask": KEY_MASK, "key": True},
 }
 
 

@@ -1,5 +1,7 @@
 """What attention refuses, because it would be silently wrong: one row for each check."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from keras_diet.layers import (
     RelativePositionBias,
     ScoreTerms,
 )
-from keras_diet.layers.attention.input_checks import check_bias, check_masks
+from keras_diet.layers.attention.input_checks import check_bias
 from tests.helpers import assert_close
 from tests.layers.attention.test_as_keras import Overriding
 from tests.layers.attention.variants import (
@@ -203,17 +205,10 @@ sizes = st.sampled_from([1, 2, 3, 5, 7, 11])
 @settings(deadline=None, max_examples=20, derandomize=True)
 @given(shape=st.lists(sizes, max_size=5))
 def test_a_bias_fits_if_numpy_broadcasts_it_to_the_scores(shape):
-    bias = ones(*shape)
     try:
-        fits = np.broadcast_shapes(bias.shape, SCORES) == SCORES
+        fits = np.broadcast_shapes(shape, SCORES) == SCORES
     except ValueError:
         fits = False
-    if fits:
-        check_bias(bias, SCORES)
-        check_bias(keras.KerasTensor(shape), (None, 3, None, 7))
-        check_masks((None, 3, None, 7), keras.KerasTensor((2, 5, 7)), value_mask=[[True] * 7])
-    else:
-        with pytest.raises(
-            ValueError, match=r"`attention_bias` must be.*= \(2, 3, 5, 7\)\. Received"
-        ):
-            check_bias(bias, SCORES)
+    message = r"`attention_bias` must be.*= \(2, 3, 5, 7\)\. Received"
+    with contextlib.nullcontext() if fits else pytest.raises(ValueError, match=message):
+        check_bias(ones(*shape), SCORES)

@@ -188,9 +188,8 @@ def test_one_graph_for_all_lengths(rng, name):
 @any_backend
 @all_variants
 @pytest.mark.usefixtures("keras_initializers")
-def test_weights(name, monkeypatch):
+def test_weights(name):
     """They start differently, and begin with the weights of Keras's layer."""
-    monkeypatch.setattr(keras.initializers.VarianceScaling, "__call__", DRAW_WITH_KERAS)
     attention, plain = make(name, output_shape=HIDDEN), make("biased", output_shape=HIDDEN)
     new = len(attention.weights) - len(plain.weights)
     assert new == VARIANTS[name].new_weights
@@ -200,8 +199,6 @@ def test_weights(name, monkeypatch):
             assert 0.01 < to_numpy(weight).std() < 0.03
 
 
-# Fixtures replace it in every test.
-DRAW_WITH_KERAS = keras.initializers.VarianceScaling.__call__
 INITIALIZER = keras.initializers.RandomNormal(stddev=0.3, seed=1)
 OWN_ARGUMENTS = {
     "shaw": {"embedding_initializer": INITIALIZER},
