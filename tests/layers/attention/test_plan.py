@@ -79,6 +79,7 @@ def plan_of(backend="jax", platform="cpu", length=LENGTH, terms=None, layer=None
         ({}, "kernel"),
         ({"terms": {"attention_mask": PAIRS}}, "kernel"),
         ({**DROPS, **TORCH}, "scores"),
+        ({"training": True, **TORCH}, "kernel"),
         ({"return_attention_scores": True, **TORCH}, "scores"),
         ({"attention_hook": SCORES_HOOK, **TORCH}, "scores"),
         ({"attention_hook": AttentionHook(output=print), **TORCH}, "scores"),
