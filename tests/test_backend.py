@@ -38,11 +38,11 @@ def test_sum_and_its_gradients(rng, shape):
 
 
 @pytest.mark.parametrize(
-    "dtype, bias_dtype, outer",
-    [("float32", "bfloat16", (1,)), ("bfloat16", "float32", (1,)), ("float16", "float16", (3,))],
+    "dtype, bias_dtype, batch",
+    [("float32", "bfloat16", 1), ("bfloat16", "float32", 1), ("float16", "float16", 3)],
 )
-def test_sum_of_other_dtypes_and_shapes(rng, dtype, bias_dtype, outer):
-    scores, bias = normal(rng, 1, *SCORES_SHAPE[1:]), normal(rng, *outer, *SCORES_SHAPE[1:])
+def test_sum_of_other_dtypes_and_shapes(rng, dtype, bias_dtype, batch):
+    scores, bias = normal(rng, 1, *SCORES_SHAPE[1:]), normal(rng, batch, *SCORES_SHAPE[1:])
     expected = ops.add(ops.cast(scores, dtype), ops.cast(bias, bias_dtype))
     actual = _backend.add(ops.cast(scores, dtype), ops.cast(bias, bias_dtype))
     assert actual.dtype == expected.dtype
