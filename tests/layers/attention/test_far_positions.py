@@ -42,7 +42,8 @@ def test_probabilities(name, is_cached, policy):
         outputs(name, dtype, 650, is_cached, return_attention_scores=True)
         for dtype in ("float32", policy)
     )
-    assert np.abs(actual - expected).sum(-1).max() < 0.02
+    # float16 has three more bits than bfloat16.
+    assert np.abs(actual - expected).sum(-1).max() < (0.02 if "bfloat16" in policy else 0.003)
 
 
 @pytest.mark.parametrize("name", LAYERS)
