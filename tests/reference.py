@@ -151,7 +151,7 @@ def segment_bias(segment_embedding, query_segment_ids, key_segment_ids=None, num
 
 
 def multi_head_attention(
-    query, value, weights, key=None, bias=None, mask=None, return_scores=False
+    query, value, weights, key=None, bias=None, mask=None, return_scores=False, change=float
 ):
     """Section 2.1 with eq. 1 and 3: `softmax_j((x_i W_Q)·(x_j W_K)/sqrt(d_h) + bias_ij) (x_j W_V)`.
 
@@ -160,7 +160,7 @@ def multi_head_attention(
     output_kernel (H, d_v, d_out), output_bias (d_out,). `bias` and `mask` broadcast to
     (B, H, T, S). The softmax leaves out keys whose mask is False. A query without any permitted
     key gets zero probabilities. Returns (B, T, d_out), and with `return_scores` also the
-    probabilities (B, H, T, S).
+    probabilities (B, H, T, S). `change` is a function of each score, before the mask.
 
     `weights` may also have "scale", which replaces `1/sqrt(d_h)`. Shaw et al. 2018 add a vector
     for the distance `j - i`, from `-c` to `c`, to each head's keys and values. They are
@@ -200,7 +200,7 @@ def multi_head_attention(
             kernel = _float64(weights["position_kernel"][:, h])
             score = (query_vector + weights["content_bias"][h]) @ key_vector
             score += (query_vector + weights["position_bias"][h]) @ sinusoids(i - j, kernel)
-        scores[b, h, i, j] = score * scale + bias[b, h, i, j]
+        scores[b, h, i, j] = change(score * scale + bias[b, h, i, j])
 
     probabilities = np.zeros(scores.shape)
     for b, h, i in np.ndindex(batch_size, num_heads, query_length):
@@ -377,12 +377,8 @@ def decoder_block(
 
 def feed_forward(x, weights, activation=gelu):
     """`W_2 activation(W_1 x)` with biases, x (B, T, d); `weights` as in `encoder_block`."""
-    output = np.zeros(x.shape)
-    for b, i in np.ndindex(x.shape[:2]):
-        hidden = x[b, i] @ _float64(weights["intermediate_kernel"])
-        hidden = activation(hidden + _float64(weights["intermediate_bias"]))
-        output[b, i] = hidden @ _float64(weights["output_kernel"]) + weights["output_bias"]
-    return output
+    hidden = x @ _float64(weights["intermediate_kernel"]) + weights["intermediate_bias"]
+    return activation(hidden) @ _float64(weights["output_kernel"]) + weights["output_bias"]
 
 
 def encoder(
@@ -401,8 +397,6 @@ def encoder(
     `biases`: for each block an array that broadcasts to (B, H, T, S), or None.
     `final_norm`: (gamma, beta) of a last layer norm, for pre-norm only.
     """
-    if final_norm is not None and not normalize_first:
-        raise ValueError("`final_norm` belongs to `normalize_first=True`.")
     for weights, bias in zip(blocks, biases, strict=True):
         x = encoder_block(x, weights, num_heads, bias, mask, normalize_first, epsilon, activation)
     return x if final_norm is None else layer_norm(x, *final_norm, epsilon)
@@ -422,8 +416,6 @@ def bert_inputs(
     token_embedding (vocabulary, d), position_embedding (n, d), segment_embedding (s, d);
     `norm`: (gamma, beta) of the layer norm, or None. DIET omits position and segment here.
     """
-    if (segment_embedding is None) != (segment_ids is None):
-        raise ValueError("`segment_embedding` and `segment_ids` need each other.")
     output = np.zeros((*token_ids.shape, token_embedding.shape[1]))
     for b, i in np.ndindex(token_ids.shape):
         output[b, i] = _row(token_embedding, token_ids[b, i])

@@ -9,7 +9,7 @@ from keras_diet import _backend
 from tests.helpers import assert_close, gradients, randomize, to_numpy, weighted_sum
 
 BATCH, LENGTH, HIDDEN, NUM_HEADS, KEY_DIM = 2, 5, 7, 3, 11
-HALF = ("mixed_bfloat16", "mixed_float16")
+X_SHAPE = (BATCH, LENGTH, HIDDEN)
 
 
 def normal(rng, *shape):
@@ -26,54 +26,31 @@ def from_heads(**kwargs):
 
 
 # How to make the layer, the shape of an input and over how many of its axes the layer goes.
-HEADS_SHAPE, SQUARE_SHAPE = (BATCH, LENGTH, NUM_HEADS, KEY_DIM), (BATCH, LENGTH, 3, 3)
 LAYERS = {
-    "dense": (lambda **kwargs: keras.layers.Dense(KEY_DIM, **kwargs), (BATCH, LENGTH, HIDDEN), 1),
-    "activation": (
-        lambda **kwargs: keras.layers.Dense(KEY_DIM, activation="gelu", **kwargs),
-        (BATCH, LENGTH, HIDDEN),
-        1,
-    ),
-    "to_heads": (
-        lambda **kwargs: to_heads(NUM_HEADS, KEY_DIM, **kwargs),
-        (BATCH, LENGTH, HIDDEN),
-        1,
-    ),
+    "dense": (lambda **kwargs: keras.layers.Dense(KEY_DIM, **kwargs), X_SHAPE, 1),
+    "activation": (lambda **kwargs: keras.layers.Dense(KEY_DIM, "gelu", **kwargs), X_SHAPE, 1),
+    "to_heads": (lambda **kwargs: to_heads(NUM_HEADS, KEY_DIM, **kwargs), X_SHAPE, 1),
     "to_square_heads": (lambda **kwargs: to_heads(3, 3, **kwargs), (BATCH, LENGTH, 3), 1),
-    "from_heads": (from_heads, HEADS_SHAPE, 2),
-    "from_square_heads": (from_heads, SQUARE_SHAPE, 2),
+    "from_heads": (from_heads, (BATCH, LENGTH, NUM_HEADS, KEY_DIM), 2),
+    "from_square_heads": (from_heads, (BATCH, LENGTH, 3, 3), 2),
 }
-every_layer = pytest.mark.parametrize("name", LAYERS)
+some_layers = pytest.mark.parametrize("name", ["dense", "to_heads", "from_heads"])
 
 
 def make_layer(rng, name, **kwargs):
-    """A built layer, its inputs as a variable, and the number of axes."""
+    """A built layer, its inputs, and the number of axes."""
     make, shape, num_axes = LAYERS[name]
     layer = make(**kwargs)
     layer.build(shape)
-    return randomize(layer, rng), keras.Variable(normal(rng, *shape)), num_axes
+    return randomize(layer, rng), ops.convert_to_tensor(normal(rng, *shape)), num_axes
 
 
-@pytest.mark.parametrize(
-    "name, policy",
-    [
-        *((name, "float32") for name in LAYERS),
-        *((name, policy) for name in ("dense", "to_heads", "from_heads") for policy in HALF),
-    ],
-)
-def test_dense_equals_the_layer(rng, name, policy):
-    layer, inputs, num_axes = make_layer(rng, name, dtype=policy)
-    inputs = ops.cast(inputs, layer.compute_dtype)
-    actual, expected = _backend.dense(layer, inputs, num_axes), layer(inputs)
-    assert actual.dtype == expected.dtype
-    assert_close(actual, expected, 1e-5 if policy == "float32" else 2e-2)
-
-
-@every_layer
-def test_gradients_of_dense_equal_those_of_the_layer(rng, name):
+@pytest.mark.parametrize("name", LAYERS)
+def test_outputs_and_gradients_equal_those_of_the_layer(rng, name):
     layer, inputs, num_axes = make_layer(rng, name)
-    random = normal(rng, *layer(inputs).shape)
-    variables = [inputs, *layer.trainable_weights]
+    # The gradient of the loss by `random` is the output.
+    inputs, random = keras.Variable(inputs), keras.Variable(normal(rng, *layer(inputs).shape))
+    variables = [inputs, random, *layer.trainable_weights]
     actual, expected = (
         gradients(
             lambda call=call: weighted_sum(call(ops.convert_to_tensor(inputs)), random), variables
@@ -85,67 +62,61 @@ def test_gradients_of_dense_equal_those_of_the_layer(rng, name):
         assert_close(gradient, expected_gradient)
 
 
-@pytest.mark.parametrize("name", ["dense", "to_heads", "from_heads"])
-@pytest.mark.parametrize("change", ["lora", "int8", "lora_of_int8"])
-def test_dense_with_other_weights_goes_the_way_of_the_layer(rng, name, change):
+@some_layers
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "bfloat16"])
+def test_dtypes_are_those_of_the_layer(rng, name, policy):
+    layer, inputs, num_axes = make_layer(rng, name, dtype=policy)
+    for x in (inputs, ops.cast(inputs, layer.compute_dtype)):
+        actual, expected = _backend.dense(layer, x, num_axes), layer(x)
+        assert actual.dtype == expected.dtype
+        assert_close(actual, expected, 2e-2)
+
+
+def with_lora(layer):
+    layer.enable_lora(2)
+    for weight in layer.trainable_weights:
+        weight.assign(normal(np.random.default_rng(3), *weight.shape))
+
+
+def with_other_call(layer):
+    """Calibration of quantized weights replaces `call`."""
+    call = layer.call
+    layer.call = lambda inputs, training=None: 2 * call(inputs)
+
+
+CHANGES = {
+    "lora": with_lora,
+    "int8": lambda layer: layer.quantize("int8"),
+    "lora_of_int8": lambda layer: (layer.quantize("int8"), with_lora(layer)),
+    "call": with_other_call,
+}
+if keras.backend.backend() == "torch":
+    CHANGES |= {
+        "hook": lambda layer: layer.register_forward_hook(lambda _, inputs, output: 2 * output),
+        "pre_hook": lambda layer: layer.register_forward_pre_hook(lambda _, inputs: 2 * inputs[0]),
+    }
+
+
+@some_layers
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_layer_that_does_more_is_called(rng, name, change):
     layer, inputs, num_axes = make_layer(rng, name)
-    inputs = ops.convert_to_tensor(to_numpy(inputs))
     before = to_numpy(layer(inputs))
-    if "int8" in change:
-        layer.quantize("int8")
-    if "lora" in change:
-        layer.enable_lora(2)
-        for weight in layer.trainable_weights:
-            weight.assign(normal(rng, *weight.shape))
+    CHANGES[change](layer)
     expected = to_numpy(layer(inputs))
     assert np.abs(expected - before).max() > 1e-4
     assert_close(_backend.dense(layer, inputs, num_axes), expected, 1e-6)
 
 
-def test_dense_of_a_subclass_goes_the_way_of_the_subclass(rng):
-    class Doubled(keras.layers.Dense):
-        def call(self, inputs):
-            return 2 * super().call(inputs)
-
-    layer, inputs = Doubled(KEY_DIM), normal(rng, BATCH, HIDDEN)
-    layer.build(inputs.shape)
-    expected = 2 * inputs @ to_numpy(layer.kernel)
-    assert_close(_backend.dense(layer, ops.convert_to_tensor(inputs)), expected)
+class Doubled(keras.layers.Dense):
+    def call(self, inputs):
+        return 2 * super().call(inputs)
 
 
-def test_dense_of_another_dtype_is_that_of_the_layer(rng):
-    layer = keras.layers.Dense(KEY_DIM, dtype="mixed_bfloat16")
+def test_subclasses_and_layers_with_losses_are_called(rng):
     x = ops.convert_to_tensor(normal(rng, BATCH, HIDDEN))
-    actual, expected = _backend.dense(layer, x), layer(x)
-    assert actual.dtype == expected.dtype
-    assert_close(actual, expected, 1e-6)
-
-
-def test_dense_calls_layers_that_are_watched(rng):
-    """Calibration of quantized weights replaces `call`; PyTorch has hooks."""
-    x = ops.convert_to_tensor(normal(rng, BATCH, HIDDEN))
-    layer, calls = keras.layers.Dense(KEY_DIM), []
-    layer(x)
-    call = layer.call
-
-    def recorded(inputs, training=None):
-        calls.append("call")
-        return call(inputs)
-
-    layer.call = recorded
-    _backend.dense(layer, x)
-    assert calls == ["call"]
-    if keras.backend.backend() == "torch":
-        for register in ("register_forward_hook", "register_forward_pre_hook"):
-            layer = keras.layers.Dense(KEY_DIM)
-            layer(x)
-            getattr(layer, register)(lambda *_, name=register: calls.append(name))
-            _backend.dense(layer, x)
-            assert calls[-1] == register
-
-
-def test_dense_keeps_the_loss_of_an_activity_regularizer(rng):
-    layer, x = keras.layers.Dense(KEY_DIM, activity_regularizer="l2"), normal(rng, BATCH, HIDDEN)
-    layer.build(x.shape)
-    output = to_numpy(_backend.dense(layer, ops.convert_to_tensor(x)))
+    layer = Doubled(KEY_DIM)
+    assert_close(_backend.dense(layer, x), layer(x))
+    layer = keras.layers.Dense(KEY_DIM, activity_regularizer="l2")
+    output = to_numpy(_backend.dense(layer, x))
     assert_close(layer.losses[0], 0.01 * np.sum(output**2) / BATCH)

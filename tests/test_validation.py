@@ -8,7 +8,6 @@ import pytest
 from keras import ops
 
 from keras_diet import validation
-from tests.helpers import to_numpy
 
 any_backend = pytest.mark.any_backend
 NO_NUMBERS = [True, np.True_, "2", b"2", [2], (2,), {"size": 2}, np.array(2), 2j, math.nan, None]
@@ -43,14 +42,6 @@ def test_numbers(name):
 
 
 @any_backend
-def test_only_an_optional_integer_may_be_none():
-    assert validation.optional_positive_int("size", None) is None
-    assert validation.optional_positive_int("size", 3) == 3
-    with pytest.raises(ValueError, match=r"`size` must be a positive integer.*size=0"):
-        validation.optional_positive_int("size", 0)
-
-
-@any_backend
 def test_increasing_integers():
     assert validation.increasing_ints("sizes", [2, np.int64(3), 5]) == (2, 3, 5)
     for values in ((), (3, 2), (2, 2), 5, "23", None):
@@ -71,32 +62,6 @@ def test_choice():
     assert validation.boolean("flag", np.True_) is True
     with pytest.raises(ValueError, match="`flag` must be one of False, True"):
         validation.boolean("flag", "no")
-
-
-@any_backend
-def test_heads_divide_the_hidden_size():
-    assert validation.divisible_heads(35, 5) == 7
-    with pytest.raises(ValueError, match=r"hidden_dim=35, num_heads=3\. Choose a multiple of 3"):
-        validation.divisible_heads(35, 3)
-
-
-@any_backend
-def test_a_length_may_reach_the_limit():
-    assert validation.length_within(7, 7, "max_length") == 7
-    assert validation.length_within(None, 7, "max_length") is None
-    message = "The key is longer than `max_length` allows. Received: length=8, max_length=7"
-    with pytest.raises(ValueError, match=message):
-        validation.length_within(8, 7, "max_length", "key")
-
-
-@pytest.mark.parametrize("convert", [np.array, ops.convert_to_tensor], ids=["array", "tensor"])
-def test_segment_ids(convert):
-    for ids in ([[0, 2]], [[1, 1], [0, 2]], []):
-        validation.segment_ids_within(convert(np.array(ids, "int32")), 3)
-    for ids, received in (([1, 3], "from 1 to 3"), ([0, -1], "from -1 to 0")):
-        message = rf"`segment_ids` must be integers in .* = \[0, 3\)\. Received: ids {received}"
-        with pytest.raises(ValueError, match=message):
-            validation.segment_ids_within(convert(np.array(ids, "int32")), 3)
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.array(3), "tensor"], ids=str)
@@ -122,14 +87,11 @@ def test_host_value():
 
 
 @any_backend
-@pytest.mark.parametrize("device, read", [("cpu:0", True), ("cuda:0", False), ("TPU:3", False)])
-def test_values_on_an_accelerator_are_not_read(device, read):
+def test_values_on_an_accelerator_are_not_read():
     class Tensor:
-        def __array__(self, dtype=None, copy=None):
-            assert read, "read from an accelerator"
-            return np.ones(3)
+        device = "cuda:0"
 
-    tensor = Tensor()
-    tensor.device = device
-    value = validation.host_value(tensor)
-    assert value is None if not read else to_numpy(value).tolist() == [1, 1, 1]
+        def __array__(self, dtype=None, copy=None):
+            raise AssertionError("read from an accelerator")
+
+    assert validation.host_value(Tensor()) is None

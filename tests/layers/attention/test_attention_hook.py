@@ -10,6 +10,7 @@ from keras_diet.layers import (
     RelativePositionBias,
     ScoreTerms,
 )
+from tests import reference
 from tests.helpers import assert_close, attention_weights, randomize, to_numpy
 from tests.layers.attention.variants import normal
 
@@ -33,30 +34,8 @@ def make(rng, hook=None, **kwargs):
     return randomize(attention, rng), normal(rng, BATCH, LENGTH, HIDDEN)
 
 
-def expected(
-    attention, x, query_factor=1.0, key_factor=1.0, change=lambda scores: scores, allowed=True
-):
-    """Attention as sums of arrays: the output before its projection, and the probabilities."""
-    weights = attention_weights(attention)
-    query, key, value = (
-        np.einsum("btd,dhk->bthk", x, weights[f"{name}_kernel"]) + weights[f"{name}_bias"]
-        for name in ("query", "key", "value")
-    )
-    scores = np.einsum("bthk,bshk->bhts", query * query_factor, key * key_factor)
-    scores = np.where(allowed, change(scores / np.sqrt(KEY_DIM)), -1e9)
-    probabilities = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    probabilities /= probabilities.sum(axis=-1, keepdims=True)
-    return np.einsum("bhts,bshk->bthk", probabilities, value), probabilities
-
-
-def project(attention, output):
-    weights = attention_weights(attention)
-    return np.einsum("bthk,hkd->btd", output, weights["output_kernel"]) + weights["output_bias"]
-
-
-def by_position(query, key, start):
-    positions = ops.cast(ops.arange(query.shape[1]) + start, query.dtype)
-    return query * ops.reshape(1 + positions, (1, -1, 1, 1)), 0.5 * key
+def expected(attention, x, **terms):
+    return reference.multi_head_attention(x, x, attention_weights(attention), **terms)
 
 
 def add_vectors(output, probabilities, start):
@@ -68,12 +47,10 @@ SOFT_CAP = AttentionHook(scores=lambda scores: CAP * ops.tanh(scores / CAP))
 
 
 @block_sizes
-def test_heads_and_output_get_the_position_of_the_first_query(rng, block_size):
-    """A factor and a value vector for each position of a query."""
-    attention, x = make(rng, AttentionHook(heads=by_position, output=add_vectors))
-    positions = np.arange(1, LENGTH + 1)[None, :, None, None]
-    output, _ = expected(attention, x, positions, 0.5)
-    want = project(attention, output + VECTORS[None, :, None])
+def test_output_gets_the_position_of_the_first_query(rng, block_size):
+    attention, x = make(rng, AttentionHook(output=add_vectors))
+    kernel = attention_weights(attention)["output_kernel"]
+    want = expected(attention, x) + VECTORS @ kernel.sum(axis=0)
     assert_close(attention(x, x, block_size=block_size), want)
     step = attention(x[:, 2:6], x, block_size=block_size, start_index=2)
     assert_close(step, want[:, 2:6])
@@ -84,15 +61,12 @@ def test_scores_are_capped_before_the_masks(rng, block_size):
     attention, x = make(rng, SOFT_CAP)
     bias = normal(rng, NUM_HEADS, LENGTH, LENGTH)
     allowed = VALID[:, None, None] & np.tri(LENGTH, dtype="bool")
-    output, _ = expected(
-        attention, x, change=lambda s: CAP * np.tanh((s + bias) / CAP), allowed=allowed
-    )
+    want = expected(attention, x, bias=bias, mask=allowed, change=lambda s: CAP * np.tanh(s / CAP))
     arguments = {"value_mask": VALID, "use_causal_mask": True, "attention_bias": bias}
     # Padding of terms is no score either.
     terms = ScoreTerms(bias=bias, padding_mask=ops.convert_to_tensor(VALID), is_causal=True)
     for terms_of_call in (arguments, {"score_terms": terms}):
-        found = attention(x, x, block_size=block_size, **terms_of_call)
-        assert_close(found, project(attention, output))
+        assert_close(attention(x, x, block_size=block_size, **terms_of_call), want)
 
 
 @block_sizes
@@ -105,11 +79,9 @@ def test_bias_is_added_to_the_other_bias(rng, kind, block_size):
     layer.build()
     tensor = to_numpy(randomize(layer, rng)(x))
     bias = {"tensor": tensor, "layer": layer, "none": None}[kind]
-    total = before + (0 if bias is None else tensor)
-    output, _ = expected(attention, x, change=lambda scores: scores + total)
+    want = expected(attention, x, bias=before + (0 if bias is None else tensor))
     for _ in range(2):
-        found = attention(x, x, attention_bias=bias, block_size=block_size)
-        assert_close(found, project(attention, output))
+        assert_close(attention(x, x, attention_bias=bias, block_size=block_size), want)
     # The hook keeps its tensor.
     assert_close(kept, before, 0)
 
@@ -123,8 +95,9 @@ def test_output_gets_probabilities_after_dropout(rng):
         return 2 * output
 
     attention, x = make(rng, AttentionHook(output=double), dropout=0.5)
-    output, probabilities = expected(attention, x)
-    assert_close(attention(x, x), project(attention, 2 * output))
+    output, probabilities = expected(attention, x, return_scores=True)
+    # The bias of the projection is not doubled.
+    assert_close(attention(x, x), 2 * output - attention_weights(attention)["output_bias"])
     assert_close(seen[0], probabilities)
     attention(x, x, training=True)
     dropped = seen[-1]
@@ -145,5 +118,5 @@ def test_two_hooks_run_one_after_the_other(rng):
         capped = CAP * np.tanh(3 * scores / CAP)
         return capped + 5 * capped**2
 
-    output, _ = expected(attention, x, change=change)
-    assert_close(attention(x, x, attention_hook=second), project(attention, output), 1e-4)
+    want = expected(attention, x, change=change)
+    assert_close(attention(x, x, attention_hook=second), want, 1e-4)

@@ -14,7 +14,6 @@ from keras_diet.layers import (
     cache_positions,
 )
 from keras_diet.layers.attention import plan
-from keras_diet.layers.position.bias_layer import has_features
 
 BACKEND = keras.backend.backend()
 # Sizes that no other axis has.
@@ -33,14 +32,10 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(plan, "BLOCK_SIZE", BLOCK_SIZE)
 
 
-def make_encoder(name, num_layers=NUM_LAYERS, **kwargs):
-    arguments = {
-        "num_segments": NUM_SEGMENTS,
-        "max_sequence_length": 20,
-        "attention_implementation": name,
-        **kwargs,
-    }
-    encoder = DietEncoder(num_layers, NUM_HEADS, 23, **arguments)
+def make_encoder(name, **kwargs):
+    sizes = {"num_segments": NUM_SEGMENTS, "max_sequence_length": 20}
+    kwargs |= {**sizes, "attention_implementation": name}
+    encoder = DietEncoder(NUM_LAYERS, NUM_HEADS, 23, **kwargs)
     encoder.build((BATCH, LENGTH, HIDDEN))
     return encoder
 
@@ -66,7 +61,7 @@ def equations_of(program):
                 yield from equations_of(inner)
 
 
-def jax_equations(encoder, inputs, gradient=False, **kwargs):
+def jax_equations(encoder, inputs, gradient=False):
     """The equations of the forward pass, or of it and the gradient."""
     import jax
 
@@ -74,7 +69,7 @@ def jax_equations(encoder, inputs, gradient=False, **kwargs):
     others = [variable.value for variable in encoder.non_trainable_variables]
 
     def loss(trainable, inputs):
-        output, _ = encoder.stateless_call(trainable, others, **inputs, **kwargs)
+        output, _ = encoder.stateless_call(trainable, others, **inputs)
         return output.sum()
 
     function = jax.grad(loss) if gradient else loss
@@ -142,13 +137,13 @@ def assert_linear(shapes):
 @on_jax
 @pytest.mark.parametrize("gradient", [False, True], ids=["forward", "gradient"])
 def test_blocks_are_all_there_is(rng, gradient):
-    encoder = make_encoder("blockwise", position_encoding="diet_abs")
+    encoder = make_encoder("blockwise", **DIET_ABS)
     equations = jax_equations(encoder, make_inputs(rng), gradient)
     assert_linear(shapes_of(equations))
     block = (NUM_HEADS, BATCH, BLOCK_SIZE, LENGTH)
     assert block in shapes_of(equations)
     # The full blocks are one program, which is called for each.
-    features = HEAD_DIM + NUM_SEGMENT_FEATURES + 1 + features_of(encoder)
+    features = HEAD_DIM + NUM_SEGMENT_FEATURES + 1 + RANK
     assert products_of(equations, block)[features] == (2 * NUM_LAYERS if gradient else NUM_LAYERS)
 
 
@@ -182,13 +177,7 @@ def test_no_tensor_is_as_large_as_the_equations_say(rng, name):
         assert max(np.prod(shape) for shape in shapes) < most
 
 
-def features_of(encoder):
-    """The number of features of the position bias."""
-    (bias, *_) = encoder.position_biases
-    return bias.rank if has_features(bias) else 0
-
-
-def torch_operations(encoder, inputs, gradient=False, **kwargs):
+def torch_operations(encoder, inputs, gradient=False):
     """Count the operators that run, by name, and list the shapes of what they return."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -204,18 +193,10 @@ def torch_operations(encoder, inputs, gradient=False, **kwargs):
             return outputs
 
     with Record(), torch.set_grad_enabled(gradient):
-        output = encoder(**inputs, **kwargs)
+        output = encoder(**inputs)
         if gradient:
             output.sum().backward()
     return counts, shapes
-
-
-def fused_calls(counts):
-    return sum(
-        number
-        for name, number in counts.items()
-        if "scaled_dot_product" in name and "backward" not in name
-    )
 
 
 @on_torch
@@ -232,19 +213,6 @@ def test_no_tensor_has_queries_and_keys(rng, name, position_encoding, gradient):
     # Blocks are attended for again before their gradient is computed.
     recomputed = 2 if gradient and name == "blockwise" else 1
     # On a CPU the kernel has no gradient by a bias.
-    if not gradient or position_encoding in ("diet_abs", "none"):
-        assert fused_calls(counts) == NUM_LAYERS * blocks * recomputed
-    if name == "features":
-        assert counts["_scaled_dot_product_flash_attention_for_cpu"] == NUM_LAYERS
-
-
-@on_torch
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("name", ["features", "full"])
-def test_the_fused_kernel_is_used_unless_probabilities_are_dropped(rng, name, training):
-    encoder = make_encoder(name, **DIET_ABS, dropout=0.1)
-    counts, shapes = torch_operations(encoder, make_inputs(rng), training=training)
-    assert fused_calls(counts) == (0 if training else NUM_LAYERS)
-    # Features add nothing to the scores. Short full scores get segments and padding.
-    scores = {(BATCH, NUM_HEADS, LENGTH, LENGTH), (NUM_HEADS, BATCH, LENGTH, LENGTH)}
-    assert bool(scores & set(shapes)) == (training or name == "full")
+    if not gradient or position_encoding == "diet_abs":
+        kernel = "_scaled_dot_product_flash_attention_for_cpu"
+        assert counts[kernel] == NUM_LAYERS * blocks * recomputed

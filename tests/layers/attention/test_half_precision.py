@@ -10,7 +10,7 @@ from keras_diet.layers import (
     TransformerXLMultiHeadAttention,
 )
 from tests import reference
-from tests.helpers import assert_close, to_numpy
+from tests.helpers import assert_close, attention_weights, to_numpy
 
 BATCH, LENGTH, NUM_HEADS, HEAD_DIM = 2, 7, 3, 4
 HIDDEN = NUM_HEADS * HEAD_DIM
@@ -36,19 +36,14 @@ pairs = pytest.mark.parametrize(
 )
 
 
-def make(dtype):
-    """A layer whose projections are identities, and these as the reference takes them."""
-    identity = np.eye(HIDDEN, dtype="float32")
-    weights = {}
-    for name in ("query", "key", "value"):
-        weights[f"{name}_kernel"] = identity.reshape(HIDDEN, NUM_HEADS, HEAD_DIM)
-        weights[f"{name}_bias"] = np.zeros((NUM_HEADS, HEAD_DIM), "float32")
-    weights["output_kernel"] = identity.reshape(NUM_HEADS, HEAD_DIM, HIDDEN)
-    weights["output_bias"] = np.zeros(HIDDEN, "float32")
-    attention = BiasedMultiHeadAttention(NUM_HEADS, HEAD_DIM, dtype=dtype)
+def make(dtype, kind=BiasedMultiHeadAttention, **arguments):
+    """A layer whose projections are identities."""
+    attention = kind(NUM_HEADS, HEAD_DIM, dtype=dtype, **arguments)
     attention.build((BATCH, LENGTH, HIDDEN), (BATCH, LENGTH, HIDDEN))
-    attention.set_weights(list(weights.values()))
-    return attention, weights
+    for name in ("query", "key", "value", "output"):
+        kernel = getattr(attention, f"{name}_dense").kernel
+        kernel.assign(np.eye(HIDDEN).reshape(kernel.shape))
+    return attention
 
 
 def make_inputs(rng):
@@ -63,13 +58,13 @@ def assert_compute_dtype(x, attention):
 @any_backend
 @pairs
 def test_probabilities_of_large_scores(rng, bias, dtype):
-    attention, weights = make(dtype)
+    attention = make(dtype)
     x, bias = make_inputs(rng), BIASES[bias](rng).astype("float32")
     arguments = {"attention_bias": bias, "attention_mask": PADDING_MASK}
     output, scores = attention(x, x, return_attention_scores=True, **arguments)
-    expected, expected_scores = reference.multi_head_attention(
-        x, x, weights, bias=bias, mask=PADDING_MASK[:, None], return_scores=True
-    )
+    terms = {"bias": bias, "mask": PADDING_MASK[:, None], "return_scores": True}
+    weights = attention_weights(attention)
+    expected, expected_scores = reference.multi_head_attention(x, x, weights, **terms)
     assert_compute_dtype(scores, attention)
     for found in (output, attention(x, x, **arguments)):
         assert_compute_dtype(found, attention)
@@ -84,41 +79,27 @@ def test_probabilities_of_large_scores(rng, bias, dtype):
 def test_moderate_scores_equal_float32(rng, return_attention_scores, dtype):
     """The bias is not rounded away: half precision costs no more than its rounding."""
     x = rng.normal(size=(BATCH, LENGTH, HIDDEN)).astype("float32")
-    bias = rng.normal(size=SHAPE).astype("float32")
-    half, full = (
-        make(policy)[0](
-            x,
-            x,
-            attention_bias=bias,
-            attention_mask=PADDING_MASK,
-            return_attention_scores=return_attention_scores,
-        )
-        for policy in (dtype, "float32")
-    )
-    half, full = (half[0], full[0]) if return_attention_scores else (half, full)
-    assert_close(half, full, 5e-3 if dtype == "mixed_float16" else 4e-2)
+    options = {
+        "attention_bias": rng.normal(size=SHAPE).astype("float32"),
+        "attention_mask": PADDING_MASK,
+        "return_attention_scores": return_attention_scores,
+    }
+    half, full = (make(policy)(x, x, **options) for policy in (dtype, "float32"))
+    tolerance = 5e-3 if dtype == "mixed_float16" else 4e-2
+    keras.tree.map_structure(lambda *pair: assert_close(*pair, tolerance), half, full)
 
 
 @any_backend
 @pytest.mark.parametrize("dtype", ["float16", "mixed_float16"])
 def test_products_above_the_largest_float16(dtype):
     """Inputs of 300 have products of 180,000, and of 270,000 with the vectors of distances."""
-    for kind, arguments in (
-        (BiasedMultiHeadAttention, {}),
-        (RelativeMultiHeadAttention, {"max_distance": 7}),
-        (TransformerXLMultiHeadAttention, {}),
-    ):
-        attention = kind(1, HEAD_DIM, dtype=dtype, **arguments)
-        attention.build((BATCH, 3, HEAD_DIM), (BATCH, 3, HEAD_DIM))
-        for dense in (attention.query_dense, attention.key_dense, attention.value_dense):
-            dense.kernel.assign(np.eye(HEAD_DIM)[:, None])
-        x = np.full((BATCH, 3, HEAD_DIM), 300.0, "float16")
-        if arguments:
-            attention.key_embedding.assign(np.full(attention.key_embedding.shape, 300.0))
-            heads = attention.query_dense(x), attention.key_dense(x)
-            biases = to_numpy(attention.distance_scores(*heads))
-            assert_close(biases / 180_000, np.ones((BATCH, 1, 3, 3)), 1e-3)
+    x = np.full((BATCH, LENGTH, HIDDEN), 300.0, "float16")
+    plain, shaw = make(dtype), make(dtype, RelativeMultiHeadAttention, max_distance=7)
+    shaw.key_embedding.assign(np.full(shaw.key_embedding.shape, 300.0))
+    biases = to_numpy(shaw.distance_scores(shaw.query_dense(x), shaw.key_dense(x)))
+    assert_close(biases / 180_000, np.ones(SHAPE), 1e-3)
+    for attention in (plain, shaw):
         _, scores = attention(x, x, return_attention_scores=True)
-        if kind is not TransformerXLMultiHeadAttention:
-            assert_close(scores, np.full(scores.shape, 1 / 3), 1e-3)
-        assert np.all(np.isfinite(to_numpy(scores)))
+        assert_close(scores, np.full(SHAPE, 1 / LENGTH), 1e-3)
+    transformer_xl = make(dtype, TransformerXLMultiHeadAttention)
+    assert np.all(np.isfinite(to_numpy(transformer_xl(x, x))))

@@ -1,5 +1,7 @@
 """What attention refuses, because it would be silently wrong: one row for each check."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -16,8 +18,9 @@ from keras_diet.layers import (
     RelativePositionBias,
     ScoreTerms,
 )
-from keras_diet.layers.attention.input_checks import check_bias, check_masks
+from keras_diet.layers.attention.input_checks import check_bias
 from tests.helpers import assert_close
+from tests.layers.attention.test_as_keras import Overriding
 from tests.layers.attention.variants import (
     BATCH,
     HIDDEN,
@@ -40,6 +43,7 @@ def ones(*shape, dtype="float32"):
     return np.ones(shape, dtype)
 
 
+PLAIN = BiasedMultiHeadAttention
 BIAS = ones(*SCORES)
 FEATURES = ones(1, QUERIES, 1, 2), ones(1, KEYS, 1, 2)
 LONG = ones(BATCH, MAX_LENGTH + 1, HIDDEN)
@@ -57,31 +61,27 @@ def terms(**arguments):
     [
         # A mask that is not 0 or 1, or has another shape.
         ("biased", {"attention_mask": np.full((BATCH, QUERIES, KEYS), -1e9)}, "values from -1000"),
-        ("biased", {"attention_mask": np.full((BATCH, QUERIES, KEYS), np.nan)}, "values from nan"),
         ("biased", {"attention_mask": ones(BATCH, KEYS)}, "shape=(2, 7)"),
-        ("biased", {"value_mask": ones(BATCH, 6)}, "`value_mask` must have ... shape=(2, 6)"),
         ("biased", {"key_mask": ones(1, BATCH, KEYS)}, "`key_mask` must have ... shape=(1, 2, 7)"),
         ("biased", {"value_mask": ones(3, KEYS, dtype="bool")}, "shape=(3, 7)"),
         ("linformer", {"value_mask": ones(BATCH, 6)}, "`value_mask` must have ... shape=(2, 6)"),
-        ("linformer", {"value_mask": np.full((BATCH, KEYS), 0.5)}, "values from 0.5 to 0.5"),
         ("biased", terms(attention_mask=ones(BATCH, QUERIES, 6)), "`attention_mask` ... (2, 5, 6)"),
         ("biased", terms(padding_mask=ones(BATCH, 6)), "`padding_mask` must have ... shape=(2, 6)"),
         # A bias that is a mask, has another shape, or comes with another number of heads.
         ("biased", {"attention_bias": PAIRS[:, None]}, "`attention_bias` must be ... dtype=bool"),
         ("biased", {"attention_bias": ones(KEYS, QUERIES)}, "broadcastable ... shape=(7, 5)"),
         ("linformer", {"attention_bias": BIAS}, "(2, 3, 5, 2). Received: shape="),
-        ("shaw", {"attention_bias": ones(2, *SCORES)}, "must be ... shape=(2, 2, 3, 5, 7)"),
-        ("biased", terms(bias=ones(6)), "must be ... shape=(6,)"),
         ("biased", {"attention_bias": AlibiPositionBias(5)}, "must have scores for 3 heads ... =5"),
         # The position of the first query.
         ("biased", {"start_index": -3, "use_causal_mask": True}, "must not be negative ... =-3"),
-        ("biased", {"start_index": 1.5, "use_causal_mask": True}, "a single integer ... =1.5"),
         # Arguments that would be ignored.
-        ("biased", {**terms(), "attention_bias": BIAS}, "the arguments attention_b"),
-        ("biased", {**terms(), "use_causal_mask": True}, "use_causal_mask"),
+        (
+            "biased",
+            {**terms(), "attention_bias": BIAS, "use_causal_mask": True},
+            "the arguments attention_bias, use_causal_mask. Received: both",
+        ),
         ("biased", {"projected_keys": KEYS_AND_VALUES}, "`projected_keys` replace the argument"),
         ("biased", {**PROJECTED, "key": BIAS[:, 0]}, "replace ... value=NoneType, key="),
-        ("biased", {"value": None}, "Pass either a `value` or `projected_keys`"),
         ("linformer", PROJECTED, "Linformer takes none"),
         ("linformer", {"attention_mask": PAIRS}, "`attention_mask` is not supported by Linformer"),
         ("linformer", {"use_causal_mask": True}, "`use_causal_mask` is not supported"),
@@ -119,40 +119,39 @@ def test_constructor_arguments_that_are_refused(name, arguments, message):
 
 
 GRID = ones(BATCH, 3, 5, HIDDEN)
-PLAIN = BiasedMultiHeadAttention
-
-
-class Overriding(BiasedMultiHeadAttention):
-    def _compute_attention(self, *args, **kwargs):
-        return super()._compute_attention(*args, **kwargs)
+ALL_TERMS = {
+    "attention_bias": ones(5),
+    "attention_features": FEATURES,
+    "block_size": 3,
+    "start_index": 2,
+    "attention_hook": HOOK,
+    "projected_keys": KEYS_AND_VALUES,
+    "use_causal_mask": True,
+}
 
 
 @pytest.mark.parametrize(
-    "kind, arguments, call, names",
+    "attention, call, names",
     [
-        (PLAIN, {}, {"attention_bias": ones(5)}, "attention_bias"),
-        (PLAIN, {}, {"attention_features": FEATURES}, "attention_features"),
-        (PLAIN, {}, {"block_size": 3, "start_index": 2}, "block_size, start_index"),
-        (PLAIN, {}, {"attention_hook": HOOK}, "attention_hook"),
-        (PLAIN, {}, {"projected_keys": KEYS_AND_VALUES}, "projected_keys"),
-        (PLAIN, {}, terms(bias=ones(5)), "attention_bias"),
-        (PLAIN, {}, terms(sliding_window=3), "sliding_window"),
-        (PLAIN, {"sliding_window": 3, "attention_axes": 2}, {}, "sliding_window"),
-        (PLAIN, {}, {"use_causal_mask": True}, "use_causal_mask"),
-        (PLAIN, {}, terms(is_causal=True), "use_causal_mask"),
-        (PLAIN, {"scale": 0.5}, {}, "scale"),
+        (PLAIN(3, 4, scale=0.5), ALL_TERMS, {*ALL_TERMS, "scale"}),
+        (
+            PLAIN(3, 4),
+            terms(bias=ones(5), sliding_window=3, is_causal=True),
+            {"attention_bias", "sliding_window", "use_causal_mask"},
+        ),
+        (PLAIN(3, 4, sliding_window=3, attention_axes=2), {}, {"sliding_window"}),
         # Variants would ignore what makes them variants.
-        (RelativeMultiHeadAttention, {"max_distance": 3}, {}, "attention_hook"),
-        (Overriding, {}, {"attention_bias": ones(5)}, "attention_bias"),
-        (Overriding, {}, {"attention_hook": HOOK}, "attention_hook"),
+        (RelativeMultiHeadAttention(3, 4, 3), {}, {"attention_hook"}),
+        (Overriding(3, 4), {"attention_hook": HOOK}, {"attention_hook"}),
     ],
+    ids=["arguments", "terms", "window", "variant", "overriding"],
 )
-def test_keras_computes_attention_with_masks_only(kind, arguments, call, names):
-    x = GRID[:, 0] if kind is Overriding else GRID
-    with pytest.raises(
-        ValueError, match=rf"takes masks only,.*Received: {names} in {kind.__name__}\."
-    ):
-        kind(NUM_HEADS, KEY_DIM, **arguments)(x, x, **call)
+def test_keras_computes_attention_with_masks_only(attention, call, names):
+    x = GRID[:, 0] if isinstance(attention, Overriding) else GRID
+    with pytest.raises(ValueError, match=r"takes masks only,.*Received: .* in ") as error:
+        attention(x, x, **call)
+    received = str(error.value).split("Received: ")[1].split(" in ")[0]
+    assert set(received.split(", ")) == names
 
 
 @pytest.mark.parametrize("attention", [PLAIN(NUM_HEADS, KEY_DIM), BiasedTransformerEncoder(11, 1)])
@@ -206,17 +205,10 @@ sizes = st.sampled_from([1, 2, 3, 5, 7, 11])
 @settings(deadline=None, max_examples=20, derandomize=True)
 @given(shape=st.lists(sizes, max_size=5))
 def test_a_bias_fits_if_numpy_broadcasts_it_to_the_scores(shape):
-    bias = ones(*shape)
     try:
-        fits = np.broadcast_shapes(bias.shape, SCORES) == SCORES
+        fits = np.broadcast_shapes(shape, SCORES) == SCORES
     except ValueError:
         fits = False
-    if fits:
-        check_bias(bias, SCORES)
-        check_bias(keras.KerasTensor(shape), (None, 3, None, 7))
-        check_masks((None, 3, None, 7), keras.KerasTensor((2, 5, 7)), value_mask=[[True] * 7])
-    else:
-        with pytest.raises(
-            ValueError, match=r"`attention_bias` must be.*= \(2, 3, 5, 7\)\. Received"
-        ):
-            check_bias(bias, SCORES)
+    message = r"`attention_bias` must be.*= \(2, 3, 5, 7\)\. Received"
+    with contextlib.nullcontext() if fits else pytest.raises(ValueError, match=message):
+        check_bias(ones(*shape), SCORES)

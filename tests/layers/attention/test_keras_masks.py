@@ -1,4 +1,4 @@
-"""Masks that Keras attaches to tensors: attention reads them, and leaves them to other layers."""
+"""Masks that Keras attaches to tensors, where blocks or attention are recomputed."""
 
 import keras
 import numpy as np
@@ -8,31 +8,6 @@ from keras_diet import layers
 from tests.helpers import to_numpy
 
 TOKENS = np.array([[5, 6, 7, 0, 0, 0], [5, 6, 7, 8, 9, 10]])
-MASK = TOKENS > 0
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: layers.BiasedMultiHeadAttention(2, 8),
-        lambda: layers.RotaryMultiHeadAttention(2, 8),
-        lambda: layers.LinformerMultiHeadAttention(2, 8, projection_dim=3, sequence_length=6),
-        lambda: layers.BiasedTransformerEncoder(32, 2),
-    ],
-)
-def test_two_layers_read_one_masked_tensor(make):
-    embedding, one, two = keras.layers.Embedding(20, 16, mask_zero=True), make(), make()
-    embedding.build()
-    embedding.embeddings.assign(100 * np.random.default_rng(3).normal(size=(20, 16)))
-    inputs = keras.Input((6,), dtype="int32")
-    x = embedding(inputs)
-    arguments = () if isinstance(one, layers.BiasedTransformerEncoder) else (x,)
-    model = keras.Model(inputs, [one(x, *arguments), two(x, *arguments)])
-    changed = keras.ops.where(MASK[..., None], embedding(TOKENS), -70.0)
-    for layer, actual in zip((one, two), model(TOKENS), strict=True):
-        name = "value_mask" if arguments else "padding_mask"
-        expected = layer(*[changed] * (1 + len(arguments)), **{name: MASK})
-        np.testing.assert_allclose(to_numpy(actual)[MASK], to_numpy(expected)[MASK], atol=2e-4)
 
 
 @pytest.mark.parametrize("recompute", ["block", "attention"])

@@ -14,7 +14,6 @@ from keras_diet.layers.attention.lowering import (
     padding_row,
 )
 from keras_diet.layers.attention.plan import AttentionPlan
-from keras_diet.layers.attention.score_terms import mask_of_positions, terms_of_arguments
 from tests.helpers import assert_close, to_numpy
 from tests.layers.attention.variants import BATCH, KEYS, NUM_HEADS, QUERIES, VALID
 
@@ -37,15 +36,8 @@ def make_heads(rng):
 
 
 def products(pair):
-    """Inner products `(B or 1, H or 1, T, S)` as a loop."""
-    query, key = map(to_numpy, pair)
-    batch_size, num_heads = np.broadcast_shapes(query.shape[::2], key.shape[::2])
-    query = np.broadcast_to(query, (batch_size, query.shape[1], num_heads, query.shape[3]))
-    key = np.broadcast_to(key, (batch_size, key.shape[1], num_heads, key.shape[3]))
-    scores = np.zeros((batch_size, num_heads, query.shape[1], key.shape[1]))
-    for b, h, i, j in np.ndindex(scores.shape):
-        scores[b, h, i, j] = query[b, i, h] @ key[b, j, h]
-    return scores
+    """Inner products `(B or 1, H or 1, T, S)`."""
+    return np.einsum("bihr,bjhr->bhij", *map(to_numpy, pair))
 
 
 @any_backend
@@ -68,7 +60,6 @@ def test_padding_has_no_probability(rng, dtype, masked):
 
 PAIRS = np.random.default_rng(5).random((BATCH, QUERIES, KEYS)) < 0.7
 TERMS = {
-    "bias": ("bias",),
     "padding": ("padding",),
     "bias and padding": ("bias", "padding"),
     "features": ("features",),
@@ -120,23 +111,3 @@ def test_every_form_has_the_same_scores(rng, name, program, low_rank, masks_padd
     # Padding alone is a row.
     has_columns = "features" in TERMS[name] or (name == "bias and padding" and not masks_padding)
     assert (lowered.query.shape[-1] > KEY_DIM) == (low_rank == "columns" and has_columns)
-
-
-@any_backend
-@pytest.mark.parametrize("as_tensor", [False, True])
-def test_masks(as_tensor):
-    start = ops.convert_to_tensor(2, "int32") if as_tensor else 2
-    terms = ScoreTerms(is_causal=True, sliding_window=3, start_index=start)
-    found = to_numpy(mask_of_positions(terms, QUERIES, KEYS))
-    for i, j in np.ndindex(found.shape):
-        assert found[i, j] == (0 <= i + 2 - j < 3)
-    assert mask_of_positions(ScoreTerms(start_index=2), QUERIES, KEYS) is None
-    query = np.array([[True] * 4 + [False], [True] * 5])
-    names = ("query_mask", "value_mask", "key_mask", "attention_mask")
-    none = dict.fromkeys(("attention_bias", "attention_features", *names))
-    none |= {"use_causal_mask": False, "start_index": 0}
-    masks = dict(zip(names, (query, VALID, VALID[::-1], PAIRS.astype("int32")), strict=True))
-    merged = to_numpy(terms_of_arguments(**{**none, **masks}).attention_mask)
-    expected = query[..., None] & VALID[:, None] & VALID[::-1][:, None] & PAIRS
-    np.testing.assert_array_equal(merged, expected)
-    assert terms_of_arguments(**none) == ScoreTerms()

@@ -8,10 +8,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_diet._compat import get_keras_mask
-from keras_diet.layers import (
-    BiasedMultiHeadAttention,
-    RelativePositionBias,
-)
+from keras_diet.layers import RelativePositionBias
 from tests.helpers import (
     assert_close,
     assert_weights_start_differently,
@@ -105,11 +102,10 @@ def test_separate_keys_and_padding_of_any_content(rng, name, mask):
     attention = make(name, rng)
     (query, value), key = make_inputs(rng), normal(rng, BATCH, KEYS, HIDDEN)
     want = expected(attention, query, value, VALID, key=key)
-    padded_value, padded_key = (
-        np.where(VALID[..., None], x, np.float32(100)) for x in (value, key)
-    )
-    found = attention(query, padded_value, padded_key, **{mask: VALID})
-    assert_close(found, want)
+    # Linformer leaves padding out before the projection.
+    content = np.float32(np.nan if name == "linformer" else 100)
+    padded_value, padded_key = (np.where(VALID[..., None], x, content) for x in (value, key))
+    assert_close(attention(query, padded_value, padded_key, **{mask: VALID}), want)
     assert np.abs(to_numpy(attention(query, value, key)) - want).max() > 1e-2
 
 
@@ -119,9 +115,10 @@ def test_keras_masks_are_applied_and_passed_on(rng, name):
     attention = make(name, rng)
     x = np.where(VALID[..., None], normal(rng, BATCH, KEYS, HIDDEN), 0).astype("float32")
     masked = keras.layers.Masking()(x)
-    output = attention(masked, masked)
-    assert_close(to_numpy(output)[VALID], expected(attention, x, x, VALID)[VALID])
-    np.testing.assert_array_equal(to_numpy(get_keras_mask(output)), VALID)
+    # It also leaves the masks to a second layer.
+    for output in (attention(masked, masked), attention(masked, masked)):
+        assert_close(to_numpy(output)[VALID], expected(attention, x, x, VALID)[VALID])
+        np.testing.assert_array_equal(to_numpy(get_keras_mask(output)), VALID)
     # The mask of a query leaves out its own rows only.
     query, value = make_inputs(rng, KEYS, KEYS)
     query = np.where(VALID[..., None], query, 0).astype("float32")
@@ -172,22 +169,6 @@ def test_gradients_equal_finite_differences(rng, name):
         assert abs(np.sum(gradient * direction) - slope) < 2e-2 * (1 + abs(slope)), variable.path
 
 
-@any_backend
-@all_variants
-def test_functional_model_of_any_length(rng, name):
-    attention = make(name, rng)
-    inputs = keras.Input((None, HIDDEN)), keras.Input((None, HIDDEN))
-    output, scores = attention(*inputs, return_attention_scores=True)
-    assert scores.shape == (None, NUM_HEADS, None, VARIANTS[name].num_keys)
-    shapes = (BATCH, QUERIES, HIDDEN), (BATCH, KEYS, HIDDEN)
-    assert attention.compute_output_shape(*shapes) == shapes[0]
-    model = keras.Model(inputs, [output, scores])
-    for lengths in ((5, 7), (11, 3)):
-        query, value = make_inputs(rng, *lengths)
-        want = expected(attention, query, value, return_scores=True)
-        keras.tree.map_structure(assert_close, list(model([query, value])), list(want))
-
-
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a graph for any length")
 @all_variants
 def test_one_graph_for_all_lengths(rng, name):
@@ -207,9 +188,8 @@ def test_one_graph_for_all_lengths(rng, name):
 @any_backend
 @all_variants
 @pytest.mark.usefixtures("keras_initializers")
-def test_weights(name, monkeypatch):
+def test_weights(name):
     """They start differently, and begin with the weights of Keras's layer."""
-    monkeypatch.setattr(keras.initializers.VarianceScaling, "__call__", DRAW_WITH_KERAS)
     attention, plain = make(name, output_shape=HIDDEN), make("biased", output_shape=HIDDEN)
     new = len(attention.weights) - len(plain.weights)
     assert new == VARIANTS[name].new_weights
@@ -219,8 +199,6 @@ def test_weights(name, monkeypatch):
             assert 0.01 < to_numpy(weight).std() < 0.03
 
 
-# Fixtures replace it in every test.
-DRAW_WITH_KERAS = keras.initializers.VarianceScaling.__call__
 INITIALIZER = keras.initializers.RandomNormal(stddev=0.3, seed=1)
 OWN_ARGUMENTS = {
     "shaw": {"embedding_initializer": INITIALIZER},
@@ -267,13 +245,3 @@ def test_as_a_layer(rng, name, returns_scores):
     if name == "transformer_xl":
         assert attention.position_dense.kernel_regularizer is not None
         assert attention.position_dense.kernel_constraint is not None
-
-
-@any_backend
-@pytest.mark.parametrize(
-    "kwargs", [{"scale": 0.5}, {"use_bias": False}, {"attention_axes": (1,)}], ids=str
-)
-def test_configuration_keeps(kwargs):
-    (name, value), config = next(iter(kwargs.items())), make("biased", **kwargs).get_config()
-    assert config[name] == value
-    assert BiasedMultiHeadAttention.from_config(config).get_config() == config
