@@ -20,7 +20,6 @@ from keras_diet.layers import (
 )
 from tests.helpers import (
     assert_close,
-    assert_weights_start_differently,
     check_config,
     check_layer,
     once,
@@ -344,29 +343,6 @@ def test_decoder_as_a_layer(rng, name, arguments, returns_scores, policies):
         zero_gradient=["key/bias"],
         policies=policies,
     )
-
-
-@any_backend
-@pytest.mark.usefixtures("keras_draws")
-@pytest.mark.parametrize("stack_class", [DietEncoder, DietDecoder])
-@pytest.mark.parametrize("name", ["diet_abs", "tupe_rel", "shaw"])
-def test_weights_of_one_shape_start_differently(stack_class, name):
-    """Kernels and biases. The projections and both dense layers have the same shapes."""
-    stack = stack_class(
-        *(2, 1, 6),
-        position_encoding=name,
-        bias_initializer="random_normal",
-        sharing=None if name == "shaw" else "none",
-        max_sequence_length=6,
-    )
-    stack.build((2, 5, 6))
-    assert_weights_start_differently(stack)
-
-
-@pytest.fixture
-def keras_draws(numpy_kernels, numpy_initializers, monkeypatch):
-    """Draw all initial weights with Keras's own initializers."""
-    monkeypatch.undo()
 
 
 # === Padding and order ===
