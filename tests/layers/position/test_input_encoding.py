@@ -3,6 +3,7 @@ import keras_hub
 import numpy as np
 import pytest
 
+from keras_diet._compat import get_keras_mask
 from keras_diet.layers import InputEncoding
 from tests import reference
 from tests.helpers import assert_close, check_layer, randomize, to_numpy
@@ -92,3 +93,10 @@ REFUSED = {
 def test_refused(rng, call, message):
     with pytest.raises(ValueError, match=message):
         call(make_inputs(rng)[0])
+
+
+@pytest.mark.any_backend
+def test_the_mask_of_the_inputs_is_kept(rng):
+    tokens = np.array([[3, 1, 2, 0, 0], [2, 2, 1, 3, 0]])
+    x = keras.layers.Embedding(5, HIDDEN, mask_zero=True)(tokens)
+    np.testing.assert_array_equal(to_numpy(get_keras_mask(make(rng)(x))), tokens > 0)

@@ -41,13 +41,6 @@ def test_masks_equal_reference(rng, name):
     assert_close(output, expected_output(encoder, x, segment_ids, mask))
 
 
-@any_backend
-def test_segment_defaults_to_zero(rng):
-    encoder = make_encoder(rng)
-    x, _ = make_inputs(rng)
-    assert_close(encoder(x), expected_output(encoder, x))
-
-
 PROJECTIONS = [
     ("diet_abs", "none", "input"),
     ("diet_abs", "head-wise", "none"),

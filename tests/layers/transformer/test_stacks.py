@@ -20,6 +20,7 @@ from keras_diet.layers import (
 )
 from tests.helpers import (
     assert_close,
+    assert_weights_start_differently,
     check_config,
     check_layer,
     once,
@@ -343,6 +344,16 @@ def test_decoder_as_a_layer(rng, name, arguments, returns_scores, policies):
         zero_gradient=["key/bias"],
         policies=policies,
     )
+
+
+@any_backend
+@pytest.mark.usefixtures("keras_initializers")
+def test_weights_of_one_shape_start_differently():
+    """Kernels and biases. The projections and both dense layers have the same shapes."""
+    arguments = {"sharing": "none", "bias_initializer": "random_normal"}
+    stack = DietDecoder(2, 1, 6, max_sequence_length=6, **arguments)
+    stack.build((2, 5, 6))
+    assert_weights_start_differently(stack)
 
 
 # === Padding and order ===
