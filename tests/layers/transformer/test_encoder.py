@@ -103,8 +103,8 @@ def test_xla(rng, name):
     """Static shapes compile under XLA, in inference and in training."""
     encoder = make_encoder(rng, num_layers=1, position_encoding=name)
     x, segment_ids = make_inputs(rng)
-    inputs = keras.Input((None, HIDDEN)), keras.Input((None,), dtype="int32")
-    model = keras.Model(inputs, encoder(*inputs))
+    inputs = [keras.Input((None, HIDDEN)), keras.Input((None,), dtype="int32")]
+    model = keras.Model(inputs, encoder(inputs[0], segment_ids=inputs[1]))
     model.compile("sgd", "mse", jit_compile=True)
     expected = expected_output(encoder, x, segment_ids)
     assert_close(model.predict([x, segment_ids], verbose=0), expected)

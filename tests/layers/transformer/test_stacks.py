@@ -118,6 +118,7 @@ def test_every_way_of_sharing_equals_reference(rng, monkeypatch, name, sharing):
         monkeypatch.setattr(bias, "compute_scores", counting(bias, counted))
     x, segment_ids = make_inputs(rng)
     output = encoder(x, segment_ids=segment_ids, padding_mask=VALID)
+    assert len({bias.name for bias in biases}) == len(biases)
     # Layers that share scores compute them once.
     assert counted == [bias.name for bias in biases]
     expected = diet_encoders.expected_output(encoder, x, segment_ids, VALID[:, None, None])
