@@ -35,19 +35,15 @@ class BiasSpec:
 
     Attributes:
         make: Function of more arguments. No argument that it sets has its default value.
-        weights: The shape of each weight by name. "H" is the number of heads with own weights.
         arguments: Names of the arguments of all bias layers that this one takes.
         features: Whether it has features.
         max_keys: The largest number of keys.
-        zero_gradient: Weights without a gradient.
     """
 
     make: Callable
-    weights: dict
     arguments: tuple = ("share_heads", "max_length", "initializer")
     features: bool = False
     max_keys: int = MAX_LENGTH
-    zero_gradient: tuple = ()
 
 
 def of(bias_class, *sizes, **fixed):
@@ -55,82 +51,36 @@ def of(bias_class, *sizes, **fixed):
     return lambda **kwargs: bias_class(NUM_HEADS, *sizes, **{**fixed, **kwargs})
 
 
-UNTIED = {
-    "position_embedding": (MAX_LENGTH, 7),
-    "query_kernel": (7, "H", 2),
-    "key_kernel": (7, "H", 2),
-    "gamma": (7,),
-    "beta": (7,),
-}
 BINS = {"num_buckets": 6, "max_distance": 5}
 FREE = {"max_length": MAX_LENGTH}
-FIRE = {
-    "c": (),
-    "multiplier": (),
-    "hidden_kernel": (5,),
-    "hidden_bias": (5,),
-    "output_kernel": (5, "H"),
-    "output_bias": ("H",),
-}
 NO_INITIALIZER = ("share_heads", "max_length")
 untied = {"key_dim": 2, **FREE, "position_dim": 7, "layer_norm_epsilon": 1e-3}
 BIAS_LAYERS = {
-    "absolute": BiasSpec(
-        of(layers.AbsolutePositionBias, **FREE, rank=5),
-        {"query_embedding": (MAX_LENGTH, "H", 5), "key_embedding": (MAX_LENGTH, "H", 5)},
-        features=True,
-    ),
+    "absolute": BiasSpec(of(layers.AbsolutePositionBias, **FREE, rank=5), features=True),
     "absolute_of_projected_keys": BiasSpec(
-        of(layers.AbsolutePositionBias, **FREE, rank=2, key_length=13),
-        {"query_embedding": (MAX_LENGTH, "H", 2), "key_embedding": (13, "H", 2)},
-        features=True,
-        max_keys=13,
+        of(layers.AbsolutePositionBias, **FREE, rank=2, key_length=13), features=True, max_keys=13
     ),
-    "relative": BiasSpec(
-        of(layers.RelativePositionBias, **FREE),
-        {"relative_embedding": (2 * MAX_LENGTH - 1, "H")},
-    ),
-    "t5": BiasSpec(
-        of(layers.BucketedRelativePositionBias, **BINS, **FREE), {"bucket_embedding": (6, "H")}
-    ),
+    "relative": BiasSpec(of(layers.RelativePositionBias, **FREE)),
+    "t5": BiasSpec(of(layers.BucketedRelativePositionBias, **BINS, **FREE)),
     "t5_causal": BiasSpec(
-        of(layers.BucketedRelativePositionBias, 14, 11, bidirectional=False, **FREE),
-        {"bucket_embedding": (14, "H")},
+        of(layers.BucketedRelativePositionBias, 14, 11, bidirectional=False, **FREE)
     ),
-    "tupe_abs": BiasSpec(
-        of(layers.UntiedPositionBias, **untied),
-        {**UNTIED, "cls_scores": (2, "H")},
-    ),
-    "tupe_rel": BiasSpec(
-        of(layers.UntiedPositionBias, **untied, relative=True, **BINS),
-        {**UNTIED, "cls_scores": (2, "H"), "bucket_embedding": (6, "H")},
-    ),
+    "tupe_abs": BiasSpec(of(layers.UntiedPositionBias, **untied)),
+    "tupe_rel": BiasSpec(of(layers.UntiedPositionBias, **untied, relative=True, **BINS)),
     "tupe_tied": BiasSpec(
-        of(layers.UntiedPositionBias, **untied, relative=True, **BINS, untie_cls=False),
-        {**UNTIED, "bucket_embedding": (6, "H")},
+        of(layers.UntiedPositionBias, **untied, relative=True, **BINS, untie_cls=False)
     ),
-    "alibi": BiasSpec(of(layers.AlibiPositionBias, **FREE), {}, ("max_length",)),
-    "sandwich": BiasSpec(
-        of(layers.SandwichPositionBias, position_dim=10, **FREE), {}, ("max_length",)
-    ),
-    "kerple_log": BiasSpec(
-        of(layers.KerplePositionBias, **FREE), {"r1": ("H",), "r2": ("H",)}, NO_INITIALIZER
-    ),
-    "kerple_power": BiasSpec(
-        of(layers.KerplePositionBias, kernel="power", **FREE),
-        {"r1": ("H",), "r2": ("H",)},
-        NO_INITIALIZER,
-    ),
+    "alibi": BiasSpec(of(layers.AlibiPositionBias, **FREE), ("max_length",)),
+    "sandwich": BiasSpec(of(layers.SandwichPositionBias, position_dim=10, **FREE), ("max_length",)),
+    "kerple_log": BiasSpec(of(layers.KerplePositionBias, **FREE), NO_INITIALIZER),
+    "kerple_power": BiasSpec(of(layers.KerplePositionBias, kernel="power", **FREE), NO_INITIALIZER),
     "fire": BiasSpec(
-        of(layers.FirePositionBias, hidden_dim=5, threshold=4.5, **FREE), FIRE, NO_INITIALIZER
+        of(layers.FirePositionBias, hidden_dim=5, threshold=4.5, **FREE), NO_INITIALIZER
     ),
     "cached": BiasSpec(
-        of(layers.CachedPositionBias, **FREE, key_length=7),
-        {"scores": ("H", MAX_LENGTH, 7)},
-        NO_INITIALIZER,
-        max_keys=7,
+        of(layers.CachedPositionBias, **FREE, key_length=7), NO_INITIALIZER, max_keys=7
     ),
-    "custom": BiasSpec(of(Distances, **FREE), {"slopes": ("H", 1, 1)}),
+    "custom": BiasSpec(of(Distances, **FREE)),
 }
 
 
@@ -181,6 +131,7 @@ def expected_scores(bias, query_length, key_length=None, start=0, weights=None, 
             *(bias.bidirectional, start, num_heads),
         )
     if isinstance(bias, layers.UntiedPositionBias):
+        assert ("cls_scores" in weights) == bias.untie_cls
         relative = None
         if bias.relative:
             of_bins = {"bucket_embedding": weights["bucket_embedding"]}

@@ -23,8 +23,8 @@ def random_ids(rng, shape, num_segments):
     return rng.integers(num_segments, size=shape).astype("int32")
 
 
-def expected_bias(bias, *segment_ids, embedding=None):
-    embedding = to_numpy(bias.segment_embedding) if embedding is None else embedding
+def expected_bias(bias, *segment_ids):
+    embedding = to_numpy(bias.segment_embedding)
     return reference.segment_bias(embedding, *segment_ids, num_heads=NUM_HEADS)
 
 
@@ -52,18 +52,6 @@ def test_scores_and_features(rng, num_segments, share_heads):
         products = np.einsum("bthr,bsr->bhts", query, key[:, :, 0])
         first = expected_bias(bias, ids[0], np.zeros((3, 1), "int32"))
         assert_close(np.broadcast_to(products, expected.shape), expected - first)
-
-
-@pytest.mark.any_backend
-def test_query_segment_is_the_row(rng):
-    bias = make(rng)
-    bias.segment_embedding.assign(np.tile([[0.0, 1.0], [2.0, 3.0]], (NUM_HEADS, 1, 1)))
-    for dtype in ("int32", "int64", "uint8"):
-        scores = bias(np.array([[0, 1]], dtype))
-        assert_close(scores[0, 3], np.array([[0.0, 1.0], [2.0, 3.0]]))
-    query, key = SegmentBias(NUM_HEADS).features(np.array([[0, 1, 1]]))
-    assert_close(query, np.eye(2)[[[0, 1, 1]]][:, :, None])
-    assert key.shape == (1, 3, NUM_HEADS, 2)
 
 
 def test_as_a_layer_and_in_a_functional_model(rng):

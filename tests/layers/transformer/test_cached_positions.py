@@ -6,7 +6,6 @@ import pytest
 
 from keras_diet.layers import (
     BiasedMultiHeadAttention,
-    BucketedRelativePositionBias,
     DietEncoder,
     RelativePositionBias,
     cache_positions,
@@ -19,23 +18,10 @@ from tests.layers.diet_encoders import (
     MAX_LENGTH,
     NUM_HEADS,
     VALID,
-    make_encoder,
     make_inputs,
 )
 
 any_backend = pytest.mark.any_backend
-
-
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16"])
-def test_scores_are_in_float32(rng, policy):
-    encoder = make_encoder(rng, dtype=policy)
-    cached = cache_positions(encoder)
-    (bias,) = cached.position_biases
-    assert bias.scores.dtype == "float32" != encoder.compute_dtype
-    x, segment_ids = make_inputs(rng)
-    output = cached(x, segment_ids=segment_ids)
-    assert keras.backend.standardize_dtype(output.dtype) == encoder.compute_dtype
-    assert_close(output, encoder(x, segment_ids=segment_ids), 1e-2)
 
 
 # === Models ===
@@ -53,16 +39,13 @@ def functional(**kwargs):
     return keras.Model([x, padding_mask], output)
 
 
-def sequential():
+def nested():
+    """An encoder in a sequential model in a functional one, after positions at the input."""
+    x = keras.Input((None, HIDDEN))
     head = keras.Sequential([keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(3)])
     model = keras.Sequential([keras.layers.BatchNormalization(), small_encoder(), head])
-    model.build((None, None, HIDDEN))
-    return model
-
-
-def nested():
-    x = keras.Input((None, HIDDEN))
-    return keras.Model(x, keras.layers.Dense(5)(sequential()(keras.layers.Dense(HIDDEN)(x))))
+    y = small_encoder(position_encoding="input")(x)
+    return keras.Model(x, keras.layers.Dense(5)(model(y)))
 
 
 def shared_layers():
@@ -76,18 +59,10 @@ def shared_layers():
     return keras.Model(x, y)
 
 
-def positions_at_the_input_and_in_scores():
-    x = keras.Input((None, HIDDEN))
-    y = small_encoder(position_encoding="input")(x)
-    return keras.Model(x, small_encoder(position_encoding="diet_rel")(y))
-
-
 MODELS = {
     "functional": lambda: functional(position_encoding="tupe_rel"),
-    **{
-        make.__name__: make
-        for make in (sequential, nested, shared_layers, positions_at_the_input_and_in_scores)
-    },
+    "nested": nested,
+    "shared": shared_layers,
 }
 
 
@@ -124,13 +99,11 @@ def test_training_changes_one_of_the_two(rng, trains_copy):
     cached = cache_positions(model)
     trained, other = (cached, model) if trains_copy else (model, cached)
     inputs = [make_inputs(rng)[0], VALID]
-    expected, unchanged = to_numpy(other(inputs)), weights_by_path(other)
+    expected = to_numpy(other(inputs))
     before = weights_by_path(trained)
     trained.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=keras.backend.backend() == "jax")
     trained.fit(inputs, rng.normal(size=(BATCH, LENGTH, 2)), epochs=2, verbose=0)
     np.testing.assert_array_equal(to_numpy(other(inputs)), expected)
-    for path, value in weights_by_path(other).items():
-        np.testing.assert_array_equal(value, unchanged[path])
     after = weights_by_path(trained)
     same = {path.split("/")[-1] for path in after if np.array_equal(after[path], before[path])}
     # Softmax removes the bias of the keys.
@@ -140,17 +113,6 @@ def test_training_changes_one_of_the_two(rng, trains_copy):
 
 
 # === What cannot be cached ===
-
-
-class Holder(keras.layers.Layer):
-    """A custom layer with an encoder."""
-
-    def __init__(self, encoder, **kwargs):
-        super().__init__(**kwargs)
-        self.encoder = encoder
-
-    def call(self, inputs):
-        return self.encoder(inputs)
 
 
 def in_model(layer):
@@ -168,17 +130,11 @@ REFUSED = {
     "encoder that is not built": (small_encoder, "built=False"),
     "model without positions": (lambda: in_model(keras.layers.Dense(2)), NOTHING),
     "positions at the input": (lambda: built(small_encoder(position_encoding="input")), ONCE),
-    "bias of any length": (
-        lambda: built(BucketedRelativePositionBias(3)),
-        "`max_length` must be a positive integer.*None",
-    ),
     "cached bias": (lambda: cache_positions(built(RelativePositionBias(3, 7))), NOTHING),
-    "cached encoder": (lambda: cache_positions(built(small_encoder())), "cached_positions=True"),
-    "model of a cached encoder": (
+    "cached encoder": (
         lambda: in_model(cache_positions(built(small_encoder()))),
         "cached_positions=True",
     ),
-    "custom layer": (lambda: Holder(built(small_encoder())), NOTHING),
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 from keras import ops, tree
 
 from keras_diet._compat import get_keras_mask, set_keras_mask
-from keras_diet.layers import BiasedTransformerDecoder
+from keras_diet.layers import BiasedMultiHeadAttention, BiasedTransformerDecoder
 from tests.helpers import assert_close, once, randomize, to_numpy
 from tests.layers.diet_decoders import (
     BATCH,
@@ -31,7 +31,8 @@ any_backend = pytest.mark.any_backend
 
 
 def make_block(rng):
-    block = BiasedTransformerDecoder(11, NUM_HEADS)
+    attention = BiasedMultiHeadAttention(NUM_HEADS, 2, value_dim=5)
+    block = BiasedTransformerDecoder(11, NUM_HEADS, self_attention=attention)
     block.build(TARGET_SHAPE, SOURCE_SHAPE)
     return randomize(block, rng, 0.6)
 
@@ -140,24 +141,6 @@ def test_arguments(rng, arguments):
     assert_close(*both(*map(ops.convert_to_tensor, make_inputs(rng))))
 
 
-@any_backend
-def test_targets_of_a_source_can_change_places(rng):
-    """What beam search does: two targets for each source, whose memories it reorders."""
-    decoder, (target, source) = make_decoder(rng), make_inputs(rng)
-    other = rng.normal(size=target.shape).astype("float32")
-    targets = np.stack([target, other], axis=1).reshape(2 * BATCH, LENGTH, HIDDEN)
-    memory = decoder.start_memory(2 * BATCH, MEMORY, source, SOURCE_VALID)
-    _, memory = decode(decoder, targets, memory, (3,))
-    order = np.array([1, 1, 3, 2])
-    reordered = tree.map_structure(lambda x: ops.take(x, order, axis=0), memory.target)
-    memory = memory.with_target(reordered)
-    targets[:, :3] = targets[order, :3]
-    output, _ = decoder(targets[:, 3:], memory=memory, start_index=3)
-    sources, valid = (np.repeat(x, 2, axis=0) for x in (source, SOURCE_VALID))
-    expected = decoder(targets, sources, encoder_padding_mask=valid)
-    assert_close(output, expected[:, 3:])
-
-
 @pytest.mark.any_backend("tensorflow")
 @pytest.mark.parametrize(
     "is_known, arguments",
@@ -191,17 +174,3 @@ def test_batches_of_unknown_size_share_their_source(rng, arguments, is_known):
     assert_close(steps(targets, source, SOURCE_VALID), expected)
     if not of_targets:
         assert_close(steps(targets[::3], source, SOURCE_VALID), expected[::3])
-
-
-@any_backend
-def test_a_custom_embedding_gets_the_start_index(rng, register):
-    class Ramp(keras.layers.Layer):
-        def call(self, inputs, start_index=0):
-            positions = ops.cast(ops.arange(inputs.shape[1]) + start_index, "float32")
-            return ops.broadcast_to(positions[:, None] / 3.0, inputs.shape)
-
-    name = register(embedding=lambda sizes, **kwargs: Ramp(**kwargs))
-    decoder = make_decoder(rng, position_encoding=name)
-    target, source = make_inputs(rng)
-    memory = decoder.start_memory(BATCH, MEMORY, source)
-    assert_close(decode(decoder, target, memory, (1,) * LENGTH)[0], decoder(target, source))

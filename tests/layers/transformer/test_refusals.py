@@ -15,47 +15,37 @@ X = RNG.normal(size=(2, 7, 15)).astype("float32")
 SOURCE = RNG.normal(size=(2, 5, 13)).astype("float32")
 IDS = np.zeros((2, 7), int)
 ADDITIVE = -1e9
+SYMBOLIC = keras.Input((7, 15)), keras.Input((5, 13))
 
 
 # === Constructors ===
 
 
 SIZE, RATE, FLAG = "must be a positive integer", r"must be a number in \[0, 1\]", "must be one of"
-COMMON = [
+ROWS = [
     ("intermediate_dim", 0, SIZE),
     ("num_heads", 2.5, SIZE),
     ("dropout", 1.5, RATE),
     ("activation_dropout", -0.1, RATE),
     ("layer_norm_epsilon", -1.0, "must be a positive, finite number"),
-]
-OF_STACKS = [
     ("num_layers", "2", SIZE),
     ("max_sequence_length", 0, SIZE),
     ("attention_implementation", "fast", FLAG),
     ("recompute", "layer", FLAG),
     ("rank", 0, SIZE),
-    ("sharing", "heads", FLAG),
-]
-ROWS = [
-    *((L.BiasedTransformerEncoder, *row) for row in COMMON),
-    *((L.DietEncoder, *row) for row in (*COMMON, *OF_STACKS)),
-    (L.DietEncoder, "segment_encoding", "both", FLAG),
-    (L.DietEncoder, "num_segments", "2", SIZE),
-    (L.DietEncoder, "position_encoding", "xlnet", "must be one of.*'diet_abs'.*'t5'.*a bias layer"),
-    (L.DietEncoder, "position_encoding", L.AlibiPositionBias, "or a bias layer"),
-    (L.DietEncoder, "position_encoding", L.AlibiPositionBias(5), "must have scores for 3 heads"),
+    ("segment_encoding", "both", FLAG),
+    ("num_segments", "2", SIZE),
+    ("position_encoding", "xlnet", "must be one of.*'diet_abs'.*'t5'.*a bias layer"),
+    ("position_encoding", L.AlibiPositionBias, "or a bias layer"),
+    ("position_encoding", L.AlibiPositionBias(5), "must have scores for 3 heads"),
 ]
 
 
-@pytest.mark.parametrize(
-    "layer_class, name, value, message", ROWS, ids=[f"{row[0].__name__}-{row[1]}" for row in ROWS]
-)
-def test_arguments(layer_class, name, value, message):
-    arguments = {"num_heads": 3, "intermediate_dim": 23}
-    if layer_class in (L.DietEncoder, L.DietDecoder):
-        arguments["num_layers"] = 1
+@pytest.mark.parametrize("name, value, message", ROWS, ids=[row[0] for row in ROWS])
+def test_arguments(name, value, message):
+    arguments = {"num_layers": 1, "num_heads": 3, "intermediate_dim": 23}
     with pytest.raises(ValueError, match=f"(?s){message}") as error:
-        layer_class(**{**arguments, name: value})
+        L.DietEncoder(**{**arguments, name: value})
     assert name in str(error.value)
 
 
@@ -87,11 +77,6 @@ def test_arguments_that_an_encoding_does_not_use(name, argument, value):
 @functools.cache
 def encoder(**arguments):
     return L.DietEncoder(1, 3, 23, max_sequence_length=9, **arguments)
-
-
-@functools.cache
-def projected():
-    return encoder(segment_encoding="none", projection_dim=4)
 
 
 @functools.cache
@@ -135,10 +120,7 @@ CALLS = {
         lambda: L.DietEncoder(1, 3, 23, projection_dim=0, segment_encoding="none"),
         "`projection_dim` must be a positive integer",
     ),
-    "heads": (
-        lambda: L.DietEncoder(1, 4, 23)(X),
-        "divisible by `num_heads`.*hidden_dim=15, num_heads=4",
-    ),
+    "heads": (lambda: L.DietEncoder(1, 4, 23)(X), "divisible by `num_heads`.*=15, num_heads=4"),
     "length": (lambda: encoder()(np.zeros((2, 10, 15))), "longer than `max_sequence.*length=10"),
     "ids shape": (lambda: encoder()(X, IDS[:, :6]), r"`segment_ids` must have.*shape=\(2, 6\)"),
     "ids range": (lambda: encoder()(X, IDS + 2), r"`segment_ids` must be integers.*2\)"),
@@ -152,18 +134,10 @@ CALLS = {
         lambda: encoder()(X, attention_mask=np.full((2, 7, 7), ADDITIVE)),
         VALUES,
     ),
-    "projected causal": (
-        lambda: projected()(X, use_causal_mask=True),
-        "`use_causal_mask` is not supported by Linformer",
-    ),
     "block padding": (lambda: block()(X, padding_mask=np.ones((2, 6), bool)), SHAPE),
     "block terms": (
         lambda: block()(X, padding_mask=IDS + 1, score_terms=L.ScoreTerms()),
         "`score_terms` replaces the arguments",
-    ),
-    "both": (
-        lambda: decoder()(X, SOURCE, memory=start(decoder)),
-        "`projected_keys` replace the argument `value`",
     ),
     "target length": (
         lambda: decoder()(np.zeros((2, 10, 15)), SOURCE),
@@ -175,7 +149,6 @@ CALLS = {
     ),
     "index": (lambda: decoder()(X, SOURCE, start_index=2), "`start_index` needs a `memory`.*=2"),
     "end": (lambda: step(decoder, start_index=7), "must fit into the memory.*start_index=7"),
-    "negative": (lambda: step(decoder, start_index=-1), "must not be negative"),
     "targets": (lambda: step(decoder, x=X[:1, :2]), r"must fit into the memory.*\(1, 2, 15\)"),
     "source mask": (
         lambda: step(decoder, encoder_padding_mask=np.ones((2, 5), bool)),
@@ -189,7 +162,6 @@ CALLS = {
         lambda: start(decoder, encoder_padding_mask=np.full((2, 5), ADDITIVE)),
         f"`encoder_padding_mask` {VALUES}",
     ),
-    "decoder block index": (lambda: decoder_block()(X, SOURCE, start_index=3), "needs a `memory`"),
     "decoder block terms": (
         lambda: decoder_block()(X, SOURCE, padding_mask=IDS + 1, score_terms=L.ScoreTerms()),
         "`score_terms` replaces the arguments padding_mask",
@@ -204,11 +176,7 @@ CALLS = {
         "`cross_score_terms` replaces the arguments cross_attention_bias",
     ),
     "decoder block symbolic": (
-        lambda: decoder_block()(
-            keras.Input((7, 15)),
-            keras.Input((5, 13)),
-            cross_attention_bias=L.AlibiPositionBias(3),
-        ),
+        lambda: decoder_block()(*SYMBOLIC, cross_attention_bias=L.AlibiPositionBias(3)),
         "In a functional model `attention_bias` must be a tensor",
     ),
 }

@@ -118,6 +118,7 @@ def test_every_way_of_sharing_equals_reference(rng, monkeypatch, name, sharing):
         monkeypatch.setattr(bias, "compute_scores", counting(bias, counted))
     x, segment_ids = make_inputs(rng)
     output = encoder(x, segment_ids=segment_ids, padding_mask=VALID)
+    assert len({bias.name for bias in biases}) == len(biases)
     # Layers that share scores compute them once.
     assert counted == [bias.name for bias in biases]
     expected = diet_encoders.expected_output(encoder, x, segment_ids, VALID[:, None, None])
@@ -347,26 +348,13 @@ def test_decoder_as_a_layer(rng, name, arguments, returns_scores, policies):
 
 
 @any_backend
-@pytest.mark.usefixtures("keras_draws")
-@pytest.mark.parametrize("stack_class", [DietEncoder, DietDecoder])
-@pytest.mark.parametrize("name", ["diet_abs", "tupe_rel", "shaw"])
-def test_weights_of_one_shape_start_differently(stack_class, name):
+@pytest.mark.usefixtures("keras_initializers")
+def test_weights_of_one_shape_start_differently():
     """Kernels and biases. The projections and both dense layers have the same shapes."""
-    stack = stack_class(
-        *(2, 1, 6),
-        position_encoding=name,
-        bias_initializer="random_normal",
-        sharing=None if name == "shaw" else "none",
-        max_sequence_length=6,
-    )
+    arguments = {"sharing": "none", "bias_initializer": "random_normal"}
+    stack = DietDecoder(2, 1, 6, max_sequence_length=6, **arguments)
     stack.build((2, 5, 6))
     assert_weights_start_differently(stack)
-
-
-@pytest.fixture
-def keras_draws(numpy_kernels, numpy_initializers, monkeypatch):
-    """Draw all initial weights with Keras's own initializers."""
-    monkeypatch.undo()
 
 
 # === Padding and order ===
