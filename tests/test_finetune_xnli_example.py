@@ -2,6 +2,7 @@
 
 import csv
 
+import keras
 import numpy as np
 import pytest
 
@@ -121,8 +122,11 @@ def test_presets_are_fine_tuned(script, folder, monkeypatch):
         trained.append(train(*arguments))
         return trained[-1]
 
+    seeds = []
+    monkeypatch.setattr(keras.utils, "set_random_seed", seeds.append)
     monkeypatch.setattr(script, "train_model", spy)
     script.main([*arguments, "--seeds", "0", "3"])
+    assert seeds == [0, 3, 0, 3]
     tokenizers = [models.DietBertTokenizer, models.DietBertSentencePieceTokenizer]
     assert [type(each.preprocessor.tokenizer) for each in trained[::2]] == tokenizers
     for classifier in trained:
