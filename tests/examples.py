@@ -2,12 +2,15 @@
 
 import contextlib
 import importlib
+import sys
 from pathlib import Path
 
 import keras
 import pytest
 
+from keras_diet.models import DietBertTokenizer
 from keras_diet.training import ExactResume
+from tests.models.tiny import VOCABULARY, tiny_backbone
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -21,6 +24,26 @@ def imported(name):
             patch.setattr(keras.Model, "run_eagerly", eager)
         patch.syspath_prepend(EXAMPLES)
         yield importlib.import_module(name)
+
+
+def fixture_of(script, module=None):
+    """A fixture: a script, or a module that it imports."""
+
+    @pytest.fixture(scope="module")
+    def fixture():
+        with imported(script):
+            yield sys.modules[module or script]
+
+    return fixture
+
+
+def save_preset(folder, tokenizer=None):
+    """Save a tiny model without segments and a tokenizer as a preset, and return its path."""
+    tokenizer = tokenizer or DietBertTokenizer(VOCABULARY, lowercase=True)
+    sizes = {"vocabulary_size": tokenizer.vocabulary_size(), "num_layers": 1}
+    tiny_backbone(**sizes, segment_encoding="none").save_to_preset(folder)
+    tokenizer.save_to_preset(folder)
+    return str(folder)
 
 
 def add_to_fit(patch, callback):

@@ -1,36 +1,24 @@
 """From BERT to DIET on a small scale: `examples/convert_bert.py`."""
 
 import contextlib
-import importlib
 import io
 import json
-from pathlib import Path
 
-import keras
 import keras_hub
 import numpy as np
 import pytest
 
 from keras_diet import models
+from tests.examples import fixture_of
 from tests.models.tiny import SIZES, VOCABULARY, randomize_weights
 
 # What it calls has tests on every backend.
 pytestmark = pytest.mark.any_backend
-SCRIPT = Path(__file__).parents[1] / "examples" / "convert_bert.py"
+script = fixture_of("convert_bert")
 SMALL = ["--sequence-length", "11", "--batch-size", "4", "--validation-sequences", "8"]
 TEXT = "\n\n".join(
     f"the quick brown fox jumped over the lazy dogs . {word} birds sing" for word in VOCABULARY * 4
 )
-
-
-@pytest.fixture(scope="module")
-def script():
-    with pytest.MonkeyPatch.context() as patch:
-        # Compiling takes longer than the few steps.
-        eager = property(lambda trainer: True, lambda trainer, value: None)
-        patch.setattr(keras.Model, "run_eagerly", eager)
-        patch.syspath_prepend(SCRIPT.parent)
-        yield importlib.import_module("convert_bert")
 
 
 @pytest.fixture(scope="module")

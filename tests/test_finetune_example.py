@@ -1,35 +1,17 @@
 """Fine-tuning on GLUE: `finetune_glue.py`, `glue_data.py` and `glue_results.py` in `examples/`."""
 
 import csv
-import sys
 
-import keras
 import numpy as np
 import pytest
 
-from keras_diet import models
-from tests.distribution.conftest import finish, start_worker
-from tests.examples import add_to_fit, imported
-from tests.models.tiny import VOCABULARY, tiny_backbone
+from tests.examples import Crash, add_to_fit, fixture_of, save_preset
+from tests.models.tiny import VOCABULARY
 
-
-@pytest.fixture(scope="module")
-def script():
-    with imported("finetune_glue") as module:
-        yield module
-
-
-@pytest.fixture(scope="module")
-def data(script):
-    return sys.modules["glue_data"]
-
-
-@pytest.fixture(scope="module")
-def results(script):
-    return sys.modules["glue_results"]
-
-
-any_backend = pytest.mark.any_backend
+pytestmark = pytest.mark.any_backend
+script = fixture_of("finetune_glue")
+data = fixture_of("finetune_glue", "glue_data")
+results = fixture_of("finetune_glue", "glue_results")
 
 FILES_OF_THE_AUTHORS = {
     "cola/in_domain_train.tsv": 'gj04\t1\t\tThe "fox sleeps.\ngj04\t0\t*\tFox the sleeps.\n',
@@ -96,7 +78,6 @@ def folder(tmp_path):
     return tmp_path
 
 
-@any_backend
 @pytest.mark.parametrize(
     "files, expected",
     [(FILES_OF_THE_AUTHORS, TEXTS_OF_THE_AUTHORS), (FILES_OF_GLUE, TEXTS_OF_GLUE)],
@@ -114,7 +95,6 @@ def test_files_are_read(data, tmp_path, files, expected):
         data.load("qqp", "train", tmp_path / "elsewhere")
 
 
-@any_backend
 def test_embedded_sentences_have_the_same_words_in_and_out_of_order(data):
     texts, labels = data.load("embedded", "train", None)
     assert len(texts) == len(labels) == 2000
@@ -125,7 +105,6 @@ def test_embedded_sentences_have_the_same_words_in_and_out_of_order(data):
     assert set(texts) != set(data.load("embedded", "validation", None)[0])
 
 
-@any_backend
 def test_metrics_have_the_values_of_their_formulas(results, data):
     logits = np.array([[2.0, 1.0], [0.0, 1.0], [0.0, 3.0], [5.0, 1.0]])
     # 2 true positives, 1 true negative, no false positive, 1 false negative.
@@ -149,7 +128,6 @@ def run_of(model, task, rate, seed, **metrics):
     return {**dict(zip(names, values, strict=True)), "metrics": text}
 
 
-@any_backend
 def test_the_rate_with_the_best_median_is_reported(results):
     runs = [
         run_of("a", "stsb", "1e-4", "0", pearson=0.1, spearman=0.3),
@@ -184,7 +162,6 @@ DEVLIN = {
 }
 
 
-@any_backend
 def test_the_mean_is_that_of_the_paper(results):
     runs = [run_of("a", task, "1e-4", "0", **values) for task, values in DEVLIN.items()]
     # Without one of the tasks, a model has no mean.
@@ -193,46 +170,27 @@ def test_the_mean_is_that_of_the_paper(results):
     assert means == [{"model": "a", "segments": "unchanged", "mean": "84.8"}]
 
 
-@pytest.fixture
-def preset(tmp_path):
-    tiny_backbone(num_layers=1, segment_encoding="none").save_to_preset(tmp_path / "preset")
-    tokenizer = models.DietBertTokenizer(VOCABULARY, lowercase=True)
-    tokenizer.save_to_preset(tmp_path / "preset")
-    return str(tmp_path / "preset")
-
-
-@any_backend
 def test_presets_are_fine_tuned_and_interrupted_runs_continue(
-    script, results, folder, preset, tmp_path, monkeypatch
+    script, results, folder, tmp_path, monkeypatch
 ):
     """Nine examples in batches of two are five steps. The run stops in the second of two epochs."""
     header = FILES_OF_THE_AUTHORS["rte/train.tsv"]
     rows = [f"{i}\tA {word}.\tA cat.\tentailment\n" for i, word in enumerate(VOCABULARY[5:13])]
     (folder / "rte" / "train.tsv").write_text(header + "".join(rows))
     arguments = ["--epochs", "2", "--sequence-length", "9", "--batch-size", "2"]
+    preset = save_preset(tmp_path / "preset")
     arguments += ["--presets", preset, "--segment-encoding", "per-head", "--data", str(folder)]
     arguments += ["--tasks", "rte", "--learning-rates", "0.01", "--checkpoint-interval", "2"]
     arguments += ["--recompute", "block", "--seeds", "0"]
-    losses, crash_at = {}, [7, None]
     # After steps 2, 4 and 6, then 8 and 10, of each run.
     values = [0.25, 0.5, 0.75, 0.125, 0.0]
-    evaluated = []
-
-    class Crash(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            losses[int(self.model.optimizer.iterations)] = logs["loss"]
-            assert self.model.backbone.recompute == "block"
-            assert self.model.backbone.segment_encoding == "per-head"
-
-        def on_train_batch_begin(self, batch, logs=None):
-            if int(self.model.optimizer.iterations) == crash_at[0]:
-                raise KeyboardInterrupt
+    evaluated, crash = [], Crash(7)
 
     def evaluate(logits, labels, task):
         evaluated.append(logits)
         return {"accuracy": values[(len(evaluated) - 1) % 5]}
 
-    add_to_fit(monkeypatch, Crash())
+    add_to_fit(monkeypatch, crash)
     monkeypatch.setattr(script, "evaluate", evaluate)
     crashed, once = tmp_path / "crashed", tmp_path / "once"
     with pytest.raises(KeyboardInterrupt):
@@ -240,21 +198,20 @@ def test_presets_are_fine_tuned_and_interrupted_runs_continue(
     (checkpoints,) = (crashed / "checkpoints").iterdir()
     saved = sorted(path.name for path in checkpoints.iterdir())
     assert saved == ["evaluations.json", "step_000000000004.npz", "step_000000000006.npz"]
-    before, crash_at[0] = dict(losses), crash_at[1]
-    losses.clear()
+    crash.step = None
     script.main([*arguments, "--save-every", "3", "--output-dir", str(crashed)])
-    assert (set(before), set(losses)) == (set(range(1, 8)), set(range(7, 11)))
-    resumed = {**before, **losses}
+    assert crash.begun == [*range(8), *range(6, 10)]
+    backbone = crash.model.backbone
+    assert (backbone.recompute, backbone.segment_encoding) == ("block", "per-head")
     assert not checkpoints.exists()
     script.main([*arguments, "--output-dir", str(once)])
-    assert losses == resumed
     for logits, others in zip(evaluated[:5], evaluated[5:], strict=True):
         np.testing.assert_array_equal(logits, others)
 
     # The run with seed 0 is finished. The best checkpoint of a run counts.
-    losses.clear()
+    crash.begun.clear()
     script.main([*arguments, "1", "--output-dir", str(crashed)])
-    assert len(losses) == 10
+    assert len(crash.begun) == 10
     runs = results.TABLE.read(crashed / "runs.csv")
     assert [run["metrics"] for run in runs] == ["accuracy=0.750000"] * 2
     with (crashed / "results.csv").open(newline="") as file:
@@ -262,32 +219,3 @@ def test_presets_are_fine_tuned_and_interrupted_runs_continue(
     assert (row["task"], row["seeds"], row["median"]) == ("rte", "2", "75.0")
     assert (crashed / "results.md").read_text().count("\n| rte | accuracy | ") == 1
     assert (crashed / "results.png").stat().st_size > 1000
-
-
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
-def test_a_strategy_gives_the_results_of_one_device(results, folder, preset, tmp_path):
-    """The training examples are one batch. The second validation batch has two examples."""
-    for name, count in (("sts-train", 4), ("sts-dev", 6)):
-        lines = [
-            f"main\tMSR\t2012\t{i}\t{i % 5}.5\t{VOCABULARY[5 + i]} fox\tthe cat {i}\n"
-            for i in range(count)
-        ]
-        (folder / "stsb" / f"{name}.tsv").write_text("".join(lines))
-    arguments = ["--presets", preset, "--tasks", "stsb", "--data", str(folder), "--seeds", "0"]
-    arguments += ["--epochs", "3", "--batch-size", "4", "--sequence-length", "9"]
-    # At this rate the predictions differ from each other.
-    arguments += ["--learning-rates", "0.03"]
-    output = finish(
-        start_worker("finetune_worker", tmp_path, *arguments, "--segment-encoding", "per-head")
-    )
-    assert "2 devices, 2 sequences on each" in output
-    folders = tmp_path / "mirrored", tmp_path / "none"
-    mirrored, one = (np.load(folder / "predictions.npy") for folder in folders)
-    np.testing.assert_allclose(mirrored, one, atol=1e-5)
-    assert np.ptp(one) > 1e-4
-    mirrored, one = (
-        sys.modules["run_table"].metrics_of(results.TABLE.read(f / "runs.csv")[0]) for f in folders
-    )
-    assert mirrored == pytest.approx(one, abs=1e-3)
-    # A correlation that is not defined is reported as zero.
-    assert all(abs(value) > 0.01 for value in one.values())

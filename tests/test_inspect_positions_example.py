@@ -1,10 +1,8 @@
 """The pictures of trained models: `examples/inspect_positions.py`."""
 
 import contextlib
-import importlib
 import io
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import keras_hub
@@ -12,9 +10,10 @@ import numpy as np
 import pytest
 
 from keras_diet import analysis, models
+from tests.examples import fixture_of
 from tests.models.tiny import VOCABULARY, randomize_weights, tiny_backbone
 
-SCRIPT = Path(__file__).parents[1] / "examples" / "inspect_positions.py"
+script = fixture_of("inspect_positions")
 PICTURES = [
     "figure_2_rank_of_scores.png",
     "figure_4_position_scores.png",
@@ -25,13 +24,6 @@ PICTURES = [
 ]
 pytestmark = pytest.mark.any_backend
 TEXT = "\n\n".join(["the quick brown fox jumped over the lazy dogs . a bird sings"] * 20)
-
-
-@pytest.fixture(scope="module")
-def script():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(SCRIPT.parent)
-        yield importlib.import_module("inspect_positions")
 
 
 def diet_bert(**arguments):
@@ -106,14 +98,6 @@ def test_numbers_are_those_of_the_models(finished):
     similarity = of["bert"]["position_similarity"]
     assert similarity["mean"] == pytest.approx(pairs.mean(), abs=1e-5)
     assert similarity["quantiles"]["0.75"] == pytest.approx(np.quantile(pairs, 0.75), abs=1e-5)
-
-
-def test_prints_a_table(finished):
-    _, _, printed, numbers = finished
-    row = next(line for line in printed.splitlines() if line.startswith("diet_abs"))
-    values = numbers["models"]["diet_abs"]
-    names = ("rank_of_scores", "rank_of_position_scores", "distance_variance", "attended_distance")
-    assert row.split()[1:] == [*(f"{np.mean(values[name][0]):.2f}" for name in names), "-"]
 
 
 def test_sequences_of_a_batch_are_full(script, finished):

@@ -4,12 +4,9 @@ import contextlib
 import csv
 import importlib
 import io
-import json
 import re
-import shutil
 
 import keras
-import numpy as np
 import pytest
 
 import keras_diet
@@ -36,15 +33,16 @@ def script():
         yield importlib.import_module("pretrain_masked_lm")
 
 
-def run(script, folder, *options, text=True, corpus=None):
+@pytest.fixture
+def corpus(tmp_path):
+    (tmp_path / "corpus.txt").write_text(TEXT, encoding="utf-8")
+    return str(tmp_path / "corpus.txt")
+
+
+def run(script, folder, *options):
     """Run the script with output in `folder`, and return what it prints."""
-    if corpus is None:
-        corpus = folder / "corpus.txt"
-        corpus.write_text(TEXT, encoding="utf-8")
-    arguments = [*SMALL, "--output-dir", str(folder / "out")]
-    arguments += ["--text", str(corpus)] if text else []
     with contextlib.redirect_stdout(io.StringIO()) as output:
-        script.main([*arguments, *options])
+        script.main([*SMALL, "--output-dir", str(folder / "out"), *options])
     return output.getvalue()
 
 
@@ -53,25 +51,18 @@ def losses(output):
 
 
 @pytest.fixture
-def eager_run(finished, monkeypatch):
-    """For tests of one more run: compiling takes longer than its steps. `finished` is compiled."""
+def eager_run(monkeypatch):
+    """For runs beside the first one: compiling takes longer than their steps."""
     eager = property(lambda trainer: True, lambda trainer, value: None)
     monkeypatch.setattr(keras.Model, "run_eagerly", eager)
 
 
-@pytest.fixture(scope="module")
-def finished(script, tmp_path_factory):
-    """A finished run of two encodings: its folder and what it printed."""
-    folder = tmp_path_factory.mktemp("pretrain")
-    return folder, run(script, folder, "--position-encoding", "diet_abs", "input")
-
-
-def test_each_encoding_has_its_losses_a_preset_and_a_picture(finished):
-    folder, output = finished
-    printed = losses(output)
-    assert set(printed) == {"diet_abs", "input"}
+def test_each_encoding_has_its_losses_a_preset_and_a_picture(script, corpus, tmp_path):
+    encodings = ["diet_abs", "input"]
+    printed = losses(run(script, tmp_path, "--text", corpus, "--position-encoding", *encodings))
+    assert list(printed) == encodings
     for name, loss in printed.items():
-        output = folder / "out" / name
+        output = tmp_path / "out" / name
         with open(output / "history.csv", newline="") as file:
             rows = list(csv.DictReader(file))
         assert [row["epoch"] for row in rows] == ["0", "1"]
@@ -85,10 +76,9 @@ def test_each_encoding_has_its_losses_a_preset_and_a_picture(finished):
 
 @pytest.mark.any_backend
 @pytest.mark.usefixtures("eager_run")
-def test_interrupted_run_resumes_to_the_same_result(script, tmp_path, monkeypatch):
+def test_interrupted_run_resumes_to_the_same_result(script, corpus, tmp_path, monkeypatch):
     """Within the second of two epochs. Dropout, masks and the order go on, too."""
-    options = ("--position-encoding", "diet_abs", "--dropout", "0.3")
-    (tmp_path / "once").mkdir()
+    options = ("--text", corpus, "--position-encoding", "diet_abs", "--dropout", "0.3")
     expected = run(script, tmp_path / "once", *options)
     with monkeypatch.context() as patch:
         add_to_fit(patch, Crash(9))
@@ -102,69 +92,21 @@ def test_interrupted_run_resumes_to_the_same_result(script, tmp_path, monkeypatc
 
 
 @pytest.mark.any_backend
-def test_finished_run_is_not_trained_again(script, finished, tmp_path):
-    folder, output = finished
-    shutil.copytree(folder / "out", tmp_path / "out")
-    with pytest.warns(UserWarning, match="is not trained again"):
-        again = run(script, tmp_path, "--position-encoding", "input", corpus=folder / "corpus.txt")
-    assert "Epoch" not in again
-    assert losses(again)["input"] == losses(output)["input"]
-
-
-@pytest.mark.any_backend
 @pytest.mark.usefixtures("eager_run")
-def test_embedded_text_is_the_default(script, tmp_path):
-    options = ("--position-encoding", "diet_rel", "--sharing", "layer-wise")
-    options += ("--steps", "1", "--validation-interval", "1")
-    assert losses(run(script, tmp_path, *options, text=False)).keys() == {"diet_rel"}
-    assert json.loads((tmp_path / "out" / "options.json").read_text())["text"] is None
-
-
-GERMAN = "\n\n".join(
-    f"Die Katze {i} saß auf der alten Matte. Sie sah den Hund über die Brücke {i} laufen."
-    for i in range(20)
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        "--language en {0} --language fr {0} --cased --vocabulary-size 101",
+        "--text {0} --validation-text {0} --beam",
+    ],
+    ids=["embedded", "languages", "beam"],
 )
-
-
-@pytest.mark.any_backend
-@pytest.mark.usefixtures("eager_run")
-def test_several_languages(script, tmp_path):
-    for language, text in {"en": TEXT, "de": GERMAN}.items():
-        (tmp_path / f"{language}.txt").write_text(text, encoding="utf-8")
-    options = ["--position-encoding", "diet_rel", "--sampling-exponent", "0", "--cased"]
-    options += ["--steps", "2", "--validation-interval", "2", "--vocabulary-size", "101"]
-    for language in ("en", "de"):
-        options += ["--language", language, str(tmp_path / f"{language}.txt")]
-    output = run(script, tmp_path, *options, text=False)
-    assert losses(output).keys() == {"diet_rel"}
-    folder = tmp_path / "out"
-    masked_lm = keras_diet.models.DietBertMaskedLM.from_preset(str(folder / "diet_rel/preset"))
-    tokenizer = masked_lm.preprocessor.tokenizer
-    assert type(tokenizer) is keras_diet.models.DietBertSentencePieceTokenizer
-    assert tokenizer.vocabulary_size() == 101
-    # Each language has its own sequences. The held-out sequences are of both.
-    both = {"cat", "Katze"}
-    for name, words in {"train.en": {"cat"}, "train.de": {"Katze"}, "validation": both}.items():
-        texts = " ".join(tokenizer.detokenize(np.load(folder / f"{name}.npy").tolist()))
-        assert {word for word in both if word in texts} == words
-
-
-@pytest.mark.any_backend
-@pytest.mark.usefixtures("eager_run")
-def test_text_that_beam_packs(script, tmp_path):
-    pytest.importorskip("apache_beam")
-    words = {"a": "cat", "b": "owl", "held_out": "elk"}
-    for name, word in words.items():
-        (tmp_path / f"{name}.txt").write_text(TEXT.replace("cat", word), encoding="utf-8")
-    files = {name: str(tmp_path / f"{name}.txt") for name in words}
-    options = ["--text", files["a"], files["b"], "--validation-text", files["held_out"], "--beam"]
-    options += ["--position-encoding", "none", "--steps", "2", "--validation-interval", "2"]
-    output = run(script, tmp_path, *options, text=False)
-    assert losses(output).keys() == {"none"}
-    vocabulary = str(tmp_path / "out" / "vocabulary.txt")
-    tokenizer = keras_diet.models.DietBertTokenizer(vocabulary, lowercase=True)
-    shards = keras_diet.pretraining.PackedShards(tmp_path / "out" / "train")
-    found = " ".join(tokenizer.detokenize(shards[:].tolist()))
-    # Both files are there, without the held-out text.
-    assert [word in found for word in ("cat", "owl", "elk")] == [True, True, False]
-    assert f"{len(shards)} sequences" in output
+def test_kinds_of_text(script, corpus, tmp_path, options):
+    if "--beam" in options:
+        pytest.importorskip("apache_beam")
+    options = options.format(corpus).split()
+    options += ["--position-encoding", "diet_rel", "--sharing", "layer-wise"]
+    options += ["--steps", "1", "--validation-interval", "1"]
+    assert losses(run(script, tmp_path, *options)).keys() == {"diet_rel"}
+    assert (tmp_path / "out" / "diet_rel" / "preset").is_dir()

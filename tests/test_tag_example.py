@@ -1,27 +1,15 @@
 """`examples/tag_words.py` and `tag_data.py`: files, metrics, a run, and its continuation."""
 
 import json
-import sys
 
 import pytest
 
 from keras_diet import models
-from tests.examples import Crash, add_to_fit, imported
-from tests.models.tiny import VOCABULARY, tiny_backbone
+from tests.examples import Crash, add_to_fit, fixture_of, save_preset
 
-any_backend = pytest.mark.any_backend
-pytestmark = any_backend
-
-
-@pytest.fixture(scope="module")
-def script():
-    with imported("tag_words") as module:
-        yield module
-
-
-@pytest.fixture(scope="module")
-def data(script):
-    return sys.modules["tag_data"]
+pytestmark = pytest.mark.any_backend
+script = fixture_of("tag_words")
+data = fixture_of("tag_words", "tag_data")
 
 
 CONLL = """-DOCSTART- -X- -X- O
@@ -82,10 +70,7 @@ def files(tmp_path):
 
 def test_an_interrupted_run_continues(script, files, tmp_path, monkeypatch, capsys):
     """Three sentences in batches of two are two steps. The run stops in the second epoch."""
-    preset = str(tmp_path / "preset")
-    tiny_backbone(num_layers=1, segment_encoding="none").save_to_preset(preset)
-    models.DietBertTokenizer(VOCABULARY, lowercase=True).save_to_preset(preset)
-    folder = tmp_path / "output"
+    preset, folder = save_preset(tmp_path / "preset"), tmp_path / "output"
     arguments = ["--data", *files, "--preset", preset, "--sequence-length", "7", "--epochs", "2"]
     arguments += ["--batch-size", "2", "--output-dir", str(folder), "--recompute", "block"]
     crash = Crash(3)

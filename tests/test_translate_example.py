@@ -10,7 +10,7 @@ import keras
 import pytest
 
 from keras_diet.models import DietTransformerSeq2SeqLM
-from tests.examples import Crash, add_to_fit, imported
+from tests.examples import fixture_of
 
 pytest.importorskip("sacrebleu")
 NUMBERS = [*range(1, 100, 3), *range(100, 999, 37)]
@@ -23,15 +23,8 @@ SMALL = [
 ]
 
 
-@pytest.fixture(scope="module")
-def script():
-    with imported("translate") as module:
-        yield module
-
-
-@pytest.fixture(scope="module")
-def data(script):
-    return sys.modules["translate_data"]
+script = fixture_of("translate")
+data = fixture_of("translate", "translate_data")
 
 
 def write_texts(data, folder):
@@ -92,24 +85,6 @@ def test_the_preset_is_the_mean_of_the_last_epochs(finished):
         total = total + values(preset)
     assert abs(mean - total / 2).max() < 1e-6
     assert abs(mean - values(preset)).max() > 1e-5
-
-
-@pytest.mark.any_backend
-def test_an_interrupted_run_continues(script, data, finished, tmp_path, monkeypatch):
-    """Each of two epochs has three steps. The run stops in the second epoch."""
-    _, output = finished
-    write_texts(data, tmp_path)
-
-    with monkeypatch.context() as patch:
-        add_to_fit(patch, Crash(4))
-        with pytest.raises(KeyboardInterrupt):
-            run(script, tmp_path)
-    again = run(script, tmp_path)
-    assert "Epoch 1/2" not in again
-    assert "Epoch 2/2" in again
-    expected, found = (folder / "out" / "history.csv" for folder in (finished[0], tmp_path))
-    assert found.read_text() == expected.read_text()
-    assert again.splitlines()[-8:-1] == output.splitlines()[-8:-1]
 
 
 @pytest.mark.any_backend

@@ -184,25 +184,6 @@ def test_similarities_of_embeddings_set_by_hand():
     assert_close(analysis.position_similarity(backbone), np.float32(expected), 1e-6)
 
 
-@pytest.mark.any_backend
-def test_all_models_with_positions_at_the_input():
-    bert = randomize_weights(keras_hub.models.BertBackbone(**SIZES))
-    learned = np.array(bert.position_embedding.get_weights()[0])
-    both = tiny_backbone(position_encoding="diet_abs_input")
-    both.input_encoding.position_embedding.set_weights([learned])
-    sines = tiny_backbone(position_encoding="sinusoidal")
-    layer = keras_hub.layers.SinePositionEncoding()
-    embeddings = {
-        "bert": (bert, learned),
-        "task": (keras_hub.models.BertMaskedLM(bert), learned),
-        "both": (both, learned),
-        "sines": (sines, to_numpy(layer(np.zeros((1, 13, 15), dtype="float32")))[0]),
-    }
-    for model, positions in embeddings.values():
-        directions = positions / np.linalg.norm(positions, axis=-1, keepdims=True)
-        assert_close(analysis.position_similarity(model), directions @ directions.T, 1e-5)
-
-
 # === A `DietEncoder`, a task, and BERT of KerasHub ===
 
 

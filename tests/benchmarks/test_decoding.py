@@ -73,9 +73,7 @@ def test_results_and_page(small, tmp_path, monkeypatch, capsys):
     cell = json.loads(output.read_text())["cells"]["3, 2"]
     assert cell["transformers"]["ratio"] == 1.5
     assert cell["ctranslate2"]["ratio"] == 3.0
-    page = output.with_suffix(".md").read_text()
-    assert "| 3, 2 | 500 | 500 | 125 | 1.50 | 3.00 |" in page
-    assert page.rstrip() == capsys.readouterr().out.rstrip()
+    assert output.with_suffix(".md").read_text() == capsys.readouterr().out
     # Finished cells are not measured again.
     decoding.main([*command, "--resume"])
     assert len(measured) == 2

@@ -111,11 +111,7 @@ def test_results_are_added_row_by_row(folder, monkeypatch, capsys):
         assert 0 <= cell["exact_match"] <= cell["f1"] <= 100
         assert cell["loss_of_last_epoch"] > 0
         assert cell["training_seconds"] > 0
-    page = output.with_suffix(".md").read_text()
-    assert page == benchmark.make_page(results).rstrip() + "\n"
-    assert page in capsys.readouterr().out
-    assert page.count("| diet_rel |") == 2
-    assert "| ratio to hugging_face (quartiles) |" in page
+    assert output.with_suffix(".md").read_text() in capsys.readouterr().out
     with pytest.raises(SystemExit, match="other values of: learning_rate"):
         benchmark.main([*arguments, "--learning-rate", "0.5"])
 

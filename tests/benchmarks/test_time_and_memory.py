@@ -64,7 +64,7 @@ def test_results_their_page_and_the_process_of_a_cell(benchmark, tmp_path, monke
     monkeypatch.setattr(measure, "in_own_process", in_own_process)
     # A step that is measured runs. An earlier, small step has loaded the libraries.
     monkeypatch.setattr(measure, "memory_of", lambda step: 7.25 if step() is not None else 0)
-    output = tmp_path / "results.json"
+    output = tmp_path / "new" / "results.json"
     command = [*options, "--rounds", "1", "--output", str(output)]
     benchmark.main(command)
     page = output.with_suffix(".md").read_text()

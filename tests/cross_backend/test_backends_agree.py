@@ -3,10 +3,6 @@
 All cases are in one file, so that pytest-xdist runs the workers once.
 """
 
-import itertools
-import re
-
-import numpy as np
 import pytest
 
 from tests.cross_backend.cases import (
@@ -37,16 +33,6 @@ def test_same_outputs(results, case, pair):
         assert_close(first[key], second[key], 1e-5)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_every_encoding_has_other_outputs(results, backend):
-    """Otherwise the comparison of backends could miss an encoding."""
-    for first, second in itertools.combinations(CASES, 2):
-        arrays = (
-            results["outputs"][backend][f"{case}/sequence_output"] for case in (first, second)
-        )
-        assert not np.allclose(*arrays, atol=1e-3), (first, second)
-
-
 @PAIRS
 @pytest.mark.parametrize("case", GRADIENT_CASES)
 def test_same_gradients(results, case, pair):
@@ -64,20 +50,6 @@ def test_same_gradients(results, case, pair):
         assert_close(first[key], second[key], 1e-5)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("case", GRADIENT_CASES)
-def test_every_weight_has_a_gradient(results, case, backend):
-    """Except the pooler, which the loss does not use, and what softmax removes.
-
-    Biases of keys, and the bias of the network of FIRE, are the same for all keys of a query.
-    """
-    for key, gradient in results["gradients"][backend].items():
-        if key.startswith(f"{case}/"):
-            removed = re.search(r"(self_attention/key/bias|position_bias_0/output_bias)$", key)
-            unused = "/pooled_dense/" in key or removed
-            assert (np.abs(gradient).max() > 1e-4) != bool(unused), key
-
-
 @PAIRS
 @pytest.mark.parametrize("encoding", TRANSLATION_ENCODINGS)
 def test_same_translators(results, encoding, pair):
@@ -86,8 +58,6 @@ def test_same_translators(results, encoding, pair):
     logits = first[f"{encoding}/logits"]
     assert logits.shape == (2, 7, 31)
     assert_close(logits, second[f"{encoding}/logits"], 1e-5)
-    other = next(name for name in TRANSLATION_ENCODINGS if name != encoding)
-    assert abs(logits - first[f"{other}/logits"]).max() > 1e-2
 
 
 @PAIRS
@@ -114,11 +84,3 @@ def test_models_move_between_backends(results, task, source, target, file):
     expected = results["tasks"][source][task]
     assert expected.shape == SHAPES[task]
     assert_close(results["loaded"][target][f"{task}/{source}/{file}"], expected, 1e-5)
-
-
-@PAIRS
-@pytest.mark.parametrize("task", SHAPES)
-def test_the_saved_models_differ(results, task, pair):
-    """Each backend saved other weights, so equal outputs show that the right file was loaded."""
-    first, second = (results["tasks"][backend][task] for backend in pair)
-    assert abs(first - second).max() > 0.1

@@ -147,7 +147,9 @@ def save_models(folder, backend):
 
 
 def wait_for_models(folder):
+    deadline = time.monotonic() + 900
     while not all((folder / backend / "saved").exists() for backend in BACKENDS):
+        assert time.monotonic() < deadline, "another worker saved no models"
         time.sleep(0.1)
 
 

@@ -13,22 +13,23 @@ ROOT = Path(__file__).parents[2]
 DEADLOCK = 3600
 
 
-def start_worker(module, *arguments, launcher=(), **environment):
-    """Start `python -m tests.distribution.<module> ...` with the backend of the tests.
+def start_worker(module, *arguments, backend=None, launcher=(), **environment):
+    """Start `python -m tests.<module> ...`.
 
     Another backend than TensorFlow starts faster as if TensorFlow were not installed.
 
     Args:
         module: Name of the worker.
         *arguments: Its arguments.
+        backend: Name of the backend, or `None` for the one of the tests.
         launcher: Arguments of Python before the worker, for a program that starts it.
         **environment: Environment variables of the process.
     """
-    blocked = [] if keras.config.backend() == "tensorflow" else ["tests.without_tensorflow"]
-    command = [sys.executable, *launcher, "-m", *blocked, f"tests.distribution.{module}"]
-    command += map(str, arguments)
+    backend = backend or keras.config.backend()
+    blocked = [] if backend == "tensorflow" else ["tests.without_tensorflow"]
+    command = [sys.executable, *launcher, "-m", *blocked, f"tests.{module}", *map(str, arguments)]
     environment = {
-        "KERAS_BACKEND": keras.config.backend(),
+        "KERAS_BACKEND": backend,
         "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": "1",
         **environment,
@@ -43,7 +44,7 @@ def start_worker(module, *arguments, launcher=(), **environment):
 
 
 def finish(*processes):
-    """Wait for all workers and return what they print. If one fails, fail with its output."""
+    """Wait for all workers and return what they print. If some fail, fail with their output."""
     try:
         outputs = [process.communicate(timeout=DEADLOCK)[0] for process in processes]
     except subprocess.TimeoutExpired as error:
@@ -52,8 +53,9 @@ def finish(*processes):
     finally:
         for process in processes:
             end(process)
-    for process, output in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, output[-20000:]
+    results = zip(processes, outputs, strict=True)
+    failed = [output[-9000:] for process, output in results if process.returncode]
+    assert not failed, "\n".join(failed)
     return "".join(outputs)
 
 

@@ -2,13 +2,11 @@
 
 import json
 import os
-import re
 
 import keras
 import numpy as np
 import pytest
 
-from keras_diet.models import DietBertBackbone
 from tests.distribution.conftest import finish, start_worker
 from tests.distribution.training import ENCODINGS, NUM_LAYERS, SIZES
 from tests.helpers import assert_close
@@ -23,7 +21,7 @@ DEVICES = "--xla_force_host_platform_device_count=8"
 def all_results(tmp_path_factory):
     path = tmp_path_factory.mktemp("distribution") / "results.json"
     flags = f"{os.environ['XLA_FLAGS']} {DEVICES}"
-    finish(start_worker("jax_worker", path, XLA_FLAGS=flags, JAX_PLATFORMS="cpu"))
+    finish(start_worker("distribution.jax_worker", path, XLA_FLAGS=flags, JAX_PLATFORMS="cpu"))
     return json.loads(path.read_text())
 
 
@@ -88,28 +86,3 @@ def test_translators_train_and_translate_as_on_one_device(all_results):
     for path in kernels:
         ratio = np.prod(one["weights"][path]) / np.prod(model["weights"][path])
         assert ratio == 8, path
-
-
-def test_optimizer_is_split_as_the_weights(results):
-    """The split was read after training, so a step keeps weights and momenta where they are."""
-    moments = {
-        path: shape
-        for path, shape in results["model"]["optimizer"].items()
-        if path.endswith("_momentum")
-    }
-    assert len(moments) > 20
-    weights = {path.replace("/", "_"): shape for path, shape in results["model"]["weights"].items()}
-    for path, shape in moments.items():
-        name = re.fullmatch(r"\w+/(.*)_momentum", path)[1]
-        assert shape == weights[name], path
-
-
-def mesh(*axes):
-    devices = np.array(keras.distribution.list_devices()[:1])
-    return keras.distribution.DeviceMesh((1,) * len(axes), axes, devices)
-
-
-def test_names_of_the_axes_may_be_chosen():
-    layout_map = DietBertBackbone.get_layout_map(mesh("rows", "heads"), "heads", "rows")
-    kernel = layout_map["masked_lm/encoder/transformer_layer_11/self_attention/query/kernel"]
-    assert tuple(kernel.axes) == ("rows", "heads", None)

@@ -14,7 +14,7 @@ def folder(tmp_path_factory):
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     launcher = torchrun if keras.config.backend() == "torch" else ()
     devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-    finish(start_worker("resume_worker", folder, launcher=launcher, **devices))
+    finish(start_worker("distribution.resume_worker", folder, launcher=launcher, **devices))
     return folder
 
 

@@ -22,7 +22,7 @@ def run(tmp_path_factory):
     """The folder with the files of both processes, and their output."""
     folder = tmp_path_factory.mktemp("distribution")
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    return folder, finish(start_worker("torch_worker", folder, launcher=torchrun))
+    return folder, finish(start_worker("distribution.torch_worker", folder, launcher=torchrun))
 
 
 @pytest.fixture(scope="module", params=ENCODINGS)

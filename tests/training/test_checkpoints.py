@@ -73,23 +73,10 @@ def change_a_byte(path):
     path.write_bytes(content)
 
 
-def change_a_flag(path, bit=1):
-    """A flag in the list of files says that a file is encrypted, or packed in an unknown way."""
-    content = bytearray(path.read_bytes())
-    content[content.rindex(b"PK\1\2") + 8] ^= bit
-    path.write_bytes(content)
-
-
-def change_another_flag(path):
-    change_a_flag(path, bit=64)
-
-
-@pytest.mark.parametrize(
-    "damage", [truncate, change_a_byte, change_a_flag, change_another_flag, Path.write_bytes]
-)
+@pytest.mark.parametrize("damage", [truncate, change_a_byte])
 def test_a_damaged_checkpoint_is_skipped(tmp_path, uninterrupted, damage):
     assert train(tmp_path, 8) is None
-    damage(newest(tmp_path), *([b""] if damage is Path.write_bytes else []))
+    damage(newest(tmp_path))
     with pytest.warns(UserWarning, match=r"step_000000000006.npz is damaged and is skipped"):
         found = train(tmp_path)
     assert_same(result(*found), uninterrupted)
@@ -111,16 +98,6 @@ def test_a_damaged_checkpoint_gives_way_to_good_ones(tmp_path, crash_after, save
     with pytest.warns(UserWarning, match="damaged"):
         assert train(tmp_path, crash_after, save_every=save_every) is None
     assert steps_of(tmp_path) == kept
-
-
-def test_a_damaged_name_can_be_used_again(tmp_path):
-    checkpoints = CheckpointFolder(tmp_path, keep=2)
-    for step in (6, 9):
-        checkpoints.write(step, {}, {})
-    newest(tmp_path).write_bytes(b"")
-    for step in (7, 9, 10):
-        checkpoints.write(step, {}, {})
-    assert steps_of(tmp_path) == [9, 10]
 
 
 def test_only_damaged_checkpoints_are_refused(tmp_path):
@@ -152,23 +129,8 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, uninterrupted):
     fill = Before(4, lambda: (tmp_path / "unfinished").symlink_to("/dev/full"))
     with pytest.warns(UserWarning, match=r"could not save step 6 .*No space left.*continues"):
         assert train(tmp_path, callbacks=[fill], crash_after=8) is None
-    assert steps_of(tmp_path) == [3]
-    assert_same(result(*train(tmp_path)), uninterrupted)
-
-
-def test_a_read_only_folder_keeps_the_last_checkpoint(tmp_path, uninterrupted, monkeypatch):
-    assert train(tmp_path, 4) is None
-
-    def refuse(*paths):
-        raise PermissionError("Read-only file system")
-
-    # The permissions of a folder do not hold for the superuser, who often runs tests.
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", refuse)
-        with pytest.warns(UserWarning, match=r"could not save step 33 .*Read-only"):
-            found = train(tmp_path, save_every=40)
-    assert_same(result(*found), uninterrupted)
     assert [path.name for path in tmp_path.iterdir()] == ["step_000000000003.npz"]
+    assert_same(result(*train(tmp_path)), uninterrupted)
 
 
 # === SIGTERM ===

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_diet.training import EpochDataset, ExactResume, TokenBatches
+from keras_diet.training import ExactResume, TokenBatches
 from tests.helpers import once
 from tests.models.tasks import tiny_task
-from tests.models.tiny import random_inputs
+from tests.models.tiny import TEXTS, random_inputs
 from tests.training.resumed import (
     EPOCHS,
     STEPS,
@@ -310,57 +310,21 @@ def test_programs_take_batches_of_any_length(tmp_path, seed):
 # === Data ===
 
 
-class Texts(EpochDataset):
-    """Batches as a task makes them of texts: a new order and new masks in each epoch."""
-
-    def __init__(self, texts, labels, batch_size, shuffle):
-        super().__init__(seed=None if shuffle else 0)
-        self.texts, self.labels, self.batch_size = texts, labels, batch_size
-        self.shuffle = shuffle
-
-    def __len__(self):
-        return -(-len(self.texts) // self.batch_size)
-
-    def batch(self, epoch, index):
-        order = np.arange(len(self.texts))
-        if self.shuffle:
-            order = np.random.default_rng((self.seed, epoch)).permutation(order)
-        rows = order[index * self.batch_size : (index + 1) * self.batch_size]
-        x = np.array([[len(self.texts[row])] * 7 for row in rows], "float32")
-        masks = self.generator(epoch, index).random(x.shape) < 0.5
-        return x * masks, np.array([self.labels[row] for row in rows], "float32")
-
-
-class Task(keras.Sequential):
-    """A model with the method that the tasks of this library have."""
-
-    def as_dataset(
-        self, x, y=None, sample_weight=None, batch_size=None, shuffle=False, training=True
-    ):
-        return x if isinstance(x, EpochDataset) else Texts(x, y, batch_size or 32, shuffle)
-
-
-TEXTS = ["o" * (3 + i) for i in range(53)]
-
-
-def train_task(folder, crash_after=None, seed=5, **options):
-    options = {"x": TEXTS, "y": make_arrays()[1].tolist(), "shuffle": True, **options}
-    model = make_model(seed, model_class=Task)
-    return train(folder, crash_after, model, validation_split=0.2, **options)
-
-
 @pytest.mark.any_backend
 def test_a_task_makes_the_batches_of_texts(tmp_path):
-    """Validation has the same masks in each epoch."""
-    expected = assert_continues(train_task, tmp_path, 4, 9)
+    """Each epoch has new masks. Validation has the same masks in each epoch."""
+
+    def run(folder, crash_after=None, rate=0.1, shuffle=True):
+        keras.utils.set_random_seed(5)
+        model = tiny_task("masked_lm")
+        model.compile(keras.optimizers.Adam(rate))
+        texts = {"x": 10 * TEXTS, "y": None, "shuffle": shuffle, "validation_split": 0.3}
+        return train(folder, crash_after, model, **texts)
+
+    expected = assert_continues(run, tmp_path, 4, 6)
     assert len(np.unique(expected["val_loss"])) == EPOCHS
-    frozen = keras.optimizers.SGD(0.0)
-    model = make_model(optimizer=frozen, model_class=Task)
-    y = make_arrays()[1].tolist()
-    model.layers[2].momentum = 1.0
-    data = {"x": TEXTS, "y": y, "validation_data": (TEXTS[:20], y[:20])}
-    _, history = train(tmp_path / "frozen", model=model, **data)
-    assert len(set(history.history["val_loss"])) == 1
+    losses = run(tmp_path / "frozen", rate=0.0, shuffle=False)[1].history
+    assert [len(np.unique(losses[name])) for name in ("loss", "val_loss")] == [EPOCHS, 1]
 
 
 @pytest.mark.any_backend
@@ -515,10 +479,6 @@ def crashed(tmp_path_factory):
     return folders
 
 
-def sgd(rate):
-    return make_model(optimizer=keras.optimizers.SGD(rate))
-
-
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
     "data, options, message",
@@ -534,40 +494,17 @@ def sgd(rate):
         ("arrays", lambda: {"y": changed_at(52)}, "with last batch=checksum"),
         ("arrays", lambda: {"shuffle": True}, r"shuffle=True \(the checkpoint has False\)"),
         ("arrays", lambda: {"steps_per_epoch": 9}, r"steps in an epoch=9 \(the checkpoint has 11"),
-        ("arrays", lambda: {"model": sgd(0.01)}, r"optimizer=SGD \(the checkpoint has Adam\)"),
-        (
-            "arrays",
-            lambda: {"model": make_model(optimizer=keras.optimizers.Adam(0.03))},
-            r"optimizer.learning_rate=0.0\d* \(the checkpoint has 0.0\d*\)",
-        ),
+        ("arrays", lambda: {"model": make_model(optimizer="sgd")}, "optimizer=SGD .*has Adam"),
         ("arrays", lambda: {"model": make_model(units=17)}, r"0 \(kernel\)=\(7, 17\).*\(7, 13\)"),
-        ("grain", lambda: {"x": grain_batches(seed=4).batch(5)}, "with first batch=checksum"),
-        ("grain", lambda: {"x": grain_batches().batch(7)}, r"batch_size=7 \(the checkpoint has 5"),
         ("grain", lambda: {"x": grain_batches()[:50].batch(5)}, r"batches=10 \(the che.* has 11\)"),
         ("grain", lambda: {"x": grain_batches()[:52].batch(5)}, r"size of the last batch=2 .* 3\)"),
-        (
-            "two",
-            lambda: {"model": make_two_optimizers(0.04)},
-            r"optimizer_of_last\.learning_rate=0\.0\d+ \(the checkpoint has 0",
-        ),
+        ("two", lambda: {"model": make_two_optimizers(0.04)}, r"of_last\.learning_rate=0.*has 0"),
     ],
 )
 def test_another_training_is_refused(crashed, data, options, message):
     kind = "grain" if data == "grain" else "arrays"
     with pytest.raises(ValueError, match=f"checkpoint of another training.*{message}"):
         train(crashed[data], data=kind, **options())
-
-
-def data_loader():
-    import torch
-
-    return torch.utils.data.DataLoader(list(zip(*make_arrays(), strict=True)), batch_size=5)
-
-
-def tf_dataset():
-    import tensorflow as tf
-
-    return tf.data.Dataset.from_tensor_slices(make_arrays()).batch(5)
 
 
 class Changing(Noisy):
@@ -580,8 +517,6 @@ class Changing(Noisy):
     "options, message",
     [
         (lambda: {"x": iter([make_arrays()])}, "continue at any batch. Received: list_iterator"),
-        (lambda: {"x": data_loader()}, "continue at any batch. Received: DataLoader"),
-        (lambda: {"x": tf_dataset()}, "continue at any batch. Received: _BatchDataset"),
         (lambda: {"x": Changing(*make_arrays())}, "must be a .*EpochDataset.* Received: Changing"),
         (lambda: {"data": "arrays", "shuffle": "batch"}, "`shuffle` must be a bool.*'batch'"),
         (
