@@ -289,14 +289,6 @@ def test_class_weights_have_names_or_indices():
     assert by_name != pytest.approx(without)
 
 
-def test_class_weights_without_known_classes():
-    """A task with two outputs does not say which classes its labels have."""
-    task = ToyTask(ToyBackbone())
-    inputs, labels = toy_inputs(np.random.default_rng(3)), toy_labels(np.random.default_rng(3))
-    with pytest.raises(ValueError, match="`class_weight` is only supported"):
-        task.fit(inputs, labels, class_weight={"first": 2.0}, verbose=0)
-
-
 @pytest.mark.parametrize(
     "make, weights",
     [

@@ -187,21 +187,6 @@ def test_training_goes_on_from_keras_files(rng, tmp_path, name):
 
 
 @any_backend
-def test_presets_of_other_backbones(tmp_path):
-    HUB.BertBackbone(**SIZES).save_to_preset(tmp_path)
-    for base, ours in ((HUB.MaskedLM, "masked_lm"), (HUB.TextClassifier, "classifier")):
-        head = {"num_classes": 2} if ours == "classifier" else {}
-        loaded = base.from_preset(str(tmp_path), False, preprocessor=None, **head)
-        assert type(loaded) is getattr(HUB, f"Bert{base.__name__}")
-        with pytest.raises(ValueError, match="BertBackbone"):
-            tasks.CLASSES[ours][0].from_preset(tmp_path, preprocessor=None, **head)
-    tiny_backbone().save_to_preset(tmp_path)
-    other = tiny_backbone(num_layers=1)
-    loaded = tasks.CLASSES["masked_lm"][0].from_preset(tmp_path, backbone=other, preprocessor=None)
-    assert loaded.backbone is other
-
-
-@any_backend
 @pytest.mark.parametrize(
     ("task", "path"),
     [("masked_lm", "mlm_head/intermediate_dense/kernel"), ("classifier", "logits/kernel")],

@@ -323,13 +323,3 @@ def test_long_sentences_are_tagged_in_parts():
         np.concatenate(expected_of_words(model, parts)),
     ]
     assert_tags(model.tag([["cats"], sentence]), [["cats"], sentence], expected)
-
-
-@any_backend
-def test_probabilities_in_half_precision():
-    model = tiny(dtype="mixed_bfloat16")
-    found = model.tag(SENTENCES[1:2])[0][0]
-    # [CLS], the first token of the word.
-    logits = model.predict(SENTENCES[1:2], verbose=0)[0, 1].astype("float64")
-    expected = np.exp(logits.max()) / np.exp(logits).sum()
-    assert found["probability"] == pytest.approx(expected, rel=1e-5)
