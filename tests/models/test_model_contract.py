@@ -16,7 +16,7 @@ from tests.models import tasks
 from tests.models.diet_transformer import tiny as translation
 from tests.models.hub.toy import ToyBackbone, ToyTask, toy_inputs, toy_labels
 from tests.models.question_answering import CONTEXTS, QUESTIONS, tiny_question_answerer
-from tests.models.tiny import SIZES, TEXTS, random_inputs, randomize_weights, tiny_backbone
+from tests.models.tiny import TEXTS, random_inputs, randomize_weights, tiny_backbone
 
 pytestmark = pytest.mark.usefixtures("quick_quantization")
 any_backend = pytest.mark.any_backend

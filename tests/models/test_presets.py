@@ -12,7 +12,6 @@ from keras_diet.models import (
     DietBertBackbone,
     DietBertMaskedLM,
     DietBertTextClassifier,
-    DietBertTextEmbedder,
     DietBertTokenizer,
     register_preset,
 )

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from keras_diet.models import (
-    DietBertQuestionAnswerer,
     DietBertQuestionAnswererPreprocessor,
     DietBertTokenizer,
 )
@@ -91,8 +90,7 @@ def by_hand(question_answerer, inputs):
     position, last = np.arange(11), inputs["padding_mask"].sum(-1, keepdims=True) - 1
     is_context = (inputs["segment_ids"] == 1) & (position < last)
     logits[(position != 0) & ~is_context] = -1e9
-    return {
-"start": logits[..., 0], "end": logits[..., 1]}
+    return {"start": logits[..., 0], "end": logits[..., 1]}
 
 
 def test_logits_and_losses(inputs):
