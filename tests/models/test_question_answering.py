@@ -1,4 +1,4 @@
-"""Question answering: windows and positions, logits, losses, `answer`, and files."""
+"""Question answering: windows and positions, logits, losses, `answer`, and what is refused."""
 
 import re
 
@@ -6,10 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet.models import (
-    DietBertQuestionAnswererPreprocessor,
-    DietBertTokenizer,
-)
+from keras_diet.models import DietBertQuestionAnswererPreprocessor, DietBertTokenizer
 from tests.helpers import assert_close, to_numpy
 from tests.models.question_answering import (
     ANSWERS,
@@ -38,8 +35,8 @@ TOKEN_IDS = [
 POSITIONS = {"start": np.array([6, 0, 0, 0, 5, 0]), "end": np.array([7, 0, 0, 0, 7, 0])}
 
 
-def random_question_answerer(seed=0, **arguments):
-    return randomize_weights(tiny_question_answerer(**arguments), seed)
+def random_question_answerer(seed=0):
+    return randomize_weights(tiny_question_answerer(), seed)
 
 
 @pytest.fixture(scope="module")
