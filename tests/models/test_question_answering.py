@@ -3,10 +3,16 @@
 import re
 
 import keras
+import keras_hub
 import numpy as np
 import pytest
 
-from keras_diet.models import DietBertQuestionAnswererPreprocessor, DietBertTokenizer
+from keras_diet.models import (
+    DietBertBackbone,
+    DietBertQuestionAnswerer,
+    DietBertQuestionAnswererPreprocessor,
+    DietBertTokenizer,
+)
 from tests.helpers import assert_close, to_numpy
 from tests.models.question_answering import (
     ANSWERS,
@@ -305,3 +311,12 @@ def test_arguments_that_cannot_be_right_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+@any_backend
+def test_from_bert_asks_the_tokenizer_for_the_id_of_cls():
+    """The token embedding of [CLS] gets the position that only it has."""
+    bert = keras_hub.models.BertBackbone(31, 1, 3, 15, 23, max_sequence_length=13)
+    found = DietBertQuestionAnswerer.from_bert(bert, "diet_rel", tiny_preprocessor()).backbone
+    expected = DietBertBackbone.from_bert(bert, "diet_rel", cls_token_id=2)
+    np.testing.assert_array_equal(found.get_weights()[0], expected.get_weights()[0])
