@@ -7,7 +7,7 @@ from keras_diet.models import (
     DietBertQuestionAnswererPreprocessor,
     DietBertTokenizer,
 )
-from tests.models.tiny import SIZES, VOCABULARY, tiny_backbone
+from tests.models.tiny import VOCABULARY, tiny_backbone
 
 # 2, 3 and 1 tokens in the questions, and 8, 4 and 12 in the contexts.
 QUESTIONS = ["red cat", "sleeping dog", "tree"]
@@ -22,17 +22,15 @@ ANSWERS = {"text": ["red cat", "", "the lazy dog"], "answer_start": [10, -1, 18]
 SEQUENCE_LENGTH, DOC_STRIDE = 11, 3
 
 
-def tiny_preprocessor(vocabulary=VOCABULARY, tokenizer=None, **arguments):
-    tokenizer = tokenizer or DietBertTokenizer(vocabulary)
+def tiny_preprocessor(**arguments):
     arguments = {"sequence_length": SEQUENCE_LENGTH, "doc_stride": DOC_STRIDE, **arguments}
-    return DietBertQuestionAnswererPreprocessor(tokenizer, **arguments)
+    return DietBertQuestionAnswererPreprocessor(DietBertTokenizer(VOCABULARY), **arguments)
 
 
 def tiny_question_answerer(with_preprocessor=True, compile=True, **arguments):
     """A question answerer of one layer; `arguments` are the backbone's."""
     backbone = tiny_backbone(**{"num_layers": 1, **arguments})
     preprocessor = tiny_preprocessor() if with_preprocessor else None
-    assert SIZES["max_sequence_length"] != SEQUENCE_LENGTH
     return DietBertQuestionAnswerer(backbone, preprocessor, compile=compile)
 
 

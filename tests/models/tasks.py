@@ -28,8 +28,6 @@ CLASSES = {
         {"num_classes": 5},
     ),
 }
-# Tasks that take texts. The tests of the token classifier are in a file of its own.
-TASKS = ("masked_lm", "classifier", "embedder")
 
 
 def tiny_preprocessor(task, vocabulary=VOCABULARY, **arguments):
@@ -67,10 +65,17 @@ def map_columns(function, part):
     return function(part)
 
 
+def batches(*columns, size=2):
+    """Batches of the rows of columns, as tuples."""
+    first = columns[0][0] if isinstance(columns[0], tuple) else columns[0]
+    starts = range(0, len(first), size)
+    return [map_columns(operator.itemgetter(slice(i, i + size)), columns) for i in starts]
+
+
 def dataset_of(kind, *columns):
     """Columns as a dataset of batches of 2 rows."""
     if kind == "generator":
-        return (map_columns(operator.itemgetter(slice(i, i + 2)), columns) for i in (0, 2))
+        return iter(batches(*columns))
     tf = pytest.importorskip("tensorflow")
     tensors = map_columns(tf.ragged.constant, columns)
     return tf.data.Dataset.from_tensor_slices(tensors).batch(2)

@@ -11,7 +11,7 @@ from keras_diet.models import DietBertTextClassifier
 from tests.helpers import to_numpy
 from tests.models.hub.toy import ToyBackbone, ToyTask, toy_inputs, toy_labels
 from tests.models.tasks import tiny_preprocessor, tiny_task
-from tests.models.test_data import Column, Series, tf_data
+from tests.models.test_data import Column, Series
 from tests.models.tiny import TEXTS, random_inputs, randomize_weights, tiny_backbone
 
 pytestmark = pytest.mark.any_backend
@@ -89,7 +89,7 @@ def test_names_are_labels(named, topics, kind):
     assert model.evaluate(TEXTS, labels, batch_size=2, verbose=0) == pytest.approx(expected)
 
 
-def test_names_in_training_validation_and_datasets(named):
+def test_names_in_training_and_validation():
     def trained(labels):
         model = classifier()
         history = model.fit(TEXTS, labels, validation_data=(TEXTS, labels), verbose=0).history
@@ -97,8 +97,6 @@ def test_names_in_training_validation_and_datasets(named):
 
     assert trained(LABELS) == pytest.approx(trained(IDS), rel=1e-5)
     assert trained(LABELS) != pytest.approx(trained((IDS + 1) % 3), rel=1e-3)
-    expected = named.evaluate(TEXTS, IDS, verbose=0)
-    assert named.evaluate(tf_data(TEXTS, LABELS), verbose=0) == pytest.approx(expected)
     plain = classifier(preprocessor=None)
     inputs = random_inputs(np.random.default_rng(3), batch_size=5)
     expected = plain.evaluate(inputs, IDS, verbose=0)
@@ -130,8 +128,6 @@ ARGUMENTS = {
     "other number": ({"class_names": ["a", "b"], "num_classes": 3}, r"\['a', 'b'\], num_classes=3"),
     "same names": ({"class_names": ["a", "b", "a"]}, r"different.*\['a', 'b', 'a'\]"),
     "no string": ({"class_names": ["a", None]}, r"nonempty strings.*\['a', None\]"),
-    "empty": ({"class_names": ["a", ""]}, r"nonempty strings.*\['a', ''\]"),
-    "one name": ({"class_names": ["a"]}, "at least two"),
     "a string": ({"class_names": "ab"}, "Received: class_names='ab'"),
     "several labels of one": ({"num_classes": 1, "multi_label": True}, "at least 2.*label=True"),
     "several labels, one sum": (
@@ -148,22 +144,12 @@ def test_arguments_that_are_refused(arguments, message):
         DietBertTextClassifier(tiny_backbone(num_layers=1), **arguments)
 
 
-def test_files_keep_names_and_new_heads_have_none(tmp_path, topics):
-    topics.save(tmp_path / "model.keras")
-    topics.save_to_preset(tmp_path / "preset")
+def test_new_heads_of_presets_have_other_names(tmp_path):
+    of_topics().save_to_preset(tmp_path)
     load = DietBertTextClassifier.from_preset
-    expected = topics.evaluate(TEXTS, SETS, verbose=0)
-    for loaded in (
-        keras.saving.load_model(tmp_path / "model.keras"),
-        load(tmp_path / "preset"),
-    ):
-        assert (loaded.multi_label, loaded.class_names) == (True, TOPICS)
-        assert loaded.classify(TEXTS[0]) == topics.classify(TEXTS[0])
-        assert loaded.evaluate(TEXTS, SETS, verbose=0) == pytest.approx(expected)
-    new_head = load(tmp_path / "preset", num_classes=7, class_names=None)
+    new_head = load(tmp_path, num_classes=7, class_names=None)
     assert (new_head.multi_label, new_head.class_names) == (True, None)
-    new_names = load(tmp_path / "preset", num_classes=2, class_names=["a", "b"])
-    assert new_names.class_names == ["a", "b"]
+    assert load(tmp_path, num_classes=2, class_names=["a", "b"]).class_names == ["a", "b"]
 
 
 # === Refused labels ===
@@ -188,41 +174,24 @@ IGNORING = with_loss(SPARSE(from_logits=True, ignore_class=-1))
 DENSE = with_loss(losses.CategoricalCrossentropy(from_logits=True))
 NAMED = with_loss("sparse_categorical_crossentropy")
 FUNCTION = with_loss(losses.sparse_categorical_crossentropy)
-IN_RANGE, NAN_WEIGHT = [6, 2, 0, 3, 1], [1, 2, 3, np.nan, 1]
+IN_RANGE = [6, 2, 0, 3, 1]
 # A model, labels and a message, and perhaps weights.
 WRONG = {
     "too large": (of_seven, [6, 7, 0, 1, 2], r"\[0, 7\).*from 0 to 7"),
-    "negative": (of_seven, [-1, 2, 0, 1, 2], "from -1 to 2"),
-    "wraps": (of_seven, [2**32 + 5, 1, 2, 3, 4], "to 4294967301"),
-    "fraction": (of_seven, [0.0, 2.5, 1, 1, 1], "must be integers"),
-    "NaN of a class": (of_seven, [0, np.nan, 1, 1, 1], "must be integers"),
     "negative under a named loss": (NAMED, [-1, 2, 0, 1, 2], "from -1 to 2"),
     "negative under a function": (FUNCTION, [-1, 2, 0, 1, 2], "from -1 to 2"),
     "not ignored": (IGNORING, [-1, -2, 0, 1, 2], "from -2 to 2"),
     "text": (of_seven, LABELS, "`y` must be numbers.*`class_names`"),
     "classes of a dense loss": (DENSE, IN_RANGE, r"\(None, 7\).*shape=\(5,\).*need a sparse loss"),
     "broadcast": (regression, np.ones((5, 3)), r"y.shape=\(5, 3\)"),
-    "one row": (regression, np.ones((1, 5)), r"y.shape=\(1, 5\)"),
     "NaN": (regression, [1, 2, np.nan, 0, 0], "nan in row 2"),
-    "infinite": (regression, [1, 2, 3, 0, np.inf], "inf in row 4"),
-    "unknown name": (
-        classifier,
-        [*LABELS[:3], "Bad", "bad"],
-        "'Bad' in row 3. The names are",
-    ),
-    "missing name": (classifier, [*LABELS[:4], None], "None in row 4"),
+    "unknown name": (classifier, [*LABELS[:3], "Bad", "bad"], "'Bad' in row 3. The names are"),
     "number beside names": (classifier, [1, *LABELS[1:]], "`y` must be numbers"),
-    "empty name": (classifier, ["bad", "", *LABELS[2:]], "'' in row 1"),
     "one name for each text": (of_topics, ["joy"] * 5, "list of names for each text.*in row 0"),
-    "unknown topic": (of_topics, [*SETS[:3], ["joy", "Fear"], []], "'Fear' in row 3"),
-    "classes of topics": (of_topics, IDS, r"\(None, 4\).*y.shape=\(5,\)"),
-    "too many columns": (of_topics, np.ones((5, 5)), r"y.shape=\(5, 5\)"),
     "two": (of_topics, 2 * ROWS, "0 or 1.*from 0 to 2"),
     "minus one": (of_topics, ROWS - 1, "from -1 to 0"),
-    "NaN of a topic": (of_topics, np.where(ROWS.cumsum(0) > 1, np.nan, 0), "nan in row 3"),
-    "NaN as weight": (of_seven, IN_RANGE, "finite numbers. Received: nan in row 3", NAN_WEIGHT),
+    "NaN as weight": (of_seven, IN_RANGE, "finite numbers.*nan in row 3", [1, 2, 3, np.nan, 1]),
     "weights of classes": (of_seven, IN_RANGE, "one weight for each label", np.ones((5, 7))),
-    "weights of text": (of_seven, IN_RANGE, "`sample_weight` must be numbers", ["a"] * 5),
 }
 
 
@@ -286,78 +255,51 @@ def test_class_weights_have_names_or_indices():
     assert by_name != pytest.approx(without)
 
 
-def test_class_weights_without_known_classes():
-    """A task with two outputs does not say which classes its labels have."""
-    task = ToyTask(ToyBackbone())
-    inputs, labels = toy_inputs(np.random.default_rng(3)), toy_labels(np.random.default_rng(3))
-    with pytest.raises(ValueError, match="`class_weight` is only supported"):
-        task.fit(inputs, labels, class_weight={"first": 2.0}, verbose=0)
-
-
-@pytest.mark.parametrize(
-    "make, weights",
-    [
-        *((classifier, weights) for weights in ({"Bad": 2.0}, {3: 1.0}, {-1: 1.0})),
-        (of_topics, {0: 1.0}),
-    ],
-)
-def test_refused_class_weights(make, weights):
-    labels = LABELS if make is classifier else SETS
+@pytest.mark.parametrize("weights", [{"Bad": 2.0}, {3: 1.0}, {-1: 1.0}])
+def test_refused_class_weights(named, weights):
     with pytest.raises(ValueError, match=r"`class_weight` must be.*with one class each"):
-        make().fit(TEXTS, labels, class_weight=weights)
+        named.fit(TEXTS, LABELS, class_weight=weights)
 
 
 # === Losses ===
 
 
-def warnings_of(kind, loss, **arguments):
-    if kind == "classifier":
-        arguments = {"num_classes": 3, **arguments}
-        task = DietBertTextClassifier(tiny_backbone(num_layers=1), compile=False, **arguments)
-    else:
-        task = tiny_task(kind, with_preprocessor=False, compile=False)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        task.compile(loss=loss)
-    return [str(warning.message) for warning in caught]
-
-
 # A part of the warning, by task. The classifier with an activation returns probabilities.
+LOGITS = "takes probabilities here.* returns logits. Compile with `from_logits=True`"
 RETURNS = {
-    "classifier": "takes probabilities here.* returns logits. Compile with `from_logits=True`",
-    "masked_lm": "takes probabilities here.* returns logits. Compile with `from_logits=True`",
+    "classifier": LOGITS,
+    "masked_lm": LOGITS,
     "embedder": "takes probabilities here.* returns embeddings. Compile with `from_logits=False`",
     "softmax": "takes logits here.* returns probabilities. Compile with `from_logits=False`",
 }
 # A task, its loss and arguments. And the name of the loss in a warning, if there is one.
 LOSSES = [
-    ("classifier", "sparse_categorical_crossentropy", {}, "sparse_categorical_crossentropy"),
     ("classifier", {"logits": SPARSE()}, {}, "SparseCategoricalCrossentropy"),
     ("classifier", losses.categorical_crossentropy, {}, "categorical_crossentropy"),
-    ("classifier", [losses.BinaryFocalCrossentropy()], {}, "BinaryFocalCrossentropy"),
     ("classifier", "kl_divergence", {}, "kl_divergence"),
     ("classifier", SPARSE(from_logits=True), SOFTMAX, "SparseCategoricalCrossentropy"),
     ("masked_lm", "sparse_categorical_crossentropy", {}, "sparse_categorical_crossentropy"),
     ("embedder", "binary_crossentropy", {}, "binary_crossentropy"),
-    ("classifier", "auto", {}, None),
     ("classifier", "auto", SOFTMAX, None),
     ("classifier", "auto", {**SIGMOID, "multi_label": True}, None),
-    ("classifier", "auto", {"num_classes": 1}, None),
-    ("classifier", None, {}, None),
     ("classifier", lambda y, outputs: outputs[:, 0], {}, None),
     ("classifier", "mse", {}, None),
     ("classifier", SPARSE(), {"activation": "relu"}, None),
-    ("classifier", "binary_crossentropy", {**SIGMOID, "num_classes": 1}, None),
-    ("masked_lm", "auto", {}, None),
     ("embedder", losses.BinaryCrossentropy(from_logits=True), {}, None),
 ]
 
 
 @pytest.mark.parametrize("kind, loss, arguments, name", LOSSES)
 def test_losses_that_do_not_fit_the_outputs_give_a_warning(kind, loss, arguments, name):
-    found = warnings_of(kind, loss, **arguments)
-    if name is None:
-        assert found == []
-        return
-    (message,) = found
-    assert re.search(f"`{name}` {RETURNS[arguments.get('activation', kind)]}", message)
+    if kind == "classifier":
+        arguments = {"num_classes": 3, "compile": False, **arguments}
+        task = DietBertTextClassifier(tiny_backbone(num_layers=1), **arguments)
+    else:
+        task = tiny_task(kind, with_preprocessor=False, compile=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        task.compile(loss=loss)
+    found = [str(warning.message) for warning in caught]
+    assert len(found) == (name is not None)
+    if found:
+        assert re.search(f"`{name}` {RETURNS[arguments.get('activation', kind)]}", found[0])

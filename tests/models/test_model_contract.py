@@ -16,7 +16,7 @@ from tests.models import tasks
 from tests.models.diet_transformer import tiny as translation
 from tests.models.hub.toy import ToyBackbone, ToyTask, toy_inputs, toy_labels
 from tests.models.question_answering import CONTEXTS, QUESTIONS, tiny_question_answerer
-from tests.models.tiny import SIZES, TEXTS, random_inputs, randomize_weights, tiny_backbone
+from tests.models.tiny import TEXTS, random_inputs, randomize_weights, tiny_backbone
 
 pytestmark = pytest.mark.usefixtures("quick_quantization")
 any_backend = pytest.mark.any_backend
@@ -187,21 +187,6 @@ def test_training_goes_on_from_keras_files(rng, tmp_path, name):
 
 
 @any_backend
-def test_presets_of_other_backbones(tmp_path):
-    HUB.BertBackbone(**SIZES).save_to_preset(tmp_path)
-    for base, ours in ((HUB.MaskedLM, "masked_lm"), (HUB.TextClassifier, "classifier")):
-        head = {"num_classes": 2} if ours == "classifier" else {}
-        loaded = base.from_preset(str(tmp_path), False, preprocessor=None, **head)
-        assert type(loaded) is getattr(HUB, f"Bert{base.__name__}")
-        with pytest.raises(ValueError, match="BertBackbone"):
-            tasks.CLASSES[ours][0].from_preset(tmp_path, preprocessor=None, **head)
-    tiny_backbone().save_to_preset(tmp_path)
-    other = tiny_backbone(num_layers=1)
-    loaded = tasks.CLASSES["masked_lm"][0].from_preset(tmp_path, backbone=other, preprocessor=None)
-    assert loaded.backbone is other
-
-
-@any_backend
 @pytest.mark.parametrize(
     ("task", "path"),
     [("masked_lm", "mlm_head/intermediate_dense/kernel"), ("classifier", "logits/kernel")],
@@ -260,20 +245,6 @@ def test_half_precision(rng, tmp_path, name, policy):
         half.compile("sgd")
         losses = half.fit(inputs, labels, verbose=0).history["loss"]
         assert np.isfinite(losses).all()
-
-
-class Float32Bias(keras.layers.Layer):
-    """A user's bias layer that computes in float32, whatever the model does."""
-
-    def call(self, inputs):
-        length = keras.ops.shape(inputs)[1]
-        return -keras.ops.ones((1, 3, length, length), "float32")
-
-
-def test_bias_layer_of_another_dtype(rng):
-    backbone = tiny_backbone(dtype="mixed_bfloat16", position_encoding=Float32Bias(dtype="float32"))
-    outputs = backbone(random_inputs(rng))
-    assert np.isfinite(to_numpy(outputs["sequence_output"])).all()
 
 
 # === LoRA ===
@@ -375,23 +346,18 @@ def test_quantized_models_stay_close_and_are_loaded_as_saved(rng, tmp_path, name
 
 
 @any_backend
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float32"])
-def test_other_layers_of_quantized_models_keep_their_policy(rng, tmp_path, policy):
-    model = SPECIFICATIONS["classifier"].make(dtype=policy)
+def test_other_layers_of_quantized_models_keep_their_policy(tmp_path):
+    model = SPECIFICATIONS["classifier"].make(dtype="mixed_bfloat16")
     model.quantize("int8")
-    inputs, _ = labels_of("classifier", rng)
     model.save_to_preset(tmp_path)
     loaded = type(model).from_preset(tmp_path)
     for one, other in zip(loaded._flatten_layers(), model._flatten_layers(), strict=True):
         assert one.dtype_policy.name == other.dtype_policy.name
-    np.testing.assert_allclose(predicted(loaded, inputs), predicted(model, inputs), atol=1e-5)
     # Other tasks start from it, and its kernels are read in another precision too.
     masked_lm = HUB.MaskedLM.from_preset(str(tmp_path), preprocessor=None)
     assert quantized(masked_lm).keys() == quantized(model).keys()
     half = type(model).from_preset(tmp_path, dtype="bfloat16")
     assert half.backbone.pooled_dense.dtype_policy.name == "int8_from_bfloat16"
-    expected = predicted(model, inputs)
-    assert np.abs(predicted(half, inputs) - expected).max() < 0.1 * np.abs(expected).max()
 
 
 # === Layers that change after the steps were compiled ===

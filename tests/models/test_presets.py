@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 import keras_hub
-import keras_nlp
 import numpy as np
 import pytest
 
@@ -12,11 +11,10 @@ from keras_diet.models import (
     DietBertBackbone,
     DietBertMaskedLM,
     DietBertTextClassifier,
-    DietBertTextEmbedder,
     DietBertTokenizer,
     register_preset,
 )
-from keras_diet.models.diet_bert.diet_bert_presets import DESCRIPTIONS, FOLDER
+from keras_diet.models.diet_bert.diet_bert_presets import FOLDER
 from tests.helpers import assert_close, to_numpy
 from tests.models.tasks import tiny_preprocessor, tiny_task
 from tests.models.tiny import VOCABULARY, random_inputs, randomize_weights, tiny_backbone
@@ -44,35 +42,34 @@ def folder(tmp_path):
 
 
 REPLACEMENTS = {
-    "backbone": (lambda: tiny_backbone(rank=5), None, BACKBONE),
-    "embedder": (
-        lambda: tiny_task("embedder", with_preprocessor=False),
-        None,
-        BACKBONE | {"task.json"},
-    ),
-    "masked_lm": (lambda: tiny_task("masked_lm", VOCABULARY[:-1]), None, CLASSIFIER),
-    "shards": (lambda: tiny_task("classifier"), 1e-5, CLASSIFIER | {"model.weights.json"}),
+    "backbone": (lambda: tiny_backbone(rank=5), BACKBONE),
+    "embedder": (lambda: tiny_task("embedder", with_preprocessor=False), BACKBONE | {"task.json"}),
+    "masked_lm": (lambda: tiny_task("masked_lm", VOCABULARY[:-1]), CLASSIFIER),
 }
 
 
 @any_backend
 @pytest.mark.parametrize("name", REPLACEMENTS)
 def test_presets_replace_others(folder, name):
-    make, size, expected = REPLACEMENTS[name]
+    make, expected = REPLACEMENTS[name]
     model = randomize_weights(make())
-    model.save_to_preset(folder, **({} if size is None else {"max_shard_size": size}))
-    shards = {file for file in files(folder) if file.startswith("model_0")}
-    whole = {"model.weights.h5"} if shards else set()
-    assert files(folder) - shards == (expected | {"README.md"}) - whole
+    model.save_to_preset(folder)
+    assert files(folder) == expected | {"README.md"}
     loaded = type(model).from_preset(folder)
     for one, other in zip(loaded.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
     if name == "masked_lm":
         assert loaded.preprocessor.tokenizer.get_vocabulary() == VOCABULARY[:-1]
-    if shards:
-        # Weights in one file replace those in several.
-        model.backbone.save_to_preset(folder)
-        assert files(folder) == BACKBONE | {"README.md"}
+
+
+@any_backend
+def test_weights_in_several_files_and_in_one_replace_each_other(folder):
+    model = tiny_task("classifier")
+    model.save_to_preset(folder, max_shard_size=1e-5)
+    saved = {file for file in files(folder) if not file.startswith("model_0")}
+    assert saved == (CLASSIFIER - {"model.weights.h5"}) | {"model.weights.json", "README.md"}
+    model.backbone.save_to_preset(folder)
+    assert files(folder) == BACKBONE | {"README.md"}
 
 
 @any_backend
@@ -151,11 +148,7 @@ def test_named_presets_are_found(rng, folder, tmp_path, monkeypatch):
     # The folder is found from elsewhere too.
     monkeypatch.chdir("/")
     expected = DietBertTextClassifier.from_preset(folder)(random_inputs(rng))
-    for base in (
-        DietBertTextClassifier,
-        keras_hub.models.TextClassifier,
-        keras_nlp.models.TextClassifier,
-    ):
+    for base in (DietBertTextClassifier, keras_hub.models.TextClassifier):
         loaded = base.from_preset(NAME)
         assert type(loaded) is DietBertTextClassifier
         assert_close(loaded(random_inputs(np.random.default_rng(11))), expected, 1e-6)
@@ -224,24 +217,10 @@ def test_it_knows_something():
     texts = ["he lived in new york [MASK] .", "[MASK] york in new he lived ."]
     first, second = model.fill_mask(texts, top_k=1)
     assert first[0]["token"] != second[0]["token"]
-    backbone = model.backbone
-    assert (backbone.position_encoding, backbone.rank, backbone.dropout) == ("diet_abs", 64, 0.1)
-    assert model.preprocessor.tokenizer.vocabulary_size() == backbone.vocabulary_size == 6000
-    assert model.preprocessor.sequence_length == backbone.max_sequence_length == 128
-
-
-@any_backend
-def test_other_tasks_start_from_it():
-    classifier = DietBertTextClassifier.from_preset(PACKAGED, class_names=["dull", "fine"])
-    assert {guess["label"] for guess in classifier.classify("a fine film")} == {"dull", "fine"}
-    embedder = DietBertTextEmbedder.from_preset(PACKAGED)
-    vectors = embedder.predict(["the king of france", "the queen of spain", "he plays chess"])
-    assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2]
 
 
 @any_backend
 def test_its_files_are_small_and_its_card_has_its_numbers():
-    assert set(DESCRIPTIONS) <= set(DietBertBackbone.presets)
     assert sum(file.stat().st_size for file in (FOLDER / PACKAGED).rglob("*")) < 5e6
     card = (FOLDER / PACKAGED / "README.md").read_text(encoding="utf-8")
     history = (FOLDER / PACKAGED / "history.csv").read_text(encoding="utf-8").splitlines()

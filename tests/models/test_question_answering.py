@@ -1,13 +1,11 @@
-"""Question answering: windows and positions, logits, losses, `answer`, and files."""
+"""Question answering: windows and positions, logits, losses, `answer`, and what is refused."""
 
-import inspect
 import re
 
 import keras
 import keras_hub
 import numpy as np
 import pytest
-from keras_hub.models import BertBackbone
 
 from keras_diet.models import (
     DietBertBackbone,
@@ -16,7 +14,6 @@ from keras_diet.models import (
     DietBertTokenizer,
 )
 from tests.helpers import assert_close, to_numpy
-from tests.models.multilingual import multilingual_tokenizer
 from tests.models.question_answering import (
     ANSWERS,
     CONTEXTS,
@@ -44,8 +41,8 @@ TOKEN_IDS = [
 POSITIONS = {"start": np.array([6, 0, 0, 0, 5, 0]), "end": np.array([7, 0, 0, 0, 7, 0])}
 
 
-def random_question_answerer(seed=0, **arguments):
-    return randomize_weights(tiny_question_answerer(**arguments), seed)
+def random_question_answerer(seed=0):
+    return randomize_weights(tiny_question_answerer(), seed)
 
 
 @pytest.fixture(scope="module")
@@ -77,25 +74,12 @@ def test_examples_become_windows():
 
 
 @any_backend
-@pytest.mark.parametrize(
-    ("longest", "expected"), [(13, (13, 4)), (385, (384, 128)), (96, (96, 32))]
-)
+@pytest.mark.parametrize(("longest", "expected"), [(13, (13, 4)), (385, (384, 128))])
 def test_new_preprocessors_fit_the_backbone_of_a_preset(tmp_path, longest, expected):
     tiny_backbone(num_layers=1, max_sequence_length=longest).save_to_preset(str(tmp_path))
     DietBertTokenizer(VOCABULARY).save_to_preset(str(tmp_path))
-    cls = DietBertQuestionAnswererPreprocessor
-    loaded = cls.from_preset(str(tmp_path))
+    loaded = DietBertQuestionAnswererPreprocessor.from_preset(str(tmp_path))
     assert (loaded.sequence_length, loaded.doc_stride) == expected
-    loaded = cls.from_preset(str(tmp_path), sequence_length=11, doc_stride=7)
-    assert (loaded.sequence_length, loaded.doc_stride) == (11, 7)
-
-
-@any_backend("tensorflow")
-def test_the_preprocessor_does_not_run_in_graphs():
-    tf = pytest.importorskip("tensorflow")
-    dataset = tf.data.Dataset.from_tensor_slices(X).batch(3)
-    with pytest.raises(NotImplementedError, match="reads texts on the host, not in a graph"):
-        dataset.map(lambda *x: tiny_preprocessor()(x))
 
 
 # === Outputs and losses ===
@@ -106,14 +90,9 @@ def by_hand(question_answerer, inputs):
     hidden_states = to_numpy(question_answerer.backbone(inputs)["sequence_output"])
     kernel, bias = map(to_numpy, question_answerer.output_dense.weights)
     logits = hidden_states @ kernel + bias
-    for row, (segments, mask) in enumerate(
-        zip(inputs["segment_ids"], inputs["padding_mask"], strict=True)
-    ):
-        last = int(np.sum(mask)) - 1
-        for position in range(len(segments)):
-            is_context = segments[position] == 1 and position < last
-            if position != 0 and not is_context:
-                logits[row, position] = -1e9
+    position, last = np.arange(11), inputs["padding_mask"].sum(-1, keepdims=True) - 1
+    is_context = (inputs["segment_ids"] == 1) & (position < last)
+    logits[(position != 0) & ~is_context] = -1e9
     return {"start": logits[..., 0], "end": logits[..., 1]}
 
 
@@ -148,14 +127,6 @@ def test_token_ids_and_other_losses(inputs):
     weights = np.array(OF_WINDOWS, "float32")
     found = model.evaluate(inputs, POSITIONS, sample_weight=weights, verbose=0)
     assert found == pytest.approx(expected, rel=1e-6)
-    for wrong, message in (
-        ({"start": [0] * 5 + [13], "end": [0] * 6}, "[0, max_sequence_length) = [0, 13)"),
-        ({"start": [0] * 6, "ends": [0] * 6}, "Received: the keys ['start', 'ends']"),
-    ):
-        with pytest.raises(ValueError, match=re.escape(message)):
-            model.evaluate(inputs, wrong, verbose=0)
-    with pytest.raises(ValueError, match="`answer` needs a preprocessor"):
-        model.answer(*X)
     # Other losses are summed, and have no metrics.
     loss = keras.losses.CategoricalFocalCrossentropy(from_logits=True)
     model.compile("sgd", {"start": loss, "end": loss})
@@ -163,8 +134,6 @@ def test_token_ids_and_other_losses(inputs):
     found = model.evaluate(inputs, one_hot, verbose=0, return_dict=True)
     assert set(found) == {"loss", "start_loss", "end_loss"}
     assert found["loss"] == pytest.approx(found["start_loss"] + found["end_loss"])
-    with pytest.warns(UserWarning, match="takes probabilities here"):
-        model.compile(loss="sparse_categorical_crossentropy")
 
 
 # === Data ===
@@ -238,21 +207,15 @@ def test_answers_against_loops(seed):
             for span in best
         ]
         assert found == [pytest.approx(each, abs=1e-4) for each in expected]
-    if seed == 0:
-        # Some answers can only come from the second window of the third context.
-        assert any(each["start"] > 27 for each in answers[2])
 
 
 def test_forms_of_arguments_and_results():
     model = random_question_answerer()
     answers = model.answer(*X)
-    assert [set(each) for each in answers] == 3 * [{"text", "score", "start", "end", "null_score"}]
     one = model.answer(QUESTIONS[2], CONTEXTS[2])
     assert one == pytest.approx(answers[2], abs=1e-5)
     assert (type(one["score"]), type(one["start"])) == (float, int)
-    best, second = model.answer(QUESTIONS[2], CONTEXTS[2], top_k=2)
-    assert best == one
-    assert second["score"] < best["score"]
+    assert model.answer(QUESTIONS[2], CONTEXTS[2], top_k=2)[0] == one
     ((of_array,),) = model.answer(np.array(QUESTIONS[2:]), np.array(CONTEXTS[2:]), top_k=1)
     assert of_array == one
 
@@ -263,8 +226,6 @@ def test_more_answers_than_the_best_of_each_window():
     many = model.answer(*X, top_k=30)
     assert [len(found) for found in many] == [30, 10, 30]
     assert model.answer(*X, top_k=4, n_best=1) == [found[:4] for found in many]
-    defaults = inspect.signature(DietBertQuestionAnswerer.answer).parameters
-    assert (defaults["n_best"].default, defaults["max_answer_length"].default) == (20, 30)
 
 
 @any_backend
@@ -291,18 +252,6 @@ def test_short_windows_have_the_shortest_bucket(monkeypatch):
 
 
 @any_backend
-def test_answers_of_pieces_have_no_white_space_around():
-    """An unknown word has a token of white space before it, which belongs to no answer."""
-    tokenizer = multilingual_tokenizer()
-    preprocessor = tiny_preprocessor(tokenizer=tokenizer, sequence_length=37)
-    backbone = tiny_backbone(num_layers=1, vocabulary_size=67, max_sequence_length=37)
-    model = randomize_weights(DietBertQuestionAnswerer(backbone, preprocessor), 2)
-    answers = model.answer("fox", "the fox œ dog œ the fox", top_k=50)
-    assert len({(each["start"], each["end"]) for each in answers}) == 50
-    assert all(each["text"] and each["text"] == each["text"].strip() for each in answers)
-
-
-@any_backend
 def test_no_answer_wins_above_its_threshold():
     """With exactly the threshold, a question has an answer."""
     model = random_question_answerer()
@@ -321,50 +270,25 @@ def test_no_answer_wins_above_its_threshold():
 # === Refusals ===
 
 
-def changed(part, row, value):
-    """The inputs with another text."""
-    texts = [list(each) for each in X]
-    texts[part][row] = value
-    return tuple(texts)
-
-
-TEXTS_OF_ANSWERS, STARTS = ANSWERS["text"], ANSWERS["answer_start"]
-LONG = "the dog and the cats sleep ."
-# Questions and contexts, the texts and starts of answers, and weights.
+# Questions and contexts, answers, and weights.
 REFUSED = {
     "must be a tuple (questions, contexts)": (QUESTIONS,),
-    "3 in `questions`, 2 in `contexts`": ((QUESTIONS, CONTEXTS[:2]),),
-    "`x[0]` must hold strings. Received: None in": (changed(0, 1, None),),
-    "`x[1]` must hold strings. Received: nan in": (changed(1, 2, np.nan),),
-    "a context without tokens in row 1": (changed(1, 1, " \n"),),
-    "a question without tokens in row 2": (changed(0, 2, ""),),
-    "room for 0 tokens of the context in row 1": (changed(0, 1, LONG),),
-    "room for 3 tokens of the context in row 0": (changed(0, 0, "a red cat sings"),),
-    "3 in `contexts`, 1 in `y[0]`": (X, [""], [-1]),
-    "None in row 1": (X, ["red cat", None, "fox"], STARTS),
-    # One character off, in both directions, and counted from the end.
-    "the start 17 in row 2, where the context has ' the lazy do'.": (
-        X,
-        TEXTS_OF_ANSWERS,
-        [10, -1, 17],
-    ),
-    "'red cat' with the start 11": (X, TEXTS_OF_ANSWERS, [11, -1, 18]),
-    "the start -23 in row 0": (X, TEXTS_OF_ANSWERS, [-23, -1, 18]),
-    "'' with the start 0 in row 1": (X, TEXTS_OF_ANSWERS, [10, 0, 18]),
-    "pass '' and -1": (X, ["red cat", "", "wolf"], STARTS),
-    "3 in `questions`, 2 in `sample_weight`": (X, TEXTS_OF_ANSWERS, STARTS, [1.0, 2.0]),
-    "`sample_weight` must have one weight": (X, TEXTS_OF_ANSWERS, STARTS, np.ones((3, 2))),
-    "finite numbers. Received: nan in row 1": (X, TEXTS_OF_ANSWERS, STARTS, [1.0, np.nan, 2.0]),
+    "`x[1]` must hold strings. Received: nan in": ((QUESTIONS, [*CONTEXTS[:2], np.nan]),),
+    "a question without tokens in row 2": (([*QUESTIONS[:2], ""], CONTEXTS),),
+    "room for 3 tokens of the context in row 0": ((["a red cat sings", *QUESTIONS[1:]], CONTEXTS),),
+    # One character off, and counted from the end.
+    "the start 17 in row 2": (X, {**ANSWERS, "answer_start": [10, -1, 17]}),
+    "the start -23 in row 0": (X, {**ANSWERS, "answer_start": [-23, -1, 18]}),
+    "'' with the start 0 in row 1": (X, {**ANSWERS, "answer_start": [10, 0, 18]}),
+    "3 in `questions`, 2 in `sample_weight`": (X, ANSWERS, [1.0, 2.0]),
+    "finite numbers. Received: nan in row 1": (X, ANSWERS, [1.0, np.nan, 2.0]),
 }
 
 
 @any_backend
 @pytest.mark.parametrize("message", REFUSED)
 def test_what_would_be_silently_wrong_is_refused(message):
-    x, *answers = REFUSED[message]
-    model, data = tiny_question_answerer(), (x,)
-    if answers:
-        data = (x, {"text": answers[0], "answer_start": answers[1]}, *answers[2:])
+    model, data = tiny_question_answerer(), REFUSED[message]
     for call in (
         lambda: model.preprocessor(*data),
         lambda: model.train_on_batch(*data),
@@ -377,36 +301,22 @@ def test_what_would_be_silently_wrong_is_refused(message):
 @any_backend
 def test_arguments_that_cannot_be_right_are_refused():
     model = tiny_question_answerer()
-    one_segment = tiny_question_answerer(num_segments=1)
     for call, message in (
         (lambda: tiny_preprocessor(sequence_length=4), "at least 5"),
         (lambda: tiny_preprocessor(doc_stride=0), "`doc_stride` must be a positive integer"),
-        (lambda: tiny_preprocessor(length_buckets=(3,)), "at least 5"),
-        (lambda: one_segment.fit(X, ANSWERS, verbose=0), "`x['segment_ids']` must hold"),
-        (lambda: model.answer(QUESTIONS[:2], CONTEXTS), "2 in `questions`, 3 in `contexts`"),
         (lambda: model.answer(QUESTIONS[0], CONTEXTS), "1 in `questions`, 3 in `contexts`"),
-        (lambda: model.answer(*changed(1, 2, None)), "`contexts` must hold strings"),
         (lambda: model.answer(*X, n_best=0), "`n_best` must be a positive integer"),
         (lambda: model.answer(*X, top_k=0), "`top_k` must be a positive integer"),
         (lambda: model.answer(*X, max_answer_length=2.5), "`max_answer_length` must be a"),
     ):
-        with pytest.raises(ValueError, match=re.escape(message)):
+        with pytest.raises(ValueError, match=message):
             call()
-    tokenizer = keras_hub.models.BertTokenizer(VOCABULARY)
-    with pytest.raises(AttributeError, match="tokenize_with_offsets"):
-        tiny_preprocessor(tokenizer=tokenizer)(X)
-
-
-# === Files and copies ===
 
 
 @any_backend
 def test_from_bert_asks_the_tokenizer_for_the_id_of_cls():
     """The token embedding of [CLS] gets the position that only it has."""
-    bert = randomize_weights(BertBackbone(31, 1, 3, 15, 23, max_sequence_length=13))
-    model = DietBertQuestionAnswerer.from_bert(bert, "diet_rel", tiny_preprocessor())
-    for cls_token_id, is_same in ((2, True), (5, False)):
-        backbone = DietBertBackbone.from_bert(bert, "diet_rel", cls_token_id=cls_token_id)
-        difference = backbone.get_weights()[0] - model.backbone.get_weights()[0]
-        assert (np.abs(difference).max() < 1e-6) == is_same
-    assert model.answer(*X)
+    bert = keras_hub.models.BertBackbone(31, 1, 3, 15, 23, max_sequence_length=13)
+    found = DietBertQuestionAnswerer.from_bert(bert, "diet_rel", tiny_preprocessor()).backbone
+    expected = DietBertBackbone.from_bert(bert, "diet_rel", cls_token_id=2)
+    np.testing.assert_array_equal(found.get_weights()[0], expected.get_weights()[0])

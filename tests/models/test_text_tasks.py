@@ -4,12 +4,9 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet.models import (
-    DietBertTextClassifier,
-    DietBertTextEmbedder,
-)
+from keras_diet.models import DietBertTextClassifier, DietBertTextEmbedder
 from tests import reference
-from tests.helpers import assert_close, once, to_numpy
+from tests.helpers import assert_close, gradients, once, to_numpy, weighted_sum
 from tests.models.tasks import tiny_preprocessor, tiny_task
 from tests.models.tiny import (
     TEXTS,
@@ -21,7 +18,6 @@ from tests.models.tiny import (
 )
 
 any_backend = pytest.mark.any_backend
-BACKEND = keras.backend.backend()
 SECOND = TEXTS[1:] + TEXTS[:1]
 NAMES = ["neutral", "très bon", "bad"]
 
@@ -55,13 +51,6 @@ def test_logits_of_masks_are_those_of_the_equation(rng):
     inputs, _, _ = random_masked_inputs(rng)
     weights = {weight.path: to_numpy(weight) for weight in masked_lm.weights}
     head = {path: value for path, value in weights.items() if path.startswith("mlm_head/")}
-    assert {path: value.shape for path, value in head.items()} == {
-        "mlm_head/intermediate_dense/kernel": (15, 15),
-        "mlm_head/intermediate_dense/bias": (15,),
-        "mlm_head/intermediate_layer_norm/gamma": (15,),
-        "mlm_head/intermediate_layer_norm/beta": (15,),
-        "mlm_head/output_bias": (31,),
-    }
     assert len(weights) == len(masked_lm.backbone.weights) + len(head)
     names = ("intermediate_dense/kernel", "intermediate_dense/bias")
     names += ("intermediate_layer_norm/gamma", "intermediate_layer_norm/beta", "output_bias")
@@ -111,17 +100,14 @@ def test_embeddings_are_those_of_the_equations(rng, pooling_mode, normalize):
 @any_backend
 def test_arguments_survive_the_configuration():
     backbone = tiny_backbone(num_layers=1)
-    arguments = {"activation": "softmax", "dropout": 0.3, "num_classes": 5}
-    copy = DietBertTextClassifier.from_config(
-        DietBertTextClassifier(backbone, **arguments).get_config()
-    )
-    assert (copy.num_classes, copy.dropout, copy.output_dropout.rate) == (5, 0.3, 0.3)
-    assert copy.activation is keras.activations.softmax
+    arguments = {"class_names": NAMES, "multi_label": True, "activation": "sigmoid", "dropout": 0.3}
+    config = DietBertTextClassifier(backbone, **arguments).get_config()
+    copy = DietBertTextClassifier.from_config(config)
+    assert (copy.class_names, copy.multi_label, copy.output_dropout.rate) == (NAMES, True, 0.3)
+    assert copy.activation is keras.activations.sigmoid
     embedder = DietBertTextEmbedder(backbone, pooling_mode="max", normalize=False)
     copy = DietBertTextEmbedder.from_config(embedder.get_config())
     assert (copy.pooling_mode, copy.normalize) == ("max", False)
-    with pytest.raises(ValueError, match="`pooling_mode` must be one of 'mean', 'cls', 'max'"):
-        DietBertTextEmbedder(backbone, pooling_mode="sum")
 
 
 def test_dropout_before_the_head_is_active_in_training_only(rng):
@@ -164,6 +150,7 @@ def test_loss_of_masks_is_the_mean_over_masked_tokens(rng, compilation):
 
 SEVERAL = np.array([[0, 1, 1, 0], [1, 0, 0, 1]])
 VALUES = np.array([0.7, -1.3], "float32")
+SIGMOID = {"num_classes": 4, "multi_label": True, "activation": "sigmoid"}
 
 
 def softmax(logits):
@@ -196,14 +183,7 @@ def of_values(logits):
         # KerasHub 0.32 takes the first loss of a softmax from logits.
         ({"num_classes": 7, "activation": "softmax"}, np.array([6, 2]), of_classes),
         ({"num_classes": 4, "multi_label": True}, SEVERAL, of_several_labels),
-        *once(
-            (
-                {"num_classes": 4, "multi_label": True, "activation": "sigmoid"},
-                SEVERAL,
-                of_several_labels,
-            ),
-            ({"num_classes": 1}, VALUES, of_values),
-        ),
+        *once((SIGMOID, SEVERAL, of_several_labels), ({"num_classes": 1}, VALUES, of_values)),
         ({"num_classes": 1}, VALUES[:, None], of_values),
     ],
 )
@@ -217,14 +197,10 @@ def test_default_losses_and_metrics(rng, arguments, labels, expected):
 
 @any_backend
 def test_metrics_of_other_losses(rng):
+    dense = keras.losses.CategoricalCrossentropy(from_logits=True)
     for number, loss, labels, names in (
         (1, "mae", VALUES, {"loss"}),
-        (
-            2,
-            keras.losses.CategoricalCrossentropy(from_logits=True),
-            np.eye(2),
-            {"loss", "categorical_accuracy"},
-        ),
+        (2, dense, np.eye(2), {"loss", "categorical_accuracy"}),
     ):
         model = classifier(number, preprocessor=None)
         model.compile(loss=loss)
@@ -252,9 +228,6 @@ def test_fit_learns_from_raw_pairs(task):
         model.preprocessor = tiny_preprocessor(
             task, mask_selection_rate=1.0, mask_selection_length=13, random_token_rate=0.0
         )
-        x, y, weights = model.preprocessor(PAIRS)
-        expected = reference.masked_lm_loss(to_numpy(model(x)), to_numpy(y), to_numpy(weights))
-        assert model.evaluate(PAIRS, verbose=0)[0] == pytest.approx(expected, rel=1e-2)
     model.compile(keras.optimizers.Adam(rate), **({} if loss is None else {"loss": loss}))
     before = {weight.path: to_numpy(weight) for weight in model.weights}
     history = model.fit(PAIRS, labels, batch_size=4, epochs=15, verbose=0).history
@@ -340,7 +313,6 @@ REFUSED = {
         lambda: tiny_task("masked_lm").fill_mask("the [MASK] " * 6),
         "sequence_length=13 tokens.*14 tokens and 6 masks in row 0",
     ),
-    "missing text": (lambda: tiny_task("masked_lm").fill_mask(["[MASK]", None]), "None in row 1"),
     "no preprocessor": (lambda: ready("masked_lm").fill_mask("[MASK]"), "needs a preprocessor"),
 }
 
@@ -392,33 +364,23 @@ def test_fill_mask(vocabulary_size):
 
 
 @any_backend
-def test_texts_documents_and_similarities():
+def test_documents_and_similarities():
     embedder = with_texts("embedder")
     expected = embedder.predict(TEXTS[:3], verbose=0)
-    for one in (TEXTS[1], TEXTS[1].encode(), [TEXTS[1]]):
-        assert_close(embedder.encode_text(one, verbose=0), expected[1:2])
-        assert_close(embedder.encode_documents(one, verbose=0), expected[1:2])
-    pairs = embedder.predict((TEXTS[:3], TEXTS[2:5]), verbose=0)
-    assert_close(embedder.encode_text((TEXTS[1], TEXTS[3]), verbose=0), pairs[1:2])
-    similarities = to_numpy(embedder.similarity(expected[:1], expected))
-    assert_close(similarities, expected[:1] @ expected.T)
-    assert similarities[0, 0] == pytest.approx(1, abs=1e-5)
+    assert_close(embedder.encode_documents(TEXTS[1], verbose=0), expected[1:2])
+    assert_close(embedder.similarity(expected[:1], expected), expected[:1] @ expected.T)
 
 
 @pytest.mark.parametrize("pooling_mode", ["mean", "max", "cls"])
-def test_a_row_of_padding_without_weight_does_not_change_a_step(rng, pooling_mode):
-    steps = []
-    for rows in (3, 2):
-        keras.utils.set_random_seed(8)
-        model = DietBertTextEmbedder(tiny_backbone(dropout=0.0), pooling_mode=pooling_mode)
-        model.compile(keras.optimizers.SGD(0.3), keras.losses.MeanSquaredError(reduction="sum"))
-        inputs = random_inputs(np.random.default_rng(5), batch_size=3, length=7)
-        inputs["padding_mask"][2] = 0
-        weights = np.array([1.5, 0.5, 0.0])
-        targets = np.full((3, 15), 0.4)
-        model.train_on_batch(
-            {name: array[:rows] for name, array in inputs.items()}, targets[:rows], weights[:rows]
-        )
-        steps.append([to_numpy(weight) for weight in model.weights])
-    for actual, expected in zip(*steps, strict=True):
+def test_a_row_of_padding_without_weight_changes_no_gradient(rng, pooling_mode):
+    model = randomize_weights(DietBertTextEmbedder(tiny_backbone(), pooling_mode=pooling_mode))
+    inputs = random_inputs(rng, batch_size=3, length=7)
+    inputs["padding_mask"][0] = 0
+    weights = np.array([[0.0], [1.5], [0.5]]) * rng.normal(size=(3, 15)).astype("float32")
+
+    def gradients_of(rows):
+        batch = {name: array[rows] for name, array in inputs.items()}
+        return gradients(lambda: weighted_sum(model(batch), weights[rows]), model.weights)
+
+    for actual, expected in zip(gradients_of(slice(3)), gradients_of(slice(1, 3)), strict=True):
         assert_close(actual, expected, 1e-5)

@@ -15,7 +15,7 @@ from keras_diet.models import (
 )
 from keras_diet.models.token_classification.words import split_words
 from tests.helpers import assert_close, once, to_numpy
-from tests.models.tasks import dataset_of, every_dataset, tiny_task
+from tests.models.tasks import dataset_of, every_dataset
 from tests.models.tiny import VOCABULARY, randomize_weights, tiny_backbone
 
 any_backend = pytest.mark.any_backend
@@ -45,12 +45,10 @@ def tiny_preprocessor(sequence_length=13, **arguments):
     return DietBertTokenClassifierPreprocessor(tokenizer, sequence_length, **arguments)
 
 
-def tiny(preprocessor="tiny", seed=6, dtype=None, **arguments):
-    preprocessor = tiny_preprocessor() if preprocessor == "tiny" else preprocessor
+def tiny(**arguments):
     arguments = {"class_names": NAMES, "dropout": 0.0, **arguments}
-    backbone = tiny_backbone(num_layers=1, dtype=dtype)
-    model = DietBertTokenClassifier(backbone, preprocessor=preprocessor, **arguments)
-    return randomize_weights(model, seed)
+    arguments.setdefault("preprocessor", tiny_preprocessor())
+    return randomize_weights(DietBertTokenClassifier(tiny_backbone(num_layers=1), **arguments), 6)
 
 
 @pytest.fixture(scope="module")
@@ -204,10 +202,6 @@ def test_probabilities_as_outputs():
     model = tiny(activation="softmax")
     actual = model.evaluate(SENTENCES, LABELS, 4, verbose=0)
     assert actual == pytest.approx(loss_and_accuracy(model, ONES), rel=1e-4)
-    assert_close(model.predict(SENTENCES, verbose=0).sum(-1), np.ones((4, 13)), 1e-5)
-    assert_tags(model.tag(SENTENCES), SENTENCES, expected_of_words(model))
-    with pytest.warns(UserWarning, match="takes logits"):
-        model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 
 
 # === Kinds of data ===
@@ -234,9 +228,7 @@ def test_kinds_of_columns():
     preprocessor = tiny_preprocessor()
     for columns in (objects, (in_bytes, IDS, WEIGHTS)):
         np.testing.assert_array_equal(arrays(preprocessor(*columns)), expected)
-    # Sentences of one length are an array too, and one sentence is an element of a dataset.
-    rectangular = preprocessor(np.array([["the", "fox"], ["a", "cat"]]), np.array([[1, 0], [2, 3]]))
-    assert arrays(rectangular)[2][:, 1:3].tolist() == [[1, 0], [2, 3]]
+    # One sentence is an element of a dataset.
     element = preprocessor((np.array(SENTENCES[2]), IDS[2], WEIGHTS[2]))
     np.testing.assert_array_equal(arrays(element), expected[:, 2])
 
@@ -247,18 +239,11 @@ def test_kinds_of_columns():
 REFUSED = {
     "a list of words.*'the fox' in row 0": (["the fox", "a cat"], [[1, 0], [1, 0]]),
     r"Received: \[\] in row 1": ([["the"], []], [[1], []]),
-    "Received: None in row 1": ([["a"], None], [[1], [2]]),
-    r"Received: \['a', 3\] in row 0": ([["a", 3]], [[1, 2]]),
     r"Received: \['the', ''\] in row 1": ([["a"], ["the", ""]], [[1], [1, 2]]),
     r"`y` .*Received: \[4\] for 2 words in row 3": (SENTENCES, [*IDS[:3], [4]]),
-    r"\[0, 1\] for 1 words in row 0": (SENTENCES[1:], [[0, 1], *IDS[2:]]),
-    "Received: 0 for 6 words in row 0": (SENTENCES, [0, 1, 2, 3]),
     r"Received: \[None, 0\] .*row 3": (SENTENCES, [*IDS[:3], [None, 0]]),
-    "Received: 'X'": (SENTENCES[1:], [["NOUN"], ["X", *LABELS[2][1:]], LABELS[3]]),
     r"\[0, 5\). Received: .* from 0 to 5": (SENTENCES, [*IDS[:3], [5, 0]]),
-    "3 in `x`, 4 in `y`": (SENTENCES[:3], LABELS),
     r"`sample_weight` .*\[1.0\] for 2": (SENTENCES, IDS, [*WEIGHTS[:3], [1.0]]),
-    "Received: 1.0 for 6 words": (SENTENCES, IDS, [1.0, *WEIGHTS[1:]]),
     "nan.* for 5 words in row 2": (SENTENCES, IDS, [1.0, 2.0, np.nan, 1.0]),
 }
 
@@ -274,22 +259,16 @@ def test_what_would_be_silently_wrong_is_refused(classifier, message):
 
 
 @any_backend
-def test_arguments_that_cannot_be_right_are_refused(classifier):
-    without_names = tiny(class_names=None, num_classes=5)
+def test_arguments_that_cannot_be_right_are_refused():
     categorical = tiny()
     categorical.compile(loss=keras.losses.CategoricalCrossentropy(from_logits=True))
     for call, message in (
         (lambda: tiny(class_names=None, num_classes=1), "at least 2.*num_classes=1"),
-        (lambda: tiny(tiny_task("classifier").preprocessor), "`DietBertTokenClassifierPrepro"),
         (lambda: tiny().fit(SENTENCES, LABELS, class_weight={0: 2.0}), "`class_weight` must be"),
         (lambda: categorical.fit(SENTENCES, LABELS, verbose=0), "need a sparse loss"),
-        (lambda: without_names.fit(SENTENCES, LABELS, verbose=0), "`y` must be numbers"),
-        (lambda: classifier.tag(["a cat", "the fox"]), "must hold a list.*'a cat' in row 0"),
-        (lambda: tiny(activation="relu").tag(SENTENCES), "activation='relu'"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
-    assert without_names.tag(SENTENCES[1:2])[0][0]["label"] in range(5)
 
 
 # === tag ===
@@ -322,13 +301,3 @@ def test_long_sentences_are_tagged_in_parts():
         np.concatenate(expected_of_words(model, parts)),
     ]
     assert_tags(model.tag([["cats"], sentence]), [["cats"], sentence], expected)
-
-
-@any_backend
-def test_probabilities_in_half_precision():
-    model = tiny(dtype="mixed_bfloat16")
-    found = model.tag(SENTENCES[1:2])[0][0]
-    # [CLS], the first token of the word.
-    logits = model.predict(SENTENCES[1:2], verbose=0)[0, 1].astype("float64")
-    expected = np.exp(logits.max()) / np.exp(logits).sum()
-    assert found["probability"] == pytest.approx(expected, rel=1e-5)

@@ -165,16 +165,6 @@ def test_each_window_contributes_its_best():
     assert first.best(9) == [(9.0, (12, 14)), (1.0, (24, 26)), (0.0, (0, 2))]
 
 
-def test_equal_scores_of_several_windows_prefer_the_first_span():
-    """The tokens 3 to 9 are in the second window only, and come before token 4 of the first one."""
-    windows = make((5,), (13,), 17, 3)
-    logits = zeros(-9.0)
-    logits["start"][0, 7 + 4] = logits["end"][0, 7 + 4] = 1
-    logits["start"][1, 7] = logits["end"][1, 7 + 6] = 1
-    (found,) = find_candidates(windows, logits, n_best=1, max_answer_length=30)
-    assert found.best(2) == [(2.0, (9, 29)), (2.0, (12, 14))]
-
-
 def test_scores_that_are_not_numbers_are_shown():
     windows = make((3,), (5,), 17, 3)
     (found,) = find_candidates(windows, zeros(np.nan), n_best=2, max_answer_length=3)

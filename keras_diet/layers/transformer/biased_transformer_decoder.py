@@ -204,7 +204,7 @@ class BiasedTransformerDecoder(TransformerBlock):
             x = self.feed_forward(x, training)
         return without_missing(x, scores, cross_scores, new_memory)
 
-    def compute_output_spec(
+    def output_spec(
         self,
         inputs: Tensor,
         encoder_outputs: Tensor | None = None,

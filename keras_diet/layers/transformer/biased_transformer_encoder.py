@@ -124,7 +124,7 @@ class BiasedTransformerEncoder(TransformerBlock):
             x = self.feed_forward(x, training)
         return (x, scores) if return_attention_scores else x
 
-    def compute_output_spec(
+    def output_spec(
         self,
         inputs: Tensor,
         attention_bias: Any = None,

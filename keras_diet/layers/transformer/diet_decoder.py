@@ -319,7 +319,7 @@ class DietDecoder(DietStack):
             joined[-1] = memory.with_target(tuple(target for target, _ in joined[-1]))
         return without_missing(x, *joined)
 
-    def compute_output_spec(
+    def output_spec(
         self,
         inputs: Tensor,
         encoder_outputs: Tensor | None = None,

@@ -264,7 +264,7 @@ class DietEncoder(DietStack):
         scores_shape = (batch_size, self.num_heads, length, length)
         check_masks(scores_shape, attention_mask, padding_mask=padding_mask)
 
-    def compute_output_spec(
+    def output_spec(
         self, inputs: Tensor, return_attention_scores: bool = False, **kwargs: Any
     ) -> Any:
         """Return the symbolic output, and the symbolic scores if the caller asks for them."""

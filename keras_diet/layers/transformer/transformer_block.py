@@ -1,5 +1,6 @@
 """What blocks and stacks of blocks have in common."""
 
+import inspect
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -105,6 +106,10 @@ class TransformerLayer(keras.layers.Layer):
     ) -> Shape:
         """Return the shape of the output, which is the shape of the inputs."""
         return inputs_shape
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the symbolic outputs of `call`."""
+        return self.output_spec(**inspect.signature(self.call).bind(*args, **kwargs).arguments)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
