@@ -138,12 +138,10 @@ class ExactResume:
         if hasattr(model, "class_weight_of"):
             class_weight = model.class_weight_of(class_weight)
         check_can_resume(x)
-        shuffle = bool(shuffle)
-        data: Any = _prepared(
-            model, x, y, sample_weight, steps_per_epoch, batch_size=batch_size, shuffle=shuffle
-        )
+        order: Any = {"batch_size": batch_size, "shuffle": bool(shuffle)}
+        data: Any = _prepared(model, x, y, sample_weight, steps_per_epoch, **order)
         if isinstance(data, tuple):
-            data = resumable(*data, batch_size=batch_size, shuffle=shuffle, steps=steps_per_epoch)
+            data = resumable(*data, steps=steps_per_epoch, **order)
         steps = Steps(data, steps_per_epoch)
         options["validation_batch_size"] = options.get("validation_batch_size") or batch_size
         if validation_data is not None:
@@ -164,11 +162,9 @@ class ExactResume:
 
 def _validation_data(model, data, validation_batch_size, validation_steps=None, **_):
     """Return validation data, which is an `EpochDataset` if the model makes batches of texts."""
-    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
     size = validation_batch_size if is_columns(x) else None
-    prepared = _prepared(
-        model, x, y, sample_weight, validation_steps, batch_size=size, training=False
-    )
+    prepared = _prepared(model, x, y, weights, validation_steps, batch_size=size, training=False)
     return data if isinstance(prepared, tuple) and not is_columns(x) else prepared
 
 
