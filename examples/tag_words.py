@@ -79,8 +79,9 @@ def build_classifier(sentences, tags, arguments):
     else:
         backbone, tokenizer = small_model(sentences, arguments)
     length = arguments.sequence_length
+    buckets = tuple(bucket for bucket in LENGTH_BUCKETS if bucket < length)
     preprocessor = models.DietBertTokenClassifierPreprocessor(
-        tokenizer, length, tuple(bucket for bucket in LENGTH_BUCKETS if bucket < length)
+        tokenizer, length, length_buckets=buckets
     )
     names = sorted({tag for of_words in tags for tag in of_words})
     classifier = models.DietBertTokenClassifier(

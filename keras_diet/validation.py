@@ -149,16 +149,12 @@ def start_index(value: Any) -> int | None:
     kind = "i" if values is None else values.dtype.kind
     dtype = getattr(value, "dtype", "int32")
     is_integer = kind in "iu" and (values is not None or keras.backend.is_int_dtype(dtype))
-    if not is_integer or (values is not None and values.ndim):
-        problem = "be a single integer"
-    elif values is not None and values < 0:
-        problem = "not be negative"
-    else:
-        return None if values is None else int(values)
-    raise ValueError(
-        f"`start_index` must {problem}. Received: start_index={value}. Pass the position of the "
-        "first query."
-    )
+    if not is_integer or (values is not None and (values.ndim or values < 0)):
+        raise ValueError(
+            "`start_index` must be a single integer that is not negative, the position of the "
+            f"first query. Received: start_index={value}"
+        )
+    return None if values is None else int(values)
 
 
 def host_value(tensor: Tensor) -> np.ndarray | None:

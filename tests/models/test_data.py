@@ -210,6 +210,15 @@ def test_contract_of_data(model, expected, kind):
         assert history["loss"] == close([loss])
 
 
+def test_methods_of_one_batch(model, expected):
+    outputs, _, loss = expected
+    assert model.predict_on_batch(TEXTS) == close(outputs)
+    assert model.test_on_batch(TEXTS, LABELS, WEIGHTS)[0] == close(loss)
+    assert model.train_on_batch(TEXTS, LABELS, class_weight=CLASS_WEIGHT)[0] == close(loss)
+    with pytest.raises(ValueError, match="`class_weight` must be"):
+        model.train_on_batch(TEXTS, LABELS, class_weight={7: 2.0})
+
+
 def test_one_text_is_a_batch_of_one(model, expected):
     outputs, pairs, _ = expected
     for one in (TEXTS[1], TEXTS[1].encode(), np.str_(TEXTS[1]), np.array(TEXTS[1]), [TEXTS[1]]):

@@ -11,6 +11,7 @@ import keras_hub
 import numpy as np
 import pytest
 
+from keras_diet._compat import flatten_layers
 from tests.helpers import assert_close, once, to_numpy
 from tests.models import tasks
 from tests.models.diet_transformer import tiny as translation
@@ -130,7 +131,10 @@ def test_files_give_the_model_back(rng, tmp_path, name):
     if name == "question_answerer":
         # By default it would be a third of the length.
         model.preprocessor.doc_stride = 2
-    model.backbone.layers[-1].trainable = False
+    parts = [layer for layer in flatten_layers(model) if layer.weights]
+    for frozen in (model.backbone.token_embedding, parts[len(parts) // 2], parts[-1]):
+        frozen.trainable = False
+    trainable = [weight.path for weight in model.trainable_weights]
     inputs, _ = labels_of(name, rng)
     with_texts = METHODS.get(name, lambda task: flat(task(inputs)).tolist())
     expected, answers = flat(model(inputs)), with_texts(model)
@@ -138,6 +142,7 @@ def test_files_give_the_model_back(rng, tmp_path, name):
     for loaded in loaded_from_files(specification, model, tmp_path):
         assert type(loaded) is type(model)
         assert json.dumps(loaded.get_config()) == config
+        assert [weight.path for weight in loaded.trainable_weights] == trainable
         stride = getattr(loaded.preprocessor, "doc_stride", 2)
         assert stride == 2
         np.testing.assert_allclose(flat(loaded(inputs)), expected, atol=1e-6)
@@ -171,6 +176,7 @@ def test_what_is_frozen_stays_frozen(tmp_path, name):
 @pytest.mark.parametrize("name", ["masked_lm", *once("question_answerer", "toy")])
 def test_training_goes_on_from_keras_files(rng, tmp_path, name):
     model = SPECIFICATIONS[name].make()
+    model.backbone.token_embedding.trainable = False
     model.compile(keras.optimizers.AdamW(0.01))
     inputs, labels = labels_of(name, rng)
     model.fit(inputs, labels, shuffle=False, verbose=0)

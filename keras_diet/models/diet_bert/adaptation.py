@@ -80,7 +80,6 @@ def extend_positions(
      - [Beltagy et al., 2020](https://arxiv.org/abs/2004.05150), section 5, repetition
     """
     backbone = _backbone_of(model)
-    validation.positive_int("max_sequence_length", max_sequence_length)
     validation.choice("method", method, tuple(_METHODS))
     length = backbone.max_sequence_length
     if max_sequence_length <= length:

@@ -103,8 +103,8 @@ def numbers_of(values: Any, name: str) -> np.ndarray:
     # The kind of bfloat16 is "V".
     if array.dtype.kind not in "biufV":
         raise ValueError(
-            f"`{name}` must be numbers. Received: {column[:1]!r}. Names of classes are for "
-            "`fit` and `evaluate` of a classifier with `class_names`, and pairs of texts for `x`."
+            f"`{name}` must be numbers. Received: {column[:1]!r}. Names of classes need a "
+            "classifier with `class_names`. Pass pairs of texts as `x=(first, second)`."
         )
     narrow = {"float64": keras.config.floatx(), "int64": "int32"}.get(array.dtype.name)
     if narrow is None or isinstance(column, np.ndarray):

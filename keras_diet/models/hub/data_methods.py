@@ -1,5 +1,6 @@
 """How a model gets from the data of a user to batches of token ids."""
 
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -172,6 +173,15 @@ class DataMethods(Task):
         """
         return checked_class_weight(class_weight, self.classes)
 
+    def _one_batch(self, x, y=None, sample_weight=None):
+        """Return tensors of one batch."""
+        if self.preprocessor is None:
+            batch = self.checked_ids(x, y, sample_weight)
+        else:
+            data = self.as_dataset(x, y, sample_weight, batch_size=sys.maxsize)
+            batch = keras.utils.unpack_x_y_sample_weight(data.batch(0, 0))
+        return keras.tree.map_structure(keras.ops.convert_to_tensor, batch, none_is_leaf=False)
+
     def predict_by_length(self, inputs: Mapping[str, np.ndarray], batch_size: int | None) -> Any:
         """Return the outputs for all tokens. Short sequences have batches of their own.
 
@@ -290,3 +300,18 @@ class DataMethods(Task):
             x, None, None, batch_size, training=False, steps=kwargs.get("steps"), labels=False
         )
         return keras.Model.predict(self, x, batch_size, **kwargs)
+
+    def train_on_batch(
+        self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
+    ) -> Any:
+        """Train on one batch, as `keras.Model.train_on_batch`."""
+        kwargs["class_weight"] = self.class_weight_of(kwargs.get("class_weight"))
+        return keras.Model.train_on_batch(self, *self._one_batch(x, y, sample_weight), **kwargs)
+
+    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
+        """Evaluate one batch, as `keras.Model.test_on_batch`."""
+        return keras.Model.test_on_batch(self, *self._one_batch(x, y, sample_weight), **kwargs)
+
+    def predict_on_batch(self, x: Any, **kwargs: Any) -> Any:
+        """Return the outputs of one batch, as `keras.Model.predict_on_batch`."""
+        return keras.Model.predict_on_batch(self, self._one_batch(x)[0], **kwargs)

@@ -177,7 +177,8 @@ class QuestionAnswerer(HubTask):
         for context, found in zip(contexts, candidates, strict=True):
             null_score = found.null_score
             best = found.best(number)
-            if null_threshold is not None and found.has_no_answer(null_threshold):
+            # `best` begins with the best score.
+            if null_threshold is not None and null_score - best[0][0] > null_threshold:
                 best.insert(0, (null_score, (NO_START, NO_START)))
             answers = [
                 {"text": context[start:end], "score": score, "start": start, "end": end}

@@ -83,10 +83,6 @@ class Candidates:
         ordered = ((score, span) for span, score in self.scores.items())
         return heapq.nsmallest(number, ordered, key=lambda pair: (-pair[0], pair[1]))
 
-    def has_no_answer(self, threshold: float) -> bool:
-        """Return whether `null_score` exceeds the best score by more than a threshold."""
-        return self.null_score - max(self.scores.values()) > threshold
-
 
 def find_candidates(
     windows: QuestionWindows, logits: dict[str, np.ndarray], n_best: int, max_answer_length: int

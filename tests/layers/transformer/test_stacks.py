@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_diet.layers import (
     POSITION_ENCODINGS,
+    BiasedTransformerEncoder,
     CachedPositionBias,
     DietDecoder,
     DietEncoder,
@@ -380,3 +381,42 @@ def test_order_and_place_of_the_tokens(rng, name):
         outputs.append(to_numpy(encoder(moved, padding_mask=mask))[:, start : start + 3])
     changes = np.abs(outputs[0] - outputs[1]).max()
     assert changes < 1e-5 if name in (*RELATIVE, "none", "layer") else changes > 1e-4
+
+
+# === Frozen layers ===
+
+COPIES = {
+    "file": lambda model, path: model.save(path) or keras.saving.load_model(path),
+    "clone": lambda model, path: keras.models.clone_model(model),
+    "cache": lambda model, path: cache_positions(model),
+}
+
+
+@any_backend
+@pytest.mark.parametrize("copy", COPIES.values(), ids=list(COPIES))
+def test_what_is_frozen_inside_of_a_layer_stays_frozen(rng, tmp_path, copy):
+    encoder = make_encoder("diet_rel", rng)
+    block = BiasedTransformerEncoder(intermediate_dim=7, num_heads=NUM_HEADS)
+    inputs = keras.Input((None, 6))
+    model = keras.Model(inputs, block(encoder(inputs)))
+    frozen = [encoder.transformer_layers[1], block.self_attention.query_dense]
+    for layer in frozen:
+        layer.trainable = False
+    expected = len(model.trainable_weights)
+    copied = copy(model, tmp_path / "model.keras")
+    biases = sum("scores" in weight.path for weight in copied.weights)
+    assert len(copied.trainable_weights) == expected - biases
+    encoder, block = copied.layers[1:]
+    assert [each.trainable for each in encoder.transformer_layers] == [True, False]
+    assert not block.self_attention.query_dense.trainable
+    assert block.self_attention.key_dense.trainable
+
+
+@any_backend
+def test_symbolic_calls_take_arguments_by_position(rng):
+    inputs, ids, mask = keras.Input((5, 6)), keras.Input((5,)), keras.Input((5,))
+    output, scores = make_encoder("t5", rng)(inputs, ids, mask, return_attention_scores=True)
+    assert output.shape == (None, 5, 6)
+    assert [each.shape for each in scores] == [(None, NUM_HEADS, 5, 5)] * NUM_LAYERS
+    target, source = keras.Input((5, 12)), keras.Input((4, 12))
+    assert make_decoder("t5", rng)(target, source, mask).shape == (None, 5, 12)
