@@ -235,5 +235,5 @@ def test_models_without_such_scores(function, arguments, message):
 def test_refused_arguments():
     with pytest.raises(ValueError, match="length=14, max_sequence_length=13"):
         analysis.position_scores(tiny_backbone(), length=14)
-    with pytest.raises(ValueError, match="not negative"):
+    with pytest.raises(ValueError, match="must not be negative"):
         analysis.position_and_segment_scores(tiny_backbone(), [0, -1])

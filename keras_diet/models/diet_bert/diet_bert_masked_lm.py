@@ -83,6 +83,7 @@ class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
     def check_arguments(self) -> None:
         """Raise a `ValueError` if no text fits, or if a rate is not a probability."""
         super().check_arguments()
+        validation.positive_int("mask_selection_length", self.mask_selection_length)
         check_rates(self.mask_selection_rate, self.mask_token_rate, self.random_token_rate)
 
     def make_batch(

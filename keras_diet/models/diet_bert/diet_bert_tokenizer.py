@@ -10,6 +10,7 @@ from keras_hub.models import BertTokenizer
 from keras_hub.tokenizers import WordPieceTokenizer
 from tokenizers import models, normalizers, pre_tokenizers
 
+from keras_diet import validation
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.from_bert.tokenizer import read_tokenizer
 from keras_diet.models.hub.texts import in_graph, is_one_text, texts_of
@@ -90,6 +91,7 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
         lowercase: bool = False,
         **kwargs: Any,
     ) -> None:
+        validation.boolean("lowercase", lowercase)
         super().__init__(vocabulary=vocabulary, lowercase=lowercase, **kwargs)
 
     def set_vocabulary(self, vocabulary: str | os.PathLike[str] | list[str] | None) -> None:

@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from keras_hub.models import Tokenizer
 
+from keras_diet import validation
 from keras_diet.models.hub.texts import is_one_text, texts_of
 from keras_diet.training.columns import host_column
 
@@ -24,6 +25,10 @@ class HubTokenizer(Tokenizer):
     """
 
     _special_tokens: tuple[str, ...] = ()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        validation.optional_positive_int("sequence_length", kwargs.get("sequence_length"))
+        super().__init__(*args, **kwargs)
 
     def special_tokens_by_name(self) -> dict[str, str | None]:
         """Return the special tokens by their names. They are `None` before a vocabulary is set."""
