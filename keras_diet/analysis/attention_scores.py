@@ -72,6 +72,8 @@ def attention_scores(backbone: Any, inputs: Mapping[str, Any]) -> np.ndarray:
         backbone.embed(inputs["token_ids"], inputs["segment_ids"]),
         segment_ids=inputs["segment_ids"] if has_segments else None,
         padding_mask=inputs["padding_mask"],
+        # Otherwise long sequences are computed in blocks.
+        return_attention_scores=True,
         attention_hook=AttentionHook(scores=record),
         training=False,
     )
