@@ -70,15 +70,14 @@ def cross_attention(seq_2_seq_lm: Any, source: str, target: str) -> CrossAttenti
     preprocessor, backbone = seq_2_seq_lm.preprocessor, seq_2_seq_lm.backbone
     inputs, labels, _ = preprocessor([source], [target])
     _check_lengths(preprocessor, source, target)
-    inputs = {name: ops.convert_to_tensor(value) for name, value in inputs.items()}
-    scores = cross_attention_scores(backbone, inputs)
     source_length, target_length = (
-        int(ops.sum(ops.cast(inputs[f"{side}_padding_mask"], "int32")))
-        for side in ("encoder", "decoder")
+        inputs[f"{side}_padding_mask"].sum() for side in ("encoder", "decoder")
     )
+    tensors = {name: ops.convert_to_tensor(value) for name, value in inputs.items()}
+    scores = cross_attention_scores(backbone, tensors)
     probabilities = np.stack([float32_array(of_layer)[0] for of_layer in scores])
-    token_ids = ops.convert_to_numpy(inputs["encoder_token_ids"])[0, :source_length]
-    label_ids = ops.convert_to_numpy(labels)[0, :target_length]
+    token_ids = inputs["encoder_token_ids"][0, :source_length]
+    label_ids = labels[0, :target_length]
     to_token = preprocessor.tokenizer.id_to_token
     return CrossAttention(
         probabilities[:, :, :target_length, :source_length],

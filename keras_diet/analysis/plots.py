@@ -126,8 +126,10 @@ def plot_ranks(ranks: Mapping[str, Any], layers: Iterable[int] | None = None) ->
         axis.set(title=f"layer {layer}", xlabel="head", ylabel="rank", xticks=range(num_heads))
     for axis in axes[len(layers) :]:
         axis.remove()
-    handles, labels = _legend(axes[: len(layers)])
-    figure.legend(handles, labels, loc="outside right center")
+    # A model has the same colour in all panels.
+    found = [axis.get_legend_handles_labels() for axis in axes[: len(layers)]]
+    by_label = {label: handle for each in found for handle, label in zip(*each, strict=True)}
+    figure.legend(by_label.values(), by_label.keys(), loc="outside right center")
     return figure
 
 
@@ -149,15 +151,6 @@ def _draw_ranks(axis, ranks, layer):
         axis.bar(
             center, means, width, label=label, color=f"C{i}", yerr=spread, error_kw={"lw": 0.8}
         )
-
-
-def _legend(axes):
-    """Return the handles and labels of all axes, each label once."""
-    handles = {}
-    for axis in axes:
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    return list(handles.values()), list(handles)
 
 
 def plot_position_similarity(similarities: Mapping[str, Any]) -> "Figure":

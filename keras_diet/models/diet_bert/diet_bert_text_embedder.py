@@ -218,10 +218,7 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         Returns:
             A tensor of shape `(num_queries, num_documents)`.
         """
-        return ops.matmul(
-            ops.convert_to_tensor(query_embeddings),
-            ops.transpose(ops.convert_to_tensor(document_embeddings)),
-        )
+        return ops.matmul(query_embeddings, ops.transpose(document_embeddings))
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""

@@ -154,7 +154,7 @@ def set_weights(backbone: keras.Model, checkpoint: Checkpoint) -> None:
         warnings.warn(
             f"{checkpoint.source} has no pooler, like all masked language models of Hugging Face. "
             "`pooled_output` comes from new weights, so train it before you use it.",
-            stacklevel=4,
+            stacklevel=3,
         )
         kernel, bias = backbone.pooled_dense.get_weights()
         tensors |= {"pooler.dense.weight": kernel.T, "pooler.dense.bias": bias}

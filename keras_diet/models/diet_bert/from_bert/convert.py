@@ -114,7 +114,10 @@ def convert_bert(
         segment_encoding = "input" if position_encoding in _WITH_INPUT else "per-head"
     checkpoint = read_checkpoint(bert)
     if checkpoint is not None:
-        original, policy = _from_hugging_face(cls, checkpoint), None
+        # In float32, whatever the checkpoint has.
+        original = cls(**read_arguments(checkpoint), **_LIKE_BERT, dtype="float32")
+        set_weights(original, checkpoint)
+        policy = None
     else:
         original = copy_bert(cls, bert)
         policy = original.dtype_policy
@@ -141,13 +144,6 @@ def convert_bert(
     _set_inputs(backbone, embeddings, cls_token_id)
     if backbone.encoder.position_biases or backbone.encoder.segment_biases:
         _set_scores(backbone, original, embeddings)
-    return backbone
-
-
-def _from_hugging_face(cls: type[keras.Model], checkpoint: Checkpoint) -> keras.Model:
-    """Return a checkpoint of Hugging Face as a backbone like BERT, in float32."""
-    backbone = cls(**read_arguments(checkpoint), **_LIKE_BERT, dtype="float32")
-    set_weights(backbone, checkpoint)
     return backbone
 
 
