@@ -370,14 +370,15 @@ def test_predict_draws_no_random_numbers(model):
 
 
 def test_masks_are_new_in_each_epoch_and_fixed_in_validation():
-    def masks(epoch, index):
+    def masks(epoch, index, seed=21):
         """The masks of a batch, after a fresh start."""
-        keras.utils.set_random_seed(21)
+        keras.utils.set_random_seed(seed)
         data = tiny_task("masked_lm").as_dataset(TEXTS, batch_size=2)
         return data.batch(epoch, index)[0]["mask_positions"].tolist()
 
     first, second, other = (masks(*place) for place in ((0, 0), (1, 0), (1, 1)))
     assert first == masks(0, 0)
+    assert first != masks(0, 0, seed=22)
     assert first != second != other
     model = tiny_task("masked_lm")
     # The weights do not change, so only masks could change the loss.
@@ -386,6 +387,16 @@ def test_masks_are_new_in_each_epoch_and_fixed_in_validation():
     assert len(set(history["loss"])) == 3
     assert len(set(history["val_loss"])) == 1
     assert model.evaluate(TEXTS, verbose=0)[0] == close(history["val_loss"][0])
+
+
+def test_each_validation_begins_with_the_first_batch():
+    model = tiny_task("masked_lm")
+    model.compile(keras.optimizers.SGD(0.0))
+    elements = batches(TEXTS)
+    first = model.evaluate(Unsized(elements), steps=1, verbose=0)[0]
+    data = {"validation_data": Unsized(elements), "validation_steps": 1}
+    history = model.fit(TEXTS, **data, epochs=3, verbose=0).history
+    assert history["val_loss"] == [close(first)] * 3
 
 
 # === Length buckets ===

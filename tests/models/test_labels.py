@@ -255,6 +255,16 @@ def test_class_weights_have_names_or_indices():
     assert by_name != pytest.approx(without)
 
 
+def test_one_output_has_weights_of_two_classes():
+    model = classifier(None, num_classes=1, activation="sigmoid")
+    model.compile(keras.optimizers.SGD(0.0), losses.BinaryCrossentropy())
+    labels = np.array([0, 1, 1, 0, 1])
+    weights = np.where(labels, 3.0, 0.5)
+    by_class = model.fit(TEXTS, labels, class_weight={0: 0.5, 1: 3.0}, verbose=0).history
+    by_row = model.fit(TEXTS, labels, sample_weight=weights, verbose=0).history
+    assert by_class["loss"] == pytest.approx(by_row["loss"])
+
+
 @pytest.mark.parametrize("weights", [{"Bad": 2.0}, {3: 1.0}, {-1: 1.0}])
 def test_refused_class_weights(named, weights):
     with pytest.raises(ValueError, match=r"`class_weight` must be.*with one class each"):

@@ -84,16 +84,17 @@ def test_output_is_that_of_berts_preprocessor(cls, x, arguments):
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(
-    sizes=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=5),
-    length=st.integers(4, 12),
+    sizes=st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=5),
+    length=st.integers(5, 12),
     truncate=st.sampled_from(["round_robin", "waterfall"]),
 )
-def test_pairs_of_all_sizes_are_cut_as_by_berts_preprocessor(sizes, length, truncate):
-    words = (TEXTS[0].split(), TEXTS[4].split())
-    pairs = tuple([" ".join(words[i][: row[i]]) for row in sizes] for i in range(2))
+def test_texts_of_all_sizes_are_cut_as_by_berts_preprocessor(sizes, length, truncate):
+    words = (TEXTS[0].split(), TEXTS[4].split(), TEXTS[4].split())
+    texts = tuple([" ".join(words[i][: row[i]]) for row in sizes] for i in range(3))
     arguments = {"sequence_length": length, "truncate": truncate}
     cls = DietBertTextClassifierPreprocessor
-    assert_same(ours(cls, **arguments)(pairs), theirs(cls, **arguments)(x=pairs))
+    for segments in (texts[:2], texts):
+        assert_same(ours(cls, **arguments)(segments), theirs(cls, **arguments)(x=segments))
 
 
 @every_class

@@ -50,7 +50,14 @@ def test_the_epoch_of_the_user_counts(workers):
     data = Numbers(seed=3, workers=workers)
     data.epoch = 4
     assert data[2][0][0, 0] == 42
-    data.on_epoch_end()
+    for _ in range(2):
+        data.on_epoch_end()
     # Threads may read the second batch before the first one.
-    assert data[1][0][0, 0] == (41 if workers == 1 else 51)
-    assert data[0][0][0, 0] == 50
+    assert data[1][0][0, 0] == (41 if workers == 1 else 61)
+    assert data[0][0][0, 0] == 60
+
+
+@pytest.mark.any_backend
+def test_seed_epoch_and_index_have_their_own_random_numbers():
+    found = Numbers(seed=3).generator(2, 1).random(4)
+    assert found.tolist() == np.random.default_rng((3, 2, 1)).random(4).tolist()

@@ -49,6 +49,26 @@ def test_validation_has_the_masks_of_fit(tmp_path):
     assert losses(resumed(tmp_path, make()), TEXTS, **data) == pytest.approx(expected, rel=1e-5)
 
 
+class Endless(keras.utils.PyDataset):
+    """Batches of two texts without an end."""
+
+    num_batches = None
+
+    def __getitem__(self, index):
+        return [TEXTS[index % 5], TEXTS[(2 * index) % 5]], [index % 2, 1]
+
+
+def test_validation_without_an_end_has_steps(tmp_path):
+    def make():
+        keras.utils.set_random_seed(8)
+        return tiny_task("classifier")
+
+    data = {"validation_data": Endless(), "validation_steps": 3}
+    expected = losses(make().fit, TEXTS, [0, 1, 0, 1, 1], **data)
+    found = losses(resumed(tmp_path, make()), TEXTS, [0, 1, 0, 1, 1], **data)
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
 def test_sentences_in_arrays_are_split_between_sentences(tmp_path):
     sentences = [np.array(each) for each in words.SENTENCES]
     options = {"validation_split": 0.5}

@@ -40,12 +40,15 @@ def functional(**kwargs):
 
 
 def nested():
-    """An encoder in a sequential model in a functional one, after positions at the input."""
+    """An encoder in a sequential model in a functional one, after positions at the input.
+
+    The last layer is frozen.
+    """
     x = keras.Input((None, HIDDEN))
     head = keras.Sequential([keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(3)])
     model = keras.Sequential([keras.layers.BatchNormalization(), small_encoder(), head])
     y = small_encoder(position_encoding="input")(x)
-    return keras.Model(x, keras.layers.Dense(5)(model(y)))
+    return keras.Model(x, keras.layers.Dense(5, trainable=False)(model(y)))
 
 
 def shared_layers():

@@ -413,6 +413,14 @@ def test_what_is_frozen_inside_of_a_layer_stays_frozen(rng, tmp_path, copy):
 
 
 @any_backend
+def test_a_layer_that_is_not_built_keeps_its_frozen_layers(rng):
+    encoder = make_encoder("diet_rel", rng)
+    encoder.transformer_layers[1].trainable = False
+    copy = DietEncoder.from_config(encoder.get_config())
+    assert copy.get_config()["frozen_layers"] == ["transformer_layer_1"]
+
+
+@any_backend
 def test_symbolic_calls_take_arguments_by_position(rng):
     inputs, ids, mask = keras.Input((5, 6)), keras.Input((5,)), keras.Input((5,))
     output, scores = make_encoder("t5", rng)(inputs, ids, mask, return_attention_scores=True)
