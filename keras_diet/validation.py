@@ -14,24 +14,15 @@ from keras_diet.types import Shape, Tensor
 
 def positive_int(name: str, value: Any) -> int:
     """Return `value` as an `int`, or raise a `ValueError` unless it is a positive integer."""
-    return _integer(name, value, 1, "a positive integer")
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not is_integer or value < 1:
+        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+    return int(value)
 
 
 def optional_positive_int(name: str, value: Any) -> int | None:
     """Return `None` for `None`, and `positive_int(name, value)` for everything else."""
     return None if value is None else positive_int(name, value)
-
-
-def not_negative_int(name: str, value: Any) -> int:
-    """Return `value` as an `int`, or raise a `ValueError` unless it is an integer from 0 on."""
-    return _integer(name, value, 0, "an integer that is not negative")
-
-
-def _integer(name, value, smallest, rule):
-    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not is_integer or value < smallest:
-        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
-    return int(value)
 
 
 def increasing_ints(name: str, values: Any) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """What the configurations of layers hold: their arguments, and which layers inside are frozen."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import keras
@@ -18,23 +18,23 @@ def serialized_arguments(layer: Any) -> Config:
     return {name: keras.saving.serialize_keras_object(each) for name, each in arguments.items()}
 
 
-def frozen_layers(layer: Any, prefix: str = "") -> list[str]:
-    """Return the paths of the frozen layers inside of a layer or a model.
+def frozen_layers(layer: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the paths of layers inside that are frozen although the layer around them is not.
 
-    The configuration of a layer tells whether the layer is trainable, but not whether the layers
-    are that it makes itself.
+    A layer that is trainable in a frozen one is listed, too. The configuration of a layer tells
+    whether the layer is trainable, but not whether the layers are that it makes itself.
     """
-    paths: list[str] = []
     for part in sublayers(layer):
         path = prefix + part.name
-        paths += frozen_layers(part, f"{path}/") if part.trainable else [path]
-    return paths
+        if part.trainable != layer.trainable:
+            yield path
+        yield from frozen_layers(part, f"{path}/")
 
 
 def freeze_layers(layer: Any, paths: Collection[str], prefix: str = "") -> None:
-    """Freeze the layers at the paths. A layer that does not exist is left out."""
+    """Freeze the layers at the paths that `frozen_layers` yielded. Others are left out."""
     for part in sublayers(layer):
         path = prefix + part.name
         if path in paths:
-            part.trainable = False
+            part.trainable = not layer.trainable
         freeze_layers(part, paths, f"{path}/")

@@ -97,7 +97,7 @@ def check_are_in_dataset(x: Any, **arguments: Any) -> None:
         if value is not None:
             raise ValueError(
                 f"`{name}` must be `None` if `x` is a dataset or a generator. Received: "
-                f"x={type(x).__name__}. Its batches hold labels and weights."
+                f"x={type(x).__name__}. It has its own batches, with labels and weights."
             )
 
 

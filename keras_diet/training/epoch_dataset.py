@@ -24,9 +24,7 @@ class EpochDataset(keras.utils.PyDataset):
         **kwargs: Keyword arguments of `keras.utils.PyDataset`.
 
     Attributes:
-        epoch: int. The epoch whose batches `dataset[index]` returns. `fit` counts it up when a pass
-            begins. With `steps_per_epoch` below `num_batches`, a pass takes several epochs of
-            `fit`.
+        epoch: int. The epoch whose batches `dataset[index]` returns. `fit` counts it up.
         has_own_seed: bool. Whether `seed` was passed.
         varies_length: bool. Whether the second axis of arrays, such as the length of sequences,
             has another size in other batches. `ExactResume` tells TensorFlow. Defaults to `False`.
@@ -52,7 +50,6 @@ class EpochDataset(keras.utils.PyDataset):
         self.has_own_seed = seed is not None
         self.seed = int(np.random.randint(2**31)) if seed is None else seed
         self.epoch = 0
-        self._num_ended = 0
 
     def batch(self, epoch: int, index: int) -> tuple[Any, ...]:
         """Return a batch of an epoch."""
@@ -60,8 +57,6 @@ class EpochDataset(keras.utils.PyDataset):
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         """Return a batch of the current epoch."""
-        if index == 0:
-            self.begin_pass()
         return self.batch(self.epoch, index)
 
     def generator(self, epoch: int, index: int) -> np.random.Generator:
@@ -69,15 +64,8 @@ class EpochDataset(keras.utils.PyDataset):
         return np.random.default_rng((self.seed, epoch, index))
 
     def on_epoch_end(self) -> None:
-        """Count the epochs of `fit`. The next pass over the data belongs to the next one."""
-        self._num_ended += 1
-        if self.workers > 1:
-            # The threads that read the next batches do not begin with the first one.
-            self.begin_pass()
-
-    def begin_pass(self) -> None:
-        """Go on to the current epoch of `fit`."""
-        self.epoch, self._num_ended = self.epoch + self._num_ended, 0
+        """Begin the next epoch."""
+        self.epoch += 1
 
 
 def as_tf_dataset(

@@ -213,7 +213,6 @@ class _Training(keras.callbacks.CallbackList):
         self._is_due, self._has_begun, self._is_part = False, False, False
         # The state and the values that the next step of `fit` begins with.
         self._start: tuple[dict[str, Any], Arrays] | None = None
-        self._has_resumed = False
 
     # === Continuing ===
 
@@ -239,7 +238,7 @@ class _Training(keras.callbacks.CallbackList):
             state = states[min(rank, len(states) - 1)]
             prefix = f"process {rank} "
             own = {name.removeprefix(prefix): arrays[name] for name in arrays if prefix in name}
-            self._start, self._has_resumed = (state, {**arrays, **own}), True
+            self._start = (state, {**arrays, **own})
             self._steps.continue_at(state["data"])
         model = self._model
         self._facts = {
@@ -276,6 +275,7 @@ class _Training(keras.callbacks.CallbackList):
     ) -> keras.callbacks.History:
         """Train the rest of an interrupted epoch, and then the other epochs."""
         model = self._model
+        self._facts["class_weight"] = str(options["class_weight"])
         if self._start is not None:
             state = self._start[0]
             self._epoch, self._step, self._total = state["epoch"], state["step"], state["total"]

@@ -219,6 +219,20 @@ def test_methods_of_one_batch(model, expected):
         model.train_on_batch(TEXTS, LABELS, class_weight={7: 2.0})
 
 
+def test_validation_steps_are_not_counted(model):
+    def elements():
+        for index in range(30):
+            assert index < 20, "The data is read to its end."
+            yield TEXTS[:2], LABELS[:2]
+
+    class Endless:
+        def __iter__(self):
+            return elements()
+
+    data = {"validation_data": Endless(), "validation_steps": 2}
+    assert len(call(model.fit, (TEXTS, LABELS), **data).history["val_loss"]) == 1
+
+
 def test_one_text_is_a_batch_of_one(model, expected):
     outputs, pairs, _ = expected
     for one in (TEXTS[1], TEXTS[1].encode(), np.str_(TEXTS[1]), np.array(TEXTS[1]), [TEXTS[1]]):

@@ -131,9 +131,10 @@ def test_files_give_the_model_back(rng, tmp_path, name):
     if name == "question_answerer":
         # By default it would be a third of the length.
         model.preprocessor.doc_stride = 2
-    parts = [layer for layer in flatten_layers(model) if layer.weights]
-    for frozen in (model.backbone.token_embedding, parts[len(parts) // 2], parts[-1]):
-        frozen.trainable = False
+    # All of the backbone is frozen, except for a layer in it.
+    model.backbone.trainable = False
+    parts = [layer for layer in flatten_layers(model.backbone) if layer.weights]
+    parts[len(parts) // 2].trainable = True
     trainable = [weight.path for weight in model.trainable_weights]
     inputs, _ = labels_of(name, rng)
     with_texts = METHODS.get(name, lambda task: flat(task(inputs)).tolist())
@@ -171,6 +172,20 @@ def test_what_is_frozen_stays_frozen(tmp_path, name):
     frozen = type(model)(SPECIFICATIONS[name].make().backbone, trainable=False, **head_of(name))
     frozen.save(tmp_path / "task.keras")
     assert keras.saving.load_model(tmp_path / "task.keras").trainable_weights == []
+    model.save_to_preset(tmp_path)
+    loaded = type(model.backbone).from_preset(str(tmp_path), trainable=True)
+    assert len(loaded.trainable_weights) == len(loaded.weights)
+
+
+@any_backend
+@pytest.mark.parametrize("name", ["classifier", "toy"])
+def test_what_lora_froze_is_trainable_after_loading(tmp_path, name):
+    """The updates are part of the kernels in files."""
+    model = SPECIFICATIONS[name].make()
+    trainable = len(model.trainable_weights)
+    model.backbone.enable_lora(rank=2)
+    model.save(tmp_path / "task.keras")
+    assert len(keras.saving.load_model(tmp_path / "task.keras").trainable_weights) == trainable
 
 
 @pytest.mark.parametrize("name", ["masked_lm", *once("question_answerer", "toy")])

@@ -35,6 +35,17 @@ def test_names_of_classes_have_weights(tmp_path):
     assert expected != pytest.approx(losses(make_named().fit, INPUTS, labels), rel=1e-2)
     fit = resumed(tmp_path, make_named())
     assert losses(fit, INPUTS, labels, class_weight=weights) == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ValueError, match=r"checkpoint of another training.*class_weight="):
+        losses(fit, INPUTS, labels, class_weight={"b": 5.0}, epochs=2)
+
+
+@pytest.mark.any_backend("tensorflow")
+def test_the_last_class_needs_no_weight(tmp_path):
+    """Keras on TensorFlow fails without it."""
+    weights = {"a": 5.0}
+    expected = losses(make_named().fit, INPUTS, list("bacca"), class_weight=weights)
+    found = losses(resumed(tmp_path, make_named()), INPUTS, list("bacca"), class_weight=weights)
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 def test_validation_has_the_masks_of_fit(tmp_path):

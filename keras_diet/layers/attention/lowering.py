@@ -55,7 +55,6 @@ def lower_shared_terms(
 
     Args:
         terms: The terms.
-        plan: The plan.
         query: Tensor whose length is the number of queries, for the bias layer.
         key: Tensor whose length is the number of keys, or `None` for `query`.
         dtype: Dtype of the computation.

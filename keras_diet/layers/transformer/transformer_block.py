@@ -115,7 +115,7 @@ class TransformerLayer(keras.layers.Layer):
         """Return the constructor's arguments."""
         activation = keras.activations.serialize(self.activation)
         config = {**super().get_config(), **serialized_arguments(self), "activation": activation}
-        frozen = frozen_layers(self) if self.built else self.frozen_layers
+        frozen = list(frozen_layers(self)) if self.built else self.frozen_layers
         return {**config, "frozen_layers": frozen} if frozen else config
 
 

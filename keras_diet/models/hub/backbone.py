@@ -15,6 +15,7 @@ from keras_diet.models.hub.data_methods import DataMethods
 from keras_diet.models.hub.model_files import ModelFiles
 from keras_diet.models.hub.quantization import (
     can_be_quantized,
+    has_lora,
     quantize_layers,
     quantized_layers,
 )
@@ -65,7 +66,8 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
             # Since keras-hub pull request 2367, KerasHub cannot load presets with a mixed policy in
             # `dtype`.
             config.update(dtype=None, mixed_precision=policy.name)
-        if frozen := frozen_layers(self):
+        if not has_lora(self) and (frozen := list(frozen_layers(self))):
+            # LoRA freezes layers, and files hold its updates in the kernels.
             config["frozen_layers"] = frozen
         is_map = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
         if not is_map and (quantized := quantized_layers(self)):
@@ -163,7 +165,7 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
             rank = int(file["lora/vars/rank"][()])
             # KerasHub counts the layers with weights (keras-hub issue 2701).
             saved = sorted(int(name) for name in file["lora"] if name != "vars")
-        if not any(getattr(layer, "lora_enabled", False) for layer in layers):
+        if not has_lora(self):
             self.enable_lora(rank, sorted({layers[index].name for index in saved}))
         adapted = [i for i, layer in enumerate(layers) if getattr(layer, "lora_enabled", False)]
         if saved != adapted:

@@ -195,8 +195,8 @@ def checked_weights(sample_weight: Any, output_shape: tuple[int | None, ...] | N
 def checked_class_weight(class_weight: Any, classes: Any) -> dict[int, float] | None:
     """Return a dictionary with the weight of each class, by its index.
 
-    Keras gives the weight 1 to labels that it does not find in the dictionary. So names, or classes
-    that do not exist, would have no effect.
+    Classes that are left out get the weight 1. On TensorFlow, Keras fails without the last one. It
+    ignores names, and classes that do not exist.
 
     Args:
         class_weight: Dictionary from classes to weights, or `None`. A class is an integer, or one
@@ -212,9 +212,10 @@ def checked_class_weight(class_weight: Any, classes: Any) -> dict[int, float] | 
     names = {name: i for i, name in enumerate(classes.names or ())}
     weights = {names.get(label, label): float(w) for label, w in class_weight.items()}
     # One output may have two classes, 0 and 1.
-    if not classes.one_per_example or not set(weights) <= set(range(max(classes.number, 2))):
+    all_classes = range(max(classes.number, 2))
+    if not classes.one_per_example or not set(weights) <= set(all_classes):
         raise ValueError(
             "`class_weight` must be a dictionary from classes to weights, for examples with one "
             f"class each. Received: class_weight={class_weight!r}"
         )
-    return weights
+    return {label: weights.get(label, 1.0) for label in all_classes}

@@ -146,7 +146,8 @@ class DataMethods(Task):
         if self.preprocessor is None and is_columns(x):
             return self.checked_ids(x, y, sample_weight)
         data = self.as_dataset(x, y, sample_weight, batch_size, **arguments)
-        return (x, y, sample_weight) if data is x else (data.for_keras(), None, None)
+        is_ours = isinstance(data, TaskData)
+        return (data.for_keras(), None, None) if is_ours else (x, y, sample_weight)
 
     def _check_has_labels(self, y):
         # A custom `compute_loss` may need no labels.
@@ -256,7 +257,9 @@ class DataMethods(Task):
         if validation_data is not None:
             vx, vy, weights = keras.utils.unpack_x_y_sample_weight(validation_data)
             size = (validation_batch_size or batch_size) if is_columns(vx) else None
-            validation_data = self._for_keras(vx, vy, weights, size, training=False)
+            validation_data = self._for_keras(
+                vx, vy, weights, size, training=False, steps=kwargs.get("validation_steps")
+            )
         steps = kwargs.get("steps_per_epoch")
         data = self._for_keras(x, y, sample_weight, batch_size, shuffle=shuffle, steps=steps)
         return keras.Model.fit(
@@ -267,8 +270,8 @@ class DataMethods(Task):
             validation_data=validation_data,
             validation_split=validation_split,
             validation_batch_size=validation_batch_size,
-            # The dataset shuffles.
-            shuffle=shuffle and data[0] is x,
+            # An `EpochDataset` has its own order.
+            shuffle=shuffle and data[0] is x and not isinstance(x, EpochDataset),
             class_weight=self.class_weight_of(class_weight),
             **kwargs,
         )

@@ -1,4 +1,4 @@
-"""Quantized layers in the configuration of a model."""
+"""Quantized layers, and layers with LoRA, in a model and its configuration."""
 
 import keras
 
@@ -15,6 +15,11 @@ def can_be_quantized(layer: keras.layers.Layer, mode: str | None) -> bool:
     if isinstance(layer, keras.layers.Embedding):
         return mode != "float8"
     return isinstance(layer, (keras.layers.Dense, keras.layers.EinsumDense))
+
+
+def has_lora(model: keras.Model) -> bool:
+    """Return whether LoRA is enabled in a layer."""
+    return any(getattr(layer, "lora_enabled", False) for layer in flatten_layers(model))
 
 
 def quantized_layers(model: keras.Model) -> dict[str, Config]:

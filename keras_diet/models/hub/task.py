@@ -8,6 +8,7 @@ from keras_diet.layers.configuration import freeze_layers, frozen_layers
 from keras_diet.models.hub.data_methods import DataMethods
 from keras_diet.models.hub.model_files import ModelFiles
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
+from keras_diet.models.hub.quantization import has_lora
 from keras_diet.models.hub.token_inputs import TokenInput
 from keras_diet.types import Config
 
@@ -41,7 +42,7 @@ class HubTask(ModelFiles, DataMethods):
         if not self.trainable:
             # `True` would unfreeze the frozen layers of the backbone.
             config["trainable"] = False
-        if frozen := frozen_layers(self):
+        if not has_lora(self.backbone) and (frozen := list(frozen_layers(self))):
             config["frozen_layers"] = frozen
         return config
 
@@ -51,7 +52,8 @@ class HubTask(ModelFiles, DataMethods):
         config = dict(config)
         frozen = config.pop("frozen_layers", ())
         task = super().from_config(config)
-        freeze_layers(task, frozen)
+        # With `from_preset(..., trainable=True)`, nothing is frozen.
+        freeze_layers(task, () if config.get("trainable") else frozen)
         return task
 
     def compile_from_config(self, config: Config) -> None:

@@ -74,6 +74,14 @@ class TaskData(Batches):
         self.columns = columns
         self.training = training
         self.labels = labels
+        self._pass = 0
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        """Return a batch of the current pass over the data."""
+        # With `steps_per_epoch`, a pass takes several epochs.
+        if index == 0 or self.workers > 1:
+            self._pass = self.epoch
+        return self.batch(self._pass, index)
 
     def batch(self, epoch: int, index: int) -> tuple[Any, ...]:
         """Return a batch of an epoch: arrays for the model."""
@@ -138,7 +146,6 @@ class TaskData(Batches):
             for index, element in enumerate(self.data):
                 yield self._of_element(element, 0, index)
             return
-        self.begin_pass()
         epoch = self.epoch
         self.on_epoch_begin()
         for index in range(sys.maxsize if self.num_batches is None else self.num_batches):

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_diet.models.hub.packing import padded
+
 # The ids of the tokens of a text, and the `(start, end)` characters of each token.
 Tokens = tuple[Sequence[int], Sequence[tuple[int, int]]]
 
@@ -88,7 +90,7 @@ def make_windows(
         ValueError: If a question or a context has no tokens, if a question fills the window, or if
             the windows would leave tokens of a context out.
     """
-    rows, sequences = [], []
+    rows, sequences, segments = [], [], []
     for example, (question, context) in enumerate(zip(questions, contexts, strict=True)):
         _check_example(example, question, context, length, doc_stride)
         before = [tokenizer.start_token_id, *question[0], tokenizer.end_token_id]
@@ -96,15 +98,13 @@ def make_windows(
         for start in window_starts(len(ids), room, doc_stride):
             part = ids[start : start + room]
             rows.append((example, start, len(part), len(before) - start))
-            sequences.append((len(before), [*before, *part, tokenizer.end_token_id]))
-    token_ids = np.full((len(rows), length), tokenizer.pad_token_id, "int32")
-    segment_ids = np.zeros((len(rows), length), "int32")
-    padding_mask = np.zeros((len(rows), length), "bool")
-    for row, (begin, sequence) in enumerate(sequences):
-        token_ids[row, : len(sequence)] = sequence
-        segment_ids[row, begin : len(sequence)] = 1
-        padding_mask[row, : len(sequence)] = True
-    inputs = {"token_ids": token_ids, "segment_ids": segment_ids, "padding_mask": padding_mask}
+            sequences.append([*before, *part, tokenizer.end_token_id])
+            segments.append([0] * len(before) + [1] * (len(part) + 1))
+    inputs = {
+        "token_ids": padded(sequences, [length], tokenizer.pad_token_id),
+        "segment_ids": padded(segments, [length]),
+        "padding_mask": np.arange(length) < np.array([len(each) for each in segments])[:, None],
+    }
     examples, first_tokens, num_tokens, shifts = np.array(rows, "int32").T
     offsets = [spans for _, spans in contexts]
     return QuestionWindows(inputs, examples, first_tokens, num_tokens, shifts, offsets)
