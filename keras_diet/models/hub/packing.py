@@ -15,11 +15,16 @@ def padded(rows: Sequence[Sequence[int]], lengths: Sequence[int], value: int = 0
         lengths: The lengths to choose from, which increase.
         value: int. The padding. Defaults to `0`.
     """
-    sizes = np.array([len(row) for row in rows])
-    length = next(length for length in lengths if length >= sizes.max())
+    longest = max(map(len, rows))
+    length = next(length for length in lengths if length >= longest)
     array = np.full((len(rows), length), value, "int32")
-    array[np.arange(length) < sizes[:, None]] = list(itertools.chain.from_iterable(rows))
+    array[mask_of_rows(rows, length)] = list(itertools.chain.from_iterable(rows))
     return array
+
+
+def mask_of_rows(rows: Sequence[Sequence[int]], length: int) -> np.ndarray:
+    """Return booleans of shape `(B, length)`: where `padded` puts the numbers of rows."""
+    return np.arange(length) < np.array([len(row) for row in rows])[:, None]
 
 
 def buckets_of(padding_mask: np.ndarray, lengths: Sequence[int]) -> np.ndarray:

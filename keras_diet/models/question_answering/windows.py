@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_diet.models.hub.packing import padded
+from keras_diet.models.hub.packing import mask_of_rows, padded
 
 # The ids of the tokens of a text, and the `(start, end)` characters of each token.
 Tokens = tuple[Sequence[int], Sequence[tuple[int, int]]]
@@ -103,7 +103,7 @@ def make_windows(
     inputs = {
         "token_ids": padded(sequences, [length], tokenizer.pad_token_id),
         "segment_ids": padded(segments, [length]),
-        "padding_mask": np.arange(length) < np.array([len(each) for each in segments])[:, None],
+        "padding_mask": mask_of_rows(segments, length),
     }
     examples, first_tokens, num_tokens, shifts = np.array(rows, "int32").T
     offsets = [spans for _, spans in contexts]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_diet.models.hub.packing import padded
+from keras_diet.models.hub.packing import mask_of_rows, padded
 
 # The tokens of a word.
 Pieces = Sequence[int]
@@ -82,7 +82,7 @@ def pack_words(
     inputs = {
         "token_ids": token_ids,
         "segment_ids": np.zeros_like(token_ids),
-        "padding_mask": np.arange(length) < np.array([len(row) for row in rows])[:, None],
+        "padding_mask": mask_of_rows(rows, length),
     }
     return inputs, [of_words[of_words < length - 1] for of_words in firsts]
 
