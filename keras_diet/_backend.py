@@ -14,7 +14,7 @@ def dense(layer, inputs, num_axes=1):
 
     PyTorch multiplies and adds the bias in one call. Keras makes two calls, and for an
     `EinsumDense` a batched product with a batch of one. Layers that do more in their call are
-    called: with quantized weights, hooks or another dtype.
+    called: with LoRA, quantized weights, hooks or another dtype.
     """
     if not _on_torch() or not _is_plain(layer, inputs):
         return layer(inputs)
@@ -37,6 +37,8 @@ def _is_plain(layer, inputs):
     dtype = keras.backend.standardize_dtype(inputs.dtype)
     return (
         type(layer) in (keras.layers.Dense, keras.layers.EinsumDense)
+        # With LoRA, each look at the kernel adds the updates to it.
+        and not layer.lora_enabled
         and layer.quantization_mode is None
         and layer.activity_regularizer is None
         and layer.compute_dtype == dtype == keras.backend.standardize_dtype(layer.kernel.dtype)

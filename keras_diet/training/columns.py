@@ -12,8 +12,9 @@ def is_columns(x: Any) -> bool:
     """Return whether `x` holds examples. Otherwise it is a dataset of batches."""
     if isinstance(x, keras.utils.PyDataset):
         return False
-    is_texts = isinstance(x, Sequence) and len(x) > 0 and isinstance(x[0], (str, bytes))
-    return is_texts or isinstance(x, (str, bytes, Mapping, list, tuple)) or hasattr(x, "shape")
+    if isinstance(x, (str, bytes, Mapping, list, tuple)) or hasattr(x, "shape"):
+        return True
+    return isinstance(x, Sequence) and len(x) > 0 and isinstance(x[0], (str, bytes))
 
 
 def map_columns(function: Callable[[Any], Any], data: Any) -> Any:
@@ -88,7 +89,9 @@ def split(data: tuple[Any, Any, Any], validation_split: float) -> tuple[Any, Any
     x, y, sample_weight = data = map_columns(host_column, data)
     number = number_of_rows(x=x, y=y, sample_weight=sample_weight)
     end = math.floor(number * (1 - validation_split))
-    return take(data, range(end)), take(data, range(end, number))
+    # Slices do not copy arrays.
+    first = map_columns(lambda column: column[:end], data)
+    return first, map_columns(lambda column: column[end:], data)
 
 
 def check_are_in_dataset(x: Any, **arguments: Any) -> None:

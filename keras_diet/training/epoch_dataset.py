@@ -81,7 +81,8 @@ def as_tf_dataset(
 
     Args:
         batches: Function without arguments that begins to read the batches.
-        num_batches: int or `None`. The number of batches, or `None` if it is not known.
+        num_batches: int or `None`. The number of batches, `-1` for endless ones, or `None` if it is
+            not known.
         examples: Some of the batches. A size in which they differ is not fixed.
         varying_axes: The axes whose sizes are never fixed.
     """

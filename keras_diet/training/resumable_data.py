@@ -63,7 +63,7 @@ class Batches(EpochDataset):
 
     @property
     def num_batches(self) -> int | None:
-        """The number of batches in an epoch, or `None` if there is no end."""
+        """The number of batches in an epoch. Endless data has `None`."""
         return self.num_items and math.ceil(self.num_items / (self.batch_size or 1))
 
     def batch(self, epoch: int, index: int) -> Any:

@@ -218,7 +218,10 @@ def add_segments(
         raise ValueError(f"`model` must not have segments already. {received}")
     changes = {"segment_encoding": segment_encoding, "num_segments": num_segments}
     extended = rebuild(model, changes)
-    added = {id(weight): weight for layer in _segment_layers(extended) for weight in layer.weights}
+    layers = _backbone_of(extended).encoder.segment_biases
+    if segment_encoding == "input":
+        layers = [_backbone_of(extended).input_encoding.segment_embedding]
+    added = {id(weight): weight for layer in layers for weight in layer.weights}
     for weight in added.values():
         weight.assign(ops.zeros(weight.shape))
     others = [weight for weight in extended.weights if id(weight) not in added]
@@ -226,17 +229,3 @@ def add_segments(
         # JAX reuses the memory of weights when it trains them, so each model needs its own.
         new.assign(ops.copy(old))
     return extended
-
-
-def _segment_layers(model: keras.Model) -> list[keras.layers.Layer]:
-    """Return the layers that a model has for its segments only."""
-    backbone = _backbone_of(model)
-    if backbone.segment_encoding == "per-head":
-        return list(backbone.encoder.segment_biases)
-    if backbone.segment_encoding == "none":
-        return []
-    encoding = backbone.input_encoding
-    adds_positions = encoding.position_embedding is not None
-    return (
-        [encoding.segment_embedding] if adds_positions else [encoding, encoding.segment_embedding]
-    )

@@ -71,7 +71,6 @@ class TaskData(Batches):
             seed=None if is_random else 0,
         )
         self.task = task
-        self.columns = columns
         self.training = training
         self.labels = labels
         self._pass = 0
@@ -87,7 +86,7 @@ class TaskData(Batches):
         """Return a batch of an epoch: arrays for the model."""
         epoch = epoch if self.training else 0
         rows = self.read(epoch, index)
-        make = self._arrays if self.columns else self._of_element
+        make = self._of_element if self.batch_size is None else self._arrays
         return make(rows, epoch, index)
 
     def _of_element(self, element, epoch, index):
