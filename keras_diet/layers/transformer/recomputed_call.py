@@ -44,19 +44,18 @@ def call_recomputed(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any
     # Layers count their random generators as variables, but not as weights.
     kept = {id(weight) for weight in weights}
     seeds = [variable for variable in variables if id(variable) not in kept]
-    # Draws without a seed generator use this one. JAX refuses them.
-    if keras.backend.backend() != "jax":
-        seeds.append(global_seed())
+    all_seeds = _with_global_seed(seeds)
     with autocast_disabled():
         values = [_backend.as_tensor(weight.value) for weight in weights]
         # Copies, because the next call changes the states before this call is computed again.
-        states = [ops.copy(seed.value) for seed in seeds]
+        states = [ops.copy(seed.value) for seed in all_seeds]
 
     def compute(*values):
         new_tensors = dict(zip(map(id, given), values, strict=False))
         mapping = list(zip(weights, values[len(given) :], strict=True))
         new_args, new_kwargs = _map_tensors(lambda x: new_tensors.get(id(x), x), arguments)
-        mapping += zip(seeds, states, strict=True)
+        used_seeds = _with_global_seed(seeds)
+        mapping += zip(used_seeds, states, strict=True)
         # The scope converts weights to their dtype, and the layer casts them to its compute dtype.
         # On PyTorch these are the tensors of the caller, who sees their masks again by then.
         with (
@@ -68,12 +67,20 @@ def call_recomputed(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any
             outputs = layer(*new_args, **new_kwargs)
         after = [scope.get_current_value(weight) for weight in weights]
         _check_is_pure(layer, scope.losses, any(map(operator.is_not, before, after)))
-        return outputs, [scope.get_current_value(seed) for seed in seeds]
+        return outputs, [scope.get_current_value(seed) for seed in used_seeds]
 
     outputs, new_states = _backend.remat(compute)(*given, *values)
-    for seed, state in zip(seeds, new_states, strict=True):
+    for seed, state in zip(all_seeds, new_states, strict=True):
         seed.assign(state)
     return outputs
+
+
+def _with_global_seed(seeds):
+    """Add the state from which Keras draws without a seed generator. JAX refuses such draws.
+
+    Keras has one for each thread, and on a GPU PyTorch computes gradients in a thread of its own.
+    """
+    return seeds if keras.backend.backend() == "jax" else [*seeds, global_seed()]
 
 
 def _check_hook(attention_hook):

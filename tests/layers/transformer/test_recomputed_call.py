@@ -1,5 +1,6 @@
 """Recomputation: the gradients and random numbers of training without it."""
 
+import concurrent.futures
 import functools
 import gc
 
@@ -122,10 +123,11 @@ def step_of(stack, loss, compiles):
         forward = torch.compile(loss, backend="aot_eager") if compiles else loss
 
         def function():
-            value = forward()
-            return value, torch.autograd.grad(
-                value, [weight.value for weight in weights], allow_unused=True
-            )
+            value, values = forward(), [weight.value for weight in weights]
+            # On a GPU, PyTorch computes gradients in another thread than the caller's.
+            with concurrent.futures.ThreadPoolExecutor() as thread:
+                find = thread.submit(torch.autograd.grad, value, values, allow_unused=True)
+            return value, find.result()
 
     def step():
         value, found = function()
