@@ -89,6 +89,19 @@ def add_products(bias, query_features, key_features):
     return bias
 
 
+def take_of_few(table, indices):
+    """Return `table[indices]`, for a table of few rows.
+
+    XLA on a GPU adds the gradients of a row one after another, which takes longer than attention.
+    A sum over all indices does not wait. PyTorch sorts the indices.
+    """
+    if _on_torch() or platform() == "cpu":
+        return ops.take(table, indices, axis=0)
+    table = ops.convert_to_tensor(table)
+    is_row = ops.expand_dims(indices, -1) == ops.arange(table.shape[0])
+    return ops.sum(ops.where(ops.expand_dims(is_row, -1), table, 0.0), axis=-2)
+
+
 def remat(function):
     """Return the function as `keras.remat` does: computed again for its gradient.
 
@@ -191,6 +204,9 @@ def fused_attention(query, key, value, bias, mask, scale, is_causal, flash_atten
 def _torch_attention(query, key, value, mask, scale, is_causal):
     from torch.nn import functional
 
+    if mask is not None and (mask.shape[-1] != key.shape[1] or mask.stride(-1) != 1):
+        # Kernels on GPUs read rows of keys that are next to each other in memory.
+        mask = mask.expand(*mask.shape[:-1], key.shape[1]).contiguous()
     output = functional.scaled_dot_product_attention(
         query.transpose(1, 2),
         key.transpose(1, 2),

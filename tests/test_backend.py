@@ -109,6 +109,58 @@ def test_sum_with_products_of_features(rng, bias_shape, sizes):
         assert_close(kept, before, 0)
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", ["a column", "transposed", "windows", "rows"])
+def test_kernels_get_rows_of_keys_that_are_contiguous(rng, monkeypatch, name):
+    import torch
+    from torch.nn import functional
+
+    query, key = normal(rng, BATCH, QUERIES, NUM_HEADS, 4), normal(rng, BATCH, KEYS, NUM_HEADS, 4)
+    bias = {
+        "a column": torch.as_tensor(normal(rng, 1, NUM_HEADS, QUERIES, 1)),
+        "transposed": torch.as_tensor(normal(rng, 1, NUM_HEADS, KEYS, QUERIES)).mT,
+        # What DIET-REL's bias is made of: rows that overlap in memory.
+        "windows": torch.as_tensor(normal(rng, 1, NUM_HEADS, 11)).unfold(-1, KEYS, 1),
+        "rows": torch.as_tensor(normal(rng, 1, 1, QUERIES, KEYS)).expand(BATCH, -1, -1, -1),
+    }[name]
+    options = {"mask": None, "scale": 0.3, "is_causal": False, "flash_attention": None}
+    tensors = [ops.convert_to_tensor(each) for each in (query, key, key)]
+    expected = _backend.fused_attention(*tensors, bias.expand(BATCH, 3, 5, 7).clone(), **options)
+    given, attention = [], functional.scaled_dot_product_attention
+
+    def recorded(*args, attn_mask, **kwargs):
+        given.append(attn_mask)
+        return attention(*args, attn_mask=attn_mask, **kwargs)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", recorded)
+    assert_close(_backend.fused_attention(*tensors, bias, **options), expected, 1e-6)
+    assert (given[0].shape[-1], given[0].stride(-1)) == (KEYS, 1)
+    # A bias whose rows are contiguous is not copied.
+    assert (given[0] is bias) == (name in ("windows", "rows"))
+
+
+def test_rows_of_a_small_table_on_a_gpu(rng, monkeypatch):
+    """Equal rows, and gradients that add the gradients of all indices of a row."""
+    table, random = keras.Variable(normal(rng, 4, NUM_HEADS)), normal(rng, 6, NUM_HEADS)
+    indices = ops.convert_to_tensor([3, 0, 3, 3, 1, 0], "int32")
+    monkeypatch.setattr(_backend, "platform", lambda: "gpu")
+    assert_close(_backend.take_of_few(table, indices), to_numpy(table)[[3, 0, 3, 3, 1, 0]], 0)
+    (found,) = gradients(
+        lambda: weighted_sum(_backend.take_of_few(table, indices), random), [table]
+    )
+    wanted = [random[[1, 5]].sum(0), random[4], np.zeros(NUM_HEADS), random[[0, 2, 3]].sum(0)]
+    assert_close(found, np.stack(wanted), 1e-6)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="reads a program of JAX")
+def test_the_gradient_of_a_small_table_on_a_gpu_scatters_nothing(monkeypatch):
+    import jax
+
+    monkeypatch.setattr(_backend, "platform", lambda: "gpu")
+    gradient = jax.grad(lambda table: _backend.take_of_few(table, np.array([1, 1, 0])).sum())
+    assert "scatter" not in str(jax.make_jaxpr(gradient)(np.ones((3, 2), "float32")))
+
+
 @pytest.mark.parametrize("rate", [0.1, 0.7])
 def test_dropout(rng, rate):
     x = np.exp(normal(rng, 17, 19, 23))

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_diet import validation
+from keras_diet import _backend, validation
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
@@ -115,7 +115,8 @@ class BucketedRelativePositionBias(PositionBias):
         distances = distances_of_pairs(query_length, key_length, start_index)
         distances = ops.clip(distances, -self.max_distance, self.max_distance)
         buckets = ops.take(ops.convert_to_tensor(self._buckets), distances + self.max_distance)
-        by_distance = ops.cast(ops.take(self.bucket_embedding, buckets, axis=0), self.compute_dtype)
+        by_distance = _backend.take_of_few(self.bucket_embedding, buckets)
+        by_distance = ops.cast(by_distance, self.compute_dtype)
         return scores_of_distances(by_distance, query_length, key_length)
 
 
