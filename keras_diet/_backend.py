@@ -244,22 +244,56 @@ def map_in_turn(function, blocks):
 def top_k(inputs, k):
     """Return the `k` largest values of the last axis, sorted, and their indices.
 
-    Of equal values, the one of the lower index is first. PyTorch's own function has no such rule.
+    Of equal values, the one of the lower index is first. PyTorch's own function has no such rule,
+    so it gets integers of 64 bits: the order of the value, and then that of its index.
+
+    Args:
+        inputs: Tensor in float32.
+        k: int.
     """
     if not _on_torch():
         return ops.top_k(inputs, k)
     import torch
 
-    values, indices = torch.topk(inputs, min(k + 1, inputs.shape[-1]))
-    indices = indices[..., :k].sort().values
-    # If the next value equals the last one, PyTorch may have chosen another index.
-    ties = values[..., -1] == values[..., k - 1]
-    if values.shape[-1] > k and ties.any():
-        order = torch.sort(inputs[ties], dim=-1, descending=True, stable=True).indices
-        indices[ties] = order[..., :k].sort().values
-    values = torch.take_along_dim(inputs, indices, dim=-1)
-    values, order = torch.sort(values, dim=-1, descending=True, stable=True)
-    return values, torch.take_along_dim(indices, order, dim=-1)
+    # Adding zero makes one zero of the two. Floats have the order of their bits as integers, but
+    # the lower ones come first below zero.
+    bits = (inputs + 0.0).view(torch.int32)
+    order = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(torch.int64)
+    last = inputs.shape[-1] - 1
+    reversed_indices = torch.arange(last, -1, -1, device=inputs.device)
+    best = torch.topk((order << 32) | reversed_indices, k).values
+    indices = last - (best & 0xFFFFFFFF)
+    return torch.take_along_dim(inputs, indices, dim=-1), indices
+
+
+def slice(tensor, starts, sizes):
+    """Return `ops.slice(tensor, starts, sizes)`. On PyTorch a start may be a traced tensor."""
+    if not _on_torch() or not any(map(ops.is_tensor, starts)):
+        return ops.slice(tensor, starts, sizes)
+    for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+        if ops.is_tensor(start):
+            tensor = tensor.index_select(axis, _positions(start, size))
+        else:
+            tensor = tensor.narrow(axis, start, size)
+    return tensor
+
+
+def slice_update(tensor, starts, part):
+    """Return `ops.slice_update(tensor, starts, part)`, where one start at most is not 0.
+
+    Keras writes single numbers on PyTorch if a start is a tensor.
+    """
+    moved = [axis for axis, start in enumerate(starts) if ops.is_tensor(start)]
+    if not _on_torch() or not moved:
+        return ops.slice_update(tensor, starts, part)
+    (axis,) = moved
+    return tensor.index_copy(axis, _positions(starts[axis], part.shape[axis]), part)
+
+
+def _positions(start, size):
+    import torch
+
+    return torch.arange(size, device=start.device) + start
 
 
 def writes(tensor):

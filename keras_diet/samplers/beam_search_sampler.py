@@ -1,5 +1,6 @@
 """Beam search with GNMT's length penalty."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,13 +9,13 @@ import keras_hub
 from keras import ops
 
 from keras_diet import validation
+from keras_diet._recording import RecordedFunction
 from keras_diet.samplers import hypotheses
 from keras_diet.samplers.beam_cache import BeamCache
 from keras_diet.samplers.hypotheses import (
     NOTHING,
     Candidates,
     Finished,
-    GeneratedTokens,
     Live,
     Step,
 )
@@ -55,7 +56,8 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
     Call arguments:
         next: Function `(prompt, cache, index) -> (logits, hidden_states, cache)` that returns the
             logits of the token at `index`. It gets a prompt of `B * num_beams` rows, in which the
-            beams of a row are neighbours.
+            beams of a row are neighbours. A `functools.partial` of a method of `model` is
+            recorded on PyTorch, if it gets all tensors as keywords.
         prompt: Integer tensor `(B, T)`. Tokens are generated from `index` on.
         cache: Structure of tensors whose first axis is the batch, or `None`. They are repeated for
             the beams once, and reordered in each step. Tensors that `next` returns as it got them
@@ -119,7 +121,7 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
         prompt = ops.convert_to_tensor(prompt)
         index = ops.cast(index, "int32")
         stops = () if stop_token_ids is None else tuple(stop_token_ids)
-        generated = GeneratedTokens(prompt, index, mask)
+        generated = hypotheses.count_generated(prompt, index, mask)
         beam_cache = BeamCache(self.num_beams)
         cache = () if cache is None else beam_cache.repeat(cache, ops.shape(prompt)[0])
         live, finished = hypotheses.start(prompt, self.num_beams)
@@ -128,17 +130,27 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
         def cond(live, finished, done, cache, index):
             return ops.logical_not(ops.all(done))
 
-        def body(live, finished, done, cache, index):
+        def step(next, generated, live, finished, done, cache, index):
             watched = beam_cache.watch(cache)
             sequences = ops.reshape(live.sequences, (-1, ops.shape(live.sequences)[-1]))
             logits, _, cache = next(sequences, cache, index)
             candidates = self._candidates(live, logits, len(stops))
-            step = generated.at(index)
-            finished = self._finish(live, finished, candidates, stops, step, done)
-            live, beams = self._next_live(live, candidates, stops, step)
+            here = generated.at(index)
+            finished = self._finish(live, finished, candidates, stops, here, done)
+            live, beams = self._next_live(live, candidates, stops, here)
             done = ops.logical_or(done, self._cannot_improve(live, finished, generated.total))
             cache = beam_cache.follow(watched, cache, beams)
             return live, finished, done, cache, index + 1
+
+        body = functools.partial(step, next, generated)
+        if model is not None and getattr(getattr(next, "func", None), "__self__", None) is model:
+            # The function reads no tensors but its arguments and the weights of the model.
+            def step_of_tensors(tensors, *arguments):
+                return step(functools.partial(next.func, **tensors), *arguments)
+
+            name = (next.func.__name__, *self.get_config().items(), stops)
+            recorded = RecordedFunction(model, name, step_of_tensors)
+            body = functools.partial(recorded, next.keywords, generated)
 
         live, finished, *_ = self.run_loop(
             cond,

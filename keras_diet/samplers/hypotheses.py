@@ -45,23 +45,13 @@ class Step(NamedTuple):
     length: Tensor  # (B, 1), number of generated tokens, with the one of this step
 
 
-class GeneratedTokens:
-    """Counts the generated tokens of each row, whose prompts may have different lengths.
+class GeneratedTokens(NamedTuple):
+    """The generated tokens of each row, whose prompts may have different lengths."""
 
-    Args:
-        prompt: Tensor `(B, T)`.
-        index: int or scalar tensor. The first position that may be generated.
-        mask: Boolean tensor `(B, T)`, true for tokens of the prompt; or `None`.
-    """
-
-    def __init__(self, prompt: Tensor, index: int | Tensor, mask: Tensor | None) -> None:
-        self.positions = ops.cumsum(ops.ones_like(prompt, dtype="int32"), axis=1) - 1
-        self.generated = self.positions >= index
-        if mask is not None:
-            fixed = ops.cast(mask, "bool")
-            self.generated = ops.logical_and(self.generated, ops.logical_not(fixed))
-        self.lengths = ops.cumsum(ops.cast(self.generated, "int32"), axis=1)
-        self.total = ops.max(self.lengths, axis=1, keepdims=True)
+    positions: Tensor  # (B, T), the position of each token
+    generated: Tensor  # (B, T), whether it is generated
+    lengths: Tensor  # (B, T), number of generated tokens up to it
+    total: Tensor  # (B, 1), number of generated tokens
 
     def at(self, index: int | Tensor) -> Step:
         """Return the step at position `index`."""
@@ -69,6 +59,22 @@ class GeneratedTokens:
         position = ops.logical_and(here, self.generated)
         length = ops.sum(ops.where(here, self.lengths, 0), axis=1, keepdims=True)
         return Step(position, ops.any(position, axis=1, keepdims=True), length)
+
+
+def count_generated(prompt: Tensor, index: int | Tensor, mask: Tensor | None) -> GeneratedTokens:
+    """Return the tokens to generate.
+
+    Args:
+        prompt: Tensor `(B, T)`.
+        index: int or scalar tensor. The first position that may be generated.
+        mask: Boolean tensor `(B, T)`, true for tokens of the prompt; or `None`.
+    """
+    positions = ops.cumsum(ops.ones_like(prompt, dtype="int32"), axis=1) - 1
+    generated = positions >= index
+    if mask is not None:
+        generated = ops.logical_and(generated, ops.logical_not(ops.cast(mask, "bool")))
+    lengths = ops.cumsum(ops.cast(generated, "int32"), axis=1)
+    return GeneratedTokens(positions, generated, lengths, ops.max(lengths, axis=1, keepdims=True))
 
 
 def start(prompt: Tensor, num_beams: int) -> tuple[Live, Finished]:

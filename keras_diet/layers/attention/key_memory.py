@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from keras import ops
 
+from keras_diet import _backend
 from keras_diet.types import Tensor
 
 KeysAndValues: TypeAlias = tuple[Tensor, Tensor]
@@ -41,7 +42,7 @@ def write_keys(memory: KeyMemory, new: KeysAndValues, start_index: Any) -> KeyMe
     """Return a copy of `memory` in which `new` begins at the position `start_index`."""
     start = (0, 0, start_index, 0)
     keys, values = (
-        ops.slice_update(old, start, ops.cast(part, old.dtype))
+        _backend.slice_update(old, start, ops.cast(part, old.dtype))
         for old, part in zip(memory, swap_heads(new), strict=True)
     )
     return keys, values

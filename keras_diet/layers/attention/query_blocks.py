@@ -131,7 +131,7 @@ def _split(tensor, axis, num_blocks, block_size):
 def _take(tensor, axis, start, size):
     shape = tuple(ops.shape(tensor))
     starts = (0,) * axis + (start,) + (0,) * (len(shape) - axis - 1)
-    return ops.slice(tensor, starts, (*shape[:axis], size, *shape[axis + 1 :]))
+    return _backend.slice(tensor, starts, (*shape[:axis], size, *shape[axis + 1 :]))
 
 
 def _join(blocks):

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_diet import validation
+from keras_diet import _backend, validation
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
@@ -117,7 +117,7 @@ class AbsolutePositionBias(PositionBias):
     def _embeddings(self, query_length, key_length, start_index):
         def positions(embedding, start, length):
             size = (length, self.num_score_heads, self.rank)
-            rows = ops.slice(ops.convert_to_tensor(embedding), (start, 0, 0), size)
+            rows = _backend.slice(ops.convert_to_tensor(embedding), (start, 0, 0), size)
             return ops.cast(ops.expand_dims(rows, 0), self.compute_dtype)
 
         return (

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 from keras_hub.layers import PositionEmbedding, SinePositionEncoding
 
-from keras_diet import validation
+from keras_diet import _backend, validation
 from keras_diet.layers.configuration import serialized_arguments
 from keras_diet.layers.initializers import bert_initializer, embedding_initializer, fresh
 from keras_diet.layers.position.position_encoding import EncoderSizes, PositionEncoding
@@ -117,7 +117,14 @@ class InputEncoding(keras.layers.Layer):
             validation.length_within(length, self.max_sequence_length, "max_sequence_length")
         if self.position_embedding is not None:
             # A custom layer needs the argument for decoding only.
-            arguments = {} if known_start == 0 else {"start_index": start_index}
+            is_first = isinstance(start_index, int) and start_index == 0
+            arguments = {} if is_first else {"start_index": start_index}
+            if ops.is_tensor(start_index) and isinstance(
+                self.position_embedding, PositionEmbedding
+            ):
+                # PyTorch records this step. It cannot record a slice at a tensor.
+                indices = start_index + _backend.arange(ops.shape(inputs)[1])
+                arguments = {"positions": indices}
             positions = self.position_embedding(inputs, **arguments)
             x = x + ops.cast(positions, self.compute_dtype)
         if self.num_segments is not None:

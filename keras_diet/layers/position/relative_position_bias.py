@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_diet import _backend
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
@@ -82,7 +83,7 @@ class RelativePositionBias(PositionBias):
         # The first query and the last key have the smallest `i - j`.
         first_row = start_index - key_length + self.max_length
         size = (query_length + key_length - 1, self.num_score_heads)
-        rows = ops.slice(ops.convert_to_tensor(self.relative_embedding), (first_row, 0), size)
+        rows = _backend.slice(ops.convert_to_tensor(self.relative_embedding), (first_row, 0), size)
         # Rows are ordered by `i - j`, and `scores_of_distances` takes an order by `j - i`.
         by_distance = ops.cast(ops.flip(rows, axis=0), self.compute_dtype)
         return scores_of_distances(by_distance, query_length, key_length)

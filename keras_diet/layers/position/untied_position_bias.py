@@ -164,7 +164,7 @@ class UntiedPositionBias(PositionBias):
 
     def _project(self, kernel, start, length):
         embedding = ops.convert_to_tensor(self.position_embedding)
-        rows = ops.slice(embedding, (start, 0), (length, self.position_dim))
+        rows = _backend.slice(embedding, (start, 0), (length, self.position_dim))
         # t: positions; p: size of their embeddings; h: heads; k: head size
         kernel = ops.cast(kernel, self.compute_dtype)
         return ops.einsum("tp,phk->thk", self.position_layer_norm(rows), kernel)

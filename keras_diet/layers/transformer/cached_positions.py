@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_diet import _backend
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.types import Config, Integer, Shape, Tensor
 
@@ -100,7 +101,7 @@ class CachedPositionBias(PositionBias):
         """Return the scores of the given positions."""
         scores = ops.convert_to_tensor(self.scores)
         size = (self.num_score_heads, query_length, key_length)
-        rows = ops.slice(scores, (0, start_index, 0), size)
+        rows = _backend.slice(scores, (0, start_index, 0), size)
         return ops.expand_dims(rows, 0)
 
 

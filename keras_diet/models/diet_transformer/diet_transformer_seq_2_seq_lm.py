@@ -1,5 +1,6 @@
 """Translation with a DietTransformer backbone."""
 
+import functools
 import operator
 import os
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,8 @@ import keras
 from keras import ops
 from keras_hub.models import Seq2SeqLM
 
+from keras_diet import _backend
+from keras_diet.layers.transformer.diet_decoder import DecoderMemory
 from keras_diet.models.diet_transformer.ctranslate2_model import write_ctranslate2_model
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
 from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm_preprocessor import (
@@ -238,15 +241,10 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             encoder_padding_mask=source_mask,
         )
 
-        def next(prompt, target, index):
-            last = ops.slice(prompt, [0, index - 1], [ops.shape(prompt)[0], 1])
-            # All beams of a row read the same source, so the sampler need not repeat it.
-            hidden_states, after = backbone.decode_step(last, memory.with_target(target), index - 1)
-            logits = backbone.token_embedding(hidden_states, reverse=True)
-            return logits[:, 0], hidden_states[:, 0], after.target
-
+        # All beams of a row read the same source, so the sampler need not repeat it.
+        source = {"source": memory.source, "source_padding_mask": memory.source_padding_mask}
         token_ids = self.sampler(
-            next=next,
+            next=functools.partial(self._next_token, **source),
             prompt=prompt,
             cache=memory.target,
             index=1,
@@ -263,6 +261,13 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             "decoder_token_ids": token_ids,
             "decoder_padding_mask": ops.equal(ops.cumsum(ends, axis=-1) - ends, 0),
         }
+
+    def _next_token(self, prompt, target, index, source, source_padding_mask):
+        last = _backend.slice(prompt, (0, index - 1), (ops.shape(prompt)[0], 1))
+        memory = DecoderMemory(target, source, source_padding_mask)
+        hidden_states, after = self.backbone.decode_step(last, memory, index - 1)
+        logits = self.backbone.token_embedding(hidden_states, reverse=True)
+        return logits[:, 0], hidden_states[:, 0], after.target
 
     # === Files ===
 

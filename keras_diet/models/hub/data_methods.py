@@ -1,5 +1,6 @@
 """How a model gets from the data of a user to batches of token ids."""
 
+import functools
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from keras_diet._recording import RecordedFunction
 from keras_diet.models.hub.classes import (
     Classes,
     checked_class_weight,
@@ -182,6 +184,15 @@ class DataMethods(Task):
             data = self.as_dataset(x, y, sample_weight, batch_size=sys.maxsize)
             batch = keras.utils.unpack_x_y_sample_weight(data.batch(0, 0))
         return keras.tree.map_structure(keras.ops.convert_to_tensor, batch, none_is_leaf=False)
+
+    def predict_step(self, *arguments: Any) -> Any:
+        """Return the outputs of a batch, as Keras's trainers. PyTorch may run a recorded graph."""
+        if keras.backend.backend() != "torch":
+            return super().predict_step(*arguments)
+        (data,) = arguments
+        inputs, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        call = functools.partial(self, training=False)
+        return RecordedFunction(self, "predict", call)(inputs)
 
     def predict_by_length(self, inputs: Mapping[str, np.ndarray], batch_size: int | None) -> Any:
         """Return the outputs for all tokens. Short sequences have batches of their own.

@@ -1,0 +1,108 @@
+"""Inference on PyTorch as recorded graphs, which run without the calls of Keras's layers."""
+
+import collections
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import tree
+
+from keras_diet._compat import flatten_layers
+
+# Number of graphs that are kept for a model. A graph holds operations and refers to the weights.
+MAX_GRAPHS = 16
+_OUR_LAYERS = {"keras", "keras_hub", "keras_diet"}
+_graphs: weakref.WeakKeyDictionary[Any, collections.OrderedDict[Any, Any]]
+_graphs = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+class RecordedFunction:
+    """A function of tensors that PyTorch runs as a graph of its own operations.
+
+    The second time that tensors of the same shapes and dtypes come, in this or another object with
+    the same model and name, the operations are recorded. From then on they run alone, with the
+    same results. They read the weights of the model, so new values count. A model with other
+    weights, as LoRA and quantization bring, is recorded again. An object serves one `predict` or
+    `generate`, in which the weights do not change.
+
+    Other backends call the function. So does PyTorch while it records gradients, in a model that
+    is compiled with `run_eagerly=True`, and in one with hooks or with layers from other packages,
+    whose calls may read what changes.
+
+    Args:
+        model: The model whose weights the function reads.
+        name: Name of the function, with everything that its results depend on beside its
+            arguments and the model.
+        function: Function of nests of tensors that returns a nest of tensors. It reads nothing but
+            its arguments and the weights of the model, and draws no random numbers.
+    """
+
+    def __init__(self, model: Any, name: Any, function: Callable[..., Any]) -> None:
+        self.model, self.name, self.function = model, name, function
+        self.records = keras.backend.backend() == "torch" and _may_record(model)
+        self.weights: Any = None
+        self.graphs: dict[Any, Any] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        if not self.records:
+            return self.function(*arguments)
+        tensors = tree.flatten(arguments)
+        # A graph has views, which need the same strides.
+        kinds = tuple((each.shape, each.stride(), each.dtype, each.device) for each in tensors)
+        graph = self.graphs.get(kinds) or self._find(kinds, arguments, tensors)
+        if graph is None:
+            return self.function(*arguments)
+        run, structure = graph
+        return tree.pack_sequence_as(structure, list(run(*tensors)))
+
+    def _find(self, kinds, arguments, tensors):
+        """Return the graph and the structure of its results, or `None` the first time."""
+        if self.weights is None:
+            self.weights = tuple(id(variable.value) for variable in self.model.variables)
+        structure = repr(tree.map_structure(lambda _: 0, arguments))
+        signature = (self.name, self.weights, kinds, structure)
+        with _lock:
+            graphs = _graphs.setdefault(self.model, collections.OrderedDict())
+            is_new = signature not in graphs
+            graph = graphs.pop(signature, None)
+            if graph is None and not is_new:
+                graph = _record(self.function, arguments, tensors)
+            graphs[signature] = graph
+            if len(graphs) > MAX_GRAPHS:
+                graphs.popitem(last=False)
+        if graph is not None:
+            self.graphs[kinds] = graph
+        return graph
+
+
+def _may_record(model):
+    import torch
+
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or model.run_eagerly:
+        return False
+    return not any(
+        layer._forward_hooks
+        or layer._forward_pre_hooks
+        or "call" in vars(layer)
+        or type(layer).__module__.partition(".")[0] not in _OUR_LAYERS
+        for layer in flatten_layers(model)
+    )
+
+
+def _record(function, arguments, tensors):
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    structures = []
+
+    def of_tensors(*tensors):
+        outputs = function(*tree.pack_sequence_as(arguments, list(tensors)))
+        structures.append(tree.map_structure(lambda _: 0, outputs))
+        return tree.flatten(outputs)
+
+    graph = make_fx(of_tensors)(*tensors)
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return graph, structures[0]

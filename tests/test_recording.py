@@ -1,0 +1,231 @@
+"""Recorded graphs of PyTorch give the results of layers, bit by bit, and follow changes."""
+
+import concurrent.futures
+import functools
+import gc
+import weakref
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_diet import _recording
+from keras_diet.layers import POSITION_ENCODINGS, cache_positions
+from keras_diet.samplers import BeamSearchSampler
+from tests.models import tasks
+from tests.models.diet_transformer import tiny as translation
+from tests.models.tiny import random_inputs, randomize_weights, tiny_backbone
+
+pytestmark = pytest.mark.any_backend
+
+
+def graphs_of(model):
+    """The recorded graphs, without the signatures that were seen once."""
+    return [each[0] for each in _recording._graphs.get(model, {}).values() if each is not None]
+
+
+def without_recording(model, function):
+    model.run_eagerly = True
+    result = function()
+    model.run_eagerly = False
+    return result
+
+
+def assert_recorded_results_are_equal(model, function, num_graphs=1):
+    """The results of layers, of the call that records, and of two that run the graph."""
+    expected = keras.tree.flatten(without_recording(model, function))
+    for number in range(4):
+        found = keras.tree.flatten(function())
+        for actual, desired in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(actual, desired)
+        assert len(graphs_of(model)) == (num_graphs if number > 0 else len(graphs_of(model)))
+
+
+@pytest.mark.parametrize("name", sorted(POSITION_ENCODINGS))
+def test_every_encoding(rng, name):
+    # Rotary positions need heads of an even size.
+    model = randomize_weights(tiny_backbone(position_encoding=name, hidden_dim=18))
+    inputs = random_inputs(rng, batch_size=3)
+    assert_recorded_results_are_equal(model, lambda: model.predict_on_batch(inputs))
+    assert "aten" in graphs_of(model)[0].code
+
+
+@pytest.mark.parametrize("task", ["classifier", "masked_lm", "embedder", "token_classifier"])
+def test_every_task(rng, task):
+    model = randomize_weights(tasks.tiny_task(task, with_preprocessor=False))
+    inputs = tasks.random_data(task, rng)[0]
+    assert_recorded_results_are_equal(model, lambda: model.predict(inputs, batch_size=2, verbose=0))
+
+
+def assert_same_translations(model, generate):
+    expected = without_recording(model, generate)["decoder_token_ids"]
+    for _ in range(2):
+        np.testing.assert_array_equal(generate()["decoder_token_ids"], expected)
+    assert graphs_of(model)
+
+
+@pytest.mark.parametrize("name", sorted(POSITION_ENCODINGS))
+def test_beam_search(rng, name):
+    model = translation.tiny_task(position_encoding=name, hidden_dim=18, num_layers=1)
+    model.compile(sampler=BeamSearchSampler(3))
+    inputs = translation.random_inputs(rng, target_length=6)
+    inputs["decoder_padding_mask"][:, 2:] = 0
+    assert_same_translations(model, lambda: model.generate(inputs, stop_token_ids=(7, 12)))
+
+
+def test_another_search_has_a_graph_of_its_own(rng):
+    model = translation.tiny_task(position_encoding="sinusoidal")
+    inputs = translation.random_inputs(rng)
+    inputs["decoder_padding_mask"][:, 2:] = 0
+    for sampler, stops in [
+        (BeamSearchSampler(3), None),
+        (BeamSearchSampler(3), (9,)),
+        (BeamSearchSampler(3, length_penalty=9.0), (9,)),
+        (BeamSearchSampler(2, length_penalty=9.0), (9,)),
+    ]:
+        count = len(graphs_of(model))
+        model.compile(sampler=sampler)
+        assert_same_translations(model, lambda x=stops: model.generate(inputs, stop_token_ids=x))
+        assert len(graphs_of(model)) > count
+
+
+def test_sources_of_another_call_are_read(rng):
+    """The graph of one call has the sources of the next call as its arguments."""
+    model = translation.tiny_task(position_encoding="diet_rel")
+    one, other = (translation.random_inputs(np.random.default_rng(seed)) for seed in (3, 4))
+    for inputs in (one, other):
+        inputs["decoder_padding_mask"][:, 1:] = 0
+        inputs["decoder_token_ids"] = one["decoder_token_ids"]
+    expected = [without_recording(model, lambda x=x: model.generate(x, stop_token_ids=None))
+                for x in (one, other)]  # fmt: skip
+    for _ in range(2):
+        found = [model.generate(inputs, stop_token_ids=None) for inputs in (one, other)]
+    assert not np.array_equal(*(each["decoder_token_ids"] for each in expected))
+    for actual, desired in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(actual["decoder_token_ids"], desired["decoder_token_ids"])
+
+
+def recorded_backbone(rng, **arguments):
+    """A backbone with a recorded graph, and a function that predicts."""
+    model = randomize_weights(tiny_backbone(**arguments))
+    predict = functools.partial(model.predict_on_batch, random_inputs(rng))
+    for _ in range(3):
+        predict()
+    assert len(graphs_of(model)) == 1
+    return model, predict
+
+
+def change_by_training(model):
+    inputs = random_inputs(np.random.default_rng(8))
+    targets = {"sequence_output": np.ones((2, 11, 15)), "pooled_output": np.ones((2, 15))}
+    model.compile(optimizer=keras.optimizers.SGD(0.5), loss="mse")
+    model.train_on_batch(inputs, targets)
+
+
+CHANGES = {
+    "training": change_by_training,
+    "assigned weights": lambda model: model.set_weights([0.7 * w for w in model.get_weights()]),
+    "lora": lambda model: (
+        model.enable_lora(2),
+        [w.assign(ops.ones_like(w)) for w in model.trainable_variables],
+    ),
+    "int8": lambda model: model.quantize("int8"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_weights_count(rng, change):
+    model, predict = recorded_backbone(rng)
+    before = predict()["sequence_output"]
+    CHANGES[change](model)
+    expected = without_recording(model, predict)["sequence_output"]
+    for _ in range(3):
+        np.testing.assert_array_equal(predict()["sequence_output"], expected)
+    assert np.abs(expected - before).max() > 1e-3
+
+
+def test_loaded_weights_count(rng, tmp_path):
+    model, predict = recorded_backbone(rng)
+    randomize_weights(tiny_backbone(), seed=3).save_weights(tmp_path / "other.weights.h5")
+    model.load_weights(tmp_path / "other.weights.h5")
+    expected = without_recording(model, predict)["pooled_output"]
+    np.testing.assert_array_equal(predict()["pooled_output"], expected)
+
+
+def test_other_shapes_are_recorded_and_old_ones_forgotten(rng, monkeypatch):
+    monkeypatch.setattr(_recording, "MAX_GRAPHS", 3)
+    model, _ = recorded_backbone(rng)
+    for length in (5, 7, 9, 12):
+        inputs = random_inputs(rng, batch_size=1, length=length)
+        assert_recorded_results_are_equal(
+            model, lambda x=inputs: model.predict_on_batch(x), min(3, length // 2)
+        )
+
+
+def test_cached_positions_and_a_shared_backbone(rng):
+    model = cache_positions(randomize_weights(tiny_backbone(position_encoding="diet_abs")))
+    inputs = random_inputs(rng)
+    assert_recorded_results_are_equal(model, lambda: model.predict_on_batch(inputs))
+
+
+class Live(keras.layers.Dense):
+    """A layer of a user that reads what changes."""
+
+    factor = 1.0
+
+    def call(self, inputs, **arguments):
+        return super().call(inputs, **arguments) * self.factor
+
+
+def make_live(model):
+    model.encoder.transformer_layers[0].feedforward_intermediate_dense.__class__ = Live
+    return lambda: setattr(Live, "factor", 3.0)
+
+
+def make_hooked(model):
+    factor = [1.0]
+    layer = model.encoder.transformer_layers[1].feedforward_output_dense
+    layer.register_forward_hook(lambda layer, inputs, outputs: outputs * factor[0])
+    return lambda: factor.__setitem__(0, 3.0)
+
+
+@pytest.mark.parametrize("make", [make_live, make_hooked])
+def test_what_may_change_is_not_recorded(rng, monkeypatch, make):
+    monkeypatch.setattr(Live, "factor", 1.0)
+    model = randomize_weights(tiny_backbone())
+    predict = functools.partial(model.predict_on_batch, random_inputs(rng))
+    change = make(model)
+    before = [predict()["pooled_output"] for _ in range(3)][-1]
+    change()
+    assert np.abs(predict()["pooled_output"] - before).max() > 1e-3
+    assert not graphs_of(model)
+
+
+def test_gradients_and_calls_are_not_recorded(rng):
+    model, _ = recorded_backbone(rng)
+    inputs = {name: ops.convert_to_tensor(x) for name, x in random_inputs(rng).items()}
+    ops.sum(model.predict_step((inputs,))["pooled_output"]).backward()
+    assert all(weight.value.grad is not None for weight in model.pooled_dense.trainable_weights)
+
+
+def test_threads_record_and_run(rng):
+    model = randomize_weights(tiny_backbone(position_encoding="t5"))
+    batches = [random_inputs(np.random.default_rng(seed)) for seed in range(16)]
+    expected = [
+        without_recording(model, lambda x=x: model.predict_on_batch(x))["pooled_output"]
+        for x in batches
+    ]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(model.predict_on_batch, batches))
+    for actual, desired in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(actual["pooled_output"], desired)
+
+
+def test_a_model_that_is_gone_leaves_no_graph(rng):
+    model, predict = recorded_backbone(rng)
+    count, seen = len(_recording._graphs), weakref.ref(model)
+    del model, predict
+    gc.collect()
+    assert seen() is None
+    assert len(_recording._graphs) < count
