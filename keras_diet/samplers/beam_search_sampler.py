@@ -143,14 +143,16 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
             return live, finished, done, cache, index + 1
 
         body = functools.partial(step, next, generated)
-        if model is not None and getattr(getattr(next, "func", None), "__self__", None) is model:
-            # The function reads no tensors but its arguments and the weights of the model.
-            def step_of_tensors(tensors, *arguments):
-                return step(functools.partial(next.func, **tensors), *arguments)
+        method = next if isinstance(next, functools.partial) else None
+        if method is not None and getattr(method.func, "__self__", None) is model is not None:
 
-            name = (next.func.__name__, *self.get_config().items(), stops)
+            def step_of_tensors(tensors, *arguments):
+                return step(functools.partial(method.func, **tensors), *arguments)
+
+            # The step reads no tensors but its arguments and the weights of the model.
+            name = (method.func.__name__, *self.get_config().items(), stops)
             recorded = RecordedFunction(model, name, step_of_tensors)
-            body = functools.partial(recorded, next.keywords, generated)
+            body = functools.partial(recorded, method.keywords, generated)
 
         live, finished, *_ = self.run_loop(
             cond,

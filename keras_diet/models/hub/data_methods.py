@@ -191,8 +191,9 @@ class DataMethods(Task):
             return super().predict_step(*arguments)
         (data,) = arguments
         inputs, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        call = functools.partial(self, training=False)
-        return RecordedFunction(self, "predict", call)(inputs)
+        model: Any = self
+        call = functools.partial(model, training=False)
+        return RecordedFunction(model, "predict", call)(inputs)
 
     def predict_by_length(self, inputs: Mapping[str, np.ndarray], batch_size: int | None) -> Any:
         """Return the outputs for all tokens. Short sequences have batches of their own.
