@@ -100,3 +100,25 @@ def as_tf_dataset(
     if num_batches is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
     return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def with_ranks(data: Any) -> Any:
+    """Return a dataset of `tf.data` whose tensors have a known rank, which Keras needs.
+
+    `from_generator` with types only does not know it. Then the first batch is read.
+    """
+
+    def is_unknown(part):
+        return getattr(getattr(part, "shape", None), "rank", 0) is None
+
+    if not any(map(is_unknown, keras.tree.flatten(getattr(data, "element_spec", ())))):
+        return data
+    first = next(iter(data))
+
+    def with_rank(part, example):
+        if is_unknown(part):
+            part.set_shape([None] * len(example.shape))
+        return part
+
+    first = first if isinstance(first, tuple) else (first,)
+    return data.map(lambda *parts: keras.tree.map_structure(with_rank, parts, first))

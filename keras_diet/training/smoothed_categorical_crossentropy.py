@@ -68,19 +68,13 @@ class SmoothedCategoricalCrossentropy(keras.losses.SparseCategoricalCrossentropy
         labels, y_pred = ops.cast(y_true, "int32"), ops.convert_to_tensor(y_pred)
         if len(labels.shape) == len(y_pred.shape):
             labels = ops.squeeze(labels, -1)
-        if sample_weight is not None:
-            weights = ops.convert_to_tensor(sample_weight, self.dtype)
-            if len(weights.shape) > len(labels.shape):
-                weights = ops.squeeze(weights, -1)
-            while len(weights.shape) < len(labels.shape):
-                weights = ops.expand_dims(weights, -1)
-            sample_weight = ops.broadcast_to(weights, ops.shape(labels))
-        if self.ignore_class is not None:
-            kept = ops.cast(ops.not_equal(labels, self.ignore_class), self.dtype)
-            sample_weight = kept if sample_weight is None else kept * sample_weight
-        if sample_weight is not None:
-            labels = ops.where(ops.equal(sample_weight, 0), 0, labels)
-        return super().__call__(labels, y_pred, sample_weight)
+        weights = label_weights(labels, sample_weight, self.ignore_class)
+        labels = ops.where(ops.equal(weights, 0), 0, labels)
+        if self.ignore_class is not None and self.reduction in ("mean", "sum_over_batch_size"):
+            # As in Keras, the mean is over the labels that are not ignored.
+            kept = label_weights(ops.cast(y_true, "int32"), None, self.ignore_class)
+            weights = ops.divide_no_nan(weights, ops.mean(kept))
+        return super().__call__(labels, y_pred, weights)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Return the loss of each label."""
@@ -101,3 +95,26 @@ class SmoothedCategoricalCrossentropy(keras.losses.SparseCategoricalCrossentropy
             "name": self.name,
             "ignore_class": self.ignore_class,
         }
+
+
+def label_weights(labels: Tensor, sample_weight: Tensor | None, ignore_class: int | None) -> Tensor:
+    """Return the weight of each label, 0 for labels of `ignore_class`.
+
+    Args:
+        labels: Tensor of shape `(B, ...)`.
+        sample_weight: Weights of the shape of the labels, which may have one more axis of size 1,
+            or of their first axes. `None` means 1.
+        ignore_class: The class to ignore, or `None`.
+    """
+    dtype = keras.config.floatx()
+    weights = ops.ones_like(labels, dtype)
+    if sample_weight is not None:
+        given = ops.convert_to_tensor(sample_weight, dtype)
+        if len(given.shape) > len(labels.shape):
+            given = ops.squeeze(given, -1)
+        while len(given.shape) < len(labels.shape):
+            given = ops.expand_dims(given, -1)
+        weights = weights * given
+    if ignore_class is not None:
+        weights = weights * ops.cast(ops.not_equal(labels, ignore_class), dtype)
+    return weights

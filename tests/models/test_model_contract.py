@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from keras_diet._compat import flatten_layers
+from keras_diet.training import SmoothedCategoricalCrossentropy
+from tests import reference
 from tests.helpers import assert_close, once, to_numpy
 from tests.models import tasks
 from tests.models.diet_transformer import tiny as translation
@@ -454,3 +456,64 @@ def test_torch_parameters_are_the_quantized_ones():
     model.quantize("int8")
     parameters = {id(parameter) for parameter in model.parameters()}
     assert parameters == {id(variable.value) for variable in model.variables}
+
+
+# === Loss and accuracy of several batches ===
+
+
+def five_rows(task, rng):
+    """Inputs, labels and the labels that count: another number in each batch of 2 or 3 rows."""
+    if task == "translator":
+        inputs = translation.random_inputs(rng, 5)
+        return inputs, rng.integers(0, 31, (5, 7)), inputs["decoder_padding_mask"]
+    inputs = random_inputs(rng, 5)
+    if task == "masked_lm":
+        inputs["mask_positions"] = rng.integers(0, 11, (5, 4))
+        return inputs, rng.integers(0, 31, (5, 4)), np.tri(5, 4, dtype="int32")
+    if task == "classifier":
+        return inputs, rng.integers(0, 7, 5), np.array([1, 1, 0, 0, 1])
+    return inputs, rng.integers(0, 5, (5, 11)), inputs["padding_mask"]
+
+
+IGNORING = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
+SMOOTHED = SmoothedCategoricalCrossentropy(0.0, "mean", ignore_class=-1)
+
+
+@pytest.mark.usefixtures("compiled_steps")
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [
+        ("masked_lm", "auto"),
+        *once(("token_classifier", "auto"), ("translator", "auto"), ("classifier", IGNORING)),
+        ("token_classifier", IGNORING),
+        *once(("translator", SMOOTHED), ("masked_lm", SMOOTHED)),
+    ],
+)
+def test_loss_and_accuracy_are_means_over_labels(rng, name, loss):
+    """With a rate of 0, all batches of both epochs have the same weights."""
+    model = SPECIFICATIONS[name].make()
+    if "classifier" in name:
+        model.output_dropout.rate = 0.0
+    inputs, labels, counts = five_rows(name, rng)
+    weights = counts * (rng.uniform(0.5, 2.0, counts.shape) if loss == "auto" else 1.0)
+    data = [inputs, labels, weights]
+    if loss != "auto":
+        data = [inputs, np.where(counts, labels, -1)]
+    model.compile(keras.optimizers.SGD(0.0), loss)
+    logits = to_numpy(model(inputs))
+    model.weights[0].regularizer = keras.regularizers.L2(0.01)
+    penalty = 0.01 * (to_numpy(model.weights[0]) ** 2).sum()
+    right = (logits.argmax(-1) == labels) * weights
+    expected = {
+        "loss": reference.masked_lm_loss(logits, labels, weights) + penalty,
+        "sparse_categorical_accuracy": right.sum() / weights.sum(),
+    }
+    options = {"sample_weight": weights if loss == "auto" else None, "verbose": 0}
+    history = model.fit(
+        *data[:2], 2, epochs=2, validation_data=data, validation_batch_size=3, **options
+    ).history
+    for metric, value in expected.items():
+        assert history[metric] + history[f"val_{metric}"] == pytest.approx([value] * 4, rel=1e-5)
+    found = model.evaluate(*data[:2], 4, **options)
+    assert found == pytest.approx([*expected.values()], rel=1e-5)
+    assert model.test_on_batch(*data, return_dict=True) == pytest.approx(expected, rel=1e-5)

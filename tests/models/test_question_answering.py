@@ -23,6 +23,7 @@ from tests.models.question_answering import (
     tiny_question_answerer,
 )
 from tests.models.tasks import dataset_of, every_dataset
+from tests.models.test_data import Column
 from tests.models.tiny import VOCABULARY, randomize_weights, tiny_backbone
 
 any_backend = pytest.mark.any_backend
@@ -71,6 +72,15 @@ def test_examples_become_windows():
     assert_is_expected(preprocessor((X, ANSWERS, WEIGHTS)))
     one = (QUESTIONS[2], CONTEXTS[2]), {"text": "the lazy dog", "answer_start": 18}, 5.0
     assert_is_expected(preprocessor(*one), slice(3, None))
+    rows = [dict(zip(ANSWERS, row, strict=True)) for row in zip(*ANSWERS.values(), strict=True)]
+    # Rows of Hugging Face have lists of answers.
+    several = {"text": ["the lazy dog", "birds"], "answer_start": [18, 35]}
+    hugging_face = [rows[0], {"text": [], "answer_start": []}, several]
+    for answers in (rows, hugging_face, Column(hugging_face)):
+        assert_is_expected(preprocessor(X, answers, WEIGHTS))
+    model = tiny_question_answerer()
+    expected = model.evaluate(X, ANSWERS, verbose=0)
+    assert model.evaluate(X, hugging_face, verbose=0) == pytest.approx(expected)
 
 
 @any_backend

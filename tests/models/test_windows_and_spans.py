@@ -147,8 +147,8 @@ def test_the_best_spans_are_those_of_all_spans(sizes, number, max_answer_length,
         ordered = sorted(scores[example], key=lambda span: (-scores[example][span], span))
         assert [span for _, span in each.best(number)] == ordered[:number]
         # Each window has its best ones, so the scores are the same.
-        best = [score for score, _ in few[example].best(1)]
-        assert best == [scores[example][span] for span in ordered[:1]]
+        best = [score for score, _ in few[example].best(number)]
+        assert best == [scores[example][span] for span in ordered[:number]]
 
 
 def zeros(value=0.0):

@@ -105,8 +105,9 @@ def find_position_encoding(
     else:
         raise ValueError(
             f"`position_encoding` must be one of {', '.join(map(repr, POSITION_ENCODINGS))}, or a "
-            f"bias layer. Received: position_encoding={position_encoding!r}. Register other names "
-            "with `keras_diet.layers.register_position_encoding` first."
+            f"bias layer. Received: position_encoding={position_encoding!r}. RoPE is 'rotary', and "
+            "BERT's learned absolute positions are 'input'. Register other names with "
+            "`keras_diet.layers.register_position_encoding` first."
         )
     check_arguments(encoding, name, rank, sharing, projection_dim, max_distance)
     return encoding

@@ -13,7 +13,7 @@ from keras_diet.layers.initializers import bert_initializer
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.hub.classes import Classes
-from keras_diet.models.hub.losses import token_loss, warn_if_loss_does_not_fit
+from keras_diet.models.hub.losses import default_accuracy, token_loss, warn_if_loss_does_not_fit
 from keras_diet.models.hub.packing import padded
 from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.hub.texts import texts_of
@@ -119,8 +119,9 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
     `preprocessor`, `fit`, `evaluate` and `predict` take raw strings, and tuples `(a, b)` of them
     for pairs.
 
-    The default loss is the mean over the masked tokens, `sum(w * loss) / sum(w)`. KerasHub divides
-    by the number of all mask positions, including unused ones, and reports less than the true loss.
+    The default loss is the mean over the masked tokens, `sum(w * loss) / sum(w)`, also over several
+    batches. KerasHub divides by the number of all mask positions, including unused ones, and
+    reports less than the true loss.
 
     Args:
         backbone: A `keras_diet.models.DietBertBackbone`.
@@ -227,12 +228,14 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
             optimizer: As in `keras_hub.models.MaskedLM.compile`. Defaults to `"auto"`.
             loss: As in `keras_hub.models.MaskedLM.compile`. Defaults to `"auto"`, which means the
                 cross-entropy averaged over the masked tokens.
-            weighted_metrics: As in `keras_hub.models.MaskedLM.compile`. Defaults to `"auto"`.
+            weighted_metrics: As in `keras_hub.models.MaskedLM.compile`. Defaults to `"auto"`, which
+                means the accuracy over the masked tokens.
             **kwargs: Keyword arguments of `keras.Model.compile`.
         """
-        super().compile(
-            optimizer=optimizer, loss=token_loss(loss), weighted_metrics=weighted_metrics, **kwargs
-        )
+        loss = token_loss(loss)
+        if isinstance(weighted_metrics, str) and weighted_metrics == "auto":
+            weighted_metrics = [default_accuracy(loss)]
+        super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
         warn_if_loss_does_not_fit(self, "logits")
 
     def fill_mask(self, texts: str | list[str], top_k: int = 5) -> list[dict[str, Any]] | list[Any]:

@@ -36,7 +36,8 @@ class DietBertQuestionAnswererPreprocessor(DietBertPreprocessor, QuestionAnswere
         x: A tuple `(questions, contexts)` of two strings, or of two batches of strings.
         y: Answers, or `None`. A dictionary with their `"text"` and `"answer_start"`, the character
             of the context where the text starts. The text `""` with the start -1 means that the
-            question has no answer.
+            question has no answer. Or a list with such a dictionary for each question, as in
+            Hugging Face's SQuAD, where the first of several answers is taken.
         sample_weight: Weights of the examples, or `None`. All windows of an example get its weight.
 
     Returns:

@@ -10,7 +10,7 @@ from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.from_bert.tasks import convert_classifier
 from keras_diet.models.hub.classifier_task import ClassifierTask
-from keras_diet.models.hub.losses import is_of_keras, sparse_loss, warn_if_loss_does_not_fit
+from keras_diet.models.hub.losses import default_accuracy, warn_if_loss_does_not_fit
 from keras_diet.models.hub.texts import is_one_text
 from keras_diet.types import Activation, Config
 
@@ -181,16 +181,13 @@ class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
                 loss = keras.losses.MeanSquaredError()
             elif self.multi_label:
                 loss = keras.losses.BinaryCrossentropy(from_logits=from_logits)
-        is_sparse, _ = sparse_loss(loss)
         if isinstance(metrics, str) and metrics == "auto":
-            metrics = [keras.metrics.SparseCategoricalAccuracy()]
+            metrics = [default_accuracy(loss)]
             if is_regression:
                 metrics = [keras.metrics.RootMeanSquaredError()] if _is_squared_error(loss) else []
             elif self.multi_label:
                 # A probability of 0.5 is a logit of 0.
                 metrics = [keras.metrics.BinaryAccuracy(threshold=0.0 if is_logits else 0.5)]
-            elif is_of_keras(loss) and not is_sparse:
-                metrics = [keras.metrics.CategoricalAccuracy()]
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
         warn_if_loss_does_not_fit(self, self.output_kind)
 

@@ -18,7 +18,7 @@ from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm_preprocess
     DietTransformerSeq2SeqLMPreprocessor,
 )
 from keras_diet.models.hub.classes import Classes
-from keras_diet.models.hub.losses import token_loss, warn_if_loss_does_not_fit
+from keras_diet.models.hub.losses import default_accuracy, token_loss, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.task import HubTask
 from keras_diet.models.hub.texts import is_one_text
@@ -36,7 +36,8 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
 
         logits_i = E h_i
 
-    With a `preprocessor`, `fit` takes texts, and `generate` returns texts.
+    With a `preprocessor`, `fit` takes texts, and `generate` returns texts. The default loss is the
+    mean over the tokens of the targets, `sum(w * loss) / sum(w)`, also over several batches.
 
     Args:
         backbone: A `keras_diet.models.DietTransformerBackbone`.
@@ -113,6 +114,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         optimizer: Any = "auto",
         loss: Any = "auto",
         *,
+        weighted_metrics: Any = "auto",
         sampler: Any = "auto",
         **kwargs: Any,
     ) -> None:
@@ -124,14 +126,20 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             optimizer: As in `keras_hub.models.Seq2SeqLM.compile`. Defaults to `"auto"`.
             loss: As in `keras_hub.models.Seq2SeqLM.compile`. Defaults to `"auto"`, which means the
                 cross-entropy averaged over the tokens of the targets.
+            weighted_metrics: As in `keras_hub.models.Seq2SeqLM.compile`. Defaults to `"auto"`,
+                which means the accuracy over the tokens of the targets.
             sampler: A `keras_hub.samplers.Sampler` or its name. Defaults to `"auto"`, which means
                 `keras_diet.samplers.BeamSearchSampler()`.
             **kwargs: Other keyword arguments of `keras_hub.models.Seq2SeqLM.compile`.
         """
+        loss = token_loss(loss)
+        if isinstance(weighted_metrics, str) and weighted_metrics == "auto":
+            weighted_metrics = [default_accuracy(loss)]
         is_auto = isinstance(sampler, str) and sampler == "auto"
         super().compile(
             optimizer=optimizer,
-            loss=token_loss(loss),
+            loss=loss,
+            weighted_metrics=weighted_metrics,
             sampler=BeamSearchSampler() if is_auto else sampler,
             **kwargs,
         )

@@ -29,7 +29,7 @@ from keras_diet.training.columns import (
     number_of_rows,
     split,
 )
-from keras_diet.training.epoch_dataset import EpochDataset
+from keras_diet.training.epoch_dataset import EpochDataset, with_ranks
 
 if TYPE_CHECKING:
     from keras_hub.models import Task
@@ -149,7 +149,7 @@ class DataMethods(Task):
             return self.checked_ids(x, y, sample_weight)
         data = self.as_dataset(x, y, sample_weight, batch_size, **arguments)
         is_ours = isinstance(data, TaskData)
-        return (data.for_keras(), None, None) if is_ours else (x, y, sample_weight)
+        return (data.for_keras(), None, None) if is_ours else (with_ranks(x), y, sample_weight)
 
     def _check_has_labels(self, y):
         # A custom `compute_loss` may need no labels.

@@ -1,6 +1,7 @@
 """From questions and contexts to windows and the places of answers, for any model family."""
 
 import operator
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from keras_diet.models.hub.preprocessor import HubPreprocessor, TokenPreprocesso
 from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.question_answering.spans import NO_START, token_spans
 from keras_diet.models.question_answering.windows import QuestionWindows, make_windows
-from keras_diet.training.columns import number_of_rows
+from keras_diet.training.columns import host_column, number_of_rows
 from keras_diet.types import Config
 
 # BERT's windows of 384 tokens begin 128 tokens apart.
@@ -73,7 +74,7 @@ class QuestionAnswererPreprocessor(HubPreprocessor, TokenPreprocessor):
             )
         questions, contexts = texts_of(x[0], "x[0]"), texts_of(x[1], "x[1]")
         if y is not None:
-            texts, starts = texts_of(y["text"], "y['text']"), np.atleast_1d(y["answer_start"])
+            texts, starts = _texts_and_starts(y)
             number_of_rows(questions=questions, contexts=contexts, y=(texts, starts))
             _check_answers(contexts, texts, starts)
         if sample_weight is not None:
@@ -115,6 +116,19 @@ class QuestionAnswererPreprocessor(HubPreprocessor, TokenPreprocessor):
             length = buckets_of(x["padding_mask"], self.lengths).max()
             x = {name: array[:, :length] for name, array in x.items()}
         return x, y, sample_weight
+
+
+def _texts_and_starts(y: Any) -> tuple[list[str], np.ndarray]:
+    """Return the columns of texts and starts, also for a list with a dictionary for each row."""
+    if not isinstance(y, Mapping):
+        rows = [(row["text"], row["answer_start"]) for row in host_column(y)]
+        # Rows of Hugging Face's SQuAD hold lists, which are empty without an answer.
+        first = [
+            row if isinstance(row[0], str) else next(zip(*row, strict=True), ("", NO_START))
+            for row in rows
+        ]
+        y = {"text": [text for text, _ in first], "answer_start": [start for _, start in first]}
+    return texts_of(y["text"], "y['text']"), np.atleast_1d(y["answer_start"])
 
 
 def _check_answers(contexts: list[str], texts: list[str], starts: np.ndarray) -> None:

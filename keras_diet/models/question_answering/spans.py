@@ -1,6 +1,9 @@
 """Spans of answers: where they may begin and end, their tokens, and the best ones of a model."""
 
+import collections
 import heapq
+import itertools
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -113,9 +116,14 @@ def find_candidates(
         context = slice(first + windows.shifts[row], first + windows.shifts[row] + number)
         is_empty = [begin == stop for begin, stop in offsets]
         start, end = (np.where(is_empty, -np.inf, each[context]) for each in (start, end))
-        for score, i, j in _best_spans(start, end, n_best, max_answer_length):
+        # Tokens of one character, such as those of "…", make the same span several times.
+        copies = [max(collections.Counter(edges).values()) for edges in zip(*offsets, strict=True)]
+        n_cells = n_best * math.prod(copies)
+        best: dict[Span, float] = {}
+        for score, i, j in _best_spans(start, end, n_cells, max_answer_length):
+            best.setdefault((offsets[i][0], offsets[j][1]), score)
+        for span, score in itertools.islice(best.items(), n_best):
             # Windows overlap, so they may contribute the same span.
-            span = (offsets[i][0], offsets[j][1])
             found.scores[span] = max(score, found.scores.get(span, -np.inf))
     return candidates
 

@@ -66,6 +66,8 @@ def test_names_that_are_registered_again(registry):
         assert find_position_encoding("custom") is encoding
     with pytest.raises(ValueError, match=r"`name` is taken.*'t5'"):
         register_position_encoding("t5", PositionEncoding())
+    with pytest.raises(ValueError, match=r"'diet_abs',.*='rope'\. RoPE is 'rotary'.* 'input'\."):
+        find_position_encoding("rope")
 
 
 @pytest.mark.parametrize(
