@@ -353,6 +353,39 @@ def test_tokens_are_those_of_hugging_face(tmp_path, lowercase):
     assert len(other("the fox")) == 7
 
 
+MPNET = ["[CLS]", "<s>", "[SEP]", "<pad>", "</s>", "[PAD]", "[MASK]", "[UNK]", "the", "fox"]
+MPNET += ["<mask>", "<unk>", *(f"[unused{i}]" for i in range(len(VOCABULARY) - 12))]
+
+
+@any_backend
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json", None])
+@pytest.mark.parametrize("cls_token", ["<s>", {"content": "[unused3]", "lstrip": False}])
+def test_special_tokens_are_those_of_the_checkpoint(tmp_path, file, cls_token):
+    """Without a file that names them, the vocabulary says whether they are MPNet's."""
+    import transformers
+
+    model = make(tmp_path)
+    theirs = transformers.MPNetTokenizer({token: i for i, token in enumerate(MPNET)})
+    theirs.save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in MPNET))
+    special = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    os.remove(tmp_path / "tokenizer_config.json")
+    if file is not None:
+        change_json(tmp_path / file, **{**special, "cls_token": cls_token, "unk_token": "<unk>"})
+    cls_token = "<s>" if file is None or cls_token == "<s>" else "[unused3]"
+    tokenizer = DietBertTokenizer.from_bert(tmp_path)
+    assert tokenizer.oov_token == ("[UNK]" if file is None else "<unk>")
+    ids = [tokenizer.start_token_id, *tokenizer("the fox"), tokenizer.end_token_id]
+    assert ids == [MPNET.index(cls_token), *theirs("the fox")["input_ids"][1:]]
+    assert (tokenizer.pad_token, tokenizer.mask_token) == ("<pad>", "<mask>")
+    # The backbone gives the first position to the same token.
+    given, found = (
+        DietBertBackbone.from_bert(bert, **arguments).token_embedding.get_weights()[0]
+        for bert, arguments in ((model, {"cls_token_id": ids[0]}), (tmp_path, {}))
+    )
+    np.testing.assert_array_equal(found, given)
+
+
 def write_tokenizer(folder, vocabulary, **contents):
     """A folder whose vocabulary is in `tokenizer.json`."""
     make(folder)

@@ -24,7 +24,7 @@ from keras_diet.models.diet_bert.from_bert.scores import (
     scores_of_parts,
     shared_mean,
 )
-from keras_diet.models.diet_bert.from_bert.tokenizer import read_vocabulary
+from keras_diet.models.diet_bert.from_bert.tokenizer import read_special_tokens, read_vocabulary
 from keras_diet.types import DType
 
 POSITION_ENCODINGS = ("diet_abs", "diet_rel", "diet_abs_input", "input", "none")
@@ -181,7 +181,10 @@ def _find_cls_token_id(bert: Any, checkpoint: Checkpoint | None) -> int | None:
             # A preset of a backbone alone.
             return None
     has_vocabulary = any((Path(bert) / name).is_file() for name in ("vocab.txt", "tokenizer.json"))
-    return read_vocabulary(bert).index("[CLS]") if has_vocabulary else None
+    if not has_vocabulary:
+        return None
+    vocabulary = read_vocabulary(bert)
+    return vocabulary.index(read_special_tokens(bert, vocabulary)["cls_token"])
 
 
 def _kept_layers(backbone: keras.Model) -> list[keras.layers.Layer]:
