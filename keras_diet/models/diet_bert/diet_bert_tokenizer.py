@@ -1,6 +1,7 @@
 """The WordPiece tokenizer of the DietBert models."""
 
 import os
+import sys
 from typing import Any, Self
 
 import keras
@@ -35,7 +36,6 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
     | white space outside ASCII, such as a no-break space | separates words | part of a word |
     | format characters, such as a soft hyphen | removed | separate words |
     | `lowercase=True` | lower case | NFKC and case folding: `ß` becomes `ss` |
-    | `U+0000` | removed | ends the text |
     | long words are unknown | from 101 characters on | from 101 bytes on |
     | `[UNK]` with `special_tokens_in_strings=True` | one token | three words |
 
@@ -117,8 +117,12 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
 
     def tokenize(self, inputs: Any) -> Any:
         """Return the tokens of texts, as `keras_hub.tokenizers.WordPieceTokenizer.tokenize`."""
-        if in_graph() or not self.split:
+        if not self.split:
             return super().tokenize(inputs)
+        if in_graph():
+            # BERT removes U+0000. In tensorflow-text it would end the text.
+            strings = sys.modules["tensorflow"].strings
+            return super().tokenize(strings.regex_replace(inputs, r"\x00", ""))
         texts = host_column(inputs)
         is_string = self.compute_dtype == "string"
         if is_one_text(texts):
