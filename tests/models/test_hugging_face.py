@@ -14,6 +14,7 @@ from keras_diet.models import (
     DietBertBackbone,
     DietBertQuestionAnswerer,
     DietBertTextClassifier,
+    DietBertTextEmbedder,
     DietBertTokenClassifier,
     DietBertTokenizer,
 )
@@ -302,6 +303,79 @@ def test_new_names_new_heads_and_arguments_of_the_backbone(tmp_path, head):
         with pytest.raises(ValueError, match="`num_classes`"):
             cls.from_bert(source)
         assert cls.from_bert(source, "input", class_names=NAMES).num_classes == 5
+
+
+def write_sentence_transformer(folder, pooling, *modules):
+    make(folder)
+    types = ["Transformer", "Pooling", *modules]
+    paths = ["", *(f"{i + 1}_{name}" for i, name in enumerate(types[1:]))]
+    pairs = zip(paths, types, strict=True)
+    contents = [{"path": path, "type": f"sentence_transformers.models.{t}"} for path, t in pairs]
+    (folder / "modules.json").write_text(json.dumps(contents))
+    (folder / "1_Pooling").mkdir()
+    names = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+    flags = {f"pooling_mode_{name}": name in pooling for name in names}
+    new = {"pooling_mode": pooling, "include_prompt": True}
+    change_json(folder / "1_Pooling/config.json", **(flags if "_" in str(pooling) else new))
+
+
+POOLING = {
+    "mean": lambda states, mask: states.mean(0, where=mask[:, None]),
+    "max": lambda states, mask: states.max(0, where=mask[:, None], initial=-np.inf),
+    "cls": lambda states, mask: states[0],
+}
+
+
+@any_backend
+@pytest.mark.parametrize("normalized", [True, False])
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [(["cls_token"], "cls"), (["mean_tokens"], "mean"), (["max_tokens"], "max"), ("cls", "cls")],
+)
+def test_embedders_have_the_pooling_of_sentence_transformers(
+    tmp_path, rng, theirs, ours, normalized
+):
+    import transformers
+
+    write_sentence_transformer(tmp_path, theirs, *["Normalize"] * normalized)
+    inputs = random_inputs(rng)
+    states = outputs(transformers.BertModel.from_pretrained(tmp_path), inputs).last_hidden_state
+    masks = inputs["padding_mask"].astype(bool)
+    rows = zip(states.numpy(), masks, strict=True)
+    expected = np.stack([POOLING[ours](*row) for row in rows])
+    if normalized:
+        expected = expected / np.linalg.norm(expected, axis=-1, keepdims=True)
+    embedder = DietBertTextEmbedder.from_bert(tmp_path, "input")
+    assert_close(embedder(inputs), expected, 1e-4)
+    other = DietBertTextEmbedder.from_bert(tmp_path, pooling_mode="max", normalize=not normalized)
+    assert (other.pooling_mode, other.normalize) == ("max", not normalized)
+
+
+@any_backend
+@pytest.mark.parametrize(
+    ("pooling", "modules", "message"),
+    [
+        (["mean_sqrt_len_tokens"], [], "Pooling/config.json='mean_sqrt_len_tokens'"),
+        (["cls_token", "max_tokens"], [], r"'cls_token\+max_tokens'"),
+        ("lasttoken", [], "'lasttoken'"),
+        (["mean_tokens"], ["Dense", "Normalize"], "modules.json='Dense'"),
+    ],
+)
+def test_other_embedders_are_refused(tmp_path, pooling, modules, message):
+    write_sentence_transformer(tmp_path, pooling, *modules)
+    with pytest.raises(ValueError, match=message):
+        DietBertTextEmbedder.from_bert(tmp_path)
+
+
+@any_backend
+def test_embedders_of_other_berts_have_the_defaults_of_the_class(tmp_path):
+    for source in (make(tmp_path), tmp_path, keras_hub.models.BertBackbone(**SIZES)):
+        embedder = DietBertTextEmbedder.from_bert(
+            source, preprocessor=tiny_preprocessor("embedder", sequence_length=9)
+        )
+        assert (embedder.pooling_mode, embedder.normalize) == ("mean", True)
+        expected = DietBertBackbone.from_bert(source, cls_token_id=CLS)
+        assert_same_weights(embedder.backbone.encoder, expected.encoder)
 
 
 SOME = {i: f"LABEL_{i}" for i in range(3)}
