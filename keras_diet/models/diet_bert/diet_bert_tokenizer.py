@@ -112,8 +112,8 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
         """Return the special tokens by their names. They are `None` before a vocabulary is set."""
         tokens = special_tokens(self.vocabulary or (), self._names_of_special_tokens)
         # Preprocessors of all model families use the names "start" and "end".
-        tokens = {**tokens, "start": tokens["cls"], "end": tokens["sep"]}
-        return tokens if self.vocabulary is not None else dict.fromkeys(tokens)
+        tokens |= {"start": tokens["cls"], "end": tokens["sep"]}
+        return {name: token if self.vocabulary else None for name, token in tokens.items()}
 
     def tokenize(self, inputs: Any) -> Any:
         """Return the tokens of texts, as `keras_hub.tokenizers.WordPieceTokenizer.tokenize`."""

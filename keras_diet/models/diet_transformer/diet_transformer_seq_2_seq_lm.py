@@ -227,7 +227,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         else:
             order.sort(key=lengths.__getitem__, reverse=True)
         bar = keras.utils.Progbar(len(order), verbose=verbose, unit_name="text")
-        translations = {}
+        translations: dict[int, str] = {}
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
             texts = super().generate(take(tokens, rows), **options)

@@ -210,8 +210,8 @@ def _read_pooling(folder: Any) -> Config:
     path = f"{modules['Pooling']}/config.json"
     config, prefix = read_json(folder, path), "pooling_mode_"
     # Older versions have a flag for each pooling. Several vectors are joined.
-    modes = [name.removeprefix(prefix) for name in config if name.startswith(prefix)]
-    modes = config.get("pooling_mode", [mode for mode in modes if config[prefix + mode]])
+    flags = [name for name, is_on in config.items() if name.startswith(prefix) and is_on]
+    modes = config.get("pooling_mode", [name.removeprefix(prefix) for name in flags])
     mode = modes if isinstance(modes, str) else "+".join(modes)
     mode = _POOLING.get(mode, mode)
     validation.choice(f"pooling_mode in {path}", mode, tuple(_POOLING.values()))
