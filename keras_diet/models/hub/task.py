@@ -1,7 +1,5 @@
 """The base class of tasks."""
 
-import contextlib
-import os
 from typing import Any, Self
 
 import keras
@@ -56,28 +54,6 @@ class HubTask(ModelFiles, DataMethods):
         task = super().from_config(config)
         # With `from_preset(..., trainable=True)`, nothing is frozen.
         freeze_layers(task, () if config.get("trainable") else frozen)
-        return task
-
-    @classmethod
-    def from_preset(
-        cls, preset: str | os.PathLike[str], load_weights: bool = True, **kwargs: Any
-    ) -> Self:
-        """Load the task from a preset, as `keras_hub.models.Task.from_preset`.
-
-        A task that was saved without a preprocessor gets one if the preset has a tokenizer. To load
-        it without, pass `preprocessor=None`.
-
-        Args:
-            preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
-            load_weights: bool. Whether to load the weights. Defaults to `True`.
-            **kwargs: Arguments of the constructor to change, and `dtype` of the backbone.
-        """
-        task = super().from_preset(preset, load_weights, **kwargs)
-        if task.preprocessor is None and task.preprocessor_cls and "preprocessor" not in kwargs:
-            # A preset without a tokenizer lacks the file.
-            with contextlib.suppress(FileNotFoundError):
-                task.preprocessor = task.preprocessor_cls.from_preset(preset)
-            check_preprocessor_fits(task)
         return task
 
     def compile_from_config(self, config: Config) -> None:
