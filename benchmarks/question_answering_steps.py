@@ -86,7 +86,8 @@ def make_step(
         from_bert = functools.partial(models.DietBertQuestionAnswerer.from_bert, bert, "input")
         step = make_hugging_face_step(bert, LOSSES_OF_HUGGING_FACE[row], num_steps, options)
         return step, lambda: from_bert(preprocessor=preprocessor)
-    answerer = models.DietBertQuestionAnswerer.from_bert(bert, row, preprocessor)
+    sharing = "layer-wise" if row == "diet_abs" else None
+    answerer = models.DietBertQuestionAnswerer.from_bert(bert, row, preprocessor, sharing=sharing)
     # The batches are windows already.
     answerer.preprocessor = None
 

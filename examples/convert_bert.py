@@ -232,7 +232,7 @@ def parse_arguments(argv=None):
     add(
         "--sharing",
         choices=["none", "head-wise", "layer-wise"],
-        help="share position parameters; default: as in the paper of the encoding",
+        help="share position parameters; default: none",
     )
     add("--sequence-length", type=positive_int, default=128, help="tokens in a sequence")
     add("--batch-size", type=positive_int, default=16, help="sequences in a batch")

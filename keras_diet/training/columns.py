@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import keras
@@ -43,6 +44,12 @@ def host_column(values: Any) -> Any:
     if hasattr(values, "__array__"):
         return np.asarray(values)
     return list(values) if isinstance(values, Sequence) else values
+
+
+def as_rows(value: Any) -> Any:
+    """Return a single value as an array with one row, and a column as it is."""
+    is_single = isinstance(value, (str, bytes, Real)) or getattr(value, "shape", None) == ()
+    return np.reshape(host_column(value), 1) if is_single else value
 
 
 def take(data: Any, rows: Any) -> Any:

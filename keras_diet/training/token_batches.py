@@ -1,9 +1,10 @@
 """Batches with about the same number of tokens."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_diet import validation
@@ -16,16 +17,20 @@ class TokenBatches(EpochDataset):
     An example belongs to the smallest of the `length_buckets` that holds it, or to the largest. A
     batch of the bucket `L` has `tokens_per_batch // L` examples, and at least one. The last batch
     of a bucket may be smaller. So the number of different shapes is small, and compiled steps are
-    few.
+    few. With a preprocessor of this library, no other argument is needed: it tells the lengths.
 
     Each epoch has new batches in a new order, which follow from `seed` and the number of the epoch.
 
     Args:
         columns: Tuple of sequences with one entry for each example, such as
             `(sources, targets)`.
-        lengths: Sequence of int. The length of each example in tokens. For pairs, the larger one.
-        length_buckets: Sequence of int. Increasing lengths. The preprocessor should have the same.
-        tokens_per_batch: int. Number of tokens in a batch, with padding. Defaults to `4096`.
+        lengths: Sequence of int, or `None`. The length of each example in tokens, with the special
+            tokens that the preprocessor adds. For pairs, the larger one. Defaults to `None`: the
+            preprocessor makes each example once, to count them.
+        length_buckets: Sequence of int, or `None`. Increasing lengths, those of the preprocessor.
+            Defaults to `None`: the lengths that the preprocessor makes.
+        tokens_per_batch: int. Largest number of tokens in a batch of several examples, with
+            padding. Defaults to `4096`.
         seed: int. Defaults to `0`.
         preprocessor: Function of the columns of a batch, each a list, that returns the arrays for
             the model. Defaults to `None`, which returns the lists.
@@ -33,17 +38,21 @@ class TokenBatches(EpochDataset):
 
     Raises:
         ValueError: If the columns and `lengths` are empty or of different lengths. If
-            `tokens_per_batch` is not positive. If the buckets do not increase.
+            `tokens_per_batch` is not positive. If the buckets do not increase. If the preprocessor
+            makes longer examples than their bucket.
 
     Example:
 
     ```python
-    sources, targets = ["a fox", "the lazy dog"], ["ein Fuchs", "der faule Hund"]
-    lengths = [max(len(s.split()), len(t.split())) for s, t in zip(sources, targets)]
-    batches = keras_diet.training.TokenBatches(
-        (sources, targets), lengths, length_buckets=(2, 4), tokens_per_batch=8
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "quick", "fox"]
+    preprocessor = keras_diet.models.DietBertTextClassifierPreprocessor(
+        keras_diet.models.DietBertTokenizer(vocabulary), sequence_length=8, length_buckets=(4,)
     )
-    len(batches)  # 2
+    texts, labels = ["the fox", "fox", "the quick quick fox"], [1, 0, 1]
+    batches = keras_diet.training.TokenBatches(
+        (texts, labels), tokens_per_batch=8, preprocessor=preprocessor
+    )
+    len(batches)  # 2: two examples of 4 tokens, one of 8
     ```
 
     To train, pass a task's preprocessor, and `shuffle=False` to `fit`: the batches are shuffled
@@ -55,15 +64,21 @@ class TokenBatches(EpochDataset):
     def __init__(
         self,
         columns: tuple[Sequence[Any], ...],
-        lengths: Sequence[int],
-        length_buckets: Sequence[int],
+        lengths: Sequence[int] | None = None,
+        length_buckets: Sequence[int] | None = None,
         tokens_per_batch: int = 4096,
         seed: int = 0,
         preprocessor: Callable[..., tuple[Any, ...]] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(seed, **kwargs)
-        numbers = [len(column) for column in (*columns, lengths)]
+        self.columns = columns
+        self.preprocessor = preprocessor
+        if lengths is None and preprocessor is not None:
+            lengths = [self._padded_length(row) for row in range(min(map(len, columns)))]
+            length_buckets = length_buckets or sorted(set(lengths))
+        sizes = np.array([] if lengths is None else lengths)
+        numbers = [*map(len, columns), len(sizes)]
         if not columns or len(set(numbers)) > 1 or not numbers[0]:
             raise ValueError(
                 "`columns` and `lengths` must have one entry for each example. Received: columns "
@@ -71,17 +86,32 @@ class TokenBatches(EpochDataset):
             )
         buckets = validation.increasing_ints("length_buckets", length_buckets)
         validation.positive_int("tokens_per_batch", tokens_per_batch)
-        self.columns = columns
         self.tokens_per_batch = tokens_per_batch
-        self.preprocessor = preprocessor
-        bucket_of = np.searchsorted(buckets[:-1], lengths)
+        bucket_of = np.searchsorted(buckets[:-1], sizes)
         # For each bucket, its examples and the size of its batches.
         self._buckets = [
             (np.flatnonzero(bucket_of == i), max(1, tokens_per_batch // bucket))
             for i, bucket in enumerate(buckets)
         ]
+        for (examples, _), bucket in zip(self._buckets, buckets, strict=True):
+            if preprocessor is not None and len(examples):
+                longest = examples[np.argmax(sizes[examples])]
+                if (length := self._padded_length(longest)) > bucket:
+                    raise ValueError(
+                        "`lengths` must count the special tokens, and `preprocessor` must have the "
+                        f"same `length_buckets`. Received: an example with the length "
+                        f"{sizes[longest]} in the bucket {bucket}, which the preprocessor makes "
+                        f"{length} tokens long. Or leave `lengths` and `length_buckets` out."
+                    )
         # Reading an epoch asks for its order again and again.
         self._order = functools.lru_cache(maxsize=2)(self._shuffle)
+
+    def _padded_length(self, row):
+        """Return the length that an example gets from the preprocessor, or 0 if nothing says it."""
+        batch = self.preprocessor(*([column[row]] for column in self.columns))
+        x = keras.utils.unpack_x_y_sample_weight(batch)[0]
+        arrays = x.items() if isinstance(x, Mapping) else ()
+        return max((ids.shape[1] for name, ids in arrays if name.endswith("token_ids")), default=0)
 
     def _shuffle(self, epoch):
         generator = np.random.default_rng((self.seed, epoch))

@@ -461,6 +461,17 @@ def test_buckets_do_not_change_results(backend):
         assert steps.trained == steps.validated == [4] * 2
 
 
+def test_one_text_has_one_label():
+    model = tiny_task("classifier")
+    model = type(model)(
+        model.backbone, class_names=list("abcdefg"), preprocessor=model.preprocessor
+    )
+    expected = model.evaluate([TEXTS[1]], [3], sample_weight=[0.25], verbose=0)[0]
+    for label in (3, np.int64(3), keras.ops.convert_to_tensor(3), "d"):
+        found = model.evaluate(TEXTS[1], label, sample_weight=0.25, verbose=0)
+        assert found[0] == pytest.approx(expected, rel=1e-6)
+
+
 # === Refusals ===
 
 UNEQUAL = ((TEXTS, SECOND[:4]), LABELS[:3], WEIGHTS[:2])
@@ -473,6 +484,16 @@ REFUSED = {
     "missing text of a dataset": (lambda m: m.predict(Unsized([(["a", None],)])), "in row 1"),
     "token ids": (lambda m: m.predict(np.arange(3)), "0 in row 0.*`preprocessor=None`"),
     "dictionary": (lambda m: m.predict({"token_ids": [[1]]}), "dict.*`preprocessor=None`"),
+    "half of a pair of surrogates": (lambda m: m.classify(["a", "b\ud800"]), "Unicode.* in row 1"),
+    "one label of two texts": (lambda m: m.fit(["a", "b"], 1), "Received: 2 in `x`, 1 in `y`"),
+    "index of a generator": (
+        lambda m: m.as_dataset(iter([(TEXTS, LABELS)]))[0],
+        "of a generator have no index.*Received: list_iterator",
+    ),
+    "more segments than tokens": (
+        lambda m: tiny_preprocessor("classifier", sequence_length=4)((TEXTS,) * 3),
+        "at least 5, for the special tokens of 3 segments.*sequence_length=4",
+    ),
     "no data": (lambda m: m.predict([]), "at least one. Received: 0 in `x`"),
     "empty dataset": (lambda m: m.predict(Unsized([])), "at least one batch"),
     "parts of unequal length": (

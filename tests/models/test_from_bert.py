@@ -100,15 +100,18 @@ def test_presets_and_tasks_are_taken(bert, tmp_path):
         (7, "head-wise"),
         (LENGTH + 4, "head-wise"),
         (7, "layer-wise"),
-        (LENGTH + 4, None),
+        (LENGTH + 4, "layer-wise"),
+        (HEAD_DIM, None),
     ],
 )
 def test_diet_abs_has_the_positional_scores_of_bert(bert, scores, sharing, rank):
     backbone = DietBertBackbone.from_bert(bert, "diet_abs", rank=rank, sharing=sharing)
-    expected = shared(scores, sharing or "layer-wise")
+    # The class has layer-wise sharing by default.
+    sharing = sharing or "none"
+    expected = shared(scores, sharing)
     # Those of two layers, or three heads, have a higher rank than one.
     sizes = {"none": HEAD_DIM, "head-wise": 3 * HEAD_DIM, "layer-wise": 2 * HEAD_DIM}
-    if rank < min(sizes[sharing or "layer-wise"], LENGTH - 2):
+    if rank < min(sizes[sharing], LENGTH - 2):
         expected = truncated(expected, rank)
     assert_close(analysis.position_scores(backbone), expected, 1e-4)
 

@@ -14,6 +14,7 @@ from keras_diet.models import (
     DietBertBackbone,
     DietBertQuestionAnswerer,
     DietBertTextClassifier,
+    DietBertTextEmbedder,
     DietBertTokenClassifier,
     DietBertTokenizer,
 )
@@ -304,6 +305,79 @@ def test_new_names_new_heads_and_arguments_of_the_backbone(tmp_path, head):
         assert cls.from_bert(source, "input", class_names=NAMES).num_classes == 5
 
 
+def write_sentence_transformer(folder, pooling, *modules):
+    make(folder)
+    types = ["Transformer", "Pooling", *modules]
+    paths = ["", *(f"{i + 1}_{name}" for i, name in enumerate(types[1:]))]
+    pairs = zip(paths, types, strict=True)
+    contents = [{"path": path, "type": f"sentence_transformers.models.{t}"} for path, t in pairs]
+    (folder / "modules.json").write_text(json.dumps(contents))
+    (folder / "1_Pooling").mkdir()
+    names = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+    flags = {f"pooling_mode_{name}": name in pooling for name in names}
+    new = {"pooling_mode": pooling, "include_prompt": True}
+    change_json(folder / "1_Pooling/config.json", **(flags if "_" in str(pooling) else new))
+
+
+POOLING = {
+    "mean": lambda states, mask: states.mean(0, where=mask[:, None]),
+    "max": lambda states, mask: states.max(0, where=mask[:, None], initial=-np.inf),
+    "cls": lambda states, mask: states[0],
+}
+
+
+@any_backend
+@pytest.mark.parametrize("normalized", [True, False])
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [(["cls_token"], "cls"), (["mean_tokens"], "mean"), (["max_tokens"], "max"), ("cls", "cls")],
+)
+def test_embedders_have_the_pooling_of_sentence_transformers(
+    tmp_path, rng, theirs, ours, normalized
+):
+    import transformers
+
+    write_sentence_transformer(tmp_path, theirs, *["Normalize"] * normalized)
+    inputs = random_inputs(rng)
+    states = outputs(transformers.BertModel.from_pretrained(tmp_path), inputs).last_hidden_state
+    masks = inputs["padding_mask"].astype(bool)
+    rows = zip(states.numpy(), masks, strict=True)
+    expected = np.stack([POOLING[ours](*row) for row in rows])
+    if normalized:
+        expected = expected / np.linalg.norm(expected, axis=-1, keepdims=True)
+    embedder = DietBertTextEmbedder.from_bert(tmp_path, "input")
+    assert_close(embedder(inputs), expected, 1e-4)
+    other = DietBertTextEmbedder.from_bert(tmp_path, pooling_mode="max", normalize=not normalized)
+    assert (other.pooling_mode, other.normalize) == ("max", not normalized)
+
+
+@any_backend
+@pytest.mark.parametrize(
+    ("pooling", "modules", "message"),
+    [
+        (["mean_sqrt_len_tokens"], [], "Pooling/config.json='mean_sqrt_len_tokens'"),
+        (["cls_token", "max_tokens"], [], r"'cls_token\+max_tokens'"),
+        ("lasttoken", [], "'lasttoken'"),
+        (["mean_tokens"], ["Dense", "Normalize"], "modules.json='Dense'"),
+    ],
+)
+def test_other_embedders_are_refused(tmp_path, pooling, modules, message):
+    write_sentence_transformer(tmp_path, pooling, *modules)
+    with pytest.raises(ValueError, match=message):
+        DietBertTextEmbedder.from_bert(tmp_path)
+
+
+@any_backend
+def test_embedders_of_other_berts_have_the_defaults_of_the_class(tmp_path):
+    for source in (make(tmp_path), tmp_path, keras_hub.models.BertBackbone(**SIZES)):
+        embedder = DietBertTextEmbedder.from_bert(
+            source, preprocessor=tiny_preprocessor("embedder", sequence_length=9)
+        )
+        assert (embedder.pooling_mode, embedder.normalize) == ("mean", True)
+        expected = DietBertBackbone.from_bert(source, cls_token_id=CLS)
+        assert_same_weights(embedder.backbone.encoder, expected.encoder)
+
+
 SOME = {i: f"LABEL_{i}" for i in range(3)}
 MANY = ["LABEL_0", *map(str, range(1, 11))]
 
@@ -351,6 +425,39 @@ def test_tokens_are_those_of_hugging_face(tmp_path, lowercase):
     other = DietBertTokenizer.from_bert(tmp_path, lowercase=not lowercase, sequence_length=7)
     assert other.lowercase is not lowercase
     assert len(other("the fox")) == 7
+
+
+MPNET = ["[CLS]", "<s>", "[SEP]", "<pad>", "</s>", "[PAD]", "[MASK]", "[UNK]", "the", "fox"]
+MPNET += ["<mask>", "<unk>", *(f"[unused{i}]" for i in range(len(VOCABULARY) - 12))]
+
+
+@any_backend
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json", None])
+@pytest.mark.parametrize("cls_token", ["<s>", {"content": "[unused3]", "lstrip": False}])
+def test_special_tokens_are_those_of_the_checkpoint(tmp_path, file, cls_token):
+    """Without a file that names them, the vocabulary says whether they are MPNet's."""
+    import transformers
+
+    model = make(tmp_path)
+    theirs = transformers.MPNetTokenizer({token: i for i, token in enumerate(MPNET)})
+    theirs.save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in MPNET))
+    special = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    os.remove(tmp_path / "tokenizer_config.json")
+    if file is not None:
+        change_json(tmp_path / file, **{**special, "cls_token": cls_token, "unk_token": "<unk>"})
+    cls_token = "<s>" if file is None or cls_token == "<s>" else "[unused3]"
+    tokenizer = DietBertTokenizer.from_bert(tmp_path)
+    assert tokenizer.oov_token == ("[UNK]" if file is None else "<unk>")
+    ids = [tokenizer.start_token_id, *tokenizer("the fox"), tokenizer.end_token_id]
+    assert ids == [MPNET.index(cls_token), *theirs("the fox")["input_ids"][1:]]
+    assert (tokenizer.pad_token, tokenizer.mask_token) == ("<pad>", "<mask>")
+    # The backbone gives the first position to the same token.
+    given, found = (
+        DietBertBackbone.from_bert(bert, **arguments).token_embedding.get_weights()[0]
+        for bert, arguments in ((model, {"cls_token_id": ids[0]}), (tmp_path, {}))
+    )
+    np.testing.assert_array_equal(found, given)
 
 
 def write_tokenizer(folder, vocabulary, **contents):

@@ -1,5 +1,6 @@
 """Presets: whole or not at all, under names, and the one that comes with the package."""
 
+import functools
 import os
 from pathlib import Path
 
@@ -12,12 +13,16 @@ from keras_diet.models import (
     DietBertMaskedLM,
     DietBertTextClassifier,
     DietBertTokenizer,
+    DietTransformerTokenizer,
     register_preset,
 )
 from keras_diet.models.diet_bert.diet_bert_presets import FOLDER
 from tests.helpers import assert_close, to_numpy
-from tests.models.tasks import tiny_preprocessor, tiny_task
-from tests.models.tiny import VOCABULARY, random_inputs, randomize_weights, tiny_backbone
+from tests.models.diet_transformer.pairs import SOURCES, TARGETS
+from tests.models.diet_transformer.tiny import tiny_translator
+from tests.models.question_answering import tiny_question_answerer
+from tests.models.tasks import CLASSES, tiny_preprocessor, tiny_task
+from tests.models.tiny import SIZES, VOCABULARY, random_inputs, randomize_weights, tiny_backbone
 
 any_backend = pytest.mark.any_backend
 
@@ -79,6 +84,40 @@ def test_preprocessors_saved_alone_stay(tmp_path, first):
     for name in sorted(parts, reverse=first == "preprocessor"):
         parts[name].save_to_preset(str(tmp_path))
     assert files(tmp_path) == BACKBONE | PREPROCESSOR
+
+
+def tiny_tokenizer():
+    return DietTransformerTokenizer.from_texts(SOURCES + TARGETS, 61)
+
+
+TRAINED_ON_IDS = {
+    **{name: functools.partial(tiny_task, name, with_preprocessor=False) for name in CLASSES},
+    "question_answerer": tiny_question_answerer,
+    "translator": lambda: tiny_translator(tiny_tokenizer().proto),
+}
+
+
+@any_backend
+@pytest.mark.parametrize("name", TRAINED_ON_IDS)
+def test_a_tokenizer_saved_beside_a_task_becomes_its_preprocessor(tmp_path, name):
+    """The tokenizer stays when the task is saved again."""
+    task = TRAINED_ON_IDS[name]()
+    task.preprocessor = None
+    task.save_to_preset(tmp_path)
+    assert type(task).from_preset(tmp_path).preprocessor is None
+    is_translator = name == "translator"
+    tokenizer = tiny_tokenizer() if is_translator else DietBertTokenizer(VOCABULARY)
+    tokenizer.save_to_preset(str(tmp_path))
+    task.save_to_preset(tmp_path)
+    loaded = type(task).from_preset(tmp_path)
+    assert type(loaded.preprocessor) is task.preprocessor_cls
+    assert loaded.preprocessor.tokenizer.get_vocabulary() == tokenizer.get_vocabulary()
+    assert loaded.preprocessor.lengths == (71 if is_translator else SIZES["max_sequence_length"],)
+    assert type(task).from_preset(tmp_path, preprocessor=None).preprocessor is None
+    (tmp_path / "assets/tokenizer/vocabulary.txt").write_text("\n".join([*VOCABULARY, "more"]))
+    if not is_translator:
+        with pytest.raises(ValueError, match="a tokenizer of 32 tokens"):
+            type(task).from_preset(tmp_path)
 
 
 @any_backend

@@ -237,6 +237,7 @@ def test_kinds_of_columns():
 
 # The message, sentences, labels and weights.
 REFUSED = {
+    r"not empty. Received: \['a', 'b.*'\] in row 1": ([["the"], ["a", "b\ud800"]], [[0], [1, 2]]),
     "a list of words.*'the fox' in row 0": (["the fox", "a cat"], [[1, 0], [1, 0]]),
     r"Received: \[\] in row 1": ([["the"], []], [[1], []]),
     r"Received: \['the', ''\] in row 1": ([["a"], ["the", ""]], [[1], [1, 2]]),

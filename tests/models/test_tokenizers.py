@@ -181,7 +181,7 @@ def test_words_in_a_graph():
     tf = pytest.importorskip("tensorflow")
     for arguments in ({}, {"lowercase": True}, {"special_tokens_in_strings": True}):
         tokenizer = words(**arguments)
-        texts = [*PLAIN_TEXTS, "the [MASK] fox"]
+        texts = [*PLAIN_TEXTS, "the [MASK] fox", "the\x00 fox \x00a\x00", "\x00th\x00e fox"]
         dataset = tf.data.Dataset.from_tensor_slices(texts).map(tokenizer)
         assert [each.numpy().tolist() for each in dataset] == tokenizer(texts)
         assert tokenizer(tf.constant(texts)) == tokenizer(texts)
@@ -266,7 +266,14 @@ SHUFFLED_IDS = {name: SHUFFLED[f"{role}_id"] for name, role in ROLES.items()}
 DEFAULT_IDS = {"pad": 0, "unk": 1, "start": 2, "end": 3}
 PIECES, TRANSLATOR = DietBertSentencePieceTokenizer, DietTransformerTokenizer
 # A tokenizer, its vocabulary, and the ids of its special tokens.
+MPNET = ["##es", "[CLS]", "<s>", "[PAD]", "</s>", "[SEP]", "<mask>", "[MASK]", "fox", "<pad>"]
+MPNET += ["the", "[UNK]", "a"]
 TOKENIZERS = {
+    "words of mpnet": (
+        DietBertTokenizer,
+        lambda: MPNET,
+        {"cls": 2, "sep": 4, "pad": 9, "mask": 6, "start": 2, "end": 4},
+    ),
     "words": (
         DietBertTokenizer,
         lambda: LETTERS,
@@ -296,7 +303,7 @@ def test_special_tokens_and_texts_of_tokens(name):
     assert [tokenizer.token_to_id(token) for token in tokenizer.special_tokens] == (
         tokenizer.special_token_ids
     )
-    texts = ["the fox", "fox"] if name == "words" else TEXTS["de"]
+    texts = ["the fox", "fox"] if cls is DietBertTokenizer else TEXTS["de"]
     assert tokenizer.detokenize(tokenizer(texts)) == texts
     # A text cannot contain special tokens.
     found = tokenizer("the [CLS] [MASK] [GO] <s> fox [END] [P] <pad> [SEP]").tolist()
@@ -335,6 +342,8 @@ NOT_DEFAULT = {
     "special_tokens_in_strings": True,
     "sequence_length": 7,
 }
+# KerasHub's names are fixed.
+SPECIAL = {"cls_token": "fox", "sep_token": "[CLS]", "pad_token": "the", "mask_token": "[SEP]"}
 
 
 def test_every_argument_of_words_survives(tmp_path):
@@ -342,9 +351,14 @@ def test_every_argument_of_words_survives(tmp_path):
     known = set(inspect.signature(keras_hub.tokenizers.WordPieceTokenizer).parameters)
     assert set(NOT_DEFAULT) == known - {"vocabulary", "special_tokens", "kwargs", "dtype"}
     vocabulary = [*VOCABULARY, "[OOV]"]
-    tokenizer = DietBertTokenizer(vocabulary, special_tokens=["the"], **NOT_DEFAULT)
+    tokenizer = DietBertTokenizer(vocabulary, special_tokens=["the"], **NOT_DEFAULT, **SPECIAL)
     copy = DietBertTokenizer.from_config(tokenizer.get_config())
     assert copy.get_config()["special_tokens"] == ["the"]
+    copy.set_vocabulary(vocabulary)
+    for each in (tokenizer, copy):
+        assert {name: getattr(each, name) for name in SPECIAL} == SPECIAL
+        assert (each.start_token, each.end_token) == ("fox", "[CLS]")
+    vocabulary += ["<s>", "</s>", "<pad>", "<mask>"]
     theirs = keras_hub.models.BertTokenizer(vocabulary, **NOT_DEFAULT)
     keras_hub.models.BertBackbone(**BERT_SIZES).save_to_preset(str(tmp_path))
     theirs.save_to_preset(str(tmp_path))
@@ -353,6 +367,7 @@ def test_every_argument_of_words_survives(tmp_path):
         assert {name: each.get_config()[name] for name in NOT_DEFAULT} == NOT_DEFAULT
     for each in (of_theirs, of_preset):
         assert (each.lowercase, each.get_vocabulary()) == (True, vocabulary)
+        assert (each.cls_token, each.sep_token, each.mask_token) == ("[CLS]", "[SEP]", "[MASK]")
 
 
 def test_presets_keep_the_class_of_the_tokenizer(tmp_path):
@@ -382,6 +397,14 @@ REFUSED = [
         lambda: words()(["the", "a\ud800"]),
         "`inputs` must hold Unicode, not half of a surrogate pair. Received: 'a\\ud800' in row 1",
     ),
+    *[
+        (
+            lambda name=name: TOKENIZERS[name][0](TOKENIZERS[name][1]())(["the", "a\ud800"]),
+            "`inputs` must hold Unicode, not half of a surrogate pair. Received: 'a\\ud800' in row",
+        )
+        for name in ("pieces", "translator")
+    ],
+    (lambda: PIECES.from_texts([*ALL_TEXTS, "a\ud800"], 71), f"in row {len(ALL_TEXTS)}"),
     (lambda: DietBertTokenizer(LETTERS, sequence_length=0), "`sequence_length` must be a positive"),
     (lambda: DietBertTokenizer(LETTERS, lowercase="no"), "`lowercase` must be one of False"),
     (lambda: DietBertTokenizer(VOCABULARY[1:]), "[PAD]"),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_diet.training import TokenBatches
+from tests.models.tasks import tiny_preprocessor
 
 pytestmark = pytest.mark.any_backend
 
@@ -11,10 +12,10 @@ pytestmark = pytest.mark.any_backend
 LENGTHS = [1, 3, 4, 8, 2, 3, 1, 7, 5, 3, 3, 20, 4]
 
 
-def make(**kwargs):
+def make(lengths=LENGTHS, **kwargs):
     names = [f"s{i}" for i in range(13)]
     arguments = {"length_buckets": (3, 8), "tokens_per_batch": 17, "seed": 5, **kwargs}
-    return TokenBatches((names, range(13)), LENGTHS, **arguments)
+    return TokenBatches((names, range(13)), lengths, **arguments)
 
 
 def contents(batches):
@@ -75,6 +76,62 @@ def test_batches_are_not_sorted_by_bucket():
     assert np.any(np.diff(long.astype(int)) < 0)
 
 
+def padding(length_buckets=(5, 9), longest=16):
+    """A preprocessor that adds two special tokens and has no other lengths than its buckets."""
+
+    def preprocess(names, numbers):
+        length = max(min(2 + LENGTHS[i], longest) for i in numbers)
+        length = next(bucket for bucket in (*length_buckets, longest) if bucket >= length)
+        x = {"token_ids": np.ones((len(numbers), length)), "mask_positions": np.ones((1, 40))}
+        return x, np.array(numbers)
+
+    return preprocess
+
+
+def test_the_preprocessor_tells_the_lengths():
+    found = [
+        (x["token_ids"].shape, LENGTHS[y[0]] + 2)
+        for x, y in contents(
+            TokenBatches(
+                ([None] * 13, range(13)), tokens_per_batch=33, seed=5, preprocessor=padding()
+            )
+        )
+    ]
+    # 33 tokens are six of length 5, three of length 9, or two of length 16. One text is cut.
+    assert sorted({shape for shape, _ in found}) == [(1, 5), (1, 9), (2, 16), (3, 9), (6, 5)]
+    assert sum(shape[0] for shape, _ in found) == 13
+    assert all(np.prod(shape) <= 33 for shape, _ in found)
+    lengths = [length + 2 for length in LENGTHS]
+    again = make(lengths, length_buckets=(5, 9, 16), tokens_per_batch=33, preprocessor=padding())
+    assert len(again) == len(found)
+
+
+def test_a_text_of_a_task_is_padded_to_its_bucket():
+    """The special tokens count. KerasHub's embedder returns no tuple."""
+    preprocessor = tiny_preprocessor("embedder", sequence_length=13, length_buckets=(4, 8))
+    texts = ["the fox", "fox", "the fox sees", "a", "the " * 20]
+    shapes = [
+        x["token_ids"].shape
+        for x in contents(TokenBatches((texts,), tokens_per_batch=16, preprocessor=preprocessor))
+    ]
+    assert sorted(shapes) == [(1, 8), (1, 13), (3, 4)]
+
+
+@pytest.mark.parametrize(
+    "lengths, buckets, message",
+    [
+        # The text of 3 tokens gets 5, and the bucket of 5 gets 9.
+        (LENGTHS, (3, 9, 16), "length 3 in the bucket 3, which the preprocessor makes 5 tokens"),
+        # The preprocessor has no bucket of 12.
+        ([length + 2 for length in LENGTHS], (5, 12), "length 22 in the bucket 12, .* 16 tokens"),
+    ],
+)
+def test_lengths_of_others_than_the_preprocessor_are_refused(lengths, buckets, message):
+    columns = ([None] * 13, range(13))
+    with pytest.raises(ValueError, match=message):
+        TokenBatches(columns, lengths, buckets, preprocessor=padding())
+
+
 @pytest.mark.parametrize(
     "columns, arguments, message",
     [
@@ -82,8 +139,9 @@ def test_batches_are_not_sorted_by_bucket():
         ((["a", "b"],), {"tokens_per_batch": 0}, "`tokens_per_batch` must be a positive .*=0"),
         ((["a", "b"], ["c"]), {}, r"entry for each example.*\[2, 1\] entries, and 2"),
         ((), {}, r"entry for each example.*\[\] entries, and 2"),
+        ((["a", "b"],), {"lengths": None}, r"\[2\] entries, and 0 lengths"),
     ],
 )
 def test_arguments_are_checked(columns, arguments, message):
     with pytest.raises(ValueError, match=message):
-        TokenBatches(columns, [1, 2], **{"length_buckets": (4,), **arguments})
+        TokenBatches(columns, **{"lengths": [1, 2], "length_buckets": (4,), **arguments})

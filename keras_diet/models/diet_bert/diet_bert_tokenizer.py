@@ -1,6 +1,7 @@
 """The WordPiece tokenizer of the DietBert models."""
 
 import os
+import sys
 from typing import Any, Self
 
 import keras
@@ -12,21 +13,11 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from keras_diet import validation
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.diet_bert.from_bert.tokenizer import read_tokenizer
+from keras_diet.models.diet_bert.from_bert.tokenizer import read_tokenizer, special_tokens
 from keras_diet.models.hub.texts import in_graph, is_one_text, texts_of
 from keras_diet.models.hub.tokenizer import HubTokenizer, Span
 from keras_diet.training.columns import host_column
 from keras_diet.types import Config
-
-# Preprocessors of all model families use the names "start" and "end".
-_SPECIAL_TOKENS: dict[str, str | None] = {
-    "cls": "[CLS]",
-    "sep": "[SEP]",
-    "pad": "[PAD]",
-    "mask": "[MASK]",
-    "start": "[CLS]",
-    "end": "[SEP]",
-}
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -45,16 +36,20 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
     | white space outside ASCII, such as a no-break space | separates words | part of a word |
     | format characters, such as a soft hyphen | removed | separate words |
     | `lowercase=True` | lower case | NFKC and case folding: `ß` becomes `ss` |
-    | `U+0000` | removed | ends the text |
     | long words are unknown | from 101 characters on | from 101 bytes on |
     | `[UNK]` with `special_tokens_in_strings=True` | one token | three words |
 
     With `split=False`, KerasHub's rule applies everywhere.
 
     Args:
-        vocabulary: list of str, or the path of a file with one token per line. Must contain
-            `"[CLS]"`, `"[SEP]"`, `"[PAD]"`, `"[MASK]"` and `oov_token`.
+        vocabulary: list of str, or the path of a file with one token per line. Must contain the
+            special tokens and `oov_token`.
         lowercase: bool. Whether to lowercase the text first. Defaults to `False`.
+        cls_token: str or `None`. The token before a text. Defaults to `None`, which means `"[CLS]"`
+            as in BERT, or `"<s>"` if the vocabulary has all of MPNet's special tokens.
+        sep_token: str or `None`. The token after a text: `"[SEP]"`, or MPNet's `"</s>"`.
+        pad_token: str or `None`. The padding: `"[PAD]"`, or MPNet's `"<pad>"`.
+        mask_token: str or `None`. The masked token: `"[MASK]"`, or MPNet's `"<mask>"`.
         **kwargs: Keyword arguments of `keras_hub.tokenizers.WordPieceTokenizer`:
             `sequence_length`, `strip_accents`, `split`, `split_on_cjk`, `suffix_indicator`,
             `oov_token`, `special_tokens_in_strings`, `dtype`, `name`.
@@ -89,9 +84,16 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
         self,
         vocabulary: str | os.PathLike[str] | list[str] | None = None,
         lowercase: bool = False,
+        *,
+        cls_token: str | None = None,
+        sep_token: str | None = None,
+        pad_token: str | None = None,
+        mask_token: str | None = None,
         **kwargs: Any,
     ) -> None:
         validation.boolean("lowercase", lowercase)
+        names = {"cls": cls_token, "sep": sep_token, "pad": pad_token, "mask": mask_token}
+        self._names_of_special_tokens = names
         super().__init__(vocabulary=vocabulary, lowercase=lowercase, **kwargs)
 
     def set_vocabulary(self, vocabulary: str | os.PathLike[str] | list[str] | None) -> None:
@@ -108,12 +110,19 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
 
     def special_tokens_by_name(self) -> dict[str, str | None]:
         """Return the special tokens by their names. They are `None` before a vocabulary is set."""
-        return _SPECIAL_TOKENS if self.vocabulary is not None else dict.fromkeys(_SPECIAL_TOKENS)
+        tokens = special_tokens(self.vocabulary or (), self._names_of_special_tokens)
+        # Preprocessors of all model families use the names "start" and "end".
+        tokens |= {"start": tokens["cls"], "end": tokens["sep"]}
+        return {name: token if self.vocabulary else None for name, token in tokens.items()}
 
     def tokenize(self, inputs: Any) -> Any:
         """Return the tokens of texts, as `keras_hub.tokenizers.WordPieceTokenizer.tokenize`."""
-        if in_graph() or not self.split:
+        if not self.split:
             return super().tokenize(inputs)
+        if in_graph():
+            # BERT removes U+0000. In tensorflow-text it would end the text.
+            strings = sys.modules["tensorflow"].strings
+            return super().tokenize(strings.regex_replace(inputs, r"\x00", ""))
         texts = host_column(inputs)
         is_string = self.compute_dtype == "string"
         if is_one_text(texts):
@@ -179,8 +188,10 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
 
     def get_config(self) -> Config:
         """Return the constructor's arguments, without the vocabulary."""
+        given = self._names_of_special_tokens.items()
+        names = {f"{name}_token": token for name, token in given}
         # KerasHub 0.32 leaves `split_on_cjk` out.
-        return {**super().get_config(), "split_on_cjk": self.split_on_cjk}
+        return {**super().get_config(), "split_on_cjk": self.split_on_cjk, **names}
 
     @classmethod
     def from_bert(cls, bert: BertTokenizer | str | os.PathLike[str], **kwargs: Any) -> Self:
@@ -190,7 +201,8 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
             bert: A `keras_hub.models.BertTokenizer`, the address of a preset of KerasHub's BERT, or
                 a folder with Hugging Face's `config.json`, and `vocab.txt` or `tokenizer.json`.
                 The settings for lowercasing, accents and Chinese characters come from
-                `tokenizer_config.json` or `tokenizer.json`.
+                `tokenizer_config.json` or `tokenizer.json`, and the special tokens from
+                `tokenizer_config.json` or `special_tokens_map.json`.
             **kwargs: Keyword arguments of the class. They override the settings of the BERT.
 
         Returns:

@@ -4,9 +4,10 @@ import functools
 import operator
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import keras
+import numpy as np
 from keras import ops
 from keras_hub.models import Seq2SeqLM
 
@@ -15,11 +16,12 @@ from keras_diet.layers.transformer.diet_decoder import DecoderMemory
 from keras_diet.models.diet_transformer.ctranslate2_model import write_ctranslate2_model
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
 from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm_preprocessor import (
+    SOURCE_TOKENS,
     DietTransformerSeq2SeqLMPreprocessor,
 )
 from keras_diet.models.hub.classes import Classes
 from keras_diet.models.hub.losses import default_accuracy, token_loss, warn_if_loss_does_not_fit
-from keras_diet.models.hub.preprocessor import check_preprocessor_fits
+from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.hub.task import HubTask
 from keras_diet.models.hub.texts import is_one_text
 from keras_diet.models.hub.token_inputs import check_token_inputs
@@ -84,6 +86,8 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
 
     backbone_cls = DietTransformerBackbone
     preprocessor_cls = DietTransformerSeq2SeqLMPreprocessor
+    # How `generate` searches. `compile` sets it.
+    sampler: Any = None
 
     def __init__(
         self,
@@ -128,29 +132,38 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
                 cross-entropy averaged over the tokens of the targets.
             weighted_metrics: As in `keras_hub.models.Seq2SeqLM.compile`. Defaults to `"auto"`,
                 which means the accuracy over the tokens of the targets.
-            sampler: A `keras_hub.samplers.Sampler` or its name. Defaults to `"auto"`, which means
+            sampler: A `keras_hub.samplers.Sampler` or its name. Files and presets hold it. Defaults
+                to `"auto"`, which keeps the sampler of the model. A new model has
                 `keras_diet.samplers.BeamSearchSampler()`.
             **kwargs: Other keyword arguments of `keras_hub.models.Seq2SeqLM.compile`.
         """
         loss = token_loss(loss)
         if isinstance(weighted_metrics, str) and weighted_metrics == "auto":
             weighted_metrics = [default_accuracy(loss)]
-        is_auto = isinstance(sampler, str) and sampler == "auto"
+        if isinstance(sampler, str) and sampler == "auto":
+            sampler = self.sampler or BeamSearchSampler()
         super().compile(
             optimizer=optimizer,
             loss=loss,
             weighted_metrics=weighted_metrics,
-            sampler=BeamSearchSampler() if is_auto else sampler,
+            sampler=sampler,
             **kwargs,
         )
         warn_if_loss_does_not_fit(self, "logits")
 
-    def get_compile_config(self) -> Config:
-        """Return the arguments of `compile`, with the sampler, which KerasHub leaves out."""
-        config = super().get_compile_config()
-        if not config:
-            return config
-        return {**config, "sampler": keras.saving.serialize_keras_object(self.sampler)}
+    def get_config(self) -> Config:
+        """Return the arguments of `from_config`: those of the constructor, and the sampler."""
+        sampler = keras.saving.serialize_keras_object(self.sampler)
+        return {**super().get_config(), "sampler": sampler}
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """Build the task from its configuration, with its sampler."""
+        config = dict(config)
+        sampler = keras.saving.deserialize_keras_object(config.pop("sampler", None))
+        task = super().from_config(config)
+        task.sampler = sampler or task.sampler
+        return task
 
     # === Generation ===
 
@@ -161,6 +174,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         stop_token_ids: Any = "auto",
         batch_size: int | None = None,
         verbose: int = 0,
+        truncate: bool = False,
     ) -> Any:
         """Translate, as `keras_hub.models.Seq2SeqLM.generate`, also in batches.
 
@@ -176,6 +190,8 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
                 The results have the order of the texts. Defaults to `None`, which means a single
                 batch.
             verbose: int. 1 shows a progress bar over the batches. Defaults to `0`.
+            truncate: bool. Whether a source or a prompt that is too long is cut, as in `fit`.
+                Defaults to `False`: it is an error.
 
         Returns:
             A text for a text, and a list of texts for a list. Without a preprocessor, the
@@ -185,10 +201,11 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             ValueError: If a source is empty, if a source or a prompt is too long, if `max_length`
                 is longer than the model, or if an argument would be ignored.
         """
-        if self.preprocessor is None and (max_length or batch_size):
+        if self.preprocessor is None and (max_length or batch_size or truncate):
             raise ValueError(
-                "`max_length` and `batch_size` need a preprocessor. Received: preprocessor=None, "
-                f"max_length={max_length}, batch_size={batch_size}"
+                "`max_length`, `batch_size` and `truncate` need a preprocessor. Received: "
+                f"preprocessor=None, max_length={max_length}, batch_size={batch_size}, "
+                f"truncate={truncate}"
             )
         longest = self.backbone.max_sequence_length
         if max_length is not None and max_length > longest:
@@ -199,27 +216,38 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         if stop_token_ids is not None and not isinstance(stop_token_ids, str):
             # Without any, a target never ends.
             stop_token_ids = tuple(map(operator.index, stop_token_ids)) or None
-        check_preprocessor_fits(self)
-        if self.preprocessor is None and is_columns(inputs):
-            check_token_inputs(inputs, self.token_inputs)
         options = {"max_length": max_length, "stop_token_ids": stop_token_ids}
-        if batch_size is None or is_one_text(inputs):
+        if self.preprocessor is None:
+            if is_columns(inputs):
+                check_token_inputs(inputs, self.token_inputs)
             # KerasHub changes the dictionary.
             inputs = dict(inputs) if isinstance(inputs, Mapping) else inputs
             return super().generate(inputs, **options)
+        preprocessor = checked_preprocessor(self, "generate")
+        if hasattr(inputs, "as_numpy_iterator"):
+            options |= {"batch_size": batch_size, "verbose": verbose, "truncate": truncate}
+            # An element may be one text.
+            batches = (
+                keras.tree.map_structure(np.atleast_1d, b) for b in inputs.as_numpy_iterator()
+            )
+            return [text for batch in batches for text in self.generate(batch, **options)]
         # All texts are checked before the first batch, because a later error would come late.
-        texts = self.preprocessor.with_prompts(inputs)
-        sources, _ = self.preprocessor.rows_of_tokens(texts, max_length=max_length)
-        order = sorted(range(len(sources)), key=lambda row: len(sources[row]), reverse=True)
+        tokens = preprocessor.rows_of_tokens(inputs, max_length=max_length, truncate=truncate)
+        lengths = [len(source) for source in tokens[SOURCE_TOKENS]]
+        order = list(range(len(lengths)))
+        if batch_size is None:
+            batch_size = len(order)
+        else:
+            order.sort(key=lengths.__getitem__, reverse=True)
         bar = keras.utils.Progbar(len(order), verbose=verbose, unit_name="text")
         translations: dict[int, str] = {}
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
-            translations.update(
-                zip(rows, super().generate(take(texts, rows), **options), strict=True)
-            )
+            texts = super().generate(take(tokens, rows), **options)
+            translations.update(zip(rows, texts, strict=True))
             bar.update(len(translations))
-        return [translations[row] for row in range(len(order))]
+        texts = [translations[row] for row in range(len(order))]
+        return texts[0] if is_one_text(inputs) else texts
 
     def generate_step(
         self, inputs: dict[str, Tensor], stop_token_ids: Sequence[int] | None = None

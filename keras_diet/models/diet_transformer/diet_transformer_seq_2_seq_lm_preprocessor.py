@@ -1,5 +1,6 @@
 """From pairs of raw texts to the inputs of `DietTransformerSeq2SeqLM`, and back to texts."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,9 @@ from keras_diet.types import Config, Tensor
 
 # KerasHub's names.
 SOURCE, TARGET = "encoder_text", "decoder_text"
+
+# What `rows_of_tokens` returns.
+SOURCE_TOKENS, TARGET_TOKENS = "encoder_tokens", "decoder_tokens"
 
 _NAMES = ("token_ids", "padding_mask")
 # Tensor2Tensor searches for translations up to this number of tokens longer than their sources.
@@ -36,8 +40,8 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
     and padding after them. The source has no start token, as in Tensor2Tensor and Marian. Weights
     are 1 for labels and 0 for padding.
 
-    To train, a longer source or target is cut off before its end token. To generate, it is an
-    error.
+    To train, a longer source or target is cut off before its end token. The first batch with one
+    gives a warning. To generate, it is an error, unless `truncate=True`.
 
     Args:
         tokenizer: A `keras_diet.models.DietTransformerTokenizer`.
@@ -94,6 +98,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
     makes_texts = True
     # A token, and the end token or the start token.
     shortest_sequence = 2
+    _has_warned = False
 
     def __init__(
         self,
@@ -159,6 +164,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         """Return inputs, labels and weights for some sources and targets."""
         sources, targets = self._tokens(x)
         lengths = self.encoder_sequence_length, self.decoder_sequence_length
+        self._warn_if_cut(sources, targets, *lengths)
         if self.length_buckets:
             # Compilers compile one program for each length, not for each pair of lengths.
             longest = max(
@@ -170,6 +176,19 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         inputs = self._inputs(sources, targets, *lengths)
         labels = self._ended(targets, lengths[1])
         return inputs, labels, inputs["decoder_padding_mask"]
+
+    def _warn_if_cut(self, sources, targets, source_length, target_length):
+        pairs = list(zip(sources, targets, strict=True))
+        cut = sum(len(s) >= source_length or len(t) >= target_length for s, t in pairs)
+        if cut and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"{cut} of the {len(pairs)} pairs of a batch are cut to encoder_sequence_length="
+                f"{source_length} and decoder_sequence_length={target_length} tokens with the end "
+                "token. Later batches give no warning. Remove these pairs, or choose larger "
+                "lengths. `generate` refuses such a source without `truncate=True`.",
+                stacklevel=3,
+            )
 
     def _tokens(self, x):
         # A call of the layer would take longer.
@@ -199,6 +218,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         encoder_sequence_length: int | None = None,
         decoder_sequence_length: int | None = None,
         sequence_length: int | None = None,
+        truncate: bool = False,
     ) -> dict[str, Tensor]:
         """Return the inputs for generation: sources, and the beginnings of their targets.
 
@@ -213,16 +233,19 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
                 `length_buckets`, the default is smaller if the sources are short: 50 tokens more
                 than the padded sources, as in Tensor2Tensor, plus the longest prompt.
             sequence_length: Another name of `decoder_sequence_length`, as in KerasHub.
+            truncate: bool. Whether a source or a prompt that is too long is cut. Defaults to
+                `False`: it is an error.
 
         Raises:
             ValueError: If a source is empty, if a source or a prompt is too long, or if
                 `decoder_sequence_length` has no room for a token.
         """
         is_one = is_one_text(x)
-        x = self.with_prompts(x)
         source_length = _first(encoder_sequence_length, self.encoder_sequence_length)
         max_length = _first(decoder_sequence_length, sequence_length)
-        rows = self.rows_of_tokens(x, source_length, max_length)
+        if not (isinstance(x, Mapping) and SOURCE_TOKENS in x):
+            x = self.rows_of_tokens(x, source_length, max_length, truncate)
+        rows = x[SOURCE_TOKENS], x[TARGET_TOKENS]
         longest_source, longest_prompt = (max(map(len, each)) for each in rows)
         lengths = (*(self.length_buckets or ()), source_length)
         # An end token follows.
@@ -235,32 +258,37 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         inputs = {name: array[0] if is_one else array for name, array in inputs.items()}
         return keras.tree.map_structure(keras.ops.convert_to_tensor, inputs)
 
-    def with_prompts(self, x: Any) -> Mapping[str, Any]:
-        """Return columns of sources and prompts. Without prompts, they are empty."""
-        x = x if isinstance(x, Mapping) else {SOURCE: x}
-        if set(x) == {SOURCE}:
-            x = {SOURCE: x[SOURCE], TARGET: [""] * len(texts_of(x[SOURCE], SOURCE))}
-        return self.columns(x)[0]
-
     def rows_of_tokens(
-        self, x: Mapping[str, Any], source_length: int | None = None, max_length: int | None = None
-    ) -> tuple[list[Any], list[Any]]:
+        self,
+        x: Any,
+        source_length: int | None = None,
+        max_length: int | None = None,
+        truncate: bool = False,
+    ) -> dict[str, list[list[int]]]:
         """Return the tokens of each source and of each prompt, and check their numbers.
 
         Args:
-            x: What `with_prompts` returns.
+            x: As in `generate_preprocess`.
             source_length: int or `None`. Longest source with the end token. Defaults to `None`,
                 which means that of the constructor.
             max_length: int or `None`. Longest target with the start token. Defaults to `None`,
                 which means that of the constructor.
+            truncate: As in `generate_preprocess`.
         """
-        source_length = _first(source_length, self.encoder_sequence_length)
-        max_length = _first(max_length, self.decoder_sequence_length)
-        sources, prompts = self._tokens(x)
-        _check_numbers(SOURCE, sources, 1, source_length - 1, "encoder_sequence_length")
+        x = x if isinstance(x, Mapping) else {SOURCE: x}
+        if set(x) == {SOURCE}:
+            x = {SOURCE: x[SOURCE], TARGET: [""] * len(texts_of(x[SOURCE], SOURCE))}
+        sources, prompts = self._tokens(self.columns(x)[0])
+        # An end token follows the source.
+        longest_source = _first(source_length, self.encoder_sequence_length) - 1
         # A start token before the prompt, and a token after it.
-        _check_numbers(TARGET, prompts, 0, max_length - 2, "max_length")
-        return sources, prompts
+        longest_prompt = _first(max_length, self.decoder_sequence_length) - 2
+        if truncate:
+            sources = [row[:longest_source] for row in sources]
+            prompts = [row[: max(longest_prompt, 0)] for row in prompts]
+        _check_numbers(SOURCE, sources, 1, longest_source, "encoder_sequence_length")
+        _check_numbers(TARGET, prompts, 0, longest_prompt, "max_length")
+        return {SOURCE_TOKENS: sources, TARGET_TOKENS: prompts}
 
     def generate_postprocess(self, x: Mapping[str, Tensor]) -> Any:
         """Return the texts of generated tokens, without special tokens and padding.
@@ -304,6 +332,6 @@ def _check_numbers(
         if not shortest <= len(tokens) <= longest:
             raise ValueError(
                 f"`{name}` must have {shortest} to {longest} tokens, because `{argument}` includes "
-                f"special tokens. Received: {len(tokens)} tokens in row {row}. Change the text, or "
-                f"choose another `{argument}`."
+                f"special tokens. Received: {len(tokens)} tokens in row {row}. Change the text, "
+                f"choose another `{argument}`, or cut long texts with `truncate=True`."
             )

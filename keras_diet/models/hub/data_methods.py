@@ -22,6 +22,7 @@ from keras_diet.models.hub.task_data import TaskData
 from keras_diet.models.hub.texts import is_one_text
 from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
 from keras_diet.training.columns import (
+    as_rows,
     check_are_in_dataset,
     host_column,
     is_columns,
@@ -78,6 +79,8 @@ class DataMethods(Task):
 
     def checked_targets(self, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
         """Return the labels and weights of all outputs as numbers, after checking them."""
+        # One text has one label.
+        y, sample_weight = map_columns(as_rows, (y, sample_weight))
         outputs = self.output if isinstance(self.output, Mapping) else {}
         names = list(outputs) or self.output_names
         if isinstance(y, Mapping) and not set(y) <= set(names):

@@ -1,10 +1,12 @@
 """The files of models: presets, and exports in the form that the backend can write."""
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Self
 
 import keras
 
+from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.presets import whole_preset
 
 if TYPE_CHECKING:
@@ -38,6 +40,9 @@ class ModelFiles(Model):
     ) -> Self:
         """Load the model from a preset, as `from_preset` of KerasHub.
 
+        A task that was saved without a preprocessor gets one if the preset has a tokenizer. To load
+        it without, pass `preprocessor=None`.
+
         Args:
             preset: A folder, an address (`"hf://..."`, `"kaggle://..."`), or a registered name.
             load_weights: bool. Whether to load the weights. Defaults to `True`.
@@ -45,7 +50,14 @@ class ModelFiles(Model):
                 if that is mixed, and to Keras's global policy otherwise. Quantized layers stay
                 quantized.
         """
-        return super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
+        model = super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
+        preprocessor_cls = getattr(model, "preprocessor_cls", None)
+        if preprocessor_cls and model.preprocessor is None and "preprocessor" not in kwargs:
+            # A preset without a tokenizer lacks the file.
+            with contextlib.suppress(FileNotFoundError):
+                model.preprocessor = preprocessor_cls.from_preset(preset)
+                check_preprocessor_fits(model)
+        return model
 
     def export(
         self,

@@ -131,6 +131,12 @@ class HubPreprocessor(Preprocessor):
                 if isinstance(x, tuple)
                 else texts_of(x)
             )
+        shortest = self.shortest_sequence + (len(x) - 1 if isinstance(x, tuple) else 0)
+        if shortest > self.lengths[-1]:
+            raise ValueError(
+                f"`sequence_length` must be at least {shortest}, for the special tokens of "
+                f"{len(x)} segments and one token. Received: sequence_length={self.lengths[-1]}"
+            )
         y = map_columns(lambda column: numbers_of(column, "y"), y)
         sample_weight = map_columns(lambda w: numbers_of(w, "sample_weight"), sample_weight)
         number_of_rows(x=x, y=y, sample_weight=sample_weight)

@@ -1,6 +1,7 @@
 """Presets: folders that appear whole or not at all."""
 
 import contextlib
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -36,7 +37,9 @@ def whole_preset(preset_dir: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def _replace_files(source: Path, target: Path) -> None:
-    patterns = _MODEL + _PREPROCESSOR if (target / "task.json").exists() else _MODEL
+    task = target / "task.json"
+    config = json.loads(task.read_text("utf-8"))["config"] if task.exists() else {}
+    patterns = _MODEL + _PREPROCESSOR if config.get("preprocessor") else _MODEL
     old = {file.relative_to(target) for pattern in patterns for file in target.glob(pattern)}
     new = {file.relative_to(source) for file in source.rglob("*") if file.is_file()}
     # Without its config.json, a folder does not load. So files of two presets never load together.

@@ -9,6 +9,7 @@ import sentencepiece
 from keras_hub.tokenizers import SentencePieceTokenizer
 
 from keras_diet import validation
+from keras_diet.models.hub.texts import in_graph, is_unicode, texts_of
 from keras_diet.models.hub.tokenizer import HubTokenizer, Span
 from keras_diet.pretraining.languages import sample_languages
 from keras_diet.pretraining.text import utf8_lines
@@ -77,6 +78,16 @@ class HubSentencePieceTokenizer(HubTokenizer, SentencePieceTokenizer):
                 )
             tokens[name] = self._processor.id_to_piece(token_id)
         return tokens
+
+    def tokenize(self, inputs: Any) -> Any:
+        """Return the tokens of texts, as `keras_hub.tokenizers.SentencePieceTokenizer.tokenize`."""
+        try:
+            return super().tokenize(inputs)
+        except TypeError:
+            # SentencePiece does not say which text it refuses.
+            if not in_graph():
+                texts_of(inputs, "inputs")
+            raise
 
     def encode_with_offsets(self, texts: list[str]) -> list[tuple[list[int], list[Span]]]:
         """Return the token ids of each text, and the span of characters of each token."""
@@ -178,12 +189,12 @@ class _Lines:
             for row, text in enumerate(self.texts):
                 if isinstance(text, os.PathLike):
                     yield from (line.rstrip("\r\n") for line in utf8_lines(text))
-                elif isinstance(text, str):
+                elif isinstance(text, str) and is_unicode(text):
                     yield text
                 else:
                     raise ValueError(
-                        f"`texts` must hold strings, or paths of text files. Received: {text!r} in "
-                        f"row {row}. Remove missing rows."
+                        "`texts` must hold strings of Unicode, or paths of text files. Received: "
+                        f"{text!r} in row {row}. Remove missing rows."
                     )
         except Exception as error:
             self.error = error

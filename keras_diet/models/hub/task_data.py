@@ -84,6 +84,11 @@ class TaskData(Batches):
 
     def batch(self, epoch: int, index: int) -> tuple[Any, ...]:
         """Return a batch of an epoch: arrays for the model."""
+        if self.is_iterator:
+            raise ValueError(
+                "The batches of a generator have no index. Pass the generator to `fit`, or pass "
+                f"`list(generator)`. Received: {type(self.data).__name__}"
+            )
         epoch = epoch if self.training else 0
         rows = self.read(epoch, index)
         make = self._of_element if self.batch_size is None else self._arrays

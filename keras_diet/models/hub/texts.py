@@ -39,7 +39,7 @@ def texts_of(values: Any, name: str = "x") -> list[str]:
         raise ValueError(f"`{name}` must hold strings. Received: {received}. {_REMEDY}")
     texts = [row.decode() if isinstance(row, bytes) else row for row in rows]
     for row, text in enumerate(texts):
-        if not isinstance(text, str) or not _is_unicode(text):
+        if not isinstance(text, str) or not is_unicode(text):
             kind = "Unicode, not half of a surrogate pair" if isinstance(text, str) else "strings"
             raise ValueError(
                 f"`{name}` must hold {kind}. Received: {text!r:.50} in row {row}. {_REMEDY}"
@@ -47,7 +47,7 @@ def texts_of(values: Any, name: str = "x") -> list[str]:
     return texts
 
 
-def _is_unicode(text):
+def is_unicode(text):
     """Return whether a string has no half of a pair of surrogates, which tokenizers refuse."""
     try:
         text.encode()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from keras_diet.models.hub.packing import mask_of_rows, padded
+from keras_diet.models.hub.texts import is_unicode
 
 # The tokens of a word.
 Pieces = Sequence[int]
@@ -38,10 +39,11 @@ def check_sentences(sentences: Any, name: str) -> None:
     """
     for row, words in enumerate(sentences if isinstance(sentences, list) else [sentences]):
         is_list = isinstance(words, list) and len(words) > 0
-        if not is_list or not all(isinstance(word, str) and word for word in words):
+        if not is_list or not all(isinstance(w, str) and w and is_unicode(w) for w in words):
             raise ValueError(
                 f"`{name}` must hold a list of words for each sentence, such as [['the', 'fox']]. "
-                f"Words are strings that are not empty. Received: {words!r:.70} in row {row}"
+                "Words are strings of Unicode that are not empty. "
+                f"Received: {words!r:.70} in row {row}"
             )
 
 

@@ -70,6 +70,7 @@ def loss(task, *data, **arguments):
 
 
 @any_backend
+@pytest.mark.filterwarnings("ignore:.* pairs of a batch are cut")
 @pytest.mark.parametrize("name", ["dictionary", "DataLoader"])
 def test_forms_of_pairs_have_the_same_loss(proto, name):
     """Also with shorter batches. Another target of each source has another loss."""
@@ -85,6 +86,26 @@ def test_forms_of_pairs_have_the_same_loss(proto, name):
 
 
 @any_backend
+@pytest.mark.parametrize("cut", [SOURCES, TARGETS])
+def test_cut_pairs_give_one_warning(proto, cut):
+    """Of the rows of the first batch that is cut. Texts that just fit are not cut."""
+    sizes = [len(row) + 1 for row in DietTransformerTokenizer(proto)(cut)]
+    # The longest text is cut in the second batch, and once more in each epoch.
+    order = sorted(range(5), key=sizes.__getitem__)
+    sources, targets = ([texts[i] for i in order] for texts in (SOURCES, TARGETS))
+    name = "encoder_sequence_length" if cut is SOURCES else "decoder_sequence_length"
+    lengths = {"encoder_sequence_length": 71, "decoder_sequence_length": 71}
+    fitting, short = (
+        tiny_translator(proto, **{**lengths, name: sorted(sizes)[i]}) for i in (-1, -3)
+    )
+    fitting.fit(sources, targets, batch_size=3, epochs=2, shuffle=False, verbose=0)
+    with pytest.warns(UserWarning, match="2 of the 2 pairs") as warned:
+        short.fit(sources, targets, batch_size=3, epochs=2, shuffle=False, verbose=0)
+    assert len([each for each in warned if "pairs" in str(each.message)]) == 1
+
+
+@any_backend
+@pytest.mark.filterwarnings("ignore:.* pairs of a batch are cut")
 def test_fit_and_predict_take_pairs(proto):
     task = tiny_translator(proto)
     validation = {"validation_data": (SOURCES, TARGETS)}
@@ -125,6 +146,7 @@ OF_IDS = {
     "mask": (lambda t: t.generate({**PROMPTS, "decoder_padding_mask": LABELS + 2}), "1 for tok"),
     "max_length": (lambda t: t.generate(PROMPTS, max_length=5), "need a preprocessor.*length=5"),
     "batch_size": (lambda t: t.generate(PROMPTS, batch_size=1), "need a preprocessor.*size=1"),
+    "truncate": (lambda t: t.generate(PROMPTS, truncate=True), "need a preprocessor.*te=True"),
 }
 
 

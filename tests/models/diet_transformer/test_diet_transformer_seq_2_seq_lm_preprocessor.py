@@ -56,6 +56,7 @@ def expected(tokenizer, source_length=71, target_length=67):
 # === Training ===
 
 
+@pytest.mark.filterwarnings("ignore:.* pairs of a batch are cut")
 def test_inputs_labels_and_weights(tokenizer, preprocessor):
     outputs = preprocessor(SOURCES, TARGETS)
     assert isinstance(outputs, tuple)
@@ -104,6 +105,7 @@ def test_length_buckets(tokenizer):
 
 
 @pytest.mark.any_backend
+@pytest.mark.filterwarnings("ignore:.* pairs of a batch are cut")
 def test_length_buckets_between_the_two_lengths(tokenizer):
     lengths = {"encoder_sequence_length": 31, "decoder_sequence_length": 5}
     preprocessor = make(tokenizer, **lengths, length_buckets=(4, 11))

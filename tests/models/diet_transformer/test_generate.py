@@ -276,13 +276,38 @@ def test_lengths_and_ends_of_texts(translator, monkeypatch, batch_size):
     assert not (default.sum(axis=1) == 2).all()
 
 
+LONG = "the dog sees a fox " * 30
+
+
+@any_backend
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_long_sources_and_prompts_are_cut_on_request(translator, monkeypatch, batch_size):
+    calls = watch(monkeypatch, (translator.preprocessor, "generate_postprocess"))
+    inputs = {"encoder_text": [SOURCES[1], LONG, SOURCES[3]], "decoder_text": ["der", LONG, "ein"]}
+    found = translator.generate(inputs, batch_size=batch_size, truncate=True)
+    of_batch = 1 if batch_size is None else 0
+    prompt = to_numpy(calls[0][0][0]["decoder_token_ids"])[of_batch]
+    # A start token, 15 tokens of the prompt, and one token that is generated.
+    assert prompt[1:16].tolist() == translator.preprocessor.tokenizer(LONG)[:15].tolist()
+    rows = translator.preprocessor.rows_of_tokens(inputs, truncate=True)
+    assert [len(row) for row in rows["encoder_tokens"]][1] == 66
+    for row in (0, 2):
+        one = {name: texts[row] for name, texts in inputs.items()}
+        assert found[row] == translator.generate(one)
+    with pytest.raises(ValueError, match="0 tokens in row 0"):
+        translator.generate([""], truncate=True)
+
+
 @pytest.mark.any_backend("tensorflow")
 def test_datasets_of_texts(translator):
     import tensorflow as tf
 
     expected = translator.generate(SOURCES[:3])
-    data = tf.data.Dataset.from_tensor_slices(SOURCES[:3]).batch(2)
-    assert list(translator.generate(data)) == expected
+    data = tf.data.Dataset.from_tensor_slices(SOURCES[:3])
+    for batches in (data, data.batch(2)):
+        assert list(translator.generate(batches)) == expected
+    long = tf.data.Dataset.from_tensors([LONG, SOURCES[0]])
+    assert translator.generate(long, truncate=True)[1] == expected[0]
     assert translator.generate(tf.constant(SOURCES[:3]), batch_size=2) == expected
 
 
@@ -291,8 +316,8 @@ def test_batches_have_texts_of_similar_length(translator, monkeypatch):
     calls = watch(monkeypatch, (translator.preprocessor, "generate_preprocess"))
     translator.generate(SOURCES, batch_size=2)
     # The number of tokens, not of characters.
-    count = {text: len(translator.preprocessor.tokenizer(text)) for text in SOURCES}
-    assert sorted(SOURCES, key=len) != sorted(SOURCES, key=count.get)
-    by_length = sorted(SOURCES, key=count.get, reverse=True)
-    batches = [list(args[0]["encoder_text"]) for args, _ in calls]
+    tokens = translator.preprocessor.tokenizer(SOURCES)
+    assert sorted(tokens, key=len) != translator.preprocessor.tokenizer(sorted(SOURCES, key=len))
+    by_length = sorted(tokens, key=len, reverse=True)
+    batches = [args[0]["encoder_tokens"] for args, _ in calls]
     assert batches == [by_length[:2], by_length[2:4], by_length[4:]]

@@ -65,13 +65,22 @@ def test_a_task_of_a_backbone_and_a_tokenizer_saved_alone(tmp_path, translator):
 @pytest.mark.parametrize(
     "sampler", [BeamSearchSampler(3, 1.7), keras_hub.samplers.TopPSampler(p=0.3, seed=5)]
 )
-def test_keras_files_hold_preprocessor_and_sampler(tmp_path, translator, sampler):
+def test_copies_hold_preprocessor_and_sampler(tmp_path, translator, sampler):
+    """Files, presets and configurations. A new optimizer does not change the sampler."""
     translator.compile(sampler=sampler)
     translator.save(tmp_path / "translator.keras")
-    loaded = keras.saving.load_model(tmp_path / "translator.keras")
-    assert type(loaded.sampler) is type(sampler)
-    assert loaded.sampler.get_config() == sampler.get_config()
-    assert loaded.preprocessor.length_buckets == (9, 31)
-    assert greedy(loaded) == greedy(translator)
-    # Without `compile` there is no sampler.
-    assert not DietTransformerSeq2SeqLM(translator.backbone, compile=False).get_compile_config()
+    translator.save_to_preset(tmp_path)
+    copies = [
+        keras.saving.load_model(tmp_path / "translator.keras"),
+        keras_hub.models.Seq2SeqLM.from_preset(str(tmp_path)),
+        DietTransformerSeq2SeqLM.from_preset(tmp_path, compile=False),
+        # Without the vocabulary.
+        DietTransformerSeq2SeqLM.from_config(translator.get_config()),
+    ]
+    copies[2].compile("sgd")
+    for copy in copies:
+        assert type(copy.sampler) is type(sampler)
+        assert copy.sampler.get_config() == sampler.get_config()
+        assert copy.preprocessor.length_buckets == (9, 31)
+    for copy in copies[:3]:
+        assert greedy(copy) == greedy(translator)

@@ -92,8 +92,8 @@ def is_of_transformers(value: Any) -> bool:
     return any(base.__module__.split(".")[0] == "transformers" for base in type(value).__mro__)
 
 
-def read_json(folder: str | os.PathLike[str], name: str) -> Config:
-    """Return the JSON object in a file of a folder."""
+def read_json(folder: str | os.PathLike[str], name: str) -> Any:
+    """Return what a JSON file of a folder holds."""
     return json.loads((Path(folder) / name).read_text(encoding="utf-8"))
 
 

@@ -24,7 +24,7 @@ from keras_diet.models.diet_bert.from_bert.scores import (
     scores_of_parts,
     shared_mean,
 )
-from keras_diet.models.diet_bert.from_bert.tokenizer import read_vocabulary
+from keras_diet.models.diet_bert.from_bert.tokenizer import read_special_tokens, read_vocabulary
 from keras_diet.types import DType
 
 POSITION_ENCODINGS = ("diet_abs", "diet_rel", "diet_abs_input", "input", "none")
@@ -76,7 +76,8 @@ def convert_bert(
         rank: As in the class. The scores have the rank of the head size. Defaults to `None`.
         sharing: As in the class. Shared parameters get the mean of the scores, times the share of
             the scores that the mean keeps. With layer-wise sharing, the heads are put into an order
-            in which the layers are alike. `"none"` keeps the most. Defaults to `None`.
+            in which the layers are alike. Defaults to `None`, which means `"none"` for
+            `"diet_abs"`, because it keeps the most of BERT, and the default of the class otherwise.
         segment_encoding: As in the class. Defaults to `None`, which means `"input"` if positions
             stay there, as in BERT, and `"per-head"` otherwise.
         max_sequence_length: int or `None`. Number of positions to keep, from the first position.
@@ -106,10 +107,12 @@ def convert_bert(
         vocabulary_size=100, num_layers=2, num_heads=4, hidden_dim=32, intermediate_dim=64,
         max_sequence_length=16,
     )
-    backbone = keras_diet.models.DietBertBackbone.from_bert(bert, "diet_abs", sharing="none")
+    backbone = keras_diet.models.DietBertBackbone.from_bert(bert, "diet_abs")
     ```
     """
     validation.choice("position_encoding", position_encoding, POSITION_ENCODINGS)
+    if sharing is None and position_encoding == "diet_abs":
+        sharing = "none"
     if segment_encoding is None:
         segment_encoding = "input" if position_encoding in _WITH_INPUT else "per-head"
     checkpoint = read_checkpoint(bert)
@@ -181,7 +184,10 @@ def _find_cls_token_id(bert: Any, checkpoint: Checkpoint | None) -> int | None:
             # A preset of a backbone alone.
             return None
     has_vocabulary = any((Path(bert) / name).is_file() for name in ("vocab.txt", "tokenizer.json"))
-    return read_vocabulary(bert).index("[CLS]") if has_vocabulary else None
+    if not has_vocabulary:
+        return None
+    vocabulary = read_vocabulary(bert)
+    return vocabulary.index(read_special_tokens(bert, vocabulary)["cls_token"])
 
 
 def _kept_layers(backbone: keras.Model) -> list[keras.layers.Layer]:

@@ -1,17 +1,26 @@
-"""Tasks from a BERT: their backbone, and the head and the class names of Hugging Face."""
+"""Tasks from a BERT: their backbone, and Hugging Face's heads, names of classes and pooling."""
 
 import re
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
 
-from keras_diet.models.diet_bert.from_bert.checkpoint import Checkpoint, read_checkpoint
-from keras_diet.types import Activation
+from keras_diet import validation
+from keras_diet.models.diet_bert.from_bert.checkpoint import (
+    Checkpoint,
+    is_hugging_face_folder,
+    read_checkpoint,
+    read_json,
+)
+from keras_diet.types import Activation, Config
 
 # What a BERT of KerasHub has of Hugging Face.
 _NOTHING = Checkpoint({}, {}, "")
+# Our names of the poolings of sentence-transformers.
+_POOLING = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
 
 
 def convert_classifier(
@@ -61,7 +70,7 @@ def convert_classifier(
         max_sequence_length=16,
     )
     classifier = keras_diet.models.DietBertTextClassifier.from_bert(
-        bert, sharing="none", class_names=["negative", "positive"]
+        bert, class_names=["negative", "positive"]
     )
     ```
     """
@@ -127,7 +136,7 @@ def convert_question_answerer(
         vocabulary_size=100, num_layers=2, num_heads=4, hidden_dim=32, intermediate_dim=64,
         max_sequence_length=16,
     )
-    question_answerer = keras_diet.models.DietBertQuestionAnswerer.from_bert(bert, sharing="none")
+    question_answerer = keras_diet.models.DietBertQuestionAnswerer.from_bert(bert)
     ```
     """
     backbone = _backbone(cls, bert, position_encoding, preprocessor, False, **kwargs)
@@ -137,6 +146,76 @@ def convert_question_answerer(
         head = [tensors["qa_outputs.weight"].T, tensors["qa_outputs.bias"]]
         question_answerer.output_dense.set_weights(head)
     return question_answerer
+
+
+def convert_text_embedder(
+    cls: type[keras.Model],
+    bert: Any,
+    position_encoding: str = "diet_abs",
+    preprocessor: keras.layers.Layer | None = None,
+    *,
+    pooling_mode: str | None = None,
+    normalize: bool | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Build a text embedder from the weights of a trained BERT.
+
+    If `bert` is a folder of sentence-transformers, with `modules.json`, the embedder gets its
+    pooling and its normalization. With `position_encoding="input"` the embeddings are then those of
+    that model.
+
+    Args:
+        bert: As in `DietBertBackbone.from_bert`.
+        position_encoding: As in `DietBertBackbone.from_bert`. Defaults to `"diet_abs"`.
+        preprocessor: As in the class. Its tokenizer knows the id of `[CLS]`. Defaults to `None`.
+        pooling_mode: As in the class. Defaults to `None`, which means that of the folder, or
+            `"mean"` if the folder does not say it.
+        normalize: As in the class. Defaults to `None`, which means that of the folder, or `True` if
+            the folder does not say it.
+        **kwargs: Other arguments of `DietBertBackbone.from_bert`.
+
+    Returns:
+        A `DietBertTextEmbedder`.
+
+    Raises:
+        ValueError: If the folder has a pooling or a module that the class does not have, or as in
+            `DietBertBackbone.from_bert` and in the class.
+
+    Example:
+
+    ```python
+    bert = keras_hub.models.BertBackbone(
+        vocabulary_size=100, num_layers=2, num_heads=4, hidden_dim=32, intermediate_dim=64,
+        max_sequence_length=16,
+    )
+    embedder = keras_diet.models.DietBertTextEmbedder.from_bert(bert, pooling_mode="cls")
+    ```
+
+    References:
+     - [Reimers and Gurevych, 2019](https://aclanthology.org/D19-1410/)
+    """
+    options = {"pooling_mode": pooling_mode, "normalize": normalize}
+    options = {name: value for name, value in options.items() if value is not None}
+    if is_hugging_face_folder(bert) and (Path(bert) / "modules.json").is_file():
+        options = {**_read_pooling(bert), **options}
+    backbone = _backbone(cls, bert, position_encoding, preprocessor, False, **kwargs)
+    return cls(backbone, preprocessor, **options)
+
+
+def _read_pooling(folder: Any) -> Config:
+    """Return the pooling and the normalization of a folder of sentence-transformers."""
+    modules = {m["type"].split(".")[-1]: m["path"] for m in read_json(folder, "modules.json")}
+    for name in modules:
+        validation.choice("type in modules.json", name, ("Transformer", "Pooling", "Normalize"))
+    path = f"{modules['Pooling']}/config.json"
+    config, prefix = read_json(folder, path), "pooling_mode_"
+    # Older versions have a flag for each pooling. Several vectors are joined.
+    flags = [name for name, is_on in config.items() if name.startswith(prefix) and is_on]
+    modes = config.get("pooling_mode", [name.removeprefix(prefix) for name in flags])
+    mode = modes if isinstance(modes, str) else "+".join(modes)
+    mode = _POOLING.get(mode, mode)
+    validation.choice(f"pooling_mode in {path}", mode, tuple(_POOLING.values()))
+    return {"pooling_mode": mode, "normalize": "Normalize" in modules}
 
 
 def _backbone(

@@ -1,6 +1,7 @@
 """The tokenizer of a BERT, from KerasHub or from a folder of Hugging Face, as our arguments."""
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,18 @@ from keras_diet.models.diet_bert.from_bert.checkpoint import is_hugging_face_fol
 from keras_diet.types import Config
 
 Folder = str | os.PathLike[str]
+_OF_BERT = {"cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]"}
+_OF_MPNET = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<mask>"}
+
+
+def special_tokens(vocabulary: Sequence[str], names: Mapping[str, str | None]) -> dict[str, str]:
+    """Return special tokens by their role: those that have a name, or those of the vocabulary.
+
+    MPNet's vocabulary contains BERT's special tokens too, but MPNet does not use them.
+    """
+    is_mpnet = set(_OF_MPNET.values()) <= set(vocabulary)
+    defaults = _OF_MPNET if is_mpnet else _OF_BERT
+    return {role: names.get(role) or token for role, token in defaults.items()}
 
 
 def read_tokenizer(bert: Any) -> Config:
@@ -41,6 +54,7 @@ def read_tokenizer(bert: Any) -> Config:
         "vocabulary": bert.get_vocabulary(),
         "split_on_cjk": bert.split_on_cjk,
         **{name: config[name] for name in names},
+        **{f"{role}_token": getattr(bert, f"{role}_token") for role in _OF_BERT},
     }
 
 
@@ -54,6 +68,18 @@ def read_vocabulary(folder: Folder) -> list[str]:
     validation.choice("type of the model in tokenizer.json", kind, ("WordPiece",))
     tokens = {token_id: token for token, token_id in model["vocab"].items()}
     return [tokens[token_id] for token_id in range(len(tokens))]
+
+
+def read_special_tokens(folder: Folder, vocabulary: list[str]) -> dict[str, str]:
+    """Return the special tokens of a folder of Hugging Face, as arguments of the tokenizer."""
+    names = {"unk": "[UNK]"}
+    for file in ("special_tokens_map.json", "tokenizer_config.json"):
+        config = read_json(folder, file) if (Path(folder) / file).is_file() else {}
+        for role in (*_OF_BERT, "unk"):
+            if token := config.get(f"{role}_token"):
+                names[role] = token["content"] if isinstance(token, Mapping) else token
+    tokens = {"oov": names["unk"], **special_tokens(vocabulary, names)}
+    return {f"{role}_token": token for role, token in tokens.items()}
 
 
 def _read_folder(folder: Folder) -> Config:
@@ -71,8 +97,10 @@ def _read_folder(folder: Folder) -> Config:
 
     # By default, Hugging Face lowercases, and strips accents whenever it lowercases.
     lowercase = option("do_lower_case", "lowercase", True)
+    vocabulary = read_vocabulary(folder)
     return {
-        "vocabulary": read_vocabulary(folder),
+        "vocabulary": vocabulary,
+        **read_special_tokens(folder, vocabulary),
         "lowercase": lowercase,
         "strip_accents": option("strip_accents", "strip_accents", lowercase),
         "split_on_cjk": option("tokenize_chinese_chars", "handle_chinese_chars", True),
