@@ -17,7 +17,8 @@ class PositionBias(keras.layers.Layer):
     """Base class of a learned bias that depends on positions only, not on the input.
 
     A subclass creates its weights in `build` and returns the scores of a range of positions from
-    `compute_scores`. This class checks lengths, shares heads and writes the configuration.
+    `compute_scores`. This class checks lengths, shares heads and writes the configuration. A
+    subclass with other arguments names them all in `own_arguments` and keeps each as an attribute.
 
     A subclass that changes the scores of a class with `features`, such as `AbsolutePositionBias`,
     sets `features = None`. A subclass whose `call` takes no `start_index` sets `rows = None`.
@@ -141,6 +142,9 @@ class PositionBias(keras.layers.Layer):
             limit = "max_length" if self.key_length == self.max_length else "key_length"
             validation.length_within(key_length, self.key_length, limit, "key")
         return query_length, key_length
+
+    def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
+        """Return `None`: scores have no mask. Without it Keras warns of a masked input."""
 
     def rows(self, query: Tensor, key: Tensor, start_index: Integer) -> Tensor:
         """Return the scores of a block of queries, the first of which is at `start_index`."""

@@ -142,6 +142,9 @@ class SegmentBias(keras.layers.Layer):
         segments = np.arange(self.num_segments, dtype="int32")
         return ops.cast(ops.equal(ops.expand_dims(segment_ids, -1), segments), self.compute_dtype)
 
+    def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
+        """Return `None`: scores have no mask. Without it Keras warns of masked inputs."""
+
     def compute_output_shape(
         self, query_segment_ids_shape: Shape, key_segment_ids_shape: Shape | None = None
     ) -> Shape:

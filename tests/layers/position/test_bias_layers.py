@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
+from keras_diet._compat import get_keras_mask
 from keras_diet.layers import PositionBias, RelativePositionBias, cache_positions
 from tests import reference
 from tests.helpers import (
@@ -98,6 +99,17 @@ def test_only_the_lengths_are_read(rng, name):
         assert_close(bias(rng.normal(size=shape).astype("float32")), expected, 0)
     assert bias.compute_output_shape((2, 5, 1)) == expected.shape
     assert bias.compute_output_shape((2, 5, 1), (2, 7, 1)) == (1, NUM_HEADS, 5, 7)
+
+
+@every_bias
+@pytest.mark.filterwarnings("error:.*mask")
+def test_inputs_keep_their_masks_and_scores_have_none(rng, name):
+    bias, embedding = make_bias(name, rng), keras.layers.Embedding(3, 4, mask_zero=True)
+    for tokens in (np.array([[1, 2, 2, 0], [2, 1, 0, 0]]), keras.Input((4,), dtype="int32")):
+        x = embedding(tokens)
+        for scores in (bias(x), bias(x, x)):
+            assert get_keras_mask(scores) is None
+        assert get_keras_mask(x) is not None
 
 
 @every_bias

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_diet._compat import get_keras_mask, set_keras_mask
 from keras_diet.layers import SegmentBias
 from tests import reference
 from tests.helpers import assert_close, check_layer, randomize, to_numpy
@@ -67,6 +68,14 @@ def test_as_a_layer_and_in_a_functional_model(rng):
     for length in (3, 7):
         ids = random_ids(rng, (2, length), 3)
         assert_close(model.predict(ids, verbose=0), expected_bias(bias, ids).sum((2, 3)))
+
+
+@pytest.mark.filterwarnings("error:.*mask")
+def test_masked_ids_have_scores_without_a_mask(rng):
+    ids = ops.convert_to_tensor(random_ids(rng, (2, 4), 2))
+    set_keras_mask(ids, ids > 0)
+    assert get_keras_mask(make(rng)(ids)) is None
+    assert get_keras_mask(ids) is not None
 
 
 @pytest.mark.any_backend
