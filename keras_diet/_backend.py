@@ -42,12 +42,14 @@ def _is_plain(layer, inputs):
         and layer.quantization_mode is None
         and layer.activity_regularizer is None
         and layer.compute_dtype == dtype == keras.backend.standardize_dtype(layer.kernel.dtype)
-        # Tools that calibrate or watch a layer replace its call or add hooks.
-        and "call" not in vars(layer)
-        and not layer._forward_hooks
-        and not layer._forward_pre_hooks
-        and not layer._backward_hooks
+        and not has_hooks(layer)
     )
+
+
+def has_hooks(layer):
+    """Whether a tool that calibrates or watches a layer replaced its call, or added hooks."""
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks)
+    return "call" in vars(layer) or any(hooks)
 
 
 def add(scores, bias):

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 from keras import tree
 
+from keras_diet import _backend
 from keras_diet._compat import flatten_layers
 
 # Number of graphs that are kept for a model. A graph holds operations and refers to the weights.
@@ -84,10 +85,7 @@ def _may_record(model):
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or model.run_eagerly:
         return False
     return not any(
-        layer._forward_hooks
-        or layer._forward_pre_hooks
-        or "call" in vars(layer)
-        or type(layer).__module__.partition(".")[0] not in _OUR_LAYERS
+        _backend.has_hooks(layer) or type(layer).__module__.partition(".")[0] not in _OUR_LAYERS
         for layer in flatten_layers(model)
     )
 
