@@ -86,8 +86,6 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
 
     backbone_cls = DietTransformerBackbone
     preprocessor_cls = DietTransformerSeq2SeqLMPreprocessor
-    # How `generate` searches. `compile` sets it.
-    sampler: Any = None
 
     def __init__(
         self,
@@ -97,6 +95,9 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         name: str | None = None,
         trainable: bool | None = None,
     ) -> None:
+        # `compile` may change it.
+        self.sampler = BeamSearchSampler()
+
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
@@ -141,7 +142,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         if isinstance(weighted_metrics, str) and weighted_metrics == "auto":
             weighted_metrics = [default_accuracy(loss)]
         if isinstance(sampler, str) and sampler == "auto":
-            sampler = self.sampler or BeamSearchSampler()
+            sampler = self.sampler
         super().compile(
             optimizer=optimizer,
             loss=loss,
@@ -160,9 +161,10 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
     def from_config(cls, config: Config) -> Self:
         """Build the task from its configuration, with its sampler."""
         config = dict(config)
-        sampler = keras.saving.deserialize_keras_object(config.pop("sampler", None))
+        sampler = config.pop("sampler", None)
         task = super().from_config(config)
-        task.sampler = sampler or task.sampler
+        if sampler is not None:
+            task.sampler = keras.saving.deserialize_keras_object(sampler)
         return task
 
     # === Generation ===
