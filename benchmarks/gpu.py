@@ -349,7 +349,7 @@ INTRODUCTION = """\
 
 def make_page(results: dict[str, Any]) -> str:
     """Return the results as Markdown."""
-    title = f"A GPU on {keras.config.backend()}"
+    title = f"A GPU on {results['machine']['backend']}"
     lines = [*head_of_page(title, results), INTRODUCTION]
     tables: dict[str, list[list[str]]] = {part: [] for part in PARTS}
     for cell in results["cells"].values():

@@ -8,6 +8,7 @@ import pytest
 from benchmarks import (
     attention_implementations,
     decoding,
+    gpu,
     long_sequences,
     multilingual,
     question_answering,
@@ -36,6 +37,7 @@ def test_the_page_has_the_summary_of_its_files(capsys):
 MAKERS = {
     "attention_implementations": attention_implementations.make_page,
     "decoding": decoding.make_page,
+    "gpu": gpu.make_page,
     "long_sequences": long_sequences.make_page,
     "multilingual": multilingual.make_page,
     "question_answering": question_answering.make_page,
