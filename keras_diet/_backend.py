@@ -3,6 +3,7 @@
 Each function returns the same on every backend. Only the time differs.
 """
 
+import contextlib
 import math
 
 import keras
@@ -170,6 +171,72 @@ def records_gradients():
     import torch
 
     return torch.is_grad_enabled()
+
+
+def inference_function(model):
+    """Return a compiled function from a batch of tensors to the outputs of a model.
+
+    It may run in several threads at a time, and inside of a callback of `fit`. Keras's function for
+    JAX takes the weights out of the model while it runs, and they stay in the model here.
+    """
+    if keras.backend.backend() != "jax":
+
+        def predict_function(inputs):
+            model.make_predict_function()
+            return model.predict_function([(inputs,)])
+
+        return predict_function
+    import jax
+
+    def step(values, inputs):
+        with keras.StatelessScope(zip(model.variables, values, strict=True)):
+            variables = (model.trainable_variables, model.non_trainable_variables)
+            state = [[variable.value for variable in group] for group in variables]
+            return model.predict_step(state, (inputs,))[0]
+
+    compiled = jax.jit(step)
+
+    def stateless_function(inputs):
+        function = step if model.run_eagerly or not model.jit_compile else compiled
+        values = [variable.value for variable in model.variables]
+        return function(values, keras.tree.map_structure(_on_all_devices, inputs))
+
+    return stateless_function
+
+
+def _on_all_devices(array):
+    """Return an array of a batch, divided among the devices if their number divides its rows."""
+    distribution = keras.distribution.distribution()
+    if distribution is None:
+        return array
+    layout = distribution.get_data_layout(array.shape)
+    mesh = layout.device_mesh
+    size = mesh.shape[mesh.axis_names.index(distribution.batch_dim_name)]
+    return array if len(array) % size else keras.distribution.distribute_tensor(array, layout)
+
+
+def return_weights(models):
+    """Let models have their weights, which `fit` on JAX holds between its steps."""
+    if keras.backend.backend() == "jax":
+        for model in models:
+            model.jax_state_sync()
+
+
+@contextlib.contextmanager
+def beside_training(models):
+    """Return a context in which Keras reads data without a change to a training that goes on.
+
+    PyTorch's `DataLoader` draws from the generator that dropout uses. On JAX the models have their
+    weights before and after, also after an error.
+    """
+    with contextlib.ExitStack() as stack:
+        if _on_torch():
+            import torch
+
+            stack.enter_context(torch.random.fork_rng(devices=[]))
+        return_weights(models)
+        stack.callback(return_weights, models)
+        yield
 
 
 def is_float16(dtype):

@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_diet import validation
 from keras_diet.training.columns import (
     check_are_in_dataset,
     host_column,
@@ -56,7 +57,7 @@ class Batches(EpochDataset):
         self.data = data
         self.num_items = num_items
         self.num_rows = None if batch_size is None else num_items
-        self.batch_size = batch_size
+        self.batch_size = validation.optional_positive_int("batch_size", batch_size)
         self.shuffle = shuffle
         # Batches of Grain have the same size, except for the last one.
         self.same_size = num_items is not None and not is_dataset

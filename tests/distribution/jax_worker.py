@@ -25,6 +25,7 @@ from tests.distribution.training import (
     fit,
     make_batches,
     make_masked_lm,
+    prediction_error,
 )
 from tests.models.diet_transformer import tiny as translation
 
@@ -48,12 +49,14 @@ def shards(variables):
 
 
 def train(distribution, position_encoding):
-    """Losses, and the shapes of weights on a device after training."""
+    """Losses, the error of `predict`, and the shapes of weights on a device after training."""
     with distribution.scope() if distribution else contextlib.nullcontext():
         masked_lm = make_masked_lm(position_encoding)
         losses = fit(masked_lm, make_batches(UNEQUAL))
+        error = prediction_error(masked_lm)
     return {
         "losses": losses,
+        "prediction error": error,
         "devices": len(masked_lm.weights[0].value.sharding.device_set),
         "weights": shards(masked_lm.weights),
     }

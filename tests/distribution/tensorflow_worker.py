@@ -28,6 +28,7 @@ from tests.distribution.training import (
     fit,
     make_batches,
     make_masked_lm,
+    prediction_error,
 )
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pretrain_masked_lm.py"
@@ -59,7 +60,7 @@ def compile_replicas(masked_lm, shapes):
 
 
 def compiled_losses(strategy, position_encoding):
-    """Losses of all steps with compiled replicas, and the input shapes of a replica."""
+    """Losses with compiled replicas, the input shapes of a replica, the error of `predict`."""
     shapes = set()
     with strategy.scope():
         masked_lm = make_masked_lm(position_encoding)
@@ -70,7 +71,7 @@ def compiled_losses(strategy, position_encoding):
             dataset = tf.data.Dataset.from_tensor_slices(batch).batch(BATCH_SIZE, True)
             for part in strategy.experimental_distribute_dataset(dataset):
                 losses.append(float(train_step(part)))
-    return losses, sorted(shapes)
+    return losses, sorted(shapes), prediction_error(masked_lm)
 
 
 def eager_losses(position_encoding):
@@ -82,12 +83,13 @@ def eager_losses(position_encoding):
 
 def train(strategy, position_encoding):
     """Losses of two replicas and of one device."""
-    losses, shapes = compiled_losses(strategy, position_encoding)
+    losses, shapes, error = compiled_losses(strategy, position_encoding)
     return {
         "replicas": strategy.num_replicas_in_sync,
         "one": eager_losses(position_encoding),
         "compiled": losses,
         "shapes": shapes,
+        "prediction error": error,
     }
 
 

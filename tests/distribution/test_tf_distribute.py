@@ -34,6 +34,7 @@ def test_losses_equal_the_losses_of_one_device(results):
     assert results["replicas"] == 2
     assert len(np.unique(results["one"])) == 3
     assert_close(results["compiled"], results["one"], 1e-4)
+    assert results["prediction error"] < 1e-5
 
 
 def test_replicas_are_compiled_for_static_shapes(results):

@@ -219,6 +219,35 @@ def test_methods_of_one_batch(model, expected):
         model.train_on_batch(TEXTS, LABELS, class_weight={7: 2.0})
 
 
+def test_predict_calls_callbacks(model, expected, capsys):
+    class Observed(keras.callbacks.Callback):
+        def __init__(self, last):
+            super().__init__()
+            self.last, self.batches = last, []
+
+        def on_predict_batch_end(self, batch, logs=None):
+            self.batches.append(to_numpy(logs["outputs"]))
+            self.model.stop_predicting = batch == self.last
+
+    options = {"batch_size": 2, "verbose": 1}
+    for last, steps, rows in ((2, None, 5), (0, None, 2), (2, 2, 4)):
+        observed = Observed(last)
+        found = model.predict(TEXTS, steps=steps, callbacks=[observed], **options)
+        assert found == close(expected[0][:rows])
+        assert np.concatenate(observed.batches) == close(found)
+        assert f"/{steps or 3}" in capsys.readouterr().out
+    assert model.predict(TEXTS, batch_size=2, steps=9, verbose=0) == close(expected[0])
+
+
+@pytest.mark.any_backend("jax")
+@pytest.mark.parametrize("method", ["predict", "evaluate"])
+def test_models_survive_a_batch_that_is_refused(model, expected, method):
+    data = PyDataset([*batches(TEXTS, LABELS), ([None], np.array([2]))])
+    with pytest.raises(ValueError, match="`x` must hold strings"):
+        getattr(model, method)(data, verbose=0)
+    assert model.predict_on_batch(TEXTS) == close(expected[0])
+
+
 def test_validation_steps_are_not_counted(model):
     def elements():
         for index in range(30):

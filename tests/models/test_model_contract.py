@@ -4,6 +4,8 @@ A row of `SPECIFICATIONS` is a task with an encoding. A new task is one more row
 `tests/cross_backend` loads the files of each backend on the others.
 """
 
+import concurrent.futures
+import gc
 import json
 
 import keras
@@ -413,6 +415,97 @@ def test_every_task_of_a_backbone_compiles_again(rng, name, change):
         after = predicted(each, inputs)
         assert np.abs(after - before).max() > 1e-5
         np.testing.assert_allclose(after, eager, rtol=1e-5, atol=1e-5)
+
+
+# === Calls beside a training, in threads, and again and again ===
+
+
+def evaluations(model):
+    """What Keras computes with its own readers, and batches by themselves."""
+    labels = np.array([6, 2, 0, 3, 1])
+    yield model.predict(iter([TEXTS[:3], TEXTS[3:]]), verbose=0)
+    yield np.array(model.evaluate(TEXTS, labels, batch_size=2, verbose=0)[0])
+    yield model.predict_on_batch(TEXTS)
+    yield np.array(model.test_on_batch(TEXTS, labels)[0])
+    yield model.backbone.predict(random_inputs(np.random.default_rng(5)), verbose=0)
+
+
+def translations(model):
+    inputs = translation.random_inputs(np.random.default_rng(5))
+    tokens = model.generate(translation.prompts(inputs), stop_token_ids=None)["decoder_token_ids"]
+    return [tokens.tolist(), flat(model.predict(inputs, verbose=0)).tolist()]
+
+
+CALLS = {name: (name, method) for name, method in METHODS.items()}
+CALLS |= {
+    "evaluations": ("classifier", lambda model: flat(list(evaluations(model))).tolist()),
+    "translator": ("translator", translations),
+}
+
+
+class Caller(keras.callbacks.Callback):
+    """Calls a function, but not with the `model` of Keras's callbacks, which has all weights."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.results = function, []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.results.append(keras.tree.flatten(self.function()))
+
+
+OF_WORDS = once("masked_lm", "embedder", "token_classifier", "question_answerer")
+
+
+@pytest.mark.parametrize("name", ["classifier", "evaluations", "translator", *OF_WORDS])
+def test_calls_in_callbacks_leave_the_training_as_it_is(rng, name):
+    """Also with dropout, whose generator PyTorch shares with its readers."""
+    task, call = CALLS[name]
+    inputs, labels = labels_of(task, rng)
+
+    def trained(called):
+        keras.utils.set_random_seed(7)
+        model = SPECIFICATIONS[task].make(with_preprocessor=True, dropout=0.3)
+        model.compile(keras.optimizers.SGD(0.1), "mse" if task == "embedder" else "auto")
+        caller = Caller(lambda: call(model))
+        validation = (inputs, labels) if called else None
+        options = {"batch_size": 1, "epochs": 2, "callbacks": [caller] if called else []}
+        keras.Model.fit(model, inputs, labels, validation_data=validation, verbose=0, **options)
+        return model, caller.results
+
+    model, results = trained(True)
+    assert results[0] != results[-1] == pytest.approx(keras.tree.flatten(call(model)), abs=1e-6)
+    assert len(results) == 4
+    for one, other in zip(model.get_weights(), trained(False)[0].get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.usefixtures("compiled_steps")
+@pytest.mark.parametrize("name", ["classifier", "translator"])
+def test_threads_get_the_same_results(name):
+    task, call = CALLS[name]
+    model = SPECIFICATIONS[task].make(with_preprocessor=True)
+    expected = keras.tree.flatten(call(model))
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda _: keras.tree.flatten(call(model)), range(40)))
+    for found in (*results, keras.tree.flatten(call(model))):
+        assert found == pytest.approx(expected, abs=1e-6)
+
+
+@any_backend("tensorflow")
+@pytest.mark.parametrize("name", ["classifier", "embedder"])
+def test_calls_keep_no_objects(name):
+    """A reader of `tf.data` would keep 46 objects a call."""
+    model = SPECIFICATIONS[name].make(with_preprocessor=True)
+    for _ in range(2):
+        METHODS[name](model)
+    counts = []
+    for _ in range(2):
+        gc.collect()
+        counts.append(len(gc.get_objects()))
+        METHODS[name](model)
+        METHODS[name](model)
+    assert counts[1] - counts[0] < 10
 
 
 # === What is refused ===

@@ -277,8 +277,7 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
             "padding_mask": padded([[1] * len(row) for row in ids], [length]),
             "mask_positions": padded(masks, [max(map(len, masks))]),
         }
-        # The method of the task would preprocess the inputs.
-        logits = keras.Model.predict(self, inputs, verbose=0).astype("float32")
+        logits = self.infer(inputs).astype("float32")
         probabilities = ops.convert_to_numpy(ops.softmax(logits, axis=-1))[:, :, :size]
         results = []
         for text, of_masks in zip(batch, probabilities, strict=True):

@@ -218,6 +218,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         if stop_token_ids is not None and not isinstance(stop_token_ids, str):
             # Without any, a target never ends.
             stop_token_ids = tuple(map(operator.index, stop_token_ids)) or None
+        _backend.return_weights(self.backbone.models())
         options = {"max_length": max_length, "stop_token_ids": stop_token_ids}
         if self.preprocessor is None:
             if is_columns(inputs):

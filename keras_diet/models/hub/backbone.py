@@ -54,6 +54,10 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
         """Let a task compile its steps again whenever the backbone changes its layers."""
         self._tasks.add(task)
 
+    def models(self) -> tuple[keras.Model, ...]:
+        """Return all models with the weights of this backbone: itself and its tasks."""
+        return (self, *self._tasks)
+
     def get_config(self) -> Config:
         """Return the arguments of `from_config`: those of the constructor, and how to quantize."""
         policy = self.dtype_policy
@@ -210,6 +214,6 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
 
     def _forget_compiled_steps(self):
         # They would still use the former weights (keras pull request 22413).
-        for model in (self, *self._tasks):
+        for model in self.models():
             model.train_function = model.test_function = model.predict_function = None
             model.generate_function = None

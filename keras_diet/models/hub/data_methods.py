@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from keras_diet import _backend
 from keras_diet._recording import RecordedFunction
 from keras_diet.models.hub.classes import (
     Classes,
@@ -31,6 +32,7 @@ from keras_diet.training.columns import (
     split,
 )
 from keras_diet.training.epoch_dataset import EpochDataset, with_ranks
+from keras_diet.training.resumable_data import BATCH_SIZE, Batches
 
 if TYPE_CHECKING:
     from keras_hub.models import Task
@@ -181,12 +183,15 @@ class DataMethods(Task):
 
     def _one_batch(self, x, y=None, sample_weight=None):
         """Return tensors of one batch."""
+        _backend.return_weights(self._models())
         if self.preprocessor is None:
             batch = self.checked_ids(x, y, sample_weight)
         else:
             data = self.as_dataset(x, y, sample_weight, batch_size=sys.maxsize)
             batch = keras.utils.unpack_x_y_sample_weight(data.batch(0, 0))
         return keras.tree.map_structure(keras.ops.convert_to_tensor, batch, none_is_leaf=False)
+
+    # === Inference ===
 
     def predict_step(self, *arguments: Any) -> Any:
         """Return the outputs of a batch, as Keras's trainers. PyTorch may run a recorded graph."""
@@ -197,6 +202,73 @@ class DataMethods(Task):
         model: Any = self
         call = functools.partial(model, training=False)
         return RecordedFunction(model, "predict", call)(inputs)
+
+    @functools.cached_property
+    def _inference_function(self):
+        return _backend.inference_function(self)
+
+    def _models(self):
+        """Return all models that share weights with this one."""
+        return getattr(self, "backbone", self).models()
+
+    def infer_batch(self, inputs: Any) -> Any:
+        """Return the outputs for a batch of inputs, as tensors."""
+        _backend.return_weights(self._models())
+        convert = keras.ops.convert_to_tensor
+        return self._inference_function(keras.tree.map_structure(convert, inputs))
+
+    def infer(
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: Any = 0,
+        steps: int | None = None,
+        callbacks: Any = None,
+    ) -> Any:
+        """Return the outputs for preprocessed data, as `keras.Model.predict`.
+
+        Batches of rows need no reader. Keras's readers take longer than a short text, and PyTorch's
+        draws from the generator that dropout uses. Keras reads datasets, and all data for several
+        replicas of a strategy of TensorFlow.
+
+        Args:
+            x: Arrays of inputs, a `TaskData`, or a dataset of batches of inputs.
+            batch_size: int or `None`. The size of the batches of arrays. Defaults to `None`, which
+                means 32.
+            verbose: As in `keras.Model.predict`. Defaults to `0`.
+            steps: As in `keras.Model.predict`. Defaults to `None`.
+            callbacks: As in `keras.Model.predict`. Defaults to `None`.
+        """
+        if is_columns(x):
+            x = map_columns(host_column, x)
+            size = BATCH_SIZE if batch_size is None else batch_size
+            x = Batches((x, None, None), number_of_rows(x=x), size, shuffle=False, seed=0)
+        strategy = getattr(self, "distribute_strategy", None)
+        has_replicas = strategy is not None and strategy.num_replicas_in_sync > 1
+        if has_replicas or not isinstance(x, Batches) or x.batch_size is None:
+            x = x.for_keras() if isinstance(x, TaskData) else with_ranks(x)
+            with _backend.beside_training(self._models()):
+                return keras.Model.predict(
+                    self, x, verbose=verbose, steps=steps, callbacks=callbacks
+                )
+        steps = min(steps or x.num_batches, x.num_batches)
+        callbacks = keras.callbacks.CallbackList(
+            callbacks, add_progbar=verbose != 0, model=self, verbose=verbose, epochs=1, steps=steps
+        )
+        self.stop_predicting = False
+        callbacks.on_predict_begin()
+        outputs = []
+        for step in range(steps):
+            callbacks.on_predict_batch_begin(step)
+            inputs, _, _ = keras.utils.unpack_x_y_sample_weight(x.batch(0, step))
+            outputs.append(self.infer_batch(inputs))
+            callbacks.on_predict_batch_end(step, {"outputs": outputs[-1]})
+            if self.stop_predicting:
+                break
+        callbacks.on_predict_end()
+        return keras.tree.map_structure(
+            lambda *parts: np.concatenate(list(map(keras.ops.convert_to_numpy, parts))), *outputs
+        )
 
     def predict_by_length(self, inputs: Mapping[str, np.ndarray], batch_size: int | None) -> Any:
         """Return the outputs for all tokens. Short sequences have batches of their own.
@@ -215,8 +287,7 @@ class DataMethods(Task):
         for length in np.unique(buckets):
             rows = buckets == length
             batch = {name: array[rows, :length] for name, array in inputs.items()}
-            # The method of the task would take the inputs for texts.
-            found = keras.Model.predict(self, batch, batch_size=batch_size, verbose=0)
+            found = self.infer(batch, batch_size)
             if outputs is None:
                 outputs = keras.tree.map_structure(
                     lambda part: np.zeros((*shape, *part.shape[2:]), "float32"), found
@@ -303,21 +374,33 @@ class DataMethods(Task):
         """Evaluate the model, as `keras.Model.evaluate`. With a preprocessor, `x` is raw text."""
         if kwargs.get("_use_cached_eval_dataset"):
             # `fit` calls it with data that is prepared already.
-            return keras.Model.evaluate(self, x, y, batch_size, **kwargs)
+            with _backend.beside_training(self._models()):
+                return keras.Model.evaluate(self, x, y, batch_size, **kwargs)
         x, y, sample_weight = self._for_keras(
             x, y, sample_weight, batch_size, training=False, steps=kwargs.get("steps")
         )
-        return keras.Model.evaluate(self, x, y, batch_size, sample_weight=sample_weight, **kwargs)
+        with _backend.beside_training(self._models()):
+            return keras.Model.evaluate(
+                self, x, y, batch_size, sample_weight=sample_weight, **kwargs
+            )
 
-    def predict(self, x: Any = None, batch_size: int | None = None, **kwargs: Any) -> Any:
+    def predict(
+        self,
+        x: Any = None,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        steps: int | None = None,
+        callbacks: Any = None,
+    ) -> Any:
         """Return the outputs, as `keras.Model.predict`. With a preprocessor, `x` is raw text.
 
         One text is a batch of one. Labels in a dataset are not read.
         """
-        x, _, _ = self._for_keras(
-            x, None, None, batch_size, training=False, steps=kwargs.get("steps"), labels=False
-        )
-        return keras.Model.predict(self, x, batch_size, **kwargs)
+        if self.preprocessor is None and is_columns(x):
+            self.checked_ids(x)
+        else:
+            x = self.as_dataset(x, batch_size=batch_size, training=False, steps=steps, labels=False)
+        return self.infer(x, batch_size, verbose, steps, callbacks)
 
     def train_on_batch(
         self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
@@ -330,6 +413,7 @@ class DataMethods(Task):
         """Evaluate one batch, as `keras.Model.test_on_batch`."""
         return keras.Model.test_on_batch(self, *self._one_batch(x, y, sample_weight), **kwargs)
 
-    def predict_on_batch(self, x: Any, **kwargs: Any) -> Any:
+    def predict_on_batch(self, x: Any) -> Any:
         """Return the outputs of one batch, as `keras.Model.predict_on_batch`."""
-        return keras.Model.predict_on_batch(self, self._one_batch(x)[0], **kwargs)
+        outputs = self.infer_batch(self._one_batch(x)[0])
+        return keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)

@@ -8,7 +8,6 @@ from typing import Any
 
 import keras
 
-from keras_diet import validation
 from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.texts import holds_text
 from keras_diet.models.hub.token_inputs import check_token_inputs
@@ -65,7 +64,7 @@ class TaskData(Batches):
         super().__init__(
             data if can_be_indexed or self.is_iterator else _Passes(data),
             num_items,
-            validation.positive_int("batch_size", size) if columns else None,
+            size if columns else None,
             shuffle and can_be_indexed and num_items is not None,
             # `predict` draws nothing from NumPy's generator.
             seed=None if is_random else 0,
