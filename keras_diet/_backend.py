@@ -101,7 +101,7 @@ def take_of_few(table, indices):
     if _on_torch() or platform() == "cpu":
         return ops.take(table, indices, axis=0)
     table = ops.convert_to_tensor(table)
-    is_row = ops.expand_dims(indices, -1) == ops.arange(table.shape[0])
+    is_row = ops.expand_dims(indices, -1) == arange(table.shape[0])
     return ops.sum(ops.where(ops.expand_dims(is_row, -1), table, 0.0), axis=-2)
 
 

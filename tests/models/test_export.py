@@ -1,9 +1,14 @@
-"""Exported classifiers return what the model returns: SavedModel, ONNX, LiteRT, `torch.export`."""
+"""Exported models return what the model returns: SavedModel, ONNX, LiteRT, `torch.export`."""
+
+from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
+from keras_diet.layers import DietEncoder
+from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
+from keras_diet.models.hub.model_files import ModelFiles
 from tests.helpers import assert_close, once
 from tests.models.question_answering import tiny_question_answerer
 from tests.models.tasks import tiny_task
@@ -28,7 +33,7 @@ CONVERTERS = {
 }
 FILES = {"tf_saved_model": "model", "onnx": "model.onnx", "litert": "model.tflite"}
 FILES["torch"] = "model.pt2"
-NAMES = ("token_ids", "segment_ids", "padding_mask")
+NAMES = ("token_ids", "segment_ids", "padding_mask", "mask_positions")
 # Batch sizes and lengths that a default export takes, whose preprocessor cuts at 11 tokens.
 SHAPES = {"tensorflow": ((2, 9), (3, 7)), "jax": ((2, 11), (3, 11)), "torch": ((1, 11),)}[BACKEND]
 
@@ -49,7 +54,7 @@ def served(path, file_format):
         import onnxruntime
 
         session = onnxruntime.InferenceSession(path)
-        return lambda inputs: session.run(None, inputs)[0]
+        return lambda inputs: session.run(None, inputs)
     if file_format == "litert":
         import tensorflow as tf
 
@@ -58,8 +63,9 @@ def served(path, file_format):
         names = {next(n for n in NAMES if n in name): name for name in runner.get_input_details()}
 
         def serve(inputs):
-            (output,) = runner(**{names[name]: array for name, array in inputs.items()}).values()
-            return output
+            outputs = runner(**{names[name]: array for name, array in inputs.items()})
+            # The names are `output_0`, `output_1`, ..., `output_10`, ...
+            return [outputs[name] for name in sorted(outputs, key=lambda name: (len(name), name))]
 
         return serve
     import torch
@@ -85,45 +91,145 @@ def check_that_converters_can_do_all_operations(path):
     assert not [node for node in nodes if "one_hot" in str(node.target)]
 
 
-CHECKS = {
-    ("tensorflow", "litert"): check_that_litert_has_all_operations,
-    ("torch", "torch"): check_that_converters_can_do_all_operations,
-}
+ENCODERS = [
+    *({"position_encoding": name} for name in POSITION_ENCODINGS if name != "none"),
+    {"projection_dim": 5, "segment_encoding": "none"},
+    {"attention_implementation": "features"},
+]
 
 
-ENCODED = {name: {"position_encoding": name} for name in ("diet_abs", "diet_rel", "shaw", "t5")}
-ROWS = [(each, ENCODED["diet_rel" if each == "onnx" else "diet_abs"]) for each in FORMATS]
-if BACKEND == "jax":
-    # `jax2onnx` knows no `arange` of one argument, which others may count with.
-    ROWS += [("onnx", ENCODED[name]) for name in ("shaw", "t5")]
-else:
-    ROWS += [(FORMATS[0], "int8")]
-if BACKEND == "tensorflow":
-    ROWS += [(FORMATS[0], {"attention_implementation": "features"})]
+class Encodings(ModelFiles, keras.Model):
+    """One model, and so one file, with all encodings."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = keras.layers.Embedding(31, 18)
+        self.encoders = [DietEncoder(1, 3, 23, max_sequence_length=13, **each) for each in ENCODERS]
+        for encoder in self.encoders:
+            encoder.build((2, 11, 18))
+
+    def call(self, inputs):
+        x, outputs = self.embedding(inputs["token_ids"]), []
+        for encoder, arguments in zip(self.encoders, ENCODERS, strict=True):
+            # The scores of positions are a small program.
+            if encoder.position_biases and "position_encoding" in arguments:
+                outputs.append(encoder.position_biases[0](x))
+            else:
+                outputs.append(encoder(x, padding_mask=inputs["padding_mask"]))
+        return outputs
 
 
-@pytest.mark.usefixtures("quick_quantization")
-@pytest.mark.parametrize(("file_format", "arguments"), ROWS, ids=str)
-def test_exported_classifiers(rng, tmp_path, file_format, arguments):
-    """`docs/deployment.md` exports with signatures."""
+def skip_without_converter(file_format):
     if file_format == "onnx":
         pytest.importorskip("onnxruntime")
     if (file_format, BACKEND) in CONVERTERS:
         pytest.importorskip(CONVERTERS[file_format, BACKEND])
-    is_int8 = arguments == "int8"
-    classifier = randomize_weights(tiny_task("classifier", **({} if is_int8 else arguments)))
-    classifier.preprocessor.sequence_length = 11
-    if is_int8:
-        classifier.quantize("int8")
+
+
+@pytest.mark.parametrize("file_format", FORMATS[1:])
+def test_every_encoding(rng, tmp_path, file_format):
+    """The encoders have the exact gelu, as most checkpoints."""
+    skip_without_converter(file_format)
+    sizes = {"tensorflow": (None, None), "jax": (None, 11), "torch": (1, 11)}[BACKEND]
+    model, inputs = Encodings(), random_inputs(rng, *SHAPES[0])
+    del inputs["segment_ids"]
+    model(inputs)
+    randomize_weights(model)
+    specs = {name: keras.InputSpec(shape=sizes, dtype="int32", name=name) for name in inputs}
     path = str(tmp_path / FILES[file_format])
-    classifier.export(path, format=file_format, verbose=False)
+    model.export(path, format=file_format, input_signature=[specs], verbose=False)
     serve = served(path, file_format)
     for shape in SHAPES:
         inputs = random_inputs(rng, *shape)
-        # Compiled, a number may round to the next step of int8.
-        assert_close(serve(inputs), classifier(inputs), 2e-2 if is_int8 else 1e-5)
-    if (BACKEND, file_format) in CHECKS:
-        CHECKS[BACKEND, file_format](path)
+        del inputs["segment_ids"]
+        keras.tree.map_structure(assert_close, serve(inputs), model(inputs))
+    if file_format == "litert" and BACKEND == "tensorflow":
+        check_that_litert_has_all_operations(path)
+
+
+def table_of_precisions():
+    """The cells of this backend in the table of `docs/deployment.md`, and the right values."""
+    lines = (Path(__file__).parents[2] / "docs/deployment.md").read_text().splitlines()
+    (start,) = (i for i, line in enumerate(lines) if line.startswith("| | ONNX from TensorFlow"))
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines[start:]]
+    names = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
+    for column, title in enumerate(rows[0]):
+        file_format, _, backend = title.partition(" from ")
+        if backend == names[BACKEND]:
+            for row in rows[2 : rows.index([])]:
+                yield file_format.lower(), row[0], row[column]
+
+
+WITHOUT = {
+    "without attention": "token_embedding|feedforward|pooled",
+    "without embeddings": "attention|feedforward|pooled",
+}
+
+
+@pytest.mark.usefixtures("quick_quantization")
+@pytest.mark.parametrize(
+    ("file_format", "precision", "cell"), [*table_of_precisions(), (FORMATS[0], "int8", "yes")]
+)
+def test_precisions(rng, tmp_path, file_format, precision, cell):
+    """The other files are refused, or LiteRT needs more than its own operations for them."""
+    skip_without_converter(file_format)
+    path = tmp_path / FILES[file_format]
+
+    def export(filters=None):
+        is_mixed = precision.startswith("mixed")
+        arguments = {"dtype": precision} if is_mixed else {}
+        classifier = randomize_weights(tiny_task("classifier", **arguments))
+        classifier.preprocessor.sequence_length = 11
+        if not is_mixed:
+            classifier.quantize(precision, filters=filters)
+        classifier.export(path, format=file_format, verbose=False)
+        return classifier, served(str(path), file_format)
+
+    if cell in ("no", *WITHOUT):
+        # The converters themselves refuse the other files.
+        is_written = file_format == "onnx" and precision != "float8"
+        message = "(?s)onnxruntime cannot run.*deployment" if is_written else "."
+        with pytest.raises(Exception, match=message):
+            export()
+        assert not path.exists()
+    if cell == "with Flex":
+        with pytest.raises(RuntimeError, match="Select TensorFlow op"):
+            export()[1](random_inputs(rng, *SHAPES[0]))
+    if cell == "yes" or cell in WITHOUT:
+        classifier, serve = export(WITHOUT.get(cell))
+        for shape in SHAPES:
+            inputs = random_inputs(rng, *shape)
+            # Compiled, a number may round to the next step of int8.
+            (found,) = keras.tree.flatten(serve(inputs))
+            assert_close(found, classifier(inputs), 2e-2)
+
+
+@pytest.mark.parametrize("file_format", FORMATS[1:])
+def test_masked_lm(rng, tmp_path, file_format):
+    skip_without_converter(file_format)
+    masked_lm = randomize_weights(tiny_task("masked_lm"))
+    masked_lm.preprocessor.sequence_length = 11
+    path = str(tmp_path / FILES[file_format])
+    masked_lm.export(path, format=file_format, verbose=False)
+    inputs, _, _ = random_masked_inputs(rng, *SHAPES[0])
+    (found,) = served(path, file_format)(inputs)
+    assert_close(found, masked_lm(inputs))
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="other backends fix the length")
+@pytest.mark.parametrize("encoding", ["diet_abs", "alibi"])
+def test_open_lengths_above_the_limit(rng, tmp_path, encoding):
+    """Only encodings with a table of positions refuse them. The others compute their equation."""
+    sizes = {"num_layers": 1, "position_encoding": encoding}
+    backbone = randomize_weights(tiny_backbone(**sizes))
+    backbone.export(tmp_path / "model", verbose=False)
+    serve, inputs = served(str(tmp_path / "model"), "tf_saved_model"), random_inputs(rng, 2, 17)
+    if encoding == "diet_abs":
+        with pytest.raises(Exception, match="Slice"):
+            serve(inputs)
+    else:
+        longer = randomize_weights(tiny_backbone(**sizes, max_sequence_length=17))
+        assert_close(serve(inputs)["pooled_output"], longer(inputs)["pooled_output"])
 
 
 @pytest.mark.parametrize("task", [None, "masked_lm", *once("embedder", "question_answerer")])
@@ -145,3 +251,5 @@ def test_export_needs_a_path_only(rng, tmp_path, capsys, task):
     inputs = inputs or random_inputs(rng, *shape)
     outputs, expected = served(str(tmp_path / path), FORMATS[0])(inputs), model(inputs)
     keras.tree.map_structure(assert_close, outputs, dict(expected) if task is None else expected)
+    if BACKEND == "torch":
+        check_that_converters_can_do_all_operations(str(tmp_path / path))

@@ -194,7 +194,9 @@ def append_columns(heads: Tensor, features: Tensor, alignment: int = ALIGNMENT) 
 
 def with_four_axes(bias: Tensor) -> Tensor:
     """Return a bias with leading axes of size 1, up to at least four axes."""
-    return ops.reshape(bias, (1,) * (4 - len(bias.shape)) + tuple(ops.shape(bias)))
+    while len(bias.shape) < 4:
+        bias = ops.expand_dims(bias, 0)
+    return bias
 
 
 def with_score_axes(mask: Tensor) -> Tensor:

@@ -114,7 +114,9 @@ class BucketedRelativePositionBias(PositionBias):
         """Return `b[bucket(j - i)]` for the given positions."""
         distances = distances_of_pairs(query_length, key_length, start_index)
         distances = ops.clip(distances, -self.max_distance, self.max_distance)
-        buckets = ops.take(ops.convert_to_tensor(self._buckets), distances + self.max_distance)
+        # Of a vector, Keras's `take` on PyTorch cannot be exported to ONNX.
+        table = ops.convert_to_tensor(self._buckets[:, None])
+        buckets = ops.take(table, distances + self.max_distance, axis=0)[:, 0]
         by_distance = _backend.take_of_few(self.bucket_embedding, buckets)
         by_distance = ops.cast(by_distance, self.compute_dtype)
         return scores_of_distances(by_distance, query_length, key_length)

@@ -4,12 +4,13 @@ from typing import Any
 
 import keras
 from keras import ops
-from keras_hub.layers import PositionEmbedding, SinePositionEncoding
+from keras_hub.layers import PositionEmbedding
 
 from keras_diet import _backend, validation
 from keras_diet.layers.configuration import serialized_arguments
 from keras_diet.layers.initializers import bert_initializer, embedding_initializer, fresh
 from keras_diet.layers.position.position_encoding import EncoderSizes, PositionEncoding
+from keras_diet.layers.position.sinusoids import Sinusoids
 from keras_diet.types import Config, DType, Initializer, Integer, Shape, Tensor
 
 
@@ -117,15 +118,16 @@ class InputEncoding(keras.layers.Layer):
             validation.length_within(length, self.max_sequence_length, "max_sequence_length")
         if self.position_embedding is not None:
             # A custom layer needs the argument for decoding only.
+            is_learned = isinstance(self.position_embedding, PositionEmbedding)
             is_first = isinstance(start_index, int) and start_index == 0
             arguments = {} if is_first else {"start_index": start_index}
-            if ops.is_tensor(start_index) and isinstance(
-                self.position_embedding, PositionEmbedding
-            ):
+            if ops.is_tensor(start_index) and is_learned:
                 # PyTorch records this step. It cannot record a slice at a tensor.
                 indices = start_index + _backend.arange(ops.shape(inputs)[1])
                 arguments = {"positions": indices}
-            positions = self.position_embedding(inputs, **arguments)
+            # `jax2onnx` cannot convert KerasHub's copies of the positions for an open batch size.
+            rows = inputs[:1] if is_learned else inputs
+            positions = self.position_embedding(rows, **arguments)
             x = x + ops.cast(positions, self.compute_dtype)
         if self.num_segments is not None:
             if segment_ids is None:
@@ -188,15 +190,12 @@ def make_input_encoding(
 
 def _sinusoidal(sizes, dtype, name):
     # In bfloat16, neighboring positions above 256 would be equal.
-    return _with_masking(SinePositionEncoding(dtype="float32", name=name))
+    return Sinusoids(dtype="float32", name=name)
 
 
 def _learned(max_length, initializer, **kwargs):
-    return _with_masking(PositionEmbedding(max_length, fresh(initializer), **kwargs))
-
-
-def _with_masking(layer):
-    # KerasHub's layers read only the length of a masked input, and Keras warns of its mask.
+    layer = PositionEmbedding(max_length, fresh(initializer), **kwargs)
+    # The layer reads only the length of a masked input, and Keras warns of its mask.
     layer.supports_masking = True
     return layer
 
