@@ -5,6 +5,7 @@ import pytest
 
 from keras_diet._compat import get_keras_mask
 from keras_diet.layers import InputEncoding
+from keras_diet.layers.position.sinusoids import Sinusoids
 from tests import reference
 from tests.helpers import assert_close, check_layer, randomize, to_numpy
 
@@ -50,12 +51,11 @@ def test_equals_reference(rng, num_segments, max_sequence_length):
     assert_close(encoding(x, segment_ids=given), expected_output(encoding, x, segment_ids))
 
 
-@pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
-def test_start_index(rng, positions):
+@pytest.mark.parametrize("sines", [None, keras_hub.layers.SinePositionEncoding, Sinusoids])
+def test_start_index(rng, sines):
     encoding = make(rng, num_segments=None)
-    if positions == "sinusoidal":
-        sines = keras_hub.layers.SinePositionEncoding()
-        encoding = InputEncoding(MAX_LENGTH, position_embedding=sines)
+    if sines is not None:
+        encoding = InputEncoding(MAX_LENGTH, position_embedding=sines())
     x, _ = make_inputs(rng)
     for start in (3, keras.ops.convert_to_tensor(3, "int32")):
         assert_close(encoding(x[:, 3:], start_index=start), to_numpy(encoding(x))[:, 3:])
@@ -66,8 +66,9 @@ def test_start_index(rng, positions):
     [
         {"max_sequence_length": 5, "num_segments": 3},
         {"num_segments": 3, "position_embedding": keras_hub.layers.SinePositionEncoding(100)},
+        {"num_segments": 3, "position_embedding": Sinusoids()},
     ],
-    ids=["learned", "sinusoidal"],
+    ids=["learned", "keras_hub", "sinusoidal"],
 )
 def test_as_a_layer(rng, arguments):
     x, _ = make_inputs(rng)
