@@ -148,7 +148,7 @@ class DataMethods(Task):
 
     def _for_keras(self, x, y, sample_weight, batch_size, **arguments):
         """Return the data as the methods of `keras.Model` take it."""
-        if is_columns(x) and arguments.get("labels", True):
+        if is_columns(x):
             self._check_has_labels(y)
         if self.preprocessor is None and is_columns(x):
             return self.checked_ids(x, y, sample_weight)
@@ -251,7 +251,7 @@ class DataMethods(Task):
                 return keras.Model.predict(
                     self, x, verbose=verbose, steps=steps, callbacks=callbacks
                 )
-        steps = min(steps or x.num_batches, x.num_batches)
+        steps = min(steps or sys.maxsize, x.num_batches or 0)
         callbacks = keras.callbacks.CallbackList(
             callbacks, add_progbar=verbose != 0, model=self, verbose=verbose, epochs=1, steps=steps
         )
@@ -372,13 +372,11 @@ class DataMethods(Task):
         **kwargs: Any,
     ) -> Any:
         """Evaluate the model, as `keras.Model.evaluate`. With a preprocessor, `x` is raw text."""
-        if kwargs.get("_use_cached_eval_dataset"):
-            # `fit` calls it with data that is prepared already.
-            with _backend.beside_training(self._models()):
-                return keras.Model.evaluate(self, x, y, batch_size, **kwargs)
-        x, y, sample_weight = self._for_keras(
-            x, y, sample_weight, batch_size, training=False, steps=kwargs.get("steps")
-        )
+        # `fit` calls it with data that is prepared already.
+        if not kwargs.get("_use_cached_eval_dataset"):
+            x, y, sample_weight = self._for_keras(
+                x, y, sample_weight, batch_size, training=False, steps=kwargs.get("steps")
+            )
         with _backend.beside_training(self._models()):
             return keras.Model.evaluate(
                 self, x, y, batch_size, sample_weight=sample_weight, **kwargs
