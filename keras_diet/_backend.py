@@ -296,8 +296,11 @@ def sliding_windows(inputs, size):
 
 
 def arange(length):
-    """Return the integers below `length`. `jax2onnx` does not convert `ops.arange(length)`."""
-    return ops.arange(0, length)
+    """Return the integers below `length`. `jax2onnx` does not convert `ops.arange(length)`.
+
+    By default, Keras gives them 16 bits if its `floatx` has 16 bits.
+    """
+    return ops.arange(0, length, dtype="int32")
 
 
 def map_in_turn(function, blocks):

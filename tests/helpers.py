@@ -1,5 +1,6 @@
 """Helpers for the tests of all layers: comparison, gradients on any backend, the layer check."""
 
+import contextlib
 import inspect
 import itertools
 import json
@@ -25,6 +26,17 @@ def once(*cases):
     """Test cases that run on one backend, beside cases of the same test that run on each."""
     cases = [case if isinstance(case, tuple) else (case,) for case in cases]
     return [pytest.param(*case, marks=pytest.mark.any_backend) for case in cases]
+
+
+@contextlib.contextmanager
+def floatx(dtype):
+    """Change the default dtype of Keras."""
+    before = keras.config.floatx()
+    keras.config.set_floatx(dtype)
+    try:
+        yield
+    finally:
+        keras.config.set_floatx(before)
 
 
 def to_numpy(x):

@@ -6,7 +6,8 @@ import pytest
 from keras import ops
 
 from keras_diet import _backend
-from tests.helpers import assert_close, gradients, to_numpy, weighted_sum
+from keras_diet.layers import AlibiPositionBias
+from tests.helpers import assert_close, floatx, gradients, to_numpy, weighted_sum
 
 BATCH, LENGTH, HIDDEN, NUM_HEADS, KEY_DIM = 2, 5, 7, 3, 11
 
@@ -199,6 +200,16 @@ def test_sliding_windows(rng):
     expected = np.stack([inputs[:, start : start + 4] for start in range(4)], axis=1)
     assert_close(windows, expected, 0)
     assert windows.stride(-1) == 1
+
+
+def test_positions_have_32_bits_with_any_floatx():
+    """TensorFlow has no range of 16 bits for a length that a graph does not know."""
+    inputs = keras.Input((None, 3))
+    model = keras.Model(inputs, AlibiPositionBias(2)(inputs))
+    with floatx("float16"):
+        assert to_numpy(_backend.arange(40_000))[-1] == 39_999
+        scores = model.predict(np.zeros((1, 5, 3)), verbose=0)
+    assert_close(scores[0, 1, 4], -np.arange(4, -1, -1) / 256)
 
 
 @pytest.mark.parametrize("k, values", [(1, 5), (4, 2), (4, 5), (13, 5)])

@@ -51,7 +51,7 @@ class BeamCache:
             beams: Tensor `(B, K)`. The beam of the row that each new beam extends.
         """
         tensors = tree.flatten(cache)
-        first = self.num_beams * ops.arange(ops.shape(beams)[0], dtype="int32")
+        first = self.num_beams * _backend.arange(ops.shape(beams)[0])
         indices = ops.reshape(ops.expand_dims(first, 1) + ops.cast(beams, "int32"), (-1,))
         for i, (tensor, (before, writes)) in enumerate(zip(tensors, watched, strict=True)):
             if tensor is not before or _backend.writes(tensor) != writes:

@@ -8,7 +8,7 @@ import keras
 import keras_hub
 from keras import ops
 
-from keras_diet import validation
+from keras_diet import _backend, validation
 from keras_diet._recording import RecordedFunction
 from keras_diet.samplers import hypotheses
 from keras_diet.samplers.beam_cache import BeamCache
@@ -190,7 +190,7 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
         """Move those of the first `num_beams` candidates that end to the pool."""
         # XLA sorts all candidates if only a part of the result of `top_k` is read. So this masks
         # the other candidates, and does not cut them off.
-        first = ops.arange(candidates.tokens.shape[1]) < self.num_beams
+        first = _backend.arange(candidates.tokens.shape[1]) < self.num_beams
         active = ops.logical_and(step.generates, ops.logical_not(ops.expand_dims(done, 1)))
         ends = hypotheses.ends_with(candidates, stops)
         ends = ops.logical_and(ends, ops.logical_and(first, active))
@@ -205,7 +205,7 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
         ends = hypotheses.ends_with(candidates, stops)
         chosen = hypotheses.choose_live(candidates, ends, self.num_beams)
         # At a token of the prompt, all beams stay as they are.
-        beams = ops.where(step.generates, chosen.beams, ops.arange(self.num_beams, dtype="int32"))
+        beams = ops.where(step.generates, chosen.beams, _backend.arange(self.num_beams))
         log_probs = ops.where(step.generates, chosen.log_probs, live.log_probs)
         chosen = Candidates(log_probs, beams, chosen.tokens)
         return Live(hypotheses.append(live.sequences, chosen, step.position), log_probs), beams

@@ -81,13 +81,13 @@ def start(prompt: Tensor, num_beams: int) -> tuple[Live, Finished]:
     """Return the hypotheses before the first step: one live beam, and nothing finished."""
     sequences = ops.repeat(ops.expand_dims(prompt, 1), num_beams, axis=1)
     nothing = ops.full_like(sequences[:, :, 0], NOTHING, dtype="float32")
-    first = ops.arange(num_beams) == 0
+    first = _backend.arange(num_beams) == 0
     return Live(sequences, ops.where(first, 0.0, nothing)), Finished(sequences, nothing)
 
 
 def length_penalty(length: Tensor, alpha: float) -> Tensor:
     """Return GNMT's `((5 + length) / 6)^alpha`."""
-    return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, alpha)
+    return ((5.0 + ops.cast(length, "float32")) / 6.0) ** alpha
 
 
 def extend(live: Live, logits: Tensor, count: int) -> Candidates:
@@ -124,7 +124,7 @@ def ends_with(candidates: Candidates, stop_token_ids: Sequence[int]) -> Tensor:
 def choose_live(candidates: Candidates, ends: Tensor, num_beams: int) -> Candidates:
     """Return the first `num_beams` candidates that do not end."""
     count = candidates.tokens.shape[1]
-    rank = ops.arange(count) + count * ops.cast(ends, "int32")
+    rank = _backend.arange(count) + count * ops.cast(ends, "int32")
     _, chosen = ops.top_k(-rank, num_beams)
     return Candidates(*(ops.take_along_axis(each, chosen, axis=1) for each in candidates))
 
@@ -155,7 +155,7 @@ def keep_best(finished: Finished, sequences: Tensor, scores: Tensor) -> Finished
 def fill_with_live(finished: Finished, live: Live, live_scores: Tensor) -> Finished:
     """Return the finished hypotheses, followed by the best live ones up to `K`."""
     num_beams = finished.scores.shape[1]
-    rank = ops.expand_dims(ops.arange(num_beams), 0)
+    rank = ops.expand_dims(_backend.arange(num_beams), 0)
     count = ops.sum(ops.cast(finished.scores > NOTHING, "int32"), axis=1, keepdims=True)
     indices = ops.where(rank < count, rank, num_beams + rank - count)
     sequences = ops.concatenate([finished.sequences, live.sequences], axis=1)

@@ -193,6 +193,10 @@ def test_heads_in_another_order_are_found(rng):
     found = head_orders(np.stack([heads[order] for order in orders]))
     for order, places in zip(orders, found, strict=True):
         np.testing.assert_array_equal(order[places], orders[0][found[0]])
+    # The first head is most like the second one of the next layer, but the second is more so.
+    first, second = np.eye(4).reshape(2, 2, 4)
+    scores = np.array([[first, second], [first, 2 * first + 5 * second]])
+    assert head_orders(scores).tolist() == [[0, 1], [0, 1]]
 
 
 # === Segments, and what the tokens get ===

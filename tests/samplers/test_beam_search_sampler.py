@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_diet.samplers import BeamSearchSampler
-from tests.helpers import assert_close, once
+from tests.helpers import assert_close, floatx, once
 from tests.samplers.reference import beam_search, score
 from tests.samplers.tables import Tables, compiled_search, model_of
 
@@ -83,6 +83,17 @@ def test_row_that_has_ended_does_not_change(rng):
     output = compiled_search(sampler, (3,))(tables, [[2, 0, 0, 0, 0, 0, 0, 0, 0]] * 2, 2)
     np.testing.assert_array_equal(output, [[2, 0, 3, 0, 0, 0, 0, 0, 0], expected[1, 0]])
     assert 3 not in output[1, :5], "the second row ends as early as the first one"
+
+
+def test_floatx_does_not_change_a_search(rng):
+    """With 16 bits, Keras counts in int16 by default, which TensorFlow does not add to int32."""
+    tables, prompts = random_tables(rng, 2, 7), [[2, 0, 0, 0, 0, 0, 0], [4, 6, 0, 0, 0, 0, 0]]
+    sampler = BeamSearchSampler(3, return_all_beams=True)
+    expected = compiled_search(sampler, (5,))(tables, prompts, 2)
+    with floatx("bfloat16"):
+        actual = compiled_search(sampler, (5,))(tables, prompts, 2)
+    for left, right in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(left, right)
 
 
 @settings(deadline=None, max_examples=20, derandomize=True)
