@@ -24,7 +24,8 @@ class EpochDataset(keras.utils.PyDataset):
         **kwargs: Keyword arguments of `keras.utils.PyDataset`.
 
     Attributes:
-        epoch: int. The epoch whose batches `dataset[index]` returns. `fit` counts it up.
+        epoch: int. The epoch whose batches `dataset[index]` returns. `fit` counts it up, also if
+            `steps_per_epoch` ends an epoch within a pass. `ExactResume` counts the passes.
         has_own_seed: bool. Whether `seed` was passed.
         varies_length: bool. Whether the second axis of arrays, such as the length of sequences,
             has another size in other batches. `ExactResume` tells TensorFlow. Defaults to `False`.
