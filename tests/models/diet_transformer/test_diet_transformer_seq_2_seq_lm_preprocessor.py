@@ -73,6 +73,7 @@ def test_inputs_labels_and_weights(tokenizer, preprocessor):
 
 
 @pytest.mark.any_backend("tensorflow")
+@pytest.mark.filterwarnings("ignore:.* pairs of a batch are cut")
 def test_graphs_of_tensorflow(shuffled_proto):
     """Without `length_buckets`."""
     tf = pytest.importorskip("tensorflow")
