@@ -44,6 +44,7 @@ def test_losses_equal_the_losses_of_one_device(results, kind):
     assert (results["one"]["devices"], results[kind]["devices"]) == (1, 8)
     assert len(np.unique(results["one"]["losses"])) == 3
     assert_close(results[kind]["losses"], results["one"]["losses"], 1e-4)
+    assert results[kind]["prediction error"] < 1e-5
 
 
 def test_data_parallel_replicates_weights(all_results):
