@@ -4,7 +4,9 @@ Each function returns the same on every backend. Only the time differs.
 """
 
 import contextlib
+import copy
 import math
+from typing import Any
 
 import keras
 from keras import ops
@@ -199,20 +201,52 @@ def inference_function(model):
     def stateless_function(inputs):
         function = step if model.run_eagerly or not model.jit_compile else compiled
         values = [variable.value for variable in model.variables]
-        return function(values, keras.tree.map_structure(_on_all_devices, inputs))
+        return function(values, inputs)
 
     return stateless_function
 
 
-def _on_all_devices(array):
-    """Return an array of a batch, divided among the devices if their number divides its rows."""
+def num_batch_devices():
+    """Return among how many devices `keras.distribution` divides a batch."""
     distribution = keras.distribution.distribution()
-    if distribution is None:
-        return array
-    layout = distribution.get_data_layout(array.shape)
-    mesh = layout.device_mesh
-    size = mesh.shape[mesh.axis_names.index(distribution.batch_dim_name)]
-    return array if len(array) % size else keras.distribution.distribute_tensor(array, layout)
+    if distribution is None or keras.backend.backend() != "jax":
+        return 1
+    mesh = distribution.device_mesh
+    return mesh.shape[mesh.axis_names.index(distribution.batch_dim_name)]
+
+
+def divided(batch):
+    """Return a batch, divided among the devices if their number divides its rows."""
+    number, distribution = num_batch_devices(), keras.distribution.distribution()
+    if number == 1:
+        return batch
+
+    def divide(array):
+        axes = [distribution.batch_dim_name, *[None] * (len(array.shape) - 1)]
+        layout = keras.distribution.TensorLayout(axes, distribution.device_mesh)
+        return array if len(array) % number else keras.distribution.distribute_tensor(array, layout)
+
+    return keras.tree.map_structure(divide, batch, none_is_leaf=False)
+
+
+@contextlib.contextmanager
+def whole_batches():
+    """Return a context in which Keras gives whole batches to each device, and steps divide them.
+
+    Keras on JAX divides the batches itself, and fails if the number of devices does not divide the
+    rows. On a pod it must do so, because each host has other rows.
+    """
+    if num_batch_devices() == 1:
+        yield
+        return
+    import jax
+
+    distribution: Any = copy.copy(keras.distribution.distribution())
+    if jax.process_count() == 1:
+        layout, mesh = keras.distribution.TensorLayout, distribution.device_mesh
+        distribution.get_data_layout = lambda shape: layout([None] * len(shape), mesh)
+    with distribution.scope():
+        yield
 
 
 def return_weights(models):
@@ -229,7 +263,7 @@ def beside_training(models):
     PyTorch's `DataLoader` draws from the generator that dropout uses. On JAX the models have their
     weights before and after, also after an error.
     """
-    with contextlib.ExitStack() as stack:
+    with whole_batches(), contextlib.ExitStack() as stack:
         if _on_torch():
             import torch
 

@@ -1,5 +1,6 @@
 """An interrupted training continues as if nothing had happened."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -157,7 +158,10 @@ class ExactResume:
                 steps_of_validation = options.get("validation_steps")
                 validation_data = Steps(validation_data, steps_of_validation).for_keras()
             options |= {"class_weight": class_weight, "validation_data": validation_data}
-            return training.fit(callbacks, initial_epoch, epochs, verbose, **options)
+            # Steps of other models do not divide batches.
+            is_ours = hasattr(model, "as_dataset")
+            with _backend.whole_batches() if is_ours else contextlib.nullcontext():
+                return training.fit(callbacks, initial_epoch, epochs, verbose, **options)
 
 
 def _validation_data(model, data, validation_batch_size, validation_steps=None, **_):

@@ -5,8 +5,12 @@
 """
 
 import contextlib
+import functools
 import json
+import shutil
 import sys
+import tempfile
+import warnings
 from pathlib import Path
 
 import jax
@@ -18,6 +22,7 @@ from keras_diet.models import (
     DietTransformerBackbone,
     DietTransformerSeq2SeqLM,
 )
+from keras_diet.training import ExactResume
 from tests.distribution.training import (
     ENCODINGS,
     SIZES,
@@ -28,6 +33,8 @@ from tests.distribution.training import (
     prediction_error,
 )
 from tests.models.diet_transformer import tiny as translation
+from tests.models.tasks import tiny_task
+from tests.models.tiny import TEXTS, randomize_weights
 
 
 def model_parallel(cls=DietBertBackbone):
@@ -72,13 +79,99 @@ def train_translator(distribution):
         inputs = translation.random_inputs(np.random.default_rng(29), 8, 13, 9)
         batch = (inputs, inputs["decoder_token_ids"], inputs["decoder_padding_mask"])
         losses = fit(translator, [batch] * 3)
-        outputs = translator.generate(translation.prompts(inputs), stop_token_ids=None)
+        prompts = translation.prompts(inputs)
+        outputs = translator.generate(prompts, stop_token_ids=None)
+        three = {name: array[:3] for name, array in prompts.items()}
+        three = translator.generate(three, stop_token_ids=None)["decoder_token_ids"].tolist()
     return {
         "losses": losses,
         "devices": len(translator.weights[0].value.sharding.device_set),
         "weights": shards(translator.weights),
         "tokens": outputs["decoder_token_ids"].tolist(),
+        "tokens of three": three,
     }
+
+
+class Rows(keras.utils.PyDataset):
+    """Batches of 3 and of 6 texts and labels."""
+
+    num_batches = 2
+
+    def __getitem__(self, index):
+        rows = slice(0, 3) if index == 0 else slice(3, 9)
+        return ROW_TEXTS[rows], ROW_LABELS[rows]
+
+
+ROW_TEXTS, ROW_LABELS = (TEXTS * 3)[:11], np.arange(11) * 2 % 7
+
+
+def watch_rows(task, rows):
+    """Append the rows of each compiled batch, and how many of them a device computes."""
+    call = task.call
+
+    def watched(*args, **kwargs):
+        outputs = call(*args, **kwargs)
+
+        def see(sharding):
+            rows.add((outputs.shape[0], sharding.shard_shape(outputs.shape)[0]))
+
+        jax.debug.inspect_array_sharding(outputs, callback=see)
+        return outputs
+
+    task.call = watched
+
+
+def run_classifier(distribution):
+    """Results with batches of any size, of quantized models and of LoRA."""
+    sizes = {"num_heads": 4, "hidden_dim": 24, "intermediate_dim": 20}
+
+    def make():
+        keras.utils.set_random_seed(7)
+        return randomize_weights(tiny_task("classifier", **sizes))
+
+    results, rows = {}, set()
+    with distribution.scope() if distribution else contextlib.nullcontext():
+        task = make()
+        task.compile(keras.optimizers.SGD(0.05, momentum=0.9), task.loss, metrics=["accuracy"])
+        watch_rows(task, rows)
+        results["predict"] = task.predict(ROW_TEXTS[:10], batch_size=8, verbose=0).tolist()
+        results["dataset"] = task.predict(Rows(), verbose=0).tolist()
+        results["evaluate"] = task.evaluate(ROW_TEXTS, ROW_LABELS, batch_size=8, verbose=0)
+        results["test"] = task.test_on_batch(ROW_TEXTS[:3], ROW_LABELS[:3])
+        validation = (ROW_TEXTS[:3], ROW_LABELS[:3])
+        fit = functools.partial(task.fit, verbose=0, validation_data=validation)
+        results["fit"] = fit(ROW_TEXTS, ROW_LABELS, batch_size=8, epochs=2).history
+        results["fit dataset"] = fit(Rows()).history
+        results["train"] = task.train_on_batch(ROW_TEXTS[:3], ROW_LABELS[:3])
+        with tempfile.TemporaryDirectory() as folder:
+            resumed = ExactResume(folder, save_every=1)
+            history = resumed.fit(task, ROW_TEXTS, ROW_LABELS, batch_size=8, verbose=0)
+        results["resume"] = history.history
+        ids = task.preprocessor(ROW_TEXTS[:4])
+        task.preprocessor = None
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            results["ids"] = task.fit(ids, ROW_LABELS[:4], batch_size=4, verbose=0).history
+        results["weights"] = [weight.tolist() for weight in task.get_weights()]
+        for mode in ("int4", "lora"):
+            task = make()
+            task.backbone.enable_lora(2) if mode == "lora" else task.quantize(mode)
+            results[mode] = task.predict(ROW_TEXTS[:8], verbose=0).tolist()
+            task.save_to_preset(folder)
+            loaded = type(task).from_preset(folder)
+            results[f"{mode} loaded"] = loaded.predict(ROW_TEXTS[:8], verbose=0).tolist()
+            shutil.rmtree(folder)
+    messages = [str(each.message) for each in caught if "multiple of" in str(each.message)]
+    return {"results": results, "rows": sorted(rows), "warnings": messages}
+
+
+def refused_heads():
+    """The message for three heads on four devices."""
+    try:
+        with model_parallel().scope():
+            DietBertBackbone(**{**SIZES, "num_heads": 3}, num_layers=1)
+    except ValueError as error:
+        return str(error)
 
 
 def main(path):
@@ -97,6 +190,12 @@ def main(path):
         "one": train_translator(None),
         "model": train_translator(model_parallel(DietTransformerBackbone)),
     }
+    results["classifier"] = {
+        "one": run_classifier(None),
+        "data": run_classifier(keras.distribution.DataParallel()),
+        "model": run_classifier(model_parallel()),
+    }
+    results["three heads"] = refused_heads()
     Path(path).write_text(json.dumps(results))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import keras
 import numpy as np
@@ -80,6 +81,7 @@ def test_translators_train_and_translate_as_on_one_device(all_results):
     assert len(np.unique(one["losses"])) == 3
     assert_close(model["losses"], one["losses"], 1e-4)
     assert model["tokens"] == one["tokens"]
+    assert model["tokens of three"] == one["tokens of three"] == one["tokens"][:3]
     assert len({tuple(tokens) for tokens in one["tokens"]}) > 1
     kernels = [path for path in one["weights"] if path.endswith("kernel")]
     # Four of each attention layer and two of each feed-forward network.
@@ -87,3 +89,25 @@ def test_translators_train_and_translate_as_on_one_device(all_results):
     for path in kernels:
         ratio = np.prod(one["weights"][path]) / np.prod(model["weights"][path])
         assert ratio == 8, path
+
+
+@pytest.mark.parametrize(("kind", "parts"), [("data", 8), ("model", 2)])
+def test_batches_of_any_size(all_results, kind, parts):
+    """Batches are divided where the devices divide their rows, and computed whole elsewhere."""
+    one, found = (all_results["classifier"][name] for name in ("one", kind))
+    assert found["results"].keys() == one["results"].keys()
+    for name, expected in one["results"].items():
+        keras.tree.map_structure(
+            lambda a, b: assert_close(a, b, 1e-4), found["results"][name], expected
+        )
+    assert one["rows"] == [[rows, rows] for rows in (2, 3, 4, 6, 8)]
+    assert found["rows"] == [[n, n if n % parts else n // parts] for n, _ in one["rows"]]
+    expected = ["cannot divide batches.*batch_size=4. Pass a multiple of 8"] if parts == 8 else []
+    assert len(found["warnings"]) == len(expected)
+    assert all(map(re.search, expected, found["warnings"]))
+    assert not one["warnings"]
+
+
+def test_heads_that_the_mesh_does_not_divide(all_results):
+    message = "(?s)`num_heads`.*must be divisible.*'model': 4.*dimension size is 3 "
+    assert re.search(message, all_results["three heads"])

@@ -17,7 +17,7 @@ from keras_diet.layers.transformer.position_encodings import find_position_encod
 from keras_diet.models.diet_bert.cached_positions import rebuild_with_cached_positions
 from keras_diet.models.diet_bert.from_bert.convert import convert_bert
 from keras_diet.models.hub.backbone import HubBackbone
-from keras_diet.models.hub.layout_map import transformer_layout_map
+from keras_diet.models.hub.layout_map import splits_explained, transformer_layout_map
 from keras_diet.models.hub.token_inputs import PADDING_MASK, TokenInput, ids_below
 from keras_diet.types import Activation, Config, DType, Tensor
 
@@ -129,6 +129,7 @@ class DietBertBackbone(HubBackbone):
     get_layout_map = staticmethod(transformer_layout_map)
     with_cached_positions = rebuild_with_cached_positions
 
+    @splits_explained()
     def __init__(
         self,
         vocabulary_size: int,

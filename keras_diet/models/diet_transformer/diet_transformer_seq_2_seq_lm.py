@@ -169,6 +169,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
 
     # === Generation ===
 
+    @_backend.whole_batches()
     def generate(
         self,
         inputs: Any,
@@ -268,6 +269,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             A dictionary with `"decoder_token_ids"`, and `"decoder_padding_mask"` that is true up to
             the first stop token.
         """
+        inputs = _backend.divided(inputs)
         backbone = self.backbone
         source_mask = ops.cast(inputs["encoder_padding_mask"], "bool")
         prompt_mask = ops.cast(inputs["decoder_padding_mask"], "bool")

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -191,17 +192,29 @@ class DataMethods(Task):
             batch = keras.utils.unpack_x_y_sample_weight(data.batch(0, 0))
         return keras.tree.map_structure(keras.ops.convert_to_tensor, batch, none_is_leaf=False)
 
-    # === Inference ===
+    # === Steps of Keras's trainers. On JAX there is a state before the data. ===
+
+    def train_step(self, *arguments: Any) -> Any:
+        """Train on a batch."""
+        *state, data = arguments
+        return super().train_step(*state, _backend.divided(data))
+
+    def test_step(self, *arguments: Any) -> Any:
+        """Evaluate a batch."""
+        *state, data = arguments
+        return super().test_step(*state, _backend.divided(data))
 
     def predict_step(self, *arguments: Any) -> Any:
-        """Return the outputs of a batch, as Keras's trainers. PyTorch may run a recorded graph."""
+        """Return the outputs of a batch. PyTorch may run a recorded graph."""
+        *state, data = arguments
         if keras.backend.backend() != "torch":
-            return super().predict_step(*arguments)
-        (data,) = arguments
+            return super().predict_step(*state, _backend.divided(data))
         inputs, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         model: Any = self
         call = functools.partial(model, training=False)
         return RecordedFunction(model, "predict", call)(inputs)
+
+    # === Inference ===
 
     @functools.cached_property
     def _inference_function(self):
@@ -298,6 +311,7 @@ class DataMethods(Task):
 
     # === Methods of Keras ===
 
+    @_backend.whole_batches()
     def fit(
         self,
         x: Any = None,
@@ -348,6 +362,14 @@ class DataMethods(Task):
             )
         steps = kwargs.get("steps_per_epoch")
         data = self._for_keras(x, y, sample_weight, batch_size, shuffle=shuffle, steps=steps)
+        devices, size = _backend.num_batch_devices(), batch_size or BATCH_SIZE
+        if is_columns(x) and size % devices:
+            warnings.warn(
+                f"The {devices} devices along the batch axis cannot divide batches of this size, "
+                f"so each device computes whole batches. Received: batch_size={size}. Pass a "
+                f"multiple of {devices}.",
+                stacklevel=3,
+            )
         return keras.Model.fit(
             self,
             *data[:2],
@@ -400,6 +422,7 @@ class DataMethods(Task):
             x = self.as_dataset(x, batch_size=batch_size, training=False, steps=steps, labels=False)
         return self.infer(x, batch_size, verbose, steps, callbacks)
 
+    @_backend.whole_batches()
     def train_on_batch(
         self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
     ) -> Any:
@@ -407,6 +430,7 @@ class DataMethods(Task):
         kwargs["class_weight"] = self.class_weight_of(kwargs.get("class_weight"))
         return keras.Model.train_on_batch(self, *self._one_batch(x, y, sample_weight), **kwargs)
 
+    @_backend.whole_batches()
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
         """Evaluate one batch, as `keras.Model.test_on_batch`."""
         return keras.Model.test_on_batch(self, *self._one_batch(x, y, sample_weight), **kwargs)
