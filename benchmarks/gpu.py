@@ -3,7 +3,7 @@
 The parts are:
 
 - `gradients`: gradients of a bias from the backend's kernel in bfloat16, compared with scores in
-  float32, for each shape of a bias, and for lengths that are no multiples of 8;
+  float32, for each shape of a bias, and for lengths that 8 does not divide;
 - `attention`: time and memory of one attention layer with a learned bias, forward and backward, by
   length. On PyTorch also without a bias (`sdpa`), with FlexAttention, and with the bias of T5 and
   MPNet in Hugging Face's library;

@@ -15,13 +15,13 @@ from keras_diet._compat import flatten_layers
 # Number of graphs that are kept for a model. A graph holds operations and refers to the weights.
 MAX_GRAPHS = 16
 _OUR_LAYERS = {"keras", "keras_hub", "keras_diet"}
-_graphs: weakref.WeakKeyDictionary[Any, collections.OrderedDict[Any, Any]]
-_graphs = weakref.WeakKeyDictionary()
+# For each model, its graphs by signature, the last used one at the end.
+_graphs: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
 class RecordedFunction:
-    """A function of tensors that PyTorch runs as a graph of its own operations.
+    """A function of tensors that PyTorch runs as a recorded graph.
 
     The second time that tensors of the same shapes and dtypes come, in this or another object with
     the same model and name, the operations are recorded. From then on they run alone, with the

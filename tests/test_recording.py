@@ -163,7 +163,7 @@ def test_other_shapes_are_recorded_and_old_ones_forgotten(rng, monkeypatch):
         )
 
 
-def test_cached_positions_and_a_shared_backbone(rng):
+def test_cached_positions(rng):
     model = cache_positions(randomize_weights(tiny_backbone(position_encoding="diet_abs")))
     inputs = random_inputs(rng)
     assert_recorded_results_are_equal(model, lambda: model.predict_on_batch(inputs))

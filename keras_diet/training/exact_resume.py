@@ -32,6 +32,7 @@ from keras_diet.training.resumable_data import (
     check_can_resume,
     resumable,
 )
+from keras_diet.training.trainers import whole_batches
 
 # Number of differences that an error names. Another model has many.
 _SHOWN = 4
@@ -160,7 +161,7 @@ class ExactResume:
             options |= {"class_weight": class_weight, "validation_data": validation_data}
             # Steps of other models do not divide batches.
             is_ours = hasattr(model, "as_dataset")
-            with _backend.whole_batches() if is_ours else contextlib.nullcontext():
+            with whole_batches() if is_ours else contextlib.nullcontext():
                 return training.fit(callbacks, initial_epoch, epochs, verbose, **options)
 
 

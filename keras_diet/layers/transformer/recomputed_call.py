@@ -78,7 +78,7 @@ def call_recomputed(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any
 def _with_global_seed(seeds):
     """Add the state from which Keras draws without a seed generator. JAX refuses such draws.
 
-    Keras has one for each thread, and on a GPU PyTorch computes gradients in a thread of its own.
+    Keras has one for each thread, and on a GPU PyTorch computes gradients in another thread.
     """
     return seeds if keras.backend.backend() == "jax" else [*seeds, global_seed()]
 

@@ -13,7 +13,7 @@ from keras_diet.layers.initializers import bert_initializer
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.hub.classes import Classes
-from keras_diet.models.hub.losses import default_accuracy, token_loss, warn_if_loss_does_not_fit
+from keras_diet.models.hub.losses import accuracy_by_default, token_loss, warn_if_loss_does_not_fit
 from keras_diet.models.hub.packing import padded
 from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.hub.texts import texts_of
@@ -233,8 +233,7 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
             **kwargs: Keyword arguments of `keras.Model.compile`.
         """
         loss = token_loss(loss)
-        if isinstance(weighted_metrics, str) and weighted_metrics == "auto":
-            weighted_metrics = [default_accuracy(loss)]
+        weighted_metrics = accuracy_by_default(weighted_metrics, loss)
         super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
         warn_if_loss_does_not_fit(self, "logits")
 

@@ -20,13 +20,14 @@ from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm_preprocess
     DietTransformerSeq2SeqLMPreprocessor,
 )
 from keras_diet.models.hub.classes import Classes
-from keras_diet.models.hub.losses import default_accuracy, token_loss, warn_if_loss_does_not_fit
+from keras_diet.models.hub.losses import accuracy_by_default, token_loss, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.hub.task import HubTask
 from keras_diet.models.hub.texts import is_one_text
 from keras_diet.models.hub.token_inputs import check_token_inputs
 from keras_diet.samplers import BeamSearchSampler
 from keras_diet.training.columns import is_columns, take
+from keras_diet.training.trainers import divided, return_weights, whole_batches
 from keras_diet.types import Config, Tensor
 
 
@@ -139,8 +140,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             **kwargs: Other keyword arguments of `keras_hub.models.Seq2SeqLM.compile`.
         """
         loss = token_loss(loss)
-        if isinstance(weighted_metrics, str) and weighted_metrics == "auto":
-            weighted_metrics = [default_accuracy(loss)]
+        weighted_metrics = accuracy_by_default(weighted_metrics, loss)
         if isinstance(sampler, str) and sampler == "auto":
             sampler = self.sampler
         super().compile(
@@ -169,7 +169,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
 
     # === Generation ===
 
-    @_backend.whole_batches()
+    @whole_batches()
     def generate(
         self,
         inputs: Any,
@@ -219,7 +219,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         if stop_token_ids is not None and not isinstance(stop_token_ids, str):
             # Without any, a target never ends.
             stop_token_ids = tuple(map(operator.index, stop_token_ids)) or None
-        _backend.return_weights(self.backbone.models())
+        return_weights(self.backbone.models())
         options = {"max_length": max_length, "stop_token_ids": stop_token_ids}
         if self.preprocessor is None:
             if is_columns(inputs):
@@ -269,7 +269,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             A dictionary with `"decoder_token_ids"`, and `"decoder_padding_mask"` that is true up to
             the first stop token.
         """
-        inputs = _backend.divided(inputs)
+        inputs = divided(inputs)
         backbone = self.backbone
         source_mask = ops.cast(inputs["encoder_padding_mask"], "bool")
         prompt_mask = ops.cast(inputs["decoder_padding_mask"], "bool")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from keras_diet import _backend
 from keras_diet._recording import RecordedFunction
 from keras_diet.models.hub.classes import (
     Classes,
@@ -34,6 +33,14 @@ from keras_diet.training.columns import (
 )
 from keras_diet.training.epoch_dataset import EpochDataset, with_ranks
 from keras_diet.training.resumable_data import BATCH_SIZE, Batches
+from keras_diet.training.trainers import (
+    beside_training,
+    divided,
+    inference_function,
+    num_batch_devices,
+    return_weights,
+    whole_batches,
+)
 
 if TYPE_CHECKING:
     from keras_hub.models import Task
@@ -184,7 +191,7 @@ class DataMethods(Task):
 
     def _one_batch(self, x, y=None, sample_weight=None):
         """Return tensors of one batch."""
-        _backend.return_weights(self._models())
+        return_weights(self._models())
         if self.preprocessor is None:
             batch = self.checked_ids(x, y, sample_weight)
         else:
@@ -197,18 +204,18 @@ class DataMethods(Task):
     def train_step(self, *arguments: Any) -> Any:
         """Train on a batch."""
         *state, data = arguments
-        return super().train_step(*state, _backend.divided(data))
+        return super().train_step(*state, divided(data))
 
     def test_step(self, *arguments: Any) -> Any:
         """Evaluate a batch."""
         *state, data = arguments
-        return super().test_step(*state, _backend.divided(data))
+        return super().test_step(*state, divided(data))
 
     def predict_step(self, *arguments: Any) -> Any:
         """Return the outputs of a batch. PyTorch may run a recorded graph."""
         *state, data = arguments
         if keras.backend.backend() != "torch":
-            return super().predict_step(*state, _backend.divided(data))
+            return super().predict_step(*state, divided(data))
         inputs, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         model: Any = self
         call = functools.partial(model, training=False)
@@ -218,7 +225,7 @@ class DataMethods(Task):
 
     @functools.cached_property
     def _inference_function(self):
-        return _backend.inference_function(self)
+        return inference_function(self)
 
     def _models(self):
         """Return all models that share weights with this one."""
@@ -226,7 +233,7 @@ class DataMethods(Task):
 
     def infer_batch(self, inputs: Any) -> Any:
         """Return the outputs for a batch of inputs, as tensors."""
-        _backend.return_weights(self._models())
+        return_weights(self._models())
         convert = keras.ops.convert_to_tensor
         return self._inference_function(keras.tree.map_structure(convert, inputs))
 
@@ -260,7 +267,7 @@ class DataMethods(Task):
         has_replicas = strategy is not None and strategy.num_replicas_in_sync > 1
         if has_replicas or not isinstance(x, Batches) or x.batch_size is None:
             x = x.for_keras() if isinstance(x, TaskData) else with_ranks(x)
-            with _backend.beside_training(self._models()):
+            with beside_training(self._models()):
                 return keras.Model.predict(
                     self, x, verbose=verbose, steps=steps, callbacks=callbacks
                 )
@@ -311,7 +318,7 @@ class DataMethods(Task):
 
     # === Methods of Keras ===
 
-    @_backend.whole_batches()
+    @whole_batches()
     def fit(
         self,
         x: Any = None,
@@ -362,7 +369,7 @@ class DataMethods(Task):
             )
         steps = kwargs.get("steps_per_epoch")
         data = self._for_keras(x, y, sample_weight, batch_size, shuffle=shuffle, steps=steps)
-        devices, size = _backend.num_batch_devices(), batch_size or BATCH_SIZE
+        devices, size = num_batch_devices(), batch_size or BATCH_SIZE
         if is_columns(x) and size % devices:
             warnings.warn(
                 f"The {devices} devices along the batch axis cannot divide batches of this size, "
@@ -399,7 +406,7 @@ class DataMethods(Task):
             x, y, sample_weight = self._for_keras(
                 x, y, sample_weight, batch_size, training=False, steps=kwargs.get("steps")
             )
-        with _backend.beside_training(self._models()):
+        with beside_training(self._models()):
             return keras.Model.evaluate(
                 self, x, y, batch_size, sample_weight=sample_weight, **kwargs
             )
@@ -422,7 +429,7 @@ class DataMethods(Task):
             x = self.as_dataset(x, batch_size=batch_size, training=False, steps=steps, labels=False)
         return self.infer(x, batch_size, verbose, steps, callbacks)
 
-    @_backend.whole_batches()
+    @whole_batches()
     def train_on_batch(
         self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
     ) -> Any:
@@ -430,7 +437,7 @@ class DataMethods(Task):
         kwargs["class_weight"] = self.class_weight_of(kwargs.get("class_weight"))
         return keras.Model.train_on_batch(self, *self._one_batch(x, y, sample_weight), **kwargs)
 
-    @_backend.whole_batches()
+    @whole_batches()
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
         """Evaluate one batch, as `keras.Model.test_on_batch`."""
         return keras.Model.test_on_batch(self, *self._one_batch(x, y, sample_weight), **kwargs)

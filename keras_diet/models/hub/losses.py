@@ -95,6 +95,12 @@ def default_accuracy(loss: Any) -> keras.metrics.Metric:
     return LabelAccuracy(ignore_class=ignore_class)
 
 
+def accuracy_by_default(metrics: Any, loss: Any) -> Any:
+    """Return metrics of a task, where `"auto"` means the accuracy of the labels of its loss."""
+    is_auto = isinstance(metrics, str) and metrics == "auto"
+    return [default_accuracy(loss)] if is_auto else metrics
+
+
 def warn_if_loss_does_not_fit(task: keras.Model, output_kind: str | None) -> None:
     """Warn if a loss of a compiled task takes other outputs than the task returns.
 

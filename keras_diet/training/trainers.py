@@ -1,0 +1,105 @@
+"""How Keras's trainers run batches: among several devices, and beside a training."""
+
+import contextlib
+import copy
+from typing import Any
+
+import keras
+
+
+def inference_function(model):
+    """Return a compiled function from a batch of tensors to the outputs of a model.
+
+    It may run in several threads at a time, and inside of a callback of `fit`. Keras's function for
+    JAX takes the weights out of the model while it runs, and they stay in the model here.
+    """
+    if keras.backend.backend() != "jax":
+
+        def predict_function(inputs):
+            model.make_predict_function()
+            return model.predict_function([(inputs,)])
+
+        return predict_function
+    import jax
+
+    def step(values, inputs):
+        with keras.StatelessScope(zip(model.variables, values, strict=True)):
+            variables = (model.trainable_variables, model.non_trainable_variables)
+            state = [[variable.value for variable in group] for group in variables]
+            return model.predict_step(state, (inputs,))[0]
+
+    compiled = jax.jit(step)
+
+    def stateless_function(inputs):
+        function = step if model.run_eagerly or not model.jit_compile else compiled
+        values = [variable.value for variable in model.variables]
+        return function(values, inputs)
+
+    return stateless_function
+
+
+def num_batch_devices():
+    """Return among how many devices `keras.distribution` divides a batch."""
+    distribution = keras.distribution.distribution()
+    if distribution is None or keras.backend.backend() != "jax":
+        return 1
+    mesh = distribution.device_mesh
+    return mesh.shape[mesh.axis_names.index(distribution.batch_dim_name)]
+
+
+def divided(batch):
+    """Return a batch, divided among the devices if their number divides its rows."""
+    number, distribution = num_batch_devices(), keras.distribution.distribution()
+    if number == 1:
+        return batch
+
+    def divide(array):
+        axes = [distribution.batch_dim_name, *[None] * (len(array.shape) - 1)]
+        layout = keras.distribution.TensorLayout(axes, distribution.device_mesh)
+        return array if len(array) % number else keras.distribution.distribute_tensor(array, layout)
+
+    return keras.tree.map_structure(divide, batch, none_is_leaf=False)
+
+
+@contextlib.contextmanager
+def whole_batches():
+    """Return a context in which Keras gives whole batches to each device, and steps divide them.
+
+    Keras on JAX divides the batches itself, and fails if the number of devices does not divide the
+    rows. On a pod it must do so, because each host has other rows.
+    """
+    if num_batch_devices() == 1:
+        yield
+        return
+    import jax
+
+    distribution: Any = copy.copy(keras.distribution.distribution())
+    if jax.process_count() == 1:
+        layout, mesh = keras.distribution.TensorLayout, distribution.device_mesh
+        distribution.get_data_layout = lambda shape: layout([None] * len(shape), mesh)
+    with distribution.scope():
+        yield
+
+
+def return_weights(models):
+    """Let models have their weights, which `fit` on JAX holds between its steps."""
+    if keras.backend.backend() == "jax":
+        for model in models:
+            model.jax_state_sync()
+
+
+@contextlib.contextmanager
+def beside_training(models):
+    """Return a context in which Keras reads data without changing the training around it.
+
+    PyTorch's `DataLoader` draws from the generator that dropout uses. On JAX the models have their
+    weights before and after, also after an error.
+    """
+    with whole_batches(), contextlib.ExitStack() as stack:
+        if keras.backend.backend() == "torch":
+            import torch
+
+            stack.enter_context(torch.random.fork_rng(devices=[]))
+        return_weights(models)
+        stack.callback(return_weights, models)
+        yield
