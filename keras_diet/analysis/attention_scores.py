@@ -69,7 +69,7 @@ def attention_scores(backbone: Any, inputs: Mapping[str, Any]) -> np.ndarray:
 
     has_segments = backbone.segment_encoding == "per-head"
     encoder(
-        backbone.embed(inputs["token_ids"], inputs["segment_ids"]),
+        backbone.embed(**inputs),
         segment_ids=inputs["segment_ids"] if has_segments else None,
         padding_mask=inputs["padding_mask"],
         # Otherwise long sequences are computed in blocks.

@@ -18,7 +18,7 @@ from keras_diet.models import (
     DietBertTokenClassifier,
     DietBertTokenizer,
 )
-from keras_diet.models.diet_bert.from_bert.checkpoint import read_safetensors
+from keras_diet.models.diet_bert.hugging_face.checkpoint import read_safetensors
 from tests.helpers import assert_close, once, to_numpy
 from tests.models.tasks import tiny_preprocessor
 from tests.models.tiny import SIZES, TEXTS, VOCABULARY, random_inputs

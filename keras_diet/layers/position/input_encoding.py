@@ -42,6 +42,8 @@ class InputEncoding(keras.layers.Layer):
             which puts all tokens into segment 0.
         start_index: int or scalar tensor. Position of the first token, for decoding in steps.
             Defaults to `0`.
+        positions: Integer tensor of shape `(B, T)`, the position of each token. Only with learned
+            positions. Defaults to `None`, which means the places in the sequence.
 
     Returns:
         Tensor of shape `(B, T, hidden_dim)`.
@@ -88,7 +90,12 @@ class InputEncoding(keras.layers.Layer):
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
-    def build(self, inputs_shape: Shape, segment_ids_shape: Shape | None = None) -> None:
+    def build(
+        self,
+        inputs_shape: Shape,
+        segment_ids_shape: Shape | None = None,
+        positions_shape: Shape | None = None,
+    ) -> None:
         """Create and build the embeddings."""
         if self.position_embedding is not None:
             self.position_embedding.build(inputs_shape)
@@ -104,7 +111,11 @@ class InputEncoding(keras.layers.Layer):
         self.built = True
 
     def call(
-        self, inputs: Tensor, segment_ids: Tensor | None = None, start_index: Integer = 0
+        self,
+        inputs: Tensor,
+        segment_ids: Tensor | None = None,
+        start_index: Integer = 0,
+        positions: Tensor | None = None,
     ) -> Tensor:
         x = inputs
         if segment_ids is not None and self.num_segments is None:
@@ -126,9 +137,10 @@ class InputEncoding(keras.layers.Layer):
                 indices = start_index + _backend.arange(ops.shape(inputs)[1])
                 arguments = {"positions": indices}
             # `jax2onnx` cannot convert KerasHub's copies of the positions for an open batch size.
-            rows = inputs[:1] if is_learned else inputs
-            positions = self.position_embedding(rows, **arguments)
-            x = x + ops.cast(positions, self.compute_dtype)
+            rows = inputs[:1] if is_learned and positions is None else inputs
+            if positions is not None:
+                arguments = {"positions": positions}
+            x = x + ops.cast(self.position_embedding(rows, **arguments), self.compute_dtype)
         if self.num_segments is not None:
             if segment_ids is None:
                 segment_ids = ops.zeros((1, 1), dtype="int32")
@@ -139,7 +151,10 @@ class InputEncoding(keras.layers.Layer):
         return x
 
     def compute_output_shape(
-        self, inputs_shape: Shape, segment_ids_shape: Shape | None = None
+        self,
+        inputs_shape: Shape,
+        segment_ids_shape: Shape | None = None,
+        positions_shape: Shape | None = None,
     ) -> Shape:
         """Return the shape of the output, which is the shape of the inputs."""
         return inputs_shape

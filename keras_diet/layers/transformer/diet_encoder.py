@@ -39,6 +39,7 @@ class DietEncoder(DietStack):
     | `"shaw"` | vectors of distances in keys and values (Shaw et al.) | head-wise |
     | `"input"`, `"sinusoidal"` | added to the inputs, learned (BERT) or fixed (Vaswani et al.) | |
     | `"diet_abs_input"` | `"diet_abs"` and `"input"`, for Figure 5 | layer-wise, none, head-wise |
+    | `"t5_input"` | `"t5"` and `"input"`, as in MPNet (Song et al.) | layer-wise, none, head-wise |
     | `"alibi"`, `"sandwich"` | fixed functions of the distance (Press, Chi et al.) | layer-wise |
     | `"kerple"` | a learned penalty for the distance (Chi et al.) | layer-wise, none, head-wise |
     | `"fire"` | a small network of the distance (Li et al.) | none, layer-wise, head-wise |

@@ -30,6 +30,7 @@ POSITION_ENCODINGS: dict[str, PositionEncoding] = {
     "sinusoidal": SINUSOIDAL,
     "shaw": SHAW,
     "t5": T5,
+    "t5_input": dataclasses.replace(T5, embedding=INPUT.embedding),
     "tupe_abs": TUPE_ABS,
     "tupe_rel": TUPE_REL,
     "alibi": ALIBI,

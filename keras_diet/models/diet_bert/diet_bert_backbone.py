@@ -1,8 +1,9 @@
 """The BERT encoder with positions and segments in the attention scores."""
 
-from typing import Self
+from typing import Any, Self
 
 import keras
+from keras import ops
 
 from keras_diet import validation
 from keras_diet.layers.initializers import bert_initializer
@@ -16,6 +17,7 @@ from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
 from keras_diet.models.diet_bert.cached_positions import rebuild_with_cached_positions
 from keras_diet.models.diet_bert.from_bert.convert import convert_bert
+from keras_diet.models.diet_bert.hugging_face.read import read_backbone
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.layout_map import splits_explained, transformer_layout_map
 from keras_diet.models.hub.token_inputs import PADDING_MASK, TokenInput, ids_below
@@ -26,6 +28,7 @@ _PLAIN_ARGUMENTS = (
     *("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim", "dropout"),
     *("max_sequence_length", "num_segments", "rank", "sharing", "segment_encoding"),
     *("projection_dim", "attention_implementation", "cached_positions", "recompute"),
+    *("embedding_dim", "normalize_embeddings", "first_position", "pooler_activation"),
 )
 
 
@@ -91,6 +94,15 @@ class DietBertBackbone(HubBackbone):
         name: str or `None`. Name of the model.
         trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
             leaves frozen layers frozen.
+        embedding_dim: int or `None`. Size of the embeddings, if a dense layer projects them to
+            `hidden_dim`, as in ELECTRA. Defaults to `None`, which means `hidden_dim`.
+        normalize_embeddings: bool. Whether the embeddings are normalized. Defaults to `True`.
+        first_position: int or `None`. If given, positions at the input count the tokens that are
+            not padding, from this number on, as in RoBERTa. Defaults to `None`: the position of a
+            token is its place in the sequence.
+        pooler_activation: Activation of the pooler, by name. Defaults to `"tanh"`.
+        **kwargs: Other arguments of `keras_diet.layers.DietEncoder`, such as `normalize_first`,
+            `layer_norm_epsilon`, `gated` or `attention_windows`.
 
     Call arguments:
         inputs: A dictionary of integer tensors of shape `(B, T)`: `"token_ids"`,
@@ -126,6 +138,7 @@ class DietBertBackbone(HubBackbone):
     """
 
     from_bert = classmethod(convert_bert)
+    from_hugging_face = classmethod(read_backbone)
     get_layout_map = staticmethod(transformer_layout_map)
     with_cached_positions = rebuild_with_cached_positions
 
@@ -152,6 +165,12 @@ class DietBertBackbone(HubBackbone):
         recompute: str = "none",
         name: str | None = None,
         trainable: bool | None = None,
+        *,
+        embedding_dim: int | None = None,
+        normalize_embeddings: bool = True,
+        first_position: int | None = None,
+        pooler_activation: str = "tanh",
+        **kwargs: Any,
     ) -> None:
         # === Config ===
         self.vocabulary_size = validation.positive_int("vocabulary_size", vocabulary_size)
@@ -174,6 +193,11 @@ class DietBertBackbone(HubBackbone):
         self.activation = (
             activation if isinstance(activation, str) else keras.activations.get(activation)
         )
+        self.embedding_dim = validation.optional_positive_int("embedding_dim", embedding_dim)
+        self.normalize_embeddings = normalize_embeddings
+        self.first_position = validation.optional_positive_int("first_position", first_position)
+        self.pooler_activation = pooler_activation
+        self._encoder_arguments = kwargs
         self.cls_token_index = 0
 
         # === Layers ===
@@ -181,7 +205,7 @@ class DietBertBackbone(HubBackbone):
         self.encoder = self._make_encoder(position_encoding, dtype)
         self.pooled_dense = keras.layers.Dense(
             hidden_dim,
-            activation="tanh",
+            activation=pooler_activation,
             kernel_initializer=bert_initializer(),
             dtype=dtype,
             name="pooled_dense",
@@ -190,7 +214,7 @@ class DietBertBackbone(HubBackbone):
         # === Functional Model ===
         names = ("token_ids", "segment_ids", "padding_mask")
         inputs = {name: keras.Input(shape=(None,), dtype="int32", name=name) for name in names}
-        x = self.embed(inputs["token_ids"], inputs["segment_ids"])
+        x = self.embed(**inputs)
         segment_ids = inputs["segment_ids"] if segment_encoding == "per-head" else None
         x = self.encoder(x, segment_ids=segment_ids, padding_mask=inputs["padding_mask"])
         pooled = self.pooled_dense(x[:, self.cls_token_index, :])
@@ -206,15 +230,17 @@ class DietBertBackbone(HubBackbone):
 
     def _make_input_layers(self, position_encoding: str | keras.layers.Layer, dtype: DType) -> None:
         validation.divisible_heads(self.hidden_dim, self.num_heads)
+        embedding_dim = self.embedding_dim or self.hidden_dim
         self.token_embedding = keras.layers.ReversibleEmbedding(
             input_dim=self.vocabulary_size,
-            output_dim=self.hidden_dim,
+            output_dim=embedding_dim,
             embeddings_initializer=bert_initializer(),
             dtype=dtype,
             name="token_embedding",
         )
-        lengths = (self.max_sequence_length, self.rank, self.projection_dim)
-        sizes = EncoderSizes(self.num_layers, self.num_heads, self.hidden_dim, *lengths)
+        num_positions = self.max_sequence_length + (self.first_position or 0)
+        lengths = (num_positions, self.rank, self.projection_dim)
+        sizes = EncoderSizes(self.num_layers, self.num_heads, embedding_dim, *lengths)
         # BERT adds positions and segments before the layer normalization, not in the encoder.
         self.input_encoding = make_input_encoding(
             find_position_encoding(position_encoding, self.rank, self.sharing, self.projection_dim),
@@ -222,12 +248,24 @@ class DietBertBackbone(HubBackbone):
             self.num_segments if self.segment_encoding == "input" else None,
             dtype=dtype,
         )
-        self.embeddings_layer_norm = keras.layers.LayerNormalization(
-            epsilon=1e-12, dtype=dtype, name="embeddings_layer_norm"
-        )
+        self.embeddings_layer_norm = None
+        if self.normalize_embeddings:
+            self.embeddings_layer_norm = keras.layers.LayerNormalization(
+                epsilon=self._encoder_arguments.get("layer_norm_epsilon", 1e-12),
+                dtype=dtype,
+                name="embeddings_layer_norm",
+            )
         self.embeddings_dropout = keras.layers.Dropout(
             self.dropout, dtype=dtype, name="embeddings_dropout"
         )
+        self.embeddings_projection = None
+        if self.embedding_dim is not None:
+            self.embeddings_projection = keras.layers.Dense(
+                self.hidden_dim,
+                kernel_initializer=bert_initializer(),
+                dtype=dtype,
+                name="embeddings_projection",
+            )
 
     def _make_encoder(
         self, position_encoding: str | keras.layers.Layer, dtype: DType
@@ -245,7 +283,6 @@ class DietBertBackbone(HubBackbone):
             max_sequence_length=self.max_sequence_length,
             dropout=self.dropout,
             activation=gelu_approximate if approximate else self.activation,
-            layer_norm_epsilon=1e-12,
             kernel_initializer=bert_initializer(),
             projection_dim=self.projection_dim,
             attention_implementation=self.attention_implementation,
@@ -254,6 +291,7 @@ class DietBertBackbone(HubBackbone):
             recompute=self.recompute,
             dtype=dtype,
             name="encoder",
+            **self._encoder_arguments,
         )
 
     @property
@@ -266,13 +304,20 @@ class DietBertBackbone(HubBackbone):
             "padding_mask": PADDING_MASK,
         }
 
-    def embed(self, token_ids: Tensor, segment_ids: Tensor | None = None) -> Tensor:
+    def embed(
+        self,
+        token_ids: Tensor,
+        segment_ids: Tensor | None = None,
+        padding_mask: Tensor | None = None,
+    ) -> Tensor:
         """Return the input of the encoder: embeddings, layer normalization and dropout.
 
         Args:
             token_ids: Integers of shape `(B, T)`.
             segment_ids: Integers of shape `(B, T)` in `[0, num_segments)`. Only used with
                 `segment_encoding="input"`. Defaults to `None`, which means segment 0.
+            padding_mask: Integers of shape `(B, T)`, 0 for padding. Only used with
+                `first_position`. Defaults to `None`, which means no padding.
 
         Returns:
             A tensor of shape `(B, T, hidden_dim)`.
@@ -280,13 +325,29 @@ class DietBertBackbone(HubBackbone):
         x = self.token_embedding(token_ids)
         if self.input_encoding is not None:
             at_input = self.segment_encoding == "input"
-            x = self.input_encoding(x, segment_ids=segment_ids if at_input else None)
-        return self.embeddings_dropout(self.embeddings_layer_norm(x))
+            x = self.input_encoding(
+                x,
+                segment_ids=segment_ids if at_input else None,
+                positions=self._counted_positions(token_ids, padding_mask),
+            )
+        if self.embeddings_layer_norm is not None:
+            x = self.embeddings_layer_norm(x)
+        x = self.embeddings_dropout(x)
+        return x if self.embeddings_projection is None else self.embeddings_projection(x)
+
+    def _counted_positions(self, token_ids, padding_mask):
+        """Return the positions of tokens that count, or `None` if their places count."""
+        if self.first_position is None:
+            return None
+        mask = ops.ones_like(token_ids) if padding_mask is None else padding_mask
+        mask = ops.cast(mask, "int32")
+        return ops.cumsum(mask, axis=1) * mask + (self.first_position - 1)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
         config.update({name: getattr(self, name) for name in _PLAIN_ARGUMENTS})
+        config.update(self._encoder_arguments)
         is_name = isinstance(self.activation, str)
         config.update(
             position_encoding=serialize_position_encoding(self.position_encoding),

@@ -9,12 +9,6 @@ import numpy as np
 from keras_hub.models import Backbone, BertBackbone, BertTokenizer, Task
 
 from keras_diet import validation
-from keras_diet.models.diet_bert.from_bert.checkpoint import (
-    Checkpoint,
-    read_arguments,
-    read_checkpoint,
-    set_weights,
-)
 from keras_diet.models.diet_bert.from_bert.scores import (
     InputEmbeddings,
     diagonal_means,
@@ -25,6 +19,8 @@ from keras_diet.models.diet_bert.from_bert.scores import (
     shared_mean,
 )
 from keras_diet.models.diet_bert.from_bert.tokenizer import read_special_tokens, read_vocabulary
+from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint, read_checkpoint
+from keras_diet.models.diet_bert.hugging_face.read import backbone_of_checkpoint
 from keras_diet.types import DType
 
 POSITION_ENCODINGS = ("diet_abs", "diet_rel", "diet_abs_input", "input", "none")
@@ -118,8 +114,7 @@ def convert_bert(
     checkpoint = read_checkpoint(bert)
     if checkpoint is not None:
         # In float32, whatever the checkpoint has.
-        original = cls(**read_arguments(checkpoint), **_LIKE_BERT, dtype="float32")
-        set_weights(original, checkpoint)
+        original = backbone_of_checkpoint(cls, checkpoint, dtype="float32")
         policy = None
     else:
         original = copy_bert(cls, bert)

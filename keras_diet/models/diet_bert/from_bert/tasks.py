@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from keras_diet import validation
-from keras_diet.models.diet_bert.from_bert.checkpoint import (
+from keras_diet.models.diet_bert.hugging_face.checkpoint import (
     Checkpoint,
     is_hugging_face_folder,
     read_checkpoint,

@@ -8,7 +8,7 @@ from typing import Any
 from keras_hub.models import BertTokenizer
 
 from keras_diet import validation
-from keras_diet.models.diet_bert.from_bert.checkpoint import is_hugging_face_folder, read_json
+from keras_diet.models.diet_bert.hugging_face.checkpoint import is_hugging_face_folder, read_json
 from keras_diet.types import Config
 
 Folder = str | os.PathLike[str]

@@ -1,0 +1,486 @@
+"""One table: how each type of Hugging Face's encoders becomes a `DietBertBackbone`.
+
+A new type is one entry of `ARCHITECTURES`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from keras_diet import validation
+from keras_diet.types import Config
+
+# The names of BERT's configuration. An architecture names only what it calls otherwise.
+_SIZES = {
+    "vocabulary_size": "vocab_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "hidden_dim": "hidden_size",
+    "intermediate_dim": "intermediate_size",
+    "max_sequence_length": "max_position_embeddings",
+}
+_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_approximate",
+    "gelu_fast": "gelu_approximate",
+    "gelu_pytorch_tanh": "gelu_approximate",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+_OF_ENCODERS = {"is_decoder": (False, False), "add_cross_attention": (False, False)}
+_ABSOLUTE = {**_OF_ENCODERS, "position_embedding_type": ("absolute", "absolute")}
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """One type of encoders.
+
+    Attributes:
+        base: Name of the encoder in a model with a head. Its weights begin with it there.
+        layers: Hugging Face's layers by ours. `{}` is the number of the block. Several of our
+            layers, in a tuple, are the parts of one layer there.
+        arguments: `arguments(config)` returns the arguments of the backbone that are not in
+            `sizes`.
+        when_gated: Layers with other names if the feed-forward networks are gated.
+        sizes: Names in the configuration that differ from BERT's. `None` has no name there.
+        activation: Name of the activation in the configuration.
+        epsilon: Name of the epsilon of layer normalizations in the configuration, or `None` for
+            1e-12.
+        dropout: Name of the dropout rate in the configuration.
+        required: For names in the configuration, the value that the backbone computes, and the
+            default of `transformers`.
+        without_bias: Layers that have a bias here, which is zero, and none there.
+        unused: Beginnings of names of weights that the encoder does not use.
+        classifier: Layers of the head of a text classifier by their names here.
+        masked_lm: Layers of the head of a masked language model, likewise.
+        pairs_neighbors: Whether rotary positions turn the numbers `2k` and `2k + 1` of a head.
+    """
+
+    base: str
+    layers: Mapping[Any, str]
+    arguments: Callable[[Config], Config]
+    when_gated: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    sizes: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    activation: str = "hidden_act"
+    epsilon: str | None = "layer_norm_eps"
+    dropout: str = "hidden_dropout_prob"
+    required: Mapping[str, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
+    without_bias: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    classifier: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    masked_lm: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    pairs_neighbors: bool = False
+
+    def backbone_arguments(self, config: Config, source: str) -> Config:
+        """Return the arguments of the backbone in a configuration.
+
+        Raises:
+            ValueError: If the configuration has a value that the backbone does not compute.
+        """
+        for name, (required, default) in self.required.items():
+            received = config.get(name, default)
+            if received != required:
+                raise ValueError(
+                    f"`{name}` must be {required!r} in the configuration of a "
+                    f"{config['model_type']!r}. Received: {name}={received!r} in {source}"
+                )
+        activation = config.get(self.activation) or "gelu"
+        validation.choice(self.activation, activation, tuple(_ACTIVATIONS))
+        names = {**_SIZES, **self.sizes}
+        sizes = {ours: config[theirs] for ours, theirs in names.items() if theirs is not None}
+        return {
+            **sizes,
+            "dropout": config.get(self.dropout, 0.1),
+            "activation": _ACTIVATIONS[activation],
+            "layer_norm_epsilon": config.get(self.epsilon or "", 1e-12),
+            **self.arguments(config),
+        }
+
+
+def architecture_of(config: Config, source: str) -> Architecture:
+    """Return the entry of the table for a configuration.
+
+    Raises:
+        ValueError: If the table has no entry for its `model_type`.
+    """
+    model_type = config.get("model_type")
+    if model_type in ("deberta", "deberta-v2"):
+        raise ValueError(
+            f"DeBERTa cannot be read. Received: model_type={model_type!r} in {source}. Its scores "
+            "have products of contents with relative positions (disentangled attention), which no "
+            "encoding of this library has."
+        )
+    validation.choice("model_type", model_type, tuple(ARCHITECTURES))
+    return ARCHITECTURES[model_type]
+
+
+# === Arguments ===
+
+
+def _segments(config: Config) -> Config:
+    number = config.get("type_vocab_size", 2)
+    if not number:
+        return {"segment_encoding": "none"}
+    return {"segment_encoding": "input", "num_segments": number}
+
+
+def _absolute(config: Config) -> Config:
+    return {"position_encoding": "input", **_segments(config)}
+
+
+def _counted(config: Config) -> Config:
+    """Return the arguments of RoBERTa, whose positions count tokens that are not padding."""
+    first = config.get("pad_token_id", 1) + 1
+    length = config["max_position_embeddings"] - first
+    return {**_absolute(config), "first_position": first, "max_sequence_length": length}
+
+
+def _electra(config: Config) -> Config:
+    is_projected = config["embedding_size"] != config["hidden_size"]
+    embedding_dim = config["embedding_size"] if is_projected else None
+    return {**_absolute(config), "embedding_dim": embedding_dim, "pooler_activation": "gelu"}
+
+
+def _mpnet(config: Config) -> Config:
+    return {**_counted(config), "position_encoding": "t5_input", "segment_encoding": "none"}
+
+
+def _without_segments(config: Config) -> Config:
+    return {"position_encoding": "input", "segment_encoding": "none"}
+
+
+def _rotary(config: Config) -> Config:
+    """Return the arguments of rotary positions. One base serves all layers."""
+    theta = config["rope_theta"] if "rope_theta" in config else _theta(config["rope_parameters"])
+    return {"position_encoding": "rotary", "max_wavelength": float(theta)}
+
+
+def _theta(parameters: Config) -> float:
+    kind = parameters.get("rope_type", "default")
+    validation.choice("rope_type", kind, ("default",))
+    return parameters["rope_theta"]
+
+
+def _modernbert(config: Config) -> Config:
+    number = config["num_hidden_layers"]
+    every = config.get("global_attn_every_n_layers", 3)
+    kinds = config.get("layer_types") or [
+        "sliding_attention" if i % every else "full_attention" for i in range(number)
+    ]
+    theta = {
+        "full_attention": config.get("global_rope_theta", 160_000.0),
+        "sliding_attention": config.get("local_rope_theta", 10_000.0),
+        **{kind: _theta(values) for kind, values in (config.get("rope_parameters") or {}).items()},
+    }
+    window = config.get("local_attention", 128) // 2 + 1
+    return {
+        "position_encoding": "rotary",
+        "max_wavelength": [float(theta[kind]) for kind in kinds],
+        "attention_windows": [window if kind == "sliding_attention" else None for kind in kinds],
+        "segment_encoding": "none",
+        "gated": True,
+        "use_bias": False,
+        "normalization": "layer_norm_without_beta",
+        "normalize_first": True,
+        "normalize_inputs": False,
+        "dropout": config.get("embedding_dropout", 0.0),
+    }
+
+
+def _nomic(config: Config) -> Config:
+    return {**_rotary(config), **_segments(config), "gated": True, "use_bias": False}
+
+
+def _gte(config: Config) -> Config:
+    return {**_rotary(config), **_segments(config), "gated": True}
+
+
+def _eurobert(config: Config) -> Config:
+    heads = config.get("num_key_value_heads")
+    if heads not in (None, config["num_attention_heads"]):
+        raise ValueError(
+            "Each head must have keys and values of its own. Received: "
+            f"num_key_value_heads={heads}, num_attention_heads={config['num_attention_heads']}"
+        )
+    return {
+        **_rotary(config),
+        "segment_encoding": "none",
+        "gated": True,
+        "use_bias": False,
+        "normalization": "rms_norm",
+        "normalize_first": True,
+        "normalize_embeddings": False,
+    }
+
+
+def _t5(config: Config) -> Config:
+    if config["d_kv"] * config["num_heads"] != config["d_model"]:
+        raise ValueError(
+            "The heads must have `d_model` numbers together. Received: "
+            f"d_kv={config['d_kv']}, num_heads={config['num_heads']}, d_model={config['d_model']}"
+        )
+    kind = config.get("feed_forward_proj", "relu")
+    validation.choice("feed_forward_proj", kind, ("relu", "gated-gelu"))
+    return {
+        "position_encoding": "t5",
+        "max_distance": config.get("relative_attention_max_distance", 128),
+        "max_sequence_length": config.get("n_positions", 512),
+        "attention_scale": 1.0,
+        "segment_encoding": "none",
+        "gated": kind == "gated-gelu",
+        # T5's gelu is the approximation.
+        "activation": "relu" if kind == "relu" else "gelu_approximate",
+        "use_bias": False,
+        "normalization": "rms_norm",
+        "normalize_first": True,
+        "normalize_embeddings": False,
+    }
+
+
+def _roformer(config: Config) -> Config:
+    is_projected = config["embedding_size"] not in (None, config["hidden_size"])
+    embedding_dim = config["embedding_size"] if is_projected else None
+    return {
+        "position_encoding": "rotary",
+        "embedding_dim": embedding_dim,
+        **_segments(config),
+        "pooler_activation": _ACTIVATIONS[config.get("hidden_act", "gelu")],
+    }
+
+
+def _pre_norm(config: Config) -> Config:
+    return {**_counted(config), "normalize_first": True}
+
+
+# === Layers ===
+
+_EMBEDDINGS = {
+    "token_embedding": "embeddings.word_embeddings",
+    "position_embedding": "embeddings.position_embeddings",
+    "segment_embedding": "embeddings.token_type_embeddings",
+    "embeddings_layer_norm": "embeddings.LayerNorm",
+}
+_BERT_BLOCK = {
+    "query": "encoder.layer.{}.attention.self.query",
+    "key": "encoder.layer.{}.attention.self.key",
+    "value": "encoder.layer.{}.attention.self.value",
+    "output": "encoder.layer.{}.attention.output.dense",
+    "attention_layer_norm": "encoder.layer.{}.attention.output.LayerNorm",
+    "intermediate": "encoder.layer.{}.intermediate.dense",
+    "feedforward_output": "encoder.layer.{}.output.dense",
+    "feedforward_layer_norm": "encoder.layer.{}.output.LayerNorm",
+}
+_POOLER = {"pooled_dense": "pooler.dense"}
+_BERT_LM = {
+    "dense": "cls.predictions.transform.dense",
+    "layer_norm": "cls.predictions.transform.LayerNorm",
+    "bias": "cls.predictions.bias",
+}
+_ROBERTA_LM = {"dense": "lm_head.dense", "layer_norm": "lm_head.layer_norm", "bias": "lm_head.bias"}
+_ROBERTA_CLASSIFIER = {"pooled_dense": "classifier.dense", "output_dense": "classifier.out_proj"}
+_LLAMA_BLOCK = {
+    "query": "layers.{}.self_attn.q_proj",
+    "key": "layers.{}.self_attn.k_proj",
+    "value": "layers.{}.self_attn.v_proj",
+    "output": "layers.{}.self_attn.o_proj",
+    "intermediate": "layers.{}.mlp.gate_proj",
+    "gate": "layers.{}.mlp.up_proj",
+    "feedforward_output": "layers.{}.mlp.down_proj",
+}
+_POST_NORMS = {
+    "attention_layer_norm": "layers.{}.post_attention_layernorm",
+    "feedforward_layer_norm": "layers.{}.post_mlp_layernorm",
+}
+
+_BERT = Architecture(
+    base="bert",
+    layers={**_EMBEDDINGS, **_BERT_BLOCK, **_POOLER},
+    arguments=_absolute,
+    required=_ABSOLUTE,
+    classifier={"output_dense": "classifier"},
+    masked_lm=_BERT_LM,
+)
+_ROBERTA = dataclasses.replace(
+    _BERT,
+    base="roberta",
+    arguments=_counted,
+    classifier=_ROBERTA_CLASSIFIER,
+    masked_lm=_ROBERTA_LM,
+)
+_ROFORMER_LAYERS = {"embeddings_projection": "embeddings_project", **_BERT_BLOCK}
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "bert": _BERT,
+    "bert-generation": Architecture(
+        base="bert",
+        layers={**_EMBEDDINGS, **_BERT_BLOCK},
+        arguments=_without_segments,
+        required=_ABSOLUTE,
+    ),
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+    "camembert": _ROBERTA,
+    "data2vec-text": dataclasses.replace(_ROBERTA, base="data2vec_text"),
+    "roberta-prelayernorm": dataclasses.replace(
+        _ROBERTA,
+        base="roberta_prelayernorm",
+        layers={
+            **_EMBEDDINGS,
+            **_BERT_BLOCK,
+            "attention_layer_norm": "encoder.layer.{}.attention.LayerNorm",
+            "feedforward_layer_norm": "encoder.layer.{}.intermediate.LayerNorm",
+            "output_layer_norm": "LayerNorm",
+            **_POOLER,
+        },
+        arguments=_pre_norm,
+    ),
+    "distilbert": Architecture(
+        base="distilbert",
+        layers={
+            **_EMBEDDINGS,
+            "query": "transformer.layer.{}.attention.q_lin",
+            "key": "transformer.layer.{}.attention.k_lin",
+            "value": "transformer.layer.{}.attention.v_lin",
+            "output": "transformer.layer.{}.attention.out_lin",
+            "attention_layer_norm": "transformer.layer.{}.sa_layer_norm",
+            "intermediate": "transformer.layer.{}.ffn.lin1",
+            "feedforward_output": "transformer.layer.{}.ffn.lin2",
+            "feedforward_layer_norm": "transformer.layer.{}.output_layer_norm",
+        },
+        arguments=lambda config: {**_without_segments(config), "pooler_activation": "relu"},
+        sizes={
+            "num_layers": "n_layers",
+            "num_heads": "n_heads",
+            "hidden_dim": "dim",
+            "intermediate_dim": "hidden_dim",
+        },
+        activation="activation",
+        epsilon=None,
+        dropout="dropout",
+        classifier={"pooled_dense": "pre_classifier", "output_dense": "classifier"},
+        masked_lm={
+            "dense": "vocab_transform",
+            "layer_norm": "vocab_layer_norm",
+            "bias": "vocab_projector.bias",
+        },
+    ),
+    "electra": Architecture(
+        base="electra",
+        layers={**_EMBEDDINGS, **_ROFORMER_LAYERS},
+        arguments=_electra,
+        required=_ABSOLUTE,
+        classifier=_ROBERTA_CLASSIFIER,
+        masked_lm={
+            "dense": "generator_predictions.dense",
+            "layer_norm": "generator_predictions.LayerNorm",
+            "bias": "generator_lm_head.bias",
+        },
+    ),
+    "mpnet": Architecture(
+        base="mpnet",
+        layers={
+            **_EMBEDDINGS,
+            "position_bias": "encoder.relative_attention_bias",
+            **_BERT_BLOCK,
+            "query": "encoder.layer.{}.attention.attn.q",
+            "key": "encoder.layer.{}.attention.attn.k",
+            "value": "encoder.layer.{}.attention.attn.v",
+            "output": "encoder.layer.{}.attention.attn.o",
+            "attention_layer_norm": "encoder.layer.{}.attention.LayerNorm",
+            **_POOLER,
+        },
+        arguments=_mpnet,
+        required={"relative_attention_num_buckets": (32, 32), "pad_token_id": (1, 1)},
+        classifier=_ROBERTA_CLASSIFIER,
+        masked_lm=_ROBERTA_LM,
+    ),
+    "modernbert": Architecture(
+        base="model",
+        layers={
+            "token_embedding": "embeddings.tok_embeddings",
+            "embeddings_layer_norm": "embeddings.norm",
+            ("query", "key", "value"): "layers.{}.attn.Wqkv",
+            "output": "layers.{}.attn.Wo",
+            "attention_layer_norm": "layers.{}.attn_norm",
+            ("intermediate", "gate"): "layers.{}.mlp.Wi",
+            "feedforward_output": "layers.{}.mlp.Wo",
+            "feedforward_layer_norm": "layers.{}.mlp_norm",
+            "output_layer_norm": "final_norm",
+        },
+        arguments=_modernbert,
+        activation="hidden_activation",
+        epsilon="norm_eps",
+        required={name: (False, False) for name in ("attention_bias", "mlp_bias", "norm_bias")},
+    ),
+    "nomic_bert": Architecture(
+        base="nomic_bert",
+        layers={**_EMBEDDINGS, **_LLAMA_BLOCK, **_POST_NORMS, **_POOLER},
+        arguments=_nomic,
+        classifier={"output_dense": "classifier"},
+        masked_lm={**_BERT_LM, "layer_norm": "cls.predictions.transform.layer_norm"},
+    ),
+    "gte": Architecture(
+        base="gte",
+        layers={**_EMBEDDINGS, **_LLAMA_BLOCK, **_POST_NORMS, **_POOLER},
+        arguments=_gte,
+        without_bias=("intermediate", "gate"),
+        classifier={"output_dense": "classifier"},
+        masked_lm={**_ROBERTA_LM, "bias": "lm_head.decoder.bias"},
+    ),
+    "eurobert": Architecture(
+        base="model",
+        layers={
+            "token_embedding": "embed_tokens",
+            **_LLAMA_BLOCK,
+            "attention_layer_norm": "layers.{}.input_layernorm",
+            "feedforward_layer_norm": "layers.{}.post_attention_layernorm",
+            "output_layer_norm": "norm",
+        },
+        arguments=_eurobert,
+        epsilon="rms_norm_eps",
+        dropout="attention_dropout",
+        required={"attention_bias": (False, False), "mlp_bias": (False, False)},
+    ),
+    "t5": Architecture(
+        base="encoder",
+        layers={
+            "token_embedding": "embed_tokens",
+            "position_bias": "block.0.layer.0.SelfAttention.relative_attention_bias",
+            "query": "block.{}.layer.0.SelfAttention.q",
+            "key": "block.{}.layer.0.SelfAttention.k",
+            "value": "block.{}.layer.0.SelfAttention.v",
+            "output": "block.{}.layer.0.SelfAttention.o",
+            "attention_layer_norm": "block.{}.layer.0.layer_norm",
+            "intermediate": "block.{}.layer.1.DenseReluDense.wi",
+            "feedforward_output": "block.{}.layer.1.DenseReluDense.wo",
+            "feedforward_layer_norm": "block.{}.layer.1.layer_norm",
+            "output_layer_norm": "final_layer_norm",
+        },
+        when_gated={
+            "intermediate": "block.{}.layer.1.DenseReluDense.wi_0",
+            "gate": "block.{}.layer.1.DenseReluDense.wi_1",
+        },
+        arguments=_t5,
+        sizes={
+            "max_sequence_length": None,
+            "num_layers": "num_layers",
+            "num_heads": "num_heads",
+            "hidden_dim": "d_model",
+            "intermediate_dim": "d_ff",
+        },
+        epsilon="layer_norm_epsilon",
+        dropout="dropout_rate",
+        required={"relative_attention_num_buckets": (32, 32)},
+    ),
+    "roformer": Architecture(
+        base="roformer",
+        layers={**_EMBEDDINGS, **_ROFORMER_LAYERS},
+        arguments=_roformer,
+        required={**_OF_ENCODERS, "rotary_value": (False, False)},
+        unused=("encoder.embed_positions.",),
+        classifier=_ROBERTA_CLASSIFIER,
+        masked_lm=_BERT_LM,
+        pairs_neighbors=True,
+    ),
+}

@@ -1,0 +1,108 @@
+"""A trained model of Hugging Face, from a folder or from a model of `transformers`."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes  # noqa: F401  NumPy knows bfloat16 after this import.
+import numpy as np
+from safetensors import safe_open
+
+from keras_diet.types import Config
+
+_WEIGHTS = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A trained model of Hugging Face.
+
+    Attributes:
+        config: The contents of its `config.json`.
+        tensors: The weights by name, as float32 arrays.
+        source: Where the weights come from, for messages.
+    """
+
+    config: Config
+    tensors: dict[str, np.ndarray]
+    source: str
+
+    @property
+    def architecture(self) -> str:
+        """Name of the class in `transformers`, such as `"BertForMaskedLM"`, or an empty string."""
+        return (self.config.get("architectures") or [""])[0]
+
+
+def read_checkpoint(source: Any) -> Checkpoint | None:
+    """Return the configuration and the weights of a model of Hugging Face.
+
+    Args:
+        source: A folder or a model of Hugging Face's `transformers`, or anything else.
+
+    Returns:
+        The checkpoint, or `None` for anything else.
+
+    Raises:
+        ValueError: If a folder has no weights in the format of safetensors.
+    """
+    if is_hugging_face_folder(source):
+        files = _files_of_weights(Path(source))
+        tensors = {name: array for file in files for name, array in read_safetensors(file).items()}
+        return Checkpoint(read_json(source, "config.json"), tensors, f"`{source}`")
+    if not is_of_transformers(source):
+        return None
+    tensors = {
+        name: tensor.detach().float().cpu().numpy()
+        for name, tensor in source.state_dict().items()
+        if tensor.is_floating_point()
+    }
+    name = type(source).__name__
+    config = {**source.config.to_dict(), "architectures": [name]}
+    return Checkpoint(config, tensors, f"the `{name}`")
+
+
+def _files_of_weights(folder):
+    if (folder / _INDEX).is_file():
+        return [folder / file for file in sorted(set(read_json(folder, _INDEX)["weight_map"].values()))]
+    if (folder / _WEIGHTS).is_file():
+        return [folder / _WEIGHTS]
+    raise ValueError(
+        f"The folder must have its weights in `{_WEIGHTS}`. Received: folder={str(folder)!r} with "
+        f"{sorted(os.listdir(folder))}. Other formats, such as `pytorch_model.bin`, are not read, "
+        "because loading them can run code. `save_pretrained` of `transformers` writes the file."
+    )
+
+
+def is_hugging_face_folder(source: Any) -> bool:
+    """Return whether `source` is a local folder, but not a preset of KerasHub."""
+    if not isinstance(source, (str, os.PathLike)) or not Path(source).is_dir():
+        return False
+    # Only KerasHub's configurations name a class.
+    return "registered_name" not in read_json(source, "config.json")
+
+
+def is_of_transformers(value: Any) -> bool:
+    """Return whether the class of a value, or one of its base classes, is of `transformers`."""
+    return any(base.__module__.split(".")[0] == "transformers" for base in type(value).__mro__)
+
+
+def read_json(folder: str | os.PathLike[str], name: str) -> Any:
+    """Return what a JSON file of a folder holds."""
+    return json.loads((Path(folder) / name).read_text(encoding="utf-8"))
+
+
+def read_safetensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """Return the floating point tensors of a file by name, as float32 arrays.
+
+    Tensors of integers, such as position ids, are left out.
+    """
+    with safe_open(path, framework="np") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    return {
+        name: tensor.astype("float32")
+        for name, tensor in tensors.items()
+        if tensor.dtype.kind not in "iub"
+    }

@@ -1,0 +1,102 @@
+"""Trained encoders of Hugging Face in a `DietBertBackbone`: tiny random models of each type."""
+
+import numpy as np
+import pytest
+
+from keras_diet.models import DietBertBackbone
+from tests.helpers import assert_close, to_numpy
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+LENGTH = 13
+VOCABULARY_SIZE = 41
+SIZES = {
+    "vocab_size": VOCABULARY_SIZE,
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 3,
+    "intermediate_size": 28,
+    "max_position_embeddings": LENGTH + 4,
+    "type_vocab_size": 3,
+    "pad_token_id": 3,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "layer_norm_eps": 1e-3,
+    "initializer_range": 0.3,
+}
+DISTILBERT = {"dim": 24, "n_layers": 3, "n_heads": 3, "hidden_dim": 28}
+ROBERTA = {"hidden_act": "gelu_new"}
+# The class of each type in `transformers`, and arguments of its configuration.
+ENCODERS = {
+    "bert": ("Bert", {"hidden_act": "relu"}),
+    "bert-generation": ("BertGeneration", {}),
+    "roberta": ("Roberta", ROBERTA),
+    "xlm-roberta": ("XLMRoberta", {}),
+    "camembert": ("Camembert", {}),
+    "data2vec-text": ("Data2VecText", {}),
+    "roberta-prelayernorm": ("RobertaPreLayerNorm", {}),
+    "distilbert": ("DistilBert", {**DISTILBERT, "activation": "relu"}),
+    "electra": ("Electra", {"embedding_size": 20}),
+    "mpnet": ("MPNet", {"pad_token_id": 1, "bos_token_id": 0}),
+    "roformer": ("RoFormer", {"embedding_size": 20}),
+}
+
+
+def make(model_type, head="Model", **changes):
+    """Return a tiny random model of a type, without dropout."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    name, options = ENCODERS[model_type]
+    if name == "BertGeneration" and head == "Model":
+        head = "Encoder"
+    config = getattr(transformers, f"{name}Config")(**{**SIZES, **options, **changes})
+    torch.manual_seed(5)
+    model = getattr(transformers, name + head)(config).eval()
+    for key, parameter in model.named_parameters():
+        # Of layer normalizations, too.
+        if parameter.requires_grad and parameter.ndim == 1:
+            torch.nn.init.normal_(parameter, mean=float("weight" in key), std=0.3)
+    return model
+
+
+def random_inputs(rng, num_segments, padding):
+    """Return three texts: one with padding after it, and one with padding before it."""
+    token_ids = rng.integers(4, VOCABULARY_SIZE, size=(3, LENGTH))
+    padding_mask = np.ones((3, LENGTH), "int32")
+    padding_mask[1, 8:] = 0
+    padding_mask[2, :4] = 0
+    return {
+        "token_ids": np.where(padding_mask, token_ids, padding),
+        "segment_ids": rng.integers(num_segments, size=(3, LENGTH)),
+        "padding_mask": padding_mask,
+    }
+
+
+def outputs(model, inputs):
+    """Return what a model of `transformers` computes. Some types take no segments."""
+    import inspect
+
+    import torch
+
+    names = {"token_ids": "input_ids", "padding_mask": "attention_mask"}
+    if "token_type_ids" in inspect.signature(model.forward).parameters:
+        names["segment_ids"] = "token_type_ids"
+    return model(**{names[key]: torch.tensor(inputs[key]).long() for key in names})
+
+
+@pytest.mark.filterwarnings("ignore:.*has no pooler")
+@pytest.mark.parametrize("model_type", ENCODERS)
+def test_outputs_are_those_of_transformers(model_type, rng):
+    model = make(model_type)
+    backbone = DietBertBackbone.from_hugging_face(model)
+    has_segments = backbone.segment_encoding == "input"
+    num_segments = backbone.num_segments if has_segments else 1
+    inputs = random_inputs(rng, num_segments, model.config.pad_token_id)
+    expected = outputs(model, inputs)
+    actual = backbone(inputs)
+    states = expected.last_hidden_state.detach().numpy()
+    assert states.std() > 0.3
+    is_token = inputs["padding_mask"].astype(bool)
+    assert_close(to_numpy(actual["sequence_output"])[is_token], states[is_token], 2e-5)
+    if expected.get("pooler_output") is not None:
+        # The first place of the last text is padding.
+        pooled = expected.pooler_output.detach().numpy()[:2]
+        assert_close(to_numpy(actual["pooled_output"])[:2], pooled, 2e-5)
