@@ -38,6 +38,11 @@ def gelu_approximate(x: Tensor) -> Tensor:
     return keras.activations.gelu(x, approximate=True)
 
 
+def activation_function(activation: Activation) -> Activation:
+    """Return an activation for Keras, which does not know the name `"gelu_approximate"`."""
+    return gelu_approximate if activation == "gelu_approximate" else activation
+
+
 @keras.saving.register_keras_serializable(package="keras_diet")
 class DietBertBackbone(HubBackbone):
     """A BERT encoder that adds positions and segments to the attention scores (DIET).
@@ -205,7 +210,7 @@ class DietBertBackbone(HubBackbone):
         self.encoder = self._make_encoder(position_encoding, dtype)
         self.pooled_dense = keras.layers.Dense(
             hidden_dim,
-            activation=pooler_activation,
+            activation=activation_function(pooler_activation),
             kernel_initializer=bert_initializer(),
             dtype=dtype,
             name="pooled_dense",
@@ -270,7 +275,6 @@ class DietBertBackbone(HubBackbone):
     def _make_encoder(
         self, position_encoding: str | keras.layers.Layer, dtype: DType
     ) -> DietEncoder:
-        approximate = self.activation == "gelu_approximate"
         return DietEncoder(
             self.num_layers,
             self.num_heads,
@@ -282,7 +286,7 @@ class DietBertBackbone(HubBackbone):
             num_segments=self.num_segments,
             max_sequence_length=self.max_sequence_length,
             dropout=self.dropout,
-            activation=gelu_approximate if approximate else self.activation,
+            activation=activation_function(self.activation),
             kernel_initializer=bert_initializer(),
             projection_dim=self.projection_dim,
             attention_implementation=self.attention_implementation,

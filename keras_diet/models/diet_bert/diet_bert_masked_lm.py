@@ -10,8 +10,9 @@ from keras_hub.models import MaskedLM, MaskedLMPreprocessor
 
 from keras_diet import validation
 from keras_diet.layers.initializers import bert_initializer
-from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
+from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone, activation_function
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
+from keras_diet.models.diet_bert.hugging_face.heads import MASKED_LM
 from keras_diet.models.hub.classes import Classes
 from keras_diet.models.hub.losses import accuracy_by_default, token_loss, warn_if_loss_does_not_fit
 from keras_diet.models.hub.packing import padded
@@ -19,6 +20,7 @@ from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.token_inputs import TokenInput, ids_below
 from keras_diet.pretraining.masking import check_rates, mask_tokens
+from keras_diet.types import Config
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -131,6 +133,8 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         name: str or `None`. Name of the model.
         trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
             leaves frozen layers frozen.
+        activation: Activation of the head, by name. Defaults to `"gelu"`.
+        layer_norm_epsilon: float. Epsilon of the normalization in the head. Defaults to `1e-5`.
 
     Call arguments:
         inputs: The backbone's dictionary with `"mask_positions"`, integers of shape `(B, M)`.
@@ -168,6 +172,7 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
     """
 
     preprocessor_cls = DietBertMaskedLMPreprocessor
+    trained_head = MASKED_LM
 
     def __init__(
         self,
@@ -176,14 +181,20 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         compile: bool = True,
         name: str | None = None,
         trainable: bool | None = None,
+        *,
+        activation: str = "gelu",
+        layer_norm_epsilon: float = 1e-5,
     ) -> None:
+        self.activation = activation
+        self.layer_norm_epsilon = layer_norm_epsilon
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
         self.masked_lm_head = MaskedLMHead(
             vocabulary_size=backbone.vocabulary_size,
             token_embedding=backbone.token_embedding,
-            intermediate_activation="gelu",
+            intermediate_activation=activation_function(activation),
+            layer_norm_epsilon=layer_norm_epsilon,
             kernel_initializer=bert_initializer(),
             dtype=backbone.dtype_policy,
             name="mlm_head",
@@ -199,6 +210,12 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         super().__init__(
             inputs=inputs, outputs=outputs, compile=compile, name=name, trainable=trainable
         )
+
+    def get_config(self) -> Config:
+        """Return the constructor's arguments."""
+        config = super().get_config()
+        names = ("activation", "layer_norm_epsilon")
+        return {**config, **{name: getattr(self, name) for name in names}}
 
     @property
     def token_inputs(self) -> dict[str, TokenInput]:

@@ -4,7 +4,7 @@ import keras
 from keras_hub.models import Task
 
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
-from keras_diet.models.diet_bert.from_bert.tasks import convert_question_answerer
+from keras_diet.models.diet_bert.hugging_face.heads import QUESTION_ANSWERER
 from keras_diet.models.question_answering.preprocessor import QuestionAnswererPreprocessor
 from keras_diet.models.question_answering.question_answerer import QuestionAnswerer
 
@@ -146,4 +146,4 @@ class DietBertQuestionAnswerer(QuestionAnswerer, DietBertTask, Task):
     """
 
     preprocessor_cls = DietBertQuestionAnswererPreprocessor
-    from_bert = classmethod(convert_question_answerer)
+    trained_head = QUESTION_ANSWERER

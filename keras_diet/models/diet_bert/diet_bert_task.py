@@ -1,10 +1,23 @@
 """What the tasks of DietBert have in common, and their preprocessors."""
 
+import inspect
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import keras
+
 from keras_diet.models.diet_bert.cached_positions import rebuild_with_cached_positions
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
+from keras_diet.models.diet_bert.hugging_face.architectures import architecture_of
+from keras_diet.models.diet_bert.hugging_face.checkpoint import read_checkpoint
+from keras_diet.models.diet_bert.hugging_face.heads import Head, read_pooling
+from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.task import HubTask
+from keras_diet.types import Config
 
 
 class DietBertPreprocessor(HubPreprocessor):
@@ -20,5 +33,133 @@ class DietBertTask(HubTask):
     """A task with a `DietBertBackbone`."""
 
     backbone_cls = DietBertBackbone
+    # What it reads of a trained model.
+    trained_head: ClassVar[Head]
+    # The output of the backbone that the head reads.
+    backbone_output = "sequence_output"
     # `keras_diet.layers.cache_positions` calls it.
     with_cached_positions = rebuild_with_cached_positions
+
+    @classmethod
+    def from_bert(
+        cls,
+        bert: Any,
+        position_encoding: str = "diet_abs",
+        preprocessor: keras.layers.Layer | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Build the task from the weights of a trained encoder, with any of DIET's encodings.
+
+        The backbone is that of `DietBertBackbone.from_bert`. A checkpoint of Hugging Face may have
+        more that the task takes:
+
+        - the head, e.g. of a `BertForSequenceClassification`, unless you pass `num_classes`;
+        - the names of the classes in `id2label`, without names such as `"LABEL_0"`, and whether a
+          text may have several (`problem_type`);
+        - the pooling and the normalization of a folder of sentence-transformers.
+
+        Without them, the head is new.
+
+        Args:
+            bert: As in `DietBertBackbone.from_bert`.
+            position_encoding: As in `DietBertBackbone.from_bert`. Defaults to `"diet_abs"`.
+            preprocessor: As in the class. Its tokenizer knows the id of `[CLS]`. Defaults to
+                `None`.
+            **kwargs: Arguments of the class, such as `num_classes` or `pooling_mode`, which replace
+                those of the checkpoint, and arguments of `DietBertBackbone.from_bert`.
+
+        Returns:
+            The task.
+
+        Raises:
+            ValueError: If nothing says how many classes there are; if the task has no such head,
+                pooling or module; or as in `DietBertBackbone.from_bert` and in the class.
+
+        Example:
+
+        ```python
+        bert = keras_hub.models.BertBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=4, hidden_dim=32, intermediate_dim=64,
+            max_sequence_length=16,
+        )
+        classifier = keras_diet.models.DietBertTextClassifier.from_bert(
+            bert, class_names=["negative", "positive"]
+        )
+        ```
+
+        References:
+         - [Reimers and Gurevych, 2019](https://aclanthology.org/D19-1410/), sentence-transformers
+        """
+        tokenizer = getattr(preprocessor, "tokenizer", None)
+        kwargs.setdefault("cls_token_id", getattr(tokenizer, "cls_token_id", None))
+        kwargs["position_encoding"] = position_encoding
+        return cls._from_trained(bert, preprocessor, cls.backbone_cls.from_bert, kwargs)
+
+    @classmethod
+    def from_hugging_face(
+        cls,
+        source: str | os.PathLike[str] | Any,
+        preprocessor: keras.layers.Layer | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Build the task with the weights and the outputs of a trained model of Hugging Face.
+
+        The backbone is that of `DietBertBackbone.from_hugging_face`. Heads, names of classes and
+        poolings are read as in `from_bert`.
+
+        Args:
+            source: As in `DietBertBackbone.from_hugging_face`.
+            preprocessor: As in the class. Defaults to `None`.
+            **kwargs: Arguments of the class, such as `num_classes` or `pooling_mode`, which replace
+                those of the checkpoint, and arguments of `DietBertBackbone.from_hugging_face`.
+
+        Returns:
+            The task.
+
+        Raises:
+            ValueError: As in `from_bert`, and as in `DietBertBackbone.from_hugging_face`.
+
+        Example:
+
+        ```python
+        config = transformers.BertConfig(
+            vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+            intermediate_size=64,
+        )
+        masked_lm = keras_diet.models.DietBertMaskedLM.from_hugging_face(
+            transformers.BertForMaskedLM(config)
+        )
+        ```
+        """
+        return cls._from_trained(source, preprocessor, cls.backbone_cls.from_hugging_face, kwargs)
+
+    @classmethod
+    def _from_trained(
+        cls,
+        source: Any,
+        preprocessor: keras.layers.Layer | None,
+        make_backbone: Callable[..., DietBertBackbone],
+        arguments: Config,
+    ) -> Any:
+        """Return the task with a backbone and with what else a trained model has."""
+        names = inspect.signature(make_backbone).parameters
+        of_backbone = {name: arguments.pop(name) for name in list(arguments) if name in names}
+        head, checkpoint, found = cls.trained_head, read_checkpoint(source), read_pooling(source)
+        is_new = arguments.get("num_classes") is not None
+        has_head = head.is_in(checkpoint) and not is_new
+        uses_pooler = cls.backbone_output == "pooled_output"
+        if checkpoint is not None and not is_new:
+            architecture = architecture_of(checkpoint.config, checkpoint.source)
+            found |= head.arguments(checkpoint, architecture, has_head)
+            uses_pooler &= not has_head or "pooled_dense" not in head.layers(architecture)
+        with warnings.catch_warnings():
+            if not uses_pooler:
+                warnings.filterwarnings("ignore", ".*has no pooler", UserWarning)
+            backbone = make_backbone(source, **of_backbone)
+        if issubclass(cls, ClassifierTask):
+            found["dropout"] = backbone.dropout
+        given = {name: value for name, value in arguments.items() if value is not None}
+        task: Any = cls(backbone, preprocessor=preprocessor, **{**found, **given})
+        if has_head:
+            head.assign(task, checkpoint, architecture)
+        return task

@@ -8,7 +8,7 @@ from keras_hub.models import TextClassifier, TextClassifierPreprocessor
 from keras_diet import validation
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
-from keras_diet.models.diet_bert.from_bert.tasks import convert_classifier
+from keras_diet.models.diet_bert.hugging_face.heads import TEXT_CLASSIFIER
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.losses import default_accuracy, warn_if_loss_does_not_fit
 from keras_diet.models.hub.texts import is_one_text
@@ -138,7 +138,7 @@ class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
     """
 
     preprocessor_cls = DietBertTextClassifierPreprocessor
-    from_bert = classmethod(convert_classifier)
+    trained_head = TEXT_CLASSIFIER
 
     # Keras takes a class with `*args` and `**kwargs` for a functional model.
     def __init__(

@@ -9,7 +9,7 @@ from keras_hub.models import TextEmbedder, TextEmbedderPreprocessor
 from keras_diet import validation
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
-from keras_diet.models.diet_bert.from_bert.tasks import convert_text_embedder
+from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD
 from keras_diet.models.hub.losses import warn_if_loss_does_not_fit
 from keras_diet.types import Config, Tensor
 
@@ -146,7 +146,7 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
     """
 
     preprocessor_cls = DietBertTextEmbedderPreprocessor
-    from_bert = classmethod(convert_text_embedder)
+    trained_head = NO_HEAD
 
     def __init__(
         self,

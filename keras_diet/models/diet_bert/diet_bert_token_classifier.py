@@ -4,7 +4,7 @@ import keras
 from keras_hub.models import Task
 
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
-from keras_diet.models.diet_bert.from_bert.tasks import convert_classifier
+from keras_diet.models.diet_bert.hugging_face.heads import TOKEN_CLASSIFIER
 from keras_diet.models.token_classification.preprocessor import TokenClassifierPreprocessor
 from keras_diet.models.token_classification.token_classifier import TokenClassifier
 
@@ -137,4 +137,4 @@ class DietBertTokenClassifier(TokenClassifier, DietBertTask, Task):
     """
 
     preprocessor_cls = DietBertTokenClassifierPreprocessor
-    from_bert = classmethod(convert_classifier)
+    trained_head = TOKEN_CLASSIFIER

@@ -54,6 +54,8 @@ class Architecture:
         unused: Beginnings of names of weights that the encoder does not use.
         classifier: Layers of the head of a text classifier by their names here.
         masked_lm: Layers of the head of a masked language model, likewise.
+        masked_lm_activation: Activation of that head, or `None` for that of the encoder.
+        has_linear_heads: Whether the heads for tokens and questions are one dense layer.
         pairs_neighbors: Whether rotary positions turn the numbers `2k` and `2k + 1` of a head.
     """
 
@@ -70,6 +72,8 @@ class Architecture:
     unused: tuple[str, ...] = ()
     classifier: Mapping[str, str] = dataclasses.field(default_factory=dict)
     masked_lm: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    masked_lm_activation: str | None = None
+    has_linear_heads: bool = True
     pairs_neighbors: bool = False
 
     def backbone_arguments(self, config: Config, source: str) -> Config:
@@ -307,6 +311,7 @@ _ROBERTA = dataclasses.replace(
     arguments=_counted,
     classifier=_ROBERTA_CLASSIFIER,
     masked_lm=_ROBERTA_LM,
+    masked_lm_activation="gelu",
 )
 _ROFORMER_LAYERS = {"embeddings_projection": "embeddings_project", **_BERT_BLOCK}
 
@@ -376,6 +381,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             "layer_norm": "generator_predictions.LayerNorm",
             "bias": "generator_lm_head.bias",
         },
+        masked_lm_activation="gelu",
     ),
     "mpnet": Architecture(
         base="mpnet",
@@ -394,6 +400,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         required={"relative_attention_num_buckets": (32, 32), "pad_token_id": (1, 1)},
         classifier=_ROBERTA_CLASSIFIER,
         masked_lm=_ROBERTA_LM,
+        masked_lm_activation="gelu",
     ),
     "modernbert": Architecture(
         base="model",
@@ -411,7 +418,8 @@ ARCHITECTURES: dict[str, Architecture] = {
         arguments=_modernbert,
         activation="hidden_activation",
         epsilon="norm_eps",
-        required={name: (False, False) for name in ("attention_bias", "mlp_bias", "norm_bias")},
+        required=dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias"), (False, False)),
+        has_linear_heads=False,
     ),
     "nomic_bert": Architecture(
         base="nomic_bert",

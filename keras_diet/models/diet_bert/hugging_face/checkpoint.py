@@ -66,7 +66,9 @@ def read_checkpoint(source: Any) -> Checkpoint | None:
 
 def _files_of_weights(folder):
     if (folder / _INDEX).is_file():
-        return [folder / file for file in sorted(set(read_json(folder, _INDEX)["weight_map"].values()))]
+        return [
+            folder / file for file in sorted(set(read_json(folder, _INDEX)["weight_map"].values()))
+        ]
     if (folder / _WEIGHTS).is_file():
         return [folder / _WEIGHTS]
     raise ValueError(

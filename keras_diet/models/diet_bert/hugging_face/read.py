@@ -82,9 +82,7 @@ def read_backbone(
     return backbone_of_checkpoint(cls, checkpoint, **arguments)
 
 
-def backbone_of_checkpoint(
-    cls: type[keras.Model], checkpoint: Checkpoint, **arguments: Any
-) -> Any:
+def backbone_of_checkpoint(cls: type[keras.Model], checkpoint: Checkpoint, **arguments: Any) -> Any:
     """Return the backbone of a checkpoint. Arguments replace those of its configuration."""
     architecture = architecture_of(checkpoint.config, checkpoint.source)
     of_config = architecture.backbone_arguments(checkpoint.config, checkpoint.source)

@@ -1,0 +1,160 @@
+"""What tasks read of a trained model beside its encoder: heads, names of classes, pooling."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_diet import validation
+from keras_diet._compat import flatten_layers
+from keras_diet.models.diet_bert.hugging_face.architectures import Architecture
+from keras_diet.models.diet_bert.hugging_face.checkpoint import (
+    Checkpoint,
+    is_hugging_face_folder,
+    read_json,
+)
+from keras_diet.models.diet_bert.hugging_face.weights import Part, parts_of_layer
+from keras_diet.types import Config
+
+# Our names of the poolings of sentence-transformers.
+_POOLING = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """The head of a task in Hugging Face.
+
+    Attributes:
+        kinds: How the names of the classes in `transformers` end that have such a head.
+        layers: `layers(architecture)` returns their layers by ours. Without any, heads of this type
+            cannot be read.
+        arguments: `arguments(checkpoint, architecture, has_head)` returns the arguments of the
+            task that the checkpoint determines.
+    """
+
+    kinds: tuple[str, ...]
+    layers: Callable[[Architecture], Mapping[str, str]]
+    arguments: Callable[[Checkpoint, Architecture, bool], Config]
+
+    def is_in(self, checkpoint: Checkpoint | None) -> bool:
+        """Return whether a checkpoint has such a head."""
+        return checkpoint is not None and checkpoint.architecture.endswith(self.kinds)
+
+    def assign(self, task: keras.Model, checkpoint: Checkpoint, architecture: Architecture) -> None:
+        """Give the weights of the head to a task.
+
+        Raises:
+            ValueError: If heads of this type cannot be read.
+        """
+        layers = self.layers(architecture)
+        if not layers:
+            raise ValueError(
+                f"`{type(task).__name__}` has no head like that of {checkpoint.source}. Received: "
+                f"a `{checkpoint.architecture}`. Pass `num_classes` for a new head, or read the "
+                "backbone with `DietBertBackbone.from_hugging_face`."
+            )
+        for name, theirs in layers.items():
+            for kind, part in _parts(task, name).items():
+                part.assign(checkpoint.tensors[f"{theirs}{kind}"])
+
+
+def _parts(task, name) -> dict[str, Part]:
+    """Return the weights of a layer of a head, by the end of their names there."""
+    if name == "bias":
+        found = next(each for each in task.masked_lm_head.weights if each.name == "output_bias")
+        return {"": Part(found, 1)}
+    if name in ("dense", "layer_norm"):
+        layers = {layer.name: layer for layer in flatten_layers(task.masked_lm_head)}
+        layer = layers[f"intermediate_{name}"]
+    else:
+        layer = task.backbone.pooled_dense if name == "pooled_dense" else task.output_dense
+    return {f".{kind}": part for kind, part in parts_of_layer(layer).items()}
+
+
+# === Arguments of tasks ===
+
+
+def _classes(checkpoint: Checkpoint, architecture: Architecture, has_head: bool) -> Config:
+    names = _names_of_classes(checkpoint)
+    number = len(checkpoint.config["id2label"]) if has_head else None
+    return {"num_classes": number, "class_names": names}
+
+
+def _classes_of_texts(checkpoint: Checkpoint, architecture: Architecture, has_head: bool) -> Config:
+    is_multi_label = checkpoint.config.get("problem_type") == "multi_label_classification"
+    return {**_classes(checkpoint, architecture, has_head), "multi_label": is_multi_label}
+
+
+def _nothing(checkpoint: Checkpoint, architecture: Architecture, has_head: bool) -> Config:
+    return {}
+
+
+def _of_masked_lm(checkpoint: Checkpoint, architecture: Architecture, has_head: bool) -> Config:
+    if not has_head:
+        return {}
+    if not checkpoint.config.get("tie_word_embeddings", True):
+        raise ValueError(
+            "The head of a masked language model must be tied to the token embeddings. Received: "
+            f"tie_word_embeddings=False in {checkpoint.source}"
+        )
+    arguments = architecture.backbone_arguments(checkpoint.config, checkpoint.source)
+    return {
+        "activation": architecture.masked_lm_activation or arguments["activation"],
+        "layer_norm_epsilon": arguments["layer_norm_epsilon"],
+    }
+
+
+def _names_of_classes(checkpoint: Checkpoint) -> list[str] | None:
+    """Return the names in `id2label`, or `None` if Hugging Face has made them up."""
+    id2label = checkpoint.config.get("id2label") or {}
+    labels = {int(i): str(label) for i, label in id2label.items()}
+    names = [labels[i] for i in sorted(labels)]
+    if len(names) < 2 or len(set(names)) < len(names) or not all(names):
+        return None
+    return None if all(re.fullmatch(r"LABEL_\d+", name) for name in names) else names
+
+
+def read_pooling(source: Any) -> Config:
+    """Return the pooling and the normalization of a folder of sentence-transformers, if it is one.
+
+    Raises:
+        ValueError: If the folder has a pooling or a module that `DietBertTextEmbedder` lacks.
+    """
+    if not (is_hugging_face_folder(source) and (Path(source) / "modules.json").is_file()):
+        return {}
+    modules = {m["type"].split(".")[-1]: m["path"] for m in read_json(source, "modules.json")}
+    for name in modules:
+        validation.choice("type in modules.json", name, ("Transformer", "Pooling", "Normalize"))
+    path = f"{modules['Pooling']}/config.json"
+    config, prefix = read_json(source, path), "pooling_mode_"
+    # Older versions have a flag for each pooling. Several vectors are joined.
+    flags = [name for name, is_on in config.items() if name.startswith(prefix) and is_on]
+    modes = config.get("pooling_mode", [name.removeprefix(prefix) for name in flags])
+    mode = modes if isinstance(modes, str) else "+".join(modes)
+    mode = _POOLING.get(mode, mode)
+    validation.choice(f"pooling_mode in {path}", mode, tuple(_POOLING.values()))
+    return {"pooling_mode": mode, "normalize": "Normalize" in modules}
+
+
+TEXT_CLASSIFIER = Head(
+    ("ForSequenceClassification",), lambda architecture: architecture.classifier, _classes_of_texts
+)
+TOKEN_CLASSIFIER = Head(
+    ("ForTokenClassification",),
+    lambda architecture: {"output_dense": "classifier"} if architecture.has_linear_heads else {},
+    _classes,
+)
+QUESTION_ANSWERER = Head(
+    ("ForQuestionAnswering",),
+    lambda architecture: {"output_dense": "qa_outputs"} if architecture.has_linear_heads else {},
+    _nothing,
+)
+MASKED_LM = Head(
+    ("ForMaskedLM", "BertForPreTraining"),
+    lambda architecture: architecture.masked_lm,
+    _of_masked_lm,
+)
+NO_HEAD = Head((), lambda architecture: {}, _nothing)
