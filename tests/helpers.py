@@ -315,7 +315,9 @@ def attention_weights(attention):
     weights = {}
     for name, dense in projections.items():
         weights[f"{name}_kernel"] = to_numpy(dense.kernel)
-        weights[f"{name}_bias"] = to_numpy(dense.bias)
+        bias_shape = dense.kernel.shape[1:] if name != "output" else dense.kernel.shape[-1:]
+        bias = np.zeros(bias_shape) if dense.bias is None else to_numpy(dense.bias)
+        weights[f"{name}_bias"] = bias
     if isinstance(attention, RelativeMultiHeadAttention):
         weights["distance_key_embedding"] = to_numpy(attention.key_embedding)
         if attention.use_value_embedding:
@@ -334,17 +336,24 @@ def attention_weights(attention):
 
 def block_weights(block):
     """The weights of a `BiasedTransformerEncoder` as `reference.encoder_block` takes them."""
-    return {
+    weights = {
         "attention": attention_weights(block.self_attention),
-        "attention_norm_gamma": to_numpy(block.self_attention_layer_norm.gamma),
-        "attention_norm_beta": to_numpy(block.self_attention_layer_norm.beta),
-        "intermediate_kernel": to_numpy(block.feedforward_intermediate_dense.kernel),
-        "intermediate_bias": to_numpy(block.feedforward_intermediate_dense.bias),
-        "output_kernel": to_numpy(block.feedforward_output_dense.kernel),
-        "output_bias": to_numpy(block.feedforward_output_dense.bias),
-        "output_norm_gamma": to_numpy(block.feedforward_layer_norm.gamma),
-        "output_norm_beta": to_numpy(block.feedforward_layer_norm.beta),
+        **norm_weights("attention_norm", block.self_attention_layer_norm),
+        **norm_weights("output_norm", block.feedforward_layer_norm),
     }
+    for name in ("intermediate", "output", *(["gate"] if block.gated else [])):
+        dense = getattr(block, f"feedforward_{name}_dense")
+        weights[f"{name}_kernel"] = to_numpy(dense.kernel)
+        weights[f"{name}_bias"] = 0.0 if dense.bias is None else to_numpy(dense.bias)
+    return weights
+
+
+def norm_weights(name, layer):
+    """The weights of a normalization, or none without the layer. `beta` is 0 if it has none."""
+    if layer is None:
+        return {}
+    gamma, *beta = map(to_numpy, layer.weights)
+    return {f"{name}_gamma": gamma, f"{name}_beta": beta[0] if beta else 0.0}
 
 
 def decoder_block_weights(block):
@@ -352,6 +361,5 @@ def decoder_block_weights(block):
     return {
         **block_weights(block),
         "cross_attention": attention_weights(block.cross_attention),
-        "cross_attention_norm_gamma": to_numpy(block.cross_attention_layer_norm.gamma),
-        "cross_attention_norm_beta": to_numpy(block.cross_attention_layer_norm.beta),
+        **norm_weights("cross_attention_norm", block.cross_attention_layer_norm),
     }

@@ -279,6 +279,16 @@ def layer_norm(x, gamma, beta, epsilon):
     return output
 
 
+def rms_norm(x, gamma, beta, epsilon):
+    """Zhang and Sennrich 2019: `gamma x / sqrt(mean(x^2) + epsilon) + beta`; any (..., d)."""
+    x = _float64(x)
+    output = np.zeros(x.shape)
+    for index in np.ndindex(x.shape[:-1]):
+        mean_square = sum(entry * entry for entry in x[index]) / x.shape[-1]
+        output[index] = gamma * x[index] / math.sqrt(mean_square + epsilon) + beta
+    return output
+
+
 def gelu(x):
     """`x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`, BERT's approximation; any shape."""
     x = _float64(x)
@@ -300,6 +310,7 @@ def encoder_block(
     normalize_first=False,
     epsilon=1e-12,
     activation=gelu,
+    norm=layer_norm,
 ):
     """One Transformer layer (section 2.1), x (B, T, d) -> (B, T, d).
 
@@ -308,7 +319,8 @@ def encoder_block(
     `weights`: "attention" (as in `multi_head_attention`), "attention_norm_gamma" and "_beta" (d,)
     for N_1, "intermediate_kernel" (d, d_ff), "intermediate_bias" (d_ff,), "output_kernel"
     (d_ff, d), "output_bias" (d,), "output_norm_gamma" and "_beta" (d,) for N_2. An "attention" with
-    a "key_projection" is Linformer's. Its `mask` must depend on the keys only.
+    a "key_projection" is Linformer's. Its `mask` must depend on the keys only. `norm` is
+    `layer_norm` or `rms_norm`. Without "attention_norm_gamma" there is no N_1.
     """
     if weights["attention"]["query_kernel"].shape[1] != num_heads:
         raise ValueError(f"The attention weights do not have num_heads={num_heads} heads.")
@@ -319,15 +331,11 @@ def encoder_block(
             return linformer_attention(inputs, inputs, weights["attention"], bias=bias, valid=valid)
         return multi_head_attention(inputs, inputs, weights["attention"], bias=bias, mask=mask)
 
-    def norm(inputs, name):
-        return layer_norm(inputs, weights[f"{name}_gamma"], weights[f"{name}_beta"], epsilon)
-
-    x = _float64(x)
-    if normalize_first:
-        x = x + attention(norm(x, "attention_norm"))
-        return x + feed_forward(norm(x, "output_norm"), weights, activation)
-    x = norm(x + attention(x), "attention_norm")
-    return norm(x + feed_forward(x, weights, activation), "output_norm")
+    sublayers = {
+        "attention_norm": attention,
+        "output_norm": lambda inputs: feed_forward(inputs, weights, activation),
+    }
+    return _block(x, sublayers, weights, normalize_first, epsilon, norm)
 
 
 def decoder_block(
@@ -341,6 +349,7 @@ def decoder_block(
     normalize_first=False,
     epsilon=1e-12,
     activation=gelu,
+    norm=layer_norm,
 ):
     """One decoder layer (Vaswani et al. 2017, section 3.1), x (B, T, d), source (B, S, d).
 
@@ -365,20 +374,41 @@ def decoder_block(
         "cross_attention_norm": cross_attention,
         "output_norm": lambda inputs: feed_forward(inputs, weights, activation),
     }
+    return _block(x, sublayers, weights, normalize_first, epsilon, norm)
+
+
+def _block(x, sublayers, weights, normalize_first, epsilon, norm):
+    """The sublayers, one after the other, each with its residual and the norm of its name."""
     x = _float64(x)
     for name, sublayer in sublayers.items():
-        gamma, beta = weights[f"{name}_gamma"], weights[f"{name}_beta"]
-        if normalize_first:
-            x = x + sublayer(layer_norm(x, gamma, beta, epsilon))
+        gamma, beta = weights.get(f"{name}_gamma"), weights.get(f"{name}_beta")
+        if gamma is None:
+            x = x + sublayer(x)
+        elif normalize_first:
+            x = x + sublayer(norm(x, gamma, beta, epsilon))
         else:
-            x = layer_norm(x + sublayer(x), gamma, beta, epsilon)
+            x = norm(x + sublayer(x), gamma, beta, epsilon)
     return x
 
 
 def feed_forward(x, weights, activation=gelu):
-    """`W_2 activation(W_1 x)` with biases, x (B, T, d); `weights` as in `encoder_block`."""
+    """`W_2 activation(W_1 x)` with biases, x (B, T, d); `weights` as in `encoder_block`.
+
+    With a "gate_kernel" and "gate_bias", `W_2 (activation(W_1 x) * (W_g x))` (Shazeer 2020).
+    """
     hidden = x @ _float64(weights["intermediate_kernel"]) + weights["intermediate_bias"]
-    return activation(hidden) @ _float64(weights["output_kernel"]) + weights["output_bias"]
+    hidden = activation(hidden)
+    if "gate_kernel" in weights:
+        hidden = hidden * (x @ _float64(weights["gate_kernel"]) + weights["gate_bias"])
+    return hidden @ _float64(weights["output_kernel"]) + weights["output_bias"]
+
+
+def window_mask(length, window):
+    """`|i - j| < window`, (T, T). Without a window, all pairs."""
+    mask = np.ones((length, length), "bool")
+    for i, j in np.ndindex(mask.shape):
+        mask[i, j] = window is None or -window < i - j < window
+    return mask
 
 
 def encoder(
@@ -391,15 +421,22 @@ def encoder(
     final_norm=None,
     epsilon=1e-12,
     activation=gelu,
+    norm=layer_norm,
+    windows=None,
 ):
     """A stack of `encoder_block`, x (B, T, d) -> (B, T, d).
 
     `biases`: for each block an array that broadcasts to (B, H, T, S), or None.
-    `final_norm`: (gamma, beta) of a last layer norm, for pre-norm only.
+    `final_norm`: (gamma, beta) of a last norm, for pre-norm only.
+    `windows`: for each block an argument of `window_mask`.
     """
-    for weights, bias in zip(blocks, biases, strict=True):
-        x = encoder_block(x, weights, num_heads, bias, mask, normalize_first, epsilon, activation)
-    return x if final_norm is None else layer_norm(x, *final_norm, epsilon)
+    for i, (weights, bias) in enumerate(zip(blocks, biases, strict=True)):
+        of_block = mask
+        if windows is not None and windows[i] is not None:
+            of_block = window_mask(x.shape[1], windows[i]) & (True if mask is None else mask)
+        options = (normalize_first, epsilon, activation, norm)
+        x = encoder_block(x, weights, num_heads, bias, of_block, *options)
+    return x if final_norm is None else norm(x, *final_norm, epsilon)
 
 
 def bert_inputs(

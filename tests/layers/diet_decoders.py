@@ -5,8 +5,8 @@ from keras import ops
 
 from keras_diet.layers import DietDecoder
 from tests import reference
-from tests.helpers import decoder_block_weights, randomize, to_numpy
-from tests.layers.diet_encoders import expected_scores
+from tests.helpers import decoder_block_weights, norm_weights, randomize, to_numpy
+from tests.layers.diet_encoders import arguments_of_scores, expected_scores, norm_of, of_layer
 
 BATCH, LENGTH, SOURCE, HIDDEN, SOURCE_DIM = 2, 5, 7, 12, 10
 NUM_LAYERS, NUM_HEADS, INTERMEDIATE, MAX_LENGTH, MEMORY, RANK = 2, 3, 11, 9, 8, 13
@@ -36,25 +36,28 @@ def expected_output(decoder, target, source):
     x = target + _expected_positions(decoder)
     for i, block in enumerate(decoder.transformer_layers):
         weights = decoder_block_weights(block)
-        if str(decoder.position_encoding).startswith("tupe"):
-            scaled = ("attention", "cross_attention")
-            for name in scaled if decoder.cross_attention_positions else scaled[:1]:
-                weights[name]["scale"] = 1 / np.sqrt(2 * HIDDEN // NUM_HEADS)
+        of_scores = (decoder, i, HIDDEN // NUM_HEADS)
+        weights["attention"] |= arguments_of_scores(*of_scores)
+        weights["cross_attention"] |= arguments_of_scores(
+            *of_scores, decoder.cross_attention_positions
+        )
+        window = reference.window_mask(LENGTH, of_layer(decoder.attention_windows, i))
         x = reference.decoder_block(
             x,
             source,
             weights,
             _expected_bias(decoder.position_biases, i, LENGTH),
             _expected_bias(decoder.cross_position_biases, i, SOURCE),
-            VALID[:, None, None],
+            VALID[:, None, None] & window,
             SOURCE_VALID[:, None, None],
             normalize_first=decoder.normalize_first,
             epsilon=EPSILON,
             activation=np.tanh,
+            norm=norm_of(decoder),
         )
     if not decoder.normalize_first:
         return x
-    return reference.layer_norm(x, *map(to_numpy, decoder.output_layer_norm.weights), EPSILON)
+    return norm_of(decoder)(x, *norm_weights("", decoder.output_layer_norm).values(), EPSILON)
 
 
 def _expected_positions(decoder):

@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_diet.layers import DietEncoder
 from tests import reference
-from tests.helpers import block_weights, randomize, to_numpy
+from tests.helpers import block_weights, norm_weights, randomize, to_numpy
 from tests.layers import bias_layers
 
 BATCH, LENGTH, HIDDEN, NUM_LAYERS, NUM_HEADS, MAX_LENGTH = 2, 5, 6, 2, 3, 7
@@ -99,9 +99,7 @@ def expected_output(encoder, x, segment_ids=None, mask=None):
     """The encoder's output according to the reference; `mask` broadcasts to (B, H, T, S)."""
     if segment_ids is None:
         segment_ids = np.zeros(x.shape[:2], dtype="int64")
-    final_norm = None
-    if encoder.normalize_first:
-        final_norm = [to_numpy(weight) for weight in encoder.output_layer_norm.weights]
+    final_norm = norm_weights("", encoder.output_layer_norm).values() or None
     return reference.encoder(
         expected_inputs(encoder, x, segment_ids),
         expected_blocks(encoder),
@@ -112,16 +110,40 @@ def expected_output(encoder, x, segment_ids=None, mask=None):
         final_norm=final_norm,
         epsilon=EPSILON,
         activation=reference.gelu_exact,
+        norm=norm_of(encoder),
+        windows=[of_layer(encoder.attention_windows, i) for i in range(encoder.num_layers)],
     )
 
 
+def norm_of(stack):
+    """The function of the reference for the normalization of a stack."""
+    return reference.rms_norm if stack.normalization == "rms_norm" else reference.layer_norm
+
+
+def of_layer(values, index):
+    """The value of an argument for a layer."""
+    return values[index % len(values)] if isinstance(values, list) else values
+
+
 def expected_blocks(encoder):
-    """The weights of the blocks; TUPE's tokens and positions share the variance of the scores."""
+    """The weights of the blocks."""
     blocks = [block_weights(block) for block in encoder.transformer_layers]
-    if encoder.position_encoding in ("tupe_abs", "tupe_rel"):
-        for block in blocks:
-            block["attention"]["scale"] = 1 / np.sqrt(2 * HIDDEN // NUM_HEADS)
+    for i, block in enumerate(blocks):
+        block["attention"] |= arguments_of_scores(encoder, i, HIDDEN // NUM_HEADS)
     return blocks
+
+
+def arguments_of_scores(stack, index, head_dim, with_positions=True):
+    """What the arguments of a stack change in the scores of a layer."""
+    arguments = {}
+    if stack.max_wavelength is not None and with_positions:
+        arguments["max_wavelength"] = of_layer(stack.max_wavelength, index)
+    if str(stack.position_encoding).startswith("tupe") and with_positions:
+        # Tokens and positions share the variance of the scores.
+        arguments["scale"] = 1 / np.sqrt(2 * head_dim)
+    if stack.attention_scale is not None:
+        arguments["scale"] = stack.attention_scale
+    return arguments
 
 
 def expected_inputs(encoder, x, segment_ids):

@@ -111,6 +111,7 @@ class RotaryMultiHeadAttention(BiasedMultiHeadAttention):
 
 ROTARY = PositionEncoding(
     attention=lambda sizes, **kwargs: RotaryMultiHeadAttention(
-        sizes.num_heads, sizes.head_dim, **kwargs
-    )
+        sizes.num_heads, sizes.head_dim, sizes.max_wavelength or 10_000.0, **kwargs
+    ),
+    has_max_wavelength=True,
 )

@@ -26,6 +26,8 @@ class EncoderSizes:
         projection_dim: Number of projected keys of Linformer, or `None`.
         max_distance: Distance of tokens from which on all share their parameters, or `None` for the
             default of the encoding.
+        max_wavelength: Base of the wavelengths of rotary positions in the layer whose attention is
+            made, or `None` for the default of the encoding.
         is_causal: Whether a token attends only to itself and earlier tokens, as in self-attention
             of a decoder.
 
@@ -46,6 +48,7 @@ class EncoderSizes:
     rank: int | None = None
     projection_dim: int | None = None
     max_distance: int | None = None
+    max_wavelength: float | None = None
     is_causal: bool = False
 
     @property
@@ -71,11 +74,14 @@ class PositionEncoding:
         embedding: `embedding(sizes, dtype, name)` returns a layer. The encoder calls it with its
             inputs and adds its output to them. A `DietDecoder` also passes `start_index`, the
             position of the first token, in steps after the first.
-        attention: `attention(sizes, dropout, kernel_initializer, bias_initializer, dtype, name)`
-            returns the attention layer of a block. Defaults to `None`, which means
-            `BiasedMultiHeadAttention`, or `LinformerMultiHeadAttention` with a `projection_dim`.
+        attention: `attention(sizes, dropout, use_bias, kernel_initializer, bias_initializer, dtype,
+            name)` returns the attention layer of a block. It also gets `scale` and
+            `sliding_window`, if the encoder has an `attention_scale` or a window for the layer.
+            Defaults to `None`, which means `BiasedMultiHeadAttention`, or
+            `LinformerMultiHeadAttention` with a `projection_dim`.
         scale: `scale(sizes)` returns the factor of the products of queries and keys. Defaults to
-            `None`, which means `1 / sqrt(head_dim)`. Only used without `attention`.
+            `None`, which means `1 / sqrt(head_dim)`. Only used without `attention`, and without an
+            `attention_scale` of the encoder.
         sharing_modes: tuple. The values of `sharing` that the encoding supports, the default
             first. Possible values are `"none"`, `"head-wise"` and `"layer-wise"`. With
             `"layer-wise"` the encoder makes one bias for all layers. With `"head-wise"` it passes
@@ -83,6 +89,7 @@ class PositionEncoding:
             its attention layers share parameters.
         has_rank: bool. Whether the encoding uses `rank`.
         has_max_distance: bool. Whether the encoding uses `max_distance`.
+        has_max_wavelength: bool. Whether the encoding uses `max_wavelength`.
         allows_projection: bool. Whether the encoding works with Linformer's `projection_dim`.
 
     Raises:
@@ -114,6 +121,7 @@ class PositionEncoding:
     sharing_modes: tuple[str, ...] = ()
     has_rank: bool = False
     has_max_distance: bool = False
+    has_max_wavelength: bool = False
     allows_projection: bool = False
 
     def __post_init__(self) -> None:
@@ -140,6 +148,7 @@ def check_arguments(
     sharing: str | None,
     projection_dim: int | None,
     max_distance: int | None,
+    max_wavelength: Any,
 ) -> None:
     """Raise a `ValueError` for arguments of an encoder that its encoding does not support.
 
@@ -150,6 +159,7 @@ def check_arguments(
         sharing: `None`, or one of `sharing_modes`.
         projection_dim: `None`, or a number of projected keys.
         max_distance: `None`, or the distance from which on tokens share their parameters.
+        max_wavelength: `None`, or the base of the wavelengths, of all layers or for each.
     """
 
     for argument, value, is_supported in (
@@ -157,16 +167,17 @@ def check_arguments(
         ("rank", rank, encoding.has_rank),
         ("projection_dim", projection_dim, encoding.allows_projection),
         ("max_distance", max_distance, encoding.has_max_distance),
+        ("max_wavelength", max_wavelength, encoding.has_max_wavelength),
     ):
         if value is not None and not is_supported:
             raise ValueError(
                 f"`{argument}` is not supported with position_encoding={name}. Received: "
                 f"{argument}={value!r}. Leave it at `None` or choose another encoding."
             )
-        if argument != "sharing":
-            validation.optional_positive_int(argument, value)
-        elif sharing is not None:
+        if argument == "sharing" and sharing is not None:
             validation.choice("sharing", sharing, encoding.sharing_modes)
+        if argument in ("rank", "projection_dim", "max_distance"):
+            validation.optional_positive_int(argument, value)
 
 
 def encoding_of_layer(layer: keras.layers.Layer) -> PositionEncoding:

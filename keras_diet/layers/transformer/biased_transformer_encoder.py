@@ -46,6 +46,13 @@ class BiasedTransformerEncoder(TransformerBlock):
             `BiasedMultiHeadAttention` made from the arguments above.
         activation_dropout: float. Dropout rate of the hidden units of the feed-forward network,
             after the activation. Defaults to `0.0`.
+        gated: bool. Whether the feed-forward network is `W_2 (activation(W_1 x) * (W_g x))`. With
+            `"gelu"` this is GeGLU, with `"silu"` SwiGLU. Defaults to `False`.
+        use_bias: bool. Whether the dense layers have biases. Defaults to `True`.
+        normalization: `"layer_norm"`, `"layer_norm_without_beta"` or `"rms_norm"`, which is
+            `gamma x / sqrt(mean(x^2) + epsilon)`. Defaults to `"layer_norm"`.
+        normalize_inputs: bool. `False` leaves out the normalization before self-attention, with
+            `normalize_first`, for inputs that are normalized already. Defaults to `True`.
         recompute_attention: bool. Whether training keeps nothing of the attention layers, and
             computes them again for the gradient. Defaults to `False`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
@@ -82,6 +89,8 @@ class BiasedTransformerEncoder(TransformerBlock):
 
     References:
      - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
+     - [Shazeer, 2020](https://arxiv.org/abs/2002.05202), gates
+     - [Zhang and Sennrich, 2019](https://arxiv.org/abs/1910.07467), RMSNorm
      - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805)
     """
 

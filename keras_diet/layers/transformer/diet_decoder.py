@@ -108,6 +108,13 @@ class DietDecoder(DietStack):
         activation_dropout: As in `DietEncoder`. Defaults to `0.0`.
         max_distance: As in `DietEncoder`. Defaults to `None`.
         recompute: As in `DietEncoder`. Defaults to `"none"`.
+        gated: As in `DietEncoder`. Defaults to `False`.
+        use_bias: As in `DietEncoder`. Defaults to `True`.
+        normalization: As in `DietEncoder`. Defaults to `"layer_norm"`.
+        normalize_inputs: As in `DietEncoder`. Defaults to `True`.
+        attention_windows: As in `DietEncoder`, for self-attention. Defaults to `None`.
+        attention_scale: As in `DietEncoder`. Defaults to `None`.
+        max_wavelength: As in `DietEncoder`. Defaults to `None`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -189,14 +196,13 @@ class DietDecoder(DietStack):
         self.cross_position_biases = self.make_position_biases(*of_cross, prefix="cross_")
         self.transformer_layers = [
             BiasedTransformerDecoder(
-                **self.arguments_of_block(),
+                **self.arguments_of_block(i),
                 self_attention=self.make_attention(
-                    *of_self, self.position_biases, "self_attention"
+                    *of_self, self.position_biases, "self_attention", i
                 ),
                 cross_attention=self.make_attention(
-                    *of_cross, self.cross_position_biases, "cross_attention"
+                    *of_cross, self.cross_position_biases, "cross_attention", i
                 ),
-                name=f"transformer_layer_{i}",
             )
             for i in range(self.num_layers)
         ]

@@ -94,6 +94,21 @@ class DietEncoder(DietStack):
             and further away share parameters. Defaults to `None`: 1024 for Shaw, 128 for T5's bins.
         recompute: What training computes again for the gradient, to save memory: `"none"`, the
             `"attention"` layers, or each `"block"`. Gradients are equal. Defaults to `"none"`.
+        gated: bool. Whether the feed-forward networks are `W_2 (activation(W_1 x) * (W_g x))`.
+            With `"gelu"` this is GeGLU, with `"silu"` SwiGLU. Defaults to `False`.
+        use_bias: bool. Whether the dense layers of attention and of the feed-forward networks have
+            biases. Defaults to `True`.
+        normalization: `"layer_norm"`, `"layer_norm_without_beta"` or `"rms_norm"`, which is
+            `gamma x / sqrt(mean(x^2) + epsilon)`. Defaults to `"layer_norm"`.
+        normalize_inputs: bool. `False` leaves out the first normalization of the first block, with
+            `normalize_first`, for inputs that are normalized already. Defaults to `True`.
+        attention_windows: int, tuple or `None`. A token attends to tokens at smaller distances than
+            its window. A tuple has a window or `None` for each layer, and repeats along the layers:
+            ModernBERT has `(None, 65, 65)`. Not with `projection_dim`. Defaults to `None`.
+        attention_scale: float or `None`. Factor of the products of queries and keys, such as `1.0`
+            for T5. Defaults to `None`: `1 / sqrt(d_h)`, or the factor of the encoding.
+        max_wavelength: float, tuple or `None`. Base of the wavelengths with `"rotary"`. A tuple has
+            a base for each layer, and repeats. Defaults to `None`: 10,000.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -169,6 +184,12 @@ class DietEncoder(DietStack):
                 f"projection_dim={projection_dim}, segment_encoding={segment_encoding!r}. Pass "
                 "segment_encoding='input', since a projected key has no segment."
             )
+        if projection_dim is not None and self.attention_windows is not None:
+            raise ValueError(
+                "`attention_windows` needs `projection_dim=None`, because a projected key mixes all "
+                f"tokens. Received: projection_dim={projection_dim}, "
+                f"attention_windows={self.attention_windows}."
+            )
 
     def build(self, inputs_shape: Shape) -> None:
         """Create and build the sublayers."""
@@ -185,11 +206,10 @@ class DietEncoder(DietStack):
             ]
         self.transformer_layers = [
             BiasedTransformerEncoder(
-                **self.arguments_of_block(),
+                **self.arguments_of_block(i),
                 self_attention=self.make_attention(
-                    self.encoding, sizes, self.position_biases, "self_attention"
+                    self.encoding, sizes, self.position_biases, "self_attention", i
                 ),
-                name=f"transformer_layer_{i}",
             )
             for i in range(self.num_layers)
         ]

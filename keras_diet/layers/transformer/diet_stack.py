@@ -1,5 +1,6 @@
 """What stacks of blocks have in common: their arguments, their layers, and the score terms."""
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
@@ -43,7 +44,7 @@ class DietStack(TransformerLayer):
         *TransformerLayer.own_arguments,
         *("num_layers", "position_encoding", "rank", "sharing", "max_sequence_length"),
         *("attention_implementation", "encode_inputs", "cached_positions", "max_distance"),
-        "recompute",
+        *("recompute", "attention_windows", "attention_scale", "max_wavelength"),
     )
     # Number of projected keys of Linformer, which only an encoder can have.
     projection_dim: int | None = None
@@ -62,6 +63,9 @@ class DietStack(TransformerLayer):
         cached_positions: bool = False,
         max_distance: int | None = None,
         recompute: str = "none",
+        attention_windows: Any = None,
+        attention_scale: float | None = None,
+        max_wavelength: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(intermediate_dim, num_heads, **kwargs)
@@ -69,7 +73,11 @@ class DietStack(TransformerLayer):
             # Keras would track the weights of the layer, although its scores are cached.
             position_encoding = CachedPositionBias.like(position_encoding)
         self.encoding = find_position_encoding(
-            position_encoding, rank, sharing, max_distance=max_distance
+            position_encoding,
+            rank,
+            sharing,
+            max_distance=max_distance,
+            max_wavelength=max_wavelength,
         )
         check_heads_of_bias("position_encoding", position_encoding, num_heads)
         self.num_layers = validation.positive_int("num_layers", num_layers)
@@ -86,6 +94,17 @@ class DietStack(TransformerLayer):
         self.cached_positions = cached_positions
         self.max_distance = max_distance
         self.recompute = validation.choice("recompute", recompute, RECOMPUTE)
+        self.attention_windows = _of_layers(
+            "attention_windows", attention_windows, validation.optional_positive_int
+        )
+        self.attention_scale = attention_scale
+        if attention_scale is not None:
+            self.attention_scale = validation.positive_number("attention_scale", attention_scale)
+        self.max_wavelength = max_wavelength
+        if max_wavelength is not None:
+            self.max_wavelength = _of_layers(
+                "max_wavelength", max_wavelength, validation.positive_number
+            )
 
     # === Layers ===
 
@@ -137,10 +156,17 @@ class DietStack(TransformerLayer):
         sizes: EncoderSizes,
         biases: list[keras.layers.Layer],
         name: str,
+        index: int,
     ) -> keras.layers.Layer:
-        """Return the attention layer of a block, to whose scores bias layers are added."""
+        """Return an attention layer of block `index`, to whose scores bias layers are added."""
         arguments = {"dropout": self.dropout, "name": name, **self.arguments_of_dense()}
-        if encoding.scale is not None:
+        sizes = dataclasses.replace(sizes, max_wavelength=_of_layer(self.max_wavelength, index))
+        window = _of_layer(self.attention_windows, index) if name == "self_attention" else None
+        if window is not None:
+            arguments["sliding_window"] = window
+        if self.attention_scale is not None:
+            arguments["scale"] = self.attention_scale
+        elif encoding.scale is not None:
             arguments["scale"] = encoding.scale(sizes)
         if encoding.attention is not None:
             attention = encoding.attention(sizes, **arguments)
@@ -156,10 +182,11 @@ class DietStack(TransformerLayer):
         )
         return attention
 
-    def arguments_of_block(self) -> Config:
-        """Return the arguments of a block. Each call makes new initializers."""
-        recomputes = self.recompute == "attention"
-        return {**super().arguments_of_block(), "recompute_attention": recomputes}
+    def arguments_of_block(self, index: int = 0) -> Config:
+        """Return the arguments of block `index`. Each call makes new initializers."""
+        arguments = {**super().arguments_of_block(), "name": f"transformer_layer_{index}"}
+        arguments["normalize_inputs"] = self.normalize_inputs or index > 0
+        return {**arguments, "recompute_attention": self.recompute == "attention"}
 
     def build_output_layer_norm(self, inputs_shape: Shape) -> None:
         """Create and build the last layer normalization, which pre-norm blocks need."""
@@ -201,8 +228,9 @@ class DietStack(TransformerLayer):
     ) -> Iterator[ScoreTerms]:
         """Yield the terms of each layer, with their plan.
 
-        All layers have the same plan. Terms are made one by one, so that only the terms of one
-        layer are in memory at inference. A bias that all layers share is computed once.
+        Layers with the same window have the same plan. Terms are made one by one, so that only the
+        terms of one layer are in memory at inference. A bias that all layers share is computed
+        once.
 
         Args:
             inputs: Hidden states `(B, T, hidden_dim)`.
@@ -223,28 +251,46 @@ class DietStack(TransformerLayer):
         }
         up_to_softmax = not any(_reads_scores(each, attention_hook) for each in attentions)
         is_shared = len(position_biases) == 1
-        plan, lowered = None, None
+        plans: dict[int | None, AttentionPlan] = {}
+        lowered: dict[AttentionPlan, ScoreTerms] = {}
         for i, attention in enumerate(attentions):
             bias = position_biases[0 if is_shared else i] if position_biases else None
             layer_terms = terms.replace(bias=bias)
             segments: tuple[FeaturePair, ...] = ()
             if segment_features:
                 segments = (segment_features[i](up_to_softmax=up_to_softmax),)
-            if plan is None:
-                plan = _CUSTOM_ATTENTION_PLAN
+            window = getattr(attention, "sliding_window", None)
+            if window not in plans:
+                plans[window] = _CUSTOM_ATTENTION_PLAN
                 if takes_score_terms(attention):
                     all_terms = layer_terms.replace(features=segments)
-                    plan = attention.plan(all_terms, inputs.shape, key_shape, **arguments)
-            if lowered is None or not is_shared:
-                lowered = lower_shared_terms(
+                    plans[window] = attention.plan(all_terms, inputs.shape, key_shape, **arguments)
+            plan = plans[window]
+            if plan not in lowered or not is_shared:
+                lowered[plan] = lower_shared_terms(
                     layer_terms.replace(plan=plan), inputs, key, inputs.dtype
                 )
-            yield lowered.replace(features=(*segments, *lowered.features))
+            shared = lowered[plan]
+            yield shared.replace(features=(*segments, *shared.features))
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
         """Make the layer from its configuration, which may hold a custom bias layer."""
         return super().from_config(deserialize_position_encoding(config))
+
+
+def _of_layers(name, value, check):
+    """Return the value of an argument for all layers, or a list that repeats along them."""
+    if not isinstance(value, (tuple, list)):
+        return check(name, value)
+    if not value:
+        raise ValueError(f"`{name}` must have a value for each layer. Received: {name}={value!r}")
+    return [check(name, each) for each in value]
+
+
+def _of_layer(value, index):
+    """Return the value that `_of_layers` has for a layer."""
+    return value[index % len(value)] if isinstance(value, list) else value
 
 
 def _reads_scores(attention, attention_hook):

@@ -1,6 +1,7 @@
 """The position encodings that have a name."""
 
 import dataclasses
+from typing import Any
 
 import keras
 
@@ -86,6 +87,7 @@ def find_position_encoding(
     sharing: str | None = None,
     projection_dim: int | None = None,
     max_distance: int | None = None,
+    max_wavelength: Any = None,
 ) -> PositionEncoding:
     """Return the `PositionEncoding` of a name or of a custom bias layer.
 
@@ -95,6 +97,7 @@ def find_position_encoding(
         sharing: `None`, or one of the encoding's `sharing_modes`.
         projection_dim: `None`, or a number of projected keys.
         max_distance: `None`, or the distance from which on tokens share their parameters.
+        max_wavelength: `None`, or the base of the wavelengths, of all layers or for each.
 
     Raises:
         ValueError: If the name is unknown, or the encoding does not support an argument.
@@ -110,5 +113,5 @@ def find_position_encoding(
             "BERT's learned absolute positions are 'input'. Register other names with "
             "`keras_diet.layers.register_position_encoding` first."
         )
-    check_arguments(encoding, name, rank, sharing, projection_dim, max_distance)
+    check_arguments(encoding, name, rank, sharing, projection_dim, max_distance, max_wavelength)
     return encoding

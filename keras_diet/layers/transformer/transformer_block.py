@@ -1,7 +1,8 @@
 """What blocks and stacks of blocks have in common."""
 
+import functools
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import keras
@@ -13,6 +14,12 @@ from keras_diet.layers.configuration import freeze_layers, frozen_layers, serial
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.transformer.recomputed_call import call_recomputed
 from keras_diet.types import Activation, Config, Initializer, Shape, Tensor
+
+NORMALIZATIONS: dict[str, Callable[..., keras.layers.Layer]] = {
+    "layer_norm": keras.layers.LayerNormalization,
+    "layer_norm_without_beta": functools.partial(keras.layers.LayerNormalization, center=False),
+    "rms_norm": keras.layers.RMSNormalization,
+}
 
 
 class TransformerLayer(keras.layers.Layer):
@@ -28,6 +35,10 @@ class TransformerLayer(keras.layers.Layer):
         bias_initializer: Initializer of the biases.
         normalize_first: bool. Pre-norm instead of post-norm.
         activation_dropout: float. Dropout rate of the hidden units of the feed-forward network.
+        gated: bool. Whether a gate multiplies the hidden units of the feed-forward network.
+        use_bias: bool. Whether the dense layers have biases.
+        normalization: Name of the kind of normalization.
+        normalize_inputs: bool. Whether pre-norm normalizes the inputs of the first self-attention.
         frozen_layers: Paths of layers inside that are frozen, from a configuration.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
     """
@@ -35,6 +46,7 @@ class TransformerLayer(keras.layers.Layer):
     own_arguments: tuple[str, ...] = (
         *("intermediate_dim", "num_heads", "dropout", "layer_norm_epsilon", "kernel_initializer"),
         *("bias_initializer", "normalize_first", "activation_dropout"),
+        *("gated", "use_bias", "normalization", "normalize_inputs"),
     )
 
     def __init__(
@@ -48,6 +60,10 @@ class TransformerLayer(keras.layers.Layer):
         bias_initializer: Initializer = "zeros",
         normalize_first: bool = False,
         activation_dropout: float = 0.0,
+        gated: bool = False,
+        use_bias: bool = True,
+        normalization: str = "layer_norm",
+        normalize_inputs: bool = True,
         frozen_layers: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
@@ -64,6 +80,15 @@ class TransformerLayer(keras.layers.Layer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.normalize_first = normalize_first
         self.activation_dropout = validation.rate("activation_dropout", activation_dropout)
+        self.gated = validation.boolean("gated", gated)
+        self.use_bias = validation.boolean("use_bias", use_bias)
+        self.normalization = validation.choice("normalization", normalization, NORMALIZATIONS)
+        self.normalize_inputs = validation.boolean("normalize_inputs", normalize_inputs)
+        if not (normalize_inputs or normalize_first):
+            raise ValueError(
+                "`normalize_inputs=False` needs `normalize_first=True`. Post-norm does not "
+                f"normalize its inputs. Received: normalize_first={normalize_first}."
+            )
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
@@ -78,16 +103,17 @@ class TransformerLayer(keras.layers.Layer):
         return {**arguments, "activation": self.activation, **self.arguments_of_dense()}
 
     def arguments_of_dense(self) -> Config:
-        """Return the initializers and the dtype of a layer inside. Initializers are new."""
+        """Return what dense and attention layers inside have in common. Initializers are new."""
         return {
+            "use_bias": self.use_bias,
             "kernel_initializer": fresh(self.kernel_initializer),
             "bias_initializer": fresh(self.bias_initializer),
             "dtype": self.dtype_policy,
         }
 
     def make_layer_norm(self, name: str, inputs_shape: Shape) -> keras.layers.Layer:
-        """Return a built layer normalization."""
-        layer_norm = keras.layers.LayerNormalization(
+        """Return a built normalization."""
+        layer_norm = NORMALIZATIONS[self.normalization](
             epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
         )
         layer_norm.build(inputs_shape)
@@ -192,22 +218,25 @@ class TransformerBlock(TransformerLayer):
     def build_feed_forward(self, inputs_shape: Shape) -> None:
         """Create and build the feed-forward network, with its normalization and dropout."""
         self._make_residual("feedforward", inputs_shape)
-        self.feedforward_intermediate_dense = keras.layers.Dense(
-            self.intermediate_dim,
-            self.activation,
-            name="feedforward_intermediate_dense",
-            **self.arguments_of_dense(),
+        hidden_shape = (*inputs_shape[:-1], self.intermediate_dim)
+        self._make_dense(
+            "feedforward_intermediate_dense", inputs_shape, hidden_shape[-1], self.activation
         )
-        self.feedforward_intermediate_dense.build(inputs_shape)
-        self.feedforward_output_dense = keras.layers.Dense(
-            inputs_shape[-1], name="feedforward_output_dense", **self.arguments_of_dense()
-        )
-        self.feedforward_output_dense.build((*inputs_shape[:-1], self.intermediate_dim))
+        if self.gated:
+            self._make_dense("feedforward_gate_dense", inputs_shape, hidden_shape[-1])
+        self._make_dense("feedforward_output_dense", hidden_shape, inputs_shape[-1])
         self._make_dropout("feedforward_intermediate_dropout", self.activation_dropout)
+
+    def _make_dense(self, name, inputs_shape, units, activation=None):
+        dense = keras.layers.Dense(units, activation, name=name, **self.arguments_of_dense())
+        dense.build(inputs_shape)
+        setattr(self, name, dense)
 
     def _make_residual(self, name, inputs_shape):
         layer_norm = f"{name}_layer_norm"
-        setattr(self, layer_norm, self.make_layer_norm(layer_norm, inputs_shape))
+        is_left_out = name == "self_attention" and not self.normalize_inputs
+        norm = None if is_left_out else self.make_layer_norm(layer_norm, inputs_shape)
+        setattr(self, layer_norm, norm)
         self._make_dropout(f"{name}_dropout", self.dropout)
 
     def _make_dropout(self, name, rate):
@@ -215,7 +244,8 @@ class TransformerBlock(TransformerLayer):
 
     def enter(self, name: str, inputs: Tensor) -> Tensor:
         """Return the inputs of a sublayer, which pre-norm normalizes."""
-        return getattr(self, f"{name}_layer_norm")(inputs) if self.normalize_first else inputs
+        norm = getattr(self, f"{name}_layer_norm") if self.normalize_first else None
+        return inputs if norm is None else norm(inputs)
 
     def leave(self, name: str, output: Tensor, inputs: Tensor, training: bool | None) -> Tensor:
         """Return the output of a sublayer with its dropout, residual connection and post-norm."""
@@ -244,9 +274,11 @@ class TransformerBlock(TransformerLayer):
     def feed_forward(self, inputs: Tensor, training: bool | None) -> Tensor:
         """Apply the feed-forward network."""
         x = self.enter("feedforward", inputs)
-        x = _backend.dense(self.feedforward_intermediate_dense, x)
-        x = self.feedforward_intermediate_dropout(x, training=training)
-        x = _backend.dense(self.feedforward_output_dense, x)
+        hidden = _backend.dense(self.feedforward_intermediate_dense, x)
+        if self.gated:
+            hidden = hidden * _backend.dense(self.feedforward_gate_dense, x)
+        hidden = self.feedforward_intermediate_dropout(hidden, training=training)
+        x = _backend.dense(self.feedforward_output_dense, hidden)
         return self.leave("feedforward", x, inputs, training)
 
     def get_config(self) -> Config:

@@ -58,8 +58,8 @@ def transformer_layout_map(
         # (num_heads, head_dim, hidden_dim)
         f"{attention}/attention_output/kernel": (model_axis, None, data_axis),
         # (hidden_dim, intermediate_dim) and (intermediate_dim,)
-        f"{feedforward}_intermediate_dense/kernel": (data_axis, model_axis),
-        f"{feedforward}_intermediate_dense/bias": (model_axis,),
+        f"{feedforward}_(intermediate|gate)_dense/kernel": (data_axis, model_axis),
+        f"{feedforward}_(intermediate|gate)_dense/bias": (model_axis,),
         # (intermediate_dim, hidden_dim)
         f"{feedforward}_output_dense/kernel": (model_axis, data_axis),
         # (hidden_dim, hidden_dim) and (hidden_dim,), of BERT only

@@ -50,12 +50,29 @@ RELATIVE = (
     "fire",
 )
 any_backend = pytest.mark.any_backend
+# What trained encoders need. The values of the layers differ, and windows are shorter than inputs.
+ADDITIONS = {
+    "modern": {
+        **{"gated": True, "use_bias": False, "normalization": "layer_norm_without_beta"},
+        **{"normalize_first": True, "normalize_inputs": False, "attention_windows": (None, 3)},
+    },
+    "t5": {
+        **{"gated": True, "normalization": "rms_norm", "attention_scale": 0.7},
+        **{"attention_windows": (4, 3)},
+    },
+}
+every_addition = pytest.mark.parametrize("additions", ADDITIONS)
 
 
 def arguments_of(name, max_length=MAX_LENGTH):
     if name == "layer":
         return {"position_encoding": Distances(NUM_HEADS, max_length, name="distances")}
     return {"position_encoding": name, **ARGUMENTS.get(name, {})}
+
+
+def additions_of(name, additions):
+    wavelengths = {"max_wavelength": (7.0, 90.0)} if name == "rotary" else {}
+    return {**ADDITIONS[additions], **wavelengths}
 
 
 def make_encoder(name, rng, **kwargs):
@@ -152,6 +169,23 @@ def test_decoder_equals_reference(rng, name, cross):
         # The first bias is the given layer. Cross-attention has a copy of it.
         assert decoder.position_biases == [decoder.position_encoding]
         assert decoder.position_encoding not in decoder.cross_position_biases
+
+
+@every_encoding
+@every_addition
+def test_additions_equal_reference(rng, name, additions):
+    arguments = additions_of(name, additions)
+    encoder, x = make_encoder(name, rng, **arguments), make_inputs(rng)[0]
+    expected = diet_encoders.expected_output(encoder, x, mask=VALID[:, None, None])
+    assert_close(encoder(x, padding_mask=VALID), expected)
+    decoder = make_decoder(name, rng, activation="tanh", **arguments)
+    inputs = diet_decoders.make_inputs(rng)
+    expected = diet_decoders.expected_output(decoder, *inputs)
+    assert_close(decoder(*inputs, **PADDINGS), expected)
+    for stack in (encoder, decoder):
+        # All that is left are vectors of encodings.
+        biases = {weight.path.split("/")[-2] for weight in stack.weights if weight.name == "bias"}
+        assert bool(biases - {"position_bias"}) == arguments.get("use_bias", True)
 
 
 # === Steps ===
