@@ -25,6 +25,10 @@ SIZES = {
 }
 DISTILBERT = {"dim": 24, "n_layers": 3, "n_heads": 3, "hidden_dim": 28}
 ROBERTA = {"hidden_act": "gelu_new"}
+CLS = {"cls_token_id": 1, "sep_token_id": 2}
+ROPE = {"rope_type": "default", "rope_theta": 300.0}
+T5 = {"d_model": 24, "d_kv": 8, "num_layers": 3, "num_heads": 3, "d_ff": 28}
+T5 |= {"layer_norm_epsilon": 1e-3, "relative_attention_max_distance": 20}
 # The class of each type in `transformers`, and arguments of its configuration.
 ENCODERS = {
     "bert": ("Bert", {"hidden_act": "relu"}),
@@ -38,6 +42,12 @@ ENCODERS = {
     "electra": ("Electra", {"embedding_size": 20}),
     "mpnet": ("MPNet", {"pad_token_id": 1, "bos_token_id": 0}),
     "roformer": ("RoFormer", {"embedding_size": 20}),
+    "modernbert": ("ModernBert", {"local_attention": 6, "norm_eps": 1e-3, **CLS}),
+    "nomic_bert": ("NomicBert", {}),
+    "gte": ("Gte", {"hidden_act": "gelu", "rope_parameters": ROPE}),
+    "eurobert": ("EuroBert", {"rms_norm_eps": 1e-3, "mask_token_id": 4, "rope_parameters": ROPE}),
+    "t5": ("T5", {**T5, "feed_forward_proj": "gated-gelu"}),
+    "t5-relu": ("T5", T5),
 }
 
 
@@ -45,8 +55,8 @@ def make(model_type, head="Model", **changes):
     """Return a tiny random model of a type, without dropout."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     name, options = ENCODERS[model_type]
-    if name == "BertGeneration" and head == "Model":
-        head = "Encoder"
+    if head == "Model":
+        head = {"BertGeneration": "Encoder", "T5": "EncoderModel"}.get(name, head)
     config = getattr(transformers, f"{name}Config")(**{**SIZES, **options, **changes})
     torch.manual_seed(5)
     model = getattr(transformers, name + head)(config).eval()

@@ -15,6 +15,7 @@ from keras_diet.layers.position.position_encoding import (
 )
 from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
+from keras_diet.layers.transformer.transformer_block import NORMALIZATIONS
 from keras_diet.models.diet_bert.cached_positions import rebuild_with_cached_positions
 from keras_diet.models.diet_bert.from_bert.convert import convert_bert
 from keras_diet.models.diet_bert.hugging_face.read import read_backbone
@@ -255,7 +256,8 @@ class DietBertBackbone(HubBackbone):
         )
         self.embeddings_layer_norm = None
         if self.normalize_embeddings:
-            self.embeddings_layer_norm = keras.layers.LayerNormalization(
+            normalization = self._encoder_arguments.get("normalization", "layer_norm")
+            self.embeddings_layer_norm = NORMALIZATIONS[normalization](
                 epsilon=self._encoder_arguments.get("layer_norm_epsilon", 1e-12),
                 dtype=dtype,
                 name="embeddings_layer_norm",
