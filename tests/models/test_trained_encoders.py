@@ -6,6 +6,7 @@ import pytest
 from keras_diet.models import DietBertBackbone
 from tests.helpers import assert_close, to_numpy
 
+any_backend = pytest.mark.any_backend
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 LENGTH = 13
 VOCABULARY_SIZE = 41
@@ -110,3 +111,25 @@ def test_outputs_are_those_of_transformers(model_type, rng):
         # The first place of the last text is padding.
         pooled = expected.pooler_output.detach().numpy()[:2]
         assert_close(to_numpy(actual["pooled_output"])[:2], pooled, 2e-5)
+
+
+@any_backend
+@pytest.mark.filterwarnings("ignore:.*has no pooler")
+@pytest.mark.parametrize("model_type", ENCODERS)
+def test_weights_and_outputs_come_back_to_transformers(model_type, rng, tmp_path):
+    import transformers
+
+    model = make(model_type)
+    backbone = DietBertBackbone.from_hugging_face(model)
+    model_type = model.config.model_type
+    backbone.export_to_hugging_face(tmp_path, model_type)
+    back = type(model).from_pretrained(tmp_path)
+    assert type(back) is type(model)
+    actual, expected = back.state_dict(), model.state_dict()
+    for name in expected:
+        if not name.startswith("pooler") or "pooler.dense.weight" in actual:
+            np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
+    inputs = random_inputs(rng, 1, model.config.pad_token_id)
+    states = [outputs(each, inputs).last_hidden_state.detach().numpy() for each in (back, model)]
+    np.testing.assert_array_equal(*states)
+    assert transformers.AutoConfig.from_pretrained(tmp_path).model_type == model_type

@@ -19,6 +19,7 @@ from keras_diet.layers.transformer.transformer_block import NORMALIZATIONS
 from keras_diet.models.diet_bert.cached_positions import rebuild_with_cached_positions
 from keras_diet.models.diet_bert.from_bert.convert import convert_bert
 from keras_diet.models.diet_bert.hugging_face.read import read_backbone
+from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.layout_map import splits_explained, transformer_layout_map
 from keras_diet.models.hub.token_inputs import PADDING_MASK, TokenInput, ids_below
@@ -145,6 +146,7 @@ class DietBertBackbone(HubBackbone):
 
     from_bert = classmethod(convert_bert)
     from_hugging_face = classmethod(read_backbone)
+    export_to_hugging_face = write_hugging_face
     get_layout_map = staticmethod(transformer_layout_map)
     with_cached_positions = rebuild_with_cached_positions
 

@@ -4,8 +4,11 @@ A new type is one entry of `ARCHITECTURES`.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import keras
 
 from keras_diet import validation
 from keras_diet.types import Config
@@ -28,6 +31,7 @@ _ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
+_THEIR_ACTIVATIONS = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
 _OF_ENCODERS = {"is_decoder": (False, False), "add_cross_attention": (False, False)}
 _ABSOLUTE = {**_OF_ENCODERS, "position_embedding_type": ("absolute", "absolute")}
 
@@ -37,11 +41,15 @@ class Architecture:
     """One type of encoders.
 
     Attributes:
-        base: Name of the encoder in a model with a head. Its weights begin with it there.
+        name: How the names of its classes in `transformers` begin.
+        base: Name of the encoder in a model with a head. Its weights begin with it there. Empty if
+            they always have the same names.
+        encoder_class: How the name of the class without a head ends.
         layers: Hugging Face's layers by ours. `{}` is the number of the block. Several of our
             layers, in a tuple, are the parts of one layer there.
         arguments: `arguments(config)` returns the arguments of the backbone that are not in
             `sizes`.
+        settings: The reverse: `settings(backbone)` returns the values of the configuration.
         when_gated: Layers with other names if the feed-forward networks are gated.
         sizes: Names in the configuration that differ from BERT's. `None` has no name there.
         activation: Name of the activation in the configuration.
@@ -59,9 +67,12 @@ class Architecture:
         pairs_neighbors: Whether rotary positions turn the numbers `2k` and `2k + 1` of a head.
     """
 
+    name: str
     base: str
     layers: Mapping[Any, str]
     arguments: Callable[[Config], Config]
+    settings: Callable[[keras.Model], Config]
+    encoder_class: str = "Model"
     when_gated: Mapping[str, str] = dataclasses.field(default_factory=dict)
     sizes: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     activation: str = "hidden_act"
@@ -101,6 +112,21 @@ class Architecture:
             **self.arguments(config),
         }
 
+    def configuration(self, backbone: keras.Model) -> Config:
+        """Return the configuration of a backbone, if this type computes it."""
+        names = {**_SIZES, **self.sizes}
+        activation = backbone.activation
+        config = {
+            **{name: value for name, (value, _) in self.required.items()},
+            **{theirs: getattr(backbone, ours) for ours, theirs in names.items() if theirs},
+            self.activation: _THEIR_ACTIVATIONS.get(activation, activation),
+            self.dropout: backbone.dropout,
+            **self.settings(backbone),
+        }
+        if self.epsilon is not None:
+            config[self.epsilon] = backbone.encoder.layer_norm_epsilon
+        return config
+
 
 def architecture_of(config: Config, source: str) -> Architecture:
     """Return the entry of the table for a configuration.
@@ -119,7 +145,7 @@ def architecture_of(config: Config, source: str) -> Architecture:
     return ARCHITECTURES[model_type]
 
 
-# === Arguments ===
+# === Arguments of backbones, and values of configurations ===
 
 
 def _segments(config: Config) -> Config:
@@ -127,6 +153,11 @@ def _segments(config: Config) -> Config:
     if not number:
         return {"segment_encoding": "none"}
     return {"segment_encoding": "input", "num_segments": number}
+
+
+def _type_vocab_size(backbone: keras.Model) -> Config:
+    is_at_input = backbone.segment_encoding == "input"
+    return {"type_vocab_size": backbone.num_segments if is_at_input else 0}
 
 
 def _absolute(config: Config) -> Config:
@@ -140,10 +171,27 @@ def _counted(config: Config) -> Config:
     return {**_absolute(config), "first_position": first, "max_sequence_length": length}
 
 
+def _max_position_embeddings(backbone: keras.Model) -> Config:
+    first = backbone.first_position or 1
+    return {
+        "pad_token_id": first - 1,
+        "max_position_embeddings": backbone.max_sequence_length + first,
+        **_type_vocab_size(backbone),
+    }
+
+
+def _projected(config: Config) -> Config:
+    size = config.get("embedding_size") or config["hidden_size"]
+    return {"embedding_dim": None if size == config["hidden_size"] else size}
+
+
+def _embedding_size(backbone: keras.Model) -> Config:
+    size = backbone.embedding_dim or backbone.hidden_dim
+    return {"embedding_size": size, **_type_vocab_size(backbone)}
+
+
 def _electra(config: Config) -> Config:
-    is_projected = config["embedding_size"] != config["hidden_size"]
-    embedding_dim = config["embedding_size"] if is_projected else None
-    return {**_absolute(config), "embedding_dim": embedding_dim, "pooler_activation": "gelu"}
+    return {**_absolute(config), **_projected(config), "pooler_activation": "gelu"}
 
 
 def _mpnet(config: Config) -> Config:
@@ -154,10 +202,22 @@ def _without_segments(config: Config) -> Config:
     return {"position_encoding": "input", "segment_encoding": "none"}
 
 
+def _no_settings(backbone: keras.Model) -> Config:
+    return {}
+
+
 def _rotary(config: Config) -> Config:
     """Return the arguments of rotary positions. One base serves all layers."""
     theta = config["rope_theta"] if "rope_theta" in config else _theta(config["rope_parameters"])
     return {"position_encoding": "rotary", "max_wavelength": float(theta)}
+
+
+def _rope_parameters(backbone: keras.Model) -> Config:
+    theta = of_each_layer(backbone, "max_wavelength")[0]
+    return {
+        "rope_parameters": {"rope_type": "default", "rope_theta": theta},
+        **_type_vocab_size(backbone),
+    }
 
 
 def _theta(parameters: Config) -> float:
@@ -192,6 +252,35 @@ def _modernbert(config: Config) -> Config:
     }
 
 
+# The defaults of `transformers` are ids of one vocabulary.
+_NO_TOKENS = {f"{role}_token_id": None for role in ("pad", "bos", "eos", "cls", "sep")}
+
+
+def _layer_types(backbone: keras.Model) -> Config:
+    windows = of_each_layer(backbone, "attention_windows")
+    thetas = of_each_layer(backbone, "max_wavelength")
+    kinds = ["full_attention" if window is None else "sliding_attention" for window in windows]
+    return {
+        "layer_types": kinds,
+        "local_attention": 2 * (next(filter(None, windows), 65) - 1),
+        "rope_parameters": {
+            kind: {"rope_type": "default", "rope_theta": theta}
+            for kind, theta in zip(kinds, thetas, strict=True)
+        },
+        "embedding_dropout": backbone.dropout,
+        **_NO_TOKENS,
+    }
+
+
+def of_each_layer(backbone: keras.Model, name: str) -> list[Any]:
+    """Return the value of an argument for each layer, from one value or a pattern."""
+    value = getattr(backbone.encoder, name)
+    pattern = value if isinstance(value, (list, tuple)) else [value]
+    if name == "max_wavelength":
+        pattern = [10_000.0 if each is None else each for each in pattern]
+    return list(itertools.islice(itertools.cycle(pattern), backbone.num_layers))
+
+
 def _nomic(config: Config) -> Config:
     return {**_rotary(config), **_segments(config), "gated": True, "use_bias": False}
 
@@ -218,6 +307,10 @@ def _eurobert(config: Config) -> Config:
     }
 
 
+def _eurobert_settings(backbone: keras.Model) -> Config:
+    return {**_rope_parameters(backbone), **_NO_TOKENS}
+
+
 def _t5(config: Config) -> Config:
     if config["d_kv"] * config["num_heads"] != config["d_model"]:
         raise ValueError(
@@ -225,16 +318,15 @@ def _t5(config: Config) -> Config:
             f"d_kv={config['d_kv']}, num_heads={config['num_heads']}, d_model={config['d_model']}"
         )
     kind = config.get("feed_forward_proj", "relu")
-    validation.choice("feed_forward_proj", kind, ("relu", "gated-gelu"))
+    validation.choice("feed_forward_proj", kind, tuple(_OF_T5))
     return {
         "position_encoding": "t5",
         "max_distance": config.get("relative_attention_max_distance", 128),
         "max_sequence_length": config.get("n_positions", 512),
         "attention_scale": 1.0,
         "segment_encoding": "none",
-        "gated": kind == "gated-gelu",
-        # T5's gelu is the approximation.
-        "activation": "relu" if kind == "relu" else "gelu_approximate",
+        "gated": kind != "relu",
+        "activation": _OF_T5[kind],
         "use_bias": False,
         "normalization": "rms_norm",
         "normalize_first": True,
@@ -242,14 +334,26 @@ def _t5(config: Config) -> Config:
     }
 
 
+# T5's gelu is the approximation.
+_OF_T5 = {"relu": "relu", "gated-gelu": "gelu_approximate"}
+
+
+def _feed_forward_proj(backbone: keras.Model) -> Config:
+    return {
+        "feed_forward_proj": "gated-gelu" if backbone.encoder.gated else "relu",
+        "d_kv": backbone.hidden_dim // backbone.num_heads,
+        "n_positions": backbone.max_sequence_length,
+        "relative_attention_max_distance": backbone.encoder.max_distance or 128,
+    }
+
+
 def _roformer(config: Config) -> Config:
-    is_projected = config["embedding_size"] not in (None, config["hidden_size"])
-    embedding_dim = config["embedding_size"] if is_projected else None
+    activation = _ACTIVATIONS[config.get("hidden_act", "gelu")]
     return {
         "position_encoding": "rotary",
-        "embedding_dim": embedding_dim,
+        **_projected(config),
         **_segments(config),
-        "pooler_activation": _ACTIVATIONS[config.get("hidden_act", "gelu")],
+        "pooler_activation": activation,
     }
 
 
@@ -298,17 +402,21 @@ _POST_NORMS = {
 }
 
 _BERT = Architecture(
+    name="Bert",
     base="bert",
     layers={**_EMBEDDINGS, **_BERT_BLOCK, **_POOLER},
     arguments=_absolute,
+    settings=_type_vocab_size,
     required=_ABSOLUTE,
     classifier={"output_dense": "classifier"},
     masked_lm=_BERT_LM,
 )
 _ROBERTA = dataclasses.replace(
     _BERT,
+    name="Roberta",
     base="roberta",
     arguments=_counted,
+    settings=_max_position_embeddings,
     classifier=_ROBERTA_CLASSIFIER,
     masked_lm=_ROBERTA_LM,
     masked_lm_activation="gelu",
@@ -318,17 +426,21 @@ _ROFORMER_LAYERS = {"embeddings_projection": "embeddings_project", **_BERT_BLOCK
 ARCHITECTURES: dict[str, Architecture] = {
     "bert": _BERT,
     "bert-generation": Architecture(
+        name="BertGeneration",
         base="bert",
         layers={**_EMBEDDINGS, **_BERT_BLOCK},
         arguments=_without_segments,
+        settings=_no_settings,
+        encoder_class="Encoder",
         required=_ABSOLUTE,
     ),
     "roberta": _ROBERTA,
-    "xlm-roberta": _ROBERTA,
-    "camembert": _ROBERTA,
-    "data2vec-text": dataclasses.replace(_ROBERTA, base="data2vec_text"),
+    "xlm-roberta": dataclasses.replace(_ROBERTA, name="XLMRoberta"),
+    "camembert": dataclasses.replace(_ROBERTA, name="Camembert"),
+    "data2vec-text": dataclasses.replace(_ROBERTA, name="Data2VecText", base="data2vec_text"),
     "roberta-prelayernorm": dataclasses.replace(
         _ROBERTA,
+        name="RobertaPreLayerNorm",
         base="roberta_prelayernorm",
         layers={
             **_EMBEDDINGS,
@@ -341,6 +453,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         arguments=_pre_norm,
     ),
     "distilbert": Architecture(
+        name="DistilBert",
         base="distilbert",
         layers={
             **_EMBEDDINGS,
@@ -354,6 +467,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             "feedforward_layer_norm": "transformer.layer.{}.output_layer_norm",
         },
         arguments=lambda config: {**_without_segments(config), "pooler_activation": "relu"},
+        settings=_no_settings,
         sizes={
             "num_layers": "n_layers",
             "num_heads": "n_heads",
@@ -371,9 +485,11 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
     ),
     "electra": Architecture(
+        name="Electra",
         base="electra",
         layers={**_EMBEDDINGS, **_ROFORMER_LAYERS},
         arguments=_electra,
+        settings=_embedding_size,
         required=_ABSOLUTE,
         classifier=_ROBERTA_CLASSIFIER,
         masked_lm={
@@ -384,6 +500,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         masked_lm_activation="gelu",
     ),
     "mpnet": Architecture(
+        name="MPNet",
         base="mpnet",
         layers={
             **_EMBEDDINGS,
@@ -397,12 +514,14 @@ ARCHITECTURES: dict[str, Architecture] = {
             **_POOLER,
         },
         arguments=_mpnet,
+        settings=_max_position_embeddings,
         required={"relative_attention_num_buckets": (32, 32), "pad_token_id": (1, 1)},
         classifier=_ROBERTA_CLASSIFIER,
         masked_lm=_ROBERTA_LM,
         masked_lm_activation="gelu",
     ),
     "modernbert": Architecture(
+        name="ModernBert",
         base="model",
         layers={
             "token_embedding": "embeddings.tok_embeddings",
@@ -416,27 +535,33 @@ ARCHITECTURES: dict[str, Architecture] = {
             "output_layer_norm": "final_norm",
         },
         arguments=_modernbert,
+        settings=_layer_types,
         activation="hidden_activation",
         epsilon="norm_eps",
         required=dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias"), (False, False)),
         has_linear_heads=False,
     ),
     "nomic_bert": Architecture(
+        name="NomicBert",
         base="nomic_bert",
         layers={**_EMBEDDINGS, **_LLAMA_BLOCK, **_POST_NORMS, **_POOLER},
         arguments=_nomic,
+        settings=_rope_parameters,
         classifier={"output_dense": "classifier"},
         masked_lm={**_BERT_LM, "layer_norm": "cls.predictions.transform.layer_norm"},
     ),
     "gte": Architecture(
+        name="Gte",
         base="gte",
         layers={**_EMBEDDINGS, **_LLAMA_BLOCK, **_POST_NORMS, **_POOLER},
         arguments=_gte,
+        settings=_rope_parameters,
         without_bias=("intermediate", "gate"),
         classifier={"output_dense": "classifier"},
         masked_lm={**_ROBERTA_LM, "bias": "lm_head.decoder.bias"},
     ),
     "eurobert": Architecture(
+        name="EuroBert",
         base="model",
         layers={
             "token_embedding": "embed_tokens",
@@ -446,30 +571,33 @@ ARCHITECTURES: dict[str, Architecture] = {
             "output_layer_norm": "norm",
         },
         arguments=_eurobert,
+        settings=_eurobert_settings,
         epsilon="rms_norm_eps",
         dropout="attention_dropout",
         required={"attention_bias": (False, False), "mlp_bias": (False, False)},
     ),
     "t5": Architecture(
-        base="encoder",
+        name="T5",
+        base="",
         layers={
-            "token_embedding": "embed_tokens",
-            "position_bias": "block.0.layer.0.SelfAttention.relative_attention_bias",
-            "query": "block.{}.layer.0.SelfAttention.q",
-            "key": "block.{}.layer.0.SelfAttention.k",
-            "value": "block.{}.layer.0.SelfAttention.v",
-            "output": "block.{}.layer.0.SelfAttention.o",
-            "attention_layer_norm": "block.{}.layer.0.layer_norm",
-            "intermediate": "block.{}.layer.1.DenseReluDense.wi",
-            "feedforward_output": "block.{}.layer.1.DenseReluDense.wo",
-            "feedforward_layer_norm": "block.{}.layer.1.layer_norm",
-            "output_layer_norm": "final_layer_norm",
+            "token_embedding": "shared",
+            "position_bias": "encoder.block.0.layer.0.SelfAttention.relative_attention_bias",
+            "query": "encoder.block.{}.layer.0.SelfAttention.q",
+            "key": "encoder.block.{}.layer.0.SelfAttention.k",
+            "value": "encoder.block.{}.layer.0.SelfAttention.v",
+            "output": "encoder.block.{}.layer.0.SelfAttention.o",
+            "attention_layer_norm": "encoder.block.{}.layer.0.layer_norm",
+            "intermediate": "encoder.block.{}.layer.1.DenseReluDense.wi",
+            "feedforward_output": "encoder.block.{}.layer.1.DenseReluDense.wo",
+            "feedforward_layer_norm": "encoder.block.{}.layer.1.layer_norm",
+            "output_layer_norm": "encoder.final_layer_norm",
         },
         when_gated={
-            "intermediate": "block.{}.layer.1.DenseReluDense.wi_0",
-            "gate": "block.{}.layer.1.DenseReluDense.wi_1",
+            "intermediate": "encoder.block.{}.layer.1.DenseReluDense.wi_0",
+            "gate": "encoder.block.{}.layer.1.DenseReluDense.wi_1",
         },
         arguments=_t5,
+        settings=_feed_forward_proj,
         sizes={
             "max_sequence_length": None,
             "num_layers": "num_layers",
@@ -479,12 +607,16 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
         epsilon="layer_norm_epsilon",
         dropout="dropout_rate",
+        unused=("encoder.embed_tokens.", "decoder.", "lm_head."),
+        encoder_class="EncoderModel",
         required={"relative_attention_num_buckets": (32, 32)},
     ),
     "roformer": Architecture(
+        name="RoFormer",
         base="roformer",
         layers={**_EMBEDDINGS, **_ROFORMER_LAYERS},
         arguments=_roformer,
+        settings=_embedding_size,
         required={**_OF_ENCODERS, "rotary_value": (False, False)},
         unused=("encoder.embed_positions.",),
         classifier=_ROBERTA_CLASSIFIER,

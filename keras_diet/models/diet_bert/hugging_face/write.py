@@ -1,0 +1,123 @@
+"""From a backbone or a task to a folder that `transformers` loads."""
+
+import inspect
+import json
+import os
+from pathlib import Path
+
+import keras
+import numpy as np
+from safetensors.numpy import save_file
+
+from keras_diet import validation
+from keras_diet.models.diet_bert.hugging_face.architectures import (
+    ARCHITECTURES,
+    Architecture,
+    of_each_layer,
+)
+from keras_diet.models.diet_bert.hugging_face.weights import parts_by_name
+from keras_diet.models.hub.quantization import has_lora, quantized_layers
+from keras_diet.types import Config
+
+# Arguments of a backbone that do not change what it computes.
+_WITHOUT_EFFECT = {"name", "trainable", "dtype", "attention_implementation", "recompute", "dropout"}
+_WITHOUT_EFFECT |= {"frozen_layers", "kernel_initializer", "encode_inputs"}
+_OF_LAYERS = ("attention_windows", "max_wavelength")
+
+
+def write_hugging_face(
+    backbone: keras.Model, folder: str | os.PathLike[str], model_type: str | None = None
+) -> None:
+    """Write the model to a folder that `transformers` loads, with the same outputs.
+
+    The folder gets `config.json` and `model.safetensors`, in float32.
+
+    Args:
+        folder: The folder. It is made if it does not exist.
+        model_type: One of the types of `from_hugging_face`, such as `"roberta"`. Defaults to
+            `None`, which means the first type that computes what the model computes.
+
+    Raises:
+        ValueError: If no type of `transformers`, or not this one, computes what the model computes;
+            or if the model has LoRA or quantized weights.
+
+    Example:
+
+    ```python
+    backbone = keras_diet.models.DietBertBackbone(
+        vocabulary_size=100, num_layers=2, num_heads=4, hidden_dim=32, intermediate_dim=64,
+        position_encoding="input", segment_encoding="input",
+    )
+    backbone.export_to_hugging_face("a/folder")
+    model = transformers.AutoModel.from_pretrained("a/folder")
+    ```
+    """
+    if has_lora(backbone) or quantized_layers(backbone):
+        raise ValueError(
+            "Only weights without LoRA and quantization can be written. Received: LoRA or "
+            "quantized layers. A preset keeps them, and a preset that is loaded again has LoRA's "
+            "updates in its kernels."
+        )
+    if model_type is not None:
+        validation.choice("model_type", model_type, tuple(ARCHITECTURES))
+    model_type, config = _configuration(backbone, model_type)
+    architecture = ARCHITECTURES[model_type]
+    tensors = {}
+    for name, parts in parts_by_name(backbone, architecture).items():
+        rows = np.concatenate([part.to_hugging_face() for part in parts])
+        # safetensors writes the memory of an array as it is, also of a transposed one.
+        tensors[name] = np.ascontiguousarray(rows)
+    config["architectures"] = [architecture.name + architecture.encoder_class]
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    path = Path(folder) / "config.json"
+    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    save_file(tensors, Path(folder) / "model.safetensors", metadata={"format": "pt"})
+
+
+def _configuration(backbone: keras.Model, model_type: str | None) -> tuple[str, Config]:
+    """Return the type and the configuration that describe a backbone."""
+    found = {}
+    for candidate in ARCHITECTURES if model_type is None else [model_type]:
+        architecture = ARCHITECTURES[candidate]
+        config = {"model_type": candidate, **architecture.configuration(backbone)}
+        differences = _differences(backbone, architecture, config)
+        if not differences:
+            return candidate, config
+        found[candidate] = differences
+    nearest = min(found, key=lambda each: len(found[each]))
+    raise ValueError(
+        f"{'No type' if model_type is None else 'This type'} of `transformers` computes what the "
+        f"model computes. Received: {found[nearest]}. The nearest type, {nearest!r}, has other "
+        "values. A preset keeps the model."
+    )
+
+
+def _differences(backbone: keras.Model, architecture: Architecture, config: Config) -> Config:
+    """Return the arguments of a backbone that a configuration does not describe."""
+    defaults = _defaults(type(backbone)) | _defaults(type(backbone.encoder))
+    described = architecture.backbone_arguments(config, "the configuration")
+    of_layers = {name: of_each_layer(backbone, name) for name in _OF_LAYERS}
+    received = {**backbone.get_config(), **of_layers}
+    for name in _OF_LAYERS:
+        value = described.get(name)
+        of_one = [10_000.0 if value is None and name == "max_wavelength" else value]
+        described[name] = value if isinstance(value, list) else of_one * backbone.num_layers
+    if backbone.segment_encoding != "input":
+        # Nothing has this size.
+        defaults.pop("num_segments")
+    return {
+        name: received.get(name, default)
+        for name, default in defaults.items()
+        if name not in _WITHOUT_EFFECT
+        and received.get(name, default) != described.get(name, default)
+    }
+
+
+def _defaults(cls: type) -> Config:
+    """Return the arguments of a class and its bases, with their defaults."""
+    defaults: Config = {}
+    for base in reversed(cls.__mro__):
+        if base.__module__.startswith("keras_diet") and "__init__" in vars(base):
+            parameters = inspect.signature(base.__init__).parameters.values()
+            defaults |= {each.name: each.default for each in parameters}
+    return {name: defaults[name] for name in defaults if name not in ("self", "args", "kwargs")}
