@@ -3,8 +3,15 @@
 import numpy as np
 import pytest
 
-from keras_diet.models import DietBertBackbone
-from tests.helpers import assert_close, to_numpy
+from keras_diet.models import (
+    DietBertBackbone,
+    DietBertMaskedLM,
+    DietBertQuestionAnswerer,
+    DietBertTextClassifier,
+    DietBertTokenClassifier,
+)
+from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES
+from tests.helpers import assert_close, gradients, once, to_numpy, weighted_sum
 
 any_backend = pytest.mark.any_backend
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -50,6 +57,8 @@ ENCODERS = {
     "t5": ("T5", {**T5, "feed_forward_proj": "gated-gelu"}),
     "t5-relu": ("T5", T5),
 }
+# A bias, rotary positions with windows, and a gate with another normalization.
+SOME = ("mpnet", "modernbert", "t5")
 
 
 def make(model_type, head="Model", **changes):
@@ -113,6 +122,45 @@ def test_outputs_are_those_of_transformers(model_type, rng):
         assert_close(to_numpy(actual["pooled_output"])[:2], pooled, 2e-5)
 
 
+@pytest.mark.filterwarnings("ignore:.*has no pooler")
+@pytest.mark.parametrize(
+    "model_type", [*SOME, *once(*(each for each in ENCODERS if each not in SOME))]
+)
+def test_gradients_are_those_of_transformers(model_type, rng):
+    import torch
+
+    model = make(model_type)
+    backbone = DietBertBackbone.from_hugging_face(model, dropout=0.0)
+    inputs = random_inputs(rng, 1, model.config.pad_token_id)
+    weights = rng.normal(size=(3, LENGTH, 24)).astype("float32")
+    mask = inputs["padding_mask"][:, :, None]
+    states = outputs(model, inputs).last_hidden_state
+    (states * torch.tensor(weights * mask)).sum().backward()
+    expected = {
+        name: each.grad.numpy() for name, each in model.named_parameters() if each.grad is not None
+    }
+    layers, block = (
+        ARCHITECTURES[model.config.model_type].layers,
+        backbone.encoder.transformer_layers[1],
+    )
+    of_ours = {
+        "token_embedding": backbone.token_embedding.weights[0],
+        "feedforward_output": block.feedforward_output_dense.kernel,
+        "feedforward_layer_norm": block.feedforward_layer_norm.weights[0],
+    }
+    if "position_bias" in layers:
+        of_ours["position_bias"] = backbone.encoder.position_biases[0].bucket_embedding
+    found = gradients(
+        lambda: weighted_sum(backbone(inputs, training=True)["sequence_output"], weights * mask),
+        of_ours.values(),
+    )
+    for name, actual in zip(of_ours, found, strict=True):
+        theirs = expected[layers[name].format(1) + ".weight"]
+        assert np.abs(theirs).max() > 1e-2
+        actual = actual.T if name == "feedforward_output" else actual
+        assert_close(actual / np.abs(theirs).max(), theirs / np.abs(theirs).max(), 2e-5)
+
+
 @any_backend
 @pytest.mark.filterwarnings("ignore:.*has no pooler")
 @pytest.mark.parametrize("model_type", ENCODERS)
@@ -133,3 +181,78 @@ def test_weights_and_outputs_come_back_to_transformers(model_type, rng, tmp_path
     states = [outputs(each, inputs).last_hidden_state.detach().numpy() for each in (back, model)]
     np.testing.assert_array_equal(*states)
     assert transformers.AutoConfig.from_pretrained(tmp_path).model_type == model_type
+
+
+# === Heads ===
+
+HEADS = {
+    "ForSequenceClassification": DietBertTextClassifier,
+    "ForTokenClassification": DietBertTokenClassifier,
+    "ForQuestionAnswering": DietBertQuestionAnswerer,
+    "ForMaskedLM": DietBertMaskedLM,
+}
+# Types without such a head in `transformers`, and heads that the tasks do not have.
+WITHOUT = {"bert-generation": [*HEADS], "t5": [*HEADS], "t5-relu": [*HEADS]}
+WITHOUT |= {"nomic_bert": ["ForQuestionAnswering"], "gte": ["ForQuestionAnswering"]}
+OTHER_HEADS = {("modernbert", head) for head in HEADS if head != "ForMaskedLM"}
+OTHER_HEADS |= {("eurobert", head) for head in ("ForSequenceClassification", "ForMaskedLM")}
+WITHOUT["eurobert"] = ["ForQuestionAnswering"]
+NAMES = ["sad", "glad", "neither"]
+
+
+def results(output, head):
+    """Return the logits of a model of `transformers`."""
+    if head == "ForQuestionAnswering":
+        logits = [output.start_logits, output.end_logits]
+        return np.stack([each.detach().numpy() for each in logits], axis=-1)
+    return output.logits.detach().numpy()
+
+
+@any_backend
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("model_type", ENCODERS)
+def test_heads_are_those_of_transformers(model_type, head, rng, tmp_path):
+    if head in WITHOUT.get(model_type, ()):
+        pytest.skip("transformers has no such class")
+    labels = (
+        {}
+        if head in ("ForQuestionAnswering", "ForMaskedLM")
+        else {"id2label": dict(enumerate(NAMES))}
+    )
+    model = make(model_type, head, tie_word_embeddings=True, **labels)
+    if (model_type, head) in OTHER_HEADS:
+        with pytest.raises(ValueError, match="has another head than the `"):
+            HEADS[head].from_hugging_face(model)
+        return
+    task = HEADS[head].from_hugging_face(model)
+    num_segments = task.backbone.num_segments if task.backbone.segment_encoding == "input" else 1
+    inputs = random_inputs(rng, num_segments, model.config.pad_token_id)
+    # A head reads the first place, which must not be padding.
+    inputs["padding_mask"][2], inputs["token_ids"][2] = 1, np.arange(5, 5 + LENGTH)
+    expected = results(outputs(model, inputs), head)
+    assert expected.std() > 0.1
+    if head == "ForMaskedLM":
+        positions = np.array([[1, 4], [2, 7], [0, 12]])
+        actual = task({**inputs, "mask_positions": positions})
+        expected = np.take_along_axis(expected, positions[:, :, None], axis=1)
+        assert_close(actual, expected, 2e-5)
+    elif head == "ForQuestionAnswering":
+        actual = task(inputs)
+        actual = np.stack([to_numpy(actual[name]) for name in ("start", "end")], axis=-1)
+        # The class leaves places out that cannot be answers.
+        where = actual > -1e4
+        assert where.sum() > 8 or num_segments == 1
+        assert_close(actual[where], expected[where], 2e-5)
+    else:
+        where = inputs["padding_mask"].astype(bool) if head == "ForTokenClassification" else ...
+        assert_close(to_numpy(task(inputs))[where], expected[where], 2e-5)
+        assert task.class_names == NAMES
+    task.export_to_hugging_face(tmp_path, model.config.model_type)
+    back = type(model).from_pretrained(tmp_path)
+    np.testing.assert_array_equal(
+        results(outputs(back, inputs), head), results(outputs(model, inputs), head)
+    )
+    actual, expected = back.state_dict(), model.state_dict()
+    assert actual.keys() == expected.keys()
+    for name in expected:
+        np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)

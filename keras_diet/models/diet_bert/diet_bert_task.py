@@ -14,6 +14,7 @@ from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
 from keras_diet.models.diet_bert.hugging_face.architectures import architecture_of
 from keras_diet.models.diet_bert.hugging_face.checkpoint import read_checkpoint
 from keras_diet.models.diet_bert.hugging_face.heads import Head, read_pooling
+from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.task import HubTask
@@ -37,6 +38,7 @@ class DietBertTask(HubTask):
     trained_head: ClassVar[Head]
     # The output of the backbone that the head reads.
     backbone_output = "sequence_output"
+    export_to_hugging_face = write_hugging_face
     # `keras_diet.layers.cache_positions` calls it.
     with_cached_positions = rebuild_with_cached_positions
 
@@ -150,6 +152,8 @@ class DietBertTask(HubTask):
         uses_pooler = cls.backbone_output == "pooled_output"
         if checkpoint is not None and not is_new:
             architecture = architecture_of(checkpoint.config, checkpoint.source)
+            if has_head:
+                head.check(architecture, f"the `{checkpoint.architecture}`")
             found |= head.arguments(checkpoint, architecture, has_head)
             uses_pooler &= not has_head or "pooled_dense" not in head.layers(architecture)
         with warnings.catch_warnings():

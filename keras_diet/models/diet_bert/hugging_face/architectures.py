@@ -58,7 +58,8 @@ class Architecture:
         dropout: Name of the dropout rate in the configuration.
         required: For names in the configuration, the value that the backbone computes, and the
             default of `transformers`.
-        without_bias: Layers that have a bias here, which is zero, and none there.
+        zeros: Names of weights that Hugging Face does not have, `{}` for the number of a block. They
+            are zero here.
         unused: Beginnings of names of weights that the encoder does not use.
         classifier: Layers of the head of a text classifier by their names here.
         masked_lm: Layers of the head of a masked language model, likewise.
@@ -79,7 +80,7 @@ class Architecture:
     epsilon: str | None = "layer_norm_eps"
     dropout: str = "hidden_dropout_prob"
     required: Mapping[str, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
-    without_bias: tuple[str, ...] = ()
+    zeros: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     classifier: Mapping[str, str] = dataclasses.field(default_factory=dict)
     masked_lm: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -538,7 +539,15 @@ ARCHITECTURES: dict[str, Architecture] = {
         settings=_layer_types,
         activation="hidden_activation",
         epsilon="norm_eps",
-        required=dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias"), (False, False)),
+        required={
+            **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias"), (False, False)),
+            "classifier_bias": (False, False),
+            "classifier_activation": ("gelu", "gelu"),
+            "decoder_bias": (True, True),
+        },
+        zeros=("head.dense.bias", "head.norm.bias"),
+        masked_lm={"dense": "head.dense", "layer_norm": "head.norm", "bias": "decoder.bias"},
+        masked_lm_activation="gelu",
         has_linear_heads=False,
     ),
     "nomic_bert": Architecture(
@@ -556,7 +565,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         layers={**_EMBEDDINGS, **_LLAMA_BLOCK, **_POST_NORMS, **_POOLER},
         arguments=_gte,
         settings=_rope_parameters,
-        without_bias=("intermediate", "gate"),
+        zeros=("layers.{}.mlp.gate_proj.bias", "layers.{}.mlp.up_proj.bias"),
         classifier={"output_dense": "classifier"},
         masked_lm={**_ROBERTA_LM, "bias": "lm_head.decoder.bias"},
     ),

@@ -33,32 +33,39 @@ class Head:
             cannot be read.
         arguments: `arguments(checkpoint, architecture, has_head)` returns the arguments of the
             task that the checkpoint determines.
+        settings: The reverse: `settings(task)` returns the values of the configuration.
     """
 
     kinds: tuple[str, ...]
     layers: Callable[[Architecture], Mapping[str, str]]
     arguments: Callable[[Checkpoint, Architecture, bool], Config]
+    settings: Callable[[keras.Model], Config] = lambda task: {}
 
     def is_in(self, checkpoint: Checkpoint | None) -> bool:
         """Return whether a checkpoint has such a head."""
         return checkpoint is not None and checkpoint.architecture.endswith(self.kinds)
 
-    def assign(self, task: keras.Model, checkpoint: Checkpoint, architecture: Architecture) -> None:
-        """Give the weights of the head to a task.
+    def parts(self, task: keras.Model, architecture: Architecture) -> dict[str, Part]:
+        """Return the weights of the head of a task by their names in Hugging Face."""
+        parts = {
+            f"{theirs}{kind}": part
+            for name, theirs in self.layers(architecture).items()
+            for kind, part in _parts(task, name).items()
+        }
+        return {name: parts[name] for name in parts if name not in architecture.zeros}
 
-        Raises:
-            ValueError: If heads of this type cannot be read.
-        """
-        layers = self.layers(architecture)
-        if not layers:
+    def assign(self, task: keras.Model, checkpoint: Checkpoint, architecture: Architecture) -> None:
+        """Give the weights of the head to a task."""
+        for name, part in self.parts(task, architecture).items():
+            part.assign(checkpoint.tensors[name])
+
+    def check(self, architecture: Architecture, source: str) -> None:
+        """Raise a `ValueError` if the task has another head than the models of a type."""
+        if not self.layers(architecture):
             raise ValueError(
-                f"`{type(task).__name__}` has no head like that of {checkpoint.source}. Received: "
-                f"a `{checkpoint.architecture}`. Pass `num_classes` for a new head, or read the "
-                "backbone with `DietBertBackbone.from_hugging_face`."
+                f"The task has another head than {source}. Pass `num_classes` for a new head, or "
+                "use the backbone alone."
             )
-        for name, theirs in layers.items():
-            for kind, part in _parts(task, name).items():
-                part.assign(checkpoint.tensors[f"{theirs}{kind}"])
 
 
 def _parts(task, name) -> dict[str, Part]:
@@ -86,6 +93,17 @@ def _classes(checkpoint: Checkpoint, architecture: Architecture, has_head: bool)
 def _classes_of_texts(checkpoint: Checkpoint, architecture: Architecture, has_head: bool) -> Config:
     is_multi_label = checkpoint.config.get("problem_type") == "multi_label_classification"
     return {**_classes(checkpoint, architecture, has_head), "multi_label": is_multi_label}
+
+
+def _labels(task: keras.Model) -> Config:
+    """Return the names of classes, and what kind of labels a text has."""
+    names = task.class_names or [f"LABEL_{i}" for i in range(task.num_classes)]
+    kind = "multi_label" if task.classes.is_multi_label else "single_label"
+    return {
+        "id2label": dict(enumerate(names)),
+        "label2id": {name: i for i, name in enumerate(names)},
+        "problem_type": "regression" if task.num_classes == 1 else f"{kind}_classification",
+    }
 
 
 def _nothing(checkpoint: Checkpoint, architecture: Architecture, has_head: bool) -> Config:
@@ -140,12 +158,16 @@ def read_pooling(source: Any) -> Config:
 
 
 TEXT_CLASSIFIER = Head(
-    ("ForSequenceClassification",), lambda architecture: architecture.classifier, _classes_of_texts
+    ("ForSequenceClassification",),
+    lambda architecture: architecture.classifier,
+    _classes_of_texts,
+    _labels,
 )
 TOKEN_CLASSIFIER = Head(
     ("ForTokenClassification",),
     lambda architecture: {"output_dense": "classifier"} if architecture.has_linear_heads else {},
     _classes,
+    _labels,
 )
 QUESTION_ANSWERER = Head(
     ("ForQuestionAnswering",),

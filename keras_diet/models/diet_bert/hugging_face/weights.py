@@ -107,7 +107,7 @@ def parts_by_name(backbone: keras.Model, architecture: Architecture) -> dict[str
                 if architecture.pairs_neighbors and name in ("query", "key"):
                     order = _order_of_neighbors(backbone)
                 for kind, part in parts_of_layer(layer, order).items() if layer else ():
-                    if not (kind == "bias" and name in architecture.without_bias):
+                    if f"{theirs}.{kind}" not in architecture.zeros:
                         found.setdefault(f"{theirs.format(block)}.{kind}", []).append(part)
     return found
 

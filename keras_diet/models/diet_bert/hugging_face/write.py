@@ -15,6 +15,8 @@ from keras_diet.models.diet_bert.hugging_face.architectures import (
     Architecture,
     of_each_layer,
 )
+from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint
+from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD
 from keras_diet.models.diet_bert.hugging_face.weights import parts_by_name
 from keras_diet.models.hub.quantization import has_lora, quantized_layers
 from keras_diet.types import Config
@@ -26,11 +28,13 @@ _OF_LAYERS = ("attention_windows", "max_wavelength")
 
 
 def write_hugging_face(
-    backbone: keras.Model, folder: str | os.PathLike[str], model_type: str | None = None
+    model: keras.Model, folder: str | os.PathLike[str], model_type: str | None = None
 ) -> None:
     """Write the model to a folder that `transformers` loads, with the same outputs.
 
-    The folder gets `config.json` and `model.safetensors`, in float32.
+    The folder gets `config.json` and `model.safetensors`, in float32. A task is written with its
+    head, e.g. as a `BertForSequenceClassification`, and with the names of its classes. Of a text
+    embedder, only the encoder is written.
 
     Args:
         folder: The folder. It is made if it does not exist.
@@ -52,6 +56,7 @@ def write_hugging_face(
     model = transformers.AutoModel.from_pretrained("a/folder")
     ```
     """
+    backbone = getattr(model, "backbone", model)
     if has_lora(backbone) or quantized_layers(backbone):
         raise ValueError(
             "Only weights without LoRA and quantization can be written. Received: LoRA or "
@@ -62,12 +67,33 @@ def write_hugging_face(
         validation.choice("model_type", model_type, tuple(ARCHITECTURES))
     model_type, config = _configuration(backbone, model_type)
     architecture = ARCHITECTURES[model_type]
+    parts = parts_by_name(backbone, architecture)
+    config["architectures"] = [architecture.name + architecture.encoder_class]
+    head = getattr(model, "trained_head", NO_HEAD)
+    if head.kinds:
+        head.check(architecture, f"the models of type {model_type!r}")
+        parts_of_head = head.parts(model, architecture)
+        prefix = f"{architecture.base}." if architecture.base else ""
+        # Of the heads, only some classifiers of texts use the pooler of the encoder.
+        pooler = architecture.layers.get("pooled_dense", " ")
+        if model.backbone_output != "pooled_output" or "pooled_dense" in architecture.classifier:
+            parts = {name: parts[name] for name in parts if not name.startswith(pooler)}
+        parts = {f"{prefix}{name}": parts[name] for name in parts}
+        parts |= {name: [part] for name, part in parts_of_head.items()}
+        config["architectures"] = [architecture.name + head.kinds[0]]
+        config |= head.settings(model)
+        described = head.arguments(Checkpoint(config, {}, "the configuration"), architecture, True)
+        for name, value in described.items():
+            if getattr(model, name) != value:
+                raise ValueError(
+                    f"`{name}` must be {value!r} in the head of a {config['architectures'][0]!r}. "
+                    f"Received: {name}={getattr(model, name)!r}"
+                )
     tensors = {}
-    for name, parts in parts_by_name(backbone, architecture).items():
-        rows = np.concatenate([part.to_hugging_face() for part in parts])
+    for name, of_tensor in parts.items():
+        rows = np.concatenate([part.to_hugging_face() for part in of_tensor])
         # safetensors writes the memory of an array as it is, also of a transposed one.
         tensors[name] = np.ascontiguousarray(rows)
-    config["architectures"] = [architecture.name + architecture.encoder_class]
     Path(folder).mkdir(parents=True, exist_ok=True)
     path = Path(folder) / "config.json"
     path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
