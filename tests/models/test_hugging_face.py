@@ -207,13 +207,15 @@ def test_the_cls_of_the_vocabulary_gets_the_first_position(tmp_path):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"model_type": "roberta"}, "`model_type` must be 'bert'.*model_type='roberta'"),
+        ({"model_type": "gpt2"}, "`model_type` must be one of 'bert'.*'gpt2'"),
+        ({"model_type": "deberta-v2"}, "DeBERTa cannot be read.*disentangled"),
         ({"hidden_act": "mish"}, "`hidden_act` must be one of 'gelu'.*'mish'"),
         ({"position_embedding_type": "relative_key"}, "must be 'absolute'.*'relative_key'"),
-        ({"layer_norm_eps": 1e-5}, "`layer_norm_eps` must be 1e-12.*1e-05"),
         ({"is_decoder": True}, "`is_decoder` must be False"),
         ({"add_cross_attention": True}, "`add_cross_attention` must be False"),
-        ({"num_hidden_layers": 1}, r"does not have\. Received: encoder\.layer\.1\."),
+        ({"num_hidden_layers": 3}, r"lacks weights .*: encoder\.layer\.2\."),
+        ({"intermediate_size": 9}, r"`encoder\.layer\.0\..* must have 9 rows and \d+ numbers"),
+        ({"num_hidden_layers": 1}, r"weights that no encoder .*: encoder\.layer\.1\."),
     ],
     ids=str,
 )

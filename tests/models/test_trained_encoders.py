@@ -12,9 +12,13 @@ from keras_diet.models import (
 )
 from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES
 from tests.helpers import assert_close, gradients, once, to_numpy, weighted_sum
+from tests.models.tiny import tiny_backbone
 
 any_backend = pytest.mark.any_backend
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*has no pooler:UserWarning"),
+]
 LENGTH = 13
 VOCABULARY_SIZE = 41
 SIZES = {
@@ -102,7 +106,6 @@ def outputs(model, inputs):
     return model(**{names[key]: torch.tensor(inputs[key]).long() for key in names})
 
 
-@pytest.mark.filterwarnings("ignore:.*has no pooler")
 @pytest.mark.parametrize("model_type", ENCODERS)
 def test_outputs_are_those_of_transformers(model_type, rng):
     model = make(model_type)
@@ -122,7 +125,6 @@ def test_outputs_are_those_of_transformers(model_type, rng):
         assert_close(to_numpy(actual["pooled_output"])[:2], pooled, 2e-5)
 
 
-@pytest.mark.filterwarnings("ignore:.*has no pooler")
 @pytest.mark.parametrize(
     "model_type", [*SOME, *once(*(each for each in ENCODERS if each not in SOME))]
 )
@@ -162,7 +164,6 @@ def test_gradients_are_those_of_transformers(model_type, rng):
 
 
 @any_backend
-@pytest.mark.filterwarnings("ignore:.*has no pooler")
 @pytest.mark.parametrize("model_type", ENCODERS)
 def test_weights_and_outputs_come_back_to_transformers(model_type, rng, tmp_path):
     import transformers
@@ -256,3 +257,132 @@ def test_heads_are_those_of_transformers(model_type, head, rng, tmp_path):
     assert actual.keys() == expected.keys()
     for name in expected:
         np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
+
+
+# === Folders ===
+
+
+@any_backend
+def test_weights_may_be_in_several_files(tmp_path, rng):
+    model = make("t5")
+    model.save_pretrained(tmp_path, max_shard_size="10KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    inputs = random_inputs(rng, 1, 3)
+    of_folder, of_model = (
+        to_numpy(DietBertBackbone.from_hugging_face(source)(inputs)["sequence_output"])
+        for source in (tmp_path, model)
+    )
+    np.testing.assert_array_equal(of_folder, of_model)
+
+
+@any_backend
+@pytest.mark.parametrize("file", ["pytorch_model.bin", "tf_model.h5"])
+def test_other_files_of_weights_are_refused(tmp_path, file):
+    make("bert").save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / file)
+    with pytest.raises(ValueError, match=f"`model.safetensors`.*{file}.*can run code"):
+        DietBertBackbone.from_hugging_face(tmp_path)
+    with pytest.raises(ValueError, match=r"`source` must be a folder .*source=3"):
+        DietBertBackbone.from_hugging_face(3)
+
+
+@any_backend
+@pytest.mark.parametrize(
+    ("model_type", "changes", "message"),
+    [
+        ("t5", {"d_kv": 4}, "d_kv=4, num_heads=3, d_model=24"),
+        ("t5", {"feed_forward_proj": "gated-silu"}, "`feed_forward_proj` must be one of 'relu'"),
+        ("eurobert", {"num_key_value_heads": 1}, "num_key_value_heads=1"),
+        ("nomic_bert", {"rope_parameters": {"rope_type": "linear"}}, "`rope_type`.*'linear'"),
+        ("modernbert", {"attention_bias": True}, "`attention_bias` must be False"),
+        ("mpnet", {"relative_attention_num_buckets": 16}, "must be 32"),
+        ("roformer", {"rotary_value": True}, "`rotary_value` must be False"),
+    ],
+)
+def test_values_that_change_the_computation_are_refused(model_type, changes, message):
+    model = make(model_type)
+    for name, value in changes.items():
+        setattr(model.config, name, value)
+    with pytest.raises(ValueError, match=message):
+        DietBertBackbone.from_hugging_face(model)
+
+
+@any_backend
+def test_what_transformers_cannot_compute_is_not_written(tmp_path):
+    backbone = tiny_backbone(position_encoding="diet_abs")
+    with pytest.raises(ValueError, match=r"No type of .*'position_encoding': 'diet_abs'"):
+        backbone.export_to_hugging_face(tmp_path / "new")
+    gte = DietBertBackbone.from_hugging_face(make("gte"))
+    gte.encoder.transformer_layers[2].feedforward_gate_dense.bias.assign(np.ones(28))
+    with pytest.raises(ValueError, match=r"no `layers\.2\.mlp\.up_proj\.bias`, which must be zero"):
+        gte.export_to_hugging_face(tmp_path / "new")
+    gte.quantize("int8")
+    with pytest.raises(ValueError, match="LoRA or quantized"):
+        gte.export_to_hugging_face(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+# === DIET from other encoders than BERT ===
+
+
+@pytest.mark.parametrize(
+    ("model_type", "arguments"),
+    [
+        # The bias of T5 is a number for each distance, and a bias of full rank is any matrix.
+        ("t5", {"position_encoding": "diet_rel"}),
+        *once(
+            ("t5", {"position_encoding": "diet_abs", "rank": LENGTH}),
+            ("mpnet", {"position_encoding": "diet_abs_input", "rank": LENGTH}),
+            ("roberta", {"position_encoding": "input"}),
+            ("roberta-prelayernorm", {"position_encoding": "input"}),
+        ),
+    ],
+)
+def test_diet_has_the_scores_of_a_bias(model_type, arguments, rng):
+    model = make(model_type)
+    inputs = random_inputs(rng, 1, model.config.pad_token_id)
+    diet = DietBertBackbone.from_bert(model, max_sequence_length=LENGTH, **arguments)
+    expected = DietBertBackbone.from_hugging_face(model)(inputs)["sequence_output"]
+    assert_close(diet(inputs)["sequence_output"], expected, 1e-4)
+
+
+@any_backend
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "diet_rel"])
+@pytest.mark.parametrize("model_type", ENCODERS)
+def test_every_type_becomes_diet(model_type, position_encoding, rng):
+    model = make(model_type)
+    diet = DietBertBackbone.from_bert(model, position_encoding, max_sequence_length=LENGTH)
+    assert diet.first_position is None
+    inputs = random_inputs(rng, 1, model.config.pad_token_id)
+    assert np.isfinite(to_numpy(diet(inputs)["sequence_output"])).all()
+    bias = to_numpy(diet.encoder.position_biases[-1](np.zeros((1, LENGTH, 24))))
+    assert bias.std() > 1e-3
+
+
+@any_backend
+def test_diet_has_the_scores_of_the_mean_rotary_query(rng):
+    model = make("modernbert")
+    original = DietBertBackbone.from_hugging_face(model)
+    diet = DietBertBackbone.from_bert(model, "diet_abs", LENGTH, max_sequence_length=LENGTH)
+    mean = to_numpy(original.embed(np.arange(VOCABULARY_SIZE)[None])).mean(axis=1)[0]
+    for layer, base in ((0, 160_000.0), (1, 10_000.0)):
+        attention = original.encoder.transformer_layers[layer].self_attention
+        kernels = (attention.query_dense.kernel, attention.key_dense.kernel)
+        query, key = (np.einsum("d,dhk->hk", mean, to_numpy(kernel)) for kernel in kernels)
+        angles = np.arange(LENGTH)[:, None] * base ** (-np.arange(4) / 4)
+        turn = np.exp(1j * angles)[:, None]
+        complex_query, complex_key = (turn * (x[:, :4] + 1j * x[:, 4:]) for x in (query, key))
+        scores = np.einsum("nhk,mhk->hnm", complex_query, complex_key.conj()).real / np.sqrt(8)
+        scores -= scores.mean(axis=-1, keepdims=True)
+        bias = to_numpy(diet.encoder.position_biases[layer](np.zeros((1, LENGTH, 24))))[0]
+        assert_close(bias, scores, 1e-4)
+
+
+@any_backend
+@pytest.mark.parametrize(
+    ("model_type", "position_encoding"),
+    [("mpnet", "input"), ("t5", "input"), ("gte", "diet_abs_input")],
+)
+def test_positions_that_are_not_at_the_input(model_type, position_encoding):
+    with pytest.raises(ValueError, match=f"other positions than '{position_encoding}'"):
+        DietBertBackbone.from_bert(make(model_type), position_encoding)

@@ -16,6 +16,7 @@ from keras_diet.models.diet_bert.from_bert.scores import (
     low_rank_factors,
     reorder_heads,
     scores_of_parts,
+    scores_of_positions,
     shared_mean,
 )
 from keras_diet.models.diet_bert.from_bert.tokenizer import read_special_tokens, read_vocabulary
@@ -49,7 +50,7 @@ def convert_bert(
     name: str | None = None,
     trainable: bool | None = None,
 ) -> Any:
-    """Build a backbone from the weights of a trained BERT.
+    """Build a backbone from the weights of a trained BERT, or of another trained encoder.
 
     With `position_encoding="input"` the outputs are the outputs of that BERT. Otherwise the
     backbone is a start for training. Positions leave the input, and each layer and head gets the
@@ -57,7 +58,9 @@ def convert_bert(
 
         B_ij = (p_i W_Q) . (p_j W_K) / sqrt(d_h)
 
-    where `p_i` is the part of the hidden states that comes from position `i`. The scores become
+    where `p_i` is the part of the hidden states that comes from position `i`. A bias of the encoder
+    is added to them, as in MPNet and T5. Of rotary positions, `B_ij` has the scores of the mean
+    query and the mean key of all tokens. The scores become
     `P_Q` and `P_K` (by a truncated singular value decomposition) or `R` (by the means of the
     diagonals). `E_S` gets the scores of segments in the same way. The means of the embeddings that
     leave the input are added to the token embeddings. The embedding of `[CLS]` gets the first
@@ -65,17 +68,18 @@ def convert_bert(
 
     Args:
         bert: A `keras_hub.models.BertBackbone`, a task with one, the address of a preset of one, a
-            folder with Hugging Face's `config.json` and `model.safetensors`, or a model of
-            Hugging Face's `transformers`, such as `BertModel` or `BertForMaskedLM`.
+            folder or a model of Hugging Face, as in `from_hugging_face`.
         position_encoding: `"diet_abs"`, `"diet_rel"`, `"input"`, `"none"`, or
-            `"diet_abs_input"`, whose scores start at zero. Defaults to `"diet_abs"`.
+            `"diet_abs_input"`, whose scores start at those of the encoder's bias, or at zero.
+            Defaults to `"diet_abs"`.
         rank: As in the class. The scores have the rank of the head size. Defaults to `None`.
         sharing: As in the class. Shared parameters get the mean of the scores, times the share of
             the scores that the mean keeps. With layer-wise sharing, the heads are put into an order
             in which the layers are alike. Defaults to `None`, which means `"none"` for
             `"diet_abs"`, because it keeps the most of BERT, and the default of the class otherwise.
-        segment_encoding: As in the class. Defaults to `None`, which means `"input"` if positions
-            stay there, as in BERT, and `"per-head"` otherwise.
+        segment_encoding: As in the class. Defaults to `None`, which means that of the encoder if
+            positions stay at the input. Otherwise it means `"per-head"`, or `"none"` for an encoder
+            without segments.
         max_sequence_length: int or `None`. Number of positions to keep, from the first position.
             Defaults to `None`, which means all positions of the BERT.
         cls_token_id: int or `None`. The token that starts every sequence. Defaults to `None`, which
@@ -93,8 +97,8 @@ def convert_bert(
         A `DietBertBackbone`.
 
     Raises:
-        ValueError: If `bert` is something else, has another architecture or an unknown activation,
-            or if the encoding is not one of these.
+        ValueError: If `bert` is something else; if the encoding is not one of these, or is at the
+            input where the encoder has other positions; or as in `from_hugging_face`.
 
     Example:
 
@@ -109,8 +113,6 @@ def convert_bert(
     validation.choice("position_encoding", position_encoding, POSITION_ENCODINGS)
     if sharing is None and position_encoding == "diet_abs":
         sharing = "none"
-    if segment_encoding is None:
-        segment_encoding = "input" if position_encoding in _WITH_INPUT else "per-head"
     checkpoint = read_checkpoint(bert)
     if checkpoint is not None:
         # In float32, whatever the checkpoint has.
@@ -120,6 +122,20 @@ def convert_bert(
         original = copy_bert(cls, bert)
         policy = original.dtype_policy
     length = original.max_sequence_length if max_sequence_length is None else max_sequence_length
+    embeddings = InputEmbeddings.of(original, length)
+    with_input = position_encoding in _WITH_INPUT
+    has_other = original.position_encoding != "input" and position_encoding == "input"
+    if with_input and (embeddings.positions is None or has_other):
+        raise ValueError(
+            f"The encoder has other positions than {position_encoding!r}. Received: "
+            f"position_encoding={original.position_encoding!r}. `from_hugging_face` keeps them. "
+            "'diet_abs' and 'diet_rel' take their scores."
+        )
+    if segment_encoding is None:
+        has_segments = original.segment_encoding == "input" and original.num_segments > 1
+        segment_encoding = "per-head" if has_segments and not with_input else "none"
+        if with_input:
+            segment_encoding = original.segment_encoding
     if cls_token_id is None:
         cls_token_id = _find_cls_token_id(bert, checkpoint)
     changes = {
@@ -134,11 +150,14 @@ def convert_bert(
         "dtype": policy if dtype is None else dtype,
         "name": name,
         "trainable": trainable,
+        # They belong to other positions.
+        "max_distance": None,
+        "max_wavelength": None,
+        "first_position": original.first_position if with_input else None,
     }
     backbone = cls.from_config({**original.get_config(), **changes})
     for new, old in zip(_kept_layers(backbone), _kept_layers(original), strict=True):
         new.set_weights(old.get_weights())
-    embeddings = InputEmbeddings.of(original, length)
     _set_inputs(backbone, embeddings, cls_token_id)
     if backbone.encoder.position_biases or backbone.encoder.segment_biases:
         _set_scores(backbone, original, embeddings)
@@ -186,12 +205,15 @@ def _find_cls_token_id(bert: Any, checkpoint: Checkpoint | None) -> int | None:
 
 
 def _kept_layers(backbone: keras.Model) -> list[keras.layers.Layer]:
-    """Return the layers that are the same in BERT and in DIET."""
-    return [
+    """Return the layers that are the same in the trained encoder and in DIET."""
+    layers = [
         backbone.embeddings_layer_norm,
+        backbone.embeddings_projection,
         *backbone.encoder.transformer_layers,
+        backbone.encoder.output_layer_norm,
         backbone.pooled_dense,
     ]
+    return [layer for layer in layers if layer is not None]
 
 
 def _set_inputs(
@@ -200,8 +222,9 @@ def _set_inputs(
     """Set the embeddings at the input. Add the means of those that leave it to the tokens."""
     tokens = embeddings.tokens.copy()
     if backbone.position_encoding in _WITH_INPUT:
-        backbone.input_encoding.position_embedding.set_weights([embeddings.positions])
-    else:
+        rows = embeddings.before_positions, embeddings.positions
+        backbone.input_encoding.position_embedding.set_weights([np.concatenate(rows)])
+    elif embeddings.positions is not None:
         tokens += embeddings.mean_position
         if cls_token_id is not None:
             tokens[cls_token_id] += embeddings.positions[0] - embeddings.mean_position
@@ -214,7 +237,10 @@ def _set_inputs(
 
 def _set_scores(backbone: keras.Model, original: keras.Model, embeddings: InputEmbeddings) -> None:
     """Set the scores of positions and segments, after reordering heads where layers share them."""
-    positions = scores_of_parts(embeddings.position_parts(), original)
+    positions = scores_of_positions(original, backbone.max_sequence_length)
+    # If positions stay at the input, their scores are there already.
+    if embeddings.positions is not None and backbone.position_encoding not in _WITH_INPUT:
+        positions = positions + scores_of_parts(embeddings.position_parts(), original)
     segments = scores_of_parts(embeddings.segment_parts(), original)
     if _is_layer_wise(backbone):
         orders = head_orders(positions)
@@ -237,15 +263,14 @@ def _set_position_biases(backbone: keras.Model, scores: np.ndarray) -> None:
     generator = np.random.default_rng(0)
     if _is_layer_wise(backbone):
         scores = shared_mean(scores, axis=0)
-    if backbone.position_encoding == "diet_abs_input":
-        # The positions at the input already add these scores.
-        scores = np.zeros_like(scores)
     for bias, of_layer in zip(backbone.encoder.position_biases, scores, strict=False):
         if bias.share_heads:
             of_layer = shared_mean(of_layer, axis=0)
         if backbone.position_encoding == "diet_rel":
             bias.relative_embedding.assign(diagonal_means(of_layer))
             continue
+        # Softmax ignores the mean of a row.
+        of_layer = of_layer - of_layer.mean(axis=-1, keepdims=True)
         query, key = low_rank_factors(of_layer, bias.rank, generator)
         bias.query_embedding.assign(query)
         bias.key_embedding.assign(key)

@@ -19,6 +19,7 @@ from typing import Self
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_diet._arrays import float32_array
 
@@ -30,31 +31,51 @@ class InputEmbeddings:
     """The embeddings that BERT adds at its input and normalizes, as float32 arrays.
 
     Attributes:
-        tokens: `E`, of shape `(vocabulary_size, hidden_dim)`.
-        positions: `P`, of shape `(length, hidden_dim)`.
-        segments: `G`, of shape `(num_segments, hidden_dim)`.
-        gamma: Scale of the layer normalization, of shape `(hidden_dim,)`.
+        tokens: `E`, of shape `(vocabulary_size, embedding_dim)`.
+        positions: `P`, of shape `(length, embedding_dim)`, or `None` without any.
+        before_positions: The rows before the first position, which belong to padding.
+        segments: `G`, of shape `(num_segments, embedding_dim)`, or one row of zeros.
+        gamma: Scale of the layer normalization, of shape `(embedding_dim,)`, or `None` without one.
+        projection: Kernel that projects the embeddings, or `None`.
     """
 
     tokens: np.ndarray
-    positions: np.ndarray
+    positions: np.ndarray | None
+    before_positions: np.ndarray
     segments: np.ndarray
-    gamma: np.ndarray
+    gamma: np.ndarray | None
+    projection: np.ndarray | None
 
     @classmethod
     def of(cls, backbone: keras.Model, length: int) -> Self:
-        """Read the embeddings, with the first `length` positions, from a backbone like BERT."""
-        encoding = backbone.input_encoding
+        """Read the embeddings, with the first `length` positions, from a trained encoder."""
+        encoding, tokens = backbone.input_encoding, backbone.token_embedding.embeddings
+        layers = {
+            "positions": getattr(encoding, "position_embedding", None),
+            "segments": getattr(encoding, "segment_embedding", None),
+            "norm": backbone.embeddings_layer_norm,
+            "projection": backbone.embeddings_projection,
+        }
+        found = {
+            name: None if layer is None else float32_array(layer.weights[0])
+            for name, layer in layers.items()
+        }
+        first = backbone.first_position or 0
+        rows, segments = found["positions"], found["segments"]
         return cls(
-            tokens=float32_array(backbone.token_embedding.embeddings),
-            positions=float32_array(encoding.position_embedding.position_embeddings)[:length],
-            segments=float32_array(encoding.segment_embedding.embeddings),
-            gamma=float32_array(backbone.embeddings_layer_norm.gamma),
+            tokens=float32_array(tokens),
+            positions=None if rows is None else rows[first : first + length],
+            before_positions=np.zeros((0, tokens.shape[1])) if rows is None else rows[:first],
+            segments=np.zeros((1, tokens.shape[1]), "float32") if segments is None else segments,
+            gamma=found["norm"],
+            projection=found["projection"],
         )
 
     @property
     def mean_position(self) -> np.ndarray:
         """The mean over all positions but the first, where `[CLS]` makes it an outlier."""
+        if self.positions is None:
+            return np.zeros(self.tokens.shape[1], "float32")
         return self.positions[1:].mean(axis=0) if len(self.positions) > 1 else self.positions[0]
 
     def position_parts(self) -> np.ndarray:
@@ -68,9 +89,12 @@ class InputEmbeddings:
         return self._normalized(self.segments - self.segments.mean(axis=0))
 
     def _normalized(self, parts: np.ndarray) -> np.ndarray:
-        tokens = self.tokens + self.mean_position + self.segments.mean(axis=0)
-        variance = tokens.var(axis=-1).mean() + parts.var(axis=-1).mean()
-        return self.gamma * (parts - parts.mean(axis=-1, keepdims=True)) / np.sqrt(variance)
+        if self.gamma is not None:
+            tokens = self.tokens + self.mean_position + self.segments.mean(axis=0)
+            variance = tokens.var(axis=-1).mean() + parts.var(axis=-1).mean()
+            centered = parts - parts.mean(axis=-1, keepdims=True)
+            parts = self.gamma * centered / np.sqrt(variance)
+        return parts if self.projection is None else parts @ self.projection
 
 
 def scores_of_parts(parts: np.ndarray, backbone: keras.Model) -> np.ndarray:
@@ -90,9 +114,40 @@ def scores_of_parts(parts: np.ndarray, backbone: keras.Model) -> np.ndarray:
         # n: positions; d: hidden size; h: heads; k: head size
         query = np.einsum("nd,dhk->hnk", parts, float32_array(attention.query_dense.kernel))
         key = np.einsum("nd,dhk->hkn", parts, float32_array(attention.key_dense.kernel))
-        scores.append(query @ key / np.sqrt(attention.key_dim))
+        scores.append(attention.score_scale * (query @ key))
     stacked = np.stack(scores)
     return stacked - stacked.mean(axis=-1, keepdims=True)
+
+
+def scores_of_positions(backbone: keras.Model, length: int) -> np.ndarray:
+    """Return the scores that a trained encoder adds for positions in each layer and head.
+
+    They are those of its bias. Rotary positions turn all queries and keys. Their mean over the
+    vocabulary has the scores `scale (R_i q) . (R_j k)`.
+
+    Args:
+        backbone: The trained encoder.
+        length: int. Number of positions `n`.
+
+    Returns:
+        Array of shape `(num_layers, num_heads, n, n)`.
+    """
+    places = ops.zeros((1, length, 1))
+    scores = np.zeros((backbone.num_layers, backbone.num_heads, length, length), "float32")
+    for i, bias in enumerate(backbone.encoder.position_biases):
+        of_layer = slice(i, i + 1) if len(backbone.encoder.position_biases) > 1 else slice(None)
+        scores[of_layer] += float32_array(bias(places))
+    if backbone.position_encoding == "rotary":
+        ids = np.arange(backbone.vocabulary_size)[None]
+        mean = ops.mean(backbone.embed(ids), axis=1, keepdims=True)
+        for i, block in enumerate(backbone.encoder.transformer_layers):
+            attention = block.self_attention
+            query, key = (
+                float32_array(attention.rotate(ops.tile(dense(mean), (1, length, 1, 1))))[0]
+                for dense in (attention.query_dense, attention.key_dense)
+            )
+            scores[i] += attention.score_scale * np.einsum("nhk,mhk->hnm", query, key)
+    return scores
 
 
 # === Parameters ===
@@ -196,7 +251,7 @@ def _match(products: np.ndarray) -> np.ndarray:
 def reorder_heads(attention: keras.layers.Layer, order: np.ndarray) -> None:
     """Put the heads of an attention layer into another order. Its outputs do not change."""
     for dense in (attention.query_dense, attention.key_dense, attention.value_dense):
-        kernel, bias = dense.get_weights()
-        dense.set_weights([kernel[:, order], bias[order]])
-    kernel, bias = attention.output_dense.get_weights()
-    attention.output_dense.set_weights([kernel[order], bias])
+        kernel, *bias = dense.get_weights()
+        dense.set_weights([kernel[:, order], *(each[order] for each in bias)])
+    kernel, *bias = attention.output_dense.get_weights()
+    attention.output_dense.set_weights([kernel[order], *bias])

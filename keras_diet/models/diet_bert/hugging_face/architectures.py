@@ -58,8 +58,7 @@ class Architecture:
         dropout: Name of the dropout rate in the configuration.
         required: For names in the configuration, the value that the backbone computes, and the
             default of `transformers`.
-        zeros: Names of weights that Hugging Face does not have, `{}` for the number of a block. They
-            are zero here.
+        zeros: Names of weights that only the backbone or the task has, and that are zero.
         unused: Beginnings of names of weights that the encoder does not use.
         classifier: Layers of the head of a text classifier by their names here.
         masked_lm: Layers of the head of a masked language model, likewise.
@@ -173,7 +172,7 @@ def _counted(config: Config) -> Config:
 
 
 def _max_position_embeddings(backbone: keras.Model) -> Config:
-    first = backbone.first_position or 1
+    first = backbone.first_position or 2
     return {
         "pad_token_id": first - 1,
         "max_position_embeddings": backbone.max_sequence_length + first,

@@ -1,5 +1,6 @@
 """From a backbone or a task to a folder that `transformers` loads."""
 
+import dataclasses
 import inspect
 import json
 import os
@@ -68,6 +69,7 @@ def write_hugging_face(
     model_type, config = _configuration(backbone, model_type)
     architecture = ARCHITECTURES[model_type]
     parts = parts_by_name(backbone, architecture)
+    _check_zeros(backbone, architecture, parts)
     config["architectures"] = [architecture.name + architecture.encoder_class]
     head = getattr(model, "trained_head", NO_HEAD)
     if head.kinds:
@@ -98,6 +100,17 @@ def write_hugging_face(
     path = Path(folder) / "config.json"
     path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     save_file(tensors, Path(folder) / "model.safetensors", metadata={"format": "pt"})
+
+
+def _check_zeros(backbone, architecture, parts):
+    """Raise a `ValueError` if weights would be lost that Hugging Face does not have."""
+    everything = parts_by_name(backbone, dataclasses.replace(architecture, zeros=()))
+    for name in everything.keys() - parts.keys():
+        if any(part.to_hugging_face().any() for part in everything[name]):
+            raise ValueError(
+                f"A {architecture.name} of `transformers` has no `{name}`, which must be zero. "
+                "Received: other values, from training. Freeze these biases before you train."
+            )
 
 
 def _configuration(backbone: keras.Model, model_type: str | None) -> tuple[str, Config]:
