@@ -30,6 +30,7 @@ from keras_diet.models.diet_bert.diet_bert_token_classifier import (
     DietBertTokenClassifierPreprocessor,
 )
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
+from keras_diet.models.diet_bert.hugging_face_tokenizer import HuggingFaceTokenizer
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
 from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm import (
     DietTransformerSeq2SeqLM,
@@ -57,6 +58,7 @@ __all__ = [
     "DietTransformerSeq2SeqLM",
     "DietTransformerSeq2SeqLMPreprocessor",
     "DietTransformerTokenizer",
+    "HuggingFaceTokenizer",
     "add_segments",
     "extend_positions",
     "register_preset",

@@ -15,7 +15,7 @@ from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, Die
 from keras_diet.models.diet_bert.hugging_face.heads import MASKED_LM
 from keras_diet.models.hub.classes import Classes
 from keras_diet.models.hub.losses import accuracy_by_default, token_loss, warn_if_loss_does_not_fit
-from keras_diet.models.hub.packing import padded
+from keras_diet.models.hub.packing import padded, template_of
 from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.token_inputs import TokenInput, ids_below
@@ -87,6 +87,8 @@ class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
         super().check_arguments()
         validation.positive_int("mask_selection_length", self.mask_selection_length)
         check_rates(self.mask_selection_rate, self.mask_token_rate, self.random_token_rate)
+        if self.tokenizer.special_tokens and self.tokenizer.mask_token is None:
+            raise ValueError("`tokenizer` must have a mask token. Received: mask_token=None")
 
     def make_batch(
         self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
@@ -306,17 +308,14 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
 
 
 def _ids_with_masks(tokenizer, text, row, length):
-    """Return `[CLS]`, the tokens with masks between the pieces of the text, and `[SEP]`."""
-    pieces = tokenizer.tokenize(text.split(tokenizer.mask_token))
-    ids = [tokenizer.cls_token_id, *pieces[0]]
-    for piece in pieces[1:]:
-        ids += [tokenizer.mask_token_id, *piece]
-    ids.append(tokenizer.sep_token_id)
-    if len(pieces) == 1 or len(ids) > length:
+    """Return `[CLS]`, the tokens and masks of the text, and `[SEP]`."""
+    template, count = template_of(tokenizer), text.count(tokenizer.mask_token)
+    ids = [*template.start, *tokenizer.tokenize_with_masks(text), *template.end]
+    if count == 0 or len(ids) > length:
         raise ValueError(
             f"Each text must contain `{tokenizer.mask_token}`, and have at most "
             f"sequence_length={length} tokens with `[CLS]` and `[SEP]`. Received: {len(ids)} "
-            f"tokens and {len(pieces) - 1} masks in row {row}, {text!r:.50}"
+            f"tokens and {count} masks in row {row}, {text!r:.50}"
         )
     return ids
 

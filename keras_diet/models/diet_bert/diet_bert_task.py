@@ -4,6 +4,7 @@ import inspect
 import os
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import keras
@@ -12,10 +13,16 @@ from keras_diet.models.diet_bert.cached_positions import rebuild_with_cached_pos
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
 from keras_diet.models.diet_bert.hugging_face.architectures import architecture_of
-from keras_diet.models.diet_bert.hugging_face.checkpoint import read_checkpoint
+from keras_diet.models.diet_bert.hugging_face.checkpoint import (
+    is_hugging_face_folder,
+    read_checkpoint,
+    read_json,
+)
 from keras_diet.models.diet_bert.hugging_face.heads import Head, read_pooling
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
+from keras_diet.models.diet_bert.hugging_face_tokenizer import FILE, HuggingFaceTokenizer
 from keras_diet.models.hub.classifier_task import ClassifierTask
+from keras_diet.models.hub.packing import template_of
 from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.task import HubTask
 from keras_diet.types import Config
@@ -28,6 +35,25 @@ class DietBertPreprocessor(HubPreprocessor):
     tokenizer_cls = DietBertTokenizer
     # `[CLS]`, a token and `[SEP]`.
     shortest_sequence = 3
+
+    def build(self, input_shape: Any) -> None:
+        """Give the template of the tokenizer to KerasHub's packer, which packs in a graph."""
+        super().build(input_shape)
+        if hasattr(self, "packer"):
+            template, packer = template_of(self.tokenizer), self.packer
+            packer.start_value, packer.end_value = template.start, template.end
+            packer.sep_value = template.separator
+
+    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Return what KerasHub's preprocessor returns in a graph, with masks and segments as here.
+
+        KerasHub makes no padding mask for embedders, and always numbers the segments.
+        """
+        outputs = super().call(x, y=y, sample_weight=sample_weight)
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(outputs)
+        x = {"padding_mask": x["token_ids"] != self.tokenizer.pad_token_id, **x}
+        x["segment_ids"] *= int(template_of(self.tokenizer).numbers_segments)
+        return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
 
 class DietBertTask(HubTask):
@@ -101,7 +127,7 @@ class DietBertTask(HubTask):
     def from_hugging_face(
         cls,
         source: str | os.PathLike[str] | Any,
-        preprocessor: keras.layers.Layer | None = None,
+        preprocessor: keras.layers.Layer | str | None = "auto",
         **kwargs: Any,
     ) -> Self:
         """Build the task with the weights and the outputs of a trained model of Hugging Face.
@@ -111,7 +137,9 @@ class DietBertTask(HubTask):
 
         Args:
             source: As in `DietBertBackbone.from_hugging_face`.
-            preprocessor: As in the class. Defaults to `None`.
+            preprocessor: As in the class. Defaults to `"auto"`: one with the tokenizer of a folder
+                that has a `tokenizer.json`, and `None` otherwise. Its `sequence_length` is that of
+                sentence-transformers, or the default of its class.
             **kwargs: Arguments of the class, such as `num_classes` or `pooling_mode`, which replace
                 those of the checkpoint, and arguments of `DietBertBackbone.from_hugging_face`.
 
@@ -139,7 +167,7 @@ class DietBertTask(HubTask):
     def _from_trained(
         cls,
         source: Any,
-        preprocessor: keras.layers.Layer | None,
+        preprocessor: Any,
         make_backbone: Callable[..., DietBertBackbone],
         arguments: Config,
     ) -> Any:
@@ -162,8 +190,23 @@ class DietBertTask(HubTask):
             backbone = make_backbone(source, **of_backbone)
         if issubclass(cls, ClassifierTask):
             found["dropout"] = backbone.dropout
+        if isinstance(preprocessor, str):
+            preprocessor = cls._preprocessor_of(source, backbone.max_sequence_length)
         given = {name: value for name, value in arguments.items() if value is not None}
         task: Any = cls(backbone, preprocessor=preprocessor, **{**found, **given})
         if has_head:
             head.assign(task, checkpoint, architecture)
         return task
+
+    @classmethod
+    def _preprocessor_of(cls, source: Any, longest: int) -> Any:
+        """Return a preprocessor with the tokenizer of a folder, or `None`."""
+        if not (is_hugging_face_folder(source) and (Path(source) / FILE).is_file()):
+            return None
+        tokenizer = HuggingFaceTokenizer.from_hugging_face(source)
+        preprocessor = cls.preprocessor_cls(tokenizer)
+        length = preprocessor.sequence_length
+        if (Path(source) / "sentence_bert_config.json").is_file():
+            length = read_json(source, "sentence_bert_config.json").get("max_seq_length") or length
+        preprocessor.sequence_length = min(length, longest)
+        return preprocessor

@@ -78,13 +78,6 @@ class DietBertTextEmbedderPreprocessor(DietBertPreprocessor, TextEmbedderPreproc
      - [Reimers and Gurevych, 2019](https://aclanthology.org/D19-1410/)
     """
 
-    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Add the padding mask, which KerasHub does not make for embedders in a graph."""
-        outputs = super().call(x, y=y, sample_weight=sample_weight)
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(outputs)
-        x = {**x, "padding_mask": x["token_ids"] != self.tokenizer.pad_token_id}
-        return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
-
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class DietBertTextEmbedder(DietBertTask, TextEmbedder):

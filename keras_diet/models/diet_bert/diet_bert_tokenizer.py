@@ -5,7 +5,6 @@ import sys
 from typing import Any, Self
 
 import keras
-import numpy as np
 import tokenizers
 from keras_hub.models import BertTokenizer
 from keras_hub.tokenizers import WordPieceTokenizer
@@ -14,14 +13,13 @@ from tokenizers import models, normalizers, pre_tokenizers
 from keras_diet import validation
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.from_bert.tokenizer import read_tokenizer, special_tokens
-from keras_diet.models.hub.texts import in_graph, is_one_text, texts_of
-from keras_diet.models.hub.tokenizer import HubTokenizer, Span
-from keras_diet.training.columns import host_column
+from keras_diet.models.hub.texts import in_graph
+from keras_diet.models.hub.tokenizer import FastTokenizer
 from keras_diet.types import Config
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
+class DietBertTokenizer(FastTokenizer, WordPieceTokenizer):
     """A WordPiece tokenizer with BERT's special tokens.
 
     It takes and returns what `keras_hub.models.BertTokenizer` does. Its token ids are those of
@@ -78,7 +76,9 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
 
     backbone_cls = DietBertBackbone
     # Made from the vocabulary when it is needed.
-    _host_tokenizer: tokenizers.Tokenizer | None = None
+    _fast_tokenizer: tokenizers.Tokenizer | None = None
+    # KerasHub pads with 0 too, whatever the id of the padding token is.
+    padding_id = 0
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
         if isinstance(vocabulary, os.PathLike):
             vocabulary = os.fspath(vocabulary)
         super().set_vocabulary(vocabulary)
-        self._host_tokenizer = None
+        self._fast_tokenizer = None
         self.find_special_tokens()
 
     def special_tokens_by_name(self) -> dict[str, str | None]:
@@ -118,47 +118,16 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
     def tokenize(self, inputs: Any) -> Any:
         """Return the tokens of texts, as `keras_hub.tokenizers.WordPieceTokenizer.tokenize`."""
         if not self.split:
-            return super().tokenize(inputs)
+            return WordPieceTokenizer.tokenize(self, inputs)
         if in_graph():
             # BERT removes U+0000. In tensorflow-text it would end the text.
             strings = sys.modules["tensorflow"].strings
-            return super().tokenize(strings.regex_replace(inputs, r"\x00", ""))
-        texts = host_column(inputs)
-        is_string = self.compute_dtype == "string"
-        if is_one_text(texts):
-            row = self._encode(texts)[0]
-            return row if is_string else np.asarray(row, self.compute_dtype)
-        if len(texts) and np.ndim(texts[0]):
-            # A list of lists of texts.
-            return [self.tokenize(row) for row in texts]
-        rows = self._encode(texts) if len(texts) else []
-        return (
-            np.asarray(rows, self.compute_dtype) if self.sequence_length and not is_string else rows
-        )
+            return WordPieceTokenizer.tokenize(self, strings.regex_replace(inputs, r"\x00", ""))
+        return super().tokenize(inputs)
 
-    def encode_with_offsets(self, texts: list[str]) -> list[tuple[list[int], list[Span]]]:
-        """Return the token ids of each text, and the span of characters of each token."""
-        found = self._berts_tokenizer().encode_batch(texts, add_special_tokens=False)
-        return [(encoding.ids, encoding.offsets) for encoding in found]
-
-    def _encode(self, texts):
-        """Return the ids or strings of the tokens of each text."""
-        found = self._berts_tokenizer().encode_batch_fast(
-            texts_of(texts, "inputs"), add_special_tokens=False
-        )
-        is_string = self.compute_dtype == "string"
-        rows = [encoding.ids for encoding in found]
-        if is_string:
-            rows = [[self.id_to_token(token_id) for token_id in row] for row in rows]
-        if not self.sequence_length:
-            return rows
-        # KerasHub pads with 0 too, whatever the id of the padding token is.
-        padding = ["" if is_string else 0] * self.sequence_length
-        return [(row + padding)[: self.sequence_length] for row in rows]
-
-    def _berts_tokenizer(self):
+    def fast_tokenizer(self) -> tokenizers.Tokenizer:
         """Return the tokenizer of the `tokenizers` package with the same arguments."""
-        if self._host_tokenizer is None:
+        if self._fast_tokenizer is None:
             ids = {token: i for i, token in enumerate(self.get_vocabulary())}
             tokenizer = tokenizers.Tokenizer(
                 models.WordPiece(
@@ -178,8 +147,8 @@ class DietBertTokenizer(HubTokenizer, WordPieceTokenizer):
                 kept = [*self.special_tokens, self.oov_token, *of_user]
                 # A token outside the vocabulary would get an id of its own.
                 tokenizer.add_special_tokens([token for token in kept if token in ids])
-            self._host_tokenizer = tokenizer
-        return self._host_tokenizer
+            self._fast_tokenizer = tokenizer
+        return self._fast_tokenizer
 
     def split_token(self, token: str) -> tuple[str, bool]:
         """Return the text of a token, and whether it begins a word."""

@@ -2,9 +2,36 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+
+class Template(NamedTuple):
+    """The special tokens of a sequence: before, between and after its texts.
+
+    Attributes:
+        start: list of int. The tokens before the first text.
+        separator: list of int. The tokens between two texts. They belong to the first of them.
+        end: list of int. The tokens after the last text.
+        numbers_segments: bool. Whether segment ids number the texts. Otherwise they are all 0.
+    """
+
+    start: list[int]
+    separator: list[int]
+    end: list[int]
+    numbers_segments: bool = True
+
+    def num_special_tokens(self, num_texts: int) -> int:
+        """Return the number of special tokens of a sequence with some texts."""
+        return len(self.start) + (num_texts - 1) * len(self.separator) + len(self.end)
+
+
+def template_of(tokenizer: Any) -> Template:
+    """Return the template of a tokenizer. By default, a separator is the end token, as in BERT."""
+    end = [tokenizer.end_token_id]
+    template = getattr(tokenizer, "template", None)
+    return template or Template([tokenizer.start_token_id], end, end)
 
 
 def padded(rows: Sequence[Sequence[int]], lengths: Sequence[int], value: int = 0) -> np.ndarray:
@@ -45,8 +72,8 @@ def pack_segments(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the token ids and the segment ids of texts of one or several segments.
 
-    A row is the start token, and then each segment followed by the end token, as from
-    `keras_hub.layers.MultiSegmentPacker`.
+    A row is what the template of the tokenizer says. In BERT, it is the start token, and then each
+    segment followed by the end token, as from `keras_hub.layers.MultiSegmentPacker`.
 
     Args:
         segments: For each segment, the tokens of all texts.
@@ -55,13 +82,15 @@ def pack_segments(
         truncate: `"round_robin"`, which keeps as many tokens of each segment as possible, or
             `"waterfall"`, which fills the row with the first segments.
     """
-    room = lengths[-1] - 1 - len(segments)
+    template, last = template_of(tokenizer), len(segments) - 1
+    room = lengths[-1] - template.num_special_tokens(len(segments))
     token_rows, segment_rows = [], []
     for row in zip(*segments, strict=True):
-        tokens, places = [tokenizer.start_token_id], [0]
+        tokens, places = [*template.start], [0] * len(template.start)
         for i, size in enumerate(_kept(list(map(len, row)), room, truncate)):
-            tokens += [*row[i][:size], tokenizer.end_token_id]
-            places += [i] * (size + 1)
+            after = template.end if i == last else template.separator
+            tokens += [*row[i][:size], *after]
+            places += [i * template.numbers_segments] * (size + len(after))
         token_rows.append(tokens)
         segment_rows.append(places)
     return padded(token_rows, lengths, tokenizer.pad_token_id), padded(segment_rows, lengths)

@@ -10,7 +10,7 @@ from keras_hub.models import Preprocessor, Tokenizer
 
 from keras_diet import validation
 from keras_diet.models.hub.classes import numbers_of
-from keras_diet.models.hub.packing import pack_segments
+from keras_diet.models.hub.packing import pack_segments, template_of
 from keras_diet.models.hub.texts import in_graph, is_one_text, is_pair, texts_of
 from keras_diet.training.columns import map_columns, number_of_rows
 from keras_diet.types import Config
@@ -131,7 +131,10 @@ class HubPreprocessor(Preprocessor):
                 if isinstance(x, tuple)
                 else texts_of(x)
             )
-        shortest = self.shortest_sequence + (len(x) - 1 if isinstance(x, tuple) else 0)
+        num_separators = len(x) - 1 if isinstance(x, tuple) else 0
+        shortest = self.shortest_sequence + num_separators * len(
+            template_of(self.tokenizer).separator
+        )
         if shortest > self.lengths[-1]:
             raise ValueError(
                 f"`sequence_length` must be at least {shortest}, for the special tokens of "

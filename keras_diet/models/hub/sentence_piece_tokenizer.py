@@ -10,7 +10,7 @@ from keras_hub.tokenizers import SentencePieceTokenizer
 
 from keras_diet import validation
 from keras_diet.models.hub.texts import in_graph, is_unicode, texts_of
-from keras_diet.models.hub.tokenizer import HubTokenizer, Span
+from keras_diet.models.hub.tokenizer import HubTokenizer, Span, without_white_space
 from keras_diet.pretraining.languages import sample_languages
 from keras_diet.pretraining.text import utf8_lines
 
@@ -106,10 +106,8 @@ def _without_white_space(text: str, pieces: list[str], offsets: list[Span]) -> l
     """
     spans: list[Span] = []
     following = (len(text), len(text))
-    for piece, (start, end) in zip(reversed(pieces), reversed(offsets), strict=True):
-        part = text[start:end]
-        start += len(part) - len(part.lstrip())
-        end = start + len(part.strip())
+    for piece, span in zip(reversed(pieces), reversed(offsets), strict=True):
+        start, end = without_white_space(text, span)
         if start == end == following[0] and piece.strip("▁ "):
             end = following[1]
         following = (start, end)

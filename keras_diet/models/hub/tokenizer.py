@@ -1,8 +1,10 @@
-"""The base class of tokenizers."""
+"""The base classes of tokenizers."""
 
 import os
 from typing import Any, Self
 
+import numpy as np
+import tokenizers
 from keras_hub.models import Tokenizer
 
 from keras_diet import validation
@@ -45,6 +47,14 @@ class HubTokenizer(Tokenizer):
             setattr(self, f"{name}_token", token)
             setattr(self, f"{name}_token_id", None if token is None else self.token_to_id(token))
         self._special_tokens = tuple(dict.fromkeys(filter(None, tokens.values())))
+
+    def tokenize_with_masks(self, text: str) -> list[int]:
+        """Return the tokens of a text in which mask tokens may stand."""
+        first, *others = self.tokenize(text.split(self.mask_token))
+        ids = [*first]
+        for piece in others:
+            ids += [self.mask_token_id, *piece]
+        return ids
 
     @property
     def special_tokens(self) -> list[str]:
@@ -100,3 +110,60 @@ class HubTokenizer(Tokenizer):
             A tokenizer of the class that was saved.
         """
         return super().from_preset(os.fspath(preset), **kwargs)
+
+
+class FastTokenizer(HubTokenizer):
+    """A `HubTokenizer` whose tokens the `tokenizers` package computes.
+
+    A subclass implements `fast_tokenizer`. `padding_id` fills rows up to `sequence_length`.
+    """
+
+    padding_id: int | None = None
+
+    def fast_tokenizer(self) -> tokenizers.Tokenizer:
+        """Return the tokenizer of the package."""
+        raise NotImplementedError
+
+    def tokenize(self, inputs: Any) -> Any:
+        """Return the tokens of texts, in the forms of KerasHub's tokenizers."""
+        texts = host_column(inputs)
+        is_string = self.compute_dtype == "string"
+        if is_one_text(texts):
+            row = self.encode(texts)[0]
+            return row if is_string else np.asarray(row, self.compute_dtype)
+        if len(texts) and np.ndim(texts[0]):
+            # A list of lists of texts.
+            return [self.tokenize(row) for row in texts]
+        rows = self.encode(texts) if len(texts) else []
+        return (
+            np.asarray(rows, self.compute_dtype) if self.sequence_length and not is_string else rows
+        )
+
+    def encode(self, texts: Any) -> list[list[Any]]:
+        """Return the ids or strings of the tokens of each text."""
+        found = self.fast_tokenizer().encode_batch_fast(
+            texts_of(texts, "inputs"), add_special_tokens=False
+        )
+        is_string = self.compute_dtype == "string"
+        rows = [encoding.ids for encoding in found]
+        if is_string:
+            rows = [[self.id_to_token(token_id) for token_id in row] for row in rows]
+        if not self.sequence_length:
+            return rows
+        padding = ["" if is_string else self.padding_id] * self.sequence_length
+        return [(row + padding)[: self.sequence_length] for row in rows]
+
+    def encode_with_offsets(self, texts: list[str]) -> list[tuple[list[int], list[Span]]]:
+        """Return the token ids of each text, and the span of characters of each token."""
+        found = self.fast_tokenizer().encode_batch(texts, add_special_tokens=False)
+        return [
+            (encoding.ids, [without_white_space(text, span) for span in encoding.offsets])
+            for text, encoding in zip(texts, found, strict=True)
+        ]
+
+
+def without_white_space(text: str, span: Span) -> Span:
+    """Return the part of a span between its white space. It is empty after white space only."""
+    part = text[slice(*span)]
+    start = span[0] + len(part) - len(part.lstrip())
+    return start, start + len(part.strip())

@@ -24,17 +24,20 @@ def mask_answer_logits(logits: Tensor, segment_ids: Tensor, padding_mask: Tensor
     """Return logits in float32, with -1e9 at all positions that cannot begin or end an answer.
 
     An answer may begin and end at `[CLS]`, the first position, and at the tokens of the context.
-    These are the tokens of the second segment, except the last one, `[SEP]`.
+    These are the tokens of the second segment, except the last one, `[SEP]`. If there is no second
+    segment, as in RoBERTa's inputs, they are all tokens except the last one.
 
     Args:
         logits: Tensor of shape `(B, T)`.
-        segment_ids: Integers of shape `(B, T)`: 1 for context and its `[SEP]`.
+        segment_ids: Integers of shape `(B, T)`: 1 for context and its `[SEP]`, or all 0.
         padding_mask: Booleans or integers of shape `(B, T)`.
     """
     padding_mask = ops.cast(padding_mask, "bool")
     # `[SEP]` is the token that no other token follows.
     next_mask = ops.concatenate([padding_mask[:, 1:], ops.zeros_like(padding_mask[:, :1])], axis=1)
-    is_context = ops.logical_and(ops.equal(segment_ids, 1), next_mask)
+    has_one_segment = ops.logical_not(ops.any(segment_ids, axis=1, keepdims=True))
+    is_second = ops.logical_or(ops.equal(segment_ids, 1), has_one_segment)
+    is_context = ops.logical_and(is_second, next_mask)
     is_allowed = ops.concatenate([ops.ones_like(is_context[:, :1]), is_context[:, 1:]], axis=1)
     return ops.where(is_allowed, ops.cast(logits, "float32"), EXCLUDED)
 

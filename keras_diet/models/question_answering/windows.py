@@ -6,13 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from keras_diet.models.hub.packing import mask_of_rows, padded
+from keras_diet.models.hub.packing import mask_of_rows, padded, template_of
 
 # The ids of the tokens of a text, and the `(start, end)` characters of each token.
 Tokens = tuple[Sequence[int], Sequence[tuple[int, int]]]
-
-# `[CLS] question [SEP] context [SEP]`.
-NUM_SPECIAL_TOKENS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +79,7 @@ def make_windows(
     Args:
         questions: The tokens of each question.
         contexts: The tokens of each context.
-        tokenizer: A tokenizer with the ids of the start, end and padding token.
+        tokenizer: A tokenizer with the ids of the special tokens.
         length: Length of the sequences.
         doc_stride: Distance in tokens between the beginnings of two windows of a context.
 
@@ -90,16 +87,18 @@ def make_windows(
         ValueError: If a question or a context has no tokens, if a question fills the window, or if
             the windows would leave tokens of a context out.
     """
+    template = template_of(tokenizer)
     rows, sequences, segments = [], [], []
     for example, (question, context) in enumerate(zip(questions, contexts, strict=True)):
-        _check_example(example, question, context, length, doc_stride)
-        before = [tokenizer.start_token_id, *question[0], tokenizer.end_token_id]
-        ids, room = context[0], length - len(before) - 1
+        before = [*template.start, *question[0], *template.separator]
+        ids, room = context[0], length - len(before) - len(template.end)
+        _check_example(example, question, context, room, length, doc_stride)
         for start in window_starts(len(ids), room, doc_stride):
             part = ids[start : start + room]
             rows.append((example, start, len(part), len(before) - start))
-            sequences.append([*before, *part, tokenizer.end_token_id])
-            segments.append([0] * len(before) + [1] * (len(part) + 1))
+            sequences.append([*before, *part, *template.end])
+            after = len(part) + len(template.end)
+            segments.append([0] * len(before) + [int(template.numbers_segments)] * after)
     inputs = {
         "token_ids": padded(sequences, [length], tokenizer.pad_token_id),
         "segment_ids": padded(segments, [length]),
@@ -111,13 +110,12 @@ def make_windows(
 
 
 def _check_example(
-    example: int, question: Tokens, context: Tokens, length: int, doc_stride: int
+    example: int, question: Tokens, context: Tokens, room: int, length: int, doc_stride: int
 ) -> None:
     for name, (_, spans) in (("question", question), ("context", context)):
         # SentencePiece has tokens of white space only, whose spans are empty.
         if all(start == end for start, end in spans):
             raise ValueError(f"Received: a {name} without tokens in row {example}. Remove it.")
-    room = length - NUM_SPECIAL_TOKENS - len(question[0])
     if room < 1 or (len(context[0]) > room and doc_stride >= room):
         raise ValueError(
             "A question must leave room for its context, and windows must overlap. Received: "

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_diet.models.hub.packing import buckets_of
+from keras_diet.models.hub.packing import buckets_of, template_of
 from keras_diet.models.hub.preprocessor import HubPreprocessor, TokenPreprocessor
 from keras_diet.models.token_classification.words import (
     Pieces,
@@ -87,7 +87,8 @@ class TokenClassifierPreprocessor(HubPreprocessor, TokenPreprocessor):
 
     def word_pieces(self, sentences: list[list[str]]) -> list[list[Pieces]]:
         """Return the token ids of each word of each sentence, at least one for a word."""
-        words = [word for sentence in sentences for word in sentence]
+        before = getattr(self.tokenizer, "before_word", "")
+        words = [before + word for sentence in sentences for word in sentence]
         # Without `split`, a tokenizer takes lists of words for texts.
         is_splitter = getattr(self.tokenizer, "split", True)
         pieces = self.tokenizer.tokenize(words if is_splitter else [[word] for word in words])
@@ -101,7 +102,6 @@ class TokenClassifierPreprocessor(HubPreprocessor, TokenPreprocessor):
         return pack_words(
             pieces,
             self.sequence_length,
-            tokenizer.start_token_id,
-            tokenizer.end_token_id,
+            template_of(tokenizer),
             tokenizer.pad_token_id,
         )

@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.losses import accuracy_by_default, token_loss, warn_if_loss_does_not_fit
+from keras_diet.models.hub.packing import template_of
 from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.token_classification.words import split_words
 
@@ -98,7 +99,8 @@ class TokenClassifier(ClassifierTask):
         preprocessor = checked_preprocessor(self, "tag")
         to_probabilities = self.probability_function("tag")
         sentences, _, _ = preprocessor.columns(sentences)
-        room = preprocessor.sequence_length - 2
+        special = template_of(preprocessor.tokenizer).num_special_tokens(1)
+        room = preprocessor.sequence_length - special
         pieces = preprocessor.word_pieces(sentences)
         parts = [part for words in pieces for part in split_words(words, room)]
         inputs, places = preprocessor.packed(parts)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_diet.models.hub.packing import mask_of_rows, padded
+from keras_diet.models.hub.packing import Template, mask_of_rows, padded
 from keras_diet.models.hub.texts import is_unicode
 
 # The tokens of a word.
@@ -60,17 +60,16 @@ def check_one_per_word(name: str, values: Any, sentences: list[list[str]]) -> No
 
 
 def pack_words(
-    sentences: Sequence[Sequence[Pieces]], length: int, start: int, end: int, pad: int
+    sentences: Sequence[Sequence[Pieces]], length: int, template: Template, pad: int
 ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     """Return the inputs of a model, and the places of words.
 
-    Tokens that do not fit are cut off before the end token.
+    Tokens that do not fit are cut off before the end tokens.
 
     Args:
         sentences: For each word of each sentence, its tokens. A word has at least one.
         length: int. The length of the sequences.
-        start: int. The first token of a sequence.
-        end: int. The token after the last word.
+        template: The special tokens of a sequence.
         pad: int. The padding token.
 
     Returns:
@@ -78,15 +77,17 @@ def pack_words(
         of the first token of each word. Words that were cut off have no index.
     """
     chains = map(itertools.chain.from_iterable, sentences)
-    rows = [[*[start, *tokens][: length - 1], end] for tokens in chains]
-    firsts = (np.cumsum([1, *map(len, words)])[:-1] for words in sentences)
+    start, end = template.start, template.end
+    limit = length - len(end)
+    rows = [[*[*start, *tokens][:limit], *end] for tokens in chains]
+    firsts = (np.cumsum([len(start), *map(len, words)])[:-1] for words in sentences)
     token_ids = padded(rows, [length], pad)
     inputs = {
         "token_ids": token_ids,
         "segment_ids": np.zeros_like(token_ids),
         "padding_mask": mask_of_rows(rows, length),
     }
-    return inputs, [of_words[of_words < length - 1] for of_words in firsts]
+    return inputs, [of_words[of_words < limit] for of_words in firsts]
 
 
 def at_places(

@@ -70,14 +70,20 @@ def read_vocabulary(folder: Folder) -> list[str]:
     return [tokens[token_id] for token_id in range(len(tokens))]
 
 
-def read_special_tokens(folder: Folder, vocabulary: list[str]) -> dict[str, str]:
-    """Return the special tokens of a folder of Hugging Face, as arguments of the tokenizer."""
-    names = {"unk": "[UNK]"}
+def names_of_special_tokens(folder: Folder) -> dict[str, str]:
+    """Return the special tokens that a folder of Hugging Face names, by their roles."""
+    names = {}
     for file in ("special_tokens_map.json", "tokenizer_config.json"):
         config = read_json(folder, file) if (Path(folder) / file).is_file() else {}
-        for role in (*_OF_BERT, "unk"):
+        for role in (*_OF_BERT, "unk", "bos", "eos"):
             if token := config.get(f"{role}_token"):
                 names[role] = token["content"] if isinstance(token, Mapping) else token
+    return names
+
+
+def read_special_tokens(folder: Folder, vocabulary: list[str]) -> dict[str, str]:
+    """Return the special tokens of a folder of Hugging Face, as arguments of the tokenizer."""
+    names = {"unk": "[UNK]", **names_of_special_tokens(folder)}
     tokens = {"oov": names["unk"], **special_tokens(vocabulary, names)}
     return {f"{role}_token": token for role, token in tokens.items()}
 

@@ -1,0 +1,336 @@
+"""The tokenizers of trained encoders, from Hugging Face's `tokenizer.json`."""
+
+import itertools
+import os
+import sys
+from pathlib import Path
+from typing import Any, Self
+
+import keras
+import numpy as np
+import tokenizers
+
+from keras_diet import validation
+from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
+from keras_diet.models.diet_bert.from_bert.tokenizer import names_of_special_tokens
+from keras_diet.models.hub.packing import Template
+from keras_diet.models.hub.texts import in_graph
+from keras_diet.models.hub.tokenizer import FastTokenizer
+from keras_diet.training.columns import host_column
+from keras_diet.types import Config
+
+FILE = "tokenizer.json"
+# The usual names of special tokens.
+_USUAL = {
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "pad": ("[PAD]", "<pad>"),
+    "mask": ("[MASK]", "<mask>"),
+    "unk": ("[UNK]", "<unk>"),
+}
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class HuggingFaceTokenizer(FastTokenizer):
+    """The tokenizer of a trained encoder, from the file `tokenizer.json`.
+
+    The file says everything: how text is normalized and split, the model (WordPiece, byte-level BPE
+    or Unigram), the special tokens, and the template of single texts and pairs:
+
+    | | single | pair | segments |
+    |---|---|---|---|
+    | BERT | `[CLS] A [SEP]` | `[CLS] A [SEP] B [SEP]` | 0 and 1 |
+    | RoBERTa, XLM-R, MPNet | `<s> A </s>` | `<s> A </s> </s> B </s>` | 0 |
+
+    It replaces `DietBertTokenizer` in all preprocessors and presets. Token ids are those of
+    `transformers.AutoTokenizer` with `add_special_tokens=False`. As there, names of special tokens
+    in a text become special tokens.
+
+    Inside a graph, such as `tf.data.Dataset.map`, a Python function computes the ids. Such a graph
+    cannot be saved, and cannot run on the host of a TPU pod.
+
+    Args:
+        tokenizer: The path of a `tokenizer.json`, its text, or a `tokenizers.Tokenizer`.
+        cls_token: str or `None`. The token before a text. Defaults to `None`, which means the first
+            token of the template.
+        sep_token: str or `None`. The token after a text. Defaults to `None`, which means the last
+            token of the template.
+        pad_token: str or `None`. The padding. Defaults to `None`: `"[PAD]"` or `"<pad>"`.
+        mask_token: str or `None`. The masked token. Defaults to `None`: `"[MASK]"` or `"<mask>"`,
+            or no token.
+        unk_token: str or `None`. The token of unknown characters. Defaults to `None`: `"[UNK]"` or
+            `"<unk>"`, or no token.
+        sequence_length: int or `None`. If given, rows are cut or padded to this length. Defaults to
+            `None`. Preprocessors add special tokens and padding themselves.
+        dtype: `"int32"`, another type of integers, or `"string"` for tokens. Defaults to `"int32"`.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: A string, or a list or tensor of strings.
+
+    Returns:
+        Token ids: an array for one string, and a list of lists for several strings. With
+        `sequence_length`, always an array.
+
+    Raises:
+        ValueError: If the file is damaged, if a special token is missing, if pairs have other
+            special tokens around them than single texts, or if a text is not a string.
+
+    Example:
+
+    ```python
+    bpe = tokenizers.ByteLevelBPETokenizer()
+    bpe.train_from_iterator(["the quick fox"], special_tokens=["<s>", "<pad>", "</s>", "<mask>"])
+    bpe.post_processor = tokenizers.processors.RobertaProcessing(sep=("</s>", 2), cls=("<s>", 0))
+    tokenizer = keras_diet.models.HuggingFaceTokenizer(bpe.to_str())
+    tokenizer("the quick fox")
+    ```
+
+    References:
+     - [Wolf et al., 2020](https://aclanthology.org/2020.emnlp-demos.6/)
+    """
+
+    backbone_cls = DietBertBackbone
+    # Byte-level BPE and Unigram have other tokens for a word after a space.
+    before_word = " "
+    template: Template | None = None
+    _fast_tokenizer: tokenizers.Tokenizer | None = None
+
+    # Without a keyword, a configuration cannot name a file.
+    def __init__(
+        self,
+        tokenizer: str | os.PathLike[str] | tokenizers.Tokenizer | None = None,
+        /,
+        *,
+        cls_token: str | None = None,
+        sep_token: str | None = None,
+        pad_token: str | None = None,
+        mask_token: str | None = None,
+        unk_token: str | None = None,
+        sequence_length: int | None = None,
+        dtype: str = "int32",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dtype=dtype, **kwargs)
+        names = {"cls": cls_token, "sep": sep_token, "pad": pad_token, "mask": mask_token}
+        self._names_of_special_tokens = {**names, "unk": unk_token}
+        self.sequence_length = validation.optional_positive_int("sequence_length", sequence_length)
+        self.file_assets = [FILE]
+        self.set_tokenizer(tokenizer)
+
+    def set_tokenizer(
+        self, tokenizer: str | os.PathLike[str] | tokenizers.Tokenizer | None
+    ) -> None:
+        """Set the tokenizer, as in the constructor.
+
+        Raises:
+            ValueError: As in the constructor.
+        """
+        self._fast_tokenizer, self.template, self._tokens = None, None, []
+        if tokenizer is not None:
+            self._fast_tokenizer = fast = _read(tokenizer)
+            # They are settings of a use of the tokenizer, not of its tokens.
+            fast.no_truncation()
+            fast.no_padding()
+            tokens = {i: token for token, i in fast.get_vocab().items()}
+            # Ids without a token have the name "".
+            self._tokens = [tokens.get(i, "") for i in range(max(tokens) + 1)]
+            self.template = _template(fast)
+        self.find_special_tokens()
+
+    def special_tokens_by_name(self) -> dict[str, str | None]:
+        """Return the special tokens by their names. They are `None` before a tokenizer is set.
+
+        Raises:
+            ValueError: If the tokenizer lacks one of them.
+        """
+        if self._fast_tokenizer is None:
+            return dict.fromkeys((*_USUAL, "start", "end"))
+        added = {
+            token.content for token in self._fast_tokenizer.get_added_tokens_decoder().values()
+        }
+        tokens = {
+            role: next(filter(added.__contains__, names), None) for role, names in _USUAL.items()
+        }
+        sides = {"cls": self.template.start[:1], "sep": self.template.end[-1:]}
+        tokens |= {role: self._tokens[ids[0]] for role, ids in sides.items() if ids}
+        tokens |= {role: token for role, token in self._names_of_special_tokens.items() if token}
+        for role, token in tokens.items():
+            is_missing = token is not None and self._fast_tokenizer.token_to_id(token) is None
+            if is_missing or (role == "pad" and token is None):
+                raise ValueError(
+                    f"`{role}_token` must be a token of the tokenizer. Received: {token!r}. "
+                    f"Its added tokens are {sorted(added)!r:.300}"
+                )
+        # Preprocessors of all model families use the names "start" and "end".
+        return {**tokens, "start": tokens["cls"], "end": tokens["sep"]}
+
+    def fast_tokenizer(self) -> tokenizers.Tokenizer:
+        """Return the tokenizer of the `tokenizers` package.
+
+        Raises:
+            ValueError: If there is none.
+        """
+        if self._fast_tokenizer is None:
+            raise ValueError("A tokenizer must be set. Call `set_tokenizer`.")
+        return self._fast_tokenizer
+
+    @property
+    def padding_id(self) -> int | None:
+        """The id with which `sequence_length` fills rows."""
+        return self.pad_token_id
+
+    @property
+    def oov_token(self) -> str | None:
+        """The token of a word without tokens."""
+        return self.unk_token or self.pad_token
+
+    def tokenize(self, inputs: Any) -> Any:
+        """Return the tokens of texts, in the forms of KerasHub's tokenizers."""
+        return self._in_graph(inputs) if in_graph() else super().tokenize(inputs)
+
+    def call(self, inputs: Any, training: Any = None) -> Any:
+        """Return the tokens of texts, as `tokenize`."""
+        return self.tokenize(inputs)
+
+    def _in_graph(self, inputs):
+        """Return the tokens of a tensor of texts, which a Python function computes."""
+        tensorflow = sys.modules["tensorflow"]
+        dtype = "object" if self.compute_dtype == "string" else self.compute_dtype
+
+        def encode(texts):
+            rows = self.encode(np.atleast_1d(texts))
+            tokens = list(itertools.chain.from_iterable(rows))
+            return np.array(tokens, dtype), np.array([len(row) for row in rows], "int64")
+
+        types = (self.compute_dtype, "int64")
+        tokens, sizes = tensorflow.numpy_function(encode, [inputs], types)
+        tokens.set_shape([None])
+        sizes.set_shape(inputs.shape or [1])
+        rows = tensorflow.RaggedTensor.from_row_lengths(tokens, sizes, validate=False)
+        if self.sequence_length:
+            rows = rows.to_tensor(shape=(None, self.sequence_length))
+        return rows if inputs.shape.rank else rows[0]
+
+    def tokenize_with_masks(self, text: str) -> list[int]:
+        """Return the tokens of a text. Mask tokens may take the space before them."""
+        return self.encode([text])[0]
+
+    def detokenize(self, inputs: Any) -> Any:
+        """Return the text of token ids, or a list of texts for several rows of them."""
+        rows = host_column(inputs)
+        if not len(rows) or np.ndim(rows[0]) == 0:
+            return self.fast_tokenizer().decode(list(map(int, rows)), skip_special_tokens=False)
+        return [self.detokenize(row) for row in rows]
+
+    def split_token(self, token: str) -> tuple[str, bool]:
+        """Return the text of a token, and whether it begins a word."""
+        decoder = self.fast_tokenizer().decoder
+        # Decoders leave the space before the first word out.
+        text = decoder.decode(["a", token])[1:] if decoder else f" {token}"
+        return text.removeprefix(" "), text.startswith(" ")
+
+    def get_vocabulary(self) -> list[str]:
+        """Return the tokens in the order of their ids. An id without a token has the name `""`."""
+        self.fast_tokenizer()
+        return list(self._tokens)
+
+    def vocabulary_size(self) -> int:
+        """Return the number of ids, from 0 to the largest."""
+        self.fast_tokenizer()
+        return len(self._tokens)
+
+    def id_to_token(self, id: int) -> str:
+        """Return the token of an id."""
+        if not 0 <= id < self.vocabulary_size():
+            raise ValueError(f"`id` must be in [0, {len(self._tokens)}). Received: {id}")
+        return self._tokens[id]
+
+    def token_to_id(self, token: str) -> int:
+        """Return the id of a token."""
+        token_id = self.fast_tokenizer().token_to_id(token)
+        if token_id is None:
+            raise ValueError(f"`token` must be in the vocabulary. Received: {token!r}")
+        return token_id
+
+    def save_assets(self, dir_path: str) -> None:
+        """Write the tokenizer into a folder of a preset or of a Keras file."""
+        Path(dir_path, FILE).write_text(self.fast_tokenizer().to_str(), encoding="utf-8")
+
+    def load_assets(self, dir_path: str) -> None:
+        """Read the tokenizer of a folder of a preset or of a Keras file."""
+        self.set_tokenizer(Path(dir_path, FILE))
+
+    def get_config(self) -> Config:
+        """Return the constructor's arguments, without the tokenizer."""
+        names = {f"{role}_token": name for role, name in self._names_of_special_tokens.items()}
+        return {**super().get_config(), **names, "sequence_length": self.sequence_length}
+
+    @classmethod
+    def from_hugging_face(cls, folder: str | os.PathLike[str], **kwargs: Any) -> Self:
+        """Read the tokenizer of a folder of Hugging Face.
+
+        Code of the folder is not run.
+
+        Args:
+            folder: A folder with `tokenizer.json`. `tokenizer_config.json` or
+                `special_tokens_map.json` say which special tokens have which role. `bos_token` and
+                `eos_token` stand in for a missing `cls_token` and `sep_token`.
+            **kwargs: Keyword arguments of the class. They override the files.
+
+        Returns:
+            A `HuggingFaceTokenizer`.
+
+        Raises:
+            ValueError: If the folder has no `tokenizer.json`, or as the constructor.
+
+        Example:
+
+        ```python
+        tokenizer = keras_diet.models.HuggingFaceTokenizer.from_hugging_face("all-mpnet-base-v2")
+        tokenizer("The quick foxes")
+        ```
+        """
+        file = Path(folder) / FILE
+        if not file.is_file():
+            raise ValueError(
+                f"`folder` must have a file {FILE}. Received: folder={os.fspath(folder)!r}. Write "
+                "one in Python with transformers: "
+                "`AutoTokenizer.from_pretrained(folder).save_pretrained(folder)`."
+            )
+        names = names_of_special_tokens(folder)
+        names = {"cls": names.get("bos"), "sep": names.get("eos"), **names}
+        return cls(file, **{**{f"{role}_token": names.get(role) for role in _USUAL}, **kwargs})
+
+
+def _read(tokenizer):
+    """Return a `tokenizers.Tokenizer` from its file, its text or another one."""
+    if isinstance(tokenizer, tokenizers.Tokenizer):
+        text = tokenizer.to_str()
+    elif isinstance(tokenizer, str) and tokenizer.lstrip().startswith("{"):
+        text = tokenizer
+    else:
+        text = Path(tokenizer).read_text(encoding="utf-8")
+    try:
+        return tokenizers.Tokenizer.from_str(text)
+    # The package raises nothing more specific.
+    except Exception as error:
+        raise ValueError(
+            f"`tokenizer` must be a {FILE} of Hugging Face, as a path or a text. Received: "
+            f"{tokenizer!r:.100}, of which the package `tokenizers` says: {error}"
+        ) from error
+
+
+def _template(tokenizer):
+    """Return the special tokens that a tokenizer puts around one and two texts."""
+    # An added token is one token in any text.
+    text = next(iter(tokenizer.get_added_tokens_decoder().values())).content
+    one, two = tokenizer.encode(text), tokenizer.encode(text, text)
+    first, second = two.sequence_ids.index(0), two.sequence_ids.index(1)
+    start, separator, end = two.ids[:first], two.ids[first + 1 : second], two.ids[second + 1 :]
+    if one.ids != [*start, two.ids[first], *end]:
+        raise ValueError(
+            "The post-processor must put the same tokens before and after one and two texts. "
+            f"Received: {one.tokens} and {two.tokens}"
+        )
+    return Template(start, separator, end, numbers_segments=two.type_ids[second] > 0)
