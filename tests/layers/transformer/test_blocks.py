@@ -143,7 +143,9 @@ def test_normalization_in_half_precision(rng, normalization):
     block = encoder_block(rng, normalization=normalization, dtype="float16")
     x = (300 * normal(rng, BATCH, LENGTH, HIDDEN)).astype("float16")
     layer = block.feedforward_layer_norm
-    assert [weight.name for weight in layer.weights][1:] == ["beta"] * (normalization == "layer_norm")
+    assert [weight.name for weight in layer.weights][1:] == ["beta"] * (
+        normalization == "layer_norm"
+    )
     function = reference.rms_norm if normalization == "rms_norm" else reference.layer_norm
     expected = function(x, *norm_weights("", layer).values(), 1e-12)
     assert_close(layer(x), expected, 2e-3)
