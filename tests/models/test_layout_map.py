@@ -5,6 +5,8 @@ import re
 import keras
 import pytest
 
+from keras_diet.layers import DietEncoder
+from keras_diet.models import DietBertBackbone
 from tests.models.diet_transformer import tiny as translation
 from tests.models.tiny import tiny_backbone
 
@@ -68,3 +70,15 @@ def test_every_axis_of_every_weight(make, arguments):
         found.update(patterns)
     # Translators have no pooler.
     assert found == set(SPLIT) - (set(POOLER) if make is translation.tiny_backbone else set())
+
+
+@pytest.mark.any_backend
+def test_gates_are_split_like_the_layers_beside_them():
+    encoder = DietEncoder(1, 3, 12, gated=True, name="encoder")
+    encoder.build((2, 5, 6))
+    mesh = keras.distribution.DeviceMesh((2, 3), (DATA, MODEL), [f"cpu:{i}" for i in range(6)])
+    layout_map = DietBertBackbone.get_layout_map(mesh, MODEL, DATA)
+    block = encoder.transformer_layers[0]
+    pairs = [block.feedforward_gate_dense.weights, block.feedforward_intermediate_dense.weights]
+    of_gate, others = ([layout_map[weight.path].axes for weight in each] for each in pairs)
+    assert of_gate == others == [(DATA, MODEL), (MODEL,)]

@@ -69,6 +69,12 @@ class ScoreTerms:
             return self
         return self.replace(padding_mask=as_bool(padding_mask))
 
+    def with_window_as_mask(self, query_length: int, key_length: int) -> "ScoreTerms":
+        """Return terms in which the mask of pairs holds the sliding window and the causal mask."""
+        masks = [mask_of_positions(self, query_length, key_length), self.attention_mask]
+        mask = all_of([mask for mask in masks if mask is not None])
+        return self.replace(attention_mask=mask, is_causal=False, sliding_window=None)
+
     @property
     def has_bias_layer(self) -> bool:
         """Whether the bias is a layer, which has not been asked for its scores yet."""

@@ -75,9 +75,8 @@ class PositionEncoding:
             inputs and adds its output to them. A `DietDecoder` also passes `start_index`, the
             position of the first token, in steps after the first.
         attention: `attention(sizes, dropout, use_bias, kernel_initializer, bias_initializer, dtype,
-            name)` returns the attention layer of a block. It also gets `scale` and
-            `sliding_window`, if the encoder has an `attention_scale` or a window for the layer.
-            Defaults to `None`, which means `BiasedMultiHeadAttention`, or
+            name)` returns the attention layer of a block. It also gets `scale`, if the encoder has
+            an `attention_scale`. Defaults to `None`, which means `BiasedMultiHeadAttention`, or
             `LinformerMultiHeadAttention` with a `projection_dim`.
         scale: `scale(sizes)` returns the factor of the products of queries and keys. Defaults to
             `None`, which means `1 / sqrt(head_dim)`. Only used without `attention`, and without an

@@ -186,7 +186,7 @@ class DietEncoder(DietStack):
             )
         if projection_dim is not None and self.attention_windows is not None:
             raise ValueError(
-                "`attention_windows` needs `projection_dim=None`, because a projected key mixes all "
+                "`attention_windows` needs `projection_dim=None`: a projected key mixes all "
                 f"tokens. Received: projection_dim={projection_dim}, "
                 f"attention_windows={self.attention_windows}."
             )

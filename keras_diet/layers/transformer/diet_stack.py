@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import keras
+from keras import ops
 
 from keras_diet import validation
 from keras_diet.layers.attention.attention_hook import AttentionHook
@@ -161,9 +162,6 @@ class DietStack(TransformerLayer):
         """Return an attention layer of block `index`, to whose scores bias layers are added."""
         arguments = {"dropout": self.dropout, "name": name, **self.arguments_of_dense()}
         sizes = dataclasses.replace(sizes, max_wavelength=_of_layer(self.max_wavelength, index))
-        window = _of_layer(self.attention_windows, index) if name == "self_attention" else None
-        if window is not None:
-            arguments["sliding_window"] = window
         if self.attention_scale is not None:
             arguments["scale"] = self.attention_scale
         elif encoding.scale is not None:
@@ -228,9 +226,9 @@ class DietStack(TransformerLayer):
     ) -> Iterator[ScoreTerms]:
         """Yield the terms of each layer, with their plan.
 
-        Layers with the same window have the same plan. Terms are made one by one, so that only the
-        terms of one layer are in memory at inference. A bias that all layers share is computed
-        once.
+        Layers with the same window have the same plan and mask. Terms are made one by one, so that
+        only the terms of one layer are in memory at inference. A bias that all layers share is
+        computed once.
 
         Args:
             inputs: Hidden states `(B, T, hidden_dim)`.
@@ -244,34 +242,43 @@ class DietStack(TransformerLayer):
             **arguments: Other arguments of `BiasedMultiHeadAttention.plan`.
         """
         attentions = [getattr(block, attention_name) for block in self.transformer_layers]
-        key_shape = inputs.shape if key is None else key.shape
+        keys = inputs if key is None else key
         arguments |= {
             "implementation": self.attention_implementation,
             "attention_hook": attention_hook,
         }
         up_to_softmax = not any(_reads_scores(each, attention_hook) for each in attentions)
         is_shared = len(position_biases) == 1
-        plans: dict[int | None, AttentionPlan] = {}
-        lowered: dict[AttentionPlan, ScoreTerms] = {}
+        windows = self.attention_windows if attention_name == "self_attention" else None
+        of_windows: dict[int | None, ScoreTerms] = {}
+        lowered = None
         for i, attention in enumerate(attentions):
             bias = position_biases[0 if is_shared else i] if position_biases else None
-            layer_terms = terms.replace(bias=bias)
             segments: tuple[FeaturePair, ...] = ()
             if segment_features:
                 segments = (segment_features[i](up_to_softmax=up_to_softmax),)
-            window = getattr(attention, "sliding_window", None)
-            if window not in plans:
-                plans[window] = _CUSTOM_ATTENTION_PLAN
+            window = _of_layer(windows, i)
+            if window not in of_windows:
+                of_window = terms.replace(sliding_window=window)
+                plan = _CUSTOM_ATTENTION_PLAN
                 if takes_score_terms(attention):
-                    all_terms = layer_terms.replace(features=segments)
-                    plans[window] = attention.plan(all_terms, inputs.shape, key_shape, **arguments)
-            plan = plans[window]
-            if plan not in lowered or not is_shared:
-                lowered[plan] = lower_shared_terms(
-                    layer_terms.replace(plan=plan), inputs, key, inputs.dtype
+                    all_terms = of_window.replace(bias=bias, features=segments)
+                    plan = attention.plan(all_terms, inputs.shape, keys.shape, **arguments)
+                if window is not None and plan.block_size is None:
+                    lengths = (ops.shape(tensor)[1] for tensor in (inputs, keys))
+                    of_window = of_window.with_window_as_mask(*lengths)
+                of_windows[window] = of_window.replace(plan=plan)
+            layer_terms = of_windows[window]
+            # A window changes the plan only without a bias.
+            if lowered is None or not is_shared:
+                lowered = lower_shared_terms(
+                    layer_terms.replace(bias=bias), inputs, key, inputs.dtype
                 )
-            shared = lowered[plan]
-            yield shared.replace(features=(*segments, *shared.features))
+            yield layer_terms.replace(
+                bias=lowered.bias,
+                padding_mask=lowered.padding_mask,
+                features=(*segments, *lowered.features),
+            )
 
     @classmethod
     def from_config(cls, config: Config) -> Self:

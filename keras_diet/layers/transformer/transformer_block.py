@@ -82,7 +82,9 @@ class TransformerLayer(keras.layers.Layer):
         self.activation_dropout = validation.rate("activation_dropout", activation_dropout)
         self.gated = validation.boolean("gated", gated)
         self.use_bias = validation.boolean("use_bias", use_bias)
-        self.normalization = validation.choice("normalization", normalization, NORMALIZATIONS)
+        self.normalization = validation.choice(
+            "normalization", normalization, tuple(NORMALIZATIONS)
+        )
         self.normalize_inputs = validation.boolean("normalize_inputs", normalize_inputs)
         if not (normalize_inputs or normalize_first):
             raise ValueError(

@@ -11,6 +11,14 @@ from tests.layers.diet_encoders import HIDDEN, VALID, make_encoder, make_inputs
 
 LOW_RANK = {"position_encoding": "diet_abs", "rank": 5}
 RELATIVE = {"position_encoding": "diet_rel", "sharing": "head-wise"}
+WINDOWS = {
+    **{
+        "position_encoding": "rotary",
+        "attention_windows": (None, 3),
+        "max_wavelength": (7.0, 90.0),
+    },
+    **{"gated": True, "normalization": "rms_norm", "attention_scale": 0.7, "use_bias": False},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -21,8 +29,12 @@ def small_blocks(monkeypatch):
 # The two layers of DIET-ABS have the same positions.
 @pytest.mark.parametrize(
     "positions, num_layers, names",
-    [(LOW_RANK, 2, ("features", "blockwise")), (RELATIVE, 1, ("blockwise",))],
-    ids=["diet_abs", "diet_rel"],
+    [
+        (LOW_RANK, 2, ("features", "blockwise")),
+        (RELATIVE, 1, ("blockwise",)),
+        (WINDOWS, 2, ("blockwise",)),
+    ],
+    ids=["diet_abs", "diet_rel", "windows"],
 )
 def test_outputs_and_gradients_are_the_same(rng, positions, num_layers, names):
     encoder, *others = (

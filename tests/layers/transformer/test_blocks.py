@@ -17,6 +17,7 @@ from tests.helpers import (
     block_weights,
     check_layer,
     decoder_block_weights,
+    norm_weights,
     randomize,
     to_numpy,
 )
@@ -40,6 +41,7 @@ ARGUMENTS = {
     "bias_initializer": "ones",
     "activation_dropout": 0.1,
     "recompute_attention": True,
+    **{"gated": True, "use_bias": False, "normalization": "rms_norm", "normalize_inputs": False},
     "name": "block",
 }
 
@@ -133,6 +135,20 @@ def test_encoder_as_a_layer(rng):
         zero_gradient=["key/bias"],
         policies=(),
     )
+
+
+@pytest.mark.parametrize("normalization", ["layer_norm", "layer_norm_without_beta", "rms_norm"])
+def test_normalization_in_half_precision(rng, normalization):
+    """Squares of these numbers overflow in float16, and means of them lose digits."""
+    block = encoder_block(rng, normalization=normalization, dtype="float16")
+    x = (300 * normal(rng, BATCH, LENGTH, HIDDEN)).astype("float16")
+    layer = block.feedforward_layer_norm
+    assert [weight.name for weight in layer.weights][1:] == ["beta"] * (
+        normalization == "layer_norm"
+    )
+    function = reference.rms_norm if normalization == "rms_norm" else reference.layer_norm
+    expected = function(x, *norm_weights("", layer).values(), 1e-12)
+    assert_close(layer(x), expected, 2e-3)
 
 
 @any_backend

@@ -29,6 +29,10 @@ STACKS = {
         "projection_dim": 4,
         "segment_encoding": "none",
     },
+    "additions": {
+        **{"position_encoding": "t5", "attention_windows": 3, "attention_scale": 0.7},
+        **{"gated": True, "use_bias": False, "normalization": "rms_norm"},
+    },
     "bfloat16": {"position_encoding": "rotary", "dtype": "mixed_bfloat16"},
     # Its blocks have two attention layers and several outputs, and gradients reach the source.
     "decoder": {"stack_class": DietDecoder},

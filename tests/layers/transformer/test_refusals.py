@@ -28,6 +28,14 @@ ROWS = [
     ("dropout", 1.5, RATE),
     ("activation_dropout", -0.1, RATE),
     ("layer_norm_epsilon", -1.0, "must be a positive, finite number"),
+    ("gated", "swiglu", FLAG),
+    ("use_bias", None, FLAG),
+    ("normalization", "batch_norm", FLAG),
+    ("normalize_inputs", False, "needs `normalize_first=True`.*normalize_first=False"),
+    ("attention_windows", 0, SIZE),
+    ("attention_windows", (None, 2.5), SIZE),
+    ("attention_windows", (), "must have a value for each layer"),
+    ("attention_scale", 0, "must be a positive, finite number"),
     ("num_layers", "2", SIZE),
     ("max_sequence_length", 0, SIZE),
     ("attention_implementation", "fast", FLAG),
@@ -54,6 +62,7 @@ UNUSED = [
     ("diet_rel", "rank", 5),
     ("shaw", "projection_dim", 5),
     ("diet_abs", "max_distance", 5),
+    ("sinusoidal", "max_wavelength", (7.0, 90.0)),
     ("rotary", "sharing", "none"),
     (Slopes(3), "rank", 5),
     ("shaw", "sharing", "none"),
@@ -119,6 +128,16 @@ CALLS = {
     "projection_dim 0": (
         lambda: L.DietEncoder(1, 3, 23, projection_dim=0, segment_encoding="none"),
         "`projection_dim` must be a positive integer",
+    ),
+    "projected windows": (
+        lambda: L.DietEncoder(
+            1, 3, 23, projection_dim=5, segment_encoding="none", attention_windows=3
+        ),
+        "`attention_windows` needs `projection_dim=None`.*projection_dim=5, attention_windows=3",
+    ),
+    "wavelength": (
+        lambda: L.DietEncoder(1, 3, 23, "rotary", max_wavelength=(10, -1)),
+        "`max_wavelength` must be a positive, finite number.*-1",
     ),
     "heads": (lambda: L.DietEncoder(1, 4, 23)(X), "divisible by `num_heads`.*=15, num_heads=4"),
     "length": (lambda: encoder()(np.zeros((2, 10, 15))), "longer than `max_sequence.*length=10"),

@@ -17,8 +17,10 @@ from keras_diet.layers import (
     CachedPositionBias,
     DietDecoder,
     DietEncoder,
+    ScoreTerms,
     cache_positions,
 )
+from keras_diet.layers.attention import plan
 from tests.helpers import (
     assert_close,
     assert_weights_start_differently,
@@ -37,9 +39,6 @@ NAMES = list(POSITION_ENCODINGS)
 every_encoding = pytest.mark.parametrize("name", [*NAMES, "layer"])
 # One of each kind on every backend: a bias, its features, vectors of distances, angles, an input.
 KINDS = ("diet_abs", "diet_rel", "shaw", "rotary", "input")
-some_compiled = pytest.mark.parametrize(
-    "name", [*KINDS, *once(*(name for name in [*NAMES, "layer"] if name not in KINDS))]
-)
 # Encodings with a bias.
 BIASED = [name for name in NAMES if POSITION_ENCODINGS[name].bias is not None]
 every_bias = pytest.mark.parametrize("name", [*BIASED, "layer"])
@@ -62,6 +61,7 @@ ADDITIONS = {
     },
 }
 every_addition = pytest.mark.parametrize("additions", ADDITIONS)
+with_and_without_additions = pytest.mark.parametrize("additions", [None, *ADDITIONS])
 
 
 def arguments_of(name, max_length=MAX_LENGTH):
@@ -71,6 +71,8 @@ def arguments_of(name, max_length=MAX_LENGTH):
 
 
 def additions_of(name, additions):
+    if additions is None:
+        return {}
     wavelengths = {"max_wavelength": (7.0, 90.0)} if name == "rotary" else {}
     return {**ADDITIONS[additions], **wavelengths}
 
@@ -125,8 +127,9 @@ def test_encoder_equals_reference(rng, name):
     "name, sharing",
     [(name, mode) for name in NAMES for mode in POSITION_ENCODINGS[name].sharing_modes],
 )
-def test_every_way_of_sharing_equals_reference(rng, monkeypatch, name, sharing):
-    encoder = make_encoder(name, rng, sharing=sharing)
+@pytest.mark.parametrize("windows", [None, (None, 3)], ids=str)
+def test_every_way_of_sharing_equals_reference(rng, monkeypatch, name, sharing, windows):
+    encoder = make_encoder(name, rng, sharing=sharing, attention_windows=windows)
     biases = encoder.position_biases
     if name in BIASED:
         assert len(biases) == (1 if sharing == "layer-wise" else NUM_LAYERS)
@@ -188,13 +191,56 @@ def test_additions_equal_reference(rng, name, additions):
         assert bool(biases - {"position_bias"}) == arguments.get("use_bias", True)
 
 
+@any_backend
+def test_arguments_for_all_layers_and_patterns_that_repeat(rng, monkeypatch):
+    masks, mask = [], ScoreTerms.with_window_as_mask
+    monkeypatch.setattr(
+        ScoreTerms, "with_window_as_mask", lambda *args: masks.append(args) or mask(*args)
+    )
+    patterns = [(3, 40.0), ((3, 3, 3), (40, 40)), ((3, 4), (7.0, 40.0, 90.0))]
+    arguments = {"num_layers": 5, "segment_encoding": "none", "attention_implementation": "full"}
+    outputs, x = [], make_inputs(rng)[0]
+    for windows, bases in patterns:
+        arguments |= {"attention_windows": windows, "max_wavelength": bases}
+        encoder = make_encoder("rotary", np.random.default_rng(3), **arguments)
+        outputs.append(encoder(x))
+        assert_close(outputs[-1], diet_encoders.expected_output(encoder, x))
+    assert_close(outputs[0], outputs[1], 1e-6)
+    # Layers with the same window share its mask.
+    assert len(masks) == 1 + 1 + 2
+
+
+@any_backend
+@pytest.mark.parametrize("additions", ADDITIONS)
+def test_quantized_and_adapted(rng, additions):
+    encoder, inputs = make_encoder("rotary", rng, **ADDITIONS[additions]), keras.Input((None, 6))
+    model, x = keras.Model(inputs, encoder(inputs)), make_inputs(rng)[0]
+    before = to_numpy(model(x))
+    model.quantize("int8")
+    gates = [block.feedforward_gate_dense for block in encoder.transformer_layers]
+    assert {gate.quantization_mode for gate in gates} == {"int8"}
+    quantized = to_numpy(model(x))
+    assert 1e-4 < np.abs(quantized - before).mean() < 0.1
+    gates[0].enable_lora(2)
+    for weight in (gates[0].lora_kernel_a, gates[0].lora_kernel_b):
+        weight.assign(ops.ones_like(weight))
+    assert np.abs(to_numpy(model(x)) - quantized).mean() > 0.1
+
+
 # === Steps ===
 
 
-@some_compiled
-def test_a_compiled_loop_equals_the_full_pass(rng, name):
+@pytest.mark.parametrize(
+    "name, additions",
+    [
+        *((name, None) for name in KINDS),
+        *(("rotary", "modern"), ("diet_rel", "t5")),
+        *once(*((name, None) for name in [*NAMES, "layer"] if name not in KINDS)),
+    ],
+)
+def test_a_compiled_loop_equals_the_full_pass(rng, name, additions):
     """Step `i` is row `i`. The index is a tensor, and three targets share the keys of a source."""
-    decoder = make_decoder(name, rng)
+    decoder = make_decoder(name, rng, **additions_of(name, additions))
     _, source = diet_decoders.make_inputs(rng)
     target = rng.normal(size=(3 * BATCH, 5, diet_decoders.HIDDEN)).astype("float32")
 
@@ -216,13 +262,14 @@ def test_a_compiled_loop_equals_the_full_pass(rng, name):
 
 @any_backend
 @every_encoding
+@with_and_without_additions
 @settings(deadline=None, max_examples=5, derandomize=True)
 @given(
     sizes=st.lists(st.integers(1, 3), min_size=1, max_size=4).filter(lambda sizes: sum(sizes) <= 5)
 )
-def test_steps_of_any_sizes_equal_the_full_pass(name, sizes):
+def test_steps_of_any_sizes_equal_the_full_pass(name, additions, sizes):
     rng = np.random.default_rng(3)
-    decoder = make_decoder(name, rng, normalize_first=True)
+    decoder = make_decoder(name, rng, **{"normalize_first": True, **additions_of(name, additions)})
     target, source = diet_decoders.make_inputs(rng)
     length = sum(sizes)
     expected = decoder(target[:, :length], source, encoder_padding_mask=SOURCE_VALID)
@@ -239,8 +286,9 @@ def test_steps_of_any_sizes_equal_the_full_pass(name, sizes):
 
 @any_backend
 @every_bias
-def test_cached_positions(rng, name):
-    encoder = make_encoder(name, rng)
+@with_and_without_additions
+def test_cached_positions(rng, name, additions):
+    encoder = make_encoder(name, rng, **additions_of(name, additions))
     cached = cache_positions(encoder)
     assert type(cached) is DietEncoder
     x, segment_ids = make_inputs(rng, MAX_LENGTH)
@@ -250,7 +298,7 @@ def test_cached_positions(rng, name):
         expected = expected_scores(bias, MAX_LENGTH)
         assert_close(copy.scores, expected[0, : copy.num_score_heads])
     check_config(cached)
-    decoder = make_decoder(name, rng)
+    decoder = make_decoder(name, rng, **additions_of(name, additions))
     target, source = diet_decoders.make_inputs(rng)
     expected = decoder(target, source, encoder_padding_mask=SOURCE_VALID)
     cached = cache_positions(decoder)
@@ -261,15 +309,18 @@ def test_cached_positions(rng, name):
 
 @any_backend
 @every_encoding
+@with_and_without_additions
 @pytest.mark.parametrize("implementation", ["features", "blockwise"])
-def test_implementations_are_equal(rng, name, implementation):
+def test_implementations_are_equal(rng, monkeypatch, name, additions, implementation):
+    monkeypatch.setattr(plan, "BLOCK_SIZE", 2)
     is_allowed = name in ("diet_abs", "diet_abs_input") or implementation == "blockwise"
-    arguments = {"attention_implementation": implementation}
+    arguments = {"attention_implementation": implementation, **additions_of(name, additions)}
     if not is_allowed and (name in BIASED or name == "layer"):
         with pytest.raises(ValueError, match="'features' needs"):
             make_encoder(name, rng, **arguments)
         return
-    encoder = make_encoder(name, np.random.default_rng(3), attention_implementation="full")
+    full = {**arguments, "attention_implementation": "full"}
+    encoder = make_encoder(name, np.random.default_rng(3), **full)
     try:
         other = make_encoder(name, np.random.default_rng(3), **arguments)
     except ValueError as error:
@@ -292,16 +343,22 @@ COMMON = {
     "attention_implementation": "full",
     "recompute": "attention",
 }
+# With these values there are no biases of keys, which some tests expect to have no gradient.
+OTHERS = {
+    **{"gated": True, "use_bias": False, "normalization": "rms_norm", "normalize_inputs": False},
+    **{"attention_windows": (None, 3), "attention_scale": 0.7},
+}
 
 
 @any_backend
 @every_encoding
 def test_configuration(name):
     """No argument has its default value."""
+    wavelength = {"max_wavelength": (7.0, 90.0)} if name == "rotary" else {}
+    common = {**arguments_of(name), **COMMON, **OTHERS, **wavelength}
     encoder = DietEncoder(
         *(2, NUM_HEADS, 11),
-        **arguments_of(name),
-        **COMMON,
+        **common,
         num_segments=3,
         segment_encoding="input",
         max_sequence_length=MAX_LENGTH,
@@ -310,8 +367,7 @@ def test_configuration(name):
     )
     decoder = DietDecoder(
         *(2, NUM_HEADS, 11),
-        **arguments_of(name),
-        **COMMON,
+        **common,
         max_sequence_length=MAX_LENGTH,
         cross_attention_positions=False,
         encode_inputs=False,
@@ -322,6 +378,7 @@ def test_configuration(name):
         stack.build((2, 5, 6))
         block = stack.transformer_layers[1]
         assert (block.activation_dropout, block.recompute_attention) == (0.2, True)
+        assert (block.gated, block.use_bias, block.normalization) == (True, False, "rms_norm")
         copy = stack.from_config(stack.get_config())
         copy.build((2, 5, 6))
         copy.set_weights(stack.get_weights())
@@ -332,6 +389,7 @@ def test_configuration(name):
     [
         ("diet_abs", 2, {"sharing": "none"}, ("mixed_float16", "bfloat16")),
         ("shaw", 1, {"sharing": "head-wise"}, ("mixed_bfloat16",)),
+        ("t5", 2, {**OTHERS, "use_bias": True}, ("mixed_float16", "bfloat16")),
         *(
             pytest.param(*row, marks=any_backend)
             for row in (
