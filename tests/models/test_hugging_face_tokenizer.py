@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pathlib
+import pickle
 import tempfile
 
 import keras
@@ -397,8 +398,23 @@ def test_truncation_padding_and_gaps_of_a_file():
     ours = HuggingFaceTokenizer(tokenizer)
     assert ours(["fox cat fox", "fox"]) == [[5, 8, 5], [5]]
     assert ours.get_vocabulary()[5:] == ["fox", "", "", "cat"]
-    padded = HuggingFaceTokenizer(words(), sequence_length=3)
-    assert padded(["fox"]).tolist() == [[5, 3, 3]]
+
+
+def test_forms_of_results_and_copies():
+    padded = HuggingFaceTokenizer(words(), sequence_length=3, dtype="int64", name="mine")
+    copy = HuggingFaceTokenizer.from_config(json.loads(json.dumps(padded.get_config())))
+    assert (copy.special_tokens, copy.pad_token_id) == ([], None)
+    copy.set_tokenizer(words())
+    for each in (padded, copy, pickle.loads(pickle.dumps(padded))):
+        assert each.get_config() == padded.get_config()
+        found = each(np.array(["fox", "fox [SEP] fox fox"]))
+        assert (each.name, found.dtype, found.tolist()) == ("mine", "int64", [[5, 3, 3], [5, 2, 5]])
+    strings = HuggingFaceTokenizer(words(), dtype="string")
+    assert strings([["fox"], ["dog fox", b"fox"]]) == [[["fox"]], [["[UNK]", "fox"], ["fox"]]]
+    assert padded.detokenize(np.array([[5, 3], [5, 5]])) == ["fox [PAD]", "fox fox"]
+    # A configuration cannot name a file.
+    with pytest.raises(TypeError, match="tokenizer"):
+        HuggingFaceTokenizer.from_config({"tokenizer": "tokenizer.json"})
 
 
 @pytest.mark.parametrize(

@@ -79,11 +79,15 @@ class HuggingFaceTokenizer(FastTokenizer):
     Example:
 
     ```python
+    import tokenizers
+
+    special_tokens = ["<s>", "<pad>", "</s>", "<mask>"]
     bpe = tokenizers.ByteLevelBPETokenizer()
-    bpe.train_from_iterator(["the quick fox"], special_tokens=["<s>", "<pad>", "</s>", "<mask>"])
-    bpe.post_processor = tokenizers.processors.RobertaProcessing(sep=("</s>", 2), cls=("<s>", 0))
+    bpe.train_from_iterator(["a fox"], special_tokens=special_tokens, show_progress=False)
+    bpe.post_processor = tokenizers.processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
     tokenizer = keras_diet.models.HuggingFaceTokenizer(bpe.to_str())
-    tokenizer("the quick fox")
+    preprocessor = keras_diet.models.DietBertTextClassifierPreprocessor(tokenizer, 16)
+    preprocessor((["a fox"], ["a dog"]))  # <s> a fox </s> </s> a dog </s>
     ```
 
     References:
@@ -286,7 +290,7 @@ class HuggingFaceTokenizer(FastTokenizer):
 
         Example:
 
-        ```python
+        ```
         tokenizer = keras_diet.models.HuggingFaceTokenizer.from_hugging_face("all-mpnet-base-v2")
         tokenizer("The quick foxes")
         ```
