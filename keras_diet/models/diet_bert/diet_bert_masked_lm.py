@@ -35,7 +35,8 @@ class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
     pretrain on documents, use `keras_diet.pretraining`, which packs full sentences without padding.
 
     Args:
-        tokenizer: A `keras_diet.models.DietBertTokenizer` or `DietBertSentencePieceTokenizer`.
+        tokenizer: A `keras_diet.models.DietBertTokenizer`, `DietBertSentencePieceTokenizer` or
+            `HuggingFaceTokenizer`.
         sequence_length: int. Length of the packed inputs, in tokens. Defaults to `512`.
         truncate: `"round_robin"` or `"waterfall"`. How several texts are shortened to fit.
             Defaults to `"round_robin"`.

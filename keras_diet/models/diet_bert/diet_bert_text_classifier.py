@@ -24,7 +24,8 @@ class DietBertTextClassifierPreprocessor(DietBertPreprocessor, TextClassifierPre
     a tuple of texts is always a pair.
 
     Args:
-        tokenizer: A `keras_diet.models.DietBertTokenizer` or `DietBertSentencePieceTokenizer`.
+        tokenizer: A `keras_diet.models.DietBertTokenizer`, `DietBertSentencePieceTokenizer` or
+            `HuggingFaceTokenizer`.
         sequence_length: int. Length of the packed inputs, in tokens. Defaults to `512`.
         truncate: `"round_robin"` or `"waterfall"`. How several texts are shortened to fit.
             Defaults to `"round_robin"`.

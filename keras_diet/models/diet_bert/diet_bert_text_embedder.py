@@ -42,7 +42,8 @@ class DietBertTextEmbedderPreprocessor(DietBertPreprocessor, TextEmbedderPreproc
     tuple of texts is always a pair. To embed texts one by one, pass a list.
 
     Args:
-        tokenizer: A `keras_diet.models.DietBertTokenizer` or `DietBertSentencePieceTokenizer`.
+        tokenizer: A `keras_diet.models.DietBertTokenizer`, `DietBertSentencePieceTokenizer` or
+            `HuggingFaceTokenizer`.
         sequence_length: int. Length of the packed inputs, in tokens. Defaults to `256`.
         truncate: `"round_robin"` or `"waterfall"`. How several texts are shortened to fit.
             Defaults to `"round_robin"`.

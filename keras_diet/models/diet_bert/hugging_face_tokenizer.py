@@ -79,11 +79,15 @@ class HuggingFaceTokenizer(FastTokenizer):
     Example:
 
     ```python
+    import tokenizers
+
+    special_tokens = ["<s>", "<pad>", "</s>", "<mask>"]
     bpe = tokenizers.ByteLevelBPETokenizer()
-    bpe.train_from_iterator(["the quick fox"], special_tokens=["<s>", "<pad>", "</s>", "<mask>"])
-    bpe.post_processor = tokenizers.processors.RobertaProcessing(sep=("</s>", 2), cls=("<s>", 0))
+    bpe.train_from_iterator(["a fox"], special_tokens=special_tokens, show_progress=False)
+    bpe.post_processor = tokenizers.processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
     tokenizer = keras_diet.models.HuggingFaceTokenizer(bpe.to_str())
-    tokenizer("the quick fox")
+    preprocessor = keras_diet.models.DietBertTextClassifierPreprocessor(tokenizer, 16)
+    preprocessor((["a fox"], ["a dog"]))  # <s> a fox </s> </s> a dog </s>
     ```
 
     References:
@@ -199,14 +203,14 @@ class HuggingFaceTokenizer(FastTokenizer):
         dtype = "object" if self.compute_dtype == "string" else self.compute_dtype
 
         def encode(texts):
-            rows = self.encode(np.atleast_1d(texts))
+            rows = self.encode(texts)
             tokens = list(itertools.chain.from_iterable(rows))
             return np.array(tokens, dtype), np.array([len(row) for row in rows], "int64")
 
-        types = (self.compute_dtype, "int64")
-        tokens, sizes = tensorflow.numpy_function(encode, [inputs], types)
+        texts, types = tensorflow.reshape(inputs, [-1]), (self.compute_dtype, "int64")
+        tokens, sizes = tensorflow.numpy_function(encode, [texts], types)
         tokens.set_shape([None])
-        sizes.set_shape(inputs.shape or [1])
+        sizes.set_shape(texts.shape)
         rows = tensorflow.RaggedTensor.from_row_lengths(tokens, sizes, validate=False)
         if self.sequence_length:
             rows = rows.to_tensor(shape=(None, self.sequence_length))
@@ -286,7 +290,7 @@ class HuggingFaceTokenizer(FastTokenizer):
 
         Example:
 
-        ```python
+        ```
         tokenizer = keras_diet.models.HuggingFaceTokenizer.from_hugging_face("all-mpnet-base-v2")
         tokenizer("The quick foxes")
         ```
@@ -323,8 +327,11 @@ def _read(tokenizer):
 
 def _template(tokenizer):
     """Return the special tokens that a tokenizer puts around one and two texts."""
+    added = tokenizer.get_added_tokens_decoder()
+    if not added:
+        raise ValueError("`tokenizer` must have added tokens, such as the padding. Received: none")
     # An added token is one token in any text.
-    text = next(iter(tokenizer.get_added_tokens_decoder().values())).content
+    text = next(iter(added.values())).content
     one, two = tokenizer.encode(text), tokenizer.encode(text, text)
     first, second = two.sequence_ids.index(0), two.sequence_ids.index(1)
     start, separator, end = two.ids[:first], two.ids[first + 1 : second], two.ids[second + 1 :]

@@ -1,0 +1,499 @@
+"""Tokenizers of trained encoders, compared with `transformers`."""
+
+# ruff: noqa: RUF001 - the texts are awkward on purpose.
+
+import functools
+import io
+import json
+import os
+import pathlib
+import pickle
+import tempfile
+
+import keras
+import numpy as np
+import pytest
+import sentencepiece
+import tokenizers
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import decoders, normalizers, pre_tokenizers, processors
+
+from keras_diet.models import (
+    DietBertMaskedLM,
+    DietBertMaskedLMPreprocessor,
+    DietBertQuestionAnswerer,
+    DietBertQuestionAnswererPreprocessor,
+    DietBertTextClassifierPreprocessor,
+    DietBertTextEmbedderPreprocessor,
+    DietBertTokenClassifierPreprocessor,
+    HuggingFaceTokenizer,
+)
+from tests.models.multilingual import TEXTS
+from tests.models.test_tokenizers import ANY_TEXT, AWKWARD_TEXTS, CHARACTERS, check_spans
+from tests.models.tiny import randomize_weights, tiny_backbone
+
+pytestmark = pytest.mark.any_backend
+TRAINING = [*(text for texts in TEXTS.values() for text in texts), *CHARACTERS, "foxes 123 fine é"]
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+BERTS = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
+A = ["the fox", "", "a quick brown fox jumped", "der Fuchs", "😀é  猫 the lazy dog ."]
+B = ["the dog sleeps .", "fox", "", "schläft over the lazy dog", "½ ﬁne"]
+
+
+def byte_pairs(texts, size):
+    tokenizer = tokenizers.ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(texts, size, min_frequency=1, special_tokens=SPECIAL[:4])
+    model = json.loads(tokenizer.to_str())["model"]
+    return {"vocab": model["vocab"], "merges": [tuple(merge) for merge in model["merges"]]}
+
+
+def roberta(texts, size, **arguments):
+    return transformers.RobertaTokenizer(**byte_pairs(texts, size), **arguments)
+
+
+def modern_bert(texts, size):
+    """Byte-level BPE with BERT's template, and spans with the space before, as in ModernBERT."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(**byte_pairs(texts, size)))
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_tokens(["  ", "   "])
+    lstrip = tokenizers.AddedToken("[MASK]", lstrip=True, special=True)
+    tokenizer.add_special_tokens([*BERTS[:4], lstrip])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
+    )
+    roles = {f"{token[1:-1].lower()}_token": token for token in BERTS}
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **roles)
+
+
+def xlm_roberta(texts, size):
+    """Unigram with SentencePiece's normalization, and ids of fairseq."""
+    from transformers.utils import sentencepiece_model_pb2_new as pb2
+
+    file, model = io.BytesIO(), pb2.ModelProto()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts), model_writer=file, vocab_size=size, minloglevel=2,
+        hard_vocab_limit=False, max_sentence_length=2**20,
+    )  # fmt: skip
+    model.ParseFromString(file.getvalue())
+    pieces = [(piece.piece, piece.score) for piece in model.pieces[3:]]
+    return transformers.XLMRobertaTokenizer(
+        vocab=[*((token, 0.0) for token in SPECIAL[:4]), *pieces],
+        _spm_precompiled_charsmap=model.normalizer_spec.precompiled_charsmap,
+    )
+
+
+def word_pieces(texts, size, special_tokens):
+    tokenizer = tokenizers.BertWordPieceTokenizer()
+    tokenizer.train_from_iterator(texts, size, min_frequency=1, special_tokens=special_tokens)
+    return tokenizer.get_vocab()
+
+
+def mpnet(texts, size):
+    """The vocabulary has BERT's special tokens too, which MPNet does not use."""
+    words = word_pieces(texts, size, [*SPECIAL[:4], *BERTS])
+    return transformers.MPNetTokenizer(words | {"<mask>": len(words)})
+
+
+def bert(texts, size):
+    return transformers.BertTokenizer(word_pieces(texts, size, BERTS))
+
+
+KINDS = {
+    "roberta": roberta,
+    "prefixed": functools.partial(roberta, add_prefix_space=True),
+    "modern bert": modern_bert,
+    "xlm-roberta": xlm_roberta,
+    "mpnet": mpnet,
+    "bert": bert,
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def pair_of(make, texts, size):
+    """A tokenizer of ours and of `transformers`, both read from the files that the latter wrote."""
+    with tempfile.TemporaryDirectory() as folder:
+        make(texts, size).save_pretrained(folder)
+        theirs = transformers.AutoTokenizer.from_pretrained(folder)
+        return HuggingFaceTokenizer.from_hugging_face(folder), theirs
+
+
+@functools.cache
+def trained(kind):
+    return pair_of(KINDS[kind], TRAINING, 330)
+
+
+def trimmed(text, span):
+    """A span without the white space around it."""
+    part = text[slice(*span)]
+    start = span[0] + len(part) - len(part.lstrip())
+    return start, start + len(part.strip())
+
+
+# === Ids, spans, texts ===
+
+
+@every_kind
+@settings(deadline=None, max_examples=10, derandomize=True)
+@given(texts=st.lists(ANY_TEXT, max_size=9))
+def test_any_text_has_the_ids_and_spans_of_transformers(kind, texts):
+    ours, theirs = trained(kind)
+    texts = [*AWKWARD_TEXTS, "the <mask> a</s>b<pad>", "  a   b\n\n[MASK] ", "▁ Ġ", *texts]
+    expected = theirs(texts, add_special_tokens=False, return_offsets_mapping=True)
+    assert ours(texts) == expected["input_ids"]
+    spans = [
+        [trimmed(text, span) for span in of_text]
+        for text, of_text in zip(texts, expected["offset_mapping"], strict=True)
+    ]
+    found = ours.tokenize_with_offsets(texts)
+    assert found == list(zip(expected["input_ids"], spans, strict=True))
+    for text, (ids, of_text) in zip(texts, found, strict=True):
+        check_spans(text, of_text)
+        assert ours(text).tolist() == ids
+        assert ours.detokenize(ids) == theirs.decode(ids)
+
+
+@every_kind
+def test_vocabulary(kind):
+    ours, theirs = trained(kind)
+    vocabulary = ours.get_vocabulary()
+    assert ours.vocabulary_size() == len(vocabulary) == len(theirs)
+    for token, token_id in theirs.get_vocab().items():
+        assert (vocabulary[token_id], ours.id_to_token(token_id)) == (token, token)
+        assert ours.token_to_id(token) == token_id
+    for role in ("cls", "sep", "pad", "mask", "unk"):
+        assert getattr(ours, f"{role}_token") == getattr(theirs, f"{role}_token")
+        assert getattr(ours, f"{role}_token_id") == getattr(theirs, f"{role}_token_id")
+    assert (ours.start_token, ours.end_token) == (ours.cls_token, ours.sep_token)
+    assert sorted(ours.special_token_ids) == sorted(
+        {theirs.cls_token_id, theirs.sep_token_id, theirs.pad_token_id}
+        | {theirs.mask_token_id, theirs.unk_token_id}
+    )
+
+
+@pytest.mark.parametrize(
+    "kind, text, expected",
+    [
+        # Bytes of one character share its span, and spaces belong to no span.
+        ("roberta", " the ☃", [("Ġthe", "the"), ("Ġ", ""), *[(byte, "☃") for byte in "âĺĥ"]]),
+        ("modern bert", "the cat", [("the", "the"), ("Ġcat", "cat")]),
+        ("prefixed", "the cat", [("Ġthe", "the"), ("Ġcat", "cat")]),
+        ("xlm-roberta", "a ½", [("▁a", "a"), ("▁1", "½"), ("⁄", "½"), ("2", "½")]),
+        (
+            "mpnet",
+            "The [foxes<mask>",
+            [("the", "The"), ("[", "["), ("foxes", "foxes"), ("<mask>",) * 2],
+        ),
+    ],
+)
+def test_tokens_and_their_places(kind, text, expected):
+    ours, _ = trained(kind)
+    ids, spans = ours.tokenize_with_offsets(text)
+    assert [(ours.id_to_token(i), text[a:b]) for i, (a, b) in zip(ids, spans, strict=True)] == (
+        expected
+    )
+
+
+@pytest.mark.parametrize(
+    "kind, token, expected",
+    [
+        ("roberta", "Ġcat", ("cat", True)),
+        ("roberta", "cat", ("cat", False)),
+        ("roberta", "ĠschlÃ¤ft", ("schläft", True)),
+        ("roberta", "Ġ", ("", True)),
+        ("xlm-roberta", "▁cat", ("cat", True)),
+        ("xlm-roberta", "é", ("é", False)),
+        ("mpnet", "##es", ("es", False)),
+        ("mpnet", "fox", ("fox", True)),
+    ],
+)
+def test_texts_of_tokens(kind, token, expected):
+    assert trained(kind)[0].split_token(token) == expected
+
+
+# === Packing ===
+
+
+def arrays_of(encodings):
+    return {
+        "token_ids": np.array(encodings["input_ids"]),
+        "segment_ids": np.array(encodings["token_type_ids"]),
+        "padding_mask": np.array(encodings["attention_mask"]),
+    }
+
+
+def assert_same(found, expected):
+    assert set(found) == set(expected)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+PAIRS = (DietBertTextClassifierPreprocessor, DietBertTextEmbedderPreprocessor)
+
+
+@every_kind
+@pytest.mark.parametrize("cls", PAIRS)
+def test_texts_and_pairs_are_packed_as_by_transformers(kind, cls):
+    ours, theirs = trained(kind)
+    # With an odd number of tokens, `transformers` gives one more to the longer text of a pair.
+    short = 8 + theirs.num_special_tokens_to_add(pair=True)
+    for x in ((A,), (A, B)):
+        for length in (short, 61):
+            options = {"padding": "max_length", "truncation": True, "max_length": length}
+            expected = arrays_of(theirs(*x, **options, return_token_type_ids=True))
+            assert_same(cls(ours, sequence_length=length)(x if len(x) > 1 else A), expected)
+
+
+@pytest.mark.any_backend("tensorflow")
+@pytest.mark.parametrize("kind", ["roberta", "modern bert"])
+@pytest.mark.parametrize("cls", [*PAIRS, DietBertMaskedLMPreprocessor])
+def test_the_same_in_a_graph(kind, cls):
+    tf = pytest.importorskip("tensorflow")
+    # Nothing is random if all tokens are masked.
+    masking = {"mask_selection_rate": 1.0, "mask_token_rate": 1.0, "random_token_rate": 0.0}
+    arguments = masking if cls is DietBertMaskedLMPreprocessor else {}
+    preprocessor = cls(trained(kind)[0], sequence_length=23, **arguments)
+    texts = ["a\x00b", *A[1:]]
+    one, three = (tf.data.Dataset.from_tensor_slices((x,)) for x in (texts, (texts, B, A)))
+    for x, mapped in (
+        (texts, one.map(preprocessor).batch(5)),
+        ((texts, B, A), three.batch(5).map(preprocessor)),
+    ):
+        found = keras.tree.map_structure(np.asarray, next(iter(mapped)))
+        keras.tree.map_structure(np.testing.assert_array_equal, found, preprocessor(x))
+
+
+@pytest.mark.any_backend("tensorflow")
+@pytest.mark.parametrize("arguments", [{}, {"dtype": "string"}, {"sequence_length": 4}], ids=str)
+def test_tokens_in_a_graph(arguments):
+    tf = pytest.importorskip("tensorflow")
+    tokenizer = HuggingFaceTokenizer(trained("roberta")[0].fast_tokenizer(), **arguments)
+    dataset = tf.data.Dataset.from_tensor_slices(A)
+    for mapped in (dataset.map(tokenizer), dataset.batch(2).map(tokenizer).unbatch()):
+        for tokens, expected in zip(mapped, tokenizer(A), strict=True):
+            tokens = (
+                np.char.decode(tokens.numpy().astype("S"), "utf-8")
+                if (tokens.dtype == "string")
+                else tokens.numpy()
+            )
+            assert tokens.tolist() == list(expected)
+
+
+@every_kind
+def test_windows_of_questions_are_those_of_transformers(kind):
+    ours, theirs = trained(kind)
+    question = "the quick fox"
+    context = "a slow  red cat schläft 😀 on the mat . foxes and cats sing in the tall tree ."
+    specials = theirs.num_special_tokens_to_add(pair=True)
+    room, length = 11, 11 + specials + len(ours(question))
+    preprocessor = DietBertQuestionAnswererPreprocessor(ours, sequence_length=length, doc_stride=5)
+    x, y = preprocessor(([question], [context]), {"text": ["cat"], "answer_start": [12]})
+    options = {"padding": "max_length", "truncation": "only_second", "max_length": length}
+    expected = theirs(
+        question, context, stride=room - 5, return_overflowing_tokens=True,
+        return_token_type_ids=True, **options,
+    )  # fmt: skip
+    assert len(x["token_ids"]) > 2
+    expected = arrays_of(expected)
+    # `transformers` numbers the segments of all windows after the first one, also for XLM-R.
+    expected["segment_ids"] *= kind in ("modern bert", "bert")
+    assert_same(x, expected)
+    start, end = y["start"][0], y["end"][0]
+    assert ours.detokenize(x["token_ids"][0, start : end + 1]).strip() == "cat"
+
+
+@pytest.mark.parametrize("kind", ["roberta", "modern bert"])
+def test_answers_of_texts(kind):
+    """The question cannot win, with and without numbers of segments."""
+    ours, _ = trained(kind)
+    preprocessor = DietBertQuestionAnswererPreprocessor(ours, sequence_length=13, doc_stride=4)
+    backbone = tiny_backbone(vocabulary_size=ours.vocabulary_size())
+    model = randomize_weights(DietBertQuestionAnswerer(backbone, preprocessor))
+    context = "a slow  red cat on the mat"
+    for answer in model.answer("fox?", context, top_k=9):
+        assert answer["text"] == context[answer["start"] : answer["end"]].strip() != ""
+    x, _ = preprocessor((["fox?"], ["red cat"]), {"text": ["cat"], "answer_start": [4]})
+    size = x["padding_mask"].sum()
+    allowed = np.array(keras.ops.convert_to_numpy(model(x)["start"]))[0] > -1e8
+    first = 0 if kind == "roberta" else x["segment_ids"][0].argmax()
+    assert allowed.tolist() == [i == 0 or first <= i < size - 1 for i in range(13)]
+
+
+@pytest.mark.parametrize("kind", ["prefixed", "xlm-roberta", "mpnet", "bert"])
+def test_words_are_packed_as_by_transformers(kind):
+    ours, theirs = trained(kind)
+    sentences = [["the", "cats", "Fuchs"], ["schläft", "猫"], ["foxes"]]
+    y = [[3, 5, 7], [2, 4], [6]]
+    preprocessor = DietBertTokenClassifierPreprocessor(ours, sequence_length=29)
+    x, labels, weights = preprocessor(sentences, y)
+    options = {"padding": "max_length", "max_length": 29, "return_token_type_ids": True}
+    expected = theirs(sentences, is_split_into_words=True, **options)
+    assert_same(x, arrays_of(expected))
+    for row, of_words in enumerate(y):
+        words = expected.word_ids(row)
+        firsts = [words.index(i) for i in range(len(of_words))]
+        assert np.flatnonzero(weights[row]).tolist() == firsts
+        assert labels[row, firsts].tolist() == of_words
+    if kind == "prefixed":
+        # A word has the same tokens, whatever the tokenizer puts before the first one.
+        other = DietBertTokenClassifierPreprocessor(trained("roberta")[0], sequence_length=29)
+        assert_same(other(sentences), x)
+
+
+# === Files and arguments ===
+
+
+@pytest.mark.parametrize("kind", ["roberta", "xlm-roberta"])
+def test_masks_and_files_of_a_masked_lm(kind, tmp_path):
+    ours, theirs = trained(kind)
+    preprocessor = DietBertMaskedLMPreprocessor(ours, sequence_length=13)
+    backbone = tiny_backbone(num_layers=1, vocabulary_size=ours.vocabulary_size())
+    model = randomize_weights(DietBertMaskedLM(backbone, preprocessor=preprocessor))
+    model.save_to_preset(str(tmp_path))
+    assert (tmp_path / "assets" / "tokenizer" / "tokenizer.json").is_file()
+    model.save(tmp_path / "model.keras")
+    text = "the <mask> cat"
+    found = model.fill_mask(text, top_k=ours.vocabulary_size())
+    texts = {guess["token"]: guess["text"] for guess in found}
+    space = "▁" if kind == "xlm-roberta" else "Ġ"
+    assert texts[f"{space}sl"] == "the sl cat"
+    assert texts["ing" if kind == "roberta" else "e"] in ("theing cat", "thee cat")
+    # The mask takes the space before it, if the file says so.
+    ids = np.array([theirs(text)["input_ids"]])
+    inputs = {
+        "token_ids": ids,
+        "segment_ids": np.zeros_like(ids),
+        "padding_mask": np.ones_like(ids),
+        "mask_positions": np.array([ids[0].tolist().index(theirs.mask_token_id)])[None],
+    }
+    logits = keras.ops.convert_to_numpy(model(inputs))[0, 0]
+    assert found[0]["token"] == ours.id_to_token(int(logits.argmax()))
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    for other in (DietBertMaskedLM.from_preset(tmp_path), loaded):
+        tokenizer = other.preprocessor.tokenizer
+        assert type(tokenizer) is HuggingFaceTokenizer
+        assert tokenizer.get_config() == ours.get_config()
+        assert (tokenizer.template, tokenizer(A)) == (ours.template, ours(A))
+        assert other.fill_mask(text)[0]["token"] == found[0]["token"]
+
+
+def words(**changes):
+    """A small `tokenizer.json` of BERT, with changes."""
+    tokenizer = tokenizers.BertWordPieceTokenizer({t: i for i, t in enumerate([*BERTS, "fox"])})
+    return json.dumps(json.loads(tokenizer.to_str()) | changes)
+
+
+def test_truncation_padding_and_gaps_of_a_file():
+    """Files of sentence-transformers cut and pad, and ids may have gaps."""
+    file = json.loads(words())
+    file["model"]["vocab"]["cat"] = 8
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(file))
+    tokenizer.enable_truncation(2)
+    tokenizer.enable_padding(length=9)
+    ours = HuggingFaceTokenizer(tokenizer)
+    assert ours(["fox cat fox", "fox"]) == [[5, 8, 5], [5]]
+    assert ours.get_vocabulary()[5:] == ["fox", "", "", "cat"]
+
+
+def test_forms_of_results_and_copies():
+    padded = HuggingFaceTokenizer(words(), sequence_length=3, dtype="int64", name="mine")
+    copy = HuggingFaceTokenizer.from_config(json.loads(json.dumps(padded.get_config())))
+    assert (copy.special_tokens, copy.pad_token_id) == ([], None)
+    copy.set_tokenizer(words())
+    for each in (padded, copy, pickle.loads(pickle.dumps(padded))):
+        assert each.get_config() == padded.get_config()
+        found = each(np.array(["fox", "fox [SEP] fox fox"]))
+        assert (each.name, found.dtype, found.tolist()) == ("mine", "int64", [[5, 3, 3], [5, 2, 5]])
+    strings = HuggingFaceTokenizer(words(), dtype="string")
+    assert strings([["fox"], ["dog fox", b"fox"]]) == [[["fox"]], [["[UNK]", "fox"], ["fox"]]]
+    assert padded.detokenize(np.array([[5, 3], [5, 5]])) == ["fox [PAD]", "fox fox"]
+    # A configuration cannot name a file.
+    with pytest.raises(TypeError, match="tokenizer"):
+        HuggingFaceTokenizer.from_config({"tokenizer": "tokenizer.json"})
+
+
+@pytest.mark.parametrize(
+    "config, expected",
+    [
+        # Roles without a name come from the template, and from the usual names.
+        ({}, ("[CLS]", "[SEP]", "[PAD]", "[MASK]", "[UNK]")),
+        ({"bos_token": "fox", "eos_token": "[UNK]"}, ("fox", "[UNK]", "[PAD]", "[MASK]", "[UNK]")),
+        (
+            {"cls_token": {"content": "[PAD]"}, "bos_token": "fox", "pad_token": "fox"},
+            ("[PAD]", "[SEP]", "fox", "[MASK]", "[UNK]"),
+        ),
+    ],
+)
+def test_roles_of_special_tokens(config, expected, tmp_path):
+    (tmp_path / "tokenizer.json").write_text(words())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    ours = HuggingFaceTokenizer.from_hugging_face(tmp_path)
+    roles = ("cls", "sep", "pad", "mask", "unk")
+    assert tuple(getattr(ours, f"{role}_token") for role in roles) == expected
+    other = HuggingFaceTokenizer.from_hugging_face(tmp_path, mask_token="fox")
+    assert (other.mask_token, other.mask_token_id) == ("fox", 5)
+
+
+ADDED = json.loads(words())["added_tokens"]
+TEMPLATE = {
+    "type": "TemplateProcessing",
+    "single": [{"Sequence": {"id": "A", "type_id": 0}}],
+    "pair": [
+        {"Sequence": {"id": "A", "type_id": 0}},
+        {"Sequence": {"id": "B", "type_id": 0}},
+        {"SpecialToken": {"id": "[SEP]", "type_id": 0}},
+    ],
+    "special_tokens": {"[SEP]": {"id": "[SEP]", "ids": [2], "tokens": ["[SEP]"]}},
+}
+REFUSED = [
+    (
+        lambda: HuggingFaceTokenizer.from_hugging_face("/no"),
+        "AutoTokenizer.from_pretrained(folder)",
+    ),
+    (lambda: HuggingFaceTokenizer("{"), "must be a tokenizer.json of Hugging Face"),
+    (lambda: HuggingFaceTokenizer("{}"), "must be a tokenizer.json of Hugging Face"),
+    (lambda: HuggingFaceTokenizer("no/tokenizer.json"), "no/tokenizer.json"),
+    (lambda: HuggingFaceTokenizer(words(), mask_token="dog"), "`mask_token` must be a token"),
+    (lambda: HuggingFaceTokenizer(words(added_tokens=[])), "must have added tokens"),
+    (lambda: HuggingFaceTokenizer(words(added_tokens=ADDED[:3])), "`pad_token` must be a token"),
+    (lambda: HuggingFaceTokenizer(words(post_processor=TEMPLATE)), "after one and two texts"),
+    (
+        lambda: DietBertMaskedLMPreprocessor(HuggingFaceTokenizer(words(added_tokens=ADDED[:4]))),
+        "must have a mask token",
+    ),
+    (lambda: HuggingFaceTokenizer(words())(["fox", "a\ud800"]), "in row 1"),
+    (lambda: HuggingFaceTokenizer()("fox"), "A tokenizer must be set"),
+    (lambda: HuggingFaceTokenizer(words()).token_to_id("dog"), "Received: 'dog'"),
+    (lambda: HuggingFaceTokenizer(words()).id_to_token(6), "Received: 6"),
+]
+
+
+@pytest.mark.parametrize("call, message", REFUSED, ids=[row[1][:40] for row in REFUSED])
+def test_refusals(call, message):
+    with pytest.raises((ValueError, FileNotFoundError)) as error:
+        call()
+    assert message in str(error.value)
+
+
+# === Real text ===
+
+
+@every_kind
+def test_all_texts_of_xnli(kind):
+    """15 languages. `KERAS_DIET_DATA` is a folder with the data set in `xnli`."""
+    files = sorted(pathlib.Path(os.environ.get("KERAS_DIET_DATA", "."), "xnli").glob("*-??.tsv"))
+    if not files:
+        pytest.skip("KERAS_DIET_DATA has no files xnli/*-??.tsv")
+    lines = [line for file in files for line in file.read_text("utf-8").splitlines()]
+    texts = list(dict.fromkeys(text for line in lines for text in line.split("\t")[:2]))
+    ours, theirs = pair_of(KINDS[kind], texts[::10], 5000)
+    expected = theirs(texts, add_special_tokens=False, return_offsets_mapping=True)
+    found = ours.tokenize_with_offsets(texts)
+    assert [ids for ids, _ in found] == expected["input_ids"]
+    for text, (_, spans), theirs in zip(texts, found, expected["offset_mapping"], strict=True):
+        assert spans == [trimmed(text, span) for span in theirs]
