@@ -176,7 +176,7 @@ class DietBertTask(HubTask):
         of_backbone = {name: arguments.pop(name) for name in list(arguments) if name in names}
         head, checkpoint, found = cls.trained_head, read_checkpoint(source), read_pooling(source)
         is_new = arguments.get("num_classes") is not None
-        has_head = head.is_in(checkpoint) and not is_new
+        has_head = checkpoint is not None and head.is_in(checkpoint) and not is_new
         uses_pooler = cls.backbone_output == "pooled_output"
         if checkpoint is not None and not is_new:
             architecture = architecture_of(checkpoint.config, checkpoint.source)
@@ -194,7 +194,7 @@ class DietBertTask(HubTask):
             preprocessor = cls._preprocessor_of(source, backbone.max_sequence_length)
         given = {name: value for name, value in arguments.items() if value is not None}
         task: Any = cls(backbone, preprocessor=preprocessor, **{**found, **given})
-        if has_head:
+        if checkpoint is not None and has_head:
             head.assign(task, checkpoint, architecture)
         return task
 

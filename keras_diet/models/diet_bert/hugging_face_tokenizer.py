@@ -302,8 +302,8 @@ class HuggingFaceTokenizer(FastTokenizer):
                 "one in Python with transformers: "
                 "`AutoTokenizer.from_pretrained(folder).save_pretrained(folder)`."
             )
-        names = names_of_special_tokens(folder)
-        names = {"cls": names.get("bos"), "sep": names.get("eos"), **names}
+        found = names_of_special_tokens(folder)
+        names = {"cls": found.get("bos"), "sep": found.get("eos"), **found}
         return cls(file, **{**{f"{role}_token": names.get(role) for role in _USUAL}, **kwargs})
 
 

@@ -118,7 +118,7 @@ class FastTokenizer(HubTokenizer):
     A subclass implements `fast_tokenizer`. `padding_id` fills rows up to `sequence_length`.
     """
 
-    padding_id: int | None = None
+    padding_id: Any = None
 
     def fast_tokenizer(self) -> tokenizers.Tokenizer:
         """Return the tokenizer of the package."""

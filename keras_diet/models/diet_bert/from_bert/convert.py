@@ -222,8 +222,9 @@ def _set_inputs(
     """Set the embeddings at the input. Add the means of those that leave it to the tokens."""
     tokens = embeddings.tokens.copy()
     if backbone.position_encoding in _WITH_INPUT:
-        rows = embeddings.before_positions, embeddings.positions
-        backbone.input_encoding.position_embedding.set_weights([np.concatenate(rows)])
+        positions: Any = embeddings.positions
+        rows = np.concatenate([embeddings.before_positions, positions])
+        backbone.input_encoding.position_embedding.set_weights([rows])
     elif embeddings.positions is not None:
         tokens += embeddings.mean_position
         if cls_token_id is not None:

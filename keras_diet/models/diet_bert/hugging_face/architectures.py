@@ -134,7 +134,7 @@ def architecture_of(config: Config, source: str) -> Architecture:
     Raises:
         ValueError: If the table has no entry for its `model_type`.
     """
-    model_type = config.get("model_type")
+    model_type = str(config.get("model_type"))
     if model_type in ("deberta", "deberta-v2"):
         raise ValueError(
             f"DeBERTa cannot be read. Received: model_type={model_type!r} in {source}. Its scores "

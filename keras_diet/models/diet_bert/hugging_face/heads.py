@@ -41,9 +41,9 @@ class Head:
     arguments: Callable[[Checkpoint, Architecture, bool], Config]
     settings: Callable[[keras.Model], Config] = lambda task: {}
 
-    def is_in(self, checkpoint: Checkpoint | None) -> bool:
+    def is_in(self, checkpoint: Checkpoint) -> bool:
         """Return whether a checkpoint has such a head."""
-        return checkpoint is not None and checkpoint.architecture.endswith(self.kinds)
+        return checkpoint.architecture.endswith(self.kinds)
 
     def parts(self, task: keras.Model, architecture: Architecture) -> dict[str, Part]:
         """Return the weights of the head of a task by their names in Hugging Face."""

@@ -157,6 +157,6 @@ def _defaults(cls: type) -> Config:
     defaults: Config = {}
     for base in reversed(cls.__mro__):
         if base.__module__.startswith("keras_diet") and "__init__" in vars(base):
-            parameters = inspect.signature(base.__init__).parameters.values()
+            parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
             defaults |= {each.name: each.default for each in parameters}
     return {name: defaults[name] for name in defaults if name not in ("self", "args", "kwargs")}
