@@ -177,8 +177,12 @@ def test_what_is_frozen_stays_frozen(tmp_path, name):
     frozen.save(tmp_path / "task.keras")
     assert keras.saving.load_model(tmp_path / "task.keras").trainable_weights == []
     model.save_to_preset(tmp_path)
-    loaded = type(model.backbone).from_preset(str(tmp_path), trainable=True)
-    assert len(loaded.trainable_weights) == len(loaded.weights)
+    for cls in (type(model), type(model.backbone)):
+        loaded = cls.from_preset(str(tmp_path), trainable=True)
+        assert len(loaded.trainable_weights) == len(loaded.weights)
+    loaded.token_embedding.trainable = False
+    loaded.save_to_preset(tmp_path / "partly")
+    assert not cls.from_preset(tmp_path / "partly", trainable=False).trainable_weights
 
 
 @any_backend
