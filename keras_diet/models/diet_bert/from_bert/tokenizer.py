@@ -73,11 +73,14 @@ def read_vocabulary(folder: Folder) -> list[str]:
 def read_special_tokens(folder: Folder, vocabulary: list[str]) -> dict[str, str]:
     """Return the special tokens of a folder of Hugging Face, as arguments of the tokenizer."""
     names = {"unk": "[UNK]"}
-    for file in ("special_tokens_map.json", "tokenizer_config.json"):
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
         config = read_json(folder, file) if (Path(folder) / file).is_file() else {}
         for role in (*_OF_BERT, "unk"):
             if token := config.get(f"{role}_token"):
                 names[role] = token["content"] if isinstance(token, Mapping) else token
+        if "added_tokens_decoder" in config:
+            # Then transformers does not read the other file, either.
+            break
     tokens = {"oov": names["unk"], **special_tokens(vocabulary, names)}
     return {f"{role}_token": token for role, token in tokens.items()}
 
