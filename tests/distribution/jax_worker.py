@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 import jax
 import keras
@@ -22,6 +23,7 @@ from keras_diet.models import (
     DietTransformerSeq2SeqLM,
 )
 from keras_diet.training import ExactResume
+from keras_diet.training.trainers import whole_batches
 from tests.distribution.training import (
     ENCODINGS,
     SIZES,
@@ -174,6 +176,17 @@ def refused_heads():
             yield str(error)
 
 
+def first_axes_of_data():
+    """How Keras divides the rows of a batch on one host, and on each of two hosts of a pod."""
+    for hosts in (1, 2):
+        with (
+            keras.distribution.DataParallel().scope(),
+            mock.patch.object(jax, "process_count", lambda hosts=hosts: hosts),
+            whole_batches(),
+        ):
+            yield keras.distribution.distribution().get_data_layout((8, 3)).axes[0]
+
+
 def main(path):
     jax.config.update("jax_disable_most_optimizations", True)
     distribution = model_parallel()
@@ -196,6 +209,7 @@ def main(path):
         "model": run_classifier(model_parallel()),
     }
     results["three heads"] = list(refused_heads())
+    results["first axes"] = list(first_axes_of_data())
     Path(path).write_text(json.dumps(results))
 
 

@@ -109,6 +109,10 @@ def test_batches_of_any_size(all_results, kind, parts):
     assert one["split"] == []
 
 
+def test_each_host_of_a_pod_has_its_own_rows(all_results):
+    assert all_results["first axes"] == [None, "batch"]
+
+
 def test_heads_that_the_mesh_does_not_divide(all_results):
     message = "(?s)`num_heads`.*must be divisible.*'model': 4.*dimension size is 3 "
     assert len(all_results["three heads"]) == 2

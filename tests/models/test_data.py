@@ -239,6 +239,9 @@ def test_predict_calls_callbacks(model, expected, capsys):
         assert np.concatenate(observed.batches) == close(found)
         assert f"/{steps or 3}" in capsys.readouterr().out
     assert model.predict(TEXTS, batch_size=2, steps=9, verbose=0) == close(expected[0])
+    observed = Observed(9)
+    assert model.infer(model.preprocessor(TEXTS), 2, callbacks=[observed]) == close(expected[0])
+    assert [len(outputs) for outputs in observed.batches] == [2, 2, 1]
 
 
 def test_batches_that_devices_cannot_divide(model, monkeypatch, recwarn):
