@@ -260,9 +260,8 @@ def top_k(inputs, k):
         return ops.top_k(inputs, k)
     import torch
 
-    # Adding zero makes one zero of the two. Floats have the order of their bits as integers, but
-    # the lower ones come first below zero.
-    bits = (inputs + 0.0).view(torch.int32)
+    # Floats have the order of their bits as integers, but the lower ones come first below zero.
+    bits = inputs.view(torch.int32)
     order = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(torch.int64)
     last = inputs.shape[-1] - 1
     reversed_indices = torch.arange(last, -1, -1, device=inputs.device)

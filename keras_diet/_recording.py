@@ -38,7 +38,8 @@ class RecordedFunction:
         name: Name of the function, with everything that its results depend on beside its
             arguments and the model.
         function: Function of nests of tensors that returns a nest of tensors. It reads nothing but
-            its arguments and the weights of the model, and draws no random numbers.
+            its arguments and the weights of the model, and draws no random numbers. The nests
+            always have the same structure.
     """
 
     def __init__(self, model: Any, name: Any, function: Callable[..., Any]) -> None:
@@ -63,8 +64,7 @@ class RecordedFunction:
         """Return the graph and the structure of its results, or `None` the first time."""
         if self.weights is None:
             self.weights = tuple(id(variable.value) for variable in self.model.variables)
-        structure = repr(tree.map_structure(lambda _: 0, arguments))
-        signature = (self.name, self.weights, kinds, structure)
+        signature = (self.name, self.weights, kinds)
         with _lock:
             graphs = _graphs.setdefault(self.model, collections.OrderedDict())
             is_new = signature not in graphs

@@ -27,7 +27,9 @@ def graphs_of(model):
 
 def without_recording(model, function):
     model.run_eagerly = True
+    signatures = list(_recording._graphs.get(model, {}))
     result = function()
+    assert list(_recording._graphs.get(model, {})) == signatures
     model.run_eagerly = False
     return result
 
@@ -136,7 +138,8 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_changed_weights_count(rng, change):
-    model, predict = recorded_backbone(rng)
+    # Quantization changes a frozen model, too.
+    model, predict = recorded_backbone(rng, trainable=change != "int8")
     before = predict()["sequence_output"]
     CHANGES[change](model)
     expected = without_recording(model, predict)["sequence_output"]
@@ -156,11 +159,14 @@ def test_loaded_weights_count(rng, tmp_path):
 def test_other_shapes_are_recorded_and_old_ones_forgotten(rng, monkeypatch):
     monkeypatch.setattr(_recording, "MAX_GRAPHS", 3)
     model, _ = recorded_backbone(rng)
-    for length in (5, 7, 9, 12):
+    for length, dtype in ((5, "int32"), (5, "int16"), (7, "int32"), (9, "int32")):
         inputs = random_inputs(rng, batch_size=1, length=length)
+        inputs = {name: array.astype(dtype) for name, array in inputs.items()}
+        before = graphs_of(model)
         assert_recorded_results_are_equal(
-            model, lambda x=inputs: model.predict_on_batch(x), min(3, length // 2)
+            model, lambda x=inputs: model.predict_on_batch(x), min(3, len(before) + 1)
         )
+        assert graphs_of(model)[-1] not in before
 
 
 def test_cached_positions(rng):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_diet import analysis
+from keras_diet.layers.attention import plan
 from keras_diet.models import DietBertBackbone
 from tests.helpers import assert_close, to_numpy
 from tests.models.tiny import SIZES, random_inputs, randomize_weights, tiny_backbone
@@ -42,7 +43,8 @@ def encoder_probabilities(backbone, inputs):
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
-def test_softmax_gives_the_probabilities_that_the_encoder_returns(rng, name):
+def test_softmax_gives_the_probabilities_that_the_encoder_returns(rng, monkeypatch, name):
+    monkeypatch.setattr(plan, "BLOCK_SIZE", 4)
     backbone = randomize_weights(tiny_backbone(**ENCODINGS[name]))
     inputs = random_inputs(rng)
     scores = analysis.attention_scores(backbone, inputs)

@@ -30,7 +30,7 @@ from tests.models.tiny import (
 
 any_backend = pytest.mark.any_backend
 HEADS, LENGTH, LONGER = SIZES["num_heads"], SIZES["max_sequence_length"], 29
-ABSOLUTE = ("diet_abs", "input", "diet_abs_input", "tupe_abs", "tupe_rel")
+ABSOLUTE = ("diet_abs", "input", "diet_abs_input", "t5_input", "tupe_abs", "tupe_rel")
 
 
 def trained(**arguments):
@@ -169,6 +169,22 @@ def test_rows_of_absolute_positions():
     np.testing.assert_allclose(between[::2], before, atol=1e-6)
     np.testing.assert_allclose(between[1::2], (before[1:] + before[:-1]) / 2, atol=1e-6)
     np.testing.assert_array_equal(repeated, np.concatenate([before, before, before[:1]]))
+
+
+@any_backend
+def test_rows_before_the_first_position_belong_to_padding():
+    model = trained(position_encoding="input", first_position=3)
+    before, between, repeated = (
+        to_numpy(each.input_encoding.position_embedding.weights[0])
+        for each in (
+            model,
+            extend_positions(model, 2 * LENGTH - 1),
+            extend_positions(model, 2 * LENGTH + 1, "repeat"),
+        )
+    )
+    np.testing.assert_array_equal(between[:3], before[:3])
+    np.testing.assert_allclose(between[3::2], before[3:], atol=1e-6)
+    np.testing.assert_array_equal(repeated, np.concatenate([before, before[3:], before[3:4]]))
 
 
 @any_backend

@@ -4,6 +4,7 @@ A row of `DATASETS` or `COLUMNS` is a kind of data. A new kind is one more row.
 """
 
 import collections
+import re
 
 import grain
 import keras
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keras_diet.models.hub import data_methods
 from keras_diet.training import EpochDataset
 from tests.helpers import to_numpy
 from tests.models.tasks import batches, tiny_preprocessor, tiny_task
@@ -237,6 +239,17 @@ def test_predict_calls_callbacks(model, expected, capsys):
         assert np.concatenate(observed.batches) == close(found)
         assert f"/{steps or 3}" in capsys.readouterr().out
     assert model.predict(TEXTS, batch_size=2, steps=9, verbose=0) == close(expected[0])
+    observed = Observed(9)
+    assert model.infer(model.preprocessor(TEXTS), 2, callbacks=[observed]) == close(expected[0])
+    assert [len(outputs) for outputs in observed.batches] == [2, 2, 1]
+
+
+def test_batches_that_devices_cannot_divide(model, monkeypatch, recwarn):
+    monkeypatch.setattr(data_methods, "num_batch_devices", lambda: 6)
+    for size in (12, None, 4):
+        model.fit(TEXTS, LABELS, batch_size=size, verbose=0)
+    found = [str(each.message) for each in recwarn if "multiple of 6" in str(each.message)]
+    assert [re.findall("batch_size=([0-9]+)", text) for text in found] == [["32"], ["4"]]
 
 
 @pytest.mark.any_backend("jax")
@@ -245,7 +258,23 @@ def test_models_survive_a_batch_that_is_refused(model, expected, method):
     data = PyDataset([*batches(TEXTS, LABELS), ([None], np.array([2]))])
     with pytest.raises(ValueError, match="`x` must hold strings"):
         getattr(model, method)(data, verbose=0)
-    assert model.predict_on_batch(TEXTS) == close(expected[0])
+    # An eager call, which does not ask Keras for the weights.
+    assert to_numpy(model(model.preprocessor(TEXTS))) == close(expected[0])
+
+
+@pytest.mark.any_backend("jax")
+@pytest.mark.parametrize(
+    ("options", "calls"), [({}, 1), ({"run_eagerly": True}, 3), ({"jit_compile": False}, 3)]
+)
+def test_eager_models_call_their_layers_each_time(monkeypatch, options, calls):
+    model, seen = tiny_task("classifier"), []
+    model.compile("sgd", **options)
+    call = model.output_dropout.call
+    watched = lambda x, **options: seen.append(0) or call(x, **options)  # noqa: E731
+    monkeypatch.setattr(model.output_dropout, "call", watched)
+    for _ in range(3):
+        model.predict(TEXTS, verbose=0)
+    assert len(seen) == calls
 
 
 def test_validation_steps_are_not_counted(model):
@@ -423,6 +452,11 @@ def test_masks_are_new_in_each_epoch_and_fixed_in_validation():
     assert first == masks(0, 0)
     assert first != masks(0, 0, seed=22)
     assert first != second != other
+    # The threads of a user's dataset may begin an epoch with any batch.
+    keras.utils.set_random_seed(21)
+    threads = tiny_task("masked_lm").as_dataset(PyDataset([TEXTS[:2], TEXTS[2:4]], workers=2))
+    threads.on_epoch_end()
+    assert threads[1][0]["mask_positions"].tolist() == other
     model = tiny_task("masked_lm")
     # The weights do not change, so only masks could change the loss.
     model.compile(keras.optimizers.SGD(0.0))

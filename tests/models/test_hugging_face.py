@@ -448,6 +448,10 @@ def test_special_tokens_are_those_of_the_checkpoint(tmp_path, file, cls_token):
     os.remove(tmp_path / "tokenizer_config.json")
     if file is not None:
         change_json(tmp_path / file, **{**special, "cls_token": cls_token, "unk_token": "<unk>"})
+        other = {"tokenizer_config.json", "special_tokens_map.json"} - {file}
+        change_json(tmp_path / other.pop(), cls_token="[unused5]")
+        if file == "tokenizer_config.json":
+            change_json(tmp_path / file, added_tokens_decoder={})
     cls_token = "<s>" if file is None or cls_token == "<s>" else "[unused3]"
     tokenizer = DietBertTokenizer.from_bert(tmp_path)
     assert tokenizer.oov_token == ("[UNK]" if file is None else "<unk>")

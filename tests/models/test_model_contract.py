@@ -177,8 +177,12 @@ def test_what_is_frozen_stays_frozen(tmp_path, name):
     frozen.save(tmp_path / "task.keras")
     assert keras.saving.load_model(tmp_path / "task.keras").trainable_weights == []
     model.save_to_preset(tmp_path)
-    loaded = type(model.backbone).from_preset(str(tmp_path), trainable=True)
-    assert len(loaded.trainable_weights) == len(loaded.weights)
+    for cls in (type(model), type(model.backbone)):
+        loaded = cls.from_preset(str(tmp_path), trainable=True)
+        assert len(loaded.trainable_weights) == len(loaded.weights)
+    loaded.token_embedding.trainable = False
+    loaded.save_to_preset(tmp_path / "partly")
+    assert not cls.from_preset(tmp_path / "partly", trainable=False).trainable_weights
 
 
 @any_backend
@@ -588,20 +592,24 @@ def test_loss_and_accuracy_are_means_over_labels(rng, name, loss):
     if "classifier" in name:
         model.output_dropout.rate = 0.0
     inputs, labels, counts = five_rows(name, rng)
-    weights = counts * (rng.uniform(0.5, 2.0, counts.shape) if loss == "auto" else 1.0)
+    factors = 1.0 if loss is SMOOTHED else rng.uniform(0.5, 2.0, counts.shape)
+    weights = counts * factors
     data = [inputs, labels, weights]
     if loss != "auto":
-        data = [inputs, np.where(counts, labels, -1)]
+        data = [inputs, np.where(counts, labels, -1), factors]
+    # As in Keras, a mean without the ignored labels is divided by their number, not the weights.
+    ratio = weights.sum() / counts.sum() if loss is IGNORING else 1.0
     model.compile(keras.optimizers.SGD(0.0), loss)
     logits = to_numpy(model(inputs))
     model.weights[0].regularizer = keras.regularizers.L2(0.01)
     penalty = 0.01 * (to_numpy(model.weights[0]) ** 2).sum()
     right = (logits.argmax(-1) == labels) * weights
     expected = {
-        "loss": reference.masked_lm_loss(logits, labels, weights) + penalty,
+        "loss": ratio * reference.masked_lm_loss(logits, labels, weights) + penalty,
         "sparse_categorical_accuracy": right.sum() / weights.sum(),
     }
-    options = {"sample_weight": weights if loss == "auto" else None, "verbose": 0}
+    data = data[: 2 if loss is SMOOTHED else 3]
+    options = {"sample_weight": dict(enumerate(data)).get(2), "verbose": 0}
     history = model.fit(
         *data[:2], 2, epochs=2, validation_data=data, validation_batch_size=3, **options
     ).history
@@ -609,4 +617,5 @@ def test_loss_and_accuracy_are_means_over_labels(rng, name, loss):
         assert history[metric] + history[f"val_{metric}"] == pytest.approx([value] * 4, rel=1e-5)
     found = model.evaluate(*data[:2], 4, **options)
     assert found == pytest.approx([*expected.values()], rel=1e-5)
+    model.compile_from_config(model.get_compile_config())
     assert model.test_on_batch(*data, return_dict=True) == pytest.approx(expected, rel=1e-5)

@@ -118,6 +118,9 @@ def test_special_tokens_of_the_user():
     # "œ" is not in the vocabulary.
     tokenizer = words(special_tokens_in_strings=True, special_tokens=("##es", "œ"))
     assert tokens(tokenizer, "fox##es œ") == [("fox", "fox"), ("##es", "##es"), ("[UNK]", "œ")]
+    # Some of MPNet's special tokens are words of a BERT.
+    tokenizer = DietBertTokenizer([*LETTERS, "<s>", "</s>", "<pad>"])
+    assert (tokenizer.start_token, tokenizer.pad_token) == ("[CLS]", "[PAD]")
 
 
 def test_other_signs_of_the_vocabulary():

@@ -20,7 +20,8 @@ def test_equals_the_loss_of_one_hot_labels(smoothing, rng):
         from_logits=True, label_smoothing=smoothing, reduction=None
     )
     expected = keras.ops.convert_to_numpy(one_hot(np.eye(5)[LABELS], logits))
-    assert_close(loss(LABELS, logits, WEIGHTS), (expected * WEIGHTS).sum() / 3)
+    for weights in (WEIGHTS, WEIGHTS[..., None]):
+        assert_close(loss(LABELS, logits, weights), (expected * WEIGHTS).sum() / 3)
     assert_close(SmoothedCategoricalCrossentropy(smoothing, None)(LABELS, logits), expected)
     assert_close(loss(LABELS[..., None], logits), expected.mean())
 

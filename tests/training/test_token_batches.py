@@ -83,7 +83,8 @@ def padding(length_buckets=(5, 9), longest=16):
         length = max(min(2 + LENGTHS[i], longest) for i in numbers)
         length = next(bucket for bucket in (*length_buckets, longest) if bucket >= length)
         x = {"token_ids": np.ones((len(numbers), length)), "mask_positions": np.ones((1, 40))}
-        return x, np.array(numbers)
+        # A target that is shorter than its source.
+        return {**x, "decoder_token_ids": np.ones((len(numbers), 3))}, np.array(numbers)
 
     return preprocess
 

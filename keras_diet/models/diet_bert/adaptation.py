@@ -33,8 +33,8 @@ def extend_positions(
 
     The parameters for `n` learned positions become parameters for `m > n` positions:
 
-    - Absolute positions (`"diet_abs"`, `"input"`, `"diet_abs_input"`, `"tupe_abs"`). With
-      `method="interpolate"`, row `i` of the new `P_Q` and `P_K` lies at `i (n - 1) / (m - 1)`
+    - Absolute positions (`"diet_abs"`, `"input"`, `"diet_abs_input"`, `"t5_input"`,
+      `"tupe_abs"`). With `method="interpolate"`, row `i` of the new `P_Q` and `P_K` lies at `i (n - 1) / (m - 1)`
       between two old rows. This stretches all patterns, also for short sequences. With `"repeat"`,
       rows `n, n + 1, ...` repeat the rows `0, 1, ...`, and sequences of up to `n` tokens keep
       their outputs. Linformer's projections are extended in the same way and scaled by `n / m`,
@@ -89,9 +89,16 @@ def extend_positions(
     if isinstance(backbone.position_encoding, keras.layers.Layer):
         layer = _longer_layer(backbone.position_encoding, max_sequence_length)
         changes["position_encoding"] = keras.layers.serialize(layer)
+    first = backbone.first_position or 0
+
+    def stretch(values, longer):
+        # The rows before the first position belong to padding.
+        kept = first if len(values) == length + first else 0
+        return np.concatenate([values[:kept], _METHODS[method](values[kept:], longer - kept)])
+
     extended = rebuild(model, changes)
     for new, old in zip(extended.weights, model.weights, strict=True):
-        new.assign(_extended(old, tuple(new.shape), _METHODS[method]))
+        new.assign(_extended(old, tuple(new.shape), stretch))
     return extended
 
 

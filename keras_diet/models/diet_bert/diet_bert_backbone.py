@@ -249,9 +249,17 @@ class DietBertBackbone(HubBackbone):
         num_positions = self.max_sequence_length + (self.first_position or 0)
         lengths = (num_positions, self.rank, self.projection_dim)
         sizes = EncoderSizes(self.num_layers, self.num_heads, embedding_dim, *lengths)
+        encoding = find_position_encoding(
+            position_encoding, self.rank, self.sharing, self.projection_dim
+        )
+        if self.first_position is not None and encoding.embedding is None:
+            raise ValueError(
+                "`first_position` needs learned positions at the input. Received: first_position="
+                f"{self.first_position}, position_encoding={position_encoding!r}"
+            )
         # BERT adds positions and segments before the layer normalization, not in the encoder.
         self.input_encoding = make_input_encoding(
-            find_position_encoding(position_encoding, self.rank, self.sharing, self.projection_dim),
+            encoding,
             sizes,
             self.num_segments if self.segment_encoding == "input" else None,
             dtype=dtype,

@@ -167,7 +167,7 @@ class DataMethods(Task):
     def _check_has_labels(self, y):
         # A custom `compute_loss` may need no labels.
         has_loss = self.compiled and self.loss is not None
-        is_needed = has_loss and type(self).compute_loss is keras.Model.compute_loss
+        is_needed = has_loss and type(self).compute_loss is DataMethods.compute_loss
         if y is None and is_needed and not getattr(self.preprocessor, "makes_labels", False):
             raise ValueError(f"`{type(self).__name__}` needs labels for its loss. Received: y=None")
 
@@ -220,6 +220,19 @@ class DataMethods(Task):
         model: Any = self
         call = functools.partial(model, training=False)
         return RecordedFunction(model, "predict", call)(inputs)
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Any:
+        """Return the loss of a batch, as `keras.Model.compute_loss`."""
+        # On PyTorch, Keras's losses with `ignore_class` change the weights that they get.
+        sample_weight = keras.tree.map_structure(keras.ops.copy, sample_weight, none_is_leaf=False)
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     # === Inference ===
 

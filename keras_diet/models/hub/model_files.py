@@ -50,9 +50,12 @@ class ModelFiles(Model):
             load_weights: bool. Whether to load the weights. Defaults to `True`.
             **kwargs: Arguments of the constructor to change. `dtype` defaults to the saved policy
                 if that is mixed, and to Keras's global policy otherwise. Quantized layers stay
-                quantized.
+                quantized. `trainable` holds for all layers.
         """
         model = super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
+        if "trainable" in kwargs:
+            # Files list the layers that differ from the saved flag, not from this one.
+            model.trainable = kwargs["trainable"]
         preprocessor_cls = getattr(model, "preprocessor_cls", None)
         if preprocessor_cls and model.preprocessor is None and "preprocessor" not in kwargs:
             # A preset without a tokenizer lacks the file.

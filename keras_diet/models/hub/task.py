@@ -55,8 +55,7 @@ class HubTask(ModelFiles, DataMethods):
         config = dict(config)
         frozen = config.pop("frozen_layers", ())
         task = super().from_config(config)
-        # With `from_preset(..., trainable=True)`, nothing is frozen.
-        freeze_layers(task, () if config.get("trainable") else frozen)
+        freeze_layers(task, frozen)
         return task
 
     def compile_from_config(self, config: Config) -> None:

@@ -96,6 +96,12 @@ def test_refused(rng, call, message):
         call(make_inputs(rng)[0])
 
 
+def test_positions_of_a_layer_that_reads_the_inputs(rng):
+    x, _ = make_inputs(rng)
+    encoding = InputEncoding(MAX_LENGTH, position_embedding=keras.layers.Rescaling(0.5))
+    assert_close(encoding(x), 1.5 * x)
+
+
 @pytest.mark.any_backend
 def test_the_mask_of_the_inputs_is_kept(rng):
     tokens = np.array([[3, 1, 2, 0, 0], [2, 2, 1, 3, 0]])

@@ -73,11 +73,14 @@ def read_vocabulary(folder: Folder) -> list[str]:
 def names_of_special_tokens(folder: Folder) -> dict[str, str]:
     """Return the special tokens that a folder of Hugging Face names, by their roles."""
     names = {}
-    for file in ("special_tokens_map.json", "tokenizer_config.json"):
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
         config = read_json(folder, file) if (Path(folder) / file).is_file() else {}
         for role in (*_OF_BERT, "unk", "bos", "eos"):
             if token := config.get(f"{role}_token"):
                 names[role] = token["content"] if isinstance(token, Mapping) else token
+        if "added_tokens_decoder" in config:
+            # Then transformers does not read the other file, either.
+            break
     return names
 
 
