@@ -61,7 +61,7 @@ def expected_output(decoder, target, source):
 
 
 def _expected_positions(decoder):
-    if decoder.position_encoding in ("input", "diet_abs_input"):
+    if decoder.position_encoding in ("input", "diet_abs_input", "t5_input"):
         embedding = decoder.input_encoding.position_embedding.position_embeddings
         return to_numpy(embedding)[:LENGTH]
     if decoder.position_encoding == "sinusoidal":

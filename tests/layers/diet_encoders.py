@@ -149,7 +149,7 @@ def arguments_of_scores(stack, index, head_dim, with_positions=True):
 def expected_inputs(encoder, x, segment_ids):
     """The inputs of the first block; every token of `x` is another word."""
     positions = None
-    if encoder.position_encoding in ("input", "diet_abs_input"):
+    if encoder.position_encoding in ("input", "diet_abs_input", "t5_input"):
         positions = to_numpy(encoder.input_encoding.position_embedding.position_embeddings)
     elif encoder.position_encoding == "sinusoidal":
         positions = reference.sinusoidal_positions(MAX_LENGTH, x.shape[-1])

@@ -50,7 +50,8 @@ def byte_pairs(texts, size):
 
 
 def roberta(texts, size, **arguments):
-    return transformers.RobertaTokenizer(**byte_pairs(texts, size), **arguments)
+    mask = tokenizers.AddedToken("<mask>", lstrip=True, special=True)
+    return transformers.RobertaTokenizer(**byte_pairs(texts, size), mask_token=mask, **arguments)
 
 
 def modern_bert(texts, size):
@@ -324,6 +325,30 @@ def test_answers_of_texts(kind):
     assert allowed.tolist() == [i == 0 or first <= i < size - 1 for i in range(13)]
 
 
+@pytest.mark.parametrize(
+    "template, pair, sentence, labels",
+    [
+        # As in T5, and as in Llama.
+        ("{} [SEP]", [5, 2, 5, 0, 2, 3, 3], [5, 0, 2], [7, 8, 0]),
+        ("[CLS] {}", [1, 5, 1, 5, 0, 3, 3], [1, 5, 0], [0, 7, 8]),
+    ],
+)
+def test_templates_without_start_or_end(template, pair, sentence, labels):
+    tokenizer = tokenizers.Tokenizer.from_str(words())
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=template.format("$A"),
+        pair=f"{template.format('$A')} {template.format('$B')}",
+        special_tokens=[("[SEP]", 2), ("[CLS]", 1)],
+    )
+    ours = HuggingFaceTokenizer(tokenizer)
+    x = DietBertTextClassifierPreprocessor(ours, sequence_length=7)(("fox", "fox dog"))
+    assert x["token_ids"].tolist() == pair
+    tagger = DietBertTokenClassifierPreprocessor(ours, sequence_length=3)
+    x, y, weights = tagger([["fox", "dog"]], [[7, 8]])
+    assert (x["token_ids"].tolist(), y.tolist()) == ([sentence], [labels])
+    np.testing.assert_array_equal(weights, y > 0)
+
+
 @pytest.mark.parametrize("kind", ["prefixed", "xlm-roberta", "mpnet", "bert"])
 def test_words_are_packed_as_by_transformers(kind):
     ours, theirs = trained(kind)
@@ -371,8 +396,10 @@ def test_masks_and_files_of_a_masked_lm(kind, tmp_path):
         "padding_mask": np.ones_like(ids),
         "mask_positions": np.array([ids[0].tolist().index(theirs.mask_token_id)])[None],
     }
-    logits = keras.ops.convert_to_numpy(model(inputs))[0, 0]
-    assert found[0]["token"] == ours.id_to_token(int(logits.argmax()))
+    expected = keras.ops.convert_to_numpy(keras.ops.softmax(model(inputs)))[0, 0]
+    for guess in found:
+        token_id = ours.token_to_id(guess["token"])
+        assert guess["probability"] == pytest.approx(float(expected[token_id]), rel=1e-4)
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     for other in (DietBertMaskedLM.from_preset(tmp_path), loaded):
         tokenizer = other.preprocessor.tokenizer

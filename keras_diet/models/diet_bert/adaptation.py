@@ -34,11 +34,11 @@ def extend_positions(
     The parameters for `n` learned positions become parameters for `m > n` positions:
 
     - Absolute positions (`"diet_abs"`, `"input"`, `"diet_abs_input"`, `"t5_input"`,
-      `"tupe_abs"`). With `method="interpolate"`, row `i` of the new `P_Q` and `P_K` lies at `i (n - 1) / (m - 1)`
-      between two old rows. This stretches all patterns, also for short sequences. With `"repeat"`,
-      rows `n, n + 1, ...` repeat the rows `0, 1, ...`, and sequences of up to `n` tokens keep
-      their outputs. Linformer's projections are extended in the same way and scaled by `n / m`,
-      which always changes the outputs of short sequences.
+      `"tupe_abs"`). With `method="interpolate"`, row `i` of the new `P_Q` and `P_K` lies at
+      `i (n - 1) / (m - 1)` between two old rows. This stretches all patterns, also for short
+      sequences. With `"repeat"`, rows `n, n + 1, ...` repeat the rows `0, 1, ...`, and sequences of
+      up to `n` tokens keep their outputs. Linformer's projections are extended in the same way and
+      scaled by `n / m`, which always changes the outputs of short sequences.
     - Relative positions (`"diet_rel"`). `R_d` does not change for `|d| < n`. On each side, farther
       distances get the mean of the outer quarter of the learned distances. Sequences of up to `n`
       tokens keep their outputs.

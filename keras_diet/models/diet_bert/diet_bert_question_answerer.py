@@ -109,7 +109,8 @@ class DietBertQuestionAnswerer(QuestionAnswerer, DietBertTask, Task):
             leaves frozen layers frozen.
 
     Call arguments:
-        inputs: The backbone's dictionary. Segment 1 holds the context and its `[SEP]`.
+        inputs: The backbone's dictionary. Segment 1 holds the context and its `[SEP]`. If all
+            segments are 0, as for RoBERTa, answers may also begin and end in the question.
 
     Returns:
         A dictionary of the logits `"start"` and `"end"` in float32, each of shape `(B, T)`.

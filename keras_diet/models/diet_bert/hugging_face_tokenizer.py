@@ -141,6 +141,7 @@ class HuggingFaceTokenizer(FastTokenizer):
             self._tokens = [tokens.get(i, "") for i in range(max(tokens) + 1)]
             self.template = _template(fast)
         self.find_special_tokens()
+        self.padding_id = self.pad_token_id
 
     def special_tokens_by_name(self) -> dict[str, str | None]:
         """Return the special tokens by their names. They are `None` before a tokenizer is set.
@@ -178,11 +179,6 @@ class HuggingFaceTokenizer(FastTokenizer):
         if self._fast_tokenizer is None:
             raise ValueError("A tokenizer must be set. Call `set_tokenizer`.")
         return self._fast_tokenizer
-
-    @property
-    def padding_id(self) -> int | None:
-        """The id with which `sequence_length` fills rows."""
-        return self.pad_token_id
 
     @property
     def oov_token(self) -> str | None:
@@ -302,9 +298,10 @@ class HuggingFaceTokenizer(FastTokenizer):
                 "one in Python with transformers: "
                 "`AutoTokenizer.from_pretrained(folder).save_pretrained(folder)`."
             )
-        found = names_of_special_tokens(folder)
-        names = {"cls": found.get("bos"), "sep": found.get("eos"), **found}
-        return cls(file, **{**{f"{role}_token": names.get(role) for role in _USUAL}, **kwargs})
+        names = names_of_special_tokens(folder)
+        stand_ins = {"cls": names.get("bos"), "sep": names.get("eos")}
+        roles = {f"{role}_token": names.get(role, stand_ins.get(role)) for role in _USUAL}
+        return cls(file, **{**roles, **kwargs})
 
 
 def _read(tokenizer):
@@ -330,8 +327,8 @@ def _template(tokenizer):
     added = tokenizer.get_added_tokens_decoder()
     if not added:
         raise ValueError("`tokenizer` must have added tokens, such as the padding. Received: none")
-    # An added token is one token in any text.
-    text = next(iter(added.values())).content
+    # A special token is one token in any text.
+    text = max(added.values(), key=lambda token: token.special).content
     one, two = tokenizer.encode(text), tokenizer.encode(text, text)
     first, second = two.sequence_ids.index(0), two.sequence_ids.index(1)
     start, separator, end = two.ids[:first], two.ids[first + 1 : second], two.ids[second + 1 :]
