@@ -37,6 +37,7 @@ ENCODERS = {
     "camembert": ("Camembert", {}),
     "data2vec-text": ("Data2VecText", {}),
     "roberta-prelayernorm": ("RobertaPreLayerNorm", {}),
+    "megatron-bert": ("MegatronBert", {}),
     "distilbert": ("DistilBert", {**DISTILBERT, "activation": "relu"}),
     "electra": ("Electra", {"embedding_size": 20}),
     "mpnet": ("MPNet", {"pad_token_id": 1, "bos_token_id": 0}),

@@ -452,6 +452,21 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
         arguments=_pre_norm,
     ),
+    "megatron-bert": dataclasses.replace(
+        _BERT,
+        name="MegatronBert",
+        layers={
+            **_BERT.layers,
+            "attention_layer_norm": "encoder.layer.{}.attention.ln",
+            "feedforward_layer_norm": "encoder.layer.{}.ln",
+            "output_layer_norm": "encoder.ln",
+        },
+        arguments=lambda config: {
+            **_absolute(config),
+            "normalize_first": True,
+            "normalize_embeddings": False,
+        },
+    ),
     "distilbert": Architecture(
         name="DistilBert",
         base="distilbert",

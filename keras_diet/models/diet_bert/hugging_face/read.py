@@ -28,7 +28,7 @@ def read_backbone(
 
     | `model_type` | positions |
     |---|---|
-    | `"bert"`, `"bert-generation"`, `"distilbert"`, `"electra"` | `"input"` |
+    | `"bert"`, `"bert-generation"`, `"megatron-bert"`, `"distilbert"`, `"electra"` | `"input"` |
     | `"roberta"`, `"xlm-roberta"`, `"camembert"`, `"data2vec-text"`, `"roberta-prelayernorm"` |
       `"input"`, which count the tokens that are not padding |
     | `"mpnet"` | `"t5_input"`: such positions, and the bias of T5 |
