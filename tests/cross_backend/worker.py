@@ -110,6 +110,10 @@ BASES = {
 }
 
 
+LIKE_OTHERS = {"first_position": 2, "embedding_dim": 11, "gated": True, "use_bias": False}
+LIKE_OTHERS |= {"normalization": "rms_norm", "attention_windows": [None, 3]}
+
+
 def task_outputs(model, task):
     """Outputs of a task for inputs that are the same in every call."""
     if task == "multilingual":
@@ -129,6 +133,9 @@ def new_task(task):
         )
         backbone = tiny_backbone(vocabulary_size=multilingual_tokenizer().vocabulary_size())
         return DietBertTextEmbedder(backbone, preprocessor)
+    if task == "embedder":
+        # With what trained encoders of other types have.
+        return tiny_task(task, position_encoding="t5_input", **LIKE_OTHERS)
     new_model = tiny_question_answerer if task == "question_answerer" else partial(tiny_task, task)
     return new_model(num_layers=2, rank=7, sharing="none")
 
