@@ -12,7 +12,8 @@ from keras_diet.models import (
 )
 from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES
 from tests.helpers import assert_close, gradients, once, to_numpy, weighted_sum
-from tests.models.tiny import tiny_backbone
+from tests.models.tasks import tiny_preprocessor
+from tests.models.tiny import randomize_weights, tiny_backbone
 from tests.models.tiny_encoders import (
     ENCODERS,
     LENGTH,
@@ -230,6 +231,37 @@ def test_values_that_change_the_computation_are_refused(model_type, changes, mes
         setattr(model.config, name, value)
     with pytest.raises(ValueError, match=message):
         DietBertBackbone.from_hugging_face(model)
+
+
+PAIRS = (["the quick fox", "foxes and cats sleep ."], ["a red cat jumped", "birds"])
+
+
+@any_backend
+@pytest.mark.parametrize("of_transformers", [True, False])
+def test_a_task_is_written_with_its_tokenizer(tmp_path, rng, of_transformers):
+    import transformers
+
+    classifier = DietBertTextClassifier(
+        randomize_weights(tiny_backbone(position_encoding="input", segment_encoding="input")),
+        preprocessor=tiny_preprocessor("classifier"),
+        class_names=list("abc"),
+    )
+    classifier.export_to_hugging_face(tmp_path)
+    if of_transformers:
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+        inputs = tokenizer(*PAIRS, padding=True, return_tensors="pt")
+        probabilities = model(**inputs).logits.softmax(-1).detach().numpy()
+        assert tokenizer.mask_token == "[MASK]"
+    else:
+        back = DietBertTextClassifier.from_hugging_face(tmp_path)
+        probabilities = [
+            [{each["label"]: each["probability"] for each in row}[name] for name in "abc"]
+            for row in back.classify(PAIRS)
+        ]
+    expected = classifier.classify(PAIRS)
+    of_classes = [{each["label"]: each["probability"] for each in row} for row in expected]
+    assert_close(probabilities, [[row[name] for name in "abc"] for row in of_classes], 1e-5)
 
 
 @any_backend

@@ -19,8 +19,8 @@ from keras_diet.models.diet_bert.hugging_face.checkpoint import (
     read_json,
 )
 from keras_diet.models.diet_bert.hugging_face.heads import Head, read_pooling
+from keras_diet.models.diet_bert.hugging_face.tokenizer import FILE, HuggingFaceTokenizer
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
-from keras_diet.models.diet_bert.hugging_face_tokenizer import FILE, HuggingFaceTokenizer
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.packing import template_of
 from keras_diet.models.hub.preprocessor import HubPreprocessor

@@ -12,7 +12,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from keras_diet import validation
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.diet_bert.from_bert.tokenizer import read_tokenizer, special_tokens
+from keras_diet.models.diet_bert.hugging_face.bert_tokenizer import read_tokenizer, special_tokens
 from keras_diet.models.hub.texts import in_graph
 from keras_diet.models.hub.tokenizer import FastTokenizer
 from keras_diet.types import Config

@@ -19,7 +19,10 @@ from keras_diet.models.diet_bert.from_bert.scores import (
     scores_of_positions,
     shared_mean,
 )
-from keras_diet.models.diet_bert.from_bert.tokenizer import read_special_tokens, read_vocabulary
+from keras_diet.models.diet_bert.hugging_face.bert_tokenizer import (
+    read_special_tokens,
+    read_vocabulary,
+)
 from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint, read_checkpoint
 from keras_diet.models.diet_bert.hugging_face.read import backbone_of_checkpoint
 from keras_diet.types import DType

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import tokenizers
 from safetensors.numpy import save_file
+from tokenizers import processors
 
 from keras_diet import validation
 from keras_diet.models.diet_bert.hugging_face.architectures import (
@@ -19,7 +21,9 @@ from keras_diet.models.diet_bert.hugging_face.architectures import (
 from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint
 from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD
 from keras_diet.models.diet_bert.hugging_face.weights import parts_by_name
+from keras_diet.models.hub.packing import template_of
 from keras_diet.models.hub.quantization import has_lora, quantized_layers
+from keras_diet.models.hub.tokenizer import FastTokenizer
 from keras_diet.types import Config
 
 # Arguments of a backbone that do not change what it computes.
@@ -34,8 +38,8 @@ def write_hugging_face(
     """Write the model to a folder that `transformers` loads, with the same outputs.
 
     The folder gets `config.json` and `model.safetensors`, in float32. A task is written with its
-    head, e.g. as a `BertForSequenceClassification`, and with the names of its classes. Of a text
-    embedder, only the encoder is written.
+    head, e.g. as a `BertForSequenceClassification`, with the names of its classes, and with its
+    tokenizer in `tokenizer.json`. Of a text embedder, only encoder and tokenizer are written.
 
     Args:
         folder: The folder. It is made if it does not exist.
@@ -91,6 +95,9 @@ def write_hugging_face(
                     f"`{name}` must be {value!r} in the head of a {config['architectures'][0]!r}. "
                     f"Received: {name}={getattr(model, name)!r}"
                 )
+    tokenizer = getattr(getattr(model, "preprocessor", None), "tokenizer", None)
+    if tokenizer is not None:
+        config["pad_token_id"] = tokenizer.pad_token_id
     tensors = {}
     for name, of_tensor in parts.items():
         rows = np.concatenate([part.to_hugging_face() for part in of_tensor])
@@ -100,6 +107,31 @@ def write_hugging_face(
     path = Path(folder) / "config.json"
     path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     save_file(tensors, Path(folder) / "model.safetensors", metadata={"format": "pt"})
+    if isinstance(tokenizer, FastTokenizer):
+        _write_tokenizer(tokenizer, Path(folder))
+
+
+def _write_tokenizer(tokenizer: FastTokenizer, folder: Path) -> None:
+    """Write a tokenizer, which `transformers.AutoTokenizer` loads."""
+    # A copy, because padding is a setting of its use.
+    fast = tokenizers.Tokenizer.from_str(tokenizer.fast_tokenizer().to_str())
+    roles = ("cls", "sep", "pad", "mask", "unk", "oov")
+    names = {role: getattr(tokenizer, f"{role}_token", None) for role in roles}
+    fast.add_special_tokens([token for token in names.values() if token])
+    if fast.post_processor is None:
+        cls, sep = names["cls"], names["sep"]
+        fast.post_processor = processors.TemplateProcessing(
+            single=f"{cls} $A {sep}",
+            pair=f"{cls} $A {sep} $B:1 {sep}:1",
+            special_tokens=[(token, tokenizer.token_to_id(token)) for token in (cls, sep)],
+        )
+    fast.save(os.fspath(folder / "tokenizer.json"))
+    config = {f"{role}_token": name for role, name in names.items() if name and role != "oov"}
+    config = {"unk_token": names["oov"], **config, "tokenizer_class": "PreTrainedTokenizerFast"}
+    segments = ["token_type_ids"] * template_of(tokenizer).numbers_segments
+    config["model_input_names"] = ["input_ids", *segments, "attention_mask"]
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def _check_zeros(backbone, architecture, parts):
