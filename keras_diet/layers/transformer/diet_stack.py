@@ -101,11 +101,9 @@ class DietStack(TransformerLayer):
         self.attention_scale = attention_scale
         if attention_scale is not None:
             self.attention_scale = validation.positive_number("attention_scale", attention_scale)
-        self.max_wavelength = max_wavelength
-        if max_wavelength is not None:
-            self.max_wavelength = _of_layers(
-                "max_wavelength", max_wavelength, validation.positive_number
-            )
+        self.max_wavelength = _of_layers(
+            "max_wavelength", max_wavelength, validation.positive_number
+        )
 
     # === Layers ===
 
@@ -289,7 +287,7 @@ class DietStack(TransformerLayer):
 def _of_layers(name, value, check):
     """Return the value of an argument for all layers, or a list that repeats along them."""
     if not isinstance(value, (tuple, list)):
-        return check(name, value)
+        return None if value is None else check(name, value)
     if not value:
         raise ValueError(f"`{name}` must have a value for each layer. Received: {name}={value!r}")
     return [check(name, each) for each in value]

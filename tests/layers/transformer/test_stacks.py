@@ -186,6 +186,8 @@ def test_additions_equal_reference(rng, name, additions):
     expected = diet_decoders.expected_output(decoder, *inputs)
     assert_close(decoder(*inputs, **PADDINGS), expected)
     for stack in (encoder, decoder):
+        norms = [block.self_attention_layer_norm for block in stack.transformer_layers]
+        assert [norm is None for norm in norms] == [additions == "modern", False]
         # All that is left are vectors of encodings.
         biases = {weight.path.split("/")[-2] for weight in stack.weights if weight.name == "bias"}
         assert bool(biases - {"position_bias"}) == arguments.get("use_bias", True)
@@ -198,7 +200,7 @@ def test_arguments_for_all_layers_and_patterns_that_repeat(rng, monkeypatch):
         ScoreTerms, "with_window_as_mask", lambda *args: masks.append(args) or mask(*args)
     )
     patterns = [(3, 40.0), ((3, 3, 3), (40, 40)), ((3, 4), (7.0, 40.0, 90.0))]
-    arguments = {"num_layers": 5, "segment_encoding": "none", "attention_implementation": "full"}
+    arguments = {"num_layers": 5, "segment_encoding": "none"}
     outputs, x = [], make_inputs(rng)[0]
     for windows, bases in patterns:
         arguments |= {"attention_windows": windows, "max_wavelength": bases}
@@ -208,6 +210,9 @@ def test_arguments_for_all_layers_and_patterns_that_repeat(rng, monkeypatch):
     assert_close(outputs[0], outputs[1], 1e-6)
     # Layers with the same window share its mask.
     assert len(masks) == 1 + 1 + 2
+    # A block of queries has a mask of its own, which is small.
+    make_encoder("rotary", rng, attention_implementation="blockwise", **arguments)(x)
+    assert len(masks) == 4
 
 
 @any_backend
