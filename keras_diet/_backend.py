@@ -47,9 +47,11 @@ def _is_plain(layer, inputs):
 
 
 def has_hooks(layer):
-    """Whether a tool that calibrates or watches a layer replaced its call, or added hooks."""
+    """Whether a tool that calibrates or watches layers replaced the call, or added hooks."""
+    from torch.nn.modules import module
+
     hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks)
-    return "call" in vars(layer) or any(hooks)
+    return "call" in vars(layer) or any(hooks) or module._has_any_global_hook()
 
 
 def add(scores, bias):

@@ -26,12 +26,12 @@ class RecordedFunction:
     The second time that tensors of the same shapes and dtypes come, in this or another object with
     the same model and name, the operations are recorded. From then on they run alone, with the
     same results. They read the weights of the model, so new values count. A model with other
-    weights, as LoRA and quantization bring, is recorded again. An object serves one `predict` or
-    `generate`, in which the weights do not change.
+    weights, as LoRA and quantization bring, is recorded again, and so is a model that is compiled
+    again. An object serves one `predict` or `generate`, in which the weights do not change.
 
-    Other backends call the function. So does PyTorch while it records gradients, in a model that
-    is compiled with `run_eagerly=True`, and in one with hooks or with layers from other packages,
-    whose calls may read what changes.
+    Other backends call the function. So does PyTorch while it records gradients or inside of
+    `torch.autocast`, in a model that is compiled with `run_eagerly=True`, and in one with hooks or
+    with layers from other packages, whose calls may read what changes.
 
     Args:
         model: The model whose weights the function reads.
@@ -79,10 +79,19 @@ class RecordedFunction:
         return graph
 
 
+def forget_graphs(model: Any) -> None:
+    """Record the functions of a model again. Graphs keep the weights that they refer to."""
+    with _lock:
+        _graphs.pop(model, None)
+
+
 def _may_record(model):
     import torch
 
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or model.run_eagerly:
+        return False
+    # The graph would have the dtypes of this context, or lack them.
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         return False
     return not any(
         _backend.has_hooks(layer) or type(layer).__module__.partition(".")[0] not in _OUR_LAYERS

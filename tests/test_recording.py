@@ -87,7 +87,7 @@ def test_another_search_has_a_graph_of_its_own(rng):
         (BeamSearchSampler(2, length_penalty=9.0), (9,)),
     ]:
         count = len(graphs_of(model))
-        model.compile(sampler=sampler)
+        model.sampler = sampler
         assert_same_translations(model, lambda x=stops: model.generate(inputs, stop_token_ids=x))
         assert len(graphs_of(model)) > count
 
@@ -133,6 +133,10 @@ CHANGES = {
         [w.assign(ops.ones_like(w)) for w in model.trainable_variables],
     ),
     "int8": lambda model: model.quantize("int8"),
+    "compile": lambda model: (
+        setattr(model.embeddings_layer_norm, "epsilon", 0.7),
+        model.compile(),
+    ),
 }
 
 
@@ -206,6 +210,41 @@ def test_what_may_change_is_not_recorded(rng, monkeypatch, make):
     change()
     assert np.abs(predict()["pooled_output"] - before).max() > 1e-3
     assert not graphs_of(model)
+
+
+def autocast(layer):
+    import torch
+
+    return torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+def hook_of_all_layers(layer):
+    from torch.nn.modules.module import register_module_forward_hook
+
+    return register_module_forward_hook(lambda each, _, y: 3.0 * y if each is layer else None)
+
+
+@pytest.mark.parametrize("around", [autocast, hook_of_all_layers])
+def test_what_surrounds_a_call_is_not_recorded(rng, around):
+    model = randomize_weights(tiny_backbone())
+    predict = functools.partial(model.predict_on_batch, random_inputs(rng))
+    layer = model.encoder.transformer_layers[0].feedforward_output_dense
+    before = predict()["sequence_output"]
+    with around(layer):
+        inside = [predict()["sequence_output"] for _ in range(3)]
+    np.testing.assert_array_equal([predict()["sequence_output"] for _ in range(3)], [before] * 3)
+    assert np.abs(inside[0] - before).max() > 1e-3
+    with around(layer):
+        np.testing.assert_array_equal(predict()["sequence_output"], inside[0])
+
+
+def test_graphs_do_not_keep_the_kernels_of_a_quantized_model(rng):
+    model, predict = recorded_backbone(rng)
+    kernel = weakref.ref(model.encoder.transformer_layers[0].feedforward_output_dense.kernel.value)
+    model.quantize("int8")
+    predict()
+    gc.collect()
+    assert kernel() is None
 
 
 def test_gradients_and_calls_are_not_recorded(rng):

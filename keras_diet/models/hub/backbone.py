@@ -145,7 +145,7 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
             # Trained biases would be missing in the file (keras-hub issue 2701).
             if getattr(layer, "lora_enabled", False) and layer.bias is not None:
                 layer.bias.trainable = False
-        self._forget_compiled_steps()
+        self._forget_all_steps()
 
     def load_lora_weights(self, filepath: str | os.PathLike[str]) -> None:
         """Load the adapters of a `.lora.h5`, as `keras_hub.models.Backbone.load_lora_weights`.
@@ -212,10 +212,9 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
                 return can_be_quantized(layer, name)
 
         super().quantize(mode, config=config, filters=filters, **kwargs)
-        self._forget_compiled_steps()
+        self._forget_all_steps()
 
-    def _forget_compiled_steps(self):
+    def _forget_all_steps(self):
         # They would still use the former weights (keras pull request 22413).
         for model in self.models():
-            model.train_function = model.test_function = model.predict_function = None
-            model.generate_function = None
+            model.forget_steps()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from keras_diet._recording import RecordedFunction
+from keras_diet._recording import RecordedFunction, forget_graphs
 from keras_diet.models.hub.classes import (
     Classes,
     checked_class_weight,
@@ -200,6 +200,18 @@ class DataMethods(Task):
         return keras.tree.map_structure(keras.ops.convert_to_tensor, batch, none_is_leaf=False)
 
     # === Steps of Keras's trainers. On JAX there is a state before the data. ===
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Set the optimizer, the loss and so on, as `keras.Model.compile`."""
+        super().compile(*args, **kwargs)
+        self.forget_steps()
+
+    def forget_steps(self) -> None:
+        """Compile and record all steps again, as after a change of layers."""
+        self.train_function = self.test_function = self.predict_function = None
+        self.generate_function = None
+        self.__dict__.pop("_inference_function", None)
+        forget_graphs(self)
 
     def train_step(self, *arguments: Any) -> Any:
         """Train on a batch."""
