@@ -69,11 +69,11 @@ class SmoothedCategoricalCrossentropy(keras.losses.SparseCategoricalCrossentropy
         if len(labels.shape) == len(y_pred.shape):
             labels = ops.squeeze(labels, -1)
         weights = label_weights(labels, sample_weight, self.ignore_class)
-        labels = ops.where(ops.equal(weights, 0), 0, labels)
         if self.ignore_class is not None and self.reduction in ("mean", "sum_over_batch_size"):
             # As in Keras, the mean is over the labels that are not ignored.
-            kept = label_weights(ops.cast(y_true, "int32"), None, self.ignore_class)
+            kept = label_weights(labels, None, self.ignore_class)
             weights = ops.divide_no_nan(weights, ops.mean(kept))
+        labels = ops.where(ops.equal(weights, 0), 0, labels)
         return super().__call__(labels, y_pred, weights)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:

@@ -82,7 +82,8 @@ class TokenBatches(EpochDataset):
         if not columns or len(set(numbers)) > 1 or not numbers[0]:
             raise ValueError(
                 "`columns` and `lengths` must have one entry for each example. Received: columns "
-                f"with {numbers[:-1]} entries, and {numbers[-1]} lengths. Pass as many of each."
+                f"with {numbers[:-1]} entries, and {numbers[-1]} lengths. Pass as many of each, "
+                "or a `preprocessor` of this library without `lengths`."
             )
         buckets = validation.increasing_ints("length_buckets", length_buckets)
         validation.positive_int("tokens_per_batch", tokens_per_batch)

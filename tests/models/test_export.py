@@ -216,6 +216,22 @@ def test_masked_lm(rng, tmp_path, file_format):
     assert_close(found, masked_lm(inputs))
 
 
+@pytest.mark.any_backend
+def test_onnx_inputs_of_other_dtypes(rng, tmp_path):
+    skip_without_converter("onnx")
+    backbone = randomize_weights(tiny_backbone(num_layers=1))
+    inputs = {name: x.astype("int64") for name, x in random_inputs(rng, *SHAPES[0]).items()}
+    inputs["padding_mask"] = inputs["padding_mask"].astype("bool")
+    specs = {
+        n: keras.InputSpec(shape=x.shape, dtype=str(x.dtype), name=n) for n, x in inputs.items()
+    }
+    path = str(tmp_path / "model.onnx")
+    backbone.export(path, format="onnx", input_signature=[specs], verbose=False)
+    found = served(path, "onnx")(inputs)
+    for actual, desired in zip(found, backbone(inputs).values(), strict=True):
+        assert_close(actual, desired)
+
+
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="other backends fix the length")
 @pytest.mark.parametrize("encoding", ["diet_abs", "alibi"])
 def test_open_lengths_above_the_limit(rng, tmp_path, encoding):

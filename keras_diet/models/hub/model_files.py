@@ -129,10 +129,11 @@ def _run_onnx(path):
 
     try:
         session = onnxruntime.InferenceSession(path)
-        inputs = {
-            each.name: np.zeros([n if isinstance(n, int) else 2 for n in each.shape], "int32")
-            for each in session.get_inputs()
-        }
+        inputs = {}
+        for each in session.get_inputs():
+            shape = [size if isinstance(size, int) else 2 for size in each.shape]
+            # A type is "tensor(int32)" or the like.
+            inputs[each.name] = np.zeros(shape, each.type[7:-1])
         session.run(None, inputs)
     except Exception as error:
         os.remove(path)
