@@ -397,6 +397,7 @@ def test_other_layers_of_quantized_models_keep_their_policy(tmp_path):
     ("name", "change"),
     [
         ("toy", "lora"),
+        ("toy", "compile"),
         pytest.param("toy", "backbone", marks=any_backend("tensorflow")),
         pytest.param("classifier", "task", marks=any_backend("tensorflow")),
     ],
@@ -411,6 +412,10 @@ def test_every_task_of_a_backbone_compiles_again(rng, name, change):
     if change == "lora":
         model.backbone.enable_lora(rank=2)
         randomize_adapters(model, rng)
+    elif change == "compile":
+        model.backbone.query.activation = keras.activations.tanh
+        model.compile()
+        other.compile()
     else:
         (model.backbone if change == "backbone" else model).quantize("int8")
     # An eager call compiles nothing.
