@@ -36,7 +36,6 @@ from keras_diet.training.resumable_data import BATCH_SIZE, Batches
 from keras_diet.training.trainers import (
     beside_training,
     divided,
-    inference_function,
     num_batch_devices,
     return_weights,
     whole_batches,
@@ -250,7 +249,35 @@ class DataMethods(Task):
 
     @functools.cached_property
     def _inference_function(self):
-        return inference_function(self)
+        """A compiled function from a batch of tensors to the outputs of the model.
+
+        It may run in several threads at a time, and inside of a callback of `fit`. Keras's function
+        for JAX takes the weights out of the model while it runs, and they stay in the model here.
+        """
+        model: Any = self
+        if keras.backend.backend() != "jax":
+
+            def predict_function(inputs):
+                model.make_predict_function()
+                return model.predict_function([(inputs,)])
+
+            return predict_function
+        import jax
+
+        def step(values, inputs):
+            with keras.StatelessScope(zip(model.variables, values, strict=True)):
+                variables = (model.trainable_variables, model.non_trainable_variables)
+                state = [[variable.value for variable in group] for group in variables]
+                return model.predict_step(state, (inputs,))[0]
+
+        compiled = jax.jit(step)
+
+        def stateless_function(inputs):
+            function = step if model.run_eagerly or not model.jit_compile else compiled
+            values = [variable.value for variable in model.variables]
+            return function(values, inputs)
+
+        return stateless_function
 
     def _models(self):
         """Return all models that share weights with this one."""

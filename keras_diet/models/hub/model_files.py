@@ -136,7 +136,10 @@ def _run_onnx(path):
             inputs[each.name] = np.zeros(shape, each.type[7:-1])
         session.run(None, inputs)
     except Exception as error:
-        os.remove(path)
+        for file in (path, f"{path}.data"):
+            # A large model has its weights in a second file.
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(file)
         raise ValueError(
             "The converter to ONNX has written a file that onnxruntime cannot run, so the file is "
             f"deleted: {error}\nExport a model in float32 without quantized layers, or another "

@@ -43,9 +43,6 @@ class HubSentencePieceTokenizer(HubTokenizer, SentencePieceTokenizer):
     roles: dict[str, str]
     _processor: sentencepiece.SentencePieceProcessor | None = None
 
-    def __init__(self, proto: str | os.PathLike[str] | bytes | None = None, **kwargs: Any) -> None:
-        super().__init__(proto=proto, **kwargs)
-
     def set_proto(self, proto: str | os.PathLike[str] | bytes | None) -> None:
         """Set the SentencePiece model, as `SentencePieceTokenizer.set_proto`.
 
