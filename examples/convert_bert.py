@@ -4,7 +4,7 @@ For each position encoding the script converts BERT with `DietBertBackbone.from_
 the outputs on held-out text with BERT's outputs. Then it heals the model: it trains for a few
 hundred steps to get BERT's outputs back. It compares again and saves a preset. At the end you see a
 table of these similarities. Two rows show what positions are worth to BERT: its positions shuffled,
-and the encoding `none`.
+and the encoding `none`. Other encoders of Hugging Face, such as MPNet, take the place of BERT too.
 
 Without arguments the script converts a small random BERT on the language reference that ships with
 every Python, so it downloads nothing. A run is short and always starts from the beginning.
@@ -37,23 +37,25 @@ def main(argv=None):
     keras.utils.set_random_seed(arguments.seed)
     if arguments.bert is None:
         bert, tokenizer = random_bert(arguments.sequence_length)
+        original = models.DietBertBackbone.from_bert(bert, **AT_INPUT, dropout=0.0)
     else:
-        bert, tokenizer = arguments.bert, models.DietBertTokenizer.from_bert(arguments.bert)
+        bert = arguments.bert
+        original, tokenizer = load_original(bert)
     validation, train = load_sequences(arguments, tokenizer)
     options = {
         "max_sequence_length": arguments.sequence_length,
         "cls_token_id": tokenizer.cls_token_id,
-        # The outputs are compared without dropout.
         "dropout": 0.0,
     }
-    original = models.DietBertBackbone.from_bert(bert, **AT_INPUT, **options)
     inputs = as_inputs(validation, tokenizer)
     expected = outputs_of(original, inputs, arguments.batch_size)
     compare = functools.partial(
         survival, inputs=inputs, expected=expected, batch_size=arguments.batch_size
     )
-    shuffled = with_shuffled_positions(bert, arguments.seed, **options)
-    results = {"shuffled positions": {"before": compare(shuffled), "after": None}}
+    results = {}
+    if original.input_encoding is not None and original.input_encoding.position_embedding:
+        shuffled = with_shuffled_positions(original, arguments.sequence_length, arguments.seed)
+        results["shuffled positions"] = {"before": compare(shuffled), "after": None}
     for name in arguments.position_encoding:
         print(f"\n== {name} ({keras.config.backend()}) ==", flush=True)
         backbone = convert(bert, name, arguments, **options)
@@ -90,6 +92,19 @@ def random_bert(sequence_length):
     # With its small initial weights the positions would hardly matter.
     bert.set_weights([5 * w if w.ndim > 1 else w for w in bert.get_weights()])
     return bert, models.DietBertTokenizer(vocabulary, lowercase=True)
+
+
+def load_original(bert):
+    """Return a trained encoder, without dropout, and its tokenizer."""
+    folder = Path(bert)
+    if not folder.is_dir() or (folder / "metadata.json").is_file():
+        # A preset of KerasHub.
+        original = models.DietBertBackbone.from_bert(bert, **AT_INPUT, dropout=0.0)
+    else:
+        original = models.DietBertBackbone.from_hugging_face(bert, dropout=0.0)
+        if (folder / "tokenizer.json").is_file():
+            return original, models.HuggingFaceTokenizer.from_hugging_face(bert)
+    return original, models.DietBertTokenizer.from_bert(bert)
 
 
 def load_sequences(arguments, tokenizer):
@@ -133,14 +148,20 @@ def convert(bert, position_encoding, arguments, **options):
     )
 
 
-def with_shuffled_positions(bert, seed, **options):
-    """Return BERT with its positions in another order, except the position of `[CLS]`."""
-    backbone = models.DietBertBackbone.from_bert(bert, **AT_INPUT, **options)
-    embedding = backbone.input_encoding.position_embedding
+def with_shuffled_positions(original, length, seed):
+    """Return the original with its positions in another order, except that of the first token."""
+    shuffled = models.DietBertBackbone.from_config(original.get_config())
+    shuffled.set_weights(original.get_weights())
+    embedding = shuffled.input_encoding.position_embedding
     (positions,) = embedding.get_weights()
-    order = 1 + np.random.default_rng(seed).permutation(len(positions) - 1)
-    embedding.set_weights([positions[[0, *order]]])
-    return backbone
+    # RoBERTa and its relatives have rows for padding first.
+    second = 1 + (original.first_position or 0)
+    order = np.arange(len(positions))
+    order[second : second + length - 1] = np.random.default_rng(seed).permutation(
+        order[second : second + length - 1]
+    )
+    embedding.set_weights([positions[order]])
+    return shuffled
 
 
 def outputs_of(backbone, inputs, batch_size):
