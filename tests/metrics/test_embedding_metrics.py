@@ -51,8 +51,9 @@ def test_retrieval():
             "mrr@5": (1 + 1 / 5 + 1 / 2) / 3,
         }
     )
-    equal = retrieval_metrics(np.zeros((1, 40)), [[30]], k=(30, 31))
-    assert (equal["recall@30"], equal["recall@31"]) == (0, 1)
+    # The odd documents are equal, and better than the others.
+    equal = retrieval_metrics([np.arange(400) % 2], [[301]], k=(150, 151))
+    assert (equal["recall@150"], equal["recall@151"]) == (0, 1)
     assert list(retrieval_metrics(SIMILARITIES, [[0]] * 3)) == [
         f"{name}@{k}" for k in (1, 5, 10) for name in ("recall", "mrr")
     ]
