@@ -1,4 +1,4 @@
-"""Metrics of answers to questions, as their data sets define them."""
+"""Metrics of answers to questions, of scored pairs of texts, and of retrieval."""
 
 from keras_diet.metrics.answer_metrics import (
     mlqa_metrics,
@@ -6,5 +6,13 @@ from keras_diet.metrics.answer_metrics import (
     normalize_squad,
     squad_metrics,
 )
+from keras_diet.metrics.embedding_metrics import correlation_metrics, retrieval_metrics
 
-__all__ = ["mlqa_metrics", "normalize_mlqa", "normalize_squad", "squad_metrics"]
+__all__ = [
+    "correlation_metrics",
+    "mlqa_metrics",
+    "normalize_mlqa",
+    "normalize_squad",
+    "retrieval_metrics",
+    "squad_metrics",
+]

@@ -6,12 +6,18 @@
 - `InverseSquareRootDecay` is the learning rate of the first Transformer.
 - `WarmupLinearDecay` is the learning rate of BERT.
 - `SmoothedCategoricalCrossentropy` is the loss of the first Transformer, with label smoothing.
+- `MultipleNegativesRankingLoss`, `CosineSimilarityLoss` and `CoSENTLoss` train embeddings of texts.
 - `TokenBatches` makes batches with about the same number of tokens.
 - `average_weights` loads the mean of several files of weights.
 """
 
 from keras_diet.training.accumulated_steps import AccumulatedSteps
 from keras_diet.training.average_weights import average_weights
+from keras_diet.training.embedding_losses import (
+    CoSENTLoss,
+    CosineSimilarityLoss,
+    MultipleNegativesRankingLoss,
+)
 from keras_diet.training.epoch_dataset import EpochDataset
 from keras_diet.training.exact_resume import ExactResume
 from keras_diet.training.inverse_square_root_decay import InverseSquareRootDecay
@@ -21,9 +27,12 @@ from keras_diet.training.warmup_linear_decay import WarmupLinearDecay
 
 __all__ = [
     "AccumulatedSteps",
+    "CoSENTLoss",
+    "CosineSimilarityLoss",
     "EpochDataset",
     "ExactResume",
     "InverseSquareRootDecay",
+    "MultipleNegativesRankingLoss",
     "SmoothedCategoricalCrossentropy",
     "TokenBatches",
     "WarmupLinearDecay",

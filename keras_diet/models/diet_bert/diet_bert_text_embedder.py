@@ -92,7 +92,9 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
     With `normalize` it is `e / |e|`, so inner products are cosines. With a `preprocessor`, `fit`,
     `evaluate`, `predict` and `encode_text` take raw strings.
 
-    Call `compile` with a loss before `fit`, because embedders do not have a default loss.
+    Call `compile` with a loss before `fit`, because embedders do not have a default loss. For
+    pairs and triplets of texts, `keras_diet.training` has losses. They take the texts of an example
+    in adjacent rows.
 
     Args:
         backbone: A `keras_diet.models.DietBertBackbone`.

@@ -1,0 +1,295 @@
+"""Losses of embeddings of texts, which compare the texts of an example and of other examples."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_diet import validation
+from keras_diet.types import Config, Tensor
+
+
+class _EmbeddingLoss(keras.losses.Loss):
+    """A loss of `n` examples that have several texts each.
+
+    `y_pred` holds the texts of an example in adjacent rows. So any part of whole examples is a
+    part of the rows, and a batch may be divided among devices. The loss is in float32 at least.
+    """
+
+    def __init__(self, reduction: str | None, name: str) -> None:
+        dtype = keras.backend.result_type(keras.config.floatx(), "float32")
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+
+    def log_weights(self, labels: Tensor, sample_weight: Tensor | None) -> Tensor:
+        """Return the logarithms of the weights, of the shape `(n,)` of the labels."""
+        if sample_weight is None:
+            return ops.zeros_like(labels, self.dtype)
+        return ops.log(ops.reshape(ops.convert_to_tensor(sample_weight, self.dtype), (-1,)))
+
+    def get_config(self) -> Config:
+        """Return the arguments of the constructor."""
+        return {"reduction": self.reduction, "name": self.name}
+
+
+def _by_example(embeddings: Tensor, labels: Tensor, num_texts: int) -> Tensor:
+    """Return embeddings as a tensor `(n, num_texts, d)`, for labels of `n` examples."""
+    embeddings = ops.convert_to_tensor(embeddings)
+    return ops.reshape(embeddings, (ops.shape(labels)[0], num_texts, embeddings.shape[-1]))
+
+
+def _unit_vectors(embeddings: Tensor) -> Tensor:
+    squares = ops.sum(ops.square(embeddings), axis=-1, keepdims=True)
+    # The embedding of a text of nothing but padding is zero.
+    return embeddings / ops.sqrt(ops.maximum(squares, 1e-12))
+
+
+def _cosines(embeddings: Tensor) -> Tensor:
+    embeddings = _unit_vectors(embeddings)
+    return ops.sum(embeddings[:, 0] * embeddings[:, 1], axis=-1)
+
+
+def _cross_entropy(positive: Tensor, negatives: Tensor) -> Tensor:
+    """Return `-log(exp(p_i) / (exp(p_i) + sum_j exp(n_ij)))` for each row."""
+    positive = ops.expand_dims(positive, -1)
+    negatives = ops.reshape(negatives, (ops.shape(positive)[0], -1))
+    logits = ops.concatenate([positive, negatives], axis=1)
+    return ops.logsumexp(logits, axis=1) - positive[:, 0]
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class MultipleNegativesRankingLoss(_EmbeddingLoss):
+    """Cross-entropy of the right text among the texts of a batch: in-batch negatives, InfoNCE.
+
+    An example is an anchor `a_i`, its positive `p_i`, and no, one or several hard negatives. The
+    candidates of an anchor are the positives and hard negatives of all examples. With the set
+    `N_i` of candidates that are negatives of `a_i`:
+
+        s(a, c) = scale * cos(a, c)
+        loss_i  = -log(exp(s(a_i, p_i)) / (exp(s(a_i, p_i)) + sum_{c in N_i} w_c exp(s(a_i, c))))
+
+    `symmetric` takes the mean of `loss_i` and the loss of finding `a_i` among all anchors, where
+    `M_i` is the set of anchors that are negatives of `p_i`:
+
+        -log(exp(s(a_i, p_i)) / (exp(s(a_i, p_i)) + sum_{a in M_i} w_a exp(s(a, p_i))))
+
+    The ids in `y_true` say which texts are equal. Embeddings cannot say it, because dropout gives a
+    text another embedding in each place. Two texts are negatives unless they are equal, or are
+    anchor and positive of an example of the batch.
+
+    `w` is the weight of the example of a text. So an example with the weight 2 counts as if it were
+    in the batch twice, and an example with the weight 0 as if it were not there.
+
+    Args:
+        scale: float. Inverse of the temperature. Defaults to `20.0`.
+        symmetric: bool. Whether positives look for their anchors, too. Defaults to `False`.
+        reduction: As in `keras.losses.Loss`. Defaults to `"mean_with_sample_weight"`.
+        name: str. Defaults to `"multiple_negatives_ranking_loss"`.
+
+    Call arguments:
+        y_true: Integers of shape `(n, k)`, the ids of the `k` texts of each example: anchor,
+            positive, hard negatives. Texts have the same id if they are equal.
+        y_pred: Embeddings of shape `(n * k, d)` in the order of the ids, so the `k` texts of an
+            example are in adjacent rows. Or of shape `(n, k, d)`.
+        sample_weight: Weights of shape `(n,)`, not negative, or `None`.
+
+    Returns:
+        The loss, a scalar unless `reduction` is `None`.
+
+    Raises:
+        ValueError: If `scale` is not positive, if `y_true` does not have two ids for each example,
+            or for a single pair, which has no negatives.
+
+    Example:
+
+    ```python
+    loss = keras_diet.training.MultipleNegativesRankingLoss()
+    embeddings = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.6, 0.8]])
+    loss(np.array([[0, 1], [2, 3]]), embeddings)  # rows 0 and 1 are a pair, and rows 2 and 3
+    ```
+
+    References:
+     - [Henderson et al., 2017](https://arxiv.org/abs/1705.00652), section 4.4
+     - [van den Oord et al., 2018](https://arxiv.org/abs/1807.03748), equation 4
+     - [Reimers and Gurevych, 2019](https://aclanthology.org/D19-1410/): the package
+       sentence-transformers has this loss
+    """
+
+    def __init__(
+        self,
+        scale: float = 20.0,
+        symmetric: bool = False,
+        reduction: str | None = "mean_with_sample_weight",
+        name: str = "multiple_negatives_ranking_loss",
+    ) -> None:
+        super().__init__(reduction, name)
+        self.scale = validation.positive_number("scale", scale)
+        self.symmetric = validation.boolean("symmetric", symmetric)
+
+    def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> Any:
+        """Return the loss of all examples."""
+        ids = ops.convert_to_tensor(y_true)
+        shape = tuple(ids.shape)
+        if len(shape) != 2 or shape[1] < 2 or shape == (1, 2):
+            raise ValueError(
+                "`y_true` must have the shape (n, k): the ids of the k texts of n examples, with k "
+                f"of at least 2. A single pair has no negatives. Received: y_true.shape={shape}. "
+                "Pass a larger batch, or add hard negatives."
+            )
+        anchors, positives, candidates = ids[:, 0], ids[:, 1], ids[None, :, 1:]
+        has_anchor = ops.cast(anchors[:, None] == anchors, self.dtype)
+        is_positive = ops.cast(positives[:, None, None] == candidates, self.dtype)
+        # Whether an anchor has a candidate as its positive somewhere in the batch.
+        is_positive = ops.einsum("ij,jlm->ilm", has_anchor, is_positive) > 0
+        is_no_negative = ops.logical_or(is_positive, anchors[:, None, None] == candidates)
+        mask = ops.where(is_no_negative, -float("inf"), 0.0)
+        log_weights = self.log_weights(ids[:, 0], sample_weight)
+        embeddings = _by_example(y_pred, ids, shape[1])
+        return super().__call__((mask, log_weights), embeddings, sample_weight)
+
+    def call(self, y_true: tuple[Tensor, Tensor], y_pred: Tensor) -> Tensor:
+        """Return the loss of each example, for a mask `(n, n, k - 1)` and logarithmic weights."""
+        mask, log_weights = y_true
+        embeddings = _unit_vectors(y_pred)
+        anchors, candidates = embeddings[:, 0], embeddings[:, 1:]
+        positive = self.scale * ops.sum(anchors * candidates[:, 0], axis=-1)
+        negatives = self.scale * ops.einsum("id,jmd->ijm", anchors, candidates) + mask
+        loss = _cross_entropy(positive, negatives + ops.expand_dims(log_weights, -1))
+        if self.symmetric:
+            of_positives = ops.transpose(negatives[:, :, 0]) + log_weights
+            loss = (loss + _cross_entropy(positive, of_positives)) / 2
+        return loss
+
+    def get_config(self) -> Config:
+        """Return the arguments of the constructor."""
+        return {"scale": self.scale, "symmetric": self.symmetric, **super().get_config()}
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class CosineSimilarityLoss(_EmbeddingLoss):
+    """Squared error of the cosines of pairs of texts.
+
+    With the embeddings `a_i` and `b_i` of a pair and its score `y_i`:
+
+        loss_i = (cos(a_i, b_i) - y_i)^2
+
+    `keras.losses.CosineSimilarity` is another loss. It compares outputs with vectors as labels.
+
+    Args:
+        reduction: As in `keras.losses.Loss`. Defaults to `"mean_with_sample_weight"`.
+        name: str. Defaults to `"cosine_similarity_loss"`.
+
+    Call arguments:
+        y_true: Scores in [-1, 1], of shape `(n,)` or `(n, 1)`.
+        y_pred: Embeddings of shape `(2 * n, d)`, with the two texts of a pair in adjacent rows. Or
+            of shape `(n, 2, d)`.
+        sample_weight: Weights of shape `(n,)`, or `None`. Where the weight is 0, the score may have
+            any value.
+
+    Returns:
+        The loss, a scalar unless `reduction` is `None`.
+
+    Raises:
+        ValueError: If a score is not in [-1, 1]. Scores in a compiled function are not checked.
+
+    Example:
+
+    ```python
+    loss = keras_diet.training.CosineSimilarityLoss()
+    embeddings = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.6, 0.8]])
+    loss(np.array([1.0, 0.5]), embeddings)  # rows 0 and 1 have the score 1
+    ```
+
+    References:
+     - [Reimers and Gurevych, 2019](https://aclanthology.org/D19-1410/), section 3
+    """
+
+    def __init__(
+        self,
+        reduction: str | None = "mean_with_sample_weight",
+        name: str = "cosine_similarity_loss",
+    ) -> None:
+        super().__init__(reduction, name)
+
+    def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> Any:
+        """Return the loss of all pairs."""
+        scores = ops.reshape(ops.convert_to_tensor(y_true, self.dtype), (-1,))
+        if sample_weight is not None:
+            weights = ops.reshape(ops.convert_to_tensor(sample_weight), (-1,))
+            scores = ops.where(weights == 0, 0.0, scores)
+        values = validation.host_value(scores)
+        if values is not None and not np.all(np.abs(values) <= 1):
+            raise ValueError(
+                "Scores `y_true` of `CosineSimilarityLoss` must be in [-1, 1], like cosines. "
+                f"Received: values from {values.min()} to {values.max()}. Divide the scores, e.g. "
+                "those of STS-B by 5, or use `CoSENTLoss`, which takes all scores."
+            )
+        return super().__call__(scores, _by_example(y_pred, scores, 2), sample_weight)
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        """Return the loss of each pair, for embeddings `(n, 2, d)`."""
+        return ops.square(_cosines(y_pred) - y_true)
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class CoSENTLoss(_EmbeddingLoss):
+    """Loss of the order of the cosines of pairs of texts (consistent sentence embedding).
+
+    A batch of pairs with the cosines `c_i` and the scores `y_i` has one loss. It grows with all
+    pairs whose order is wrong:
+
+        loss = log(1 + sum_{i, j: y_i > y_j} w_i w_j exp(scale * (c_j - c_i)))
+
+    Only the order of the scores counts. An example with the weight 2 counts as if it were in the
+    batch twice, and an example with the weight 0 as if it were not there.
+
+    Args:
+        scale: float. Inverse of the temperature. Defaults to `20.0`.
+        name: str. Defaults to `"cosent_loss"`.
+
+    Call arguments:
+        y_true: Scores of shape `(n,)` or `(n, 1)`.
+        y_pred: Embeddings of shape `(2 * n, d)`, with the two texts of a pair in adjacent rows. Or
+            of shape `(n, 2, d)`.
+        sample_weight: Weights of shape `(n,)`, not negative, or `None`.
+
+    Returns:
+        The loss, a scalar. It is 0 if all scores are equal.
+
+    Raises:
+        ValueError: If `scale` is not positive.
+
+    Example:
+
+    ```python
+    loss = keras_diet.training.CoSENTLoss()
+    embeddings = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.6, 0.8]])
+    loss(np.array([5.0, 3.0]), embeddings)  # rows 0 and 1 have the score 5
+    ```
+
+    References:
+     - [Su, 2022](https://kexue.fm/archives/8847)
+     - [Huang et al., 2024](https://doi.org/10.1109/TASLP.2024.3402087)
+    """
+
+    def __init__(self, scale: float = 20.0, name: str = "cosent_loss") -> None:
+        super().__init__("sum_over_batch_size", name)
+        self.scale = validation.positive_number("scale", scale)
+
+    def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> Any:
+        """Return the loss of the batch."""
+        scores = ops.reshape(ops.convert_to_tensor(y_true), (-1,))
+        log_weights = self.log_weights(scores, sample_weight)
+        of_pairs = log_weights[:, None] + log_weights
+        log_weights = ops.where(scores[:, None] > scores, of_pairs, -float("inf"))
+        return super().__call__(log_weights, _by_example(y_pred, scores, 2))
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        """Return the loss of the batch in the shape `(1,)`, for logarithmic weights `(n, n)`."""
+        cosines = self.scale * _cosines(y_pred)
+        differences = ops.reshape(cosines - cosines[:, None] + y_true, (1, -1))
+        return _cross_entropy(ops.zeros_like(differences[:, 0]), differences)
+
+    def get_config(self) -> Config:
+        """Return the arguments of the constructor."""
+        return {"scale": self.scale, "name": self.name}

@@ -1,0 +1,205 @@
+"""Losses of embeddings: numbers, gradients, weights, equal texts, and sentence-transformers."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_diet.models import DietBertTextEmbedder
+from keras_diet.training import CoSENTLoss, CosineSimilarityLoss, MultipleNegativesRankingLoss
+from tests.helpers import assert_close, floatx, gradients, to_numpy
+from tests.models.tiny import random_inputs, tiny_backbone
+
+# Text 1 is the positive of two anchors, and text 0 the anchor of two examples and the positive of
+# the last one. Text 5 is a positive, and a hard negative of another example.
+IDS = np.array([[0, 1, 2], [3, 1, 4], [0, 5, 6], [7, 8, 5], [9, 0, 10]])
+# Which positives and hard negatives of the five examples are negatives of each anchor.
+OF_ANCHORS = ["00010 11101", "00111 11111", "00010 11101", "11101 11111", "11110 11111"]
+# Which anchors are negatives of each positive.
+OF_POSITIVES = ["00011", "00011", "01011", "11101", "01010"]
+SCORES = np.array([0.5, -0.25, 0.5, 1.0, 0.0])
+WEIGHTS = np.array([1.0, 0.5, 2.0, 0.0, 3.0])
+LOSSES = {
+    "pairs": (MultipleNegativesRankingLoss(3.0), IDS[:, :2]),
+    "triplets": (MultipleNegativesRankingLoss(3.0), IDS),
+    "symmetric": (MultipleNegativesRankingLoss(3.0, symmetric=True), IDS),
+    "cosine": (CosineSimilarityLoss(), SCORES),
+    "cosent": (CoSENTLoss(3.0), SCORES),
+}
+
+
+def rows_of(labels, rng, dim=7):
+    """Embeddings of the texts of examples, in adjacent rows."""
+    num_texts = labels.shape[1] if labels.ndim == 2 else 2
+    return rng.normal(size=(len(labels) * num_texts, dim))
+
+
+def reference(name, embeddings, weights):
+    """The loss by its equation, in float64."""
+    units = embeddings / np.linalg.norm(embeddings, axis=-1, keepdims=True)
+    units = units.reshape(5, -1, units.shape[-1])
+    if name in ("cosine", "cosent"):
+        cosines = np.einsum("id,id->i", units[:, 0], units[:, 1])
+        if name == "cosine":
+            return np.sum(weights * (cosines - SCORES) ** 2) / np.sum(weights)
+        pairs = [(i, j) for i in range(5) for j in range(5) if SCORES[i] > SCORES[j]]
+        wrong = [weights[i] * weights[j] * np.exp(3 * (cosines[j] - cosines[i])) for i, j in pairs]
+        return np.log(1 + sum(wrong))
+    anchors, positives = units[:, 0], units[:, 1]
+    candidates = np.concatenate([units[:, m] for m in range(1, units.shape[1])])
+    directions = [(anchors, positives, candidates, OF_ANCHORS)]
+    if name == "symmetric":
+        directions.append((positives, anchors, anchors, OF_POSITIVES))
+    losses = []
+    for left, right, others, table in directions:
+        for i in range(5):
+            kept = [bit == "1" for bit in table[i].replace(" ", "")][: len(others)]
+            factors = kept * np.tile(weights, len(others) // 5)
+            right_one = np.exp(3 * left[i] @ right[i])
+            total = right_one + np.sum(factors * np.exp(3 * others @ left[i]))
+            losses.append(weights[i] * np.log(total / right_one))
+    return sum(losses) / np.sum(weights) / len(directions)
+
+
+@pytest.mark.parametrize("weights", [np.ones(5), WEIGHTS], ids=["equal", "weights"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_numbers_and_gradients(name, weights, rng):
+    loss, labels = LOSSES[name]
+    embeddings = rows_of(labels, rng)
+    given = None if np.all(weights == 1) else weights
+    expected = reference(name, embeddings, weights)
+    variable = keras.Variable(embeddings.astype("float32"))
+    assert_close(loss(labels, variable.value, given), expected)
+    step = 1e-6
+    slopes = np.zeros_like(embeddings)
+    for index in np.ndindex(embeddings.shape):
+        ahead, behind = embeddings.copy(), embeddings.copy()
+        ahead[index] += step
+        behind[index] -= step
+        difference = reference(name, ahead, weights) - reference(name, behind, weights)
+        slopes[index] = difference / (2 * step)
+    found = gradients(lambda: loss(labels, variable.value, given), [variable])[0]
+    assert_close(found, slopes)
+    assert np.abs(found).max() > 1e-2
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_weights_count_examples(name, rng):
+    """An example with the weight 2 counts as twice the example, and with 0 it is left out."""
+    loss, labels = LOSSES[name]
+    embeddings = rows_of(labels, rng).reshape(5, -1, 7)
+    rows, weights = [0, 1, 2, 2, 4], np.array([1, 1, 2, 0, 1])
+    expected = loss(labels[rows], embeddings[rows])
+    # No score of a pair is as large.
+    labels = labels + np.array([0, 0, 0, 50, 0]).reshape(-1, *[1] * (labels.ndim - 1))
+    embeddings[3] = 0
+    column = labels if labels.ndim == 2 else labels[:, None]
+    assert_close(loss(labels, embeddings, weights), expected)
+    assert_close(loss(column, embeddings, weights[:, None]), expected)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradients_are_finite(name, rng):
+    """Where all texts and scores are equal, and their embeddings zero."""
+    loss, labels = LOSSES[name]
+    variable = keras.Variable(0 * rows_of(labels, rng))
+    assert np.isfinite(gradients(lambda: loss(0 * labels, variable.value), [variable])[0]).all()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_half_precision(name, rng):
+    """The loss of embeddings in bfloat16 is the loss of these numbers in float32."""
+    loss, labels = LOSSES[name]
+    embeddings = keras.ops.cast(rows_of(labels, rng), "bfloat16")
+    with floatx("bfloat16"):
+        found = type(loss).from_config(loss.get_config())(labels, embeddings)
+    assert keras.backend.standardize_dtype(found.dtype) == "float32"
+    assert_close(found, loss(labels, to_numpy(embeddings)))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_trains_an_embedder(name, rng):
+    """The rows of a batch are texts, and its labels and weights are of examples."""
+    loss, labels = LOSSES[name]
+    num_texts = len(rows_of(labels, rng)) // 5
+    embedder = DietBertTextEmbedder(tiny_backbone())
+    embedder.compile(keras.optimizers.SGD(1e-5), type(loss).from_config(loss.get_config()))
+    inputs, weights = random_inputs(rng, 5 * num_texts, 7), WEIGHTS.astype("float32")
+
+    def loss_of(*batches):
+        return embedder.evaluate((batch for batch in batches), verbose=0)
+
+    def part(start, stop):
+        rows = slice(start * num_texts, stop * num_texts)
+        x = {key: array[rows] for key, array in inputs.items()}
+        return x, labels[start:stop], weights[start:stop]
+
+    before = loss_of(part(0, 5))
+    embedder.train_on_batch(inputs, labels, weights)
+    assert loss_of(part(0, 5)) < before - 1e-5
+    # Keras weighs batches by their rows. A mean over examples weighs them by their weights.
+    shares = [2, 3] if name == "cosent" else [1.5, 5]
+    expected = np.average([loss_of(part(0, 2)), loss_of(part(2, 5))], weights=shares)
+    assert loss_of(part(0, 2), part(2, 5)) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.any_backend
+def test_equals_sentence_transformers(rng):
+    import torch
+    from sentence_transformers.sentence_transformer import losses
+
+    labels = {"pairs": np.arange(10).reshape(5, 2), "triplets": np.arange(15).reshape(5, 3)}
+    symmetric = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"}
+    references = {
+        "pairs": losses.MultipleNegativesRankingLoss(None, 3.0),
+        "triplets": losses.MultipleNegativesRankingLoss(None, 3.0),
+        "symmetric": losses.MultipleNegativesRankingLoss(None, 3.0, **symmetric),
+        "cosine": losses.CosineSimilarityLoss(None),
+        "cosent": losses.CoSENTLoss(None, 3.0),
+    }
+    for name, theirs in references.items():
+        y = labels.get(name, labels["triplets"] if name == "symmetric" else SCORES)
+        rows = rows_of(y, rng)
+        columns = [torch.tensor(part) for part in rows.reshape(5, -1, 7).swapaxes(0, 1)]
+        expected = theirs.compute_loss_from_embeddings(columns, torch.tensor(y))
+        assert_close(LOSSES[name][0](y, rows), expected, 1e-6)
+    assert MultipleNegativesRankingLoss().scale == references["pairs"].__class__(None).scale
+    assert CoSENTLoss().scale == losses.CoSENTLoss(None).scale
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", ["symmetric", "cosine", "cosent"])
+def test_config(name):
+    loss = LOSSES[name][0]
+    config = {**loss.get_config(), "name": "mine"}
+    if "reduction" in config:
+        config["reduction"] = "sum"
+    restored = keras.saving.deserialize_keras_object(
+        keras.saving.serialize_keras_object(type(loss)(**config))
+    )
+    assert restored.get_config() == config
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "loss, labels, message",
+    [
+        (MultipleNegativesRankingLoss(), IDS[:1, :2], r"single pair .*shape=\(1, 2\)"),
+        (MultipleNegativesRankingLoss(), IDS[:, 0], r"shape \(n, k\).*shape=\(5,\)"),
+        (CosineSimilarityLoss(), 5 * SCORES, r"\[-1, 1\].* -1\.25 to 5\.0\. Divide"),
+        (CosineSimilarityLoss(), SCORES * np.nan, "nan"),
+    ],
+)
+def test_labels_that_cannot_be_right(loss, labels, message, rng):
+    with pytest.raises(ValueError, match=message):
+        loss(labels, rows_of(labels, rng))
+
+
+def test_one_triplet_has_a_negative(rng):
+    assert MultipleNegativesRankingLoss()(IDS[:1], rows_of(IDS[:1], rng)) > 1e-3
+
+
+@pytest.mark.any_backend
+def test_scale_must_be_positive():
+    for loss in (MultipleNegativesRankingLoss, CoSENTLoss):
+        with pytest.raises(ValueError, match=r"`scale` must be .*scale=0"):
+            loss(scale=0)
