@@ -10,25 +10,17 @@ prints the paragraphs that are nearest to each query.
 It needs no network, and not `transformers` either.
 """
 
-import argparse
 import hashlib
 from pathlib import Path
 
 import numpy as np
-from common import positive_int
+from common import make_parser, positive_int
 
 from keras_diet import models
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("encoder", type=Path, help="folder of a sentence encoder")
-    parser.add_argument("--text", nargs="+", type=Path, required=True, help="text files")
-    parser.add_argument("--query", nargs="+", required=True, help="what to search for")
-    parser.add_argument("--top-k", type=positive_int, default=3, help="paragraphs for each query")
-    parser.add_argument("--output-dir", type=Path, default=Path("runs/search_text"))
-    arguments = parser.parse_args(argv)
-
+    arguments = parse_arguments(argv)
     embedder = load_encoder(arguments.encoder)
     paragraphs = read_paragraphs(arguments.text)
     embeddings = embed_once(embedder, paragraphs, arguments)
@@ -38,6 +30,16 @@ def main(argv=None):
         print(f"\n{query}")
         for i in np.argsort(-row)[: arguments.top_k]:
             print(f"  {row[i]:.3f}  {paragraphs[i]:.150}")
+
+
+def parse_arguments(argv=None):
+    parser = make_parser(__doc__.splitlines()[0])
+    parser.add_argument("encoder", type=Path, help="folder of a sentence encoder")
+    parser.add_argument("--text", nargs="+", type=Path, required=True, help="text files")
+    parser.add_argument("--query", nargs="+", required=True, help="what to search for")
+    parser.add_argument("--top-k", type=positive_int, default=3, help="paragraphs for each query")
+    parser.add_argument("--output-dir", type=Path, default=Path("runs/search_text"))
+    return parser.parse_args(argv)
 
 
 def load_encoder(folder):

@@ -1,0 +1,55 @@
+"""Trained sentence encoders: `examples/search_text.py` and `benchmarks/trained_encoders.py`."""
+
+import json
+
+import numpy as np
+import pytest
+
+from keras_diet.models import DietBertTextEmbedder
+from tests.examples import fixture_of
+from tests.models.tasks import tiny_preprocessor
+from tests.models.tiny import TEXTS, randomize_weights, tiny_backbone
+
+# What they call has tests on every backend.
+pytestmark = pytest.mark.any_backend
+script = fixture_of("search_text")
+
+
+@pytest.fixture
+def encoder(tmp_path):
+    backbone = randomize_weights(tiny_backbone(position_encoding="input", segment_encoding="input"))
+    embedder = DietBertTextEmbedder(backbone, tiny_preprocessor("embedder"))
+    embedder.export_to_hugging_face(tmp_path / "encoder")
+    return tmp_path / "encoder"
+
+
+def test_each_query_finds_its_text(script, encoder, tmp_path, capsys):
+    file = tmp_path / "text.txt"
+    file.write_text("\n\n".join(text.replace(" ", "\n", 1) for text in TEXTS))
+    arguments = [str(encoder), "--text", str(file), "--query", TEXTS[3], TEXTS[1]]
+    arguments += ["--top-k", "2", "--output-dir", str(tmp_path / "run")]
+    for is_new in (True, False):
+        script.main(arguments)
+        output = capsys.readouterr().out
+        assert (f"{len(TEXTS)} paragraphs are embedded." in output) == is_new
+        results = output.partition(f"\n{TEXTS[3]}\n")[2].splitlines()
+        assert results[0] == f"  1.000  {TEXTS[3]}"
+        assert results[4] == f"  1.000  {TEXTS[1]}"
+
+
+def test_both_libraries_embed_alike(encoder, tmp_path):
+    from benchmarks import trained_encoders
+
+    rows = [["", "", "", "", str(i % 4), TEXTS[i], TEXTS[(i * 2) % 5]] for i in range(5)]
+    (tmp_path / "sts-test.tsv").write_text("\n".join("\t".join(row) for row in rows))
+    output = tmp_path / "results.json"
+    trained_encoders.main(
+        [str(encoder), "--data", str(tmp_path), "--rounds", "2", "--output", str(output)]
+    )
+    results = json.loads(output.read_text())
+    cell = results["cells"]["encoder"]
+    assert cell["largest_difference"] < 1e-5
+    assert cell["spearman"]["keras_diet"] == pytest.approx(cell["spearman"]["transformers"])
+    assert max(results["types"].values()) < 2e-5
+    assert np.shape(cell["seconds"]["32"]["keras_diet"]) == (2,)
+    assert '| encoder | `"input"` |' in output.with_suffix(".md").read_text()
