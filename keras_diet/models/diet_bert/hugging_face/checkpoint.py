@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -48,20 +49,23 @@ def read_checkpoint(source: Any) -> Checkpoint | None:
     Raises:
         ValueError: If a folder has no weights in the format of safetensors.
     """
-    if is_hugging_face_folder(source):
-        files = _files_of_weights(Path(source))
-        tensors = {name: array for file in files for name, array in read_safetensors(file).items()}
-        return Checkpoint(read_json(source, "config.json"), tensors, f"`{source}`")
-    if not is_of_transformers(source):
-        return None
+    if is_of_transformers(source):
+        # Files can have other names than the memory, and fewer values in the configuration.
+        with tempfile.TemporaryDirectory() as folder:
+            source.save_pretrained(folder)
+            checkpoint = _read_folder(folder)
+        return dataclasses.replace(checkpoint, source=f"the `{type(source).__name__}`")
+    return _read_folder(source) if is_hugging_face_folder(source) else None
+
+
+def _read_folder(folder):
     tensors = {
-        name: tensor.detach().float().cpu().numpy()
-        for name, tensor in source.state_dict().items()
-        if tensor.is_floating_point()
+        # The names of normalizations in old files.
+        name.replace("Norm.gamma", "Norm.weight").replace("Norm.beta", "Norm.bias"): array
+        for file in _files_of_weights(Path(folder))
+        for name, array in read_safetensors(file).items()
     }
-    name = type(source).__name__
-    config = {**source.config.to_dict(), "architectures": [name]}
-    return Checkpoint(config, tensors, f"the `{name}`")
+    return Checkpoint(read_json(folder, "config.json"), tensors, f"`{folder}`")
 
 
 def _files_of_weights(folder):

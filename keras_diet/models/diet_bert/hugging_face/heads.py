@@ -56,7 +56,13 @@ class Head:
 
     def assign(self, task: keras.Model, checkpoint: Checkpoint, architecture: Architecture) -> None:
         """Give the weights of the head to a task."""
-        for name, part in self.parts(task, architecture).items():
+        parts = self.parts(task, architecture)
+        if missing := sorted(parts.keys() - checkpoint.tensors.keys()):
+            raise ValueError(
+                f"{checkpoint.source} lacks weights of the head of a `{checkpoint.architecture}`. "
+                f"Received: no {', '.join(missing)}. Use the backbone alone."
+            )
+        for name, part in parts.items():
             part.assign(checkpoint.tensors[name])
 
     def check(self, architecture: Architecture, source: str) -> None:
@@ -86,8 +92,9 @@ def _parts(task, name) -> dict[str, Part]:
 
 def _classes(checkpoint: Checkpoint, architecture: Architecture, has_head: bool) -> Config:
     names = _names_of_classes(checkpoint)
-    number = len(checkpoint.config["id2label"]) if has_head else None
-    return {"num_classes": number, "class_names": names}
+    # `transformers` writes no names of two classes that it has named itself.
+    number = len(checkpoint.config.get("id2label") or ("LABEL_0", "LABEL_1"))
+    return {"num_classes": number if has_head else None, "class_names": names}
 
 
 def _classes_of_texts(checkpoint: Checkpoint, architecture: Architecture, has_head: bool) -> Config:

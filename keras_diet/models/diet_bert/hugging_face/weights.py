@@ -135,10 +135,7 @@ def _order_of_neighbors(backbone):
 
 def encoder_tensors(checkpoint: Checkpoint, architecture: Architecture) -> dict[str, np.ndarray]:
     """Return the weights of the encoder by their names in a model without a head."""
-    tensors = {
-        name.replace("Norm.gamma", "Norm.weight").replace("Norm.beta", "Norm.bias"): tensor
-        for name, tensor in checkpoint.tensors.items()
-    }
+    tensors = checkpoint.tensors
     prefix = f"{architecture.base}."
     of_encoder = {
         name.removeprefix(prefix): tensor
