@@ -97,7 +97,13 @@ def write_hugging_face(
                 )
     tokenizer = getattr(getattr(model, "preprocessor", None), "tokenizer", None)
     if tokenizer is not None:
-        config["pad_token_id"] = tokenizer.pad_token_id
+        first, padding = backbone.first_position, tokenizer.pad_token_id
+        if first is not None and padding != first - 1:
+            raise ValueError(
+                "`transformers` counts positions from the id of the padding on, so this must be "
+                f"{first - 1}. Received: pad_token_id={padding}, first_position={first}"
+            )
+        config["pad_token_id"] = padding
     tensors = {}
     for name, of_tensor in parts.items():
         rows = np.concatenate([part.to_hugging_face() for part in of_tensor])
@@ -108,10 +114,10 @@ def write_hugging_face(
     path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     save_file(tensors, Path(folder) / "model.safetensors", metadata={"format": "pt"})
     if isinstance(tokenizer, FastTokenizer):
-        _write_tokenizer(tokenizer, Path(folder))
+        _write_tokenizer(tokenizer, Path(folder), backbone.max_sequence_length)
 
 
-def _write_tokenizer(tokenizer: FastTokenizer, folder: Path) -> None:
+def _write_tokenizer(tokenizer: FastTokenizer, folder: Path, longest: int) -> None:
     """Write a tokenizer, which `transformers.AutoTokenizer` loads."""
     # A copy, because padding is a setting of its use.
     fast = tokenizers.Tokenizer.from_str(tokenizer.fast_tokenizer().to_str())
@@ -130,6 +136,7 @@ def _write_tokenizer(tokenizer: FastTokenizer, folder: Path) -> None:
     config = {"unk_token": names["oov"], **config, "tokenizer_class": "PreTrainedTokenizerFast"}
     segments = ["token_type_ids"] * template_of(tokenizer).numbers_segments
     config["model_input_names"] = ["input_ids", *segments, "attention_mask"]
+    config["model_max_length"] = longest
     path = folder / "tokenizer_config.json"
     path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
