@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tokenizers
 from keras_hub.models import Backbone, BertBackbone, BertTokenizer, Task
 
 from keras_diet import validation
@@ -20,8 +21,9 @@ from keras_diet.models.diet_bert.from_bert.scores import (
     shared_mean,
 )
 from keras_diet.models.diet_bert.hugging_face.bert_tokenizer import (
-    read_special_tokens,
+    names_of_special_tokens,
     read_vocabulary,
+    special_tokens,
 )
 from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint, read_checkpoint
 from keras_diet.models.diet_bert.hugging_face.read import backbone_of_checkpoint
@@ -200,11 +202,15 @@ def _find_cls_token_id(bert: Any, checkpoint: Checkpoint | None) -> int | None:
         except FileNotFoundError:
             # A preset of a backbone alone.
             return None
-    has_vocabulary = any((Path(bert) / name).is_file() for name in ("vocab.txt", "tokenizer.json"))
-    if not has_vocabulary:
+    folder = Path(bert)
+    if (folder / "vocab.txt").is_file():
+        ids = {token: i for i, token in enumerate(read_vocabulary(folder))}
+    elif (folder / "tokenizer.json").is_file():
+        ids = tokenizers.Tokenizer.from_file(os.fspath(folder / "tokenizer.json")).get_vocab()
+    else:
         return None
-    vocabulary = read_vocabulary(bert)
-    return vocabulary.index(read_special_tokens(bert, vocabulary)["cls_token"])
+    names = names_of_special_tokens(folder)
+    return ids.get(special_tokens([*ids], {"cls": names.get("cls", names.get("bos"))})["cls"])
 
 
 def _kept_layers(backbone: keras.Model) -> list[keras.layers.Layer]:
