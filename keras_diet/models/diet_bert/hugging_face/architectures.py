@@ -45,8 +45,9 @@ class Architecture:
         base: Name of the encoder in a model with a head. Its weights begin with it there. Empty if
             they always have the same names.
         encoder_class: How the name of the class without a head ends.
-        layers: Hugging Face's layers by ours. `{}` is the number of the block. Several of our
-            layers, in a tuple, are the parts of one layer there.
+        layers: Hugging Face's layers by ours, with the names in files, which can differ from
+            those in memory. `{}` is the number of the block. Several of our layers, in a tuple, are
+            the parts of one layer there.
         arguments: `arguments(config)` returns the arguments of the backbone that are not in
             `sizes`.
         settings: The reverse: `settings(backbone)` returns the values of the configuration.
@@ -149,10 +150,7 @@ def architecture_of(config: Config, source: str) -> Architecture:
 
 
 def _segments(config: Config) -> Config:
-    number = config.get("type_vocab_size", 2)
-    if not number:
-        return {"segment_encoding": "none"}
-    return {"segment_encoding": "input", "num_segments": number}
+    return {"segment_encoding": "input", "num_segments": config.get("type_vocab_size", 2)}
 
 
 def _type_vocab_size(backbone: keras.Model) -> Config:
@@ -208,8 +206,8 @@ def _no_settings(backbone: keras.Model) -> Config:
 
 def _rotary(config: Config) -> Config:
     """Return the arguments of rotary positions. One base serves all layers."""
-    theta = config["rope_theta"] if "rope_theta" in config else _theta(config["rope_parameters"])
-    return {"position_encoding": "rotary", "max_wavelength": float(theta)}
+    parameters = config.get("rope_parameters") or {"rope_theta": config["rope_theta"]}
+    return {"position_encoding": "rotary", "max_wavelength": _theta(config, parameters)}
 
 
 def _rope_parameters(backbone: keras.Model) -> Config:
@@ -220,10 +218,12 @@ def _rope_parameters(backbone: keras.Model) -> Config:
     }
 
 
-def _theta(parameters: Config) -> float:
-    kind = parameters.get("rope_type", "default")
+def _theta(config: Config, parameters: Config) -> float:
+    # Files of transformers 4 have the scaling apart.
+    parameters = {**parameters, **(config.get("rope_scaling") or {})}
+    kind = parameters.get("rope_type", parameters.get("type", "default"))
     validation.choice("rope_type", kind, ("default",))
-    return parameters["rope_theta"]
+    return float(parameters["rope_theta"])
 
 
 def _modernbert(config: Config) -> Config:
@@ -232,15 +232,15 @@ def _modernbert(config: Config) -> Config:
     kinds = config.get("layer_types") or [
         "sliding_attention" if i % every else "full_attention" for i in range(number)
     ]
-    theta = {
-        "full_attention": config.get("global_rope_theta", 160_000.0),
-        "sliding_attention": config.get("local_rope_theta", 10_000.0),
-        **{kind: _theta(values) for kind, values in (config.get("rope_parameters") or {}).items()},
+    parameters = {
+        "full_attention": {"rope_theta": config.get("global_rope_theta", 160_000.0)},
+        "sliding_attention": {"rope_theta": config.get("local_rope_theta", 10_000.0)},
+        **(config.get("rope_parameters") or {}),
     }
     window = config.get("local_attention", 128) // 2 + 1
     return {
         "position_encoding": "rotary",
-        "max_wavelength": [float(theta[kind]) for kind in kinds],
+        "max_wavelength": [_theta(config, parameters[kind]) for kind in kinds],
         "attention_windows": [window if kind == "sliding_attention" else None for kind in kinds],
         "segment_encoding": "none",
         "gated": True,
@@ -286,7 +286,9 @@ def _nomic(config: Config) -> Config:
 
 
 def _gte(config: Config) -> Config:
-    return {**_rotary(config), **_segments(config), "gated": True}
+    # Only GTE can be without segments.
+    segments = _segments(config) if config["type_vocab_size"] else {"segment_encoding": "none"}
+    return {**_rotary(config), **segments, "gated": True}
 
 
 def _eurobert(config: Config) -> Config:
@@ -387,20 +389,6 @@ _BERT_LM = {
 }
 _ROBERTA_LM = {"dense": "lm_head.dense", "layer_norm": "lm_head.layer_norm", "bias": "lm_head.bias"}
 _ROBERTA_CLASSIFIER = {"pooled_dense": "classifier.dense", "output_dense": "classifier.out_proj"}
-_LLAMA_BLOCK = {
-    "query": "layers.{}.self_attn.q_proj",
-    "key": "layers.{}.self_attn.k_proj",
-    "value": "layers.{}.self_attn.v_proj",
-    "output": "layers.{}.self_attn.o_proj",
-    "intermediate": "layers.{}.mlp.gate_proj",
-    "gate": "layers.{}.mlp.up_proj",
-    "feedforward_output": "layers.{}.mlp.down_proj",
-}
-_POST_NORMS = {
-    "attention_layer_norm": "layers.{}.post_attention_layernorm",
-    "feedforward_layer_norm": "layers.{}.post_mlp_layernorm",
-}
-
 _BERT = Architecture(
     name="Bert",
     base="bert",
@@ -567,7 +555,18 @@ ARCHITECTURES: dict[str, Architecture] = {
     "nomic_bert": Architecture(
         name="NomicBert",
         base="nomic_bert",
-        layers={**_EMBEDDINGS, **_LLAMA_BLOCK, **_POST_NORMS, **_POOLER},
+        layers={
+            **_EMBEDDINGS,
+            "embeddings_layer_norm": "emb_ln",
+            ("query", "key", "value"): "encoder.layers.{}.attn.Wqkv",
+            "output": "encoder.layers.{}.attn.out_proj",
+            "attention_layer_norm": "encoder.layers.{}.norm1",
+            "gate": "encoder.layers.{}.mlp.fc11",
+            "intermediate": "encoder.layers.{}.mlp.fc12",
+            "feedforward_output": "encoder.layers.{}.mlp.fc2",
+            "feedforward_layer_norm": "encoder.layers.{}.norm2",
+            **_POOLER,
+        },
         arguments=_nomic,
         settings=_rope_parameters,
         classifier={"output_dense": "classifier"},
@@ -576,19 +575,38 @@ ARCHITECTURES: dict[str, Architecture] = {
     "gte": Architecture(
         name="Gte",
         base="gte",
-        layers={**_EMBEDDINGS, **_LLAMA_BLOCK, **_POST_NORMS, **_POOLER},
+        layers={
+            **_EMBEDDINGS,
+            ("query", "key", "value"): "encoder.layer.{}.attention.qkv_proj",
+            "output": "encoder.layer.{}.attention.o_proj",
+            "attention_layer_norm": "encoder.layer.{}.attn_ln",
+            ("gate", "intermediate"): "encoder.layer.{}.mlp.up_gate_proj",
+            "feedforward_output": "encoder.layer.{}.mlp.down_proj",
+            "feedforward_layer_norm": "encoder.layer.{}.mlp_ln",
+            **_POOLER,
+        },
         arguments=_gte,
         settings=_rope_parameters,
-        zeros=("layers.{}.mlp.gate_proj.bias", "layers.{}.mlp.up_proj.bias"),
+        zeros=("encoder.layer.{}.mlp.up_gate_proj.bias",),
         classifier={"output_dense": "classifier"},
-        masked_lm={**_ROBERTA_LM, "bias": "lm_head.decoder.bias"},
+        masked_lm={
+            "dense": "lm_head.dense",
+            "layer_norm": "lm_head.norm",
+            "bias": "lm_head.decoder.bias",
+        },
     ),
     "eurobert": Architecture(
         name="EuroBert",
         base="model",
         layers={
             "token_embedding": "embed_tokens",
-            **_LLAMA_BLOCK,
+            "query": "layers.{}.self_attn.q_proj",
+            "key": "layers.{}.self_attn.k_proj",
+            "value": "layers.{}.self_attn.v_proj",
+            "output": "layers.{}.self_attn.o_proj",
+            "intermediate": "layers.{}.mlp.gate_proj",
+            "gate": "layers.{}.mlp.up_proj",
+            "feedforward_output": "layers.{}.mlp.down_proj",
             "attention_layer_norm": "layers.{}.input_layernorm",
             "feedforward_layer_norm": "layers.{}.post_attention_layernorm",
             "output_layer_norm": "norm",
