@@ -1,7 +1,11 @@
 """Trained encoders of Hugging Face in a `DietBertBackbone`: tiny random models of each type."""
 
+import json
+
 import numpy as np
 import pytest
+import tokenizers
+from safetensors.numpy import load_file, save_file
 
 from keras_diet.models import (
     DietBertBackbone,
@@ -10,7 +14,6 @@ from keras_diet.models import (
     DietBertTextClassifier,
     DietBertTokenClassifier,
 )
-from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES
 from tests.helpers import assert_close, gradients, once, to_numpy, weighted_sum
 from tests.models.tasks import tiny_preprocessor
 from tests.models.tiny import randomize_weights, tiny_backbone
@@ -64,29 +67,28 @@ def test_gradients_are_those_of_transformers(model_type, rng):
     mask = inputs["padding_mask"][:, :, None]
     states = outputs(model, inputs).last_hidden_state
     (states * torch.tensor(weights * mask)).sum().backward()
-    expected = {
-        name: each.grad.numpy() for name, each in model.named_parameters() if each.grad is not None
-    }
-    layers, block = (
-        ARCHITECTURES[model.config.model_type].layers,
-        backbone.encoder.transformer_layers[1],
-    )
-    of_ours = {
-        "token_embedding": backbone.token_embedding.weights[0],
-        "feedforward_output": block.feedforward_output_dense.kernel,
-        "feedforward_layer_norm": block.feedforward_layer_norm.weights[0],
-    }
-    if "position_bias" in layers:
-        of_ours["position_bias"] = backbone.encoder.position_biases[0].bucket_embedding
+    theirs = [each for each in model.parameters() if each.grad is not None]
+    block = backbone.encoder.transformer_layers[1]
+    ours = [
+        backbone.token_embedding.weights[0],
+        block.feedforward_output_dense.kernel,
+        block.feedforward_layer_norm.weights[0],
+        *(bias.bucket_embedding for bias in backbone.encoder.position_biases),
+    ]
     found = gradients(
         lambda: weighted_sum(backbone(inputs, training=True)["sequence_output"], weights * mask),
-        of_ours.values(),
+        ours,
     )
-    for name, actual in zip(of_ours, found, strict=True):
-        theirs = expected[layers[name].format(1) + ".weight"]
-        assert np.abs(theirs).max() > 1e-2
-        actual = actual.T if name == "feedforward_output" else actual
-        assert_close(actual / np.abs(theirs).max(), theirs / np.abs(theirs).max(), 2e-5)
+    for variable, actual in zip(ours, found, strict=True):
+        values = to_numpy(variable)
+        if variable.name == "kernel":
+            values, actual = values.T, actual.T
+        expected = next(
+            each.grad.numpy() for each in theirs if np.array_equal(each.detach(), values)
+        )
+        largest = np.abs(expected).max()
+        assert largest > 1e-2
+        assert_close(actual / largest, expected / largest, 2e-5)
 
 
 @any_backend
@@ -212,6 +214,42 @@ def test_other_files_of_weights_are_refused(tmp_path, file):
         DietBertBackbone.from_hugging_face(3)
 
 
+def change_config(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@any_backend
+def test_heads_of_folders(tmp_path):
+    # `transformers` writes no names of two classes that it has named itself.
+    make("bert", "ForSequenceClassification").save_pretrained(tmp_path)
+    assert "id2label" not in json.loads((tmp_path / "config.json").read_text())
+    assert DietBertTextClassifier.from_hugging_face(tmp_path).num_classes == 2
+    # The first BERTs have other names of normalizations.
+    model = make("bert", "ForMaskedLM")
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    old = {
+        name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): tensor
+        for name, tensor in load_file(file).items()
+    }
+    save_file(old, file)
+    found, expected = (
+        DietBertMaskedLM.from_hugging_face(each).masked_lm_head.get_weights()
+        for each in (tmp_path, model)
+    )
+    for actual, weight in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(actual, weight)
+    # The configuration of all-mpnet-base-v2 names a head that the file does not have.
+    make("mpnet").save_pretrained(tmp_path)
+    change_config(tmp_path, architectures=["MPNetForMaskedLM"])
+    with pytest.raises(ValueError, match="lacks weights of the head of a `MPNetForMaskedLM`"):
+        DietBertMaskedLM.from_hugging_face(tmp_path)
+
+
+OF_4 = {"rope_parameters": None, "rope_theta": 300.0}
+
+
 @any_backend
 @pytest.mark.parametrize(
     ("model_type", "changes", "message"),
@@ -223,16 +261,19 @@ def test_other_files_of_weights_are_refused(tmp_path, file):
         ("modernbert", {"attention_bias": True}, "`attention_bias` must be False"),
         ("mpnet", {"relative_attention_num_buckets": 16}, "must be 32"),
         ("roformer", {"rotary_value": True}, "`rotary_value` must be False"),
+        # As files of transformers 4 have it.
+        ("eurobert", {**OF_4, "rope_scaling": {"type": "ntk", "factor": 2.0}}, "`rope_type`.*ntk"),
+        ("modernbert", {**OF_4, "rope_scaling": {"rope_type": "yarn"}}, "`rope_type`.*'yarn'"),
     ],
 )
-def test_values_that_change_the_computation_are_refused(model_type, changes, message):
-    model = make(model_type)
-    for name, value in changes.items():
-        setattr(model.config, name, value)
+def test_values_that_change_the_computation_are_refused(model_type, changes, message, tmp_path):
+    make(model_type).save_pretrained(tmp_path)
+    change_config(tmp_path, **changes)
     with pytest.raises(ValueError, match=message):
-        DietBertBackbone.from_hugging_face(model)
+        DietBertBackbone.from_hugging_face(tmp_path)
 
 
+AT_INPUT = {"position_encoding": "input", "segment_encoding": "input"}
 PAIRS = (["the quick fox", "foxes and cats sleep ."], ["a red cat jumped", "birds"])
 
 
@@ -253,6 +294,7 @@ def test_a_task_is_written_with_its_tokenizer(tmp_path, rng, of_transformers):
         inputs = tokenizer(*PAIRS, padding=True, return_tensors="pt")
         probabilities = model(**inputs).logits.softmax(-1).detach().numpy()
         assert tokenizer.mask_token == "[MASK]"
+        assert tokenizer.model_max_length == classifier.backbone.max_sequence_length
     else:
         back = DietBertTextClassifier.from_hugging_face(tmp_path)
         probabilities = [
@@ -270,8 +312,18 @@ def test_what_transformers_cannot_compute_is_not_written(tmp_path):
     with pytest.raises(ValueError, match=r"No type of .*'position_encoding': 'diet_abs'"):
         backbone.export_to_hugging_face(tmp_path / "new")
     gte = DietBertBackbone.from_hugging_face(make("gte"))
+    # Only some types have no segments.
+    tiny_backbone(
+        position_encoding="input", segment_encoding="none", activation="gelu"
+    ).export_to_hugging_face(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "bert-generation"
+    preprocessor = tiny_preprocessor("classifier")
+    roberta = tiny_backbone(**AT_INPUT, first_position=2)
+    task = DietBertTextClassifier(roberta, 2, preprocessor=preprocessor)
+    with pytest.raises(ValueError, match=r"must be 1\..*pad_token_id=0, first_position=2"):
+        task.export_to_hugging_face(tmp_path / "new")
     gte.encoder.transformer_layers[2].feedforward_gate_dense.bias.assign(np.ones(28))
-    with pytest.raises(ValueError, match=r"no `layers\.2\.mlp\.up_proj\.bias`, which must be zero"):
+    with pytest.raises(ValueError, match=r"no `encoder\.layer\.2\.mlp\.up_gate_proj\.bias`"):
         gte.export_to_hugging_face(tmp_path / "new")
     gte.quantize("int8")
     with pytest.raises(ValueError, match="LoRA or quantized"):
@@ -314,6 +366,19 @@ def test_every_type_becomes_diet(model_type, position_encoding, rng):
     assert np.isfinite(to_numpy(diet(inputs)["sequence_output"])).all()
     bias = to_numpy(diet.encoder.position_biases[-1](np.zeros((1, LENGTH, 24))))
     assert bias.std() > 1e-3
+
+
+@any_backend
+def test_the_start_token_of_any_tokenizer(tmp_path):
+    make("roberta").save_pretrained(tmp_path)
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.add_special_tokens(["<mask>", "<pad>", "</s>", "<s>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    found = DietBertBackbone.from_bert(tmp_path)
+    expected = DietBertBackbone.from_bert(tmp_path, cls_token_id=3)
+    np.testing.assert_array_equal(
+        *(each.token_embedding.get_weights()[0] for each in (found, expected))
+    )
 
 
 @any_backend

@@ -68,7 +68,7 @@ class DietBertBackbone(HubBackbone):
         max_sequence_length: int. Longest sequence, in tokens. Defaults to `512`.
         num_segments: int. Number of segments. Defaults to `2`.
         position_encoding: `"diet_abs"`, `"diet_rel"`, `"t5"`, `"tupe_abs"`, `"tupe_rel"`, `"shaw"`,
-            `"input"`, `"diet_abs_input"`, `"sinusoidal"`, `"alibi"`, `"kerple"`,
+            `"input"`, `"diet_abs_input"`, `"t5_input"`, `"sinusoidal"`, `"alibi"`, `"kerple"`,
             `"sandwich"`, `"fire"`, `"rotary"`, `"transformer_xl"`, `"none"`, a name that you
             registered (`keras_diet.layers.register_position_encoding`), or a custom bias layer.
             Defaults to `"diet_abs"`.
