@@ -224,6 +224,9 @@ def test_heads_of_folders(tmp_path):
     # `transformers` writes no names of two classes that it has named itself.
     make("bert", "ForSequenceClassification").save_pretrained(tmp_path)
     assert "id2label" not in json.loads((tmp_path / "config.json").read_text())
+    # Only embedders read the pooling of sentence-transformers.
+    types = [{"type": f"models.{name}", "path": ""} for name in ("Transformer", "Pooling")]
+    (tmp_path / "modules.json").write_text(json.dumps(types))
     assert DietBertTextClassifier.from_hugging_face(tmp_path).num_classes == 2
     # The first BERTs have other names of normalizations.
     model = make("bert", "ForMaskedLM")

@@ -18,7 +18,7 @@ from keras_diet.models.diet_bert.hugging_face.checkpoint import (
     read_checkpoint,
     read_json,
 )
-from keras_diet.models.diet_bert.hugging_face.heads import Head, read_pooling
+from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD, Head, read_pooling
 from keras_diet.models.diet_bert.hugging_face.tokenizer import FILE, HuggingFaceTokenizer
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
 from keras_diet.models.hub.classifier_task import ClassifierTask
@@ -174,7 +174,8 @@ class DietBertTask(HubTask):
         """Return the task with a backbone and with what else a trained model has."""
         names = inspect.signature(make_backbone).parameters
         of_backbone = {name: arguments.pop(name) for name in list(arguments) if name in names}
-        head, checkpoint, found = cls.trained_head, read_checkpoint(source), read_pooling(source)
+        head, checkpoint = cls.trained_head, read_checkpoint(source)
+        found = read_pooling(source) if head is NO_HEAD else {}
         is_new = arguments.get("num_classes") is not None
         has_head = checkpoint is not None and head.is_in(checkpoint) and not is_new
         uses_pooler = cls.backbone_output == "pooled_output"
