@@ -12,11 +12,12 @@ from keras_diet.models import (
     DietBertMaskedLM,
     DietBertQuestionAnswerer,
     DietBertTextClassifier,
+    DietBertTextEmbedder,
     DietBertTokenClassifier,
 )
 from tests.helpers import assert_close, gradients, once, to_numpy, weighted_sum
 from tests.models.tasks import tiny_preprocessor
-from tests.models.tiny import randomize_weights, tiny_backbone
+from tests.models.tiny import TEXTS, randomize_weights, tiny_backbone
 from tests.models.tiny_encoders import (
     ENCODERS,
     LENGTH,
@@ -277,6 +278,28 @@ def test_values_that_change_the_computation_are_refused(model_type, changes, mes
 
 
 AT_INPUT = {"position_encoding": "input", "segment_encoding": "input"}
+
+
+@any_backend
+@pytest.mark.parametrize(
+    ("pooling_mode", "normalize"), [("cls", True), ("mean", False), ("max", True)]
+)
+def test_embedders_are_written_for_sentence_transformers(tmp_path, pooling_mode, normalize):
+    import sentence_transformers
+
+    backbone = randomize_weights(tiny_backbone(position_encoding="input", segment_encoding="input"))
+    preprocessor = tiny_preprocessor("embedder", sequence_length=9)
+    embedder = DietBertTextEmbedder(backbone, preprocessor, pooling_mode, normalize)
+    embedder.export_to_hugging_face(tmp_path)
+    theirs = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")
+    assert theirs.max_seq_length == 9
+    expected = to_numpy(embedder.encode_text(list(TEXTS), verbose=0))
+    assert_close(theirs.encode(list(TEXTS)), expected, 1e-5)
+    back = DietBertTextEmbedder.from_hugging_face(tmp_path)
+    assert (back.pooling_mode, back.normalize) == (pooling_mode, normalize)
+    assert_close(back.encode_text(list(TEXTS), verbose=0), expected, 1e-6)
+
+
 PAIRS = (["the quick fox", "foxes and cats sleep ."], ["a red cat jumped", "birds"])
 
 

@@ -18,7 +18,13 @@ from keras_diet.models.diet_bert.hugging_face.checkpoint import (
     read_checkpoint,
     read_json,
 )
-from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD, Head, read_pooling
+from keras_diet.models.diet_bert.hugging_face.heads import (
+    MASKED_LM,
+    NO_HEAD,
+    QUESTION_ANSWERER,
+    Head,
+    read_pooling,
+)
 from keras_diet.models.diet_bert.hugging_face.tokenizer import FILE, HuggingFaceTokenizer
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
 from keras_diet.models.hub.classifier_task import ClassifierTask
@@ -197,6 +203,12 @@ class DietBertTask(HubTask):
         task: Any = cls(backbone, preprocessor=preprocessor, **{**found, **given})
         if checkpoint is not None and has_head:
             head.assign(task, checkpoint, architecture)
+        elif checkpoint is not None and head in (MASKED_LM, QUESTION_ANSWERER):
+            warnings.warn(
+                f"{checkpoint.source} has no head for this task. The head has new weights, so "
+                "train it before you use it.",
+                stacklevel=3,
+            )
         return task
 
     @classmethod

@@ -56,7 +56,7 @@ class Architecture:
         activation: Name of the activation in the configuration.
         epsilon: Name of the epsilon of layer normalizations in the configuration, or `None` for
             1e-12.
-        dropout: Name of the dropout rate in the configuration.
+        dropout: Names of dropout rates in the configuration. The first one is read.
         required: For names in the configuration, the value that the backbone computes, and the
             default of `transformers`.
         zeros: Names of weights that only the backbone or the task has, and that are zero.
@@ -78,7 +78,7 @@ class Architecture:
     sizes: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     activation: str = "hidden_act"
     epsilon: str | None = "layer_norm_eps"
-    dropout: str = "hidden_dropout_prob"
+    dropout: tuple[str, ...] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     required: Mapping[str, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
     zeros: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ class Architecture:
         sizes = {ours: config[theirs] for ours, theirs in names.items() if theirs is not None}
         return {
             **sizes,
-            "dropout": config.get(self.dropout, 0.1),
+            "dropout": config.get(self.dropout[0], 0.1),
             "activation": _ACTIVATIONS[activation],
             "layer_norm_epsilon": config.get(self.epsilon or "", 1e-12),
             **self.arguments(config),
@@ -121,7 +121,7 @@ class Architecture:
             **{name: value for name, (value, _) in self.required.items()},
             **{theirs: getattr(backbone, ours) for ours, theirs in names.items() if theirs},
             self.activation: _THEIR_ACTIVATIONS.get(activation, activation),
-            self.dropout: backbone.dropout,
+            **dict.fromkeys(self.dropout, backbone.dropout),
             **self.settings(backbone),
         }
         if self.epsilon is not None:
@@ -248,7 +248,6 @@ def _modernbert(config: Config) -> Config:
         "normalization": "layer_norm_without_beta",
         "normalize_first": True,
         "normalize_inputs": False,
-        "dropout": config.get("embedding_dropout", 0.0),
     }
 
 
@@ -267,7 +266,6 @@ def _layer_types(backbone: keras.Model) -> Config:
             kind: {"rope_type": "default", "rope_theta": theta}
             for kind, theta in zip(kinds, thetas, strict=True)
         },
-        "embedding_dropout": backbone.dropout,
         **_NO_TOKENS,
     }
 
@@ -479,7 +477,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
         activation="activation",
         epsilon=None,
-        dropout="dropout",
+        dropout=("dropout", "attention_dropout"),
         classifier={"pooled_dense": "pre_classifier", "output_dense": "classifier"},
         masked_lm={
             "dense": "vocab_transform",
@@ -539,6 +537,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
         arguments=_modernbert,
         settings=_layer_types,
+        dropout=("mlp_dropout", "attention_dropout", "embedding_dropout"),
         activation="hidden_activation",
         epsilon="norm_eps",
         required={
@@ -614,7 +613,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         arguments=_eurobert,
         settings=_eurobert_settings,
         epsilon="rms_norm_eps",
-        dropout="attention_dropout",
+        dropout=("attention_dropout",),
         required={"attention_bias": (False, False), "mlp_bias": (False, False)},
     ),
     "t5": Architecture(
@@ -647,7 +646,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             "intermediate_dim": "d_ff",
         },
         epsilon="layer_norm_epsilon",
-        dropout="dropout_rate",
+        dropout=("dropout_rate",),
         unused=("encoder.embed_tokens.", "decoder.", "lm_head."),
         encoder_class="EncoderModel",
         required={"relative_attention_num_buckets": (32, 32)},

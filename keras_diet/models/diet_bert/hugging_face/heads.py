@@ -91,7 +91,9 @@ def _parts(task, name) -> dict[str, Part]:
 
 
 def _classes(checkpoint: Checkpoint, architecture: Architecture, has_head: bool) -> Config:
-    names = _names_of_classes(checkpoint)
+    # Another kind of classifier has other classes.
+    is_other = "Classification" in checkpoint.architecture and not has_head
+    names = None if is_other else _names_of_classes(checkpoint)
     # `transformers` writes no names of two classes that it has named itself.
     number = len(checkpoint.config.get("id2label") or ("LABEL_0", "LABEL_1"))
     return {"num_classes": number if has_head else None, "class_names": names}

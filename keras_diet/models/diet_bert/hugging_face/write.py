@@ -39,7 +39,7 @@ def write_hugging_face(
 
     The folder gets `config.json` and `model.safetensors`, in float32. A task is written with its
     head, e.g. as a `BertForSequenceClassification`, with the names of its classes, and with its
-    tokenizer in `tokenizer.json`. Of a text embedder, only encoder and tokenizer are written.
+    tokenizer in `tokenizer.json`. A text embedder becomes a folder of sentence-transformers.
 
     Args:
         folder: The folder. It is made if it does not exist.
@@ -115,6 +115,35 @@ def write_hugging_face(
     save_file(tensors, Path(folder) / "model.safetensors", metadata={"format": "pt"})
     if isinstance(tokenizer, FastTokenizer):
         _write_tokenizer(tokenizer, Path(folder), backbone.max_sequence_length)
+    if hasattr(model, "pooling_mode"):
+        _write_sentence_transformer(model, Path(folder))
+
+
+def _write_sentence_transformer(embedder: keras.Model, folder: Path) -> None:
+    """Write the files with which sentence-transformers loads a text embedder."""
+    modules = ["Transformer", "Pooling", *["Normalize"] * embedder.normalize]
+    paths = ["", *(f"{i}_{name}" for i, name in enumerate(modules[1:], 1))]
+    for path in paths[1:]:
+        (folder / path).mkdir(exist_ok=True)
+    kinds = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
+    files: Config = {
+        "modules.json": [
+            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
+            for i, (path, name) in enumerate(zip(paths, modules, strict=True))
+        ],
+        "1_Pooling/config.json": {
+            "word_embedding_dimension": embedder.backbone.hidden_dim,
+            **{
+                f"pooling_mode_{kind}": embedder.pooling_mode == ours
+                for ours, kind in kinds.items()
+            },
+        },
+    }
+    if embedder.preprocessor is not None:
+        length = embedder.preprocessor.sequence_length
+        files["sentence_bert_config.json"] = {"max_seq_length": length, "do_lower_case": False}
+    for name, contents in files.items():
+        (folder / name).write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")
 
 
 def _write_tokenizer(tokenizer: FastTokenizer, folder: Path, longest: int) -> None:
