@@ -188,6 +188,19 @@ def test_heads_are_those_of_transformers(model_type, head, rng, tmp_path):
         np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
 
 
+@any_backend
+def test_heads_of_other_tasks_are_new():
+    names = {"id2label": dict(enumerate(NAMES))}
+    model = make("distilbert", "ForTokenClassification", **names)
+    for task in (DietBertMaskedLM, DietBertQuestionAnswerer):
+        with pytest.warns(UserWarning, match="has no head for this task"):
+            task.from_hugging_face(model)
+    with pytest.raises(ValueError, match="`num_classes`"):
+        DietBertTextClassifier.from_hugging_face(model)
+    new = DietBertTextClassifier.from_hugging_face(model, num_classes=3)
+    assert new.class_names is None
+
+
 # === Folders ===
 
 
