@@ -1,5 +1,6 @@
 """From pairs of raw texts to the inputs of `DietTransformerSeq2SeqLM`, and back to texts."""
 
+import unicodedata
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -40,8 +41,9 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
     and padding after them. The source has no start token, as in Tensor2Tensor and Marian. Weights
     are 1 for labels and 0 for padding.
 
-    To train, a longer source or target is cut off before its end token. The first batch with one
-    gives a warning. To generate, it is an error, unless `truncate=True`.
+    To train, a longer source or target is cut off before its end token. A warning has the number of
+    such pairs, in a dataset of those in one batch. To generate, it is an error, unless
+    `truncate=True`.
 
     Args:
         tokenizer: A `keras_diet.models.DietTransformerTokenizer`.
@@ -133,7 +135,11 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
                 "`y` and `sample_weight` must be `None`, because the preprocessor makes the "
                 f"weights. Received: {type(sample_weight).__name__}. Pass the texts only."
             )
-        x = x if y is None else {SOURCE: x, TARGET: y}
+        pairs = self._checked_pairs(x if y is None else {SOURCE: x, TARGET: y})
+        self._warn_if_cut(pairs)
+        return pairs, None, None
+
+    def _checked_pairs(self, x):
         if not isinstance(x, Mapping) or set(x) != {SOURCE, TARGET}:
             keys = f" with the keys {list(x)}" if isinstance(x, Mapping) else ""
             raise ValueError(
@@ -143,7 +149,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
             )
         pairs = {name: texts_of(x[name], name) for name in (SOURCE, TARGET)}
         number_of_rows(**pairs)
-        return pairs, None, None
+        return pairs
 
     def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Return inputs, labels and weights in a graph of TensorFlow, such as in `tf.data`.
@@ -164,7 +170,6 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         """Return inputs, labels and weights for some sources and targets."""
         sources, targets = self._tokens(x)
         lengths = self.encoder_sequence_length, self.decoder_sequence_length
-        self._warn_if_cut(sources, targets, *lengths)
         if self.length_buckets:
             # Compilers compile one program for each length, not for each pair of lengths.
             longest = max(
@@ -177,15 +182,23 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         labels = self._ended(targets, lengths[1])
         return inputs, labels, inputs["decoder_padding_mask"]
 
-    def _warn_if_cut(self, sources, targets, source_length, target_length):
-        pairs = list(zip(sources, targets, strict=True))
-        cut = sum(len(s) >= source_length or len(t) >= target_length for s, t in pairs)
-        if cut and not self._has_warned:
+    def _warn_if_cut(self, pairs):
+        """Warn once of pairs that are longer than the model: of all pairs, or of a first batch."""
+        if self._has_warned:
+            return
+        lengths = {SOURCE: self.encoder_sequence_length, TARGET: self.decoder_sequence_length}
+        cut = set()
+        for name, length in lengths.items():
+            # A token has at least one byte of the normalized text, beside the space before it.
+            long = [i for i, text in enumerate(pairs[name]) if _num_bytes(text) + 1 >= length]
+            rows = self.tokenizer.tokenize([pairs[name][i] for i in long]) if long else []
+            cut |= {i for i, row in zip(long, rows, strict=True) if len(row) >= length}
+        if cut:
             self._has_warned = True
             warnings.warn(
-                f"{cut} of the {len(pairs)} pairs of a batch are cut to encoder_sequence_length="
-                f"{source_length} and decoder_sequence_length={target_length} tokens with the end "
-                "token. Later batches give no warning. Remove these pairs, or choose larger "
+                f"{len(cut)} of {len(pairs[SOURCE])} pairs are cut to encoder_sequence_length="
+                f"{lengths[SOURCE]} and decoder_sequence_length={lengths[TARGET]} tokens with the "
+                "end token. There is no second warning. Remove these pairs, or choose larger "
                 "lengths. `generate` refuses such a source without `truncate=True`.",
                 stacklevel=3,
             )
@@ -278,7 +291,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         x = x if isinstance(x, Mapping) else {SOURCE: x}
         if set(x) == {SOURCE}:
             x = {SOURCE: x[SOURCE], TARGET: [""] * len(texts_of(x[SOURCE], SOURCE))}
-        sources, prompts = self._tokens(self.columns(x)[0])
+        sources, prompts = self._tokens(self._checked_pairs(x))
         # An end token follows the source.
         longest_source = _first(source_length, self.encoder_sequence_length) - 1
         # A start token before the prompt, and a token after it.
@@ -335,3 +348,8 @@ def _check_numbers(
                 f"special tokens. Received: {len(tokens)} tokens in row {row}. Change the text, "
                 f"choose another `{argument}`, or cut long texts with `truncate=True`."
             )
+
+
+def _num_bytes(text):
+    """Return the number of bytes of a text as SentencePiece normalizes it by default."""
+    return len(unicodedata.normalize("NFKC", text).encode("utf-8", "replace"))

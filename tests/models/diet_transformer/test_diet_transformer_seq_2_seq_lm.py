@@ -70,7 +70,7 @@ def loss(task, *data, **arguments):
 
 
 @any_backend
-@pytest.mark.filterwarnings("ignore:.* pairs of a batch are cut")
+@pytest.mark.filterwarnings("ignore:.* pairs are cut")
 @pytest.mark.parametrize("name", ["dictionary", "DataLoader"])
 def test_forms_of_pairs_have_the_same_loss(proto, name):
     """Also with shorter batches. Another target of each source has another loss."""
@@ -88,7 +88,7 @@ def test_forms_of_pairs_have_the_same_loss(proto, name):
 @any_backend
 @pytest.mark.parametrize("cut", [SOURCES, TARGETS])
 def test_cut_pairs_give_one_warning(proto, cut):
-    """Of the rows of the first batch that is cut, one by one token. Texts that just fit are not."""
+    """It counts all pairs, one of which is cut by one token. Texts that just fit are not cut."""
     sizes = [len(row) + 1 for row in DietTransformerTokenizer(proto)(cut)]
     # The longest text is cut in the second batch, and once more in each epoch.
     order = sorted(range(5), key=sizes.__getitem__)
@@ -100,13 +100,13 @@ def test_cut_pairs_give_one_warning(proto, cut):
         for size in (sorted(sizes)[-1], sorted(sizes)[-2] - 1)
     )
     fitting.fit(sources, targets, batch_size=3, epochs=2, shuffle=False, verbose=0)
-    with pytest.warns(UserWarning, match="2 of the 2 pairs") as warned:
+    with pytest.warns(UserWarning, match="2 of 5 pairs") as warned:
         short.fit(sources, targets, batch_size=3, epochs=2, shuffle=False, verbose=0)
     assert len([each for each in warned if "pairs" in str(each.message)]) == 1
 
 
 @any_backend
-@pytest.mark.filterwarnings("ignore:.* pairs of a batch are cut")
+@pytest.mark.filterwarnings("ignore:.* pairs are cut")
 def test_fit_and_predict_take_pairs(proto):
     task = tiny_translator(proto)
     validation = {"validation_data": (SOURCES, TARGETS)}

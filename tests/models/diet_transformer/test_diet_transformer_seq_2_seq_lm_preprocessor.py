@@ -56,7 +56,7 @@ def expected(tokenizer, source_length=71, target_length=67):
 # === Training ===
 
 
-@pytest.mark.filterwarnings("ignore:.* pairs of a batch are cut")
+@pytest.mark.filterwarnings("ignore:.* pairs are cut")
 def test_inputs_labels_and_weights(tokenizer, preprocessor):
     outputs = preprocessor(SOURCES, TARGETS)
     assert isinstance(outputs, tuple)
@@ -73,7 +73,7 @@ def test_inputs_labels_and_weights(tokenizer, preprocessor):
 
 
 @pytest.mark.any_backend("tensorflow")
-@pytest.mark.filterwarnings("ignore:.* pairs of a batch are cut")
+@pytest.mark.filterwarnings("ignore:.* pairs are cut")
 def test_graphs_of_tensorflow(shuffled_proto):
     """Without `length_buckets`."""
     tf = pytest.importorskip("tensorflow")
@@ -106,7 +106,7 @@ def test_length_buckets(tokenizer):
 
 
 @pytest.mark.any_backend
-@pytest.mark.filterwarnings("ignore:.* pairs of a batch are cut")
+@pytest.mark.filterwarnings("ignore:.* pairs are cut")
 def test_length_buckets_between_the_two_lengths(tokenizer):
     lengths = {"encoder_sequence_length": 31, "decoder_sequence_length": 5}
     preprocessor = make(tokenizer, **lengths, length_buckets=(4, 11))

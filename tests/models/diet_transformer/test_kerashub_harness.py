@@ -47,7 +47,7 @@ def test_backbone(harness, rng):
     )
 
 
-@pytest.mark.filterwarnings("ignore:.* pairs of a batch are cut")
+@pytest.mark.filterwarnings("ignore:.* pairs are cut")
 def test_task(harness, proto):
     preprocessor = DietTransformerSeq2SeqLMPreprocessor(DietTransformerTokenizer(proto), 23, 13)
     pairs = {"encoder_text": SOURCES[:2], "decoder_text": TARGETS[:2]}
