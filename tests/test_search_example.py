@@ -1,6 +1,7 @@
 """Trained sentence encoders: `examples/search_text.py` and `benchmarks/trained_encoders.py`."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tests.models.tiny import TEXTS, randomize_weights, tiny_backbone
 # What they call has tests on every backend.
 pytestmark = pytest.mark.any_backend
 script = fixture_of("search_text")
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -53,3 +55,21 @@ def test_both_libraries_embed_alike(encoder, tmp_path):
     assert max(results["types"].values()) < 2e-5
     assert np.shape(cell["seconds"]["32"]["keras_diet"]) == (2,)
     assert '| encoder | `"input"` |' in output.with_suffix(".md").read_text()
+
+
+def test_the_page_has_the_numbers_of_the_files():
+    page = (ROOT / "docs/trained_encoders.md").read_text()
+    names = {"torch": "PyTorch", "jax": "JAX", "tensorflow": "TensorFlow"}
+    types = {}
+    for backend, name in names.items():
+        file = ROOT / f"docs/benchmarks/trained_encoders_{backend}.json"
+        results = json.loads(file.read_text())
+        for encoder, cell in results["cells"].items():
+            numbers = [f"{value:.5f}" for value in cell["spearman"].values()]
+            numbers += [f"{cell['largest_difference']:.1e}"]
+            numbers += [f"{cell['ratio'][size][0]:.2f}" for size in ("1", "32")]
+            assert f"| {encoder} | {name} | {' | '.join(numbers)} |\n" in page
+        for model_type, value in results["types"].items():
+            types.setdefault(model_type, []).append(f"{value:.1e}")
+    for model_type, numbers in types.items():
+        assert f'| `"{model_type}"` | {" | ".join(numbers)} |\n' in page
