@@ -17,6 +17,7 @@ from benchmarks import (
     study_page,
     summary,
     tpu_compile_results,
+    trained_encoders,
     translation,
 )
 
@@ -46,6 +47,7 @@ MAKERS = {
     "step_time": step_time_results.make_page,
     "study": study_page.make_page,
     "tpu_compile": tpu_compile_results.make_page,
+    "trained_encoders": trained_encoders.make_page,
     "translation": translation.make_page,
 }
 
