@@ -194,7 +194,7 @@ class DietBertTask(HubTask):
         with warnings.catch_warnings():
             if not uses_pooler:
                 warnings.filterwarnings("ignore", ".*has no pooler", UserWarning)
-            backbone = make_backbone(source, **of_backbone)
+            backbone = make_backbone(checkpoint or source, **of_backbone)
         if issubclass(cls, ClassifierTask):
             found["dropout"] = backbone.dropout
         if isinstance(preprocessor, str):

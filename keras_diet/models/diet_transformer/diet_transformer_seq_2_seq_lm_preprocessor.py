@@ -198,7 +198,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
             warnings.warn(
                 f"{len(cut)} of {len(pairs[SOURCE])} pairs are cut to encoder_sequence_length="
                 f"{lengths[SOURCE]} and decoder_sequence_length={lengths[TARGET]} tokens with the "
-                "end token. There is no second warning. Remove these pairs, or choose larger "
+                "end token. This warning comes once. Remove these pairs, or choose larger "
                 "lengths. `generate` refuses such a source without `truncate=True`.",
                 stacklevel=3,
             )

@@ -1,7 +1,6 @@
 """From BERT to a `DietBertBackbone` with any of DIET's encodings."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -142,7 +141,7 @@ def convert_bert(
         if with_input:
             segment_encoding = original.segment_encoding
     if cls_token_id is None:
-        cls_token_id = _find_cls_token_id(bert, checkpoint)
+        cls_token_id = _find_cls_token_id(checkpoint or bert)
     changes = {
         "position_encoding": position_encoding,
         "rank": rank,
@@ -191,18 +190,20 @@ def copy_bert(cls: type[keras.Model], bert: Any) -> keras.Model:
     return copy
 
 
-def _find_cls_token_id(bert: Any, checkpoint: Checkpoint | None) -> int | None:
+def _find_cls_token_id(bert: Any) -> int | None:
     """Return the id of `[CLS]`, or `None` if `bert` comes without a vocabulary."""
-    if not isinstance(bert, (str, os.PathLike)):
-        tokenizer = getattr(getattr(bert, "preprocessor", None), "tokenizer", None)
-        return getattr(tokenizer, "cls_token_id", None)
-    if checkpoint is None:
+    if isinstance(bert, (str, os.PathLike)):
         try:
             return BertTokenizer.from_preset(os.fspath(bert)).cls_token_id
         except FileNotFoundError:
             # A preset of a backbone alone.
             return None
-    folder = Path(bert)
+    if not isinstance(bert, Checkpoint):
+        tokenizer = getattr(getattr(bert, "preprocessor", None), "tokenizer", None)
+        return getattr(tokenizer, "cls_token_id", None)
+    folder = bert.folder
+    if folder is None:
+        return None
     if (folder / "vocab.txt").is_file():
         ids = {token: i for i, token in enumerate(read_vocabulary(folder))}
     elif (folder / "tokenizer.json").is_file():

@@ -211,7 +211,7 @@ def _rotary(config: Config) -> Config:
 
 
 def _rope_parameters(backbone: keras.Model) -> Config:
-    theta = of_each_layer(backbone, "max_wavelength")[0]
+    theta = _of_encoder(backbone, "max_wavelength")[0]
     return {
         "rope_parameters": {"rope_type": "default", "rope_theta": theta},
         **_type_vocab_size(backbone),
@@ -256,8 +256,8 @@ _NO_TOKENS = {f"{role}_token_id": None for role in ("pad", "bos", "eos", "cls", 
 
 
 def _layer_types(backbone: keras.Model) -> Config:
-    windows = of_each_layer(backbone, "attention_windows")
-    thetas = of_each_layer(backbone, "max_wavelength")
+    windows = _of_encoder(backbone, "attention_windows")
+    thetas = _of_encoder(backbone, "max_wavelength")
     kinds = ["full_attention" if window is None else "sliding_attention" for window in windows]
     return {
         "layer_types": kinds,
@@ -270,13 +270,16 @@ def _layer_types(backbone: keras.Model) -> Config:
     }
 
 
-def of_each_layer(backbone: keras.Model, name: str) -> list[Any]:
+def of_each_layer(name: str, value: Any, num_layers: int) -> list[Any]:
     """Return the value of an argument for each layer, from one value or a pattern."""
-    value = getattr(backbone.encoder, name)
     pattern = value if isinstance(value, (list, tuple)) else [value]
     if name == "max_wavelength":
         pattern = [10_000.0 if each is None else each for each in pattern]
-    return list(itertools.islice(itertools.cycle(pattern), backbone.num_layers))
+    return list(itertools.islice(itertools.cycle(pattern), num_layers))
+
+
+def _of_encoder(backbone, name):
+    return of_each_layer(name, getattr(backbone.encoder, name), backbone.num_layers)
 
 
 def _nomic(config: Config) -> Config:
@@ -293,7 +296,7 @@ def _eurobert(config: Config) -> Config:
     heads = config.get("num_key_value_heads")
     if heads not in (None, config["num_attention_heads"]):
         raise ValueError(
-            "Each head must have keys and values of its own. Received: "
+            "Each head must have separate keys and values. Received: "
             f"num_key_value_heads={heads}, num_attention_heads={config['num_attention_heads']}"
         )
     return {

@@ -25,11 +25,13 @@ class Checkpoint:
         config: The contents of its `config.json`.
         tensors: The weights by name, as float32 arrays.
         source: Where the weights come from, for messages.
+        folder: The folder, which may have a vocabulary, or `None` for a model in memory.
     """
 
     config: Config
     tensors: dict[str, np.ndarray]
     source: str
+    folder: Path | None = None
 
     @property
     def architecture(self) -> str:
@@ -41,7 +43,8 @@ def read_checkpoint(source: Any) -> Checkpoint | None:
     """Return the configuration and the weights of a model of Hugging Face.
 
     Args:
-        source: A folder or a model of Hugging Face's `transformers`, or anything else.
+        source: A folder or a model of Hugging Face's `transformers`, a checkpoint that was read
+            before, or anything else.
 
     Returns:
         The checkpoint, or `None` for anything else.
@@ -49,12 +52,15 @@ def read_checkpoint(source: Any) -> Checkpoint | None:
     Raises:
         ValueError: If a folder has no weights in the format of safetensors.
     """
+    if isinstance(source, Checkpoint):
+        return source
     if is_of_transformers(source):
         # Files can have other names than the memory, and fewer values in the configuration.
         with tempfile.TemporaryDirectory() as folder:
             source.save_pretrained(folder)
             checkpoint = _read_folder(folder)
-        return dataclasses.replace(checkpoint, source=f"the `{type(source).__name__}`")
+        name = f"the `{type(source).__name__}`"
+        return dataclasses.replace(checkpoint, source=name, folder=None)
     return _read_folder(source) if is_hugging_face_folder(source) else None
 
 
@@ -65,7 +71,7 @@ def _read_folder(folder):
         for file in _files_of_weights(Path(folder))
         for name, array in read_safetensors(file).items()
     }
-    return Checkpoint(read_json(folder, "config.json"), tensors, f"`{folder}`")
+    return Checkpoint(read_json(folder, "config.json"), tensors, f"`{folder}`", Path(folder))
 
 
 def _files_of_weights(folder):

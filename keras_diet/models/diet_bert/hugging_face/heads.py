@@ -20,7 +20,7 @@ from keras_diet.models.diet_bert.hugging_face.weights import Part, parts_of_laye
 from keras_diet.types import Config
 
 # Our names of the poolings of sentence-transformers.
-_POOLING = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
+POOLING = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,8 +161,8 @@ def read_pooling(source: Any) -> Config:
     flags = [name for name, is_on in config.items() if name.startswith(prefix) and is_on]
     modes = config.get("pooling_mode", [name.removeprefix(prefix) for name in flags])
     mode = modes if isinstance(modes, str) else "+".join(modes)
-    mode = _POOLING.get(mode, mode)
-    validation.choice(f"pooling_mode in {path}", mode, tuple(_POOLING.values()))
+    mode = POOLING.get(mode, mode)
+    validation.choice(f"pooling_mode in {path}", mode, tuple(POOLING.values()))
     return {"pooling_mode": mode, "normalize": "Normalize" in modules}
 
 

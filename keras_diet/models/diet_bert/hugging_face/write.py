@@ -5,6 +5,7 @@ import inspect
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -19,7 +20,7 @@ from keras_diet.models.diet_bert.hugging_face.architectures import (
     of_each_layer,
 )
 from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint
-from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD
+from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD, POOLING
 from keras_diet.models.diet_bert.hugging_face.weights import parts_by_name
 from keras_diet.models.hub.packing import template_of
 from keras_diet.models.hub.quantization import has_lora, quantized_layers
@@ -110,8 +111,7 @@ def write_hugging_face(
         # safetensors writes the memory of an array as it is, also of a transposed one.
         tensors[name] = np.ascontiguousarray(rows)
     Path(folder).mkdir(parents=True, exist_ok=True)
-    path = Path(folder) / "config.json"
-    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    _write_json(Path(folder) / "config.json", config)
     save_file(tensors, Path(folder) / "model.safetensors", metadata={"format": "pt"})
     if isinstance(tokenizer, FastTokenizer):
         _write_tokenizer(tokenizer, Path(folder), backbone.max_sequence_length)
@@ -125,7 +125,6 @@ def _write_sentence_transformer(embedder: keras.Model, folder: Path) -> None:
     paths = ["", *(f"{i}_{name}" for i, name in enumerate(modules[1:], 1))]
     for path in paths[1:]:
         (folder / path).mkdir(exist_ok=True)
-    kinds = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
     files: Config = {
         "modules.json": [
             {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
@@ -134,8 +133,8 @@ def _write_sentence_transformer(embedder: keras.Model, folder: Path) -> None:
         "1_Pooling/config.json": {
             "word_embedding_dimension": embedder.backbone.hidden_dim,
             **{
-                f"pooling_mode_{kind}": embedder.pooling_mode == ours
-                for ours, kind in kinds.items()
+                f"pooling_mode_{theirs}": embedder.pooling_mode == ours
+                for theirs, ours in POOLING.items()
             },
         },
     }
@@ -143,7 +142,7 @@ def _write_sentence_transformer(embedder: keras.Model, folder: Path) -> None:
         length = embedder.preprocessor.sequence_length
         files["sentence_bert_config.json"] = {"max_seq_length": length, "do_lower_case": False}
     for name, contents in files.items():
-        (folder / name).write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")
+        _write_json(folder / name, contents)
 
 
 def _write_tokenizer(tokenizer: FastTokenizer, folder: Path, longest: int) -> None:
@@ -166,8 +165,11 @@ def _write_tokenizer(tokenizer: FastTokenizer, folder: Path, longest: int) -> No
     segments = ["token_type_ids"] * template_of(tokenizer).numbers_segments
     config["model_input_names"] = ["input_ids", *segments, "attention_mask"]
     config["model_max_length"] = longest
-    path = folder / "tokenizer_config.json"
-    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    _write_json(folder / "tokenizer_config.json", config)
+
+
+def _write_json(path: Path, contents: Any) -> None:
+    path.write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")
 
 
 def _check_zeros(backbone, architecture, parts):
@@ -203,12 +205,10 @@ def _differences(backbone: keras.Model, architecture: Architecture, config: Conf
     """Return the arguments of a backbone that a configuration does not describe."""
     defaults = _defaults(type(backbone)) | _defaults(type(backbone.encoder))
     described = architecture.backbone_arguments(config, "the configuration")
-    of_layers = {name: of_each_layer(backbone, name) for name in _OF_LAYERS}
-    received = {**backbone.get_config(), **of_layers}
-    for name in _OF_LAYERS:
-        value = described.get(name)
-        of_one = [10_000.0 if value is None and name == "max_wavelength" else value]
-        described[name] = value if isinstance(value, list) else of_one * backbone.num_layers
+    received = backbone.get_config()
+    for arguments in (received, described):
+        for name in _OF_LAYERS:
+            arguments[name] = of_each_layer(name, arguments.get(name), backbone.num_layers)
     if backbone.segment_encoding != "input":
         # Nothing has this size.
         defaults.pop("num_segments")
