@@ -25,9 +25,9 @@ class RecordedFunction:
 
     The second time that tensors of the same shapes and dtypes come, in this or another object with
     the same model and name, the operations are recorded. From then on they run alone, with the
-    same results. They read the weights of the model, so new values count. A model with other
-    weights, as LoRA and quantization bring, is recorded again, and so is a model that is compiled
-    again. An object serves one `predict` or `generate`, in which the weights do not change.
+    same results. They read the weights of the model, so new values count. A model is recorded
+    again after `compile`, and if it has other weights, as after LoRA and quantization. An object
+    serves one `predict` or `generate`, in which the weights do not change.
 
     Other backends call the function. So does PyTorch while it records gradients or inside of
     `torch.autocast`, in a model that is compiled with `run_eagerly=True`, and in one with hooks or
