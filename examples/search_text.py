@@ -21,7 +21,7 @@ from keras_diet import models
 
 def main(argv=None):
     arguments = parse_arguments(argv)
-    embedder = load_encoder(arguments.encoder)
+    embedder = models.DietBertTextEmbedder.from_hugging_face(arguments.encoder)
     paragraphs = read_paragraphs(arguments.text)
     embeddings = embed_once(embedder, paragraphs, arguments)
     queries = embedder.encode_text(arguments.query, verbose=0)
@@ -40,14 +40,6 @@ def parse_arguments(argv=None):
     parser.add_argument("--top-k", type=positive_int, default=3, help="paragraphs for each query")
     parser.add_argument("--output-dir", type=Path, default=Path("runs/search_text"))
     return parser.parse_args(argv)
-
-
-def load_encoder(folder):
-    """Return the encoder. Short batches take less time, so a batch is as long as its texts."""
-    embedder = models.DietBertTextEmbedder.from_hugging_face(folder)
-    length = embedder.preprocessor.sequence_length
-    embedder.preprocessor.length_buckets = tuple(n for n in (16, 32, 64, 128, 256) if n < length)
-    return embedder
 
 
 def read_paragraphs(files):

@@ -1,6 +1,6 @@
-"""Calls for which a backend has a faster way than `keras.ops`, all in this file.
+"""Calls for which a backend has another way than `keras.ops`, all in this file.
 
-Each function returns the same on every backend. Only the time differs.
+Each function returns the same on every backend. Only the time, or how devices are called, differs.
 """
 
 import math
@@ -136,6 +136,44 @@ def as_tensor(value):
     import tensorflow as tf
 
     return tf.identity(value)
+
+
+def replica_context():
+    """Return the context of a replica of `tf.distribute`, or `None` if no others compute."""
+    if keras.backend.backend() != "tensorflow":
+        return None
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    return context if context is not None and context.num_replicas_in_sync > 1 else None
+
+
+def rows_of_all_devices(*values):
+    """Return the rows of all devices that train together, with gradients: replicas or processes.
+
+    On JAX a tensor has the rows of all devices anyway. Without gradients, as in `evaluate`, a
+    process of PyTorch keeps its rows, because the others may not evaluate.
+
+    Args:
+        *values: Tensors, arrays or `None`, with as many rows as those of the other devices.
+    """
+    tensors = [value if value is None else ops.convert_to_tensor(value) for value in values]
+    given = [tensor for tensor in tensors if tensor is not None]
+    if (context := replica_context()) is not None:
+        rows_of = [context.all_gather(tensor, axis=0) for tensor in given]
+        for tensor, all_rows in zip(given, rows_of, strict=True):
+            all_rows.set_shape((None, *tensor.shape[1:]))
+        given = rows_of
+    if _on_torch():
+        import torch
+        import torch.distributed as processes
+
+        if torch.is_grad_enabled() and processes.is_available() and processes.is_initialized():
+            from torch.distributed.nn.functional import all_gather
+
+            given = [torch.cat(all_gather(tensor)) for tensor in given]
+    rows = iter(given)
+    return [tensor if tensor is None else next(rows) for tensor in tensors]
 
 
 def kernel_takes_mask():

@@ -6,7 +6,8 @@
 - `InverseSquareRootDecay` is the learning rate of the first Transformer.
 - `WarmupLinearDecay` is the learning rate of BERT.
 - `SmoothedCategoricalCrossentropy` is the loss of the first Transformer, with label smoothing.
-- `MultipleNegativesRankingLoss`, `CosineSimilarityLoss` and `CoSENTLoss` train embeddings of texts.
+- `MultipleNegativesRankingLoss`, `CosineSimilarityLoss` and `CoSENTLoss` train embeddings of texts,
+  `MatryoshkaLoss` trains embeddings of several sizes, and `EmbeddingLoss` is their base class.
 - `TokenBatches` makes batches with about the same number of tokens.
 - `average_weights` loads the mean of several files of weights.
 """
@@ -16,6 +17,8 @@ from keras_diet.training.average_weights import average_weights
 from keras_diet.training.embedding_losses import (
     CoSENTLoss,
     CosineSimilarityLoss,
+    EmbeddingLoss,
+    MatryoshkaLoss,
     MultipleNegativesRankingLoss,
 )
 from keras_diet.training.epoch_dataset import EpochDataset
@@ -29,9 +32,11 @@ __all__ = [
     "AccumulatedSteps",
     "CoSENTLoss",
     "CosineSimilarityLoss",
+    "EmbeddingLoss",
     "EpochDataset",
     "ExactResume",
     "InverseSquareRootDecay",
+    "MatryoshkaLoss",
     "MultipleNegativesRankingLoss",
     "SmoothedCategoricalCrossentropy",
     "TokenBatches",

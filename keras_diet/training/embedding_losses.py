@@ -1,25 +1,69 @@
 """Losses of embeddings of texts, which compare the texts of an example and of other examples."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_diet import validation
+from keras_diet import _backend, validation
 from keras_diet.types import Config, Tensor
 
 
-class _EmbeddingLoss(keras.losses.Loss):
-    """A loss of `n` examples that have several texts each.
+class EmbeddingLoss(keras.losses.Loss):
+    """Base class of losses of examples that have several texts each.
 
-    `y_pred` holds the texts of an example in adjacent rows. So any part of whole examples is a
-    part of the rows, and a batch may be divided among devices. The loss is in float32 at least.
+    With such a loss, `DietBertTextEmbedder.fit` takes the texts of examples as a tuple of lists,
+    and embeds each text alone. A subclass implements `call(y_true, y_pred)`, which returns the loss
+    of each example.
+
+    Args:
+        reduction: As in `keras.losses.Loss`. Defaults to `"mean_with_sample_weight"`.
+        name: str or `None`. Defaults to `None`.
+
+    Attributes:
+        num_texts: int or `None`. Number `k` of the texts of an example. `None` means any number.
+        takes_ids: bool. Whether `y_true` holds the ids of the texts, of shape `(n, k)`, which `fit`
+            makes. Equal texts have equal ids. Otherwise it holds the scores that the user passes.
+
+    Call arguments:
+        y_true: Ids of shape `(n, k)`, or scores of shape `(n,)`.
+        y_pred: Embeddings of shape `(n, k, d)`, for the `k` texts of `n` examples.
+        sample_weight: Weights of shape `(n,)`, or `None`.
+
+    Example:
+
+    ```python
+    @keras.saving.register_keras_serializable(package="example")
+    class TripletLoss(keras_diet.training.EmbeddingLoss):
+        num_texts, takes_ids = 3, True
+
+        def call(self, y_true, y_pred):
+            near = keras.ops.norm(y_pred[:, 0] - y_pred[:, 1], axis=-1)
+            far = keras.ops.norm(y_pred[:, 0] - y_pred[:, 2], axis=-1)
+            return keras.ops.relu(near - far + 5.0)
+
+    loss = TripletLoss()
+    loss(np.array([[0, 1, 2]]), np.array([[[0.0, 1.0], [0.0, 2.0], [3.0, 1.0]]]))  # 3.0
+    ```
     """
 
-    def __init__(self, reduction: str | None, name: str) -> None:
+    num_texts: int | None = 2
+    takes_ids = False
+
+    def __init__(
+        self, reduction: str | None = "mean_with_sample_weight", name: str | None = None
+    ) -> None:
+        # In float32 at least.
         dtype = keras.backend.result_type(keras.config.floatx(), "float32")
         super().__init__(name=name, reduction=reduction, dtype=dtype)
+
+    def check_scores(self, scores: np.ndarray) -> None:
+        """Raise a `ValueError` if scores cannot be right."""
+        if np.any(np.isnan(scores)):
+            row = np.argwhere(np.isnan(scores))[0][0]
+            raise ValueError(f"Each example must have a score. Received: NaN in row {row}")
 
     def log_weights(self, labels: Tensor, sample_weight: Tensor | None) -> Tensor:
         """Return the logarithms of the weights, of the shape `(n,)` of the labels."""
@@ -58,7 +102,7 @@ def _cross_entropy(positive: Tensor, negatives: Tensor) -> Tensor:
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class MultipleNegativesRankingLoss(_EmbeddingLoss):
+class MultipleNegativesRankingLoss(EmbeddingLoss):
     """Cross-entropy of the right text among the texts of a batch: in-batch negatives, InfoNCE.
 
     An example is an anchor `a_i`, its positive `p_i`, and no, one or several hard negatives. The
@@ -89,8 +133,8 @@ class MultipleNegativesRankingLoss(_EmbeddingLoss):
     Call arguments:
         y_true: Integers of shape `(n, k)`, the ids of the `k` texts of each example: anchor,
             positive, hard negatives. Texts have the same id if they are equal.
-        y_pred: Embeddings of shape `(n * k, d)` in the order of the ids, so the `k` texts of an
-            example are in adjacent rows. Or of shape `(n, k, d)`.
+        y_pred: Embeddings of shape `(n, k, d)`, in the order of the ids. Or of shape `(n * k, d)`,
+            with the texts of an example in adjacent rows.
         sample_weight: Weights of shape `(n,)`, not negative, or `None`.
 
     Returns:
@@ -115,6 +159,9 @@ class MultipleNegativesRankingLoss(_EmbeddingLoss):
        sentence-transformers has this loss
     """
 
+    num_texts = None
+    takes_ids = True
+
     def __init__(
         self,
         scale: float = 20.0,
@@ -130,12 +177,13 @@ class MultipleNegativesRankingLoss(_EmbeddingLoss):
         """Return the loss of all examples."""
         ids = ops.convert_to_tensor(y_true)
         shape = tuple(ids.shape)
-        if len(shape) != 2 or shape[1] < 2 or shape == (1, 2):
+        if len(shape) != 2 or shape[1] in (0, 1) or shape == (1, 2):
             raise ValueError(
                 "`y_true` must have the shape (n, k): the ids of the k texts of n examples, with k "
                 f"of at least 2. A single pair has no negatives. Received: y_true.shape={shape}. "
                 "Pass a larger batch, or add hard negatives."
             )
+        ids, y_pred, sample_weight = _backend.rows_of_all_devices(ids, y_pred, sample_weight)
         anchors, positives, candidates = ids[:, 0], ids[:, 1], ids[None, :, 1:]
         has_anchor = ops.cast(anchors[:, None] == anchors, self.dtype)
         is_positive = ops.cast(positives[:, None, None] == candidates, self.dtype)
@@ -144,7 +192,7 @@ class MultipleNegativesRankingLoss(_EmbeddingLoss):
         is_no_negative = ops.logical_or(is_positive, anchors[:, None, None] == candidates)
         mask = ops.where(is_no_negative, -float("inf"), 0.0)
         log_weights = self.log_weights(ids[:, 0], sample_weight)
-        embeddings = _by_example(y_pred, ids, shape[1])
+        embeddings = _by_example(y_pred, ids, ops.shape(ids)[1])
         return super().__call__((mask, log_weights), embeddings, sample_weight)
 
     def call(self, y_true: tuple[Tensor, Tensor], y_pred: Tensor) -> Tensor:
@@ -166,7 +214,7 @@ class MultipleNegativesRankingLoss(_EmbeddingLoss):
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class CosineSimilarityLoss(_EmbeddingLoss):
+class CosineSimilarityLoss(EmbeddingLoss):
     """Squared error of the cosines of pairs of texts.
 
     With the embeddings `a_i` and `b_i` of a pair and its score `y_i`:
@@ -181,8 +229,8 @@ class CosineSimilarityLoss(_EmbeddingLoss):
 
     Call arguments:
         y_true: Scores in [-1, 1], of shape `(n,)` or `(n, 1)`.
-        y_pred: Embeddings of shape `(2 * n, d)`, with the two texts of a pair in adjacent rows. Or
-            of shape `(n, 2, d)`.
+        y_pred: Embeddings of shape `(n, 2, d)`. Or of shape `(2 * n, d)`, with the two texts of a
+            pair in adjacent rows.
         sample_weight: Weights of shape `(n,)`, or `None`. Where the weight is 0, the score may have
             any value.
 
@@ -218,13 +266,18 @@ class CosineSimilarityLoss(_EmbeddingLoss):
             weights = ops.reshape(ops.convert_to_tensor(sample_weight), (-1,))
             scores = ops.where(weights == 0, 0.0, scores)
         values = validation.host_value(scores)
-        if values is not None and not np.all(np.abs(values) <= 1):
-            raise ValueError(
-                "Scores `y_true` of `CosineSimilarityLoss` must be in [-1, 1], like cosines. "
-                f"Received: values from {values.min()} to {values.max()}. Divide the scores, e.g. "
-                "those of STS-B by 5, or use `CoSENTLoss`, which takes all scores."
-            )
+        if values is not None:
+            self.check_scores(values)
         return super().__call__(scores, _by_example(y_pred, scores, 2), sample_weight)
+
+    def check_scores(self, scores: np.ndarray) -> None:
+        """Raise a `ValueError` if a score is not in [-1, 1]."""
+        if not np.all(np.abs(scores) <= 1):
+            raise ValueError(
+                "Scores of `CosineSimilarityLoss` must be in [-1, 1], like cosines. Received: "
+                f"values from {scores.min()} to {scores.max()}. Divide the scores, e.g. those of "
+                "STS-B by 5, or use `CoSENTLoss`, which takes all scores."
+            )
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Return the loss of each pair, for embeddings `(n, 2, d)`."""
@@ -232,7 +285,7 @@ class CosineSimilarityLoss(_EmbeddingLoss):
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class CoSENTLoss(_EmbeddingLoss):
+class CoSENTLoss(EmbeddingLoss):
     """Loss of the order of the cosines of pairs of texts (consistent sentence embedding).
 
     A batch of pairs with the cosines `c_i` and the scores `y_i` has one loss. It grows with all
@@ -249,8 +302,8 @@ class CoSENTLoss(_EmbeddingLoss):
 
     Call arguments:
         y_true: Scores of shape `(n,)` or `(n, 1)`.
-        y_pred: Embeddings of shape `(2 * n, d)`, with the two texts of a pair in adjacent rows. Or
-            of shape `(n, 2, d)`.
+        y_pred: Embeddings of shape `(n, 2, d)`. Or of shape `(2 * n, d)`, with the two texts of a
+            pair in adjacent rows.
         sample_weight: Weights of shape `(n,)`, not negative, or `None`.
 
     Returns:
@@ -279,6 +332,7 @@ class CoSENTLoss(_EmbeddingLoss):
     def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> Any:
         """Return the loss of the batch."""
         scores = ops.reshape(ops.convert_to_tensor(y_true), (-1,))
+        scores, y_pred, sample_weight = _backend.rows_of_all_devices(scores, y_pred, sample_weight)
         log_weights = self.log_weights(scores, sample_weight)
         of_pairs = log_weights[:, None] + log_weights
         log_weights = ops.where(scores[:, None] > scores, of_pairs, -float("inf"))
@@ -293,3 +347,90 @@ class CoSENTLoss(_EmbeddingLoss):
     def get_config(self) -> Config:
         """Return the arguments of the constructor."""
         return {"scale": self.scale, "name": self.name}
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class MatryoshkaLoss(EmbeddingLoss):
+    """Loss of embeddings of which any of several first parts serves as an embedding.
+
+    With a loss `L`, the embeddings `e` and the sizes `d_1, ..., d_m`:
+
+        loss = sum_i w_i L(y, e[:d_i])
+
+    After the training, the first `d_i` numbers of an embedding, normalized again, are a smaller
+    embedding.
+
+    Args:
+        loss: The loss of each part, such as `MultipleNegativesRankingLoss()`.
+        dims: Sequence of int. The sizes of the parts. One of them should be the size of the
+            embeddings.
+        weights: Sequence of float or `None`. The weights `w_i`. Defaults to `None`, which means 1.
+
+    Call arguments:
+        y_true: As in `loss`.
+        y_pred: As in `loss`, with at least as many features as the largest part.
+        sample_weight: As in `loss`.
+
+    Raises:
+        ValueError: If a size is not positive, if there are not as many weights as sizes, or if the
+            embeddings are smaller than a part.
+
+    Example:
+
+    ```python
+    loss = keras_diet.training.MatryoshkaLoss(
+        keras_diet.training.CosineSimilarityLoss(), dims=(3, 2)
+    )
+    embeddings = np.array([[1.0, 0.0, 0.0], [0.8, 0.6, 0.0]])
+    loss(np.array([0.9]), embeddings)  # (0.8 - 0.9)^2 for each size
+    ```
+
+    References:
+     - [Kusupati et al., 2022](https://arxiv.org/abs/2205.13147), equation 1
+    """
+
+    def __init__(
+        self,
+        loss: EmbeddingLoss,
+        dims: Sequence[int],
+        weights: Sequence[float] | None = None,
+        name: str = "matryoshka_loss",
+    ) -> None:
+        super().__init__(loss.reduction, name)
+        self.loss = loss
+        self.num_texts, self.takes_ids = loss.num_texts, loss.takes_ids
+        self.dims = [validation.positive_int("dims", dim) for dim in dims]
+        self.weights = [1.0] * len(self.dims) if weights is None else list(map(float, weights))
+        if not self.dims or len(self.weights) != len(self.dims):
+            raise ValueError(
+                "`dims` must hold one size or more, and `weights` a number for each of them. "
+                f"Received: dims={dims!r}, weights={weights!r}"
+            )
+
+    def check_scores(self, scores: np.ndarray) -> None:
+        """Check scores as the loss of each part."""
+        self.loss.check_scores(scores)
+
+    def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> Any:
+        """Return the weighted sum of the losses of the parts."""
+        if max(self.dims) > y_pred.shape[-1]:
+            raise ValueError(
+                f"`dims` must not exceed the size of the embeddings, {y_pred.shape[-1]}. Received: "
+                f"dims={self.dims}"
+            )
+        return sum(
+            weight * self.loss(y_true, y_pred[..., :dim], sample_weight)
+            for dim, weight in zip(self.dims, self.weights, strict=True)
+        )
+
+    def get_config(self) -> Config:
+        """Return the arguments of the constructor."""
+        loss = keras.saving.serialize_keras_object(self.loss)
+        config = {"loss": loss, "dims": self.dims, "weights": self.weights, "name": self.name}
+        return config
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """Make the loss from its configuration."""
+        loss = keras.saving.deserialize_keras_object(config["loss"])
+        return cls(**{**config, "loss": loss})

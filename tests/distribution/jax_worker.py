@@ -26,12 +26,14 @@ from keras_diet.training import ExactResume
 from keras_diet.training.trainers import whole_batches
 from tests.distribution.training import (
     ENCODINGS,
+    PAIRS,
     SIZES,
     UNEQUAL,
     fit,
     make_batches,
     make_masked_lm,
     prediction_error,
+    train_embedder,
 )
 from tests.models.diet_transformer import tiny as translation
 from tests.models.tasks import tiny_task
@@ -208,6 +210,9 @@ def main(path):
         "data": run_classifier(keras.distribution.DataParallel()),
         "model": run_classifier(model_parallel()),
     }
+    for kind, of_kind in (("one", None), ("data", keras.distribution.DataParallel())):
+        with of_kind.scope() if of_kind else contextlib.nullcontext():
+            results[f"embedder {kind}"] = {name: train_embedder(name) for name in PAIRS}
     results["three heads"] = list(refused_heads())
     results["first axes"] = list(first_axes_of_data())
     Path(path).write_text(json.dumps(results))

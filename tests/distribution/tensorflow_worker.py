@@ -24,11 +24,13 @@ import tensorflow as tf
 from tests.distribution.training import (
     BATCH_SIZE,
     ENCODINGS,
+    PAIRS,
     eager_steps,
     fit,
     make_batches,
     make_masked_lm,
     prediction_error,
+    train_embedder,
 )
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pretrain_masked_lm.py"
@@ -122,7 +124,12 @@ def run_example(strategy, folder):
 
 def compare_losses(folder):
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    return {encoding: train(strategy, encoding) for encoding in ENCODINGS}
+    results = {encoding: train(strategy, encoding) for encoding in ENCODINGS}
+    with eager_steps(eager=True):
+        results["one"] = {name: train_embedder(name) for name in PAIRS}
+    with strategy.scope():
+        results["two"] = {name: train_embedder(name) for name in PAIRS}
+    return results
 
 
 def compare_examples(folder):

@@ -75,6 +75,11 @@ def test_model_parallel_splits_weights_over_the_mesh(results, encoding):
     assert {path: shape for path, shape in part.items() if shape != full[path]} == expected
 
 
+def test_pairs_on_other_devices_are_negatives(all_results):
+    for name, expected in all_results["embedder one"].items():
+        assert_close(all_results["embedder data"][name], expected, 1e-4)
+
+
 def test_translators_train_and_translate_as_on_one_device(all_results):
     one, model = (all_results["translation"][kind] for kind in ("one", "model"))
     assert (one["devices"], model["devices"]) == (1, 8)

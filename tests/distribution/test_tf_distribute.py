@@ -37,6 +37,11 @@ def test_losses_equal_the_losses_of_one_device(results):
     assert results["prediction error"] < 1e-5
 
 
+def test_pairs_of_other_replicas_are_negatives(all_results):
+    for name, expected in all_results["losses"]["one"].items():
+        assert_close(all_results["losses"]["two"][name], expected, 1e-4)
+
+
 def test_replicas_are_compiled_for_static_shapes(results):
     """XLA compiled one program for a replica. It knows all shapes, and half of the batch."""
     half = BATCH_SIZE // 2

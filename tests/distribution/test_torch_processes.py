@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 
 from tests.distribution.conftest import ROOT, finish, start_worker
-from tests.distribution.training import ENCODINGS, UNEQUAL, fit, make_batches, make_masked_lm
+from tests.distribution.training import (
+    ENCODINGS,
+    PAIRS,
+    STEPS,
+    UNEQUAL,
+    fit,
+    make_batches,
+    make_embedder,
+    make_masked_lm,
+    pair_batch,
+)
 from tests.helpers import assert_close, to_numpy
 
 pytestmark = pytest.mark.skipif(
@@ -49,6 +59,18 @@ def test_weights_equal_the_weights_of_one_process(results):
     for name in one:
         np.testing.assert_array_equal(first[name], second[name])
         assert_close(first[name], one[name], 1e-4)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_pairs_of_other_processes_are_negatives(run, name):
+    embedder = make_embedder(name)
+    losses = [embedder.train_on_batch(*pair_batch(name)) for _ in range(STEPS)]
+    assert len(np.unique(losses)) == STEPS
+    for rank in range(2):
+        found = dict(np.load(run[0] / f"{rank}-{name}.npz"))
+        assert_close(found["losses"], losses, 1e-4)
+        for weight in embedder.weights:
+            assert_close(found[weight.path], to_numpy(weight), 1e-4)
 
 
 def test_processes_drop_differently(results):

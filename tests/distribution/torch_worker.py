@@ -18,7 +18,16 @@ import keras
 import numpy as np
 import torch
 
-from tests.distribution.training import ENCODINGS, UNEQUAL, make_batches, make_masked_lm
+from tests.distribution.training import (
+    ENCODINGS,
+    PAIRS,
+    STEPS,
+    UNEQUAL,
+    make_batches,
+    make_embedder,
+    make_masked_lm,
+    pair_batch,
+)
 from tests.helpers import to_numpy
 from tests.models.tiny import randomize_weights
 
@@ -53,6 +62,23 @@ def train(example, position_encoding, path, rank):
     np.savez(path, losses=losses, seeds=dropout_seeds(example), **weights)
 
 
+def train_pairs(example, name, path):
+    """Three steps on half of the pairs. The loss is of all pairs."""
+    embedder = make_embedder(name)
+    parallel_model = example.wrap(embedder)
+    optimizer = torch.optim.SGD(embedder.parameters(), lr=0.05)
+    losses = []
+    for _ in range(STEPS):
+        x, y, weights = keras.tree.map_structure(example.part_of_process, pair_batch(name))
+        loss = embedder.loss(y, parallel_model(x, training=True), weights)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss))
+    weights = {weight.path: to_numpy(weight) for weight in embedder.weights}
+    np.savez(path, losses=losses, **weights)
+
+
 def destroy_without_models(destroy=torch.distributed.destroy_process_group):
     """Destroy the group. No model may hold it then: it could wait for gloo's threads forever."""
     parallel = torch.nn.parallel.DistributedDataParallel
@@ -70,6 +96,8 @@ def main(folder):
     for position_encoding in ENCODINGS:
         path = folder / f"{rank}-{position_encoding}.npz"
         train(example, position_encoding, path, rank)
+    for name in PAIRS:
+        train_pairs(example, name, folder / f"{rank}-{name}.npz")
     torch.distributed.destroy_process_group()
     sys.argv = [str(EXAMPLE), "--steps", "20", "--learning-rate", "0.01"]
     with mock.patch.object(torch.distributed, "destroy_process_group", destroy_without_models):

@@ -5,7 +5,8 @@ from unittest import mock
 import keras
 import numpy as np
 
-from keras_diet.models import DietBertBackbone, DietBertMaskedLM
+from keras_diet.models import DietBertBackbone, DietBertMaskedLM, DietBertTextEmbedder
+from keras_diet.training import CoSENTLoss, MultipleNegativesRankingLoss
 from tests.helpers import to_numpy
 from tests.models.tiny import randomize_weights
 
@@ -86,6 +87,59 @@ def fit(masked_lm, batches):
         history = masked_lm.fit(inputs, labels, sample_weight=weights, **options)
         losses += history.history["loss"]
     return losses
+
+
+# Pairs of both halves of a batch have the same text, and scores that a half alone orders otherwise.
+PAIRS = {
+    "multiple_negatives": [[0, 1], [2, 3], [4, 5], [6, 7], [0, 8], [9, 6], [10, 11], [12, 13]],
+    "cosent": [0.5, 3.0, 2.5, 1.0, 2.0, 0.25, 4.0, 1.5],
+}
+
+
+def make_embedder(name):
+    """An embedder for pairs, with the same weights in every call."""
+    backbone = DietBertBackbone(**SIZES, num_layers=1)
+    backbone.pooled_dense.trainable = False
+    embedder = randomize_weights(DietBertTextEmbedder(backbone, num_chunks=2))
+    losses = {
+        "multiple_negatives": MultipleNegativesRankingLoss(5.0, symmetric=True),
+        "cosent": CoSENTLoss(5.0),
+    }
+    embedder.compile(keras.optimizers.SGD(0.05), losses[name])
+    return embedder
+
+
+def pair_batch(name):
+    """Inputs `(8, 2, T)` of eight pairs, labels and weights."""
+    first, second, _ = make_batches()
+    inputs = {
+        key: np.stack([first[0][key], second[0][key]], axis=1)
+        for key in ("token_ids", "segment_ids", "padding_mask")
+    }
+    labels = np.array(PAIRS[name])
+    return inputs, labels, np.array([1, 2, 1, 1, 0, 3, 1, 0.5], "float32")
+
+
+class PairBatches(keras.utils.PyDataset):
+    """The same batch three times."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.name = name
+
+    def __len__(self):
+        return STEPS
+
+    def __getitem__(self, index):
+        return pair_batch(self.name)
+
+
+def train_embedder(name):
+    """The loss after three steps of `fit` on the same pairs, and the largest weight."""
+    embedder = make_embedder(name)
+    embedder.fit(PairBatches(name), verbose=0)
+    loss = embedder.evaluate(PairBatches(name), verbose=0)
+    return [float(loss), *(float(np.abs(to_numpy(w)).sum()) for w in embedder.weights[:5])]
 
 
 def prediction_error(masked_lm):

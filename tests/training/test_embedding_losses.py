@@ -5,7 +5,12 @@ import numpy as np
 import pytest
 
 from keras_diet.models import DietBertTextEmbedder
-from keras_diet.training import CoSENTLoss, CosineSimilarityLoss, MultipleNegativesRankingLoss
+from keras_diet.training import (
+    CoSENTLoss,
+    CosineSimilarityLoss,
+    MatryoshkaLoss,
+    MultipleNegativesRankingLoss,
+)
 from tests.helpers import assert_close, floatx, gradients, to_numpy
 from tests.models.tiny import random_inputs, tiny_backbone
 
@@ -167,14 +172,42 @@ def test_equals_sentence_transformers(rng):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("name", ["symmetric", "cosine", "cosent"])
+@pytest.mark.parametrize("name", ["pairs", "cosent"])
+@pytest.mark.parametrize("weights", [None, (0.5, 3.0)])
+def test_matryoshka_equals_sentence_transformers(name, weights, rng):
+    import torch
+    from sentence_transformers.sentence_transformer import losses
+
+    class Stub(torch.nn.Module):
+        """A model whose features are embeddings."""
+
+        def get_embedding_dimension(self):
+            return 7
+
+        def forward(self, features):
+            return {"sentence_embedding": features["values"].clone()}
+
+    theirs = {"pairs": losses.MultipleNegativesRankingLoss, "cosent": losses.CoSENTLoss}[name]
+    model, labels = Stub(), np.arange(10).reshape(5, 2) if name == "pairs" else SCORES
+    rows = rows_of(labels, rng)
+    columns = rows.reshape(5, 2, 7).swapaxes(0, 1)
+    features = [{"values": torch.tensor(part)} for part in columns]
+    matryoshka = losses.MatryoshkaLoss(model, theirs(model, 3.0), [7, 3], weights)
+    expected = matryoshka(features, torch.tensor(labels))
+    assert_close(MatryoshkaLoss(LOSSES[name][0], (7, 3), weights)(labels, rows), expected, 1e-6)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", ["symmetric", "cosine", "cosent", "matryoshka"])
 def test_config(name):
-    loss = LOSSES[name][0]
+    loss = (
+        LOSSES[name][0] if name in LOSSES else MatryoshkaLoss(LOSSES["cosine"][0], (3, 2), (1, 2))
+    )
     config = {**loss.get_config(), "name": "mine"}
     if "reduction" in config:
         config["reduction"] = "sum"
     restored = keras.saving.deserialize_keras_object(
-        keras.saving.serialize_keras_object(type(loss)(**config))
+        keras.saving.serialize_keras_object(type(loss).from_config(config))
     )
     assert restored.get_config() == config
 
@@ -203,3 +236,10 @@ def test_scale_must_be_positive():
     for loss in (MultipleNegativesRankingLoss, CoSENTLoss):
         with pytest.raises(ValueError, match=r"`scale` must be .*scale=0"):
             loss(scale=0)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("dims, weights", [((), None), ((3, 0), None), ((3, 2), (1.0,))])
+def test_matryoshka_needs_sizes(dims, weights):
+    with pytest.raises(ValueError, match="`dims`"):
+        MatryoshkaLoss(CoSENTLoss(), dims, weights)

@@ -1,5 +1,6 @@
 """Calls of layers that are computed again for the gradient, with the same random numbers."""
 
+import itertools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -10,11 +11,14 @@ from keras import ops, tree
 from keras_diet import _backend
 from keras_diet._compat import autocast_disabled, global_seed, keras_masks_removed
 from keras_diet.layers.attention.score_terms import ScoreTerms
+from keras_diet.types import Tensor
 
 RECOMPUTE = ("none", "attention", "block")
 
 
-def call_recomputed(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
+def call_recomputed(
+    layer: keras.layers.Layer, *args: Any, function: Callable[..., Any] | None = None, **kwargs: Any
+) -> Any:
     """Return `layer(*args, **kwargs)`, without keeping what is in between for the gradient.
 
     The layer runs a second time for the gradient. Both times it is a pure function of the tensors
@@ -25,6 +29,8 @@ def call_recomputed(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any
     Args:
         layer: A built layer.
         *args: Arguments of its call: nests of tensors, `ScoreTerms` and other values.
+        function: A function that is called instead of the layer and reads its weights. Defaults to
+            `None`, which means the layer.
         **kwargs: The same, by name.
 
     Raises:
@@ -38,12 +44,7 @@ def call_recomputed(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any
     _map_tensors(lambda tensor: tensors.setdefault(id(tensor), tensor), arguments)
     # Gradients are found for these. Whole numbers and masks are constants.
     given = [each for each in tensors.values() if keras.backend.is_float_dtype(each.dtype)]
-    layers = [layer, *_bias_layers(arguments)]
-    weights = _unique(weight for each in layers for weight in each.weights)
-    variables = _unique(variable for each in layers for variable in each.variables)
-    # Layers count their random generators as variables, but not as weights.
-    kept = {id(weight) for weight in weights}
-    seeds = [variable for variable in variables if id(variable) not in kept]
+    weights, seeds = _weights_and_seeds([layer, *_bias_layers(arguments)])
     all_seeds = _with_global_seed(seeds)
     with autocast_disabled():
         values = [_backend.as_tensor(weight.value) for weight in weights]
@@ -64,7 +65,7 @@ def call_recomputed(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any
             keras.StatelessScope(mapping, collect_losses=True) as scope,
         ):
             before = [scope.get_current_value(weight) for weight in weights]
-            outputs = layer(*new_args, **new_kwargs)
+            outputs = (function or layer)(*new_args, **new_kwargs)
         after = [scope.get_current_value(weight) for weight in weights]
         _check_is_pure(layer, scope.losses, any(map(operator.is_not, before, after)))
         return outputs, [scope.get_current_value(seed) for seed in used_seeds]
@@ -75,12 +76,68 @@ def call_recomputed(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any
     return outputs
 
 
+def call_in_chunks(
+    layer: keras.layers.Layer, inputs: Any, num_chunks: int, function: Callable[..., Any]
+) -> Tensor:
+    """Return the rows of `function(inputs)`, computed part by part, and again for the gradient.
+
+    Only one part at a time is in memory.
+
+    Args:
+        layer: The layer whose weights and random generators the function reads.
+        inputs: A nest of tensors with the same number of rows.
+        num_chunks: int. The number of parts.
+        function: A function of some rows of the inputs.
+    """
+    size = ops.shape(tree.flatten(inputs)[0])[0]
+    number = min(num_chunks, size) if isinstance(size, int) else num_chunks
+
+    def call(start, end):
+        rows = tree.map_structure(lambda array: array[start:end], inputs)
+        return call_recomputed(layer, rows, function=function)
+
+    if keras.backend.backend() != "jax":
+        starts = [size * i // number for i in range(number + 1)]
+        return ops.concatenate(list(itertools.starmap(call, itertools.pairwise(starts))))
+
+    # The compiler would compute parts at the same time. The steps of a loop are in order.
+    weights, seeds = _weights_and_seeds([layer])
+    with autocast_disabled():
+        values = [(weight, weight.value) for weight in weights]
+
+        def step(states, rows):
+            with keras.StatelessScope([*values, *zip(seeds, states, strict=True)]):
+                outputs = call_recomputed(layer, rows, function=function)
+                return [seed.value for seed in seeds], outputs
+
+        end = size - size % number
+        chunks = tree.map_structure(
+            lambda array: ops.reshape(array[:end], (number, -1, *array.shape[1:])), inputs
+        )
+        states, outputs = ops.scan(step, [seed.value for seed in seeds], chunks, number)
+        for seed, state in zip(seeds, states, strict=True):
+            seed.assign(state)
+    outputs = ops.reshape(outputs, (end, *outputs.shape[2:]))
+    return outputs if end == size else ops.concatenate([outputs, call(end, size)])
+
+
+def _weights_and_seeds(layers):
+    """Return the weights of layers, and the states of their random generators."""
+    weights = _unique(weight for layer in layers for weight in layer.weights)
+    variables = _unique(variable for layer in layers for variable in layer.variables)
+    # Layers count their random generators as variables, but not as weights.
+    kept = {id(weight) for weight in weights}
+    return weights, [variable for variable in variables if id(variable) not in kept]
+
+
 def _with_global_seed(seeds):
     """Add the state from which Keras draws without a seed generator. JAX refuses such draws.
 
-    Keras has one for each thread, and on a GPU PyTorch computes gradients in another thread.
+    Keras has one for each thread, and on a GPU PyTorch computes gradients in another thread. A
+    replica of TensorFlow is a thread in which no variable can be made, so it refuses such draws.
     """
-    return seeds if keras.backend.backend() == "jax" else [*seeds, global_seed()]
+    has_none = keras.backend.backend() == "jax" or _backend.replica_context() is not None
+    return seeds if has_none else [*seeds, global_seed()]
 
 
 def _check_hook(attention_hook):

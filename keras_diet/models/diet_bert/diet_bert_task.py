@@ -145,7 +145,8 @@ class DietBertTask(HubTask):
             source: As in `DietBertBackbone.from_hugging_face`.
             preprocessor: As in the class. Defaults to `"auto"`: one with the tokenizer of a folder
                 that has a `tokenizer.json`, and `None` otherwise. Its `sequence_length` is that of
-                sentence-transformers, or the default of its class.
+                sentence-transformers, or the default of its class. For embedders it has
+                `length_buckets`.
             **kwargs: Arguments of the class, such as `num_classes` or `pooling_mode`, which replace
                 those of the checkpoint, and arguments of `DietBertBackbone.from_hugging_face`.
 

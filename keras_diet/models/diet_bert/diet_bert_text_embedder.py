@@ -1,16 +1,23 @@
 """Embeddings of texts with a DietBert backbone."""
 
+import functools
+import zlib
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 from keras_hub.models import TextEmbedder, TextEmbedderPreprocessor
 
 from keras_diet import validation
+from keras_diet.layers.transformer.recomputed_call import call_in_chunks
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD
-from keras_diet.models.hub.losses import warn_if_loss_does_not_fit
+from keras_diet.models.hub.losses import of_output, warn_if_loss_does_not_fit
+from keras_diet.models.hub.texts import texts_of
+from keras_diet.training.columns import map_columns, number_of_rows
+from keras_diet.training.embedding_losses import EmbeddingLoss
 from keras_diet.types import Config, Tensor
 
 
@@ -92,9 +99,15 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
     With `normalize` it is `e / |e|`, so inner products are cosines. With a `preprocessor`, `fit`,
     `evaluate`, `predict` and `encode_text` take raw strings.
 
-    Call `compile` with a loss before `fit`, because embedders do not have a default loss. For
-    pairs and triplets of texts, `keras_diet.training` has losses. They take the texts of an example
-    in adjacent rows.
+    Call `compile` with a loss before `fit`, because embedders do not have a default loss.
+    `keras_diet.training` has losses for pairs and triplets of texts. With such an `EmbeddingLoss`,
+    `fit` and `evaluate` take a tuple of lists, and each text has its own embedding:
+
+    | loss | `x` | `y` |
+    |---|---|---|
+    | `MultipleNegativesRankingLoss` | `(anchors, positives)` and any hard negatives | `None` |
+    | `CosineSimilarityLoss` | `(first, second)` | scores in [-1, 1] |
+    | `CoSENTLoss` | `(first, second)` | scores |
 
     Args:
         backbone: A `keras_diet.models.DietBertBackbone`.
@@ -102,16 +115,21 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
             inputs that are already preprocessed. Defaults to `None`.
         pooling_mode: `"mean"`, `"cls"` or `"max"`, as above. Defaults to `"mean"`.
         normalize: bool. Whether embeddings have length one. Defaults to `True`.
+        num_chunks: int or `None`. Number of parts of a batch that training embeds one after
+            another. Only one part at a time is in memory, because each is computed again for its
+            gradient (GradCache). So batches can be large, and losses see all of their texts. The
+            gradients are those of the whole batch. Defaults to `None`: one part, computed once.
         compile: bool. Whether to compile the model with its defaults. Defaults to `True`.
         name: str or `None`. Name of the model.
         trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
             leaves frozen layers frozen.
 
     Call arguments:
-        inputs: The backbone's dictionary.
+        inputs: The backbone's dictionary. The arrays may have a second axis for the texts of an
+            example: `(n, k, T)`.
 
     Returns:
-        Embeddings of shape `(B, hidden_dim)`.
+        Embeddings of shape `(B, hidden_dim)`, or `(n, k, hidden_dim)`.
 
     Raises:
         ValueError: If `pooling_mode` is unknown, or if the preprocessor has more tokens or longer
@@ -139,6 +157,7 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
 
     References:
      - [Reimers and Gurevych, 2019](https://aclanthology.org/D19-1410/)
+     - [Gao et al., 2021](https://arxiv.org/abs/2101.06983): GradCache
     """
 
     preprocessor_cls = DietBertTextEmbedderPreprocessor
@@ -150,6 +169,7 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         preprocessor: keras.layers.Layer | None = None,
         pooling_mode: str = "mean",
         normalize: bool = True,
+        num_chunks: int | None = None,
         compile: bool = True,
         name: str | None = None,
         trainable: bool | None = None,
@@ -180,6 +200,103 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         # === Config ===
         self.pooling_mode = pooling_mode
         self.normalize = validation.boolean("normalize", normalize)
+        self.num_chunks = validation.optional_positive_int("num_chunks", num_chunks)
+
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+        if len(inputs["token_ids"].shape) == 3:
+            # The texts of examples.
+            number, num_texts, length = ops.shape(inputs["token_ids"])
+            rows = {key: ops.reshape(ids, (-1, length)) for key, ids in inputs.items()}
+            embeddings = self.call(rows, training)
+            return ops.reshape(embeddings, (number, num_texts, embeddings.shape[-1]))
+        embed = functools.partial(super().call, training=training, mask=mask)
+        if training and self.num_chunks is not None:
+            return call_in_chunks(self, inputs, self.num_chunks, embed)
+        return embed(inputs)
+
+    @classmethod
+    def _preprocessor_of(cls, source: Any, longest: int) -> Any:
+        """Return a preprocessor whose batches have the lengths 16, 32, 64, ..., or `None`."""
+        preprocessor = super()._preprocessor_of(source, longest)
+        if preprocessor is not None:
+            lengths = (2**i for i in range(4, preprocessor.sequence_length.bit_length()))
+            shorter = tuple(n for n in lengths if n < preprocessor.sequence_length)
+            preprocessor.length_buckets = shorter or None
+        return preprocessor
+
+    # === Data ===
+
+    @property
+    def _embedding_loss(self):
+        """The loss, if it takes several texts of each example."""
+        loss = of_output(self.loss, None) if self.compiled else None
+        return loss if isinstance(loss, EmbeddingLoss) else None
+
+    @property
+    def makes_labels(self) -> bool:
+        """Whether the labels come from the texts, so that users pass none."""
+        loss = self._embedding_loss
+        return loss is not None and loss.takes_ids
+
+    def columns_of_examples(
+        self, x: Any, y: Any = None, sample_weight: Any = None
+    ) -> tuple[Any, Any, Any]:
+        """Return the data of `fit` and `evaluate`. With an `EmbeddingLoss`, `x` is `(n, k)`.
+
+        Raises:
+            ValueError: If the loss takes other texts or other labels.
+        """
+        loss = self._embedding_loss
+        if loss is None:
+            return self.columns(x, y, sample_weight)
+        name, number = type(loss).__name__, len(x) if isinstance(x, tuple) else 1
+        if number < 2 or loss.num_texts not in (None, number):
+            raise ValueError(
+                f"With `{name}`, `x` must be a tuple of {loss.num_texts or '2 or more'} lists, for "
+                f"the texts of each example. Received: {number} list(s) in {type(x).__name__}"
+            )
+        if (y is None) is not loss.takes_ids:
+            remedy = "Leave `y` out: the texts are enough" if loss.takes_ids else "Pass scores"
+            raise ValueError(f"{remedy}, with `{name}`. Received: y={y!r:.50}")
+        texts = [texts_of(part, f"x[{i}]") for i, part in enumerate(x)]
+        y, sample_weight = self.checked_targets(y, sample_weight)
+        number_of_rows(x=tuple(texts), y=y, sample_weight=sample_weight)
+        rows = np.array(list(zip(*texts, strict=True)), dtype=object)
+        if y is None:
+            # Other processes find the same ids. Two different texts that have one id are not
+            # negatives of each other.
+            ids = np.array([zlib.crc32(text.encode()) for text in rows.flat], "uint32")
+            y = ids.view("int32").reshape(rows.shape)
+        else:
+            loss.check_scores(y if sample_weight is None else y[sample_weight.reshape(-1) != 0])
+        return rows, y, sample_weight
+
+    def checked_ids(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+        """Return arrays of token ids, `(n, k, T)` for the texts of examples, after checking them.
+
+        Raises:
+            ValueError: If data cannot be right. The message says what to do.
+        """
+        rows = map_columns(lambda ids: ids.reshape(-1, ids.shape[-1]) if ids.ndim == 3 else ids, x)
+        return x, *super().checked_ids(rows, y, sample_weight)[1:]
+
+    def as_dataset(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return texts as batches of arrays, as other tasks.
+
+        Raises:
+            ValueError: If a batch has a single pair, and the loss needs the pairs of others.
+        """
+        data = super().as_dataset(x, *args, **kwargs)
+        size = getattr(data, "batch_size", None)
+        if self.makes_labels and size is not None and data.labels:
+            number, num_texts = data.data[0].shape
+            if num_texts == 2 and (number % size == 1 or size == 1):
+                raise ValueError(
+                    "Each batch must have two pairs or more, because a single pair has no "
+                    f"negatives. Received: batch_size={size} for {number} pairs. Pass another "
+                    "`batch_size`."
+                )
+        return data
 
     def compile(
         self, optimizer: Any = "auto", loss: Any = None, *, metrics: Any = None, **kwargs: Any
@@ -197,12 +314,38 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
         warn_if_loss_does_not_fit(self, "embeddings")
 
+    def encode_text(
+        self,
+        text: str | list[str],
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        callbacks: Any = None,
+    ) -> Tensor:
+        """Return the embedding of each text, in the order of the texts.
+
+        Texts of about the same length share a batch, the longest ones first. With `length_buckets`
+        of the preprocessor, the batches of short texts are short.
+
+        Args:
+            text: A string, or a list of strings.
+            batch_size: As in `predict`. Defaults to `None`, which means 32.
+            verbose: As in `predict`. Defaults to `"auto"`, which shows a progress bar.
+            callbacks: As in `predict`. Defaults to `None`.
+
+        Returns:
+            An array of shape `(num_texts, hidden_dim)`.
+        """
+        texts = texts_of(text, "text")
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]), reverse=True)
+        found = self.predict([texts[i] for i in order], batch_size, verbose, callbacks=callbacks)
+        return found[np.argsort(order)]
+
     def encode_documents(self, documents: str | list[str], **kwargs: Any) -> Tensor:
         """Return the embeddings of one text or of several texts, as `encode_text`.
 
         Args:
             documents: A string, or a list of strings.
-            **kwargs: Keyword arguments of `predict`.
+            **kwargs: Keyword arguments of `encode_text`.
         """
         return self.encode_text(documents, **kwargs)
 
@@ -221,5 +364,5 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         config = super().get_config()
-        config.update({"pooling_mode": self.pooling_mode, "normalize": self.normalize})
-        return config
+        names = ("pooling_mode", "normalize", "num_chunks")
+        return {**config, **{name: getattr(self, name) for name in names}}

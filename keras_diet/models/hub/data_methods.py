@@ -86,6 +86,20 @@ class DataMethods(Task):
         number_of_rows(x=x, y=y, sample_weight=sample_weight)
         return x, y, sample_weight
 
+    def columns_of_examples(
+        self, x: Any, y: Any = None, sample_weight: Any = None
+    ) -> tuple[Any, Any, Any]:
+        """Return the data of `fit` or `evaluate` as columns. By default they are as in `predict`.
+
+        The loss may say what an example is.
+        """
+        return self.columns(x, y, sample_weight)
+
+    @property
+    def makes_labels(self) -> bool:
+        """Whether the labels come from the texts, so that users pass none."""
+        return getattr(self.preprocessor, "makes_labels", False)
+
     def checked_targets(self, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
         """Return the labels and weights of all outputs as numbers, after checking them."""
         # One text has one label.
@@ -133,7 +147,7 @@ class DataMethods(Task):
             training: bool. Whether masks are new in each epoch. Defaults to `True`.
             steps: int or `None`. The number of steps of an epoch, if the dataset does not end an
                 epoch. Defaults to `None`.
-            labels: bool. Whether the labels in a dataset are read. Defaults to `True`.
+            labels: bool. Whether the loss is computed, so that labels are read. Defaults to `True`.
 
         Returns:
             A `keras.utils.PyDataset` whose batches depend only on its seed, the epoch and their
@@ -148,8 +162,8 @@ class DataMethods(Task):
         # The vocabulary of a preset is read after the model is built.
         check_preprocessor_fits(self)
         if is_columns(x):
-            columns = self.columns(x, y, sample_weight)
-            return TaskData(self, columns, True, batch_size, shuffle, training)
+            columns = (self.columns_of_examples if labels else self.columns)(x, y, sample_weight)
+            return TaskData(self, columns, True, batch_size, shuffle, training, labels=labels)
         check_are_in_dataset(x, y=y, sample_weight=sample_weight, batch_size=batch_size)
         return TaskData(self, x, False, None, shuffle, training, steps, labels)
 
@@ -167,7 +181,7 @@ class DataMethods(Task):
         # A custom `compute_loss` may need no labels.
         has_loss = self.compiled and self.loss is not None
         is_needed = has_loss and type(self).compute_loss is DataMethods.compute_loss
-        if y is None and is_needed and not getattr(self.preprocessor, "makes_labels", False):
+        if y is None and is_needed and not self.makes_labels:
             raise ValueError(f"`{type(self).__name__}` needs labels for its loss. Received: y=None")
 
     def checked_ids(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
@@ -188,13 +202,13 @@ class DataMethods(Task):
         """
         return checked_class_weight(class_weight, self.classes)
 
-    def _one_batch(self, x, y=None, sample_weight=None):
+    def _one_batch(self, x, y=None, sample_weight=None, labels=True):
         """Return tensors of one batch."""
         return_weights(self._models())
         if self.preprocessor is None:
             batch = self.checked_ids(x, y, sample_weight)
         else:
-            data = self.as_dataset(x, y, sample_weight, batch_size=sys.maxsize)
+            data = self.as_dataset(x, y, sample_weight, batch_size=sys.maxsize, labels=labels)
             batch = keras.utils.unpack_x_y_sample_weight(data.batch(0, 0))
         return keras.tree.map_structure(keras.ops.convert_to_tensor, batch, none_is_leaf=False)
 
@@ -496,5 +510,5 @@ class DataMethods(Task):
 
     def predict_on_batch(self, x: Any) -> Any:
         """Return the outputs of one batch, as `keras.Model.predict_on_batch`."""
-        outputs = self.infer_batch(self._one_batch(x)[0])
+        outputs = self.infer_batch(self._one_batch(x, labels=False)[0])
         return keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)

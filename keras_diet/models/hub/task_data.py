@@ -39,7 +39,7 @@ class TaskData(Batches):
             Defaults to `True`.
         steps: int or `None`. If the length of a dataset is not known, `None` reads it once to count
             its batches. Otherwise it is read again and again. Defaults to `None`.
-        labels: bool. Whether the labels in a dataset are read. Defaults to `True`.
+        labels: bool. Whether the loss is computed, so that labels are read. Defaults to `True`.
     """
 
     def __init__(
@@ -97,10 +97,15 @@ class TaskData(Batches):
         # A list of texts is not a list of inputs, labels and weights.
         element = (element,) if isinstance(element, list) and holds_text(element) else element
         parts = keras.utils.unpack_x_y_sample_weight(element)
-        columns = self.task.columns(*(parts if self.labels else parts[:1]))
+        task = self.task
+        columns = task.columns_of_examples(*parts) if self.labels else task.columns(parts[0])
         return self._arrays(columns, epoch, index)
 
     def _arrays(self, columns, epoch, index):
+        # An example may have several texts, in a row of an array.
+        shape = columns[0].shape if getattr(columns[0], "ndim", 1) > 1 else None
+        if shape:
+            columns = (columns[0].reshape(-1).tolist(), *columns[1:])
         if isinstance(self.task.preprocessor, HubPreprocessor):
             batch = self.task.preprocessor.make_batch(*columns, self.generator(epoch, index))
         else:
@@ -110,6 +115,9 @@ class TaskData(Batches):
         if self.task.token_inputs:
             # For example, there may be more texts than segments.
             check_token_inputs(batch[0], self.task.token_inputs)
+        if shape:
+            inputs = map_columns(lambda array: array.reshape(*shape, -1), batch[0])
+            batch = (inputs, *batch[1:])
         return keras.utils.pack_x_y_sample_weight(*batch) if batch[1] is not None else batch[:1]
 
     def on_epoch_begin(self) -> None:
@@ -139,10 +147,10 @@ class TaskData(Batches):
         if keras.config.backend() != "tensorflow" or not self.varies_length:
             return self._one_pass() if self.is_iterator else self
         if not self.is_iterator:
-            return as_tf_dataset(self._one_pass, self.num_batches, [self.batch(0, 0)], (0, 1))
+            return as_tf_dataset(self._one_pass, self.num_batches, [self.batch(0, 0)], (0, 1, 2))
         batches = self._one_pass()
         first = next(batches)
-        return as_tf_dataset(lambda: itertools.chain([first], batches), None, [first], (0, 1))
+        return as_tf_dataset(lambda: itertools.chain([first], batches), None, [first], (0, 1, 2))
 
     def _one_pass(self) -> Iterator[tuple[Any, ...]]:
         if self.is_iterator:

@@ -1,0 +1,273 @@
+"""`fit` of an embedder on texts of examples, chunks of a batch, and embeddings of many texts."""
+
+from unittest import mock
+
+import keras
+import numpy as np
+import pytest
+
+from keras_diet.models import DietBertTextEmbedder
+from keras_diet.training import (
+    CoSENTLoss,
+    CosineSimilarityLoss,
+    EmbeddingLoss,
+    MatryoshkaLoss,
+    MultipleNegativesRankingLoss,
+)
+from tests.helpers import assert_close, gradients, to_numpy, weighted_sum
+from tests.models.tasks import tiny_preprocessor
+from tests.models.tiny import TEXTS, random_inputs, randomize_weights, tiny_backbone
+
+any_backend = pytest.mark.any_backend
+# "a cat" is the positive of two anchors, and "the fox" an anchor and a hard negative.
+FIRST = ["the fox", "a slow dog", "birds sing", "the fox", "a tall tree"]
+SECOND = ["a cat", "a cat", "the bird", "quick foxes", "trees ."]
+THIRD = ["the mat", "the fox", "on the mat", "dogs", "sleeping"]
+IDS = {
+    "pairs": np.array([[0, 1], [2, 1], [3, 4], [0, 5], [6, 7]]),
+    "triplets": np.array([[0, 1, 8], [2, 1, 0], [3, 4, 9], [0, 5, 10], [6, 7, 11]]),
+}
+SCORES = [0.5, -0.25, 0.5, 1.0, 0.0]
+WEIGHTS = np.array([1.0, 0.5, 2.0, 0.0, 3.0])
+LOSSES = {
+    "pairs": MultipleNegativesRankingLoss(3.0, symmetric=True),
+    "triplets": MatryoshkaLoss(MultipleNegativesRankingLoss(3.0), (15, 4), (1.0, 0.25)),
+    "cosine": CosineSimilarityLoss(),
+    "cosent": CoSENTLoss(3.0),
+}
+
+
+class TripletLoss(EmbeddingLoss):
+    """A loss of a user."""
+
+    num_texts, takes_ids = 3, True
+
+    def call(self, y_true, y_pred):
+        near, far = (keras.ops.norm(y_pred[:, 0] - y_pred[:, i], axis=-1) for i in (1, 2))
+        return keras.ops.relu(near - far + 5.0)
+
+
+def make_embedder(loss=None, rate=0.0, num_chunks=None, dropout=0.0, **arguments):
+    """An embedder for texts. Its weights are large, so that texts differ."""
+    backbone = tiny_backbone(num_layers=1, dropout=dropout)
+    preprocessor = tiny_preprocessor("embedder", **arguments)
+    embedder = DietBertTextEmbedder(backbone, preprocessor, num_chunks=num_chunks)
+    randomize_weights(embedder)
+    if loss is not None:
+        embedder.compile(keras.optimizers.SGD(rate), loss)
+    return embedder
+
+
+def data_of(name):
+    """The texts and the labels of `fit`."""
+    x = (FIRST, SECOND, THIRD) if name in ("triplets", "mine") else (FIRST, SECOND)
+    return x, SCORES if name in ("cosine", "cosent") else None
+
+
+def expected_loss(name, embedder, rows=slice(5)):
+    """The loss of the embeddings of `predict`."""
+    x, y = data_of(name)
+    embeddings = np.stack([embedder.predict(texts[rows], verbose=0) for texts in x], axis=1)
+    labels = IDS[name][rows] if y is None else np.array(y)[rows]
+    return float(LOSSES[name](labels, embeddings, WEIGHTS[rows]))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_loss_of_texts_is_the_loss_of_their_embeddings(name):
+    embedder = make_embedder(LOSSES[name])
+    x, y = data_of(name)
+    expected = expected_loss(name, embedder)
+    assert expected > 1e-2
+    assert embedder.test_on_batch(x, y, WEIGHTS) == pytest.approx(expected, rel=1e-4)
+    history = embedder.fit(
+        x, y, sample_weight=WEIGHTS, validation_data=(x, y, WEIGHTS), batch_size=5, verbose=0
+    ).history
+    assert history["loss"] == pytest.approx([expected], rel=1e-4)
+    assert history["val_loss"] == pytest.approx([expected], rel=1e-4)
+
+
+@any_backend
+def test_batches_are_weighted_by_their_examples():
+    embedder = make_embedder(LOSSES["pairs"])
+    of_parts = [
+        expected_loss("pairs", embedder, slice(2)),
+        expected_loss("pairs", embedder, slice(2, 5)),
+    ]
+    elements = [
+        ((FIRST[rows], SECOND[rows]), None, WEIGHTS[rows]) for rows in (slice(2), slice(2, 5))
+    ]
+    found = embedder.evaluate(iter(elements), verbose=0)
+    assert found == pytest.approx(np.average(of_parts, weights=[1.5, 5]), rel=1e-4)
+
+
+@any_backend
+def test_a_loss_of_the_user():
+    embedder = make_embedder(TripletLoss())
+    a, b, c = (embedder.predict(texts, verbose=0) for texts in (FIRST, SECOND, THIRD))
+    distances = [np.linalg.norm(a - other, axis=-1) for other in (b, c)]
+    expected = np.mean(np.maximum(distances[0] - distances[1] + 5, 0))
+    assert embedder.evaluate((FIRST, SECOND, THIRD), verbose=0) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["generator", "buckets", "tf.data"])
+def test_training_brings_pairs_together(kind):
+    """From columns in batches of several lengths, and from datasets of batches."""
+    embedder = make_embedder(LOSSES["pairs"], rate=0.05, length_buckets=(4, 5, 7))
+    before = embedder.evaluate((FIRST, SECOND), batch_size=5, verbose=0)
+    elements = [((FIRST[:3], SECOND[:3]),), ((FIRST[3:], SECOND[3:]),)]
+    if kind == "buckets":
+        embedder.fit((FIRST, SECOND), batch_size=3, shuffle=False, verbose=0, epochs=3)
+    elif kind == "generator":
+        embedder.fit(iter(elements * 3), verbose=0, steps_per_epoch=6)
+    else:
+        tf = pytest.importorskip("tensorflow")
+        data = tf.data.Dataset.from_tensor_slices(((FIRST, SECOND),)).batch(3)
+        embedder.fit(data, verbose=0, epochs=3)
+    assert embedder.evaluate((FIRST, SECOND), batch_size=5, verbose=0) < before - 1e-2
+
+
+@any_backend
+def test_predict_takes_a_tuple_as_one_text():
+    embedder = make_embedder(LOSSES["pairs"])
+    expected = embedder.predict((FIRST, SECOND), verbose=0)
+    assert expected.shape == (5, 15)
+    embedder = make_embedder()
+    assert_close(embedder.predict((FIRST, SECOND), verbose=0), expected)
+    assert_close(embedder.predict_on_batch((FIRST, SECOND)), expected)
+
+
+MNRL = MultipleNegativesRankingLoss
+
+
+@any_backend
+@pytest.mark.parametrize(
+    "loss, x, y, options, message",
+    [
+        (MNRL(), (FIRST, SECOND), SCORES, {}, r"Leave `y` out.*`MultipleNegativesRankingLoss`"),
+        (MNRL(), (FIRST, SECOND[:4]), None, {}, r"5 in `x\[0\]`, 4 in `x\[1\]`"),
+        (MNRL(), FIRST, None, {}, r"tuple of 2 or more lists.*1 list\(s\) in list"),
+        (MNRL(), (FIRST, SECOND), None, {"batch_size": 4}, "batch_size=4 for 5 pairs"),
+        (MNRL(), (FIRST, SECOND), None, {"batch_size": 1}, "two pairs or more.*batch_size=1"),
+        (MNRL(), (FIRST[:1], SECOND[:1]), None, {}, "for 1 pairs"),
+        (CoSENTLoss(), (FIRST, SECOND), None, {}, "needs labels"),
+        (CoSENTLoss(), (FIRST, SECOND), [*SCORES[:3], np.nan, 1], {}, "NaN in row 3"),
+        (CoSENTLoss(), (FIRST, SECOND, THIRD), SCORES, {}, r"tuple of 2 lists.*3 list\(s\)"),
+        (CosineSimilarityLoss(), (FIRST, SECOND), [5.0] * 5, {}, r"\[-1, 1\].*5\.0"),
+        (MatryoshkaLoss(MNRL(), (16, 4)), (FIRST, SECOND), None, {}, r"embeddings, 15.*\[16, 4\]"),
+        (TripletLoss(), (FIRST, SECOND), None, {}, "`TripletLoss`, `x` must be a tuple of 3"),
+    ],
+)
+def test_refused(loss, x, y, options, message):
+    with pytest.raises(ValueError, match=message):
+        make_embedder(loss).fit(x, y, verbose=0, **options)
+
+
+@any_backend
+def test_triplets_need_no_second_example():
+    embedder = make_embedder(MNRL(3.0))
+    embedder.fit((FIRST, SECOND, THIRD), batch_size=4, verbose=0)
+
+
+# === Chunks ===
+
+
+@pytest.mark.parametrize("num_chunks", [3, 20])
+def test_chunks_have_the_gradients_of_the_whole_batch(rng, num_chunks):
+    """10 texts in 3 chunks, or in 10, because there are not 20 texts."""
+    loss, inputs = LOSSES["pairs"], random_inputs(rng, batch_size=10)
+
+    def gradients_of(embedder):
+        variables = embedder.trainable_variables
+        return gradients(lambda: loss(IDS["pairs"], embedder(inputs, training=True)), variables)
+
+    whole, parts = make_embedder(), make_embedder(num_chunks=num_chunks)
+    # On JAX the rest is a chunk, too.
+    sizes = {3: {3, 4, 1}, 20: {1}}[num_chunks]
+    watched = parts.backbone.token_embedding
+    with mock.patch.object(watched, "call", wraps=watched.call) as calls:
+        found = gradients_of(parts)
+    assert {each.args[0].shape[0] for each in calls.call_args_list} <= sizes
+    expected = gradients_of(whole)
+    assert max(np.abs(each).max() for each in expected) > 0.1
+    for one, other in zip(found, expected, strict=True):
+        assert_close(one, other, 1e-5)
+
+
+def test_chunks_drop_the_same_units_for_the_gradient(rng):
+    """The gradients are those of two calls, each of which draws its own units."""
+    embedder = make_embedder(dropout=0.5)
+    weights = {id(weight) for weight in embedder.weights}
+    seeds = [variable for variable in embedder.variables if id(variable) not in weights]
+    states = [to_numpy(seed) for seed in seeds]
+    inputs = embedder.preprocessor([TEXTS[0]] * 4)
+    halves = [
+        {name: array[start : start + 2] for name, array in inputs.items()} for start in (0, 2)
+    ]
+    factors = rng.normal(size=(4, 15)).astype("float32")
+
+    def two_calls():
+        return keras.ops.concatenate([embedder(half, training=True) for half in halves])
+
+    def restart():
+        # PyTorch draws from its own generator.
+        keras.utils.set_random_seed(3)
+        for seed, state in zip(seeds, states, strict=True):
+            seed.assign(state)
+
+    def results(function):
+        restart()
+        outputs = to_numpy(function())
+        restart()
+        return outputs, *gradients(
+            lambda: weighted_sum(function(), factors), embedder.trainable_variables
+        )
+
+    expected = results(two_calls)
+    assert len(np.unique(expected[0].round(5), axis=0)) == 4
+    embedder.num_chunks = 2
+    found = results(lambda: embedder(inputs, training=True))
+    for one, other in zip(found, expected, strict=True):
+        assert_close(one, other)
+    first, second = (to_numpy(embedder(inputs, training=True)) for _ in range(2))
+    assert np.abs(first - second).max() > 1e-2
+    assert_close(embedder(inputs)[0], make_embedder()(inputs)[0])
+
+
+def test_a_step_with_chunks_is_the_step_without():
+    steps = []
+    for num_chunks in (None, 4):
+        embedder = make_embedder(LOSSES["triplets"], rate=0.1, num_chunks=num_chunks)
+        embedder.fit((FIRST, SECOND, THIRD), batch_size=3, shuffle=False, epochs=2, verbose=0)
+        steps.append(embedder.get_weights())
+    assert np.abs(steps[0][0] - make_embedder().get_weights()[0]).max() > 1e-2
+    for one, other in zip(*steps, strict=True):
+        assert_close(one, other, 1e-4)
+
+
+@any_backend
+def test_chunks_are_saved(tmp_path):
+    embedder = make_embedder(num_chunks=3)
+    embedder.save_to_preset(tmp_path)
+    assert DietBertTextEmbedder.from_preset(tmp_path).num_chunks == 3
+    with pytest.raises(ValueError, match=r"`num_chunks` must be .*num_chunks=0"):
+        make_embedder(num_chunks=0)
+
+
+# === Many texts ===
+
+
+@any_backend
+def test_encode_text_sorts_by_length(capsys):
+    embedder = make_embedder(length_buckets=(5, 9))
+    texts = [*FIRST, *TEXTS]
+    expected = embedder.predict(texts, verbose=0)
+    with mock.patch.object(embedder, "infer_batch", wraps=embedder.infer_batch) as calls:
+        found = embedder.encode_text(np.array(texts), batch_size=4)
+    assert_close(found, expected)
+    assert "3/3" in capsys.readouterr().out
+    assert [each.args[0]["token_ids"].shape for each in calls.call_args_list] == [
+        (4, 13),
+        (4, 9),
+        (2, 5),
+    ]
+    assert_close(embedder.encode_text(TEXTS[2], verbose=0), expected[7:8])
