@@ -22,6 +22,14 @@ from keras_diet.types import Config
 # Our names of the poolings of sentence-transformers.
 POOLING = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
 
+# What the head of a masked language model requires. ModernBERT's configuration has the last three.
+_OF_MASKED_LM = {
+    "tie_word_embeddings": True,
+    "decoder_bias": True,
+    "classifier_bias": False,
+    "classifier_activation": "gelu",
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Head:
@@ -122,11 +130,7 @@ def _nothing(checkpoint: Checkpoint, architecture: Architecture, has_head: bool)
 def _of_masked_lm(checkpoint: Checkpoint, architecture: Architecture, has_head: bool) -> Config:
     if not has_head:
         return {}
-    if not checkpoint.config.get("tie_word_embeddings", True):
-        raise ValueError(
-            "The head of a masked language model must be tied to the token embeddings. Received: "
-            f"tie_word_embeddings=False in {checkpoint.source}"
-        )
+    architecture.check_values(_OF_MASKED_LM, checkpoint.config, checkpoint.source)
     arguments = architecture.backbone_arguments(checkpoint.config, checkpoint.source)
     return {
         "activation": architecture.masked_lm_activation or arguments["activation"],
