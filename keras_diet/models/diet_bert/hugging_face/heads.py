@@ -73,13 +73,10 @@ class Head:
         for name, part in parts.items():
             part.assign(checkpoint.tensors[name])
 
-    def check(self, architecture: Architecture, source: str) -> None:
+    def check(self, architecture: Architecture, source: str, remedy: str) -> None:
         """Raise a `ValueError` if the task has another head than the models of a type."""
         if not self.layers(architecture):
-            raise ValueError(
-                f"The task has another head than {source}. Pass `num_classes` for a new head, or "
-                "use the backbone alone."
-            )
+            raise ValueError(f"The task has another head than {source}. {remedy}")
 
 
 def _parts(task, name) -> dict[str, Part]:

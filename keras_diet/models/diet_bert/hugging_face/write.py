@@ -74,7 +74,8 @@ def write_hugging_face(
     config["architectures"] = [architecture.name + architecture.encoder_class]
     head = getattr(model, "trained_head", NO_HEAD)
     if head.kinds:
-        head.check(architecture, f"the models of type {model_type!r}")
+        theirs = f"the models of type {model_type!r}"
+        head.check(architecture, theirs, "Write the backbone alone, or keep the task in a preset.")
         parts_of_head = head.parts(model, architecture)
         prefix = f"{architecture.base}." if architecture.base else ""
         # Of the heads, only some classifiers of texts use the pooler of the encoder.
@@ -148,7 +149,8 @@ def _write_tokenizer(tokenizer: FastTokenizer, folder: Path, longest: int) -> No
     roles = ("cls", "sep", "pad", "mask", "unk", "oov")
     names = {role: getattr(tokenizer, f"{role}_token", None) for role in roles}
     fast.add_special_tokens([token for token in names.values() if token])
-    if fast.post_processor is None:
+    template = template_of(tokenizer)
+    if fast.post_processor is None and template.start:
         cls, sep = names["cls"], names["sep"]
         fast.post_processor = processors.TemplateProcessing(
             single=f"{cls} $A {sep}",
@@ -158,7 +160,7 @@ def _write_tokenizer(tokenizer: FastTokenizer, folder: Path, longest: int) -> No
     fast.save(os.fspath(folder / "tokenizer.json"))
     config = {f"{role}_token": name for role, name in names.items() if name and role != "oov"}
     config = {"unk_token": names["oov"], **config, "tokenizer_class": "PreTrainedTokenizerFast"}
-    segments = ["token_type_ids"] * template_of(tokenizer).numbers_segments
+    segments = ["token_type_ids"] * template.numbers_segments
     config["model_input_names"] = ["input_ids", *segments, "attention_mask"]
     config["model_max_length"] = longest
     _write_json(folder / "tokenizer_config.json", config)
