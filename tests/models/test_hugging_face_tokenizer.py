@@ -532,8 +532,9 @@ def test_the_case_of_a_sentence_transformer(lowercase, tmp_path):
     theirs = modern_bert(TRAINING, 400)
     theirs.save_pretrained(tmp_path)
     make("bert", vocab_size=len(theirs)).save_pretrained(tmp_path)
-    settings = {"max_seq_length": 11, "do_lower_case": lowercase}
-    (tmp_path / "sentence_bert_config.json").write_text(json.dumps(settings))
+    sentence_transformers.SentenceTransformer(str(tmp_path)).save_pretrained(str(tmp_path))
+    file = tmp_path / "sentence_bert_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "do_lower_case": lowercase}))
     reference = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")
     texts = ["The FOX", "DER Fuchs sleeps [MASK] É"]
     expected = reference.tokenizer(texts, add_special_tokens=False)["input_ids"]
