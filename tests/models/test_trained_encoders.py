@@ -419,6 +419,21 @@ def test_what_transformers_cannot_compute_is_not_written(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+@any_backend
+def test_arguments_with_another_form_are_written(tmp_path):
+    without_segments = DietBertBackbone.from_hugging_face(make("gte", type_vocab_size=0))
+    arguments = DietBertBackbone.from_hugging_face(make("t5")).get_config()
+    of_t5 = DietBertBackbone.from_config({**arguments, "max_distance": None})
+    for backbone, name, value in (
+        (without_segments, "type_vocab_size", 0),
+        (of_t5, "relative_attention_max_distance", 128),
+    ):
+        backbone.export_to_hugging_face(tmp_path)
+        assert json.loads((tmp_path / "config.json").read_text())[name] == value
+        back = DietBertBackbone.from_hugging_face(tmp_path)
+        assert back.segment_encoding == backbone.segment_encoding == "none"
+
+
 # === DIET from other encoders than BERT ===
 
 

@@ -43,9 +43,9 @@ def read_backbone(
         A `DietBertBackbone`.
 
     Raises:
-        ValueError: If `source` is something else; if its type is unknown; if its configuration lacks
-            a size or has a value that the backbone does not compute; if weights are missing or left
-            over; or if the folder has no weights in the format of safetensors.
+        ValueError: If `source` is something else; if its type is unknown; if its configuration
+            lacks a size, or has a value that the backbone does not compute; if weights are missing
+            or left over; or if the folder has no weights in the format of safetensors.
 
     Example:
 
