@@ -44,6 +44,7 @@ ENCODERS = {
     "roformer": ("RoFormer", {"embedding_size": 20}),
     "modernbert": ("ModernBert", {"local_attention": 6, "norm_eps": 1e-3, **CLS}),
     "nomic_bert": ("NomicBert", {}),
+    "jina_embeddings_v3": ("JinaEmbeddingsV3", {"hidden_act": "relu", "rope_parameters": ROPE}),
     "gte": ("Gte", {"hidden_act": "gelu", "rope_parameters": ROPE}),
     "eurobert": ("EuroBert", {"rms_norm_eps": 1e-3, "mask_token_id": 4, "rope_parameters": ROPE}),
     "t5": ("T5", {**T5, "feed_forward_proj": "gated-gelu"}),
