@@ -94,6 +94,7 @@ def assert_same_weights(actual, expected):
         ("gelu", "gelu"),
         *once(*((name, "gelu_approximate") for name in ("gelu_new", "gelu_fast"))),
         *once(("gelu_pytorch_tanh", "gelu_approximate"), ("relu", "relu")),
+        *once(("gelu_python", "gelu"), ("gelu_python_tanh", "gelu_approximate")),
         *once(("silu", "silu"), ("swish", "silu")),
     ],
 )

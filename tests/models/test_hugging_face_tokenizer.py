@@ -26,6 +26,7 @@ from keras_diet.models import (
     DietBertQuestionAnswerer,
     DietBertQuestionAnswererPreprocessor,
     DietBertTextClassifierPreprocessor,
+    DietBertTextEmbedder,
     DietBertTextEmbedderPreprocessor,
     DietBertTokenClassifierPreprocessor,
     HuggingFaceTokenizer,
@@ -33,6 +34,7 @@ from keras_diet.models import (
 from tests.models.multilingual import TEXTS
 from tests.models.test_tokenizers import ANY_TEXT, AWKWARD_TEXTS, CHARACTERS, check_spans
 from tests.models.tiny import randomize_weights, tiny_backbone
+from tests.models.tiny_encoders import make
 
 pytestmark = pytest.mark.any_backend
 TRAINING = [*(text for texts in TEXTS.values() for text in texts), *CHARACTERS, "foxes 123 fine é"]
@@ -505,6 +507,41 @@ def test_refusals(call, message):
     with pytest.raises((ValueError, FileNotFoundError)) as error:
         call()
     assert message in str(error.value)
+
+
+# === Folders of tasks ===
+
+
+@pytest.mark.parametrize("names", [{}, {"cls_token": "[CLS]", "sep_token": "[SEP]"}])
+def test_a_tokenizer_without_a_template_is_written_without_one(names, tmp_path):
+    added = [token for token in ADDED if names or token["content"] not in ("[CLS]", "[SEP]")]
+    ours = HuggingFaceTokenizer(words(post_processor=None, added_tokens=added), **names)
+    backbone = tiny_backbone(position_encoding="input", segment_encoding="input")
+    preprocessor = DietBertTextEmbedderPreprocessor(ours, sequence_length=5)
+    DietBertTextEmbedder(backbone, preprocessor).export_to_hugging_face(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs("fox", "fox fox")["input_ids"] == [5, 5, 5]
+    packed = preprocessor((["fox"], ["fox fox"]))["token_ids"]
+    assert np.array(packed).tolist() == [[5, 5, 5, 3, 3]]
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_the_case_of_a_sentence_transformer(lowercase, tmp_path):
+    import sentence_transformers
+
+    theirs = modern_bert(TRAINING, 400)
+    theirs.save_pretrained(tmp_path)
+    make("bert", vocab_size=len(theirs)).save_pretrained(tmp_path)
+    sentence_transformers.SentenceTransformer(str(tmp_path)).save_pretrained(str(tmp_path))
+    file = tmp_path / "sentence_bert_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "do_lower_case": lowercase}))
+    reference = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")
+    texts = ["The FOX", "DER Fuchs sleeps [MASK] É"]
+    expected = reference.tokenizer(texts, add_special_tokens=False)["input_ids"]
+    embedder = DietBertTextEmbedder.from_hugging_face(tmp_path)
+    assert embedder.preprocessor.tokenizer(texts) == expected
+    plain = theirs(texts, add_special_tokens=False)["input_ids"]
+    assert (plain == expected) is not lowercase
 
 
 # === Real text ===

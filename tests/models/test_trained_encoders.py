@@ -15,12 +15,15 @@ from keras_diet.models import (
     DietBertTextEmbedder,
     DietBertTokenClassifier,
 )
+from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES
 from tests.helpers import assert_close, gradients, once, to_numpy, weighted_sum
 from tests.models.tasks import tiny_preprocessor
 from tests.models.tiny import TEXTS, randomize_weights, tiny_backbone
 from tests.models.tiny_encoders import (
+    DISTILBERT,
     ENCODERS,
     LENGTH,
+    T5_SIZES,
     VOCABULARY_SIZE,
     make,
     outputs,
@@ -151,7 +154,8 @@ def test_heads_are_those_of_transformers(model_type, head, rng, tmp_path):
     )
     model = make(model_type, head, tie_word_embeddings=True, **labels)
     if (model_type, head) in OTHER_HEADS:
-        with pytest.raises(ValueError, match="has another head than the `"):
+        argument = "the backbone" if not labels else "`num_classes`"
+        with pytest.raises(ValueError, match=f"has another head than the `.*Pass {argument} to"):
             HEADS[head].from_hugging_face(model)
         return
     task = HEADS[head].from_hugging_face(model)
@@ -271,6 +275,8 @@ OF_4 = {"rope_parameters": None, "rope_theta": 300.0}
 @pytest.mark.parametrize(
     ("model_type", "changes", "message"),
     [
+        # As in the configuration of Nomic's own code.
+        ("nomic_bert", {"hidden_size": None, "n_embd": 24}, "must have hidden_size.*n_embd.*save"),
         ("t5", {"d_kv": 4}, "d_kv=4, num_heads=3, d_model=24"),
         ("t5", {"feed_forward_proj": "gated-silu"}, "`feed_forward_proj` must be one of 'relu'"),
         ("eurobert", {"num_key_value_heads": 1}, "num_key_value_heads=1"),
@@ -288,6 +294,49 @@ def test_values_that_change_the_computation_are_refused(model_type, changes, mes
     change_config(tmp_path, **changes)
     with pytest.raises(ValueError, match=message):
         DietBertBackbone.from_hugging_face(tmp_path)
+
+
+@any_backend
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"decoder_bias": False}, "`decoder_bias` must be True"),
+        ({"classifier_bias": True}, "`classifier_bias` must be False"),
+        ({"classifier_activation": "relu"}, "`classifier_activation` must be 'gelu'"),
+        ({"tie_word_embeddings": False}, "`tie_word_embeddings` must be True"),
+    ],
+)
+def test_values_that_change_a_head_are_refused_by_its_task(value, message, rng):
+    model = make("modernbert", "ForMaskedLM", **value)
+    with pytest.raises(ValueError, match=message):
+        DietBertMaskedLM.from_hugging_face(model)
+    inputs = random_inputs(rng, 1, 3)
+    is_token = inputs["padding_mask"].astype(bool)
+    expected = outputs(model.model, inputs).last_hidden_state.detach().numpy()[is_token]
+    actual = to_numpy(DietBertBackbone.from_hugging_face(model)(inputs)["sequence_output"])
+    assert_close(actual[is_token], expected, 2e-5)
+
+
+# Names of sizes, which `transformers` always writes.
+WRITTEN = {"model_type", "vocab_size", "max_position_embeddings", *DISTILBERT, *T5_SIZES}
+WRITTEN |= {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"}
+
+
+@any_backend
+@pytest.mark.parametrize("model_type", [each for each in ENCODERS if each != "t5-relu"])
+def test_values_that_are_left_out_have_the_defaults_of_transformers(model_type):
+    import transformers
+
+    config = transformers.AutoConfig.for_model(model_type)
+    everything, written = config.to_dict(), config.to_diff_dict()
+    sizes = {name: everything[name] for name in WRITTEN & everything.keys()}
+    # `transformers` reads the same.
+    assert type(config)(**sizes).to_dict() == everything
+    actual = [
+        ARCHITECTURES[model_type].backbone_arguments({"model_type": model_type, **each}, "a file")
+        for each in (everything, written, sizes)
+    ]
+    assert actual[0] == actual[1] == actual[2]
 
 
 AT_INPUT = {"position_encoding": "input", "segment_encoding": "input"}
@@ -368,6 +417,21 @@ def test_what_transformers_cannot_compute_is_not_written(tmp_path):
     with pytest.raises(ValueError, match="LoRA or quantized"):
         gte.export_to_hugging_face(tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+@any_backend
+def test_arguments_with_another_form_are_written(tmp_path):
+    without_segments = DietBertBackbone.from_hugging_face(make("gte", type_vocab_size=0))
+    arguments = DietBertBackbone.from_hugging_face(make("t5")).get_config()
+    of_t5 = DietBertBackbone.from_config({**arguments, "max_distance": None})
+    for backbone, name, value in (
+        (without_segments, "type_vocab_size", 0),
+        (of_t5, "relative_attention_max_distance", 128),
+    ):
+        backbone.export_to_hugging_face(tmp_path)
+        assert json.loads((tmp_path / "config.json").read_text())[name] == value
+        back = DietBertBackbone.from_hugging_face(tmp_path)
+        assert back.segment_encoding == backbone.segment_encoding == "none"
 
 
 # === DIET from other encoders than BERT ===

@@ -26,8 +26,8 @@ DISTILBERT = {"dim": 24, "n_layers": 3, "n_heads": 3, "hidden_dim": 28}
 ROBERTA = {"hidden_act": "gelu_new"}
 CLS = {"cls_token_id": 1, "sep_token_id": 2}
 ROPE = {"rope_type": "default", "rope_theta": 300.0}
-T5 = {"d_model": 24, "d_kv": 8, "num_layers": 3, "num_heads": 3, "d_ff": 28}
-T5 |= {"layer_norm_epsilon": 1e-3, "relative_attention_max_distance": 20}
+T5_SIZES = {"d_model": 24, "num_layers": 3, "num_heads": 3, "d_ff": 28}
+T5 = {**T5_SIZES, "d_kv": 8, "layer_norm_epsilon": 1e-3, "relative_attention_max_distance": 20}
 # The class of each type in `transformers`, and arguments of its configuration.
 ENCODERS = {
     "bert": ("Bert", {"hidden_act": "relu"}),
@@ -44,6 +44,7 @@ ENCODERS = {
     "roformer": ("RoFormer", {"embedding_size": 20}),
     "modernbert": ("ModernBert", {"local_attention": 6, "norm_eps": 1e-3, **CLS}),
     "nomic_bert": ("NomicBert", {}),
+    "jina_embeddings_v3": ("JinaEmbeddingsV3", {"hidden_act": "relu", "rope_parameters": ROPE}),
     "gte": ("Gte", {"hidden_act": "gelu", "rope_parameters": ROPE}),
     "eurobert": ("EuroBert", {"rms_norm_eps": 1e-3, "mask_token_id": 4, "rope_parameters": ROPE}),
     "t5": ("T5", {**T5, "feed_forward_proj": "gated-gelu"}),

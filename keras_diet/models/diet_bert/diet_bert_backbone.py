@@ -49,6 +49,8 @@ def activation_function(activation: Activation) -> Activation:
 class DietBertBackbone(HubBackbone):
     """A BERT encoder that adds positions and segments to the attention scores (DIET).
 
+    It is also the class of trained encoders: see `from_hugging_face`.
+
     Inputs, outputs and conventions are the same as in `keras_hub.models.BertBackbone`:
 
         x = Dropout(LayerNorm(E[token_ids] + positions and segments that are at the input))

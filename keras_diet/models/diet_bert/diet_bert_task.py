@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import keras
+from tokenizers import normalizers
 
 from keras_diet.models.diet_bert.cached_positions import rebuild_with_cached_positions
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
@@ -189,7 +190,9 @@ class DietBertTask(HubTask):
         if checkpoint is not None and not is_new:
             architecture = architecture_of(checkpoint.config, checkpoint.source)
             if has_head:
-                head.check(architecture, f"the `{checkpoint.architecture}`")
+                argument = "`num_classes`" if issubclass(cls, ClassifierTask) else "the backbone"
+                remedy = f"Pass {argument} to `{cls.__name__}` for a new head."
+                head.check(architecture, f"the `{checkpoint.architecture}`", remedy)
             found |= head.arguments(checkpoint, architecture, has_head)
             uses_pooler &= not has_head or "pooled_dense" not in head.layers(architecture)
         with warnings.catch_warnings():
@@ -221,6 +224,11 @@ class DietBertTask(HubTask):
         preprocessor = cls.preprocessor_cls(tokenizer)
         length = preprocessor.sequence_length
         if (Path(source) / "sentence_bert_config.json").is_file():
-            length = read_json(source, "sentence_bert_config.json").get("max_seq_length") or length
+            settings = read_json(source, "sentence_bert_config.json")
+            length = settings.get("max_seq_length") or length
+            if settings.get("do_lower_case"):
+                fast = tokenizer.fast_tokenizer()
+                steps = (normalizers.Lowercase(), fast.normalizer)
+                fast.normalizer = normalizers.Sequence([each for each in steps if each is not None])
         preprocessor.sequence_length = min(length, longest)
         return preprocessor

@@ -1,39 +1,59 @@
 """One table: how each type of Hugging Face's encoders becomes a `DietBertBackbone`.
 
-A new type is one entry of `ARCHITECTURES`.
+A new type is one entry of `ARCHITECTURES`. What it leaves out is as in BERT.
 """
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
-
-import keras
 
 from keras_diet import validation
 from keras_diet.types import Config
 
-# The names of BERT's configuration. An architecture names only what it calls otherwise.
-_SIZES = {
+# BERT's names of the arguments of a backbone.
+_NAMES = {
     "vocabulary_size": "vocab_size",
     "num_layers": "num_hidden_layers",
     "num_heads": "num_attention_heads",
     "hidden_dim": "hidden_size",
     "intermediate_dim": "intermediate_size",
     "max_sequence_length": "max_position_embeddings",
+    "activation": "hidden_act",
+    "layer_norm_epsilon": "layer_norm_eps",
+}
+# What `transformers` takes for values that a configuration leaves out. It always writes sizes.
+_DEFAULTS = {
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "layer_norm_eps": 1e-12,
+    "rope_theta": 10_000.0,
+    "type_vocab_size": 2,
 }
 _ACTIVATIONS = {
     "gelu": "gelu",
+    "gelu_python": "gelu",
     "gelu_new": "gelu_approximate",
     "gelu_fast": "gelu_approximate",
     "gelu_pytorch_tanh": "gelu_approximate",
+    "gelu_python_tanh": "gelu_approximate",
     "relu": "relu",
     "silu": "silu",
     "swish": "silu",
 }
 _THEIR_ACTIVATIONS = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
-_OF_ENCODERS = {"is_decoder": (False, False), "add_cross_attention": (False, False)}
-_ABSOLUTE = {**_OF_ENCODERS, "position_embedding_type": ("absolute", "absolute")}
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """Values of a configuration that a backbone has in another form.
+
+    Attributes:
+        read: `read(config)` returns arguments of the backbone.
+        write: The reverse: `write(arguments)` returns values of the configuration.
+    """
+
+    read: Callable[[Config], Config] = lambda config: {}
+    write: Callable[[Config], Config] = lambda arguments: {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,21 +64,19 @@ class Architecture:
         name: How the names of its classes in `transformers` begin.
         base: Name of the encoder in a model with a head. Its weights begin with it there. Empty if
             they always have the same names.
-        encoder_class: How the name of the class without a head ends.
         layers: Hugging Face's layers by ours, with the names in files, which can differ from
             those in memory. `{}` is the number of the block. Several of our layers, in a tuple, are
             the parts of one layer there.
-        arguments: `arguments(config)` returns the arguments of the backbone that are not in
-            `sizes`.
-        settings: The reverse: `settings(backbone)` returns the values of the configuration.
-        when_gated: Layers with other names if the feed-forward networks are gated.
-        sizes: Names in the configuration that differ from BERT's. `None` has no name there.
-        activation: Name of the activation in the configuration.
-        epsilon: Name of the epsilon of layer normalizations in the configuration, or `None` for
-            1e-12.
+        constants: Arguments of the backbone that all encoders of the type have.
+        names: Names in the configuration that differ from BERT's, by arguments of the backbone.
+            `None` has no name there.
+        fields: Values of the configuration in another form.
         dropout: Names of dropout rates in the configuration. The first one is read.
-        required: For names in the configuration, the value that the backbone computes, and the
-            default of `transformers`.
+        defaults: Defaults of `transformers` that differ from BERT's, by names in the configuration.
+        required: Values that the backbone computes, by names in the configuration. A function
+            computes the value from the sizes in the configuration.
+        encoder_class: How the name of the class without a head ends.
+        when_gated: Layers with other names if the feed-forward networks are gated.
         zeros: Names of weights that only the backbone or the task has, and that are zero.
         unused: Beginnings of names of weights that the encoder does not use.
         classifier: Layers of the head of a text classifier by their names here.
@@ -71,15 +89,14 @@ class Architecture:
     name: str
     base: str
     layers: Mapping[Any, str]
-    arguments: Callable[[Config], Config]
-    settings: Callable[[keras.Model], Config]
+    constants: Config
+    names: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    fields: tuple[Field, ...] = ()
+    dropout: tuple[str, ...] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    defaults: Config = dataclasses.field(default_factory=dict)
+    required: Config = dataclasses.field(default_factory=dict)
     encoder_class: str = "Model"
     when_gated: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    sizes: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
-    activation: str = "hidden_act"
-    epsilon: str | None = "layer_norm_eps"
-    dropout: tuple[str, ...] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-    required: Mapping[str, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
     zeros: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     classifier: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -92,41 +109,63 @@ class Architecture:
         """Return the arguments of the backbone in a configuration.
 
         Raises:
-            ValueError: If the configuration has a value that the backbone does not compute.
+            ValueError: If the configuration lacks a value, or has one that the backbone does not
+                compute.
         """
-        for name, (required, default) in self.required.items():
-            received = config.get(name, default)
-            if received != required:
-                raise ValueError(
-                    f"`{name}` must be {required!r} in the configuration of a "
-                    f"{config['model_type']!r}. Received: {name}={received!r} in {source}"
-                )
-        activation = config.get(self.activation) or "gelu"
-        validation.choice(self.activation, activation, tuple(_ACTIVATIONS))
-        names = {**_SIZES, **self.sizes}
-        sizes = {ours: config[theirs] for ours, theirs in names.items() if theirs is not None}
-        return {
-            **sizes,
-            "dropout": config.get(self.dropout[0], 0.1),
-            "activation": _ACTIVATIONS[activation],
-            "layer_norm_epsilon": config.get(self.epsilon or "", 1e-12),
-            **self.arguments(config),
-        }
+        given = {name: value for name, value in config.items() if value is not None}
+        config, names = {**_DEFAULTS, **self.defaults, **given}, self._names()
+        if missing := sorted(names.values() - config.keys()):
+            raise ValueError(
+                f"The configuration of a {config['model_type']!r} must have {', '.join(missing)}. "
+                f"Received: {', '.join(given)} in {source}. If `transformers` loads the folder, "
+                "`save_pretrained` writes them."
+            )
+        self.check_values(self.required, config, source)
+        arguments = {**self.constants, "dropout": config[self.dropout[0]]}
+        for ours, theirs in names.items():
+            arguments[ours] = value = config[theirs]
+            if ours.endswith("activation"):
+                validation.choice(theirs, value, tuple(_ACTIVATIONS))
+                arguments[ours] = _ACTIVATIONS[value]
+        for field in self.fields:
+            arguments |= field.read(config)
+        return arguments
 
-    def configuration(self, backbone: keras.Model) -> Config:
-        """Return the configuration of a backbone, if this type computes it."""
-        names = {**_SIZES, **self.sizes}
-        activation = backbone.activation
-        config = {
-            **{name: value for name, (value, _) in self.required.items()},
-            **{theirs: getattr(backbone, ours) for ours, theirs in names.items() if theirs},
-            self.activation: _THEIR_ACTIVATIONS.get(activation, activation),
-            **dict.fromkeys(self.dropout, backbone.dropout),
-            **self.settings(backbone),
-        }
-        if self.epsilon is not None:
-            config[self.epsilon] = backbone.encoder.layer_norm_epsilon
-        return config
+    def configuration(self, arguments: Config) -> Config:
+        """Return the configuration of a backbone, if this type computes it.
+
+        Args:
+            arguments: All arguments of the backbone, with lists of what may differ between layers.
+        """
+        config = dict.fromkeys(self.dropout, arguments["dropout"])
+        for ours, theirs in self._names().items():
+            config[theirs] = value = arguments[ours]
+            if ours.endswith("activation"):
+                config[theirs] = _THEIR_ACTIVATIONS.get(value, value)
+        for field in self.fields:
+            config |= field.write(arguments)
+        return config | _values(self.required, config)
+
+    def check_values(self, required: Config, config: Config, source: str) -> None:
+        """Raise a `ValueError` if a configuration has other values than the required ones."""
+        for name, value in _values(required, config).items():
+            if config.get(name, value) != value:
+                sizes = ("num_heads", "hidden_dim") if callable(required[name]) else ()
+                names = [name, *(self._names()[each] for each in sizes)]
+                received = ", ".join(f"{each}={config[each]!r}" for each in names)
+                raise ValueError(
+                    f"`{name}` must be {value!r} in the configuration of a "
+                    f"{config['model_type']!r}. Received: {received} in {source}"
+                )
+
+    def _names(self) -> dict[str, str]:
+        """Return the names in the configuration of the arguments of the backbone."""
+        names = {**_NAMES, **self.names}
+        return {ours: theirs for ours, theirs in names.items() if theirs is not None}
+
+
+def _values(required: Config, config: Config) -> Config:
+    return {name: each(config) if callable(each) else each for name, each in required.items()}
 
 
 def architecture_of(config: Config, source: str) -> Architecture:
@@ -146,225 +185,122 @@ def architecture_of(config: Config, source: str) -> Architecture:
     return ARCHITECTURES[model_type]
 
 
-# === Arguments of backbones, and values of configurations ===
+# === Constants and fields ===
+
+_AT_INPUT = {"position_encoding": "input", "segment_encoding": "input"}
+_WITHOUT_SEGMENTS = {"position_encoding": "input", "segment_encoding": "none"}
+_SEGMENTS = {"num_segments": "type_vocab_size"}
+_ENCODER = {"is_decoder": False, "add_cross_attention": False}
+_ABSOLUTE = {**_ENCODER, "position_embedding_type": "absolute"}
+_PRE_NORM = {"normalize_first": True, "normalize_embeddings": False}
+_RMS_NORM = {**_PRE_NORM, "normalization": "rms_norm", "use_bias": False}
+_GATED_ROTARY = {"position_encoding": "rotary", "gated": True, "use_bias": False}
+_NO_SEGMENTS_IF_0 = Field(
+    read=lambda config: (
+        {} if config["type_vocab_size"] else {"segment_encoding": "none", "num_segments": 2}
+    )
+)
+_POOLER_AS_ENCODER = Field(
+    read=lambda config: {"pooler_activation": _ACTIVATIONS[config["hidden_act"]]}
+)
+# The positions of RoBERTa count tokens that are not padding.
+_COUNTED_POSITIONS = Field(
+    lambda config: {
+        "first_position": config["pad_token_id"] + 1,
+        "max_sequence_length": config["max_position_embeddings"] - config["pad_token_id"] - 1,
+    },
+    lambda arguments: {
+        "pad_token_id": (arguments["first_position"] or 2) - 1,
+        "max_position_embeddings": arguments["max_sequence_length"]
+        + (arguments["first_position"] or 2),
+    },
+)
 
 
-def _segments(config: Config) -> Config:
-    return {"segment_encoding": "input", "num_segments": config.get("type_vocab_size", 2)}
-
-
-def _type_vocab_size(backbone: keras.Model) -> Config:
-    is_at_input = backbone.segment_encoding == "input"
-    return {"type_vocab_size": backbone.num_segments if is_at_input else 0}
-
-
-def _absolute(config: Config) -> Config:
-    return {"position_encoding": "input", **_segments(config)}
-
-
-def _counted(config: Config) -> Config:
-    """Return the arguments of RoBERTa, whose positions count tokens that are not padding."""
-    first = config.get("pad_token_id", 1) + 1
-    length = config["max_position_embeddings"] - first
-    return {**_absolute(config), "first_position": first, "max_sequence_length": length}
-
-
-def _max_position_embeddings(backbone: keras.Model) -> Config:
-    first = backbone.first_position or 2
-    return {
-        "pad_token_id": first - 1,
-        "max_position_embeddings": backbone.max_sequence_length + first,
-        **_type_vocab_size(backbone),
-    }
-
-
-def _projected(config: Config) -> Config:
-    size = config.get("embedding_size") or config["hidden_size"]
+def _read_embedding_size(config: Config) -> Config:
+    size = config.get("embedding_size", config["hidden_size"])
     return {"embedding_dim": None if size == config["hidden_size"] else size}
 
 
-def _embedding_size(backbone: keras.Model) -> Config:
-    size = backbone.embedding_dim or backbone.hidden_dim
-    return {"embedding_size": size, **_type_vocab_size(backbone)}
+_EMBEDDING_SIZE = Field(
+    _read_embedding_size,
+    lambda arguments: {"embedding_size": arguments["embedding_dim"] or arguments["hidden_dim"]},
+)
 
 
-def _electra(config: Config) -> Config:
-    return {**_absolute(config), **_projected(config), "pooler_activation": "gelu"}
-
-
-def _mpnet(config: Config) -> Config:
-    return {**_counted(config), "position_encoding": "t5_input", "segment_encoding": "none"}
-
-
-def _without_segments(config: Config) -> Config:
-    return {"position_encoding": "input", "segment_encoding": "none"}
-
-
-def _no_settings(backbone: keras.Model) -> Config:
-    return {}
-
-
-def _rotary(config: Config) -> Config:
-    """Return the arguments of rotary positions. One base serves all layers."""
-    parameters = config.get("rope_parameters") or {"rope_theta": config["rope_theta"]}
-    return {"position_encoding": "rotary", "max_wavelength": _theta(config, parameters)}
-
-
-def _rope_parameters(backbone: keras.Model) -> Config:
-    theta = _of_encoder(backbone, "max_wavelength")[0]
-    return {
-        "rope_parameters": {"rope_type": "default", "rope_theta": theta},
-        **_type_vocab_size(backbone),
-    }
-
-
-def _theta(config: Config, parameters: Config) -> float:
+def _base_of(config: Config, parameters: Config) -> float:
+    """Return the base of wavelengths in a dictionary of rotary positions."""
     # Files of transformers 4 have the scaling apart.
-    parameters = {**parameters, **(config.get("rope_scaling") or {})}
+    parameters = {**parameters, **config.get("rope_scaling", {})}
     kind = parameters.get("rope_type", parameters.get("type", "default"))
     validation.choice("rope_type", kind, ("default",))
     return float(parameters["rope_theta"])
 
 
-def _modernbert(config: Config) -> Config:
-    number = config["num_hidden_layers"]
-    every = config.get("global_attn_every_n_layers", 3)
-    kinds = config.get("layer_types") or [
-        "sliding_attention" if i % every else "full_attention" for i in range(number)
-    ]
-    parameters = {
-        "full_attention": {"rope_theta": config.get("global_rope_theta", 160_000.0)},
-        "sliding_attention": {"rope_theta": config.get("local_rope_theta", 10_000.0)},
-        **(config.get("rope_parameters") or {}),
-    }
-    window = config.get("local_attention", 128) // 2 + 1
+def _rotary(base: float) -> Config:
+    return {"rope_type": "default", "rope_theta": base}
+
+
+# One base serves all layers.
+_ROTARY_POSITIONS = Field(
+    lambda config: {
+        "max_wavelength": _base_of(
+            config, {"rope_theta": config["rope_theta"], **config.get("rope_parameters", {})}
+        )
+    },
+    lambda arguments: {"rope_parameters": _rotary(arguments["max_wavelength"][0])},
+)
+
+
+def _read_layer_types(config: Config) -> Config:
+    number, every = config["num_hidden_layers"], config["global_attn_every_n_layers"]
+    kinds = config.get(
+        "layer_types",
+        ["sliding_attention" if i % every else "full_attention" for i in range(number)],
+    )
+    bases = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
+    parameters = {kind: {"rope_theta": config[name]} for kind, name in bases.items()}
+    for kind, given in config.get("rope_parameters", {}).items():
+        parameters[kind] = {**parameters[kind], **given}
+    window = config["local_attention"] // 2 + 1
     return {
-        "position_encoding": "rotary",
-        "max_wavelength": [_theta(config, parameters[kind]) for kind in kinds],
+        "max_wavelength": [_base_of(config, parameters[kind]) for kind in kinds],
         "attention_windows": [window if kind == "sliding_attention" else None for kind in kinds],
-        "segment_encoding": "none",
-        "gated": True,
-        "use_bias": False,
-        "normalization": "layer_norm_without_beta",
-        "normalize_first": True,
-        "normalize_inputs": False,
     }
 
 
-# The defaults of `transformers` are ids of one vocabulary.
-_NO_TOKENS = {f"{role}_token_id": None for role in ("pad", "bos", "eos", "cls", "sep")}
-
-
-def _layer_types(backbone: keras.Model) -> Config:
-    windows = _of_encoder(backbone, "attention_windows")
-    thetas = _of_encoder(backbone, "max_wavelength")
+def _write_layer_types(arguments: Config) -> Config:
+    windows, bases = arguments["attention_windows"], arguments["max_wavelength"]
     kinds = ["full_attention" if window is None else "sliding_attention" for window in windows]
     return {
         "layer_types": kinds,
         "local_attention": 2 * (next(filter(None, windows), 65) - 1),
-        "rope_parameters": {
-            kind: {"rope_type": "default", "rope_theta": theta}
-            for kind, theta in zip(kinds, thetas, strict=True)
-        },
-        **_NO_TOKENS,
-    }
-
-
-def of_each_layer(name: str, value: Any, num_layers: int) -> list[Any]:
-    """Return the value of an argument for each layer, from one value or a pattern."""
-    pattern = value if isinstance(value, (list, tuple)) else [value]
-    if name == "max_wavelength":
-        pattern = [10_000.0 if each is None else each for each in pattern]
-    return list(itertools.islice(itertools.cycle(pattern), num_layers))
-
-
-def _of_encoder(backbone, name):
-    return of_each_layer(name, getattr(backbone.encoder, name), backbone.num_layers)
-
-
-def _nomic(config: Config) -> Config:
-    return {**_rotary(config), **_segments(config), "gated": True, "use_bias": False}
-
-
-def _gte(config: Config) -> Config:
-    # Only GTE can be without segments.
-    segments = _segments(config) if config["type_vocab_size"] else {"segment_encoding": "none"}
-    return {**_rotary(config), **segments, "gated": True}
-
-
-def _eurobert(config: Config) -> Config:
-    heads = config.get("num_key_value_heads")
-    if heads not in (None, config["num_attention_heads"]):
-        raise ValueError(
-            "Each head must have separate keys and values. Received: "
-            f"num_key_value_heads={heads}, num_attention_heads={config['num_attention_heads']}"
-        )
-    return {
-        **_rotary(config),
-        "segment_encoding": "none",
-        "gated": True,
-        "use_bias": False,
-        "normalization": "rms_norm",
-        "normalize_first": True,
-        "normalize_embeddings": False,
-    }
-
-
-def _eurobert_settings(backbone: keras.Model) -> Config:
-    return {**_rope_parameters(backbone), **_NO_TOKENS}
-
-
-def _t5(config: Config) -> Config:
-    if config["d_kv"] * config["num_heads"] != config["d_model"]:
-        raise ValueError(
-            "The heads must have `d_model` numbers together. Received: "
-            f"d_kv={config['d_kv']}, num_heads={config['num_heads']}, d_model={config['d_model']}"
-        )
-    kind = config.get("feed_forward_proj", "relu")
-    validation.choice("feed_forward_proj", kind, tuple(_OF_T5))
-    return {
-        "position_encoding": "t5",
-        "max_distance": config.get("relative_attention_max_distance", 128),
-        "max_sequence_length": config.get("n_positions", 512),
-        "attention_scale": 1.0,
-        "segment_encoding": "none",
-        "gated": kind != "relu",
-        "activation": _OF_T5[kind],
-        "use_bias": False,
-        "normalization": "rms_norm",
-        "normalize_first": True,
-        "normalize_embeddings": False,
+        "rope_parameters": {kind: _rotary(base) for kind, base in zip(kinds, bases, strict=True)},
     }
 
 
 # T5's gelu is the approximation.
-_OF_T5 = {"relu": "relu", "gated-gelu": "gelu_approximate"}
-
-
-def _feed_forward_proj(backbone: keras.Model) -> Config:
-    return {
-        "feed_forward_proj": "gated-gelu" if backbone.encoder.gated else "relu",
-        "d_kv": backbone.hidden_dim // backbone.num_heads,
-        "n_positions": backbone.max_sequence_length,
-        "relative_attention_max_distance": backbone.encoder.max_distance or 128,
-    }
-
-
-def _roformer(config: Config) -> Config:
-    activation = _ACTIVATIONS[config.get("hidden_act", "gelu")]
-    return {
-        "position_encoding": "rotary",
-        **_projected(config),
-        **_segments(config),
-        "pooler_activation": activation,
-    }
-
-
-def _pre_norm(config: Config) -> Config:
-    return {**_counted(config), "normalize_first": True}
-
+_OF_T5 = {
+    "relu": {"gated": False, "activation": "relu"},
+    "gated-gelu": {"gated": True, "activation": "gelu_approximate"},
+}
+_FEED_FORWARD = Field(
+    lambda config: _OF_T5[
+        validation.choice("feed_forward_proj", config["feed_forward_proj"], tuple(_OF_T5))
+    ],
+    lambda arguments: {"feed_forward_proj": "gated-gelu" if arguments["gated"] else "relu"},
+)
+_ROLES = ("pad", "bos", "eos", "cls", "sep")
+# The defaults of `transformers` are ids of one vocabulary.
+_NO_TOKENS = Field(write=lambda arguments: {f"{role}_token_id": None for role in _ROLES})
 
 # === Layers ===
+
+
+def _in(module: str, **layers: str) -> dict[str, str]:
+    """Return the names of layers in a module, by our names."""
+    return {name: f"{module}.{layer}" for name, layer in layers.items()}
+
 
 _EMBEDDINGS = {
     "token_embedding": "embeddings.word_embeddings",
@@ -373,29 +309,26 @@ _EMBEDDINGS = {
     "embeddings_layer_norm": "embeddings.LayerNorm",
 }
 _BERT_BLOCK = {
-    "query": "encoder.layer.{}.attention.self.query",
-    "key": "encoder.layer.{}.attention.self.key",
-    "value": "encoder.layer.{}.attention.self.value",
-    "output": "encoder.layer.{}.attention.output.dense",
-    "attention_layer_norm": "encoder.layer.{}.attention.output.LayerNorm",
+    **_in("encoder.layer.{}.attention.self", query="query", key="key", value="value"),
+    **_in("encoder.layer.{}.attention.output", output="dense", attention_layer_norm="LayerNorm"),
     "intermediate": "encoder.layer.{}.intermediate.dense",
-    "feedforward_output": "encoder.layer.{}.output.dense",
-    "feedforward_layer_norm": "encoder.layer.{}.output.LayerNorm",
+    **_in(
+        "encoder.layer.{}.output", feedforward_output="dense", feedforward_layer_norm="LayerNorm"
+    ),
 }
 _POOLER = {"pooled_dense": "pooler.dense"}
 _BERT_LM = {
-    "dense": "cls.predictions.transform.dense",
-    "layer_norm": "cls.predictions.transform.LayerNorm",
+    **_in("cls.predictions.transform", dense="dense", layer_norm="LayerNorm"),
     "bias": "cls.predictions.bias",
 }
-_ROBERTA_LM = {"dense": "lm_head.dense", "layer_norm": "lm_head.layer_norm", "bias": "lm_head.bias"}
-_ROBERTA_CLASSIFIER = {"pooled_dense": "classifier.dense", "output_dense": "classifier.out_proj"}
+_ROBERTA_LM = _in("lm_head", dense="dense", layer_norm="layer_norm", bias="bias")
+_ROBERTA_CLASSIFIER = _in("classifier", pooled_dense="dense", output_dense="out_proj")
 _BERT = Architecture(
     name="Bert",
     base="bert",
     layers={**_EMBEDDINGS, **_BERT_BLOCK, **_POOLER},
-    arguments=_absolute,
-    settings=_type_vocab_size,
+    constants=_AT_INPUT,
+    names=_SEGMENTS,
     required=_ABSOLUTE,
     classifier={"output_dense": "classifier"},
     masked_lm=_BERT_LM,
@@ -404,12 +337,13 @@ _ROBERTA = dataclasses.replace(
     _BERT,
     name="Roberta",
     base="roberta",
-    arguments=_counted,
-    settings=_max_position_embeddings,
+    fields=(_COUNTED_POSITIONS,),
+    defaults={"pad_token_id": 1},
     classifier=_ROBERTA_CLASSIFIER,
     masked_lm=_ROBERTA_LM,
     masked_lm_activation="gelu",
 )
+_T5_DENSE = "encoder.block.{}.layer.1.DenseReluDense"
 _ROFORMER_LAYERS = {"embeddings_projection": "embeddings_project", **_BERT_BLOCK}
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -418,8 +352,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         name="BertGeneration",
         base="bert",
         layers={**_EMBEDDINGS, **_BERT_BLOCK},
-        arguments=_without_segments,
-        settings=_no_settings,
+        constants=_WITHOUT_SEGMENTS,
         encoder_class="Encoder",
         required=_ABSOLUTE,
     ),
@@ -439,7 +372,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             "output_layer_norm": "LayerNorm",
             **_POOLER,
         },
-        arguments=_pre_norm,
+        constants={**_AT_INPUT, "normalize_first": True},
     ),
     "megatron-bert": dataclasses.replace(
         _BERT,
@@ -450,37 +383,30 @@ ARCHITECTURES: dict[str, Architecture] = {
             "feedforward_layer_norm": "encoder.layer.{}.ln",
             "output_layer_norm": "encoder.ln",
         },
-        arguments=lambda config: {
-            **_absolute(config),
-            "normalize_first": True,
-            "normalize_embeddings": False,
-        },
+        constants={**_AT_INPUT, **_PRE_NORM},
     ),
     "distilbert": Architecture(
         name="DistilBert",
         base="distilbert",
         layers={
             **_EMBEDDINGS,
-            "query": "transformer.layer.{}.attention.q_lin",
-            "key": "transformer.layer.{}.attention.k_lin",
-            "value": "transformer.layer.{}.attention.v_lin",
+            **_in("transformer.layer.{}.attention", query="q_lin", key="k_lin", value="v_lin"),
             "output": "transformer.layer.{}.attention.out_lin",
             "attention_layer_norm": "transformer.layer.{}.sa_layer_norm",
-            "intermediate": "transformer.layer.{}.ffn.lin1",
-            "feedforward_output": "transformer.layer.{}.ffn.lin2",
+            **_in("transformer.layer.{}.ffn", intermediate="lin1", feedforward_output="lin2"),
             "feedforward_layer_norm": "transformer.layer.{}.output_layer_norm",
         },
-        arguments=lambda config: {**_without_segments(config), "pooler_activation": "relu"},
-        settings=_no_settings,
-        sizes={
+        constants={**_WITHOUT_SEGMENTS, "pooler_activation": "relu", "layer_norm_epsilon": 1e-12},
+        names={
             "num_layers": "n_layers",
             "num_heads": "n_heads",
             "hidden_dim": "dim",
             "intermediate_dim": "hidden_dim",
+            "activation": "activation",
+            "layer_norm_epsilon": None,
         },
-        activation="activation",
-        epsilon=None,
         dropout=("dropout", "attention_dropout"),
+        defaults={"activation": "gelu", "dropout": 0.1},
         classifier={"pooled_dense": "pre_classifier", "output_dense": "classifier"},
         masked_lm={
             "dense": "vocab_transform",
@@ -492,13 +418,14 @@ ARCHITECTURES: dict[str, Architecture] = {
         name="Electra",
         base="electra",
         layers={**_EMBEDDINGS, **_ROFORMER_LAYERS},
-        arguments=_electra,
-        settings=_embedding_size,
+        constants={**_AT_INPUT, "pooler_activation": "gelu"},
+        names=_SEGMENTS,
+        fields=(_EMBEDDING_SIZE,),
+        defaults={"embedding_size": 128},
         required=_ABSOLUTE,
         classifier=_ROBERTA_CLASSIFIER,
         masked_lm={
-            "dense": "generator_predictions.dense",
-            "layer_norm": "generator_predictions.LayerNorm",
+            **_in("generator_predictions", dense="dense", layer_norm="LayerNorm"),
             "bias": "generator_lm_head.bias",
         },
         masked_lm_activation="gelu",
@@ -510,16 +437,14 @@ ARCHITECTURES: dict[str, Architecture] = {
             **_EMBEDDINGS,
             "position_bias": "encoder.relative_attention_bias",
             **_BERT_BLOCK,
-            "query": "encoder.layer.{}.attention.attn.q",
-            "key": "encoder.layer.{}.attention.attn.k",
-            "value": "encoder.layer.{}.attention.attn.v",
-            "output": "encoder.layer.{}.attention.attn.o",
+            **_in("encoder.layer.{}.attention.attn", query="q", key="k", value="v", output="o"),
             "attention_layer_norm": "encoder.layer.{}.attention.LayerNorm",
             **_POOLER,
         },
-        arguments=_mpnet,
-        settings=_max_position_embeddings,
-        required={"relative_attention_num_buckets": (32, 32), "pad_token_id": (1, 1)},
+        constants={"position_encoding": "t5_input", "segment_encoding": "none"},
+        fields=(_COUNTED_POSITIONS,),
+        defaults={"pad_token_id": 1},
+        required={"relative_attention_num_buckets": 32, "pad_token_id": 1},
         classifier=_ROBERTA_CLASSIFIER,
         masked_lm=_ROBERTA_LM,
         masked_lm_activation="gelu",
@@ -538,17 +463,26 @@ ARCHITECTURES: dict[str, Architecture] = {
             "feedforward_layer_norm": "layers.{}.mlp_norm",
             "output_layer_norm": "final_norm",
         },
-        arguments=_modernbert,
-        settings=_layer_types,
-        dropout=("mlp_dropout", "attention_dropout", "embedding_dropout"),
-        activation="hidden_activation",
-        epsilon="norm_eps",
-        required={
-            **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias"), (False, False)),
-            "classifier_bias": (False, False),
-            "classifier_activation": ("gelu", "gelu"),
-            "decoder_bias": (True, True),
+        constants={
+            **_GATED_ROTARY,
+            "segment_encoding": "none",
+            "normalization": "layer_norm_without_beta",
+            "normalize_first": True,
+            "normalize_inputs": False,
         },
+        names={"activation": "hidden_activation", "layer_norm_epsilon": "norm_eps"},
+        fields=(Field(_read_layer_types, _write_layer_types), _NO_TOKENS),
+        dropout=("mlp_dropout", "attention_dropout", "embedding_dropout"),
+        defaults={
+            "hidden_activation": "gelu",
+            "norm_eps": 1e-5,
+            "mlp_dropout": 0.0,
+            "local_attention": 128,
+            "global_attn_every_n_layers": 3,
+            "global_rope_theta": 160_000.0,
+            "local_rope_theta": 10_000.0,
+        },
+        required={"attention_bias": False, "mlp_bias": False, "norm_bias": False},
         zeros=("head.dense.bias", "head.norm.bias"),
         masked_lm={"dense": "head.dense", "layer_norm": "head.norm", "bias": "decoder.bias"},
         masked_lm_activation="gelu",
@@ -563,16 +497,39 @@ ARCHITECTURES: dict[str, Architecture] = {
             ("query", "key", "value"): "encoder.layers.{}.attn.Wqkv",
             "output": "encoder.layers.{}.attn.out_proj",
             "attention_layer_norm": "encoder.layers.{}.norm1",
-            "gate": "encoder.layers.{}.mlp.fc11",
-            "intermediate": "encoder.layers.{}.mlp.fc12",
-            "feedforward_output": "encoder.layers.{}.mlp.fc2",
+            **_in(
+                "encoder.layers.{}.mlp", gate="fc11", intermediate="fc12", feedforward_output="fc2"
+            ),
             "feedforward_layer_norm": "encoder.layers.{}.norm2",
             **_POOLER,
         },
-        arguments=_nomic,
-        settings=_rope_parameters,
+        constants={**_GATED_ROTARY, "segment_encoding": "input"},
+        names=_SEGMENTS,
+        fields=(_ROTARY_POSITIONS,),
+        defaults={"hidden_act": "silu", "hidden_dropout_prob": 0.0, "rope_theta": 1000.0},
         classifier={"output_dense": "classifier"},
         masked_lm={**_BERT_LM, "layer_norm": "cls.predictions.transform.layer_norm"},
+    ),
+    "jina_embeddings_v3": Architecture(
+        name="JinaEmbeddingsV3",
+        base="roberta",
+        layers={
+            **_EMBEDDINGS,
+            "embeddings_layer_norm": "emb_ln",
+            ("query", "key", "value"): "encoder.layers.{}.mixer.Wqkv",
+            "output": "encoder.layers.{}.mixer.out_proj",
+            "attention_layer_norm": "encoder.layers.{}.norm1",
+            **_in("encoder.layers.{}.mlp", intermediate="fc1", feedforward_output="fc2"),
+            "feedforward_layer_norm": "encoder.layers.{}.norm2",
+            **_POOLER,
+        },
+        constants={"position_encoding": "rotary", "segment_encoding": "input"},
+        names=_SEGMENTS,
+        fields=(_ROTARY_POSITIONS,),
+        defaults={"layer_norm_eps": 1e-5, "rope_theta": 20_000.0, "type_vocab_size": 1},
+        classifier=_ROBERTA_CLASSIFIER,
+        masked_lm=_ROBERTA_LM,
+        masked_lm_activation="gelu",
     ),
     "gte": Architecture(
         name="Gte",
@@ -587,37 +544,37 @@ ARCHITECTURES: dict[str, Architecture] = {
             "feedforward_layer_norm": "encoder.layer.{}.mlp_ln",
             **_POOLER,
         },
-        arguments=_gte,
-        settings=_rope_parameters,
+        constants={**_GATED_ROTARY, "use_bias": True, "segment_encoding": "input"},
+        names=_SEGMENTS,
+        fields=(_ROTARY_POSITIONS, _NO_SEGMENTS_IF_0),
+        defaults={"type_vocab_size": 1, "rope_theta": 160_000.0},
         zeros=("encoder.layer.{}.mlp.up_gate_proj.bias",),
         classifier={"output_dense": "classifier"},
-        masked_lm={
-            "dense": "lm_head.dense",
-            "layer_norm": "lm_head.norm",
-            "bias": "lm_head.decoder.bias",
-        },
+        masked_lm=_in("lm_head", dense="dense", layer_norm="norm", bias="decoder.bias"),
     ),
     "eurobert": Architecture(
         name="EuroBert",
         base="model",
         layers={
             "token_embedding": "embed_tokens",
-            "query": "layers.{}.self_attn.q_proj",
-            "key": "layers.{}.self_attn.k_proj",
-            "value": "layers.{}.self_attn.v_proj",
+            **_in("layers.{}.self_attn", query="q_proj", key="k_proj", value="v_proj"),
             "output": "layers.{}.self_attn.o_proj",
-            "intermediate": "layers.{}.mlp.gate_proj",
-            "gate": "layers.{}.mlp.up_proj",
-            "feedforward_output": "layers.{}.mlp.down_proj",
             "attention_layer_norm": "layers.{}.input_layernorm",
+            **_in("layers.{}.mlp", intermediate="gate_proj", gate="up_proj"),
+            "feedforward_output": "layers.{}.mlp.down_proj",
             "feedforward_layer_norm": "layers.{}.post_attention_layernorm",
             "output_layer_norm": "norm",
         },
-        arguments=_eurobert,
-        settings=_eurobert_settings,
-        epsilon="rms_norm_eps",
+        constants={**_GATED_ROTARY, **_RMS_NORM, "segment_encoding": "none"},
+        names={"layer_norm_epsilon": "rms_norm_eps"},
+        fields=(_ROTARY_POSITIONS, _NO_TOKENS),
         dropout=("attention_dropout",),
-        required={"attention_bias": (False, False), "mlp_bias": (False, False)},
+        defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "attention_dropout": 0.0},
+        required={
+            "attention_bias": False,
+            "mlp_bias": False,
+            "num_key_value_heads": lambda config: config["num_attention_heads"],
+        },
     ),
     "t5": Architecture(
         name="T5",
@@ -625,42 +582,56 @@ ARCHITECTURES: dict[str, Architecture] = {
         layers={
             "token_embedding": "shared",
             "position_bias": "encoder.block.0.layer.0.SelfAttention.relative_attention_bias",
-            "query": "encoder.block.{}.layer.0.SelfAttention.q",
-            "key": "encoder.block.{}.layer.0.SelfAttention.k",
-            "value": "encoder.block.{}.layer.0.SelfAttention.v",
-            "output": "encoder.block.{}.layer.0.SelfAttention.o",
+            **_in(
+                "encoder.block.{}.layer.0.SelfAttention", query="q", key="k", value="v", output="o"
+            ),
             "attention_layer_norm": "encoder.block.{}.layer.0.layer_norm",
-            "intermediate": "encoder.block.{}.layer.1.DenseReluDense.wi",
-            "feedforward_output": "encoder.block.{}.layer.1.DenseReluDense.wo",
+            **_in(_T5_DENSE, intermediate="wi", feedforward_output="wo"),
             "feedforward_layer_norm": "encoder.block.{}.layer.1.layer_norm",
             "output_layer_norm": "encoder.final_layer_norm",
         },
-        when_gated={
-            "intermediate": "encoder.block.{}.layer.1.DenseReluDense.wi_0",
-            "gate": "encoder.block.{}.layer.1.DenseReluDense.wi_1",
+        when_gated=_in(_T5_DENSE, intermediate="wi_0", gate="wi_1"),
+        constants={
+            **_RMS_NORM,
+            "position_encoding": "t5",
+            "segment_encoding": "none",
+            "attention_scale": 1.0,
         },
-        arguments=_t5,
-        settings=_feed_forward_proj,
-        sizes={
-            "max_sequence_length": None,
+        names={
             "num_layers": "num_layers",
             "num_heads": "num_heads",
             "hidden_dim": "d_model",
             "intermediate_dim": "d_ff",
+            "max_sequence_length": "n_positions",
+            "max_distance": "relative_attention_max_distance",
+            "activation": None,
+            "layer_norm_epsilon": "layer_norm_epsilon",
         },
-        epsilon="layer_norm_epsilon",
+        fields=(_FEED_FORWARD,),
         dropout=("dropout_rate",),
+        defaults={
+            "d_kv": 64,
+            "n_positions": 512,
+            "relative_attention_max_distance": 128,
+            "feed_forward_proj": "relu",
+            "layer_norm_epsilon": 1e-6,
+            "dropout_rate": 0.1,
+        },
         unused=("encoder.embed_tokens.", "decoder.", "lm_head."),
         encoder_class="EncoderModel",
-        required={"relative_attention_num_buckets": (32, 32)},
+        required={
+            "relative_attention_num_buckets": 32,
+            "d_kv": lambda config: config["d_model"] // config["num_heads"],
+        },
     ),
     "roformer": Architecture(
         name="RoFormer",
         base="roformer",
         layers={**_EMBEDDINGS, **_ROFORMER_LAYERS},
-        arguments=_roformer,
-        settings=_embedding_size,
-        required={**_OF_ENCODERS, "rotary_value": (False, False)},
+        constants={"position_encoding": "rotary", "segment_encoding": "input"},
+        names=_SEGMENTS,
+        fields=(_EMBEDDING_SIZE, _POOLER_AS_ENCODER),
+        required={**_ENCODER, "rotary_value": False},
         unused=("encoder.embed_positions.",),
         classifier=_ROBERTA_CLASSIFIER,
         masked_lm=_BERT_LM,

@@ -22,6 +22,14 @@ from keras_diet.types import Config
 # Our names of the poolings of sentence-transformers.
 POOLING = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
 
+# What the head of a masked language model requires. ModernBERT's configuration has the last three.
+_OF_MASKED_LM = {
+    "tie_word_embeddings": True,
+    "decoder_bias": True,
+    "classifier_bias": False,
+    "classifier_activation": "gelu",
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Head:
@@ -65,13 +73,10 @@ class Head:
         for name, part in parts.items():
             part.assign(checkpoint.tensors[name])
 
-    def check(self, architecture: Architecture, source: str) -> None:
+    def check(self, architecture: Architecture, source: str, remedy: str) -> None:
         """Raise a `ValueError` if the task has another head than the models of a type."""
         if not self.layers(architecture):
-            raise ValueError(
-                f"The task has another head than {source}. Pass `num_classes` for a new head, or "
-                "use the backbone alone."
-            )
+            raise ValueError(f"The task has another head than {source}. {remedy}")
 
 
 def _parts(task, name) -> dict[str, Part]:
@@ -122,11 +127,7 @@ def _nothing(checkpoint: Checkpoint, architecture: Architecture, has_head: bool)
 def _of_masked_lm(checkpoint: Checkpoint, architecture: Architecture, has_head: bool) -> Config:
     if not has_head:
         return {}
-    if not checkpoint.config.get("tie_word_embeddings", True):
-        raise ValueError(
-            "The head of a masked language model must be tied to the token embeddings. Received: "
-            f"tie_word_embeddings=False in {checkpoint.source}"
-        )
+    architecture.check_values(_OF_MASKED_LM, checkpoint.config, checkpoint.source)
     arguments = architecture.backbone_arguments(checkpoint.config, checkpoint.source)
     return {
         "activation": architecture.masked_lm_activation or arguments["activation"],

@@ -24,16 +24,9 @@ def read_backbone(
 ) -> Any:
     """Build a backbone with the weights and the outputs of a trained encoder of Hugging Face.
 
-    These types of encoders can be read, by the `model_type` of their configuration:
-
-    | `model_type` | positions |
-    |---|---|
-    | `"bert"`, `"bert-generation"`, `"megatron-bert"`, `"distilbert"`, `"electra"` | `"input"` |
-    | `"roberta"`, `"xlm-roberta"`, `"camembert"`, `"data2vec-text"`, `"roberta-prelayernorm"` |
-      `"input"`, which count the tokens that are not padding |
-    | `"mpnet"` | `"t5_input"`: such positions, and the bias of T5 |
-    | `"t5"`, only its encoder | `"t5"` |
-    | `"modernbert"`, `"nomic_bert"`, `"gte"`, `"eurobert"`, `"roformer"` | `"rotary"` |
+    The `model_type` of its configuration chooses the arguments, e.g. `"roberta"`, `"mpnet"`,
+    `"modernbert"` or `"t5"`, of which only the encoder is read. docs/trained_encoders.md lists all
+    types.
 
     Args:
         source: A folder with `config.json` and `model.safetensors`, which may be divided into
@@ -50,9 +43,9 @@ def read_backbone(
         A `DietBertBackbone`.
 
     Raises:
-        ValueError: If `source` is something else; if its type is unknown; if its configuration has
-            a value that the backbone does not compute; if weights are missing or left over; or if
-            the folder has no weights in the format of safetensors.
+        ValueError: If `source` is something else; if its type is unknown; if its configuration
+            lacks a size, or has a value that the backbone does not compute; if weights are missing
+            or left over; or if the folder has no weights in the format of safetensors.
 
     Example:
 

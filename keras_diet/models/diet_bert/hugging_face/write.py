@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import itertools
 import json
 import os
 from pathlib import Path
@@ -14,11 +15,7 @@ from safetensors.numpy import save_file
 from tokenizers import processors
 
 from keras_diet import validation
-from keras_diet.models.diet_bert.hugging_face.architectures import (
-    ARCHITECTURES,
-    Architecture,
-    of_each_layer,
-)
+from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES
 from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint
 from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD, POOLING
 from keras_diet.models.diet_bert.hugging_face.weights import parts_by_name
@@ -30,7 +27,6 @@ from keras_diet.types import Config
 # Arguments of a backbone that do not change what it computes.
 _WITHOUT_EFFECT = {"name", "trainable", "dtype", "attention_implementation", "recompute", "dropout"}
 _WITHOUT_EFFECT |= {"frozen_layers", "kernel_initializer", "encode_inputs"}
-_OF_LAYERS = ("attention_windows", "max_wavelength")
 
 
 def write_hugging_face(
@@ -78,7 +74,8 @@ def write_hugging_face(
     config["architectures"] = [architecture.name + architecture.encoder_class]
     head = getattr(model, "trained_head", NO_HEAD)
     if head.kinds:
-        head.check(architecture, f"the models of type {model_type!r}")
+        theirs = f"the models of type {model_type!r}"
+        head.check(architecture, theirs, "Write the backbone alone, or keep the task in a preset.")
         parts_of_head = head.parts(model, architecture)
         prefix = f"{architecture.base}." if architecture.base else ""
         # Of the heads, only some classifiers of texts use the pooler of the encoder.
@@ -152,7 +149,8 @@ def _write_tokenizer(tokenizer: FastTokenizer, folder: Path, longest: int) -> No
     roles = ("cls", "sep", "pad", "mask", "unk", "oov")
     names = {role: getattr(tokenizer, f"{role}_token", None) for role in roles}
     fast.add_special_tokens([token for token in names.values() if token])
-    if fast.post_processor is None:
+    template = template_of(tokenizer)
+    if fast.post_processor is None and template.start:
         cls, sep = names["cls"], names["sep"]
         fast.post_processor = processors.TemplateProcessing(
             single=f"{cls} $A {sep}",
@@ -162,7 +160,7 @@ def _write_tokenizer(tokenizer: FastTokenizer, folder: Path, longest: int) -> No
     fast.save(os.fspath(folder / "tokenizer.json"))
     config = {f"{role}_token": name for role, name in names.items() if name and role != "oov"}
     config = {"unk_token": names["oov"], **config, "tokenizer_class": "PreTrainedTokenizerFast"}
-    segments = ["token_type_ids"] * template_of(tokenizer).numbers_segments
+    segments = ["token_type_ids"] * template.numbers_segments
     config["model_input_names"] = ["input_ids", *segments, "attention_mask"]
     config["model_max_length"] = longest
     _write_json(folder / "tokenizer_config.json", config)
@@ -185,11 +183,20 @@ def _check_zeros(backbone, architecture, parts):
 
 def _configuration(backbone: keras.Model, model_type: str | None) -> tuple[str, Config]:
     """Return the type and the configuration that describe a backbone."""
+    defaults = _defaults(type(backbone)) | _defaults(type(backbone.encoder))
+    received = _comparable({**defaults, **backbone.get_config()})
     found = {}
     for candidate in ARCHITECTURES if model_type is None else [model_type]:
         architecture = ARCHITECTURES[candidate]
-        config = {"model_type": candidate, **architecture.configuration(backbone)}
-        differences = _differences(backbone, architecture, config)
+        config = {"model_type": candidate, **architecture.configuration(received)}
+        described = architecture.backbone_arguments(config, "the configuration")
+        described = _comparable({**defaults, **described})
+        # Arguments of the backbone that the configuration does not describe.
+        differences = {
+            name: received[name]
+            for name in defaults
+            if name not in _WITHOUT_EFFECT and received[name] != described[name]
+        }
         if not differences:
             return candidate, config
         found[candidate] = differences
@@ -201,22 +208,21 @@ def _configuration(backbone: keras.Model, model_type: str | None) -> tuple[str, 
     )
 
 
-def _differences(backbone: keras.Model, architecture: Architecture, config: Config) -> Config:
-    """Return the arguments of a backbone that a configuration does not describe."""
-    defaults = _defaults(type(backbone)) | _defaults(type(backbone.encoder))
-    described = architecture.backbone_arguments(config, "the configuration")
-    received = backbone.get_config()
-    for arguments in (received, described):
-        for name in _OF_LAYERS:
-            arguments[name] = of_each_layer(name, arguments.get(name), backbone.num_layers)
-    if backbone.segment_encoding != "input":
-        # Nothing has this size.
-        defaults.pop("num_segments")
+def _comparable(arguments: Config) -> Config:
+    """Return the arguments of a backbone in one form."""
+    lists = {}
+    for name, default in (("attention_windows", None), ("max_wavelength", 10_000.0)):
+        value = arguments[name]
+        pattern = itertools.cycle(value if isinstance(value, (list, tuple)) else [value])
+        values = itertools.islice(pattern, arguments["num_layers"])
+        lists[name] = [default if each is None else each for each in values]
+    # Without segments at the input, nothing has their number.
+    has_segments = arguments["segment_encoding"] == "input"
     return {
-        name: received.get(name, default)
-        for name, default in defaults.items()
-        if name not in _WITHOUT_EFFECT
-        and received.get(name, default) != described.get(name, default)
+        **arguments,
+        **lists,
+        "max_distance": arguments["max_distance"] or 128,
+        "num_segments": arguments["num_segments"] if has_segments else 0,
     }
 
 
