@@ -57,9 +57,9 @@ def differences_of_types() -> dict[str, float]:
     return found
 
 
-def read_pairs(folder: Path) -> tuple[list[str], list[str], np.ndarray]:
-    """Return the first texts, the second texts and the scores of STS-B's test set."""
-    with open(folder / "sts-test.tsv", encoding="utf-8") as file:
+def read_pairs(folder: Path, split: str = "test") -> tuple[list[str], list[str], np.ndarray]:
+    """Return the first texts, the second texts and the scores of a part of STS-B."""
+    with open(folder / f"sts-{split}.tsv", encoding="utf-8") as file:
         rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     return [row[5] for row in rows], [row[6] for row in rows], np.array([float(r[4]) for r in rows])
 

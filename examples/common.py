@@ -223,10 +223,11 @@ def add_training_options(add, warmup_proportion):
     )
 
 
-def compile_for_training(model, learning_rate, num_batches, arguments):
+def compile_for_training(model, learning_rate, num_batches, arguments, **options):
     """Compile a model with an optimizer, linear warm-up and linear decay, as BERT was trained.
 
-    The paper states the warm-up (Table 7), but no optimizer and no decay.
+    The paper states the warm-up (Table 7), but no optimizer and no decay. `options` are those of
+    `compile`, such as a loss.
     """
     parts = arguments.accumulation_steps
     schedule = training.WarmupLinearDecay(
@@ -242,7 +243,7 @@ def compile_for_training(model, learning_rate, num_batches, arguments):
     # by default. PyTorch's compiler takes longer than a short run takes to train. With a strategy
     # Keras cannot compile the step of all devices as one program. TPUs always compile.
     jit_compile = keras.config.backend() != "torch" and arguments.strategy == "none"
-    model.compile(optimizer=optimizer, jit_compile=jit_compile)
+    model.compile(optimizer=optimizer, jit_compile=jit_compile, **options)
 
 
 # === Resuming a run ===
