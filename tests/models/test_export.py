@@ -8,10 +8,11 @@ import pytest
 
 from keras_diet.layers import DietEncoder
 from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
+from keras_diet.models import DietBertTextEmbedder
 from keras_diet.models.hub.model_files import ModelFiles
 from tests.helpers import assert_close, once
 from tests.models.question_answering import tiny_question_answerer
-from tests.models.tasks import tiny_task
+from tests.models.tasks import tiny_preprocessor, tiny_task
 from tests.models.tiny import (
     random_inputs,
     random_masked_inputs,
@@ -214,6 +215,20 @@ def test_masked_lm(rng, tmp_path, file_format):
     inputs, _, _ = random_masked_inputs(rng, *SHAPES[0])
     (found,) = served(path, file_format)(inputs)
     assert_close(found, masked_lm(inputs))
+
+
+@pytest.mark.parametrize("file_format", FORMATS[1:])
+def test_embedders_pool_and_normalize_in_the_file(rng, tmp_path, file_format):
+    skip_without_converter(file_format)
+    embedder = DietBertTextEmbedder(tiny_backbone(num_layers=1), tiny_preprocessor("embedder"))
+    randomize_weights(embedder)
+    embedder.preprocessor.sequence_length = 11
+    path = str(tmp_path / FILES[file_format])
+    embedder.export(path, format=file_format, verbose=False)
+    inputs = random_inputs(rng, *SHAPES[0])
+    (found,) = served(path, file_format)(inputs)
+    assert_close(found, embedder(inputs))
+    assert_close(np.linalg.norm(found, axis=-1), np.ones(len(found)))
 
 
 @pytest.mark.any_backend
