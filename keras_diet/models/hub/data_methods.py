@@ -338,9 +338,18 @@ class DataMethods(Task):
                     self, x, verbose=verbose, steps=steps, callbacks=callbacks
                 )
         steps = min(steps or sys.maxsize, x.num_batches or 0)
-        callbacks = keras.callbacks.CallbackList(
-            callbacks, add_progbar=verbose != 0, model=self, verbose=verbose, epochs=1, steps=steps
-        )
+        if callbacks or verbose:
+            callbacks = keras.callbacks.CallbackList(
+                callbacks,
+                add_progbar=verbose != 0,
+                model=self,
+                verbose=verbose,
+                epochs=1,
+                steps=steps,
+            )
+        else:
+            # Keras starts a thread for an empty list, which takes as long as a part of a text.
+            callbacks = keras.callbacks.Callback()
         self.stop_predicting = False
         callbacks.on_predict_begin()
         outputs = []
