@@ -24,7 +24,7 @@ class SmoothedCategoricalCrossentropy(keras.losses.SparseCategoricalCrossentropy
     Args:
         label_smoothing: float in [0, 1]. Defaults to `0.1`.
         reduction: As in `keras.losses.Loss`. Defaults to `"mean_with_sample_weight"`, the mean over
-            labels whose weight is not 0.
+            the labels, weighted by `sample_weight`.
         name: str. Defaults to `"smoothed_categorical_crossentropy"`.
         ignore_class: int or `None`. A label that counts as if its weight were 0. Defaults to
             `None`.

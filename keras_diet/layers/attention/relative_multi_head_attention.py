@@ -28,7 +28,8 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         output_i = softmax_j(A_ij) (z_j W_V + a^V_{c(j-i)}), heads concatenated, times W_O
 
     Row `k + max_distance` of `key_embedding` holds `a^K_k`, and the same row of `value_embedding`
-    holds `a^V_k`. Without `use_value_embedding` there is no `a^V`, as in the paper of Yang et al.
+    holds `a^V_k`. Without `use_value_embedding` there is no `a^V`, as the DIET paper describes
+    Yang et al.
 
     The layer does not need a tensor of shape `(T, S, key_dim)`. It multiplies each query with the
     vectors of all `T + S - 1` distances and moves the products to their keys. This costs about

@@ -98,9 +98,9 @@ class PositionEncoding:
     Example:
 
     ```python
-    # Learned vectors for the distances of keys but not of values, as in XLNet.
+    # Learned vectors for the distances of keys but not of values (section 2.2.2).
     keras_diet.layers.register_position_encoding(
-        "xlnet",
+        "shaw_keys",
         keras_diet.layers.PositionEncoding(
             attention=lambda sizes, **kwargs: keras_diet.layers.RelativeMultiHeadAttention(
                 sizes.num_heads, sizes.head_dim, max_distance=9, use_value_embedding=False, **kwargs
@@ -108,7 +108,7 @@ class PositionEncoding:
             sharing_modes=("head-wise",),
         ),
     )
-    encoder = keras_diet.layers.DietEncoder(2, 4, 64, position_encoding="xlnet")
+    encoder = keras_diet.layers.DietEncoder(2, 4, 64, position_encoding="shaw_keys")
     y = encoder(np.ones((2, 10, 32), dtype="float32"))
     ```
     """
