@@ -111,7 +111,8 @@ def _of_one_row(scores, bias):
         raise ValueError(
             "With `document_ids`, the scores of a bias layer must depend on positions only, and "
             "have the shape (1, num_heads, length, length). Received: shape="
-            f"{tuple(scores.shape)} from {bias}. If they depend on distances only, set `distance_only = True` in its class."
+            f"{tuple(scores.shape)} from {bias}. If they depend on distances only, set "
+            "`distance_only = True` in its class."
         )
     return scores[0]
 

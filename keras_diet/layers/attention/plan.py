@@ -129,14 +129,16 @@ def make_plan(
             f"Received: flash_attention=True in {attention}. Leave it at `None`."
         )
     is_full, in_blocks = implementation == "full", implementation == "blockwise"
+    form_of_bias = _form_of_bias(bias_layer, is_full, block_size, by_position)
     sums_in_softmax = platform == "tpu" and not (training or reads_scores or in_blocks)
+    sums_in_softmax = sums_in_softmax and form_of_bias != "features"
     has_short_bias = has_bias and is_full and query_length is not None and query_length < SHORT
     low_rank = _form_of_features(
         program, num_columns, sums_in_softmax, has_short_bias, reads_memory and is_full
     )
     return AttentionPlan(
         program=program,
-        bias=_form_of_bias(bias_layer, is_full, block_size, by_position),
+        bias=form_of_bias,
         low_rank=low_rank,
         masks_padding=reads_scores,
         block_size=(block_size or BLOCK_SIZE) if in_blocks else None,
