@@ -46,10 +46,8 @@ def of_documents(inputs):
     for row in range(BATCH):
         for number in set(IDS[row]) - {0}:
             at = (row, np.flatnonzero(IDS[row] == number))
-            yield (
-                at,
-                {name: array[at][None] for name, array in inputs.items() if name != "document_ids"},
-            )
+            names = ("token_ids", "segment_ids", "padding_mask")
+            yield at, {name: inputs[name][at][None] for name in names}
 
 
 @pytest.mark.usefixtures("compiled_steps")
@@ -96,10 +94,12 @@ def test_masked_lm(rng, kind):
             logits = to_numpy(model(document))[0].astype("float64")
             shifted = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
             expected += list(-shifted[np.arange(at.sum()), labels[row, at]])
-    data = (inputs, labels, weights) if kind == "arrays" else (Dataset((inputs, labels, weights)),)
-    assert_close(model.evaluate(*data, verbose=0)[0], np.mean(expected))
+    data = {"x": inputs, "y": labels, "sample_weight": weights}
+    if kind == "dataset":
+        data = {"x": Dataset(tuple(data.values()))}
+    assert_close(model.evaluate(**data, verbose=0)[0], np.mean(expected))
     before = to_numpy(model.backbone.token_embedding.embeddings)
-    history = model.fit(*data, verbose=0)
+    history = model.fit(**data, verbose=0)
     assert_close(history.history["loss"][0], np.mean(expected))
     assert np.abs(to_numpy(model.backbone.token_embedding.embeddings) - before).max() > 1e-5
 
