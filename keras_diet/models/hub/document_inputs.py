@@ -18,7 +18,7 @@ class DocumentInputs:
     # Whether the model has outputs for each document. If not, the ids raise a `ValueError`.
     takes_documents = True
 
-    def outputs_of(self, **inputs: Any) -> Any:
+    def outputs_of(self, *args: Any, **inputs: Any) -> Any:
         """Return the outputs for inputs by name, of which `document_ids` may be left out."""
         raise NotImplementedError
 

@@ -284,11 +284,12 @@ def test_scores_of_inputs_are_refused(rng, monkeypatch):
     assert_close(found, outputs_of_documents(encoder, x, np.zeros_like(IDS)))
 
 
-@any_backend
-def test_terms_of_a_layer_on_its_own(rng):
+@pytest.mark.parametrize("with_bias", [False, *once(True)])
+def test_terms_of_a_layer_on_its_own(rng, with_bias):
     attention = L.BiasedMultiHeadAttention(NUM_HEADS, 2)
     attention.build((BATCH, LENGTH, HIDDEN), (BATCH, LENGTH, HIDDEN))
-    bias, x = LAYERS["near_fire"](), make_inputs(rng)[0]
+    bias, (x, _) = LAYERS["near_fire"]() if with_bias else None, make_inputs(rng)
+    # The kernel has a causal mask of its own.
     terms = L.ScoreTerms(bias=bias, is_causal=True)
     for block_size in (None, 4):
         of_documents = terms.replace(document_ids=IDS)
