@@ -150,7 +150,10 @@ def load_text(arguments, tokenizer, name, text):
     if not arguments.beam:
         return pack(arguments, tokenizer, name, documents(arguments, False, text))
     folder = arguments.output_dir / name
-    return pretraining.pack_with_beam(text, tokenizer, arguments.sequence_length, folder)
+    return pretraining.pack_with_beam(
+        *(text, tokenizer, arguments.sequence_length, folder),
+        document_masks=arguments.document_masks,
+    )
 
 
 def pack(arguments, tokenizer, name, documents):
@@ -158,7 +161,9 @@ def pack(arguments, tokenizer, name, documents):
     path = arguments.output_dir / f"{name}.npy"
     if not path.exists():
         length = arguments.sequence_length
-        sequences = pretraining.pack_sentences(documents, tokenizer, length)
+        sequences = pretraining.pack_sentences(
+            documents, tokenizer, length, document_masks=arguments.document_masks
+        )
         pretraining.write_packed(sequences, path, length, tokenizer.vocabulary_size())
     return np.load(path, mmap_mode="r")
 
@@ -215,6 +220,7 @@ def train(masked_lm, tokenizer, sequences, validation_sequences, arguments, fold
             seed=arguments.seed,
             num_segments=2 if arguments.document_segments else 1,
             sampling_exponent=arguments.sampling_exponent,
+            document_masks=arguments.document_masks,
             **options,
         )
 

@@ -31,6 +31,11 @@ def parse_arguments(argv=None):
     if arguments.steps % arguments.validation_interval:
         parser.error("--steps must be a multiple of --validation-interval")
     check_languages(parser, arguments)
+    if arguments.document_masks and (arguments.document_segments or arguments.projection_dim):
+        parser.error(
+            "--document-masks cannot be used with --document-segments, since a document has one "
+            "segment, nor with --projection-dim, since a projected key mixes all tokens"
+        )
     if arguments.beam and not arguments.validation_text:
         parser.error("--beam packs whole files, so it needs --text and --validation-text")
     return arguments
@@ -81,6 +86,12 @@ def add_data_options(add):
         action="store_true",
         help="put the documents in a sequence into segments 0 and 1. Without it all tokens are in "
         "segment 0, as we read appendix A of the paper",
+    )
+    add(
+        "--document-masks",
+        action="store_true",
+        help="let tokens attend to their document only, and begin its positions again. In the "
+        "paper the documents in a sequence see each other",
     )
     add("--sequence-length", type=positive_int, default=64, help="tokens in a sequence")
     add(

@@ -102,15 +102,39 @@ def length_within(length: Any, max_length: int, argument: str, what: str = "sequ
     return length
 
 
-def shape_of_segment_ids(name: str, segment_ids: Any, shape: Shape) -> None:
-    """Raise a `ValueError` unless there is a segment id for each token of inputs `(B, T, ...)`."""
-    received = getattr(segment_ids, "shape", None)
+def shape_of_ids(name: str, ids: Any, shape: Shape) -> None:
+    """Raise a `ValueError` unless there is an id for each token of inputs `(B, T, ...)`."""
+    received = getattr(ids, "shape", None)
     if received is None or not _arrays.sizes_fit(received, shape):
-        kind = type(segment_ids).__name__ if received is None else f"shape={tuple(received)}"
+        kind = type(ids).__name__ if received is None else f"shape={tuple(received)}"
         raise ValueError(
             f"`{name}` must have the shape (batch_size, length) of the "
             f"inputs, {tuple(shape)}. Received: {kind}. Pass one id for each token."
         )
+
+
+def document_ids(name: str, ids: Any) -> None:
+    """Raise a `ValueError` unless ids are not negative, and the tokens with an id are adjacent.
+
+    Padding, 0, may be anywhere. As for segments, only ids in host memory are checked.
+    """
+    values = host_value(ids)
+    if values is None or values.size == 0:
+        return
+    is_split = _num_runs(values) != _num_runs(np.sort(values, axis=1))
+    if not _arrays.are_integers_below(values, 2**31):
+        rule, received = "be integers from 0 on", f"values from {values.min()} to {values.max()}"
+    elif np.any(is_split):
+        rule = "have the tokens of a document next to each other"
+        received = f"the row {values[np.argmax(is_split)]!r:.100}"
+    else:
+        return
+    raise ValueError(f"{name} must {rule}, with 0 for padding. Received: {received}")
+
+
+def _num_runs(ids):
+    begins = np.diff(ids, axis=1, prepend=-1) != 0
+    return np.sum(begins & (ids != 0), axis=1)
 
 
 def segment_ids_within(segment_ids: Tensor, num_segments: int) -> None:

@@ -21,7 +21,8 @@ def attention_scores(backbone: Any, inputs: Mapping[str, Any]) -> np.ndarray:
         A_ij = (x_i W_Q) . (x_j W_K) / sqrt(d_h) + B_ij + E_S[S(i), S(j)]
 
     with the hidden states `x` before the layer, and the position and segment terms of the model.
-    Softmax over the keys that are not padding gives the attention probabilities. Dropout is off.
+    Softmax over the keys that are not padding gives the attention probabilities. With
+    `"document_ids"` it is over the keys of the document. Dropout is off.
 
     Figure 2 of the paper compares the rank of these scores. Theorem 1: the rank is at most `d_h`
     with positions at the input, and reaches `d_h + d_p` with DIET-ABS. Padding hides part of a
@@ -31,8 +32,8 @@ def attention_scores(backbone: Any, inputs: Mapping[str, Any]) -> np.ndarray:
         backbone: A `keras_diet.models.DietBertBackbone`, a `keras_hub.models.BertBackbone`, or a
             task with one.
         inputs: A dictionary of integer arrays of shape `(B, T)`: `"token_ids"`, `"segment_ids"`
-            and `"padding_mask"`, as for the backbone. Other entries are not read, such as the
-            `"mask_positions"` of a masked language model.
+            and `"padding_mask"`, and `"document_ids"` if there are any, as for the backbone. Other
+            entries are not read, such as the `"mask_positions"` of a masked language model.
 
     Returns:
         float32 array of shape `(num_layers, B, num_heads, T, T)`: layer, example, head, query, key;
@@ -60,7 +61,8 @@ def attention_scores(backbone: Any, inputs: Mapping[str, Any]) -> np.ndarray:
     """
     backbone = as_diet_bert(backbone)
     encoder = backbone.encoder
-    inputs = {name: ops.cast(ops.convert_to_tensor(inputs[name]), "int32") for name in _INPUTS}
+    names = [*_INPUTS, *{"document_ids"}.intersection(inputs)]
+    inputs = {name: ops.cast(ops.convert_to_tensor(inputs[name]), "int32") for name in names}
     scores = []
 
     def record(layer_scores):
@@ -72,6 +74,7 @@ def attention_scores(backbone: Any, inputs: Mapping[str, Any]) -> np.ndarray:
         backbone.embed(**inputs),
         segment_ids=inputs["segment_ids"] if has_segments else None,
         padding_mask=inputs["padding_mask"],
+        document_ids=inputs.get("document_ids"),
         # Otherwise long sequences are computed in blocks.
         return_attention_scores=True,
         attention_hook=AttentionHook(scores=record),

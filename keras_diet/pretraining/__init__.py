@@ -21,7 +21,7 @@ from keras_diet.pretraining.languages import language_probabilities, sample_lang
 from keras_diet.pretraining.masking import mask_tokens
 from keras_diet.pretraining.pack_with_beam import pack_with_beam
 from keras_diet.pretraining.packed_files import PackedShards, pack_text_files, write_packed
-from keras_diet.pretraining.packing import number_segments, pack_sentences
+from keras_diet.pretraining.packing import number_documents, number_segments, pack_sentences
 from keras_diet.pretraining.text import read_documents, split_sentences
 from keras_diet.pretraining.vocabulary import train_wordpiece_vocabulary
 from keras_diet.training import WarmupLinearDecay
@@ -33,6 +33,7 @@ __all__ = [
     "language_probabilities",
     "mask_tokens",
     "masked_lm_dataset",
+    "number_documents",
     "number_segments",
     "pack_sentences",
     "pack_text_files",

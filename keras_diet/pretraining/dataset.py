@@ -10,7 +10,7 @@ import numpy as np
 from keras_diet import validation
 from keras_diet.pretraining.languages import language_probabilities
 from keras_diet.pretraining.masking import mask_tokens
-from keras_diet.pretraining.packing import number_segments
+from keras_diet.pretraining.packing import number_documents, number_segments
 from keras_diet.training import epoch_dataset
 
 # A file may be larger than memory, so only its first rows are read to check them.
@@ -36,6 +36,7 @@ def masked_lm_dataset(
     drop_remainder: bool = True,
     num_segments: int = 1,
     sampling_exponent: float = 0.7,
+    document_masks: bool = False,
 ) -> grain.MapDataset:
     """Return batches for training a masked language model, with new masks in each epoch.
 
@@ -69,7 +70,7 @@ def masked_lm_dataset(
             a dictionary with such an array for each, which needs `repeat=True`.
         tokenizer: A `keras_hub.models.BertTokenizer`, or another tokenizer with
             `vocabulary_size()`, `mask_token_id`, `pad_token_id` and `special_token_ids`. With
-            several segments it also needs `sep_token_id`.
+            several segments or `document_masks` it also needs `sep_token_id`.
         batch_size: int. Number of sequences in a batch. The paper uses 4096 (Table 7).
         shuffle: bool. Whether to shuffle all sequences in each epoch. Defaults to `True`.
         repeat: bool. Whether to repeat without end. Defaults to `False`.
@@ -87,6 +88,10 @@ def masked_lm_dataset(
             appendix A of the paper, which adds segments for fine-tuning.
         sampling_exponent: float in [0, 1]. As in `language_probabilities`. It has no effect on one
             language. Defaults to `0.7`, as in XLM.
+        document_masks: bool. Whether the features hold the `"document_ids"` of `number_documents`,
+            so that the documents in a sequence do not see each other. Pack them with
+            `document_masks=True` too. All tokens of a document have one segment, so leave
+            `num_segments` at 1. Defaults to `False`, as in the paper.
 
     Returns:
         `grain.MapDataset` of `(features, labels, sample_weight)`, as returned by `mask_tokens`.
@@ -147,6 +152,10 @@ def masked_lm_dataset(
         if num_segments != 1:
             features["segment_ids"] = number_segments(
                 sequences, tokenizer.sep_token_id, tokenizer.pad_token_id, num_segments
+            )
+        if document_masks:
+            features["document_ids"] = number_documents(
+                sequences, tokenizer.sep_token_id, tokenizer.pad_token_id
             )
         return features, labels, sample_weight
 

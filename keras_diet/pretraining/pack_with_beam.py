@@ -29,6 +29,7 @@ def pack_with_beam(
     sequence_length: int,
     output_dir: str | os.PathLike[str],
     options: Any = None,
+    document_masks: bool = False,
 ) -> PackedShards:
     """Tokenize and pack text files with Apache Beam, for text that one machine cannot handle.
 
@@ -54,6 +55,7 @@ def pack_with_beam(
         options: `apache_beam.options.pipeline_options.PipelineOptions`, which choose the runner and
             its workers. Defaults to `None`, which means Beam's own defaults: the runner for one
             machine.
+        document_masks: bool. As in `pack_sentences`. Defaults to `False`.
 
     Returns:
         `PackedShards` of the files.
@@ -86,11 +88,10 @@ def pack_with_beam(
     # It raises the errors of the arguments before any worker starts.
     pack_sentences([], tokenizer, sequence_length)
     folder = Path(output_dir)
-    digest = _claim(folder, paths, tokenizer, sequence_length)
+    digest = _claim(folder, paths, tokenizer, sequence_length, document_masks)
     names = _shard_names(len(paths))
-    write = functools.partial(
-        _write_shard, folder=str(folder), digest=digest, sequence_length=sequence_length
-    )
+    arguments = {"sequence_length": sequence_length, "document_masks": document_masks}
+    write = functools.partial(_write_shard, folder=str(folder), digest=digest, **arguments)
     finish = functools.partial(
         _write_metadata,
         folder=str(folder),
@@ -109,7 +110,7 @@ def pack_with_beam(
     return PackedShards(folder)
 
 
-def _claim(folder, paths, tokenizer, sequence_length):
+def _claim(folder, paths, tokenizer, sequence_length, document_masks):
     """Save the tokenizer for the workers, or check that the folder belongs to this call.
 
     Returns:
@@ -124,6 +125,7 @@ def _claim(folder, paths, tokenizer, sequence_length):
     settings = {
         "paths": [[path, os.path.getsize(path), os.stat(path).st_mtime_ns] for path in paths],
         "sequence_length": sequence_length,
+        "document_masks": document_masks,
         "tokenizer": _digest(unfinished),
     }
     file = folder / _SETTINGS
@@ -175,7 +177,7 @@ def _tokenizer(folder, digest):
 
 
 def _write_shard(
-    file: tuple[str, str], folder: str, digest: str, sequence_length: int
+    file: tuple[str, str], folder: str, digest: str, sequence_length: int, document_masks: bool
 ) -> tuple[str, int]:
     """Pack a text file, and return the name of its shard and the number of sequences."""
     from array_record.python import array_record_module as array_record
@@ -189,7 +191,8 @@ def _write_shard(
     # Beam may run a file twice at the same time, so each run has its own file.
     with replacing(target) as unfinished:
         writer, count = array_record.ArrayRecordWriter(str(unfinished), _WRITER_OPTIONS), 0
-        for sequence in pack_sentences(file_documents(path), tokenizer, sequence_length):
+        documents = file_documents(path)
+        for sequence in pack_sentences(documents, tokenizer, sequence_length, document_masks):
             writer.write(row_of(sequence, sequence_length, dtype, limit))
             count += 1
         writer.close()

@@ -82,6 +82,7 @@ def pack_text_files(
     sequence_length: int,
     output_path: str | os.PathLike[str],
     show_progress: bool = True,
+    document_masks: bool = False,
 ) -> np.memmap:
     """Tokenize and pack text files into one `.npy` file of token ids, ready for training.
 
@@ -95,6 +96,7 @@ def pack_text_files(
         sequence_length: int. Number of tokens in a sequence, at least 3.
         output_path: str or path. The file to write. An existing file is replaced.
         show_progress: bool. Whether to show a progress bar. Defaults to `True`.
+        document_masks: bool. As in `pack_sentences`. Defaults to `False`.
 
     Returns:
         Read-only `np.memmap` of shape `(number of sequences, sequence_length)`. It is uint16 if
@@ -115,7 +117,8 @@ def pack_text_files(
     token_ids.shape  # (2, 8)
     ```
     """
-    sequences = pack_sentences(read_documents(paths), tokenizer, sequence_length)
+    documents = read_documents(paths)
+    sequences = pack_sentences(documents, tokenizer, sequence_length, document_masks)
     vocabulary_size = tokenizer.vocabulary_size()
     write_packed(sequences, output_path, sequence_length, vocabulary_size, show_progress)
     return np.load(output_path, mmap_mode="r")

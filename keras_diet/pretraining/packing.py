@@ -13,7 +13,10 @@ _SENTENCES_PER_CALL = 1024
 
 
 def pack_sentences(
-    documents: Iterable[Iterable[str]], tokenizer: Any, sequence_length: int
+    documents: Iterable[Iterable[str]],
+    tokenizer: Any,
+    sequence_length: int,
+    document_masks: bool = False,
 ) -> Iterator[np.ndarray]:
     """Pack full sentences up to the maximum length (RoBERTa's FULL-SENTENCES).
 
@@ -35,6 +38,8 @@ def pack_sentences(
             `cls_token_id`, `sep_token_id` and `pad_token_id`.
         sequence_length: int. Number of tokens in a sequence, at least 3. The paper uses 128 for
             English and 512 for 100 languages (Table 7).
+        document_masks: bool. Whether each document in a sequence begins with `[CLS]`, for a model
+            that gets the ids of `number_documents`. Defaults to `False`.
 
     Returns:
         An iterator of int32 arrays of shape `(sequence_length,)`.
@@ -69,7 +74,7 @@ def pack_sentences(
             )
     special = (tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id)
     sentences = _tokenized(_numbered_sentences(documents), tokenizer)
-    return _packed(sentences, *special, sequence_length)
+    return _packed(sentences, *special, sequence_length, document_masks)
 
 
 def _numbered_sentences(documents):
@@ -88,18 +93,18 @@ def _tokenized(sentences, tokenizer):
         yield from zip(numbers, tokenizer(list(texts)), strict=True)
 
 
-def _packed(sentences, cls, sep, pad, length):
+def _packed(sentences, cls, sep, pad, length, document_masks):
     def sequence(content):
         array = np.full(length, pad, dtype="int32")
         array[: len(content) + 2] = [cls, *content, sep]
         return array
 
-    size = length - 2
+    size, between = length - 2, [sep, cls] if document_masks else [sep]
     content, current = [], None
     for document, tokens in sentences:
         if len(tokens) == 0:
             continue
-        separator = [sep] if content and document != current else []
+        separator = between if content and document != current else []
         current = document
         if len(content) + len(separator) + len(tokens) > size:
             if content:
@@ -153,3 +158,34 @@ def number_segments(
     separators_before = np.cumsum(is_separator, axis=-1) - is_separator
     segments = np.minimum(separators_before, num_segments - 1)
     return np.where(token_ids == pad_token_id, 0, segments).astype("int32")
+
+
+def number_documents(token_ids: Any, sep_token_id: int, pad_token_id: int = 0) -> np.ndarray:
+    """Return the `document_ids` of sequences from `pack_sentences`, in which documents end.
+
+    `[CLS] a a [SEP] [CLS] b [SEP] [PAD]` becomes `1 1 1 1 2 2 2 0`.
+
+    The id of a token is the number of separators before it, plus 1. Padding has the id 0. So the
+    sequences and their files need not hold the ids. With these ids, `DietBertMaskedLM` computes for
+    each document what it computes for it as a sequence of its own.
+
+    Args:
+        token_ids: Integer array of shape `(..., L)`.
+        sep_token_id: int. Id of `[SEP]`.
+        pad_token_id: int. Id of `[PAD]`. Defaults to `0`.
+
+    Returns:
+        int32 array of shape `(..., L)`.
+
+    Example:
+
+    ```python
+    keras_diet.pretraining.number_documents(np.array([2, 5, 6, 3, 2, 7, 3, 0]), sep_token_id=3)
+    # array([1, 1, 1, 1, 2, 2, 2, 0], dtype=int32)
+    ```
+
+    References:
+     - [Krell et al., 2021](https://arxiv.org/abs/2107.02027), masks and positions
+    """
+    numbers = number_segments(token_ids, sep_token_id, pad_token_id, np.shape(token_ids)[-1])
+    return np.where(np.asarray(token_ids) == pad_token_id, 0, numbers + 1).astype("int32")

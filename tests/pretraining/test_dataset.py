@@ -150,6 +150,11 @@ def test_special_tokens_may_have_any_id(shifted_tokenizer):
     weight = np.array([[1, 1, 1, 1, 0], [1, 1, 1, 0, 0]])
     found = masked_lm_dataset(tokens, tokenizer, 2, **options, **rates)[0]
     assert equal(found, (features, labels, weight))
+    found, _, _ = masked_lm_dataset(tokens, tokenizer, 2, **options, **rates, document_masks=True)[
+        0
+    ]
+    ids = np.array([[1, 1, 1, 1, 2, 2, 2, 0], [1, 1, 1, 1, 1, 0, 0, 0]])
+    assert equal(found, {**features, "document_ids": ids})
 
 
 def expected_segments(token_ids, num_segments, sep, pad):

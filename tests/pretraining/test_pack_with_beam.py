@@ -36,13 +36,12 @@ def paths(tmp_path, rng):
     return paths
 
 
-def in_one_process(paths, tokenizer):
-    texts = [path for path in paths if path.read_text()]
-    sequences = [
-        list(pretraining.pack_sentences(pretraining.read_documents(path), tokenizer, LENGTH))
-        for path in texts
+def in_one_process(paths, tokenizer, length=LENGTH, **options):
+    texts = [pretraining.read_documents(path) for path in paths if path.read_text()]
+    return [
+        np.stack(list(pretraining.pack_sentences(text, tokenizer, length, **options)))
+        for text in texts
     ]
-    return [np.stack(of_file) for of_file in sequences]
 
 
 @pytest.fixture
@@ -71,6 +70,16 @@ def test_the_sequences_are_those_of_one_process(packed, paths, tokenizer):
     assert packed.shape == expected.shape
     assert packed.dtype == "uint16"
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(packed))[:], expected)
+
+
+def test_documents_that_begin_with_cls(paths, tokenizer, tmp_path):
+    pytest.importorskip("apache_beam")
+    options = {"document_masks": True}
+    found = pretraining.pack_with_beam(paths, tokenizer, 31, tmp_path / "packed", **options)
+    np.testing.assert_array_equal(
+        found[:], np.concatenate(in_one_process(paths, tokenizer, 31, **options))
+    )
+    assert np.any(np.sum(found[:] == tokenizer.cls_token_id, axis=1) == 2)
 
 
 @pytest.mark.parametrize("rows", [3, -1, slice(2, 9, 3), [5, 0, 5], [[1], [2]], []])
@@ -152,10 +161,12 @@ def test_a_folder_of_another_call_is_refused(packed, paths, tokenizer, tmp_path)
         "sequence_length": (paths, tokenizer, LENGTH + 1),
         "tokenizer": (paths, others, LENGTH),
         "paths": (paths[::-1], tokenizer, LENGTH),
+        "document_masks": (paths, tokenizer, LENGTH),
     }
     for name, arguments in calls.items():
+        options = {"document_masks": name == "document_masks"}
         with pytest.raises(ValueError, match=f"other values of: {name}. Choose another folder"):
-            pretraining.pack_with_beam(*arguments, folder)
+            pretraining.pack_with_beam(*arguments, folder, **options)
     assert not list(folder.glob("unfinished*"))
     np.testing.assert_array_equal(pretraining.PackedShards(folder)[:], packed[:])
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_diet.pretraining import (
+    number_documents,
     pack_sentences,
     pack_text_files,
     write_packed,
@@ -25,8 +26,8 @@ TOKENIZER = keras_hub.models.BertTokenizer(
 )
 
 
-def pack(documents, tokenizer, length):
-    return list(pack_sentences(documents, tokenizer, length))
+def pack(documents, tokenizer, length, **options):
+    return list(pack_sentences(documents, tokenizer, length, **options))
 
 
 def words(sequences, tokenizer):
@@ -43,6 +44,27 @@ def test_long_sentences_are_cut_into_full_pieces(tokenizer):
         "[CLS] gg hh ii [SEP]",
         "[CLS] jj kk [SEP] [PAD]",
     ]
+
+
+@pytest.mark.parametrize("pad", [0, 7])
+def test_documents_of_a_sequence(tokenizer, pad):
+    documents = [["aa"], ["bb cc"], ["dd ee ff gg hh ii jj kk ll", "mm"], ["nn"]]
+    sequences = pack(documents, tokenizer, 9, document_masks=True)
+    assert words(sequences, tokenizer) == [
+        "[CLS] aa [SEP] [CLS] bb cc [SEP] [PAD] [PAD]",
+        "[CLS] dd ee ff gg hh ii jj [SEP]",
+        # The second separator and its token would fit without `[CLS]`.
+        "[CLS] kk ll mm [SEP] [CLS] nn [SEP] [PAD]",
+    ]
+    token_ids = np.where(np.stack(sequences) == PAD, pad, np.stack(sequences))
+    ids = number_documents(token_ids, SEP, pad)
+    assert ids.dtype == "int32"
+    assert ids.tolist() == [
+        [1, 1, 1, 2, 2, 2, 2, 0, 0],
+        [1] * 9,
+        [1, 1, 1, 1, 1, 2, 2, 2, 0],
+    ]
+    assert number_documents([CLS, 9, SEP, 8, SEP, PAD], SEP).tolist() == [1, 1, 1, 2, 2, 0]
 
 
 @settings(deadline=None, max_examples=20, derandomize=True)

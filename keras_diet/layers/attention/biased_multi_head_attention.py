@@ -327,6 +327,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             "attention_bias": terms.bias,
             "attention_features": terms.features or None,
             "sliding_window": terms.sliding_window,
+            "document_ids": terms.document_ids,
             "start_index": None if terms.starts_at_zero else terms.start_index,
             "scale": self.scale,
             "projection_dim": getattr(self, "projection_dim", None),

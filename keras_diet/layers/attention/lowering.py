@@ -12,9 +12,10 @@ from keras_diet.layers.attention.score_terms import (
     FeaturePair,
     ScoreTerms,
     all_of,
-    mask_of_positions,
+    mask_of_tokens,
+    positions_in_documents,
 )
-from keras_diet.layers.position.bias_layer import scores_of
+from keras_diet.layers.position.bias_layer import is_distance_only, scores_of
 from keras_diet.types import DType, Tensor
 
 # Finite, so that a query without any key has finite probabilities, and far below every score.
@@ -74,15 +75,46 @@ def lower_shared_terms(
 
 
 def _with_lowered_bias(terms, query, key):
+    positions = None
+    if terms.document_ids is not None and not is_distance_only(terms.bias):
+        positions = positions_in_documents(terms.document_ids)
     if terms.plan.bias == "tensor":
-        return terms.replace(bias=scores_of(terms.bias, query, key, terms.start_index))
+        scores = scores_of(terms.bias, query, key, terms.start_index)
+        if positions is not None:
+            scores = _scores_at(scores, positions, terms.bias)
+        return terms.replace(bias=scores)
     if terms.plan.bias == "features":
         pair = terms.bias.features(query, key, terms.start_index)
+        if positions is not None:
+            pair = tuple(ops.take(_of_one_row(x, terms.bias), positions, axis=0) for x in pair)
         return terms.replace(bias=None, features=(*terms.features, pair))
     # The weights must exist before blocks read them.
     if not terms.bias.built:
         terms.bias(*(tensor[:, :1] for tensor in (query, key) if tensor is not None))
     return terms
+
+
+def _scores_at(scores, positions, bias):
+    """Return the scores `(B, H, T, T)` of tokens at positions `(B, T)`."""
+    length = ops.shape(positions)[1]
+    scores = _of_one_row(with_four_axes(scores), bias)
+    num_heads = ops.shape(scores)[0]
+    scores = ops.reshape(
+        ops.broadcast_to(scores, (num_heads, length, length)), (num_heads, length * length)
+    )
+    pairs = ops.expand_dims(positions * length, 2) + ops.expand_dims(positions, 1)
+    return ops.swapaxes(ops.take(scores, pairs, axis=1), 0, 1)
+
+
+def _of_one_row(scores, bias):
+    if scores.shape[0] != 1:
+        raise ValueError(
+            "With `document_ids`, the scores of a bias layer must depend on positions only, and "
+            "have the shape (1, num_heads, length, length). Received: shape="
+            f"{tuple(scores.shape)} from {bias}. If they depend on distances only, set "
+            "`distance_only = True` in its class."
+        )
+    return scores[0]
 
 
 def lower_columns(
@@ -136,7 +168,7 @@ def lower_scores(query: Tensor, key: Tensor, scale: float, terms: ScoreTerms) ->
     is_causal = terms.is_causal and _leaves_causal_mask_to_program(terms, bias, masks)
     is_causal = is_causal and not (plan.batch_first and may_share_rows(query, key))
     if not is_causal:
-        mask = mask_of_positions(terms, ops.shape(query)[1], ops.shape(key)[1])
+        mask = mask_of_tokens(terms, ops.shape(query)[1], ops.shape(key)[1])
         masks += [] if mask is None else [mask]
     mask = all_of([with_score_axes(mask) for mask in masks])
     return LoweredScores(query, key, scale, bias, mask, is_causal, plan.batch_first)
@@ -144,6 +176,7 @@ def lower_scores(query: Tensor, key: Tensor, scale: float, terms: ScoreTerms) ->
 
 def _leaves_causal_mask_to_program(terms, bias, masks):
     is_alone = bias is None and not masks and terms.sliding_window is None
+    is_alone = is_alone and terms.document_ids is None
     return terms.plan.program == "kernel" and is_alone and terms.starts_at_zero
 
 

@@ -12,7 +12,7 @@ import keras
 from keras_diet import _backend, validation
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.score_terms import ScoreTerms
-from keras_diet.layers.position.bias_layer import has_features, has_rows
+from keras_diet.layers.position.bias_layer import has_features, has_rows, is_distance_only
 
 IMPLEMENTATIONS = ("auto", "full", "features", "blockwise")
 
@@ -96,8 +96,11 @@ def make_plan(
     """
     platform = _backend.platform()
     has_bias, bias_layer = terms.bias is not None, terms.bias if terms.has_bias_layer else None
-    if any(hook.bias is not None for hook in hooks):
-        # The scores of the hook are a tensor, and so is their sum with the bias.
+    by_position = terms.document_ids is not None and not is_distance_only(bias_layer)
+    is_gathered = by_position and bias_layer is not None and not has_features(bias_layer)
+    if is_gathered or any(hook.bias is not None for hook in hooks):
+        # The scores of the hook are a tensor, and so is their sum with the bias. Scores that are
+        # gathered by the positions in documents are one too.
         has_bias, bias_layer = True, None
     num_columns = terms.num_features + (terms.padding_mask is not None)
     drops = training and attention.dropout > 0
@@ -110,8 +113,11 @@ def make_plan(
         implementation = "full"
     elif implementation == "auto":
         implementation = _implementation(
-            attention, query_length, bias_layer, has_bias, num_columns, drops, platform
+            attention, terms, query_length, bias_layer, has_bias, num_columns, drops, platform
         )
+    if by_position and bias_layer is not None and implementation == "full":
+        # Gathered features are smaller than gathered scores.
+        implementation = "features"
     needs_scores = returns_scores or reads_scores or drops
     program = _program(attention, terms, has_bias, num_columns, needs_scores, platform)
     if attention.flash_attention and program == "scores":
@@ -123,14 +129,16 @@ def make_plan(
             f"Received: flash_attention=True in {attention}. Leave it at `None`."
         )
     is_full, in_blocks = implementation == "full", implementation == "blockwise"
+    form_of_bias = _form_of_bias(bias_layer, is_full, block_size, by_position)
     sums_in_softmax = platform == "tpu" and not (training or reads_scores or in_blocks)
+    sums_in_softmax = sums_in_softmax and form_of_bias != "features"
     has_short_bias = has_bias and is_full and query_length is not None and query_length < SHORT
     low_rank = _form_of_features(
         program, num_columns, sums_in_softmax, has_short_bias, reads_memory and is_full
     )
     return AttentionPlan(
         program=program,
-        bias=_form_of_bias(bias_layer, is_full, block_size),
+        bias=form_of_bias,
         low_rank=low_rank,
         masks_padding=reads_scores,
         block_size=(block_size or BLOCK_SIZE) if in_blocks else None,
@@ -139,7 +147,9 @@ def make_plan(
     )
 
 
-def _implementation(attention, query_length, bias_layer, has_bias, num_columns, drops, platform):
+def _implementation(
+    attention, terms, query_length, bias_layer, has_bias, num_columns, drops, platform
+):
     """Return what "auto" means."""
     has_kernel = not drops and kernel_takes_bias(attention, num_columns, platform)
     has_kernel = has_kernel and kernel_has_gradient(bias_layer, platform)
@@ -148,8 +158,10 @@ def _implementation(attention, query_length, bias_layer, has_bias, num_columns, 
         return "full"
     becomes_features = not has_bias or has_features(bias_layer)
     num_columns += getattr(bias_layer, "rank", 0)
-    # The kernel needs no scores in memory.
-    if becomes_features and not drops and kernel_takes_bias(attention, num_columns, platform):
+    # The kernel needs no scores in memory, unless documents are a mask.
+    needs_mask = terms.document_ids is not None
+    has_kernel = not (drops or needs_mask) and kernel_takes_bias(attention, num_columns, platform)
+    if becomes_features and has_kernel:
         return "features"
     # Memory grows linearly with the length, unless the bias layer returns all its scores at once.
     return "blockwise" if has_blocks(bias_layer) else "full"
@@ -181,12 +193,12 @@ def _program(attention, terms, has_bias, num_columns, needs_scores, platform):
     return "kernel" if kernel_takes_bias(attention, num_columns, platform) else "scores"
 
 
-def _form_of_bias(bias_layer, is_full, block_size):
+def _form_of_bias(bias_layer, is_full, block_size, by_position):
     # No layer has to be asked, or all scores are in memory anyway.
     if bias_layer is None or is_full:
         return "tensor"
-    # The caller asks for blocks.
-    if block_size is not None and has_rows(bias_layer):
+    # The caller asks for blocks. Only features can be gathered by position.
+    if block_size is not None and has_rows(bias_layer) and not by_position:
         return "rows"
     # Features take less memory than rows.
     return "features" if has_features(bias_layer) else "rows"

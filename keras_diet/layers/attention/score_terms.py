@@ -35,6 +35,8 @@ class ScoreTerms:
             `False` for pairs that are excluded; or `None`.
         is_causal: bool. Whether a query attends only to keys at its position and before it.
         sliding_window: int or `None`. A query attends to keys at smaller distances than this.
+        document_ids: Integer tensor `(B, T)`, or `None`. A query attends to keys with its id only,
+            and positions begin again in each document. Queries and keys are the same tokens.
         start_index: int or scalar tensor. Position of the first query. Keys begin at position 0.
         plan: The `AttentionPlan` for these terms, or `None`. A stack makes it once for all its
             layers, and has checked the terms.
@@ -56,6 +58,7 @@ class ScoreTerms:
     attention_mask: Tensor | None = None
     is_causal: bool = False
     sliding_window: int | None = None
+    document_ids: Tensor | None = None
     start_index: Any = 0
     plan: Any = None
 
@@ -69,11 +72,13 @@ class ScoreTerms:
             return self
         return self.replace(padding_mask=as_bool(padding_mask))
 
-    def with_window_as_mask(self, query_length: int, key_length: int) -> "ScoreTerms":
-        """Return terms in which the mask of pairs holds the sliding window and the causal mask."""
-        masks = [mask_of_positions(self, query_length, key_length), self.attention_mask]
+    def with_one_mask(self, query_length: int, key_length: int) -> "ScoreTerms":
+        """Return terms in which the mask of pairs also holds windows, documents and causality."""
+        masks = [mask_of_tokens(self, query_length, key_length), self.attention_mask]
         mask = all_of([mask for mask in masks if mask is not None])
-        return self.replace(attention_mask=mask, is_causal=False, sliding_window=None)
+        return self.replace(
+            attention_mask=mask, is_causal=False, sliding_window=None, document_ids=None
+        )
 
     @property
     def has_bias_layer(self) -> bool:
@@ -129,15 +134,34 @@ def all_of(masks: list[Tensor]) -> Tensor | None:
     return functools.reduce(ops.logical_and, masks) if masks else None
 
 
-def mask_of_positions(terms: ScoreTerms, query_length: int, key_length: int) -> Tensor | None:
-    """Return the causal mask and the sliding window as one mask `(T, S)`, or `None`."""
-    if not terms.is_causal and terms.sliding_window is None:
-        return None
-    query = _backend.arange(query_length) + terms.start_index
-    distance = ops.expand_dims(query, 1) - ops.expand_dims(_backend.arange(key_length), 0)
+def mask_of_tokens(terms: ScoreTerms, query_length: int, key_length: int) -> Tensor | None:
+    """Return the causal mask, the sliding window and the documents as one mask, or `None`.
+
+    Its shape is `(T, S)`, and `(B, T, S)` with documents.
+    """
     masks = []
-    if terms.is_causal:
-        masks.append(ops.greater_equal(distance, 0))
-    if terms.sliding_window is not None:
-        masks.append(ops.less(ops.abs(distance), terms.sliding_window))
+    query = _backend.arange(query_length) + terms.start_index
+    if terms.is_causal or terms.sliding_window is not None:
+        distance = ops.expand_dims(query, 1) - ops.expand_dims(_backend.arange(key_length), 0)
+        if terms.is_causal:
+            masks.append(ops.greater_equal(distance, 0))
+        if terms.sliding_window is not None:
+            masks.append(ops.less(ops.abs(distance), terms.sliding_window))
+    if terms.document_ids is not None:
+        ids = ops.take(terms.document_ids, query, axis=1)
+        masks.append(ops.equal(ops.expand_dims(ids, 2), ops.expand_dims(terms.document_ids, 1)))
     return all_of(masks)
+
+
+def positions_in_documents(document_ids: Tensor) -> Tensor:
+    """Return the position of each token in its document, `(B, T)`, for documents one after another.
+
+    Args:
+        document_ids: Integer tensor `(B, T)`. A document is a run of one id.
+    """
+    places = _backend.arange(ops.shape(document_ids)[1])
+    changes = ops.not_equal(document_ids[:, 1:], document_ids[:, :-1])
+    begins = ops.concatenate([ops.ones_like(document_ids[:, :1], "bool"), changes], axis=1)
+    first_places = ops.sort(ops.where(begins, places, ops.shape(document_ids)[1]), axis=1)
+    number = ops.cumsum(ops.cast(begins, "int32"), axis=1) - 1
+    return places - ops.take_along_axis(first_places, number, axis=1)

@@ -57,6 +57,7 @@ class AlibiPositionBias(PositionBias):
     """
 
     any_length = True
+    distance_only = True
     own_arguments = ("num_heads", "max_length")
 
     def __init__(self, num_heads: int, max_length: int | None = None, **kwargs: Any) -> None:

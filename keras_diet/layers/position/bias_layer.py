@@ -7,6 +7,8 @@ A bias layer is any `keras.layers.Layer` that returns scores broadcastable to `(
   they are. Layers with scores of low rank have it.
 - `layer.rows(query, key, start_index)` returns the scores of a block of queries that begins at
   the position `start_index`. Layers that read only lengths have it.
+- `layer.distance_only` is true if the scores depend on the distance `i - j` alone. Then documents
+  in one sequence need no scores of their own.
 
 `PositionBias` provides `rows` for all its subclasses.
 """
@@ -31,6 +33,11 @@ def has_rows(bias: Any) -> bool:
     """
     has_state = len(bias.variables) > len(bias.weights)
     return callable(getattr(bias, "rows", None)) and not has_state
+
+
+def is_distance_only(bias: Any) -> bool:
+    """Whether the scores of a bias layer depend on the distance of query and key alone."""
+    return getattr(bias, "distance_only", False)
 
 
 def scores_of(

@@ -79,6 +79,7 @@ class BucketedRelativePositionBias(PositionBias):
     """
 
     any_length = True
+    distance_only = True
     own_arguments = (
         *("num_heads", "num_buckets", "max_distance", "bidirectional", "share_heads"),
         *("max_length", "initializer"),

@@ -42,8 +42,9 @@ class InputEncoding(keras.layers.Layer):
             which puts all tokens into segment 0.
         start_index: int or scalar tensor. Position of the first token, for decoding in steps.
             Defaults to `0`.
-        positions: Integer tensor of shape `(B, T)`, the position of each token. Only with learned
-            positions. Defaults to `None`, which means the places in the sequence.
+        positions: Integer tensor of shape `(B, T)`, the position of each token. A custom layer is
+            called with one sequence, and its rows are taken. Defaults to `None`, which means the
+            places in the sequence.
 
     Returns:
         Tensor of shape `(B, T, hidden_dim)`.
@@ -136,16 +137,20 @@ class InputEncoding(keras.layers.Layer):
                 # PyTorch records this step. It cannot record a slice at a tensor.
                 indices = start_index + _backend.arange(ops.shape(inputs)[1])
                 arguments = {"positions": indices}
-            # `jax2onnx` cannot convert KerasHub's copies of the positions for an open batch size.
-            rows = inputs[:1] if is_learned and positions is None else inputs
-            if positions is not None:
+            if positions is not None and is_learned:
                 arguments = {"positions": positions}
-            x = x + ops.cast(self.position_embedding(rows, **arguments), self.compute_dtype)
+            # `jax2onnx` cannot convert KerasHub's copies of the positions for an open batch size.
+            rows = inputs[:1] if is_learned == (positions is None) else inputs
+            embeddings = self.position_embedding(rows, **arguments)
+            if positions is not None and not is_learned:
+                embeddings = ops.broadcast_to(embeddings, ops.shape(rows))[0]
+                embeddings = ops.take(embeddings, positions, axis=0)
+            x = x + ops.cast(embeddings, self.compute_dtype)
         if self.num_segments is not None:
             if segment_ids is None:
                 segment_ids = ops.zeros((1, 1), dtype="int32")
             else:
-                validation.shape_of_segment_ids("segment_ids", segment_ids, inputs.shape[:2])
+                validation.shape_of_ids("segment_ids", segment_ids, inputs.shape[:2])
             validation.segment_ids_within(segment_ids, self.num_segments)
             x = x + self.segment_embedding(segment_ids)
         return x

@@ -73,6 +73,7 @@ class KerplePositionBias(PositionBias):
     """
 
     any_length = True
+    distance_only = True
     own_arguments = ("num_heads", "kernel", "share_heads", "max_length")
 
     def __init__(

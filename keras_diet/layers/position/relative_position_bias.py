@@ -57,6 +57,7 @@ class RelativePositionBias(PositionBias):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), equation 3
     """
 
+    distance_only = True
     own_arguments = ("num_heads", "max_length", "share_heads", "initializer")
 
     def __init__(

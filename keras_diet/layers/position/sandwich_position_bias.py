@@ -70,6 +70,7 @@ class SandwichPositionBias(PositionBias):
     """
 
     any_length = True
+    distance_only = True
     own_arguments = ("num_heads", "position_dim", "max_length")
 
     def __init__(

@@ -71,7 +71,7 @@ class CachedPositionBias(PositionBias):
         """Return a layer for the scores of `bias`, without the scores."""
         if isinstance(bias, cls):
             return bias
-        return cls(
+        cached = cls(
             bias.num_heads,
             bias.max_length,
             key_length=bias.key_length,
@@ -79,6 +79,8 @@ class CachedPositionBias(PositionBias):
             dtype=bias.dtype_policy,
             name=bias.name,
         )
+        cached.distance_only = bias.distance_only
+        return cached
 
     def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
         """Create `scores`."""

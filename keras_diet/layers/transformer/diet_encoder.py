@@ -10,7 +10,11 @@ from keras_diet import validation
 from keras_diet._compat import keras_masks_removed
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.input_checks import check_masks
-from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
+from keras_diet.layers.attention.score_terms import (
+    ScoreTerms,
+    as_bool,
+    positions_in_documents,
+)
 from keras_diet.layers.position.segment_bias import SegmentBias
 from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder
 from keras_diet.layers.transformer.diet_stack import DietStack
@@ -124,6 +128,10 @@ class DietEncoder(DietStack):
             `projection_dim`. Defaults to `False`.
         return_attention_scores: bool. Whether to return the probabilities too.
         attention_hook: `AttentionHook` or `None`. Runs in every layer after the layer's own hook.
+        document_ids: Integer tensor of shape `(B, T)`, for several documents in a sequence, one
+            after another. A token attends only to the tokens with its id, and positions begin again
+            in each document. So the outputs are those of separate sequences. Padding has the id 0.
+            Not with `projection_dim`. Defaults to `None`.
 
     Returns:
         Tensor of shape `(B, T, hidden_dim)`. With `return_attention_scores`, a tuple of the tensor
@@ -132,8 +140,8 @@ class DietEncoder(DietStack):
     Raises:
         ValueError: If a name is unknown; a size is not positive; the heads do not divide the hidden
             size; the encoding does not support an argument; `segment_ids` would be ignored; a mask
-            has another shape or other values than 0 and 1; or a sequence is longer than
-            `max_sequence_length`.
+            has another shape or other values than 0 and 1; the tokens of a document are not next to
+            each other; or a sequence is longer than `max_sequence_length`.
 
     Example:
 
@@ -231,8 +239,9 @@ class DietEncoder(DietStack):
         use_causal_mask: bool = False,
         return_attention_scores: bool = False,
         attention_hook: AttentionHook | None = None,
+        document_ids: Tensor | None = None,
     ) -> Any:
-        self._check_call(inputs, segment_ids, padding_mask, attention_mask)
+        self._check_call(inputs, segment_ids, padding_mask, attention_mask, document_ids)
         options: dict[str, Any] = {
             "training": training,
             "return_attention_scores": return_attention_scores,
@@ -244,11 +253,15 @@ class DietEncoder(DietStack):
             x = inputs
             if self.input_encoding is not None:
                 at_input = self.segment_encoding == "input"
-                x = self.input_encoding(x, segment_ids=segment_ids if at_input else None)
+                positions = None if document_ids is None else positions_in_documents(document_ids)
+                x = self.input_encoding(
+                    x, segment_ids=segment_ids if at_input else None, positions=positions
+                )
             terms = ScoreTerms(
                 padding_mask=as_bool(keras_mask if padding_mask is None else padding_mask),
                 attention_mask=as_bool(attention_mask),
                 is_causal=use_causal_mask,
+                document_ids=document_ids,
             )
             if segment_ids is None and self.segment_biases:
                 segment_ids = ops.zeros(ops.shape(inputs)[:2], dtype="int32")
@@ -270,7 +283,7 @@ class DietEncoder(DietStack):
             x = self.output_layer_norm(x)
         return (x, scores) if return_attention_scores else x
 
-    def _check_call(self, inputs, segment_ids, padding_mask, attention_mask):
+    def _check_call(self, inputs, segment_ids, padding_mask, attention_mask, document_ids):
         """Raise a `ValueError` for arguments that would be ignored or give wrong outputs."""
         batch_size, length = inputs.shape[:2]
         reads_segments = {"per-head": True, "input": self.encode_inputs, "none": False}
@@ -280,7 +293,15 @@ class DietEncoder(DietStack):
                 f"{self.segment_encoding!r} and encode_inputs={self.encode_inputs}. Leave them out."
             )
         if segment_ids is not None:
-            validation.shape_of_segment_ids("segment_ids", segment_ids, (batch_size, length))
+            validation.shape_of_ids("segment_ids", segment_ids, (batch_size, length))
+        if document_ids is not None:
+            validation.shape_of_ids("document_ids", document_ids, (batch_size, length))
+            validation.document_ids("`document_ids`", document_ids)
+        if document_ids is not None and self.projection_dim is not None:
+            raise ValueError(
+                "`document_ids` need `projection_dim=None`: a projected key mixes all tokens. "
+                f"Received: document_ids with projection_dim={self.projection_dim}. Leave them out."
+            )
         validation.length_within(length, self.max_sequence_length, "max_sequence_length")
         scores_shape = (batch_size, self.num_heads, length, length)
         check_masks(scores_shape, attention_mask, padding_mask=padding_mask)

@@ -262,16 +262,17 @@ class DietStack(TransformerLayer):
                 if takes_score_terms(attention):
                     all_terms = of_window.replace(bias=bias, features=segments)
                     plan = attention.plan(all_terms, inputs.shape, keys.shape, **arguments)
-                if window is not None and plan.block_size is None:
+                has_mask = window is not None or terms.document_ids is not None
+                if has_mask and plan.block_size is None:
                     lengths = (ops.shape(tensor)[1] for tensor in (inputs, keys))
-                    of_window = of_window.with_window_as_mask(*lengths)
+                    of_window = of_window.with_one_mask(*lengths)
                 of_windows[window] = of_window.replace(plan=plan)
             layer_terms = of_windows[window]
             # A window changes the plan only without a bias.
             if lowered is None or not is_shared:
-                lowered = lower_shared_terms(
-                    layer_terms.replace(bias=bias), inputs, key, inputs.dtype
-                )
+                # The documents may be in the mask already, but the bias needs them.
+                of_bias = layer_terms.replace(bias=bias, document_ids=terms.document_ids)
+                lowered = lower_shared_terms(of_bias, inputs, key, inputs.dtype)
             yield layer_terms.replace(
                 bias=lowered.bias,
                 padding_mask=lowered.padding_mask,

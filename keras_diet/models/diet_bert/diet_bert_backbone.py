@@ -5,7 +5,8 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from keras_diet import validation
+from keras_diet import _backend, validation
+from keras_diet.layers.attention.score_terms import positions_in_documents
 from keras_diet.layers.initializers import bert_initializer
 from keras_diet.layers.position.input_encoding import make_input_encoding
 from keras_diet.layers.position.position_encoding import (
@@ -21,8 +22,14 @@ from keras_diet.models.diet_bert.from_bert.convert import convert_bert
 from keras_diet.models.diet_bert.hugging_face.read import read_backbone
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
 from keras_diet.models.hub.backbone import HubBackbone
+from keras_diet.models.hub.document_inputs import DocumentInputs
 from keras_diet.models.hub.layout_map import splits_explained, transformer_layout_map
-from keras_diet.models.hub.token_inputs import PADDING_MASK, TokenInput, ids_below
+from keras_diet.models.hub.token_inputs import (
+    DOCUMENT_IDS,
+    PADDING_MASK,
+    TokenInput,
+    ids_below,
+)
 from keras_diet.types import Activation, Config, DType, Tensor
 
 # Constructor arguments that a configuration holds as they are.
@@ -46,7 +53,7 @@ def activation_function(activation: Activation) -> Activation:
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietBertBackbone(HubBackbone):
+class DietBertBackbone(DocumentInputs, HubBackbone):
     """A BERT encoder that adds positions and segments to the attention scores (DIET).
 
     It is also the class of trained encoders: see `from_hugging_face`.
@@ -116,11 +123,13 @@ class DietBertBackbone(HubBackbone):
     Call arguments:
         inputs: A dictionary of integer tensors of shape `(B, T)`: `"token_ids"`,
             `"segment_ids"` in `[0, num_segments)`, and `"padding_mask"` with 1 for tokens and 0
-            for padding.
+            for padding. Also `"document_ids"`, if a sequence has several documents, as in
+            `keras_diet.layers.DietEncoder`. Then all positions begin again in each document.
 
     Returns:
         A dictionary: `"sequence_output"` of shape `(B, T, hidden_dim)` and `"pooled_output"` of
-        shape `(B, hidden_dim)`.
+        shape `(B, hidden_dim)`, which is that of the first token of the sequence. So with
+        `"document_ids"` it belongs to the first document.
 
     Raises:
         ValueError: If a size is not positive, if `num_heads` does not divide `hidden_dim`, if a
@@ -224,16 +233,9 @@ class DietBertBackbone(HubBackbone):
         # === Functional Model ===
         names = ("token_ids", "segment_ids", "padding_mask")
         inputs = {name: keras.Input(shape=(None,), dtype="int32", name=name) for name in names}
-        x = self.embed(**inputs)
-        segment_ids = inputs["segment_ids"] if segment_encoding == "per-head" else None
-        x = self.encoder(x, segment_ids=segment_ids, padding_mask=inputs["padding_mask"])
-        pooled = self.pooled_dense(x[:, self.cls_token_index, :])
+        outputs = self.outputs_of(**inputs)
         super().__init__(
-            inputs=inputs,
-            outputs={"sequence_output": x, "pooled_output": pooled},
-            dtype=dtype,
-            name=name,
-            trainable=trainable,
+            inputs=inputs, outputs=outputs, dtype=dtype, name=name, trainable=trainable
         )
         # A custom layer belongs to the encoder, which the model knows only now.
         self.position_encoding = position_encoding
@@ -320,13 +322,33 @@ class DietBertBackbone(HubBackbone):
             "token_ids": ids_below(self.vocabulary_size, "vocabulary_size"),
             "segment_ids": ids_below(num_segments, "num_segments"),
             "padding_mask": PADDING_MASK,
+            "document_ids": DOCUMENT_IDS,
         }
+
+    def outputs_of(
+        self,
+        token_ids: Tensor,
+        segment_ids: Tensor,
+        padding_mask: Tensor,
+        document_ids: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """Return the outputs of the model for its inputs."""
+        x = self.embed(token_ids, segment_ids, padding_mask, document_ids)
+        x = self.encoder(
+            x,
+            segment_ids=segment_ids if self.segment_encoding == "per-head" else None,
+            padding_mask=padding_mask,
+            document_ids=document_ids,
+        )
+        pooled = self.pooled_dense(x[:, self.cls_token_index, :])
+        return {"sequence_output": x, "pooled_output": pooled}
 
     def embed(
         self,
         token_ids: Tensor,
         segment_ids: Tensor | None = None,
         padding_mask: Tensor | None = None,
+        document_ids: Tensor | None = None,
     ) -> Tensor:
         """Return the input of the encoder: embeddings, layer normalization and dropout.
 
@@ -336,6 +358,8 @@ class DietBertBackbone(HubBackbone):
                 `segment_encoding="input"`. Defaults to `None`, which means segment 0.
             padding_mask: Integers of shape `(B, T)`, 0 for padding. Only used with
                 `first_position`. Defaults to `None`, which means no padding.
+            document_ids: Integers of shape `(B, T)`. Positions at the input begin again in each
+                document. Defaults to `None`, which means one document.
 
         Returns:
             A tensor of shape `(B, T, hidden_dim)`.
@@ -346,20 +370,25 @@ class DietBertBackbone(HubBackbone):
             x = self.input_encoding(
                 x,
                 segment_ids=segment_ids if at_input else None,
-                positions=self._counted_positions(token_ids, padding_mask),
+                positions=self._positions(token_ids, padding_mask, document_ids),
             )
         if self.embeddings_layer_norm is not None:
             x = self.embeddings_layer_norm(x)
         x = self.embeddings_dropout(x)
         return x if self.embeddings_projection is None else self.embeddings_projection(x)
 
-    def _counted_positions(self, token_ids, padding_mask):
-        """Return the positions of tokens that count, or `None` if their places count."""
+    def _positions(self, token_ids, padding_mask, document_ids):
+        """Return the positions of tokens, or `None` if they are the places in the sequence."""
+        positions = None if document_ids is None else positions_in_documents(document_ids)
         if self.first_position is None:
-            return None
+            return positions
         mask = ops.ones_like(token_ids) if padding_mask is None else padding_mask
         mask = ops.cast(mask, "int32")
-        return ops.cumsum(mask, axis=1) * mask + (self.first_position - 1)
+        count = ops.cumsum(mask, axis=1)
+        if positions is not None:
+            first_places = _backend.arange(ops.shape(mask)[1]) - positions
+            count = count - ops.take_along_axis(count - mask, first_places, axis=1)
+        return count * mask + (self.first_position - 1)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""

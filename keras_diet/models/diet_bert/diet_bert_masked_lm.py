@@ -20,7 +20,7 @@ from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.token_inputs import TokenInput, ids_below
 from keras_diet.pretraining.masking import check_rates, mask_tokens
-from keras_diet.types import Config
+from keras_diet.types import Config, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -141,7 +141,8 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         layer_norm_epsilon: float. Epsilon of the normalization in the head. Defaults to `1e-5`.
 
     Call arguments:
-        inputs: The backbone's dictionary with `"mask_positions"`, integers of shape `(B, M)`.
+        inputs: The backbone's dictionary with `"mask_positions"`, integers of shape `(B, M)`. It
+            may have `"document_ids"`.
 
     Returns:
         Logits of shape `(B, M, vocabulary_size)`.
@@ -177,6 +178,7 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
 
     preprocessor_cls = DietBertMaskedLMPreprocessor
     trained_head = MASKED_LM
+    takes_documents = True
 
     def __init__(
         self,
@@ -209,11 +211,15 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
             **backbone.input,
             "mask_positions": keras.Input(shape=(None,), dtype="int32", name="mask_positions"),
         }
-        hidden_states = backbone(backbone.input)["sequence_output"]
-        outputs = self.masked_lm_head(hidden_states, inputs["mask_positions"])
+        outputs = self.outputs_of(**inputs)
         super().__init__(
             inputs=inputs, outputs=outputs, compile=compile, name=name, trainable=trainable
         )
+
+    def outputs_of(self, mask_positions: Tensor, **inputs: Tensor) -> Tensor:
+        """Return the logits for the inputs of the model."""
+        hidden_states = self.backbone(inputs)["sequence_output"]
+        return self.masked_lm_head(hidden_states, mask_positions)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""

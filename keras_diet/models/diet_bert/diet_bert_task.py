@@ -29,6 +29,7 @@ from keras_diet.models.diet_bert.hugging_face.heads import (
 from keras_diet.models.diet_bert.hugging_face.tokenizer import FILE, HuggingFaceTokenizer
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
 from keras_diet.models.hub.classifier_task import ClassifierTask
+from keras_diet.models.hub.document_inputs import DocumentInputs
 from keras_diet.models.hub.packing import template_of
 from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.task import HubTask
@@ -63,10 +64,11 @@ class DietBertPreprocessor(HubPreprocessor):
         return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
 
-class DietBertTask(HubTask):
+class DietBertTask(DocumentInputs, HubTask):
     """A task with a `DietBertBackbone`."""
 
     backbone_cls = DietBertBackbone
+    takes_documents = False
     # What it reads of a trained model.
     trained_head: ClassVar[Head]
     # The output of the backbone that the head reads.

@@ -99,7 +99,7 @@ class DietBertTokenClassifier(TokenClassifier, DietBertTask, Task):
             Defaults to `None`, which means that labels are numbers.
 
     Call arguments:
-        inputs: The backbone's dictionary.
+        inputs: The backbone's dictionary, also with `"document_ids"`.
 
     Returns:
         Logits of shape `(B, T, num_classes)`, after the `activation`.
@@ -138,3 +138,4 @@ class DietBertTokenClassifier(TokenClassifier, DietBertTask, Task):
 
     preprocessor_cls = DietBertTokenClassifierPreprocessor
     trained_head = TOKEN_CLASSIFIER
+    takes_documents = True

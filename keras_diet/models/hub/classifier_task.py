@@ -12,7 +12,7 @@ from keras_diet.layers.initializers import bert_initializer
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.classes import Classes
 from keras_diet.models.hub.task import HubTask
-from keras_diet.types import Activation, Config
+from keras_diet.types import Activation, Config, Tensor
 
 
 class ClassifierTask(HubTask):
@@ -83,14 +83,18 @@ class ClassifierTask(HubTask):
         )
 
         # === Functional Model ===
-        hidden_states = backbone(backbone.input)[self.backbone_output]
         super().__init__(
             inputs=backbone.input,
-            outputs=self.output_dense(self.output_dropout(hidden_states)),
+            outputs=self.outputs_of(**backbone.input),
             compile=compile,
             name=name,
             trainable=trainable,
         )
+
+    def outputs_of(self, **inputs: Tensor) -> Tensor:
+        """Return the outputs for the inputs of the backbone."""
+        hidden_states = self.backbone(inputs)[self.backbone_output]
+        return self.output_dense(self.output_dropout(hidden_states))
 
     def check_head(self) -> None:
         """Raise a `ValueError` if the classes and the activation do not fit each other."""

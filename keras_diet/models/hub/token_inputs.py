@@ -6,7 +6,7 @@ zero.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from keras_diet import _arrays, validation
@@ -23,12 +23,17 @@ class TokenInput:
             these tokens. Otherwise there is one value for each token.
         sequence: str. Which sequence the tokens belong to, if a model has several, such as a source
             and a target. All inputs of a sequence have the same shape. Defaults to `""`.
+        check: Function of a name and an array, which raises a `ValueError`; or `None`. Defaults to
+            `None`.
+        is_optional: bool. Whether the input may be left out. Defaults to `False`.
     """
 
     limit: int | None
     description: str
     positions_in: str | None = None
     sequence: str = ""
+    check: Callable[[str, Any], None] | None = None
+    is_optional: bool = False
 
 
 def check_token_inputs(x: Any, inputs: Mapping[str, TokenInput]) -> None:
@@ -41,14 +46,19 @@ def check_token_inputs(x: Any, inputs: Mapping[str, TokenInput]) -> None:
         x: What the user passes.
         inputs: `TokenInput` of each key.
     """
-    if not isinstance(x, Mapping) or set(x) != set(inputs):
+    required = [name for name, expected in inputs.items() if not expected.is_optional]
+    if not isinstance(x, Mapping) or not set(required) <= set(x) <= set(inputs):
         received = f"the keys {list(x)}" if isinstance(x, Mapping) else type(x).__name__
+        optional = [name for name in inputs if name not in required]
+        others = f"no others but {optional}" if optional else "no others"
         raise ValueError(
-            f"`x` must be a dictionary with the keys {list(inputs)}, and no others. Received: "
+            f"`x` must be a dictionary with the keys {required}, and {others}. Received: "
             f"{received}. For text, build the task with a preprocessor."
         )
     shapes: dict[str, tuple[Any, ...]] = {}
     for name, expected in inputs.items():
+        if name not in x:
+            continue
         if expected.positions_in:
             length = tuple(x[expected.positions_in].shape)[-1]
             expected = ids_below(length, "length") if isinstance(length, int) else expected
@@ -68,6 +78,8 @@ def _check_input(where, value, expected):
             f"{where} must be an array of the shape (batch_size, length). Received: "
             f"{type(value).__name__}, shape={shape}"
         )
+    if expected.check is not None:
+        expected.check(where, value)
     values = validation.host_value(value)
     if values is None or not values.size or expected.limit is None:
         return shape
@@ -86,3 +98,6 @@ def ids_below(limit: int | None, name: str, positions_in: str | None = None) -> 
 
 
 PADDING_MASK = TokenInput(2, "1 for tokens and 0 for padding")
+DOCUMENT_IDS = TokenInput(
+    None, "the ids of documents", check=validation.document_ids, is_optional=True
+)

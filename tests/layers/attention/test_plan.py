@@ -9,6 +9,7 @@ from keras_diet.layers import (
     AbsolutePositionBias,
     AttentionHook,
     BiasedMultiHeadAttention,
+    FirePositionBias,
     LinformerMultiHeadAttention,
     RelativeMultiHeadAttention,
     RelativePositionBias,
@@ -50,6 +51,9 @@ def features(size):
 
 ROWS, TENSOR = RelativePositionBias(HEADS, 19), np.zeros((LENGTH, LENGTH), "float32")
 ROWS.build()
+BY_POSITION = FirePositionBias(HEADS)
+BY_POSITION.build()
+DOCUMENTS = {"document_ids": np.ones((2, LENGTH), "int32")}
 PADDING, PAIRS = np.ones((2, LENGTH), "bool"), np.ones((2, LENGTH, LENGTH), "bool")
 SCORES_HOOK, BIAS_HOOK = AttentionHook(scores=print), AttentionHook(bias=print)
 JAX, TF, TORCH = ({"backend": name} for name in ("jax", "tensorflow", "torch"))
@@ -156,6 +160,14 @@ def terms_of_rank(rank):
         ({"implementation": "blockwise", "terms": {"bias": ROWS}}, "rows", True),
         ({"block_size": 3, "terms": {"bias": low_rank()}}, "rows", True),
         ({"block_size": 3, "terms": {"bias": TENSOR}}, "tensor", True),
+        # Scores by the positions in documents are gathered, or their features. Documents are a
+        # mask of pairs, unless queries come in blocks.
+        ({"terms": {"bias": low_rank(), **DOCUMENTS}}, "features", False),
+        ({"terms": {"bias": ROWS, **DOCUMENTS}}, "tensor", False),
+        ({"block_size": 3, "terms": {"bias": low_rank(), **DOCUMENTS}}, "features", True),
+        ({"block_size": 3, "terms": {"bias": ROWS, **DOCUMENTS}}, "rows", True),
+        ({"block_size": 3, "terms": {"bias": BY_POSITION, **DOCUMENTS}}, "tensor", True),
+        ({**KERNEL_LENGTH, **TORCH, "terms": {**DOCUMENTS, "bias": low_rank()}}, "features", True),
         # These layers have all scores at once.
         ({**KERNEL_LENGTH, "layer": RelativeMultiHeadAttention(HEADS, 5, 3)}, "tensor", False),
         ({**KERNEL_LENGTH, "layer": LinformerMultiHeadAttention(HEADS, 5, 9, 3)}, "tensor", False),
@@ -183,6 +195,8 @@ MEMORY = {"reads_memory": True, "terms": {"features": FEW}}
         ({**TPU, "terms": {"features": FEW}, "training": True}, "columns"),
         ({**TPU, "terms": {"features": FEW}, "implementation": "blockwise"}, "columns"),
         ({**TPU, "terms": {"features": FEW}, "attention_hook": SCORES_HOOK}, "columns"),
+        ({**TPU, "terms": {"bias": low_rank()}, "implementation": "features"}, "columns"),
+        ({**TORCH, "terms": {"bias": low_rank(), **DOCUMENTS}}, "columns"),
         # The kernel of PyTorch reads one bias faster than larger heads.
         ({**TORCH, "terms": {"bias": ROWS}, "length": SHORT - 1}, "tensor"),
         ({**TORCH, "terms": {"bias": ROWS}, "length": SHORT}, "columns"),

@@ -96,6 +96,27 @@ def test_refused(rng, call, message):
         call(make_inputs(rng)[0])
 
 
+@pytest.mark.parametrize(
+    "layer", [None, keras_hub.layers.SinePositionEncoding, Sinusoids, lambda: Places(dtype="int32")]
+)
+def test_positions(rng, layer):
+    encoding = make(rng, num_segments=None)
+    if layer is not None:
+        encoding = InputEncoding(MAX_LENGTH, position_embedding=layer())
+    x, _ = make_inputs(rng)
+    positions = np.array([[0, 1, 2, 0, 1], [4, 0, 1, 2, 3]], "int32")
+    of_places = to_numpy(encoding(x)) - x
+    assert np.ptp(of_places[0], axis=0).max() > 0.1
+    assert_close(to_numpy(encoding(x, positions=positions)) - x, of_places[0][positions])
+
+
+class Places(keras.layers.Layer):
+    """The smallest layer of positions: numbers `(T, 1)`."""
+
+    def call(self, inputs):
+        return keras.ops.arange(keras.ops.shape(inputs)[1])[:, None]
+
+
 def test_positions_of_a_layer_that_reads_the_inputs(rng):
     x, _ = make_inputs(rng)
     encoding = InputEncoding(MAX_LENGTH, position_embedding=keras.layers.Rescaling(0.5))

@@ -148,6 +148,22 @@ CALLS = {
         lambda: encoder(segment_encoding="input", encode_inputs=False)(X, IDS),
         f"{IGNORED}.*encode_inputs=False",
     ),
+    "documents shape": (
+        lambda: encoder()(X, document_ids=IDS[:, :6]),
+        r"`document_ids` must have.*shape=\(2, 6\)",
+    ),
+    "negative document": (
+        lambda: encoder()(X, document_ids=IDS - 1),
+        "`document_ids` must be integers from 0 on.*values from -1 to -1",
+    ),
+    "split document": (
+        lambda: encoder()(X, document_ids=np.array([[0, 2, 0, 3, 3, 0, 0], [1, 1, 2, 2, 1, 0, 0]])),
+        r"the tokens of a document next to each other.*\[1, 1, 2, 2, 1, 0, 0\]",
+    ),
+    "projected documents": (
+        lambda: encoder(projection_dim=5, segment_encoding="none")(X, document_ids=IDS),
+        "`document_ids` need `projection_dim=None`.*projection_dim=5",
+    ),
     "padding shape": (lambda: encoder()(X, padding_mask=np.ones((2, 6), bool)), SHAPE),
     "attention additive": (
         lambda: encoder()(X, attention_mask=np.full((2, 7, 7), ADDITIVE)),

@@ -195,9 +195,9 @@ def test_additions_equal_reference(rng, name, additions):
 
 @any_backend
 def test_arguments_for_all_layers_and_patterns_that_repeat(rng, monkeypatch):
-    masks, mask = [], ScoreTerms.with_window_as_mask
+    masks, mask = [], ScoreTerms.with_one_mask
     monkeypatch.setattr(
-        ScoreTerms, "with_window_as_mask", lambda *args: masks.append(args) or mask(*args)
+        ScoreTerms, "with_one_mask", lambda *args: masks.append(args) or mask(*args)
     )
     patterns = [(3, 40.0), ((3, 3, 3), (40, 40)), ((3, 4), (7.0, 40.0, 90.0))]
     arguments = {"num_layers": 5, "segment_encoding": "none"}

@@ -1,0 +1,308 @@
+"""Several documents in a sequence: every encoding computes what it computes for each by itself."""
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keras import ops
+
+from keras_diet import layers as L
+from keras_diet.layers.attention import dot_product, plan
+from keras_diet.layers.attention.score_terms import positions_in_documents
+from tests.helpers import assert_close, gradients, once, to_numpy, weighted_sum
+from tests.layers import diet_encoders
+from tests.layers.bias_layers import Distances
+from tests.layers.diet_encoders import HIDDEN, NUM_HEADS, Slopes
+
+# Documents of 3, 1, 4, 2 and 5 tokens, and padding.
+IDS = np.array([[3, 3, 3, 1, 7, 7, 7, 7, 0], [2, 2, 5, 5, 5, 5, 5, 0, 0]], "int32")
+DOCUMENTS = [(row, IDS[row] == number) for row, number in [(0, 3), (0, 1), (0, 7), (1, 2), (1, 5)]]
+BATCH, LENGTH = IDS.shape
+LONGEST = 5
+NAMES = list(L.POSITION_ENCODINGS)
+# Encodings whose scores depend on the distance of two tokens only.
+DISTANCE_ONLY = ("diet_rel", "t5", "t5_input", "alibi", "kerple", "sandwich")
+# One of each way to read positions.
+KINDS = ("diet_abs", "diet_rel", "tupe_rel", "shaw", "rotary", "input", "sinusoidal", "near_fire")
+LAYERS = {
+    # Positions above the threshold, where FIRE does not depend on the distance only.
+    "near_fire": lambda: L.FirePositionBias(NUM_HEADS, threshold=1, max_length=LENGTH),
+    "rows": lambda: Distances(NUM_HEADS, LENGTH),
+    "minimal": lambda: Slopes(NUM_HEADS),
+}
+any_backend = pytest.mark.any_backend
+on_kinds = pytest.mark.parametrize(
+    "name", [*KINDS, *once(*(name for name in [*NAMES, *LAYERS] if name not in KINDS))]
+)
+
+
+def make_encoder(rng, name="diet_abs", **kwargs):
+    encoding = LAYERS[name]() if name in LAYERS else name
+    arguments = {"position_encoding": encoding, "max_sequence_length": LENGTH, **kwargs}
+    return diet_encoders.make_encoder(rng, **arguments)
+
+
+def make_inputs(rng):
+    x = rng.normal(size=(BATCH, LENGTH, HIDDEN)).astype("float32")
+    return x, rng.integers(2, size=(BATCH, LENGTH)).astype("int32")
+
+
+def separated(packed):
+    """An array `(B, T, ...)` as one row for each document, with zeros behind it."""
+    rows = np.zeros((len(DOCUMENTS), LONGEST, *packed.shape[2:]), packed.dtype)
+    for row, (sequence, at) in zip(rows, DOCUMENTS, strict=True):
+        row[: at.sum()] = packed[sequence, at]
+    return rows
+
+
+VALID = separated(np.ones((BATCH, LENGTH), "bool"))
+
+
+def outputs_of_documents(encoder, x, segment_ids, **arguments):
+    """The outputs for each document as a sequence of its own, without those for padding."""
+    output = encoder(
+        separated(x), segment_ids=separated(segment_ids), padding_mask=VALID, **arguments
+    )
+    return to_numpy(output)[VALID]
+
+
+def gradients_of(encoder, x, factors, **arguments):
+    """The gradients of the sum of outputs times factors, by the inputs and the weights."""
+    x = keras.Variable(x)
+    return gradients(
+        lambda: weighted_sum(encoder(x.value, **arguments), factors),
+        [x, *encoder.trainable_weights],
+    )
+
+
+def compiled(function):
+    """`function`, compiled by XLA where the backend has it."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.jit(function)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(function, jit_compile=True)
+    return function
+
+
+# === Every encoding ===
+
+
+@on_kinds
+def test_outputs_and_gradients_equal_those_of_separate_sequences(rng, name):
+    encoder = make_encoder(rng, name)
+    x, segment_ids = make_inputs(rng)
+    factors = rng.normal(size=x.shape).astype("float32") * (IDS > 0)[..., None]
+    arguments = {"segment_ids": segment_ids, "document_ids": IDS}
+    found = gradients_of(encoder, x, factors, **arguments)
+    assert_close(
+        separated(to_numpy(encoder(x, **arguments)))[VALID],
+        outputs_of_documents(encoder, x, segment_ids),
+    )
+    arguments = {"segment_ids": separated(segment_ids), "padding_mask": VALID}
+    expected = gradients_of(encoder, separated(x), separated(factors), **arguments)
+    assert_close(separated(found[0])[VALID], expected[0][VALID], 2e-5)
+    for weight, actual, wanted in zip(
+        encoder.trainable_weights, found[1:], expected[1:], strict=True
+    ):
+        scale = max(np.abs(wanted).max(), 1.0)
+        assert np.abs(actual - wanted).max() < 2e-5 * scale, weight.path
+
+
+@on_kinds
+def test_documents_do_not_see_each_other(rng, name):
+    encoder = make_encoder(rng, name)
+    x, segment_ids = make_inputs(rng)
+    call = compiled(lambda x, ids: encoder(x, segment_ids=segment_ids, document_ids=ids))
+    before = to_numpy(call(x, IDS))
+    assert_close(separated(before)[VALID], outputs_of_documents(encoder, x, segment_ids))
+    other = np.where(IDS[..., None] == 7, 3.0 * x, x)
+    # The ids have no order, and padding needs none either.
+    after = to_numpy(call(other, np.where(IDS == 7, 2, IDS)))
+    changed = np.any(before != after, axis=-1)
+    np.testing.assert_array_equal(changed, IDS == 7)
+
+
+# === Programs, masks, terms ===
+
+
+PROGRAMS = [
+    *(("full", name) for name in ("diet_abs", "diet_rel", "near_fire", "minimal", "input")),
+    *(("features", name) for name in ("diet_abs", "rotary")),
+    *(("blockwise", name) for name in ("diet_abs", "diet_rel", "near_fire", "input")),
+]
+
+
+@any_backend
+@pytest.mark.parametrize("block_size", [4, 3])
+@pytest.mark.parametrize("implementation, name", PROGRAMS)
+def test_programs_and_masks(rng, monkeypatch, name, implementation, block_size):
+    monkeypatch.setattr(plan, "BLOCK_SIZE", block_size)
+    arguments = {"attention_implementation": implementation, "attention_windows": (None, 3)}
+    encoder, (x, segment_ids) = make_encoder(rng, name, **arguments), make_inputs(rng)
+    for causal in (False, True):
+        options = {"use_causal_mask": causal}
+        expected = outputs_of_documents(encoder, x, segment_ids, **options)
+        found = encoder(x, segment_ids=segment_ids, document_ids=IDS, **options)
+        assert_close(separated(to_numpy(found))[VALID], expected)
+    # A key that a mask excludes is excluded.
+    pairs = rng.random((BATCH, LENGTH, LENGTH)) < 0.6
+    pairs |= np.eye(LENGTH, dtype="bool")
+    masks = {"attention_mask": pairs, "padding_mask": IDS != 1}
+    found = to_numpy(encoder(x, segment_ids=segment_ids, document_ids=IDS, **masks))
+    for row, at in DOCUMENTS:
+        if at.sum() > 1:
+            expected = encoder(
+                *(x[None, row, at], segment_ids[None, row, at]),
+                attention_mask=pairs[None, row][:, at][:, :, at],
+            )
+            assert_close(found[row, at], to_numpy(expected)[0])
+
+
+@pytest.mark.parametrize("name", ["diet_abs", "diet_rel"])
+def test_blocks_have_gradients(rng, monkeypatch, name):
+    monkeypatch.setattr(plan, "BLOCK_SIZE", 4)
+    x, _ = make_inputs(rng)
+    full, blockwise = (
+        gradients_of(
+            make_encoder(np.random.default_rng(3), name, attention_implementation=implementation),
+            *(x, x),
+            document_ids=IDS,
+        )
+        for implementation in ("full", "blockwise")
+    )
+    for actual, expected in zip(blockwise, full, strict=True):
+        assert_close(actual, expected)
+
+
+@any_backend
+@pytest.mark.parametrize("implementation", ["full", "auto"])
+@pytest.mark.parametrize("name", [name for name in NAMES if L.POSITION_ENCODINGS[name].bias])
+def test_scores_of_the_batch_exist_only_where_positions_need_them(
+    rng, monkeypatch, name, implementation
+):
+    lowered, lower = [], dot_product.lower_scores
+    monkeypatch.setattr(
+        dot_product, "lower_scores", lambda *args: lowered.append(lower(*args)) or lowered[-1]
+    )
+    encoder = make_encoder(
+        rng, name, segment_encoding="none", attention_implementation=implementation
+    )
+    encoder(make_inputs(rng)[0], document_ids=IDS)
+    for terms in lowered:
+        assert terms.mask.shape == (BATCH, 1, LENGTH, LENGTH)
+        if name.startswith("diet_abs"):
+            # Columns, of the rank of the scores.
+            assert terms.bias is None
+            assert terms.query.shape[-1] == 2 * HIDDEN // NUM_HEADS
+        else:
+            batch = 1 if name in DISTANCE_ONLY else BATCH
+            assert terms.bias.shape == (batch, NUM_HEADS, LENGTH, LENGTH)
+
+
+@any_backend
+@pytest.mark.parametrize("name", ["diet_abs", "t5", "near_fire"])
+def test_cached_positions(rng, name):
+    encoder = make_encoder(rng, name)
+    cached = L.cache_positions(encoder)
+    assert cached.position_biases[0].distance_only == (name == "t5")
+    x, _ = make_inputs(rng)
+    assert_close(cached(x, document_ids=IDS), encoder(x, document_ids=IDS))
+
+
+@pytest.mark.parametrize("recompute", ["attention", "block"])
+def test_recomputed(rng, recompute):
+    x, _ = make_inputs(rng)
+    plain, recomputed = (
+        gradients_of(
+            make_encoder(np.random.default_rng(3), "tupe_abs", recompute=each),
+            *(x, x),
+            document_ids=IDS,
+            training=True,
+        )
+        for each in ("none", recompute)
+    )
+    for actual, expected in zip(recomputed, plain, strict=True):
+        assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("name", ["diet_abs", "near_fire", "rotary"])
+def test_lengths_that_are_not_known_and_half_precision(rng, name):
+    encoder = make_encoder(rng, name)
+    inputs = [keras.Input((None, HIDDEN)), keras.Input((None,), dtype="int32")]
+    model = keras.Model(inputs, encoder(inputs[0], document_ids=inputs[1]))
+    x, _ = make_inputs(rng)
+    expected = to_numpy(encoder(x, document_ids=IDS))
+    assert_close(model.predict([x, IDS], verbose=0), expected)
+    half = make_encoder(rng, name, dtype="mixed_bfloat16")
+    half.set_weights(encoder.get_weights())
+    assert np.abs(to_numpy(half(x, document_ids=IDS)) - expected)[IDS > 0].mean() < 0.05
+
+
+# === Layers of users ===
+
+
+class PlainAttention(keras.layers.MultiHeadAttention):
+    """Keras's layer, in a block."""
+
+    def call(self, query, value, attention_mask, value_mask=None, **kwargs):
+        assert attention_mask.shape == (BATCH, LENGTH, LENGTH)
+        return super().call(query, value, attention_mask=attention_mask, **kwargs)
+
+
+@any_backend
+def test_custom_attention_gets_a_mask(rng, register):
+    name = register(
+        attention=lambda sizes, **kwargs: PlainAttention(sizes.num_heads, sizes.head_dim, **kwargs)
+    )
+    encoder = make_encoder(rng, name, segment_encoding="none")
+    plain = make_encoder(rng, "none", segment_encoding="none")
+    plain.set_weights(encoder.get_weights())
+    x, _ = make_inputs(rng)
+    assert_close(encoder(x, document_ids=IDS), plain(x, document_ids=IDS))
+
+
+class OfInputs(keras.layers.Layer):
+    """Scores that depend on the inputs."""
+
+    def call(self, query):
+        return ops.matmul(query, ops.swapaxes(query, 1, 2))[:, None]
+
+
+@any_backend
+def test_scores_of_inputs_are_refused(rng, monkeypatch):
+    x, _ = make_inputs(rng)
+    encoder = make_encoder(rng, position_encoding=OfInputs())
+    with pytest.raises(ValueError, match=r"must depend on positions only.*shape=\(2, 1, 9, 9\)"):
+        encoder(x, document_ids=IDS)
+    monkeypatch.setattr(OfInputs, "distance_only", True, raising=False)
+    found = separated(to_numpy(encoder(x, document_ids=IDS)))[VALID]
+    assert_close(found, outputs_of_documents(encoder, x, np.zeros_like(IDS)))
+
+
+@pytest.mark.parametrize("with_bias", [False, *once(True)])
+def test_terms_of_a_layer_on_its_own(rng, with_bias):
+    attention = L.BiasedMultiHeadAttention(NUM_HEADS, 2)
+    attention.build((BATCH, LENGTH, HIDDEN), (BATCH, LENGTH, HIDDEN))
+    bias, (x, _) = LAYERS["near_fire"]() if with_bias else None, make_inputs(rng)
+    # The kernel has a causal mask of its own.
+    terms = L.ScoreTerms(bias=bias, is_causal=True)
+    for block_size in (None, 4):
+        of_documents = terms.replace(document_ids=IDS)
+        found = to_numpy(attention(x, x, score_terms=of_documents, block_size=block_size))
+        for row, at in DOCUMENTS:
+            document = x[None, row, at]
+            assert_close(found[None, row, at], attention(document, document, score_terms=terms))
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=6))
+def test_positions(lengths):
+    ids = np.repeat(np.arange(len(lengths)) % 3, lengths)
+    expected = np.concatenate([np.arange(length) for length in lengths])
+    found = positions_in_documents(ops.convert_to_tensor(np.stack([ids, 5 + 0 * ids]), "int32"))
+    np.testing.assert_array_equal(to_numpy(found), [expected, np.arange(len(ids))])
