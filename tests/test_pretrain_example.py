@@ -7,9 +7,11 @@ import io
 import re
 
 import keras
+import numpy as np
 import pytest
 
 import keras_diet
+from keras_diet import pretraining
 from tests.examples import EXAMPLES, Crash, add_to_fit
 
 SMALL = [
@@ -98,7 +100,7 @@ def test_interrupted_run_resumes_to_the_same_result(script, corpus, tmp_path, mo
     [
         "",
         "--language en {0} --language fr {0} --cased --vocabulary-size 101",
-        "--text {0} --validation-text {0} --beam",
+        "--text {0} --validation-text {0} --beam --document-masks",
     ],
     ids=["embedded", "languages", "beam"],
 )
@@ -110,3 +112,29 @@ def test_kinds_of_text(script, corpus, tmp_path, options):
     options += ["--steps", "1", "--validation-interval", "1"]
     assert losses(run(script, tmp_path, *options)).keys() == {"diet_rel"}
     assert (tmp_path / "out" / "diet_rel" / "preset").is_dir()
+
+
+@pytest.mark.any_backend
+@pytest.mark.usefixtures("eager_run")
+def test_document_masks(script, corpus, tmp_path, monkeypatch, capsys):
+    made, make = [], pretraining.masked_lm_dataset
+    monkeypatch.setattr(
+        pretraining,
+        "masked_lm_dataset",
+        lambda *args, **kw: made.append(make(*args, **kw)) or made[-1],
+    )
+    options = ("--text", corpus, "--position-encoding", "diet_abs", "--sequence-length", "99")
+    options += ("--document-masks",)
+    assert float(losses(run(script, tmp_path, *options))["diet_abs"]) > 0
+    # Training and validation.
+    assert len(made) == 2
+    for dataset in made:
+        features, _, _ = dataset[0]
+        ids, token_ids = features["document_ids"], features["token_ids"]
+        begins = (np.diff(ids, prepend=0) != 0) & (ids > 0)
+        assert ids.max() > 1
+        assert np.unique(token_ids[begins]).tolist() == [token_ids[0, 0]]
+    for other in (["--document-segments"], ["--projection-dim", "4"]):
+        with pytest.raises(SystemExit):
+            run(script, tmp_path, *options, *other)
+        assert "--document-masks cannot be used with" in capsys.readouterr().err

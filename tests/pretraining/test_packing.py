@@ -46,7 +46,7 @@ def test_long_sentences_are_cut_into_full_pieces(tokenizer):
     ]
 
 
-@pytest.mark.parametrize("pad", [0, 7])
+@pytest.mark.parametrize("pad", [0, 90])
 def test_documents_of_a_sequence(tokenizer, pad):
     documents = [["aa"], ["bb cc"], ["dd ee ff gg hh ii jj kk ll", "mm"], ["nn"]]
     sequences = pack(documents, tokenizer, 9, document_masks=True)
