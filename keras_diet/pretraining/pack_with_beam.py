@@ -90,8 +90,13 @@ def pack_with_beam(
     folder = Path(output_dir)
     digest = _claim(folder, paths, tokenizer, sequence_length, document_masks)
     names = _shard_names(len(paths))
-    arguments = {"sequence_length": sequence_length, "document_masks": document_masks}
-    write = functools.partial(_write_shard, folder=str(folder), digest=digest, **arguments)
+    write = functools.partial(
+        _write_shard,
+        folder=str(folder),
+        digest=digest,
+        sequence_length=sequence_length,
+        document_masks=document_masks,
+    )
     finish = functools.partial(
         _write_metadata,
         folder=str(folder),
