@@ -174,6 +174,8 @@ def pack(arguments, tokenizer, name, documents):
 def build_model(arguments, position_encoding, tokenizer):
     encoding = layers.POSITION_ENCODINGS[position_encoding]
     is_per_head = position_encoding.startswith("diet") and arguments.projection_dim is None
+    # A single segment tells nothing. Fine-tuning adds segments, as in appendix A of the paper.
+    segments = ("per-head" if is_per_head else "input") if arguments.document_segments else "none"
     backbone = models.DietBertBackbone(
         vocabulary_size=tokenizer.vocabulary_size(),
         num_layers=arguments.num_layers,
@@ -185,7 +187,7 @@ def build_model(arguments, position_encoding, tokenizer):
         position_encoding=position_encoding,
         rank=arguments.rank if encoding.has_rank else None,
         sharing=arguments.sharing if arguments.sharing in encoding.sharing_modes else None,
-        segment_encoding=arguments.segment_encoding or ("per-head" if is_per_head else "input"),
+        segment_encoding=arguments.segment_encoding or segments,
         projection_dim=arguments.projection_dim if encoding.allows_projection else None,
         recompute=arguments.recompute,
         dtype=arguments.dtype,

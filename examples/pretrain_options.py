@@ -119,7 +119,8 @@ def add_model_options(add):
     add(
         "--segment-encoding",
         choices=["per-head", "input", "none"],
-        help="place of the segments; default: input, or per-head for DIET without projection",
+        help="place of the segments; default: none, and with --document-segments input, or "
+        "per-head for DIET without projection",
     )
     add("--num-layers", type=positive_int, default=2, help="Transformer layers")
     add("--num-heads", type=positive_int, default=4, help="attention heads")

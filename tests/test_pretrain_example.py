@@ -12,6 +12,7 @@ import pytest
 
 import keras_diet
 from keras_diet import pretraining
+from keras_diet.models import DietBertBackbone
 from tests.examples import EXAMPLES, Crash, add_to_fit
 
 SMALL = [
@@ -98,7 +99,7 @@ def test_interrupted_run_resumes_to_the_same_result(script, corpus, tmp_path, mo
 @pytest.mark.parametrize(
     "options",
     [
-        "",
+        "--document-segments",
         "--language en {0} --language fr {0} --cased --vocabulary-size 101",
         "--text {0} --validation-text {0} --beam --document-masks",
     ],
@@ -111,7 +112,9 @@ def test_kinds_of_text(script, corpus, tmp_path, options):
     options += ["--position-encoding", "diet_rel", "--sharing", "layer-wise"]
     options += ["--steps", "1", "--validation-interval", "1"]
     assert losses(run(script, tmp_path, *options)).keys() == {"diet_rel"}
-    assert (tmp_path / "out" / "diet_rel" / "preset").is_dir()
+    backbone = DietBertBackbone.from_preset(str(tmp_path / "out" / "diet_rel" / "preset"))
+    # Fine-tuning adds segments to models that have none.
+    assert backbone.segment_encoding == ("per-head" if "--document-segments" in options else "none")
 
 
 @pytest.mark.any_backend
