@@ -1,10 +1,12 @@
 """Trained sentence encoders: `examples/search_text.py` and `benchmarks/trained_encoders.py`."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from keras_diet.models import DietBertTextEmbedder
 from tests.examples import fixture_of
@@ -27,11 +29,12 @@ def encoder(tmp_path):
 
 def test_each_query_finds_its_text(script, encoder, tmp_path, capsys):
     file = tmp_path / "text.txt"
-    file.write_text("\n\n".join(text.replace(" ", "\n", 1) for text in TEXTS))
-    arguments = [str(encoder), "--text", str(file), "--query", TEXTS[3], TEXTS[1]]
+    file.write_text("\n\n\n\n".join(text.replace(" ", "\n", 1) for text in TEXTS))
+    arguments = ["--text", str(file), "--query", TEXTS[3], TEXTS[1]]
     arguments += ["--top-k", "2", "--output-dir", str(tmp_path / "run")]
-    for is_new in (True, False):
-        script.main(arguments)
+    other = shutil.copytree(encoder, tmp_path / "other")
+    for folder, is_new in ((encoder, True), (encoder, False), (other, True)):
+        script.main([str(folder), *arguments])
         output = capsys.readouterr().out
         assert (f"{len(TEXTS)} paragraphs are embedded." in output) == is_new
         results = output.partition(f"\n{TEXTS[3]}\n")[2].splitlines()
@@ -51,10 +54,29 @@ def test_both_libraries_embed_alike(encoder, tmp_path):
     results = json.loads(output.read_text())
     cell = results["cells"]["encoder"]
     assert cell["largest_difference"] < 1e-5
-    assert cell["spearman"]["keras_diet"] == pytest.approx(cell["spearman"]["transformers"])
+    embedder = DietBertTextEmbedder.from_hugging_face(encoder)
+    first, second = (embedder.encode_text([row[i] for row in rows], verbose=0) for i in (5, 6))
+    cosines = (np.asarray(first) * np.asarray(second)).sum(axis=-1)
+    expected = scipy.stats.spearmanr(cosines, [float(row[4]) for row in rows]).statistic
+    assert cell["spearman"] == pytest.approx(dict.fromkeys(cell["spearman"], expected))
     assert max(results["types"].values()) < 2e-5
     assert np.shape(cell["seconds"]["32"]["keras_diet"]) == (2,)
     assert '| encoder | `"input"` |' in output.with_suffix(".md").read_text()
+
+
+def test_the_largest_difference_counts(encoder, monkeypatch):
+    from benchmarks import trained_encoders
+
+    make = trained_encoders.with_transformers
+
+    def with_one_other(folder, embedder):
+        embed = make(folder, embedder)
+        return lambda texts: embed(texts) + 0.01 * (np.array(texts) == TEXTS[2])[:, None]
+
+    monkeypatch.setattr(trained_encoders, "with_transformers", with_one_other)
+    pairs = (TEXTS[:3], TEXTS[2:], np.arange(3))
+    cell = trained_encoders.measure_encoder(encoder, pairs, 1)
+    assert cell["largest_difference"] == pytest.approx(0.01 * 15**0.5, abs=1e-5)
 
 
 def test_the_page_has_the_numbers_of_the_files():

@@ -159,6 +159,7 @@ SIZE = "must be a positive integer"
 REFUSED = [
     *(("bert", name, 0, SIZE) for name in ("num_heads", "vocabulary_size", "hidden_dim")),
     ("bert", "max_sequence_length", 0, SIZE),
+    ("bert", "first_position", 3, "needs learned positions at the input"),
     ("bert", "hidden_dim", 16, "must be divisible by `num_heads`"),
     ("bert", "dropout", 1.5, r"must be a number in \[0, 1\]"),
     ("bert", "segment_encoding", "per_head", "must be one of"),

@@ -87,6 +87,26 @@ def test_embed_without_segments(rng):
     assert np.abs(found[0] - found[1]).max() > 0.1
 
 
+@pytest.mark.any_backend
+def test_embed_counts_and_projects(rng):
+    arguments = {"position_encoding": "input", "first_position": 3, "embedding_dim": 11}
+    backbone = randomize_weights(tiny_backbone(**arguments))
+    token_ids = random_inputs(rng)["token_ids"]
+    positions = to_numpy(backbone.input_encoding.position_embedding.position_embeddings)
+    expected = reference.bert_inputs(
+        to_numpy(backbone.token_embedding.embeddings),
+        token_ids,
+        position_embedding=positions[3:],
+        norm=backbone.embeddings_layer_norm.get_weights(),
+    )
+    kernel, bias = backbone.embeddings_projection.get_weights()
+    # Without a mask, all tokens count.
+    assert_close(backbone.embed(token_ids), expected @ kernel + bias)
+    # The projection comes after the dropout.
+    backbone.embeddings_dropout.call = lambda inputs, training: 0.0 * inputs
+    assert_close(backbone.embed(token_ids), np.broadcast_to(bias, (*token_ids.shape, 15)))
+
+
 # === KerasHub's BERT: `tests/models/test_from_bert.py` compares the outputs ===
 
 

@@ -25,12 +25,14 @@ from keras_diet.models import (
     DietBertMaskedLMPreprocessor,
     DietBertQuestionAnswerer,
     DietBertQuestionAnswererPreprocessor,
+    DietBertTextClassifier,
     DietBertTextClassifierPreprocessor,
     DietBertTextEmbedder,
     DietBertTextEmbedderPreprocessor,
     DietBertTokenClassifierPreprocessor,
     HuggingFaceTokenizer,
 )
+from tests.helpers import assert_close
 from tests.models.multilingual import TEXTS
 from tests.models.test_tokenizers import ANY_TEXT, AWKWARD_TEXTS, CHARACTERS, check_spans
 from tests.models.tiny import randomize_weights, tiny_backbone
@@ -351,6 +353,15 @@ def test_templates_without_start_or_end(template, pair, sentence, labels):
     np.testing.assert_array_equal(weights, y > 0)
 
 
+def test_a_word_without_tokens():
+    """Without a token for unknown words, it becomes padding."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "<s>": 1, "<pad>": 2}, []))
+    tokenizer.add_special_tokens(["<s>", "<pad>"])
+    tagger = DietBertTokenClassifierPreprocessor(HuggingFaceTokenizer(tokenizer), sequence_length=3)
+    x, y, _ = tagger([["☃", "a"]], [[7, 8]])
+    assert (x["token_ids"].tolist(), y.tolist()) == ([[2, 0, 2]], [[7, 8, 0]])
+
+
 @pytest.mark.parametrize("kind", ["prefixed", "xlm-roberta", "mpnet", "bert"])
 def test_words_are_packed_as_by_transformers(kind):
     ours, theirs = trained(kind)
@@ -409,6 +420,22 @@ def test_masks_and_files_of_a_masked_lm(kind, tmp_path):
         assert tokenizer.get_config() == ours.get_config()
         assert (tokenizer.template, tokenizer(A)) == (ours.template, ours(A))
         assert other.fill_mask(text)[0]["token"] == found[0]["token"]
+
+
+def test_a_task_without_segments_is_written(tmp_path):
+    ours, _ = trained("roberta")
+    arguments = {"position_encoding": "input", "segment_encoding": "input", "num_segments": 1}
+    arguments |= {"first_position": 2, "max_sequence_length": 61}
+    backbone = tiny_backbone(vocabulary_size=ours.vocabulary_size(), **arguments)
+    preprocessor = DietBertTextClassifierPreprocessor(ours, sequence_length=61)
+    task = randomize_weights(DietBertTextClassifier(backbone, 3, preprocessor=preprocessor))
+    task.export_to_hugging_face(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    inputs = theirs(A, B, padding=True, return_tensors="pt")
+    assert set(inputs) == {"input_ids", "attention_mask"}
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    assert model.config.model_type == "roberta"
+    assert_close(task.predict((A, B), verbose=0), model(**inputs).logits.detach(), 1e-5)
 
 
 def words(**changes):
@@ -499,6 +526,7 @@ REFUSED = [
     (lambda: HuggingFaceTokenizer()("fox"), "A tokenizer must be set"),
     (lambda: HuggingFaceTokenizer(words()).token_to_id("dog"), "Received: 'dog'"),
     (lambda: HuggingFaceTokenizer(words()).id_to_token(6), "Received: 6"),
+    (lambda: HuggingFaceTokenizer(words()).id_to_token(-1), "Received: -1"),
 ]
 
 

@@ -1,6 +1,7 @@
 """Trained encoders of Hugging Face in a `DietBertBackbone`: tiny random models of each type."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -13,12 +14,14 @@ from keras_diet.models import (
     DietBertQuestionAnswerer,
     DietBertTextClassifier,
     DietBertTextEmbedder,
+    DietBertTextEmbedderPreprocessor,
     DietBertTokenClassifier,
+    DietBertTokenizer,
 )
 from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES
 from tests.helpers import assert_close, gradients, once, to_numpy, weighted_sum
 from tests.models.tasks import tiny_preprocessor
-from tests.models.tiny import TEXTS, randomize_weights, tiny_backbone
+from tests.models.tiny import TEXTS, VOCABULARY, randomize_weights, tiny_backbone
 from tests.models.tiny_encoders import (
     DISTILBERT,
     ENCODERS,
@@ -111,8 +114,13 @@ def test_weights_and_outputs_come_back_to_transformers(model_type, rng, tmp_path
         if not name.startswith("pooler") or "pooler.dense.weight" in actual:
             np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
     inputs = random_inputs(rng, 1, model.config.pad_token_id)
-    states = [outputs(each, inputs).last_hidden_state.detach().numpy() for each in (back, model)]
-    np.testing.assert_array_equal(*states)
+    # The first type that computes the same is the default.
+    backbone.export_to_hugging_face(tmp_path / "first")
+    first = transformers.AutoModel.from_pretrained(tmp_path / "first")
+    models = (model, back, getattr(first, "encoder", first) if model_type == "t5" else first)
+    states = [outputs(each, inputs).last_hidden_state.detach().numpy() for each in models]
+    np.testing.assert_array_equal(states[1], states[0])
+    assert_close(states[2], states[0], 1e-6)
     assert transformers.AutoConfig.from_pretrained(tmp_path).model_type == model_type
 
 
@@ -142,6 +150,7 @@ def results(output, head):
 
 
 @any_backend
+@pytest.mark.filterwarnings("error:.*has no pooler:UserWarning")
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("model_type", ENCODERS)
 def test_heads_are_those_of_transformers(model_type, head, rng, tmp_path):
@@ -201,7 +210,8 @@ def test_heads_of_other_tasks_are_new():
             task.from_hugging_face(model)
     with pytest.raises(ValueError, match="`num_classes`"):
         DietBertTextClassifier.from_hugging_face(model)
-    new = DietBertTextClassifier.from_hugging_face(model, num_classes=3)
+    with pytest.warns(UserWarning, match="has no pooler"):
+        new = DietBertTextClassifier.from_hugging_face(model, num_classes=3)
     assert new.class_names is None
 
 
@@ -350,16 +360,17 @@ def test_embedders_are_written_for_sentence_transformers(tmp_path, pooling_mode,
     import sentence_transformers
 
     backbone = randomize_weights(tiny_backbone(position_encoding="input", segment_encoding="input"))
-    preprocessor = tiny_preprocessor("embedder", sequence_length=9)
+    tokenizer, texts = DietBertTokenizer(VOCABULARY, lowercase=False), [*TEXTS, "THE Fox dog"]
+    preprocessor = DietBertTextEmbedderPreprocessor(tokenizer, sequence_length=9)
     embedder = DietBertTextEmbedder(backbone, preprocessor, pooling_mode, normalize)
     embedder.export_to_hugging_face(tmp_path)
     theirs = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")
     assert theirs.max_seq_length == 9
-    expected = to_numpy(embedder.encode_text(list(TEXTS), verbose=0))
-    assert_close(theirs.encode(list(TEXTS)), expected, 1e-5)
+    expected = to_numpy(embedder.encode_text(texts, verbose=0))
+    assert_close(theirs.encode(texts), expected, 1e-5)
     back = DietBertTextEmbedder.from_hugging_face(tmp_path)
     assert (back.pooling_mode, back.normalize) == (pooling_mode, normalize)
-    assert_close(back.encode_text(list(TEXTS), verbose=0), expected, 1e-6)
+    assert_close(back.encode_text(texts, verbose=0), expected, 1e-6)
 
 
 PAIRS = (["the quick fox", "foxes and cats sleep ."], ["a red cat jumped", "birds"])
@@ -372,7 +383,7 @@ def test_a_task_is_written_with_its_tokenizer(tmp_path, rng, of_transformers):
 
     classifier = DietBertTextClassifier(
         randomize_weights(tiny_backbone(position_encoding="input", segment_encoding="input")),
-        preprocessor=tiny_preprocessor("classifier"),
+        preprocessor=tiny_preprocessor("classifier", VOCABULARY[::-1]),
         class_names=list("abc"),
     )
     classifier.export_to_hugging_face(tmp_path)
@@ -381,10 +392,12 @@ def test_a_task_is_written_with_its_tokenizer(tmp_path, rng, of_transformers):
         tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
         inputs = tokenizer(*PAIRS, padding=True, return_tensors="pt")
         probabilities = model(**inputs).logits.softmax(-1).detach().numpy()
-        assert tokenizer.mask_token == "[MASK]"
+        assert (tokenizer.mask_token, tokenizer.unk_token) == ("[MASK]", "[UNK]")
+        assert model.config.pad_token_id == tokenizer.pad_token_id == 30
         assert tokenizer.model_max_length == classifier.backbone.max_sequence_length
     else:
         back = DietBertTextClassifier.from_hugging_face(tmp_path)
+        assert back.preprocessor.sequence_length == classifier.backbone.max_sequence_length
         probabilities = [
             [{each["label"]: each["probability"] for each in row}[name] for name in "abc"]
             for row in back.classify(PAIRS)
@@ -395,10 +408,25 @@ def test_a_task_is_written_with_its_tokenizer(tmp_path, rng, of_transformers):
 
 
 @any_backend
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("position_encoding", "diet_abs"),
+        ("pooler_activation", "silu"),
+        ("normalize_embeddings", False),
+        ("attention_windows", [None, 3]),
+        ("attention_scale", 0.7),
+        ("use_bias", False),
+    ],
+)
+def test_arguments_that_transformers_does_not_have(tmp_path, name, value):
+    backbone = tiny_backbone(**{**AT_INPUT, name: value})
+    with pytest.raises(ValueError, match=f"No type of .*'{name}': {re.escape(repr(value))}"):
+        backbone.export_to_hugging_face(tmp_path)
+
+
+@any_backend
 def test_what_transformers_cannot_compute_is_not_written(tmp_path):
-    backbone = tiny_backbone(position_encoding="diet_abs")
-    with pytest.raises(ValueError, match=r"No type of .*'position_encoding': 'diet_abs'"):
-        backbone.export_to_hugging_face(tmp_path / "new")
     gte = DietBertBackbone.from_hugging_face(make("gte"))
     # Only some types have no segments.
     tiny_backbone(
@@ -410,6 +438,12 @@ def test_what_transformers_cannot_compute_is_not_written(tmp_path):
     task = DietBertTextClassifier(roberta, 2, preprocessor=preprocessor)
     with pytest.raises(ValueError, match=r"must be 1\..*pad_token_id=0, first_position=2"):
         task.export_to_hugging_face(tmp_path / "new")
+    masked_lm = DietBertMaskedLM(tiny_backbone(**AT_INPUT, activation="gelu"), activation="relu")
+    with pytest.raises(ValueError, match=r"`activation` must be 'gelu'.*activation='relu'"):
+        masked_lm.export_to_hugging_face(tmp_path / "new")
+    roberta.enable_lora(2)
+    with pytest.raises(ValueError, match="LoRA or quantized"):
+        roberta.export_to_hugging_face(tmp_path / "new")
     gte.encoder.transformer_layers[2].feedforward_gate_dense.bias.assign(np.ones(28))
     with pytest.raises(ValueError, match=r"no `encoder\.layer\.2\.mlp\.up_gate_proj\.bias`"):
         gte.export_to_hugging_face(tmp_path / "new")
@@ -447,6 +481,7 @@ def test_arguments_with_another_form_are_written(tmp_path):
             ("mpnet", {"position_encoding": "diet_abs_input", "rank": LENGTH}),
             ("roberta", {"position_encoding": "input"}),
             ("roberta-prelayernorm", {"position_encoding": "input"}),
+            ("electra", {"position_encoding": "input"}),
         ),
     ],
 )
@@ -472,13 +507,35 @@ def test_every_type_becomes_diet(model_type, position_encoding, rng):
 
 
 @any_backend
-def test_the_start_token_of_any_tokenizer(tmp_path):
+@pytest.mark.parametrize(
+    ("model_type", "changes"),
+    [
+        ("modernbert", {"position_encoding", "max_wavelength", "sharing"}),
+        ("t5", {"position_encoding", "sharing", "max_distance"}),
+        # One segment is none.
+        ("roberta", {"position_encoding", "first_position", "sharing", "segment_encoding"}),
+    ],
+)
+def test_diet_keeps_what_is_no_position(model_type, changes):
+    model = make(model_type, type_vocab_size=1)
+    original, diet = (
+        make_backbone(model).get_config()
+        for make_backbone in (DietBertBackbone.from_hugging_face, DietBertBackbone.from_bert)
+    )
+    names = original.keys() | diet.keys()
+    assert {each for each in names if original.get(each) != diet.get(each)} - {"name"} == changes
+
+
+@any_backend
+@pytest.mark.parametrize(("names", "cls_token_id"), [({}, 3), ({"bos_token": "</s>"}, 2)])
+def test_the_start_token_of_any_tokenizer(tmp_path, names, cls_token_id):
     make("roberta").save_pretrained(tmp_path)
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.add_special_tokens(["<mask>", "<pad>", "</s>", "<s>"])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(names))
     found = DietBertBackbone.from_bert(tmp_path)
-    expected = DietBertBackbone.from_bert(tmp_path, cls_token_id=3)
+    expected = DietBertBackbone.from_bert(tmp_path, cls_token_id=cls_token_id)
     np.testing.assert_array_equal(
         *(each.token_embedding.get_weights()[0] for each in (found, expected))
     )

@@ -22,6 +22,7 @@ from tests.layers.diet_encoders import (
     make_encoder,
     make_inputs,
 )
+from tests.reference import window_mask
 
 # === Attention layers ===
 
@@ -75,12 +76,14 @@ def absolute_bias(sizes, **kwargs):
     return AbsolutePositionBias(sizes.num_heads, sizes.max_length, 2, **kwargs)
 
 
-def test_custom_attention_gets_scores_and_masks(rng, register, calls):
+@pytest.mark.parametrize("window", [None, 3])
+def test_custom_attention_gets_scores_and_masks(rng, register, calls, window):
     name = register(
         attention=custom_attention, bias=absolute_bias, sharing_modes=("none", "layer-wise")
     )
-    encoder = make_encoder(rng, position_encoding=name, num_segments=3)
-    plain = make_encoder(rng, position_encoding="diet_abs", sharing="none", rank=2, num_segments=3)
+    arguments = {"num_segments": 3, "attention_windows": (window, None)}
+    encoder = make_encoder(rng, position_encoding=name, **arguments)
+    plain = make_encoder(rng, position_encoding="diet_abs", sharing="none", rank=2, **arguments)
     plain.set_weights(encoder.get_weights())
     x, _ = make_inputs(rng)
     segment_ids = np.array([[0, 1, 2, 0, 1], [2, 1, 0, 0, 2]])
@@ -94,11 +97,14 @@ def test_custom_attention_gets_scores_and_masks(rng, register, calls):
     mask = VALID[:, None, None] & MASK[:, None] & CAUSAL
     assert_close(output, expected_output(plain, x, segment_ids, mask))
     assert len(calls) == NUM_LAYERS
-    for call, bias in zip(calls, expected_biases(plain, LENGTH, segment_ids), strict=True):
+    # A window and the causal mask come as one mask.
+    masks = [MASK if window is None else MASK & CAUSAL & window_mask(LENGTH, window), MASK]
+    assert [call["use_causal_mask"] for call in calls] == [window is None, True]
+    biases = expected_biases(plain, LENGTH, segment_ids)
+    for call, bias, mask in zip(calls, biases, masks, strict=True):
         assert_close(call["attention_bias"], bias)
         np.testing.assert_array_equal(to_numpy(call["value_mask"]), VALID)
-        np.testing.assert_array_equal(to_numpy(call["attention_mask"]), MASK)
-        assert call["use_causal_mask"] is True
+        np.testing.assert_array_equal(to_numpy(call["attention_mask"]), mask)
 
 
 # === Bias layers ===

@@ -32,7 +32,15 @@ from tests.helpers import (
 from tests.layers import diet_decoders, diet_encoders
 from tests.layers.bias_layers import Distances, expected_scores
 from tests.layers.diet_decoders import BATCH, MEMORY, PADDINGS, SOURCE_VALID, decode
-from tests.layers.diet_encoders import MAX_LENGTH, NUM_HEADS, NUM_LAYERS, VALID, make_inputs
+from tests.layers.diet_encoders import (
+    CAUSAL,
+    MASK,
+    MAX_LENGTH,
+    NUM_HEADS,
+    NUM_LAYERS,
+    VALID,
+    make_inputs,
+)
 
 ARGUMENTS = {"diet_abs": {"rank": 5}, "diet_abs_input": {"rank": 5}, "shaw": {"max_distance": 3}}
 NAMES = list(POSITION_ENCODINGS)
@@ -179,15 +187,21 @@ def test_decoder_equals_reference(rng, name, cross):
 def test_additions_equal_reference(rng, name, additions):
     arguments = additions_of(name, additions)
     encoder, x = make_encoder(name, rng, **arguments), make_inputs(rng)[0]
-    expected = diet_encoders.expected_output(encoder, x, mask=VALID[:, None, None])
-    assert_close(encoder(x, padding_mask=VALID), expected)
+    expected = diet_encoders.expected_output(encoder, x, mask=(VALID[:, None] & MASK)[:, None])
+    # A padded query may have no key in its window.
+    output = to_numpy(encoder(x, padding_mask=VALID, attention_mask=MASK))
+    assert_close(output[VALID], expected[VALID])
     decoder = make_decoder(name, rng, activation="tanh", **arguments)
     inputs = diet_decoders.make_inputs(rng)
     expected = diet_decoders.expected_output(decoder, *inputs)
     assert_close(decoder(*inputs, **PADDINGS), expected)
     for stack in (encoder, decoder):
-        norms = [block.self_attention_layer_norm for block in stack.transformer_layers]
-        assert [norm is None for norm in norms] == [additions == "modern", False]
+        norms = [
+            getattr(block, f"{part}_layer_norm", "none in encoders")
+            for block in stack.transformer_layers
+            for part in ("self_attention", "cross_attention", "feedforward")
+        ]
+        assert [norm is None for norm in norms] == [additions == "modern", *[False] * 5]
         # All that is left are vectors of encodings.
         biases = {weight.path.split("/")[-2] for weight in stack.weights if weight.name == "bias"}
         assert bool(biases - {"position_bias"}) == arguments.get("use_bias", True)
@@ -211,7 +225,10 @@ def test_arguments_for_all_layers_and_patterns_that_repeat(rng, monkeypatch):
     # Layers with the same window share its mask.
     assert len(masks) == 1 + 1 + 2
     # A block of queries has a mask of its own, which is small.
-    make_encoder("rotary", rng, attention_implementation="blockwise", **arguments)(x)
+    arguments["attention_implementation"] = "blockwise"
+    blocks = make_encoder("rotary", np.random.default_rng(3), **arguments)
+    expected = diet_encoders.expected_output(encoder, x, mask=CAUSAL)
+    assert_close(blocks(x, use_causal_mask=True), expected)
     assert len(masks) == 4
 
 
