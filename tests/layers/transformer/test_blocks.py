@@ -152,10 +152,11 @@ def test_normalization_in_half_precision(rng, normalization):
 
 
 @any_backend
-def test_activation_dropout_drops_the_hidden_units_only(rng):
+@pytest.mark.parametrize("gated", [False, True])
+def test_activation_dropout_drops_the_hidden_units_only(rng, gated):
     x, _ = encoder_inputs(rng)
     # At this rate, no unit is kept.
-    block = encoder_block(rng, activation_dropout=0.999999)
+    block = encoder_block(rng, activation_dropout=0.999999, gated=gated)
     dropped = block(x, training=True)
     kernel = block.feedforward_output_dense.kernel
     kernel.assign(np.zeros(kernel.shape))

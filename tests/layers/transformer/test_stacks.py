@@ -232,6 +232,19 @@ def test_arguments_for_all_layers_and_patterns_that_repeat(rng, monkeypatch):
     assert len(masks) == 4
 
 
+@pytest.mark.any_backend("tensorflow")
+@pytest.mark.parametrize("implementation", ["full", "blockwise"])
+def test_one_graph_with_windows_for_all_lengths(rng, implementation):
+    import tensorflow as tf
+
+    arguments = {"attention_windows": (4, 3), "attention_implementation": implementation}
+    encoder = make_encoder("rotary", rng, segment_encoding="none", **arguments)
+    function = tf.function(lambda x: encoder(x), input_signature=[tf.TensorSpec((None, None, 6))])
+    for length in (5, 7):
+        x, _ = make_inputs(rng, length)
+        assert_close(function(x), diet_encoders.expected_output(encoder, x))
+
+
 @any_backend
 @pytest.mark.parametrize("additions", ADDITIONS)
 def test_quantized_and_adapted(rng, additions):
