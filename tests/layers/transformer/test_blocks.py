@@ -163,6 +163,13 @@ def test_activation_dropout_drops_the_hidden_units_only(rng, gated):
     assert_close(dropped, block(x))
 
 
+@any_backend
+@pytest.mark.parametrize("make", ["encoder", "decoder"])
+def test_blocks_without_biases(rng, make):
+    block = {"encoder": encoder_block, "decoder": decoder_block}[make](rng, use_bias=False)
+    assert {weight.name for weight in block.weights} == {"kernel", "gamma", "beta"}
+
+
 # === Decoder ===
 
 
