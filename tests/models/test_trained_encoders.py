@@ -371,6 +371,10 @@ def test_embedders_are_written_for_sentence_transformers(tmp_path, pooling_mode,
     back = DietBertTextEmbedder.from_hugging_face(tmp_path)
     assert (back.pooling_mode, back.normalize) == (pooling_mode, normalize)
     assert_close(back.encode_text(texts, verbose=0), expected, 1e-6)
+    # Without a length, the longest sequence of the model counts.
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": null}')
+    unlimited = DietBertTextEmbedder.from_hugging_face(tmp_path).preprocessor
+    assert (back.preprocessor.sequence_length, unlimited.sequence_length) == (9, 13)
 
 
 PAIRS = (["the quick fox", "foxes and cats sleep ."], ["a red cat jumped", "birds"])
