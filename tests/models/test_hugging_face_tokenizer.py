@@ -422,9 +422,15 @@ def test_masks_and_files_of_a_masked_lm(kind, tmp_path):
         assert other.fill_mask(text)[0]["token"] == found[0]["token"]
 
 
-def test_a_task_without_segments_is_written(tmp_path):
+@pytest.mark.parametrize("kind", ["roberta", "without a template"])
+def test_a_task_is_written_with_any_tokenizer(tmp_path, kind):
     ours, _ = trained("roberta")
-    arguments = {"position_encoding": "input", "segment_encoding": "input", "num_segments": 1}
+    if kind == "without a template":
+        # Nor has it a token for unknown words.
+        file = json.loads(ours.fast_tokenizer().to_str()) | {"post_processor": None}
+        file["added_tokens"] = file["added_tokens"][:3]
+        ours = HuggingFaceTokenizer(json.dumps(file))
+    arguments = {"position_encoding": "input", "segment_encoding": "input"}
     arguments |= {"first_position": 2, "max_sequence_length": 61}
     backbone = tiny_backbone(vocabulary_size=ours.vocabulary_size(), **arguments)
     preprocessor = DietBertTextClassifierPreprocessor(ours, sequence_length=61)
@@ -432,7 +438,9 @@ def test_a_task_without_segments_is_written(tmp_path):
     task.export_to_hugging_face(tmp_path)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     inputs = theirs(A, B, padding=True, return_tensors="pt")
-    assert set(inputs) == {"input_ids", "attention_mask"}
+    # RoBERTa's template does not number the segments.
+    assert ("token_type_ids" in inputs) == (kind != "roberta")
+    assert theirs.unk_token == ours.unk_token == ("<unk>" if kind == "roberta" else None)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path)
     assert model.config.model_type == "roberta"
     assert_close(task.predict((A, B), verbose=0), model(**inputs).logits.detach(), 1e-5)

@@ -565,6 +565,33 @@ def test_diet_has_the_scores_of_the_mean_rotary_query(rng):
 
 
 @any_backend
+def test_diet_has_the_scores_of_projected_positions():
+    model = make("electra", num_hidden_layers=1)
+    original = DietBertBackbone.from_hugging_face(model)
+    diet = DietBertBackbone.from_bert(model, rank=LENGTH, max_sequence_length=LENGTH)
+    encoding, tokens = original.input_encoding, original.token_embedding.get_weights()[0]
+    positions = encoding.position_embedding.get_weights()[0][:LENGTH]
+    mean = positions[1:].mean(axis=0)
+    parts = positions - mean
+    parts[0] = 0.0
+    sums = tokens + mean + encoding.segment_embedding.get_weights()[0].mean(axis=0)
+    sigma = np.sqrt(sums.var(axis=-1).mean() + parts.var(axis=-1).mean())
+    gamma, kernel = (
+        layer.get_weights()[0]
+        for layer in (original.embeddings_layer_norm, original.embeddings_projection)
+    )
+    parts = gamma * (parts - parts.mean(axis=-1, keepdims=True)) / sigma @ kernel
+    attention = original.encoder.transformer_layers[0].self_attention
+    query, key = (
+        np.einsum("nd,dhk->hnk", parts, to_numpy(dense.kernel))
+        for dense in (attention.query_dense, attention.key_dense)
+    )
+    scores = query @ np.swapaxes(key, 1, 2) / np.sqrt(8)
+    bias = to_numpy(diet.encoder.position_biases[0](np.zeros((1, LENGTH, 24))))[0]
+    assert_close(bias, scores - scores.mean(axis=-1, keepdims=True), 1e-4)
+
+
+@any_backend
 @pytest.mark.parametrize(
     ("model_type", "position_encoding"),
     [("mpnet", "input"), ("t5", "input"), ("gte", "diet_abs_input")],

@@ -146,8 +146,9 @@ def _write_tokenizer(tokenizer: FastTokenizer, folder: Path, longest: int) -> No
     """Write a tokenizer, which `transformers.AutoTokenizer` loads."""
     # A copy, because padding is a setting of its use.
     fast = tokenizers.Tokenizer.from_str(tokenizer.fast_tokenizer().to_str())
-    roles = ("cls", "sep", "pad", "mask", "unk", "oov")
-    names = {role: getattr(tokenizer, f"{role}_token", None) for role in roles}
+    roles = ("cls", "sep", "pad", "mask")
+    names = {role: getattr(tokenizer, f"{role}_token") for role in roles}
+    names["unk"] = getattr(tokenizer, "unk_token", tokenizer.oov_token)
     fast.add_special_tokens([token for token in names.values() if token])
     template = template_of(tokenizer)
     if fast.post_processor is None and template.start:
@@ -158,8 +159,8 @@ def _write_tokenizer(tokenizer: FastTokenizer, folder: Path, longest: int) -> No
             special_tokens=[(token, tokenizer.token_to_id(token)) for token in (cls, sep)],
         )
     fast.save(os.fspath(folder / "tokenizer.json"))
-    config = {f"{role}_token": name for role, name in names.items() if name and role != "oov"}
-    config = {"unk_token": names["oov"], **config, "tokenizer_class": "PreTrainedTokenizerFast"}
+    config: Config = {f"{role}_token": name for role, name in names.items() if name}
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"
     segments = ["token_type_ids"] * template.numbers_segments
     config["model_input_names"] = ["input_ids", *segments, "attention_mask"]
     config["model_max_length"] = longest
