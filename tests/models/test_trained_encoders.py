@@ -531,6 +531,7 @@ def test_diet_keeps_what_is_no_position(model_type, changes):
     )
     names = original.keys() | diet.keys()
     assert {each for each in names if original.get(each) != diet.get(each)} - {"name"} == changes
+    assert diet["segment_encoding"] == "none"
 
 
 @any_backend
