@@ -210,6 +210,7 @@ def test_the_cls_of_the_vocabulary_gets_the_first_position(tmp_path):
     ("values", "message"),
     [
         ({"model_type": "gpt2"}, "`model_type` must be one of 'bert'.*'gpt2'"),
+        ({"model_type": "deberta"}, "DeBERTa cannot be read.*disentangled"),
         ({"model_type": "deberta-v2"}, "DeBERTa cannot be read.*disentangled"),
         ({"hidden_act": "mish"}, "`hidden_act` must be one of 'gelu'.*'mish'"),
         ({"position_embedding_type": "relative_key"}, "must be 'absolute'.*'relative_key'"),
@@ -312,15 +313,15 @@ def test_new_names_new_heads_and_arguments_of_the_backbone(tmp_path, head):
 def write_sentence_transformer(folder, pooling, *modules):
     make(folder)
     types = ["Transformer", "Pooling", *modules]
-    paths = ["", *(f"{i + 1}_{name}" for i, name in enumerate(types[1:]))]
+    paths = ["", *(f"{i + 2}_{name}" for i, name in enumerate(types[1:]))]
     pairs = zip(paths, types, strict=True)
     contents = [{"path": path, "type": f"sentence_transformers.models.{t}"} for path, t in pairs]
     (folder / "modules.json").write_text(json.dumps(contents))
-    (folder / "1_Pooling").mkdir()
+    (folder / "2_Pooling").mkdir()
     names = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
     flags = {f"pooling_mode_{name}": name in pooling for name in names}
     new = {"pooling_mode": pooling, "include_prompt": True}
-    change_json(folder / "1_Pooling/config.json", **(flags if "_" in str(pooling) else new))
+    change_json(folder / "2_Pooling/config.json", **(flags if "_" in str(pooling) else new))
 
 
 POOLING = {
@@ -393,6 +394,7 @@ MANY = ["LABEL_0", *map(str, range(1, 11))]
         (SOME, None, None),
         (SOME, "multi_label_classification", None),
         ({0: "a", 1: "a", 2: "b"}, "single_label_classification", None),
+        ({0: "", 1: "a", 2: "b"}, None, None),
         # The name of a number is not the name of a class.
         ({0: "score"}, None, None),
         # Here 10 comes before 2, as in text. A single name that looks made up is a name.

@@ -105,11 +105,14 @@ def test_weights_and_outputs_come_back_to_transformers(model_type, rng, tmp_path
     import transformers
 
     model = make(model_type)
-    backbone = DietBertBackbone.from_hugging_face(model)
+    backbone = DietBertBackbone.from_hugging_face(model, dropout=0.25)
     model_type = model.config.model_type
     backbone.export_to_hugging_face(tmp_path, model_type)
     back = type(model).from_pretrained(tmp_path)
     assert type(back) is type(model)
+    rates = {name: rate for name, rate in back.config.to_dict().items() if "dropout" in name}
+    of_heads = {name for name in rates if name.startswith(("classifier", "qa", "seq", "summary"))}
+    assert {rates[name] for name in rates.keys() - of_heads} == {0.25}
     actual, expected = back.state_dict(), model.state_dict()
     for name in expected:
         if not name.startswith("pooler") or "pooler.dense.weight" in actual:
@@ -134,11 +137,16 @@ HEADS = {
     "ForMaskedLM": DietBertMaskedLM,
 }
 # Types without such a head in `transformers`, and heads that the tasks do not have.
-WITHOUT = {"bert-generation": [*HEADS], "t5": [*HEADS], "t5-relu": [*HEADS]}
-WITHOUT |= {"nomic_bert": ["ForQuestionAnswering"], "gte": ["ForQuestionAnswering"]}
+WITHOUT = {("bert-generation", head) for head in HEADS}
+WITHOUT |= {(each, "ForQuestionAnswering") for each in ("nomic_bert", "gte", "eurobert")}
+WITHOUT |= {(each, "ForMaskedLM") for each in ("t5", "t5-relu")}
 OTHER_HEADS = {("modernbert", head) for head in HEADS if head != "ForMaskedLM"}
 OTHER_HEADS |= {("eurobert", head) for head in ("ForSequenceClassification", "ForMaskedLM")}
-WITHOUT["eurobert"] = ["ForQuestionAnswering"]
+OTHER_HEADS |= {
+    (each, head)
+    for each in ("t5", "t5-relu")
+    for head in ("ForSequenceClassification", "ForQuestionAnswering")
+}
 NAMES = ["sad", "glad", "neither"]
 
 
@@ -154,8 +162,13 @@ def results(output, head):
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("model_type", ENCODERS)
 def test_heads_are_those_of_transformers(model_type, head, rng, tmp_path):
-    if head in WITHOUT.get(model_type, ()):
-        pytest.skip("transformers has no such class")
+    if (model_type, head) in WITHOUT:
+        model = make(model_type)
+        arguments = {"num_classes": 3} if "Classification" in head else {}
+        task = HEADS[head](DietBertBackbone.from_hugging_face(model), **arguments)
+        with pytest.raises(ValueError, match=r"has another head .*Write the backbone alone"):
+            task.export_to_hugging_face(tmp_path, model.config.model_type)
+        return
     labels = (
         {}
         if head in ("ForQuestionAnswering", "ForMaskedLM")
@@ -223,15 +236,61 @@ def test_heads_of_other_tasks_are_new():
 
 @any_backend
 def test_weights_may_be_in_several_files(tmp_path, rng):
-    model = make("t5")
+    """The decoder and the head of T5 are left out."""
+    model = make("t5", "ForConditionalGeneration", tie_word_embeddings=False)
     model.save_pretrained(tmp_path, max_shard_size="10KB")
-    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    files = list(tmp_path.glob("*.safetensors"))
+    assert len(files) > 2
+    # Some files have the embeddings again.
+    again = {"encoder.embed_tokens.weight": np.ones((VOCABULARY_SIZE, 24), "float32")}
+    save_file({**load_file(files[0]), **again}, files[0])
     inputs = random_inputs(rng, 1, 3)
-    of_folder, of_model = (
-        to_numpy(DietBertBackbone.from_hugging_face(source)(inputs)["sequence_output"])
-        for source in (tmp_path, model)
-    )
-    np.testing.assert_array_equal(of_folder, of_model)
+    is_token = inputs["padding_mask"].astype(bool)
+    expected = outputs(model.encoder, inputs).last_hidden_state.detach().numpy()
+    actual = to_numpy(DietBertBackbone.from_hugging_face(tmp_path)(inputs)["sequence_output"])
+    assert_close(actual[is_token], expected[is_token], 2e-5)
+
+
+OF_4 = {"rope_parameters": None, "rope_theta": 77.0}
+MODERNBERT_OF_4 = {"rope_parameters": None, "layer_types": None, "local_rope_theta": 9.0}
+MODERNBERT_OF_4 |= {"global_attn_every_n_layers": 2, "global_rope_theta": 77.0}
+
+
+@any_backend
+@pytest.mark.parametrize(
+    ("model_type", "changes"), [("modernbert", MODERNBERT_OF_4), ("eurobert", OF_4)]
+)
+def test_files_of_transformers_4(model_type, changes, rng, tmp_path):
+    import transformers
+
+    make(model_type).save_pretrained(tmp_path)
+    change_config(tmp_path, **changes)
+    backbone = DietBertBackbone.from_hugging_face(tmp_path)
+    bases = {"modernbert": [77.0, 9.0, 77.0], "eurobert": 77.0}
+    assert backbone.get_config()["max_wavelength"] == bases[model_type]
+    inputs = random_inputs(rng, 1, 3)
+    is_token = inputs["padding_mask"].astype(bool)
+    model = transformers.AutoModel.from_pretrained(tmp_path)
+    expected = outputs(model, inputs).last_hidden_state.detach().numpy()
+    assert_close(to_numpy(backbone(inputs)["sequence_output"])[is_token], expected[is_token], 2e-5)
+
+
+@any_backend
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        # Another order of the axes, and another size.
+        (lambda tensor: tensor.T.copy(), r"must have 28 rows .*shape \(24, 28\)"),
+        (lambda tensor: tensor[:, :20].copy(), r"and 672 numbers .*shape \(28, 20\)"),
+    ],
+)
+def test_other_shapes_are_refused(changed, message, tmp_path):
+    make("bert").save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    name = "encoder.layer.1.intermediate.dense.weight"
+    save_file({**tensors, name: changed(tensors[name])}, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=f"`{name}` .*{message}"):
+        DietBertBackbone.from_hugging_face(tmp_path)
 
 
 @any_backend
@@ -260,7 +319,7 @@ def test_heads_of_folders(tmp_path):
     (tmp_path / "modules.json").write_text(json.dumps(types))
     assert DietBertTextClassifier.from_hugging_face(tmp_path).num_classes == 2
     # The first BERTs have other names of normalizations.
-    model = make("bert", "ForMaskedLM")
+    model = make("bert", "ForPreTraining")
     model.save_pretrained(tmp_path)
     file = tmp_path / "model.safetensors"
     old = {
@@ -281,7 +340,20 @@ def test_heads_of_folders(tmp_path):
         DietBertMaskedLM.from_hugging_face(tmp_path)
 
 
-OF_4 = {"rope_parameters": None, "rope_theta": 300.0}
+@any_backend
+def test_arguments_of_the_backbone_replace_those_of_the_configuration():
+    options = {"attention_implementation": "blockwise", "recompute": "block", "trainable": False}
+    options |= {"name": "teacher", "dropout": 0.0}
+    backbone = DietBertBackbone.from_hugging_face(make("bert"), dtype="bfloat16", **options)
+    assert {name: backbone.get_config()[name] for name in options} == options
+    assert backbone.dtype_policy.name == "bfloat16"
+
+
+ABSOLUTE = ("bert-generation", "roberta", "roberta-prelayernorm", "megatron-bert", "electra")
+FALSE = [(each, "is_decoder") for each in (*ABSOLUTE, "roformer")]
+FALSE += [("modernbert", f"{each}_bias") for each in ("attention", "mlp", "norm")]
+FALSE += [("eurobert", f"{each}_bias") for each in ("attention", "mlp")]
+FALSE += [("roformer", "rotary_value")]
 
 
 @any_backend
@@ -294,9 +366,10 @@ OF_4 = {"rope_parameters": None, "rope_theta": 300.0}
         ("t5", {"feed_forward_proj": "gated-silu"}, "`feed_forward_proj` must be one of 'relu'"),
         ("eurobert", {"num_key_value_heads": 1}, "num_key_value_heads=1"),
         ("nomic_bert", {"rope_parameters": {"rope_type": "linear"}}, "`rope_type`.*'linear'"),
-        ("modernbert", {"attention_bias": True}, "`attention_bias` must be False"),
-        ("mpnet", {"relative_attention_num_buckets": 16}, "must be 32"),
-        ("roformer", {"rotary_value": True}, "`rotary_value` must be False"),
+        ("mpnet", {"pad_token_id": 2}, "`pad_token_id` must be 1"),
+        *((each, {"relative_attention_num_buckets": 16}, "must be 32") for each in ("mpnet", "t5")),
+        *((each, {"position_embedding_type": "relative_key"}, "'absolute'") for each in ABSOLUTE),
+        *((each, {name: True}, f"`{name}` must be False") for each, name in FALSE),
         # As files of transformers 4 have it.
         ("eurobert", {**OF_4, "rope_scaling": {"type": "ntk", "factor": 2.0}}, "`rope_type`.*ntk"),
         ("modernbert", {**OF_4, "rope_scaling": {"rope_type": "yarn"}}, "`rope_type`.*'yarn'"),
@@ -330,6 +403,9 @@ def test_values_that_change_a_head_are_refused_by_its_task(value, message, rng):
     assert_close(actual[is_token], expected, 2e-5)
 
 
+# Names of the dropout rate that a backbone takes, if they differ from BERT's.
+DROPOUT = {"distilbert": "dropout", "t5": "dropout_rate"}
+DROPOUT |= {"modernbert": "mlp_dropout", "eurobert": "attention_dropout"}
 # Names of sizes, which `transformers` always writes.
 WRITTEN = {"model_type", "vocab_size", "max_position_embeddings", *DISTILBERT, *T5_SIZES}
 WRITTEN |= {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"}
@@ -350,6 +426,9 @@ def test_values_that_are_left_out_have_the_defaults_of_transformers(model_type):
         for each in (everything, written, sizes)
     ]
     assert actual[0] == actual[1] == actual[2]
+    everything[DROPOUT.get(model_type, "hidden_dropout_prob")] = 0.35
+    arguments = ARCHITECTURES[model_type].backbone_arguments(everything, "a file")
+    assert arguments["dropout"] == 0.35
 
 
 AT_INPUT = {"position_encoding": "input", "segment_encoding": "input"}
@@ -433,6 +512,27 @@ def test_arguments_that_transformers_does_not_have(tmp_path, name, value):
 
 
 @any_backend
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        ({"num_classes": 1}, "regression"),
+        ({"num_classes": 3}, "single_label_classification"),
+        ({"class_names": NAMES, "multi_label": True}, "multi_label_classification"),
+    ],
+)
+def test_kinds_of_labels_are_written(arguments, kind, tmp_path):
+    task = DietBertTextClassifier(tiny_backbone(**AT_INPUT, activation="gelu"), **arguments)
+    task.export_to_hugging_face(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    names = task.class_names or [f"LABEL_{i}" for i in range(task.num_classes)]
+    assert config["label2id"] == {name: i for i, name in enumerate(names)}
+    assert config["problem_type"] == kind
+    back = DietBertTextClassifier.from_hugging_face(tmp_path)
+    for name in ("num_classes", "class_names", "multi_label"):
+        assert getattr(back, name) == getattr(task, name)
+
+
+@any_backend
 def test_what_transformers_cannot_compute_is_not_written(tmp_path):
     gte = DietBertBackbone.from_hugging_face(make("gte"))
     # Only some types have no segments.
@@ -465,14 +565,18 @@ def test_arguments_with_another_form_are_written(tmp_path):
     without_segments = DietBertBackbone.from_hugging_face(make("gte", type_vocab_size=0))
     arguments = DietBertBackbone.from_hugging_face(make("t5")).get_config()
     of_t5 = DietBertBackbone.from_config({**arguments, "max_distance": None})
+    electra = DietBertBackbone.from_hugging_face(make("electra", embedding_size=24))
+    without_windows = make("modernbert", layer_types=["full_attention"] * 3)
     for backbone, name, value in (
+        (electra, "embedding_size", 24),
+        (DietBertBackbone.from_hugging_face(without_windows), "local_attention", 128),
         (without_segments, "type_vocab_size", 0),
         (of_t5, "relative_attention_max_distance", 128),
     ):
         backbone.export_to_hugging_face(tmp_path)
         assert json.loads((tmp_path / "config.json").read_text())[name] == value
         back = DietBertBackbone.from_hugging_face(tmp_path)
-        assert back.segment_encoding == backbone.segment_encoding == "none"
+        assert back.segment_encoding == backbone.segment_encoding
 
 
 # === DIET from other encoders than BERT ===
@@ -555,7 +659,7 @@ def test_diet_has_the_scores_of_the_mean_rotary_query(rng):
     original = DietBertBackbone.from_hugging_face(model)
     diet = DietBertBackbone.from_bert(model, "diet_abs", LENGTH, max_sequence_length=LENGTH)
     mean = to_numpy(original.embed(np.arange(VOCABULARY_SIZE)[None])).mean(axis=1)[0]
-    for layer, base in ((0, 160_000.0), (1, 10_000.0)):
+    for layer, base in ((0, 70.0), (1, 300.0)):
         attention = original.encoder.transformer_layers[layer].self_attention
         kernels = (attention.query_dense.kernel, attention.key_dense.kernel)
         query, key = (np.einsum("d,dhk->hk", mean, to_numpy(kernel)) for kernel in kernels)

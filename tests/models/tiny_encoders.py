@@ -20,17 +20,25 @@ SIZES = {
     "bos_token_id": 1,
     "eos_token_id": 2,
     "layer_norm_eps": 1e-3,
+    "hidden_act": "relu",
     "initializer_range": 0.3,
 }
 DISTILBERT = {"dim": 24, "n_layers": 3, "n_heads": 3, "hidden_dim": 28}
 ROBERTA = {"hidden_act": "gelu_new"}
 CLS = {"cls_token_id": 1, "sep_token_id": 2}
 ROPE = {"rope_type": "default", "rope_theta": 300.0}
+MODERN = {
+    "local_attention": 7,
+    "norm_eps": 1e-3,
+    "hidden_activation": "relu",
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "rope_parameters": {"full_attention": ROPE, "sliding_attention": {**ROPE, "rope_theta": 70.0}},
+}
 T5_SIZES = {"d_model": 24, "num_layers": 3, "num_heads": 3, "d_ff": 28}
 T5 = {**T5_SIZES, "d_kv": 8, "layer_norm_epsilon": 1e-3, "relative_attention_max_distance": 20}
 # The class of each type in `transformers`, and arguments of its configuration.
 ENCODERS = {
-    "bert": ("Bert", {"hidden_act": "relu"}),
+    "bert": ("Bert", {}),
     "bert-generation": ("BertGeneration", {}),
     "roberta": ("Roberta", ROBERTA),
     "xlm-roberta": ("XLMRoberta", {}),
@@ -42,10 +50,10 @@ ENCODERS = {
     "electra": ("Electra", {"embedding_size": 20}),
     "mpnet": ("MPNet", {"pad_token_id": 1, "bos_token_id": 0}),
     "roformer": ("RoFormer", {"embedding_size": 20}),
-    "modernbert": ("ModernBert", {"local_attention": 6, "norm_eps": 1e-3, **CLS}),
+    "modernbert": ("ModernBert", {**MODERN, **CLS}),
     "nomic_bert": ("NomicBert", {}),
-    "jina_embeddings_v3": ("JinaEmbeddingsV3", {"hidden_act": "relu", "rope_parameters": ROPE}),
-    "gte": ("Gte", {"hidden_act": "gelu", "rope_parameters": ROPE}),
+    "jina_embeddings_v3": ("JinaEmbeddingsV3", {"rope_parameters": ROPE}),
+    "gte": ("Gte", {"rope_parameters": ROPE}),
     "eurobert": ("EuroBert", {"rms_norm_eps": 1e-3, "mask_token_id": 4, "rope_parameters": ROPE}),
     "t5": ("T5", {**T5, "feed_forward_proj": "gated-gelu"}),
     "t5-relu": ("T5", T5),

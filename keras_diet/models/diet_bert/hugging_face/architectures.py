@@ -62,8 +62,7 @@ class Architecture:
 
     Attributes:
         name: How the names of its classes in `transformers` begin.
-        base: Name of the encoder in a model with a head. Its weights begin with it there. Empty if
-            they always have the same names.
+        base: Name of the encoder in a model with a head. Its weights begin with it there.
         layers: Hugging Face's layers by ours, with the names in files, which can differ from
             those in memory. `{}` is the number of the block. Several of our layers, in a tuple, are
             the parts of one layer there.
@@ -82,7 +81,8 @@ class Architecture:
         classifier: Layers of the head of a text classifier by their names here.
         masked_lm: Layers of the head of a masked language model, likewise.
         masked_lm_activation: Activation of that head, or `None` for that of the encoder.
-        has_linear_heads: Whether the heads for tokens and questions are one dense layer.
+        token_classifier: Layers of the head of a token classifier.
+        question_answerer: Layers of the head of a question answerer.
         pairs_neighbors: Whether rotary positions turn the numbers `2k` and `2k + 1` of a head.
     """
 
@@ -102,7 +102,12 @@ class Architecture:
     classifier: Mapping[str, str] = dataclasses.field(default_factory=dict)
     masked_lm: Mapping[str, str] = dataclasses.field(default_factory=dict)
     masked_lm_activation: str | None = None
-    has_linear_heads: bool = True
+    token_classifier: Mapping[str, str] = dataclasses.field(
+        default_factory=lambda: {"output_dense": "classifier"}
+    )
+    question_answerer: Mapping[str, str] = dataclasses.field(
+        default_factory=lambda: {"output_dense": "qa_outputs"}
+    )
     pairs_neighbors: bool = False
 
     def backbone_arguments(self, config: Config, source: str) -> Config:
@@ -355,6 +360,8 @@ ARCHITECTURES: dict[str, Architecture] = {
         constants=_WITHOUT_SEGMENTS,
         encoder_class="Encoder",
         required=_ABSOLUTE,
+        token_classifier={},
+        question_answerer={},
     ),
     "roberta": _ROBERTA,
     "xlm-roberta": dataclasses.replace(_ROBERTA, name="XLMRoberta"),
@@ -486,7 +493,8 @@ ARCHITECTURES: dict[str, Architecture] = {
         zeros=("head.dense.bias", "head.norm.bias"),
         masked_lm={"dense": "head.dense", "layer_norm": "head.norm", "bias": "decoder.bias"},
         masked_lm_activation="gelu",
-        has_linear_heads=False,
+        token_classifier={},
+        question_answerer={},
     ),
     "nomic_bert": Architecture(
         name="NomicBert",
@@ -509,6 +517,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         defaults={"hidden_act": "silu", "hidden_dropout_prob": 0.0, "rope_theta": 1000.0},
         classifier={"output_dense": "classifier"},
         masked_lm={**_BERT_LM, "layer_norm": "cls.predictions.transform.layer_norm"},
+        question_answerer={},
     ),
     "jina_embeddings_v3": Architecture(
         name="JinaEmbeddingsV3",
@@ -551,6 +560,8 @@ ARCHITECTURES: dict[str, Architecture] = {
         zeros=("encoder.layer.{}.mlp.up_gate_proj.bias",),
         classifier={"output_dense": "classifier"},
         masked_lm=_in("lm_head", dense="dense", layer_norm="norm", bias="decoder.bias"),
+        masked_lm_activation="gelu",
+        question_answerer={},
     ),
     "eurobert": Architecture(
         name="EuroBert",
@@ -575,10 +586,11 @@ ARCHITECTURES: dict[str, Architecture] = {
             "mlp_bias": False,
             "num_key_value_heads": lambda config: config["num_attention_heads"],
         },
+        question_answerer={},
     ),
     "t5": Architecture(
         name="T5",
-        base="",
+        base="transformer",
         layers={
             "token_embedding": "shared",
             "position_bias": "encoder.block.0.layer.0.SelfAttention.relative_attention_bias",
@@ -623,6 +635,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             "relative_attention_num_buckets": 32,
             "d_kv": lambda config: config["d_model"] // config["num_heads"],
         },
+        question_answerer={},
     ),
     "roformer": Architecture(
         name="RoFormer",

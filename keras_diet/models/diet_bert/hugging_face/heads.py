@@ -175,13 +175,13 @@ TEXT_CLASSIFIER = Head(
 )
 TOKEN_CLASSIFIER = Head(
     ("ForTokenClassification",),
-    lambda architecture: {"output_dense": "classifier"} if architecture.has_linear_heads else {},
+    lambda architecture: architecture.token_classifier,
     _classes,
     _labels,
 )
 QUESTION_ANSWERER = Head(
     ("ForQuestionAnswering",),
-    lambda architecture: {"output_dense": "qa_outputs"} if architecture.has_linear_heads else {},
+    lambda architecture: architecture.question_answerer,
     _nothing,
 )
 MASKED_LM = Head(

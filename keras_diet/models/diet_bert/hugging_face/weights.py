@@ -164,7 +164,7 @@ def set_weights(backbone: keras.Model, checkpoint: Checkpoint, architecture: Arc
             stacklevel=4,
         )
     for names, kind in (
-        (parts.keys() - tensors.keys(), "lacks weights that"),
+        (parts.keys() - tensors.keys(), "lacks weights that the"),
         (tensors.keys() - parts.keys(), "has weights that no"),
     ):
         if names:

@@ -77,12 +77,11 @@ def write_hugging_face(
         theirs = f"the models of type {model_type!r}"
         head.check(architecture, theirs, "Write the backbone alone, or keep the task in a preset.")
         parts_of_head = head.parts(model, architecture)
-        prefix = f"{architecture.base}." if architecture.base else ""
         # Of the heads, only some classifiers of texts use the pooler of the encoder.
         pooler = architecture.layers.get("pooled_dense", " ")
         if model.backbone_output != "pooled_output" or "pooled_dense" in architecture.classifier:
             parts = {name: parts[name] for name in parts if not name.startswith(pooler)}
-        parts = {f"{prefix}{name}": parts[name] for name in parts}
+        parts = {f"{architecture.base}.{name}": parts[name] for name in parts}
         parts |= {name: [part] for name, part in parts_of_head.items()}
         config["architectures"] = [architecture.name + head.kinds[0]]
         config |= head.settings(model)
