@@ -110,7 +110,10 @@ def test_weights_and_outputs_come_back_to_transformers(model_type, rng, tmp_path
     backbone.export_to_hugging_face(tmp_path, model_type)
     back = type(model).from_pretrained(tmp_path)
     assert type(back) is type(model)
-    rates = {name: rate for name, rate in back.config.to_dict().items() if "dropout" in name}
+    config = back.config.to_dict()
+    roles = ("pad", "bos", "eos", "cls", "sep")
+    assert max(config.get(f"{role}_token_id") or 0 for role in roles) < VOCABULARY_SIZE
+    rates = {name: config[name] for name in config if "dropout" in name}
     of_heads = {name for name in rates if name.startswith(("classifier", "qa", "seq", "summary"))}
     assert {rates[name] for name in rates.keys() - of_heads} == {0.25}
     actual, expected = back.state_dict(), model.state_dict()
