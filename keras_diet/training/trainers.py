@@ -30,6 +30,21 @@ def divided(batch):
     return keras.tree.map_structure(divide, batch, none_is_leaf=False)
 
 
+def has_replicas(model):
+    """Return whether a strategy of TensorFlow divides batches among several replicas."""
+    strategy = getattr(model, "distribute_strategy", None)
+    return strategy is not None and strategy.num_replicas_in_sync > 1
+
+
+def divides_rows(model):
+    """Return whether replicas or processes get rows of a batch, each array by itself."""
+    if keras.backend.backend() != "jax":
+        return has_replicas(model)
+    import jax
+
+    return jax.process_count() > 1
+
+
 @contextlib.contextmanager
 def whole_batches():
     """Return a context in which Keras gives whole batches to each device, and steps divide them.

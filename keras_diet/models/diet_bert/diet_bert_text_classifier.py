@@ -10,13 +10,17 @@ from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.hugging_face.heads import TEXT_CLASSIFIER
 from keras_diet.models.hub.classifier_task import ClassifierTask
+from keras_diet.models.hub.document_inputs import at_tokens
 from keras_diet.models.hub.losses import default_accuracy, warn_if_loss_does_not_fit
+from keras_diet.models.hub.preprocessor import PackingPreprocessor
 from keras_diet.models.hub.texts import is_one_text
-from keras_diet.types import Activation, Config
+from keras_diet.types import Activation, Config, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietBertTextClassifierPreprocessor(DietBertPreprocessor, TextClassifierPreprocessor):
+class DietBertTextClassifierPreprocessor(
+    PackingPreprocessor, DietBertPreprocessor, TextClassifierPreprocessor
+):
     """Tokenize and pack raw texts, or pairs of texts, for classification.
 
     This is `keras_hub.models.BertTextClassifierPreprocessor` for DietBert models. The packed input
@@ -31,6 +35,8 @@ class DietBertTextClassifierPreprocessor(DietBertPreprocessor, TextClassifierPre
             Defaults to `"round_robin"`.
         length_buckets: tuple of int or `None`. Shorter lengths to which a batch may be padded, if
             they hold its longest text. Defaults to `None`: all batches have `sequence_length`.
+        packed: bool. Whether the texts of a batch share sequences, each with its own special tokens.
+            A text sees no other text. Defaults to `False`: a text has its own sequence.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -41,11 +47,13 @@ class DietBertTextClassifierPreprocessor(DietBertPreprocessor, TextClassifierPre
     Returns:
         NumPy arrays: a dictionary of `"token_ids"`, `"segment_ids"` and `"padding_mask"` of shape
         `(B, sequence_length)`. With labels, a tuple of the dictionary, `y` and, if given,
-        `sample_weight`.
+        `sample_weight`. With `packed`, there are fewer rows, `"document_ids"` that number the texts
+        from 1 on, and `"document_first_tokens"` `(B,)`, the places of `[CLS]` over all rows.
 
     Raises:
         ValueError: If a text is missing, for an empty batch, and for segments, labels or weights of
-            another number than texts.
+            another number than texts. With `packed`, for `length_buckets`, for a single text and
+            in a graph of TensorFlow.
 
     Example:
 
@@ -154,6 +162,14 @@ class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
     ) -> None:
         self.multi_label = validation.boolean("multi_label", multi_label)
         super().__init__(backbone, num_classes, preprocessor, activation, **kwargs)
+
+    def outputs_of(self, document_first_tokens: Tensor | None = None, **inputs: Tensor) -> Tensor:
+        """Return the outputs for each sequence, or for each document."""
+        if document_first_tokens is None:
+            return super().outputs_of(**inputs)
+        hidden_states = self.backbone(inputs)["sequence_output"]
+        pooled = self.backbone.pooled_dense(at_tokens(hidden_states, document_first_tokens))
+        return self.output_dense(self.output_dropout(pooled))
 
     def compile(
         self, optimizer: Any = "auto", loss: Any = "auto", *, metrics: Any = "auto", **kwargs: Any

@@ -14,7 +14,9 @@ from keras_diet.layers.transformer.recomputed_call import call_in_chunks
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD
+from keras_diet.models.hub.document_inputs import at_tokens
 from keras_diet.models.hub.losses import of_output, warn_if_loss_does_not_fit
+from keras_diet.models.hub.preprocessor import PackingPreprocessor
 from keras_diet.models.hub.texts import texts_of
 from keras_diet.training.columns import map_columns, number_of_rows
 from keras_diet.training.embedding_losses import EmbeddingLoss
@@ -40,8 +42,30 @@ def _max(hidden_states: Tensor, mask: Tensor) -> Tensor:
 POOLING = {"mean": _mean, "cls": _cls, "max": _max}
 
 
+def _pool_documents(mode, hidden_states, padding_mask, document_ids, first_tokens):
+    """Return the pooled hidden states of each document, in the shape of `first_tokens`."""
+    if mode == "cls":
+        return at_tokens(hidden_states, first_tokens)
+    number, size = ops.shape(ops.reshape(first_tokens, (-1,)))[0], hidden_states.shape[-1]
+    ids = ops.reshape(document_ids * padding_mask, (-1,))
+
+    def reduce(function, values):
+        # Padding has the id 0.
+        values = ops.reshape(values, (-1, values.shape[-1]))
+        return function(values, ids, num_segments=number + 1)[1:]
+
+    if mode == "max":
+        pooled = reduce(ops.segment_max, hidden_states)
+    else:
+        mask = ops.expand_dims(ops.cast(padding_mask, hidden_states.dtype), -1)
+        pooled = reduce(ops.segment_sum, hidden_states) / reduce(ops.segment_sum, mask)
+    return ops.reshape(pooled, (*ops.shape(first_tokens), size))
+
+
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietBertTextEmbedderPreprocessor(DietBertPreprocessor, TextEmbedderPreprocessor):
+class DietBertTextEmbedderPreprocessor(
+    PackingPreprocessor, DietBertPreprocessor, TextEmbedderPreprocessor
+):
     """Tokenize and pack raw texts, or pairs of texts, for embedding.
 
     This is `keras_hub.models.BertTextEmbedderPreprocessor` for DietBert models. The packed input is
@@ -56,6 +80,8 @@ class DietBertTextEmbedderPreprocessor(DietBertPreprocessor, TextEmbedderPreproc
             Defaults to `"round_robin"`.
         length_buckets: tuple of int or `None`. Shorter lengths to which a batch may be padded, if
             they hold its longest text. Defaults to `None`: all batches have `sequence_length`.
+        packed: bool. Whether the texts of a batch share sequences, each with its own special tokens.
+            A text sees no other text. Defaults to `False`: a text has its own sequence.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -66,11 +92,13 @@ class DietBertTextEmbedderPreprocessor(DietBertPreprocessor, TextEmbedderPreproc
     Returns:
         NumPy arrays: a dictionary of `"token_ids"`, `"segment_ids"` and `"padding_mask"` of shape
         `(B, sequence_length)`. With labels, a tuple of the dictionary, `y` and, if given,
-        `sample_weight`.
+        `sample_weight`. With `packed`, there are fewer rows, `"document_ids"` that number the texts
+        from 1 on, and `"document_first_tokens"` `(B,)`, the places of `[CLS]` over all rows.
 
     Raises:
         ValueError: If a text is missing, for an empty batch, and for segments, labels or weights of
-            another number than texts.
+            another number than texts. With `packed`, for `length_buckets`, for a single text and
+            in a graph of TensorFlow.
 
     Example:
 
@@ -174,33 +202,39 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         name: str | None = None,
         trainable: bool | None = None,
     ) -> None:
-        validation.choice("pooling_mode", pooling_mode, tuple(POOLING))
+        # === Config ===
+        self.pooling_mode = validation.choice("pooling_mode", pooling_mode, tuple(POOLING))
+        self.normalize = validation.boolean("normalize", normalize)
+        self.num_chunks = validation.optional_positive_int("num_chunks", num_chunks)
 
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
 
         # === Functional Model ===
-        hidden_states = backbone(backbone.input)["sequence_output"]
-        mask = ops.expand_dims(backbone.input["padding_mask"], -1)
-        # Sums of many numbers, and their squares, would overflow in half precision.
-        embeddings = POOLING[pooling_mode](ops.cast(hidden_states, "float32"), mask)
-        if normalize:
-            # `ops.normalize` has the gradient NaN for a row of padding, whose embedding is zero.
-            squares = ops.sum(ops.square(embeddings), axis=-1, keepdims=True)
-            embeddings = embeddings / ops.sqrt(ops.maximum(squares, 1e-12))
         super().__init__(
             inputs=backbone.input,
-            outputs=ops.cast(embeddings, backbone.compute_dtype),
+            outputs=self.outputs_of(**backbone.input),
             compile=compile,
             name=name,
             trainable=trainable,
         )
 
-        # === Config ===
-        self.pooling_mode = pooling_mode
-        self.normalize = validation.boolean("normalize", normalize)
-        self.num_chunks = validation.optional_positive_int("num_chunks", num_chunks)
+    def outputs_of(self, document_first_tokens: Tensor | None = None, **inputs: Tensor) -> Tensor:
+        """Return the embedding of each sequence, or of each document."""
+        mask = inputs["padding_mask"]
+        # Sums of many numbers, and their squares, would overflow in half precision.
+        hidden_states = ops.cast(self.backbone(inputs)["sequence_output"], "float32")
+        if document_first_tokens is None:
+            embeddings = POOLING[self.pooling_mode](hidden_states, ops.expand_dims(mask, -1))
+        else:
+            documents = (inputs["document_ids"], document_first_tokens)
+            embeddings = _pool_documents(self.pooling_mode, hidden_states, mask, *documents)
+        if self.normalize:
+            # `ops.normalize` has the gradient NaN for a row of padding, whose embedding is zero.
+            squares = ops.sum(ops.square(embeddings), axis=-1, keepdims=True)
+            embeddings = embeddings / ops.sqrt(ops.maximum(squares, 1e-12))
+        return ops.cast(embeddings, self.backbone.compute_dtype)
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         if len(inputs["token_ids"].shape) == 3:
@@ -211,6 +245,12 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
             return ops.reshape(embeddings, (number, num_texts, embeddings.shape[-1]))
         embed = functools.partial(super().call, training=training, mask=mask)
         if training and self.num_chunks is not None:
+            if "document_first_tokens" in inputs:
+                raise ValueError(
+                    "`num_chunks` divides the sequences of a batch, where the texts of an example "
+                    f"may be in several. Received: num_chunks={self.num_chunks} with a "
+                    "preprocessor with `packed=True`. Use `packed=False` or `num_chunks=None`."
+                )
             return call_in_chunks(self, inputs, self.num_chunks, embed)
         return embed(inputs)
 
@@ -336,7 +376,9 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
             An array of shape `(num_texts, hidden_dim)`.
         """
         texts = texts_of(text, "text")
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]), reverse=True)
+        # Packed batches of texts of all lengths have about the same number of sequences.
+        sizes = [not getattr(self.preprocessor, "packed", False) and len(text) for text in texts]
+        order = sorted(range(len(texts)), key=sizes.__getitem__, reverse=True)
         found = self.predict([texts[i] for i in order], batch_size, verbose, callbacks=callbacks)
         return found[np.argsort(order)]
 

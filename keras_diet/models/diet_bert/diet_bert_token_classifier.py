@@ -5,8 +5,10 @@ from keras_hub.models import Task
 
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.hugging_face.heads import TOKEN_CLASSIFIER
+from keras_diet.models.hub.document_inputs import rows_of_documents
 from keras_diet.models.token_classification.preprocessor import TokenClassifierPreprocessor
 from keras_diet.models.token_classification.token_classifier import TokenClassifier
+from keras_diet.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -30,6 +32,9 @@ class DietBertTokenClassifierPreprocessor(DietBertPreprocessor, TokenClassifierP
         length_buckets: tuple of int or `None`. Shorter lengths to which a batch with labels may be
             padded, if they hold its longest sentence. `tag` uses them too. Defaults to `None`: all
             batches have `sequence_length`.
+        packed: bool. Whether the sentences of a batch share sequences, each with its own special
+            tokens. A sentence sees no other one. Defaults to `False`: a sentence has its own
+            sequence.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -42,12 +47,14 @@ class DietBertTokenClassifierPreprocessor(DietBertPreprocessor, TokenClassifierP
     Returns:
         A dictionary of `"token_ids"`, `"segment_ids"` and `"padding_mask"` of shape
         `(B, sequence_length)`. With `y`, a tuple `(x, y, sample_weight)` of the dictionary, and
-        labels and weights of the same shape. All are NumPy arrays.
+        labels and weights of the same shape. All are NumPy arrays. With `packed`, there are fewer
+        rows, and `"document_ids"` that number the sentences from 1 on. Without `y`, there are also
+        `"document_first_tokens"` `(B,)`, the places of `[CLS]` over all rows.
 
     Raises:
         ValueError: For an empty batch or sentence, for a string in the place of a list of words,
             for words that are not nonempty strings, and for another number of labels or weights
-            than words.
+            than words. With `packed`, for `length_buckets` and for a single sentence.
         NotImplementedError: For tensors in a graph of TensorFlow, such as in `tf.data`.
 
     Example:
@@ -139,3 +146,10 @@ class DietBertTokenClassifier(TokenClassifier, DietBertTask, Task):
     preprocessor_cls = DietBertTokenClassifierPreprocessor
     trained_head = TOKEN_CLASSIFIER
     takes_documents = True
+
+    def outputs_of(self, document_first_tokens: Tensor | None = None, **inputs: Tensor) -> Tensor:
+        """Return the outputs for all tokens of each sequence, or of each document."""
+        outputs = super().outputs_of(**inputs)
+        if document_first_tokens is None:
+            return outputs
+        return rows_of_documents(outputs, inputs["document_ids"], document_first_tokens)

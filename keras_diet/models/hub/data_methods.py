@@ -36,6 +36,7 @@ from keras_diet.training.resumable_data import BATCH_SIZE, Batches
 from keras_diet.training.trainers import (
     beside_training,
     divided,
+    has_replicas,
     num_batch_devices,
     return_weights,
     whole_batches,
@@ -329,9 +330,7 @@ class DataMethods(Task):
             x = map_columns(host_column, x)
             size = BATCH_SIZE if batch_size is None else batch_size
             x = Batches((x, None, None), number_of_rows(x=x), size, shuffle=False, seed=0)
-        strategy = getattr(self, "distribute_strategy", None)
-        has_replicas = strategy is not None and strategy.num_replicas_in_sync > 1
-        if has_replicas or not isinstance(x, Batches) or x.batch_size is None:
+        if has_replicas(self) or not isinstance(x, Batches) or x.batch_size is None:
             x = x.for_keras() if isinstance(x, TaskData) else with_ranks(x)
             with beside_training(self._models()):
                 return keras.Model.predict(
@@ -366,7 +365,7 @@ class DataMethods(Task):
         )
 
     def predict_by_length(self, inputs: Mapping[str, np.ndarray], batch_size: int | None) -> Any:
-        """Return the outputs for all tokens. Short sequences have batches of their own.
+        """Return the outputs for all tokens. Short sequences share batches, or are packed.
 
         Args:
             inputs: Arrays of shape `(B, T)`, with a `"padding_mask"`.
@@ -376,6 +375,12 @@ class DataMethods(Task):
             Arrays of shape `(B, T, ...)` in float32. Behind the length of a sequence, they are
             zero.
         """
+        if getattr(self.preprocessor, "packed", False):
+            size = BATCH_SIZE if batch_size is None else batch_size
+            starts = range(0, len(inputs["padding_mask"]), size)
+            batches = (map_columns(lambda a, i=i: a[i : i + size], inputs) for i in starts)
+            found = [self.infer_batch(self.preprocessor.pack(batch)) for batch in batches]
+            return np.concatenate(list(map(keras.ops.convert_to_numpy, found)))
         shape = inputs["padding_mask"].shape
         buckets = buckets_of(inputs["padding_mask"], self.preprocessor.lengths)
         outputs: Any = None

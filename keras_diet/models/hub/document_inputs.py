@@ -3,19 +3,25 @@
 from collections.abc import Mapping
 from typing import Any
 
+import keras
 from keras import ops
 
+from keras_diet import _backend
 from keras_diet.models.hub.token_inputs import TokenInput
+from keras_diet.types import Tensor
 
 
 class DocumentInputs:
     """A mixin for a functional model that may also get `"document_ids"`.
 
+    A batch of a preprocessor with `packed=True` also has `"document_first_tokens"`, as from
+    `pack_documents`. Then the outputs have a row for each document, not for each sequence.
+
     The graph of the model, its files and its exports have the other inputs only. With documents the
     model calls its layers in `outputs_of`.
     """
 
-    # Whether the model has outputs for each document. If not, the ids raise a `ValueError`.
+    # Whether the model has outputs for each token. If not, the ids alone raise a `ValueError`.
     takes_documents = True
 
     def outputs_of(self, *args: Any, **inputs: Any) -> Any:
@@ -27,7 +33,7 @@ class DocumentInputs:
         model: Any = super()
         if not _has_documents(inputs):
             return model.call(inputs, training=training, mask=mask)
-        if not self.takes_documents:
+        if not self.takes_documents and "document_first_tokens" not in inputs:
             raise ValueError(
                 f"`document_ids` would be ignored by a {type(self).__name__}, which has one result "
                 "for a sequence. Received: document_ids. Pass each document as a sequence."
@@ -36,11 +42,17 @@ class DocumentInputs:
         return self.outputs_of(**tensors)
 
     def compute_output_spec(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return the symbolic outputs, whose shapes do not depend on documents."""
+        """Return the symbolic outputs."""
         model: Any = super()
-        if _has_documents(inputs):
-            inputs = {name: x for name, x in inputs.items() if name != "document_ids"}
-        return model.compute_output_spec(inputs, *args, **kwargs)
+        if not _has_documents(inputs):
+            return model.compute_output_spec(inputs, *args, **kwargs)
+        names = ("document_ids", "document_first_tokens")
+        others = {name: x for name, x in inputs.items() if name not in names}
+        spec = model.compute_output_spec(others, *args, **kwargs)
+        if names[1] in inputs:
+            shape = (*inputs[names[1]].shape, *spec.shape[1:])
+            spec = keras.KerasTensor(shape, spec.dtype)
+        return spec
 
     @property
     def token_inputs(self) -> dict[str, TokenInput]:
@@ -50,6 +62,38 @@ class DocumentInputs:
         if not self.takes_documents:
             del inputs["document_ids"]
         return inputs
+
+
+def at_tokens(values: Tensor, tokens: Tensor) -> Tensor:
+    """Return the values of some tokens.
+
+    Args:
+        values: Tensor of shape `(B, T, d)`.
+        tokens: Integers of any shape, the places of tokens counted over all sequences.
+
+    Returns:
+        A tensor of the shape of `tokens`, with a last axis of size `d`.
+    """
+    return ops.take(ops.reshape(values, (-1, values.shape[-1])), tokens, axis=0)
+
+
+def rows_of_documents(values: Tensor, document_ids: Tensor, first_tokens: Tensor) -> Tensor:
+    """Return the values of each document in a row of its own, with zeros behind them.
+
+    Args:
+        values: Tensor of shape `(B, T, d)`.
+        document_ids: Integers of shape `(B, T)`, another one for each of `N` documents.
+        first_tokens: Integers of shape `(N,)`, the places of first tokens over all sequences.
+
+    Returns:
+        A tensor of shape `(N, T, d)`.
+    """
+    number, length = ops.shape(document_ids)
+    tokens = ops.expand_dims(first_tokens, 1) + _backend.arange(length)
+    tokens = ops.minimum(tokens, number * length - 1)
+    ids = ops.take(ops.reshape(document_ids, (-1,)), tokens, axis=0)
+    is_same = ops.expand_dims(ops.equal(ids, ids[:, :1]), -1)
+    return ops.where(is_same, at_tokens(values, tokens), 0)
 
 
 def _has_documents(inputs):

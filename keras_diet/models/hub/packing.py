@@ -1,6 +1,7 @@
 """Token ids of texts as arrays of one length, and the lengths to choose from."""
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -62,6 +63,47 @@ def buckets_of(padding_mask: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
         lengths: The lengths to choose from, which increase. The last one is `T`.
     """
     return np.array(lengths)[np.searchsorted(lengths, padding_mask.sum(-1))]
+
+
+def pack_documents(arrays: dict[str, np.ndarray], pad: int) -> dict[str, np.ndarray]:
+    """Put several texts into one row: the longest text first, each into the first row with room.
+
+    Args:
+        arrays: Arrays of shape `(N, T)` with a row for each text, such as `"token_ids"` and
+            `"padding_mask"`. Padding is at the end.
+        pad: int. The padding token.
+
+    Returns:
+        The arrays with fewer rows, `(R, T)`, and two others. `"document_ids"` `(R, T)` number the
+        texts from 1 on, in their order. `"document_first_tokens"` `(N,)` has the place of the first
+        token of each text, counted over all rows. `R` has four significant binary digits, so that
+        compilers see few sizes. For this, the last rows may be padding.
+    """
+    number, length = arrays["padding_mask"].shape
+    # A text may contain the padding token.
+    sizes = length - np.argmax(arrays["padding_mask"][:, ::-1], axis=1)
+    room, first_tokens = np.full(number, length), np.zeros(number, "int32")
+    for i in np.argsort(-sizes, kind="stable"):
+        row = np.argmax(room >= sizes[i])
+        first_tokens[i] = (row + 1) * length - room[row]
+        room[row] -= sizes[i]
+    num_rows = int(np.sum(room < length))
+    step = 2 ** max(num_rows.bit_length() - 4, 0)
+    num_rows = min(math.ceil(num_rows / step) * step, number)
+    is_token = np.arange(length) < sizes[:, None]
+    places = (first_tokens[:, None] + np.arange(length))[is_token]
+
+    def packed(array, value=0):
+        rows = np.full(num_rows * length, value, array.dtype)
+        rows[places] = array[is_token]
+        return rows.reshape(num_rows, length)
+
+    numbers = np.arange(1, number + 1, dtype="int32")[:, None]
+    return {
+        **{name: packed(a, pad if name == "token_ids" else 0) for name, a in arrays.items()},
+        "document_ids": packed(np.broadcast_to(numbers, is_token.shape)),
+        "document_first_tokens": first_tokens,
+    }
 
 
 def pack_segments(

@@ -10,9 +10,10 @@ from keras_hub.models import Preprocessor, Tokenizer
 
 from keras_diet import validation
 from keras_diet.models.hub.classes import numbers_of
-from keras_diet.models.hub.packing import pack_segments, template_of
+from keras_diet.models.hub.packing import pack_documents, pack_segments, template_of
 from keras_diet.models.hub.texts import in_graph, is_one_text, is_pair, texts_of
 from keras_diet.training.columns import map_columns, number_of_rows
+from keras_diet.training.trainers import divides_rows
 from keras_diet.types import Config
 
 # KerasHub's names for the lengths of sequences that a preprocessor makes.
@@ -234,6 +235,56 @@ class HubPreprocessor(Preprocessor):
         return super()._add_missing_kwargs(loader, kwargs)
 
 
+class PackingPreprocessor(HubPreprocessor):
+    """A `HubPreprocessor` that may put several texts into one sequence.
+
+    Args:
+        *args: Arguments of `HubPreprocessor`.
+        packed: bool. Whether the texts of a batch share sequences. A text has its own special
+            tokens and its own `"document_ids"`, so it sees no other text. Defaults to `False`: a
+            text has a sequence of its own.
+        **kwargs: Keyword arguments of `HubPreprocessor`.
+    """
+
+    def __init__(self, *args: Any, packed: bool = False, **kwargs: Any) -> None:
+        self.packed = validation.boolean("packed", packed)
+        super().__init__(*args, **kwargs)
+
+    def __call__(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Return NumPy arrays for a batch. A batch that is packed cannot be made text by text."""
+        if self.packed and (in_graph() or self.is_one(x[0] if isinstance(x, tuple) else x)):
+            raise ValueError(
+                "`packed=True` needs a batch of texts outside of a graph. Received: one text, or "
+                "tensors in a graph of TensorFlow, such as in `tf.data`. Pass batches of texts to "
+                "the task."
+            )
+        return super().__call__(x, y, sample_weight)
+
+    def make_batch(
+        self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
+    ) -> tuple[Any, Any, Any]:
+        """Return the inputs of the model, with several texts in a row if they are packed."""
+        inputs, y, sample_weight = super().make_batch(x, y, sample_weight, generator)
+        return self.pack(inputs), y, sample_weight
+
+    def pack(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return arrays with a row for each text as they are, or as from `pack_documents`."""
+        return pack_documents(arrays, self.tokenizer.pad_token_id) if self.packed else arrays
+
+    def check_arguments(self) -> None:
+        """Raise a `ValueError` as in `HubPreprocessor`, and if batches are packed and short."""
+        super().check_arguments()
+        if self.packed and self.length_buckets:
+            raise ValueError(
+                "`packed=True` fills sequences of the full length, so `length_buckets` must be "
+                f"`None`. Received: length_buckets={self.length_buckets}"
+            )
+
+    def get_config(self) -> Config:
+        """Return the constructor's arguments."""
+        return {**super().get_config(), "packed": self.packed}
+
+
 def _default(cls: type, name: str) -> Any:
     """Return the default of an argument of the constructor, in the first class that names it."""
     for base in cls.__mro__:
@@ -278,6 +329,12 @@ def check_preprocessor_fits(task: Any) -> None:
     if isinstance(preprocessor, HubPreprocessor):
         # Attributes may have changed.
         preprocessor.check_arguments()
+    if getattr(preprocessor, "packed", False) and divides_rows(task):
+        raise ValueError(
+            "`packed=True` needs batches that are whole, because their texts and their "
+            "sequences differ in number. Received: a strategy with several replicas, or "
+            "several processes of JAX. Use a preprocessor with `packed=False`."
+        )
     for name in SEQUENCE_LENGTHS:
         length = getattr(preprocessor, name, None) or 0
         if length > backbone.max_sequence_length:

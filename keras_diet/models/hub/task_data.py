@@ -70,6 +70,7 @@ class TaskData(Batches):
             seed=None if is_random else 0,
         )
         self.task = task
+        self.same_size = self.same_size and not self._is_packed
         self.training = training
         self.labels = labels
         self._pass = 0
@@ -112,12 +113,18 @@ class TaskData(Batches):
             # A function, or a preprocessor of KerasHub, which returns tensors.
             batch = keras.utils.unpack_x_y_sample_weight(self.task.preprocess_samples(*columns))
             batch = map_columns(host_column, batch)
+        inputs, of_documents = batch[0], {}
+        if self._is_packed:
+            names = {"document_ids", "document_first_tokens"} & set(inputs)
+            of_documents = {name: inputs.pop(name) for name in names}
         if self.task.token_inputs:
             # For example, there may be more texts than segments.
-            check_token_inputs(batch[0], self.task.token_inputs)
-        if shape:
-            inputs = map_columns(lambda array: array.reshape(*shape, -1), batch[0])
-            batch = (inputs, *batch[1:])
+            check_token_inputs(inputs, self.task.token_inputs)
+        if shape and self._is_packed:
+            of_documents["document_first_tokens"].shape = shape
+        elif shape:
+            inputs = map_columns(lambda array: array.reshape(*shape, -1), inputs)
+        batch = (inputs | of_documents if of_documents else inputs, *batch[1:])
         return keras.utils.pack_x_y_sample_weight(*batch) if batch[1] is not None else batch[:1]
 
     def on_epoch_begin(self) -> None:
@@ -135,8 +142,12 @@ class TaskData(Batches):
 
     @property
     def varies_length(self) -> bool:  # type: ignore[override]
-        """Whether batches have the lengths of buckets."""
-        return bool(getattr(self.task.preprocessor, "length_buckets", None))
+        """Whether batches have the lengths of buckets, or numbers of sequences as texts need."""
+        return self._is_packed or bool(getattr(self.task.preprocessor, "length_buckets", None))
+
+    @property
+    def _is_packed(self):
+        return getattr(self.task.preprocessor, "packed", False)
 
     def for_keras(self) -> Any:
         """Return what `keras.Model.fit` reads: this object, a generator or a `tf.data.Dataset`.

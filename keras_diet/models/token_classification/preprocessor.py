@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from keras_diet.models.hub.packing import buckets_of, template_of
-from keras_diet.models.hub.preprocessor import HubPreprocessor, TokenPreprocessor
+from keras_diet.models.hub.preprocessor import PackingPreprocessor, TokenPreprocessor
 from keras_diet.models.token_classification.words import (
     Pieces,
     as_lists,
@@ -18,7 +18,7 @@ from keras_diet.models.token_classification.words import (
 from keras_diet.training.columns import number_of_rows
 
 
-class TokenClassifierPreprocessor(HubPreprocessor, TokenPreprocessor):
+class TokenClassifierPreprocessor(PackingPreprocessor, TokenPreprocessor):
     """A preprocessor that packs the words of sentences, with a label for the first token of each.
 
     KerasHub has no such preprocessor. Put this class after the mixin of a family.
@@ -26,8 +26,7 @@ class TokenClassifierPreprocessor(HubPreprocessor, TokenPreprocessor):
     Args:
         tokenizer: The tokenizer.
         sequence_length: int. Length of the packed inputs, in tokens. Defaults to `512`.
-        length_buckets: As in `HubPreprocessor`. Defaults to `None`.
-        **kwargs: Keyword arguments of `HubPreprocessor`.
+        **kwargs: Keyword arguments of `PackingPreprocessor`.
     """
 
     # Labels are lists, one for each sentence.
@@ -65,7 +64,7 @@ class TokenClassifierPreprocessor(HubPreprocessor, TokenPreprocessor):
     ) -> tuple[Any, Any, Any]:
         """Return token ids, and labels and weights of the same shape."""
         length = self.sequence_length
-        inputs, places = self.packed(self.word_pieces(x))
+        inputs, places = self.pack_pieces(self.word_pieces(x))
         if any(len(at) < len(words) for at, words in zip(places, x, strict=True)):
             # Without numbers of the batch, Python shows it once.
             warnings.warn(
@@ -76,11 +75,16 @@ class TokenClassifierPreprocessor(HubPreprocessor, TokenPreprocessor):
             )
         if y is None:
             # Predictions of several batches become one array, so they have the same length.
-            return inputs, None, None
+            return self.pack(inputs), None, None
         if sample_weight is None:
             sample_weight = [[1.0] * len(words) for words in x]
         labels = at_places(y, places, length, "int32")
         weights = at_places(sample_weight, places, length, "float32")
+        if self.packed:
+            inputs = self.pack({**inputs, "labels": labels, "weights": weights})
+            # The outputs have a row for each sequence, as labels do.
+            del inputs["document_first_tokens"]
+            return inputs, inputs.pop("labels"), inputs.pop("weights")
         length = buckets_of(inputs["padding_mask"], self.lengths).max()
         inputs = {name: array[:, :length] for name, array in inputs.items()}
         return inputs, labels[:, :length], weights[:, :length]
@@ -96,7 +100,9 @@ class TokenClassifierPreprocessor(HubPreprocessor, TokenPreprocessor):
         remaining = (of_word or unknown for of_word in pieces)
         return [[next(remaining) for _ in sentence] for sentence in sentences]
 
-    def packed(self, pieces: list[list[Pieces]]) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+    def pack_pieces(
+        self, pieces: list[list[Pieces]]
+    ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
         """Return the inputs of a model, and the index of the first token of each word that fits."""
         tokenizer = self.tokenizer
         return pack_words(

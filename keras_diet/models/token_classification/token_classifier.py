@@ -103,7 +103,7 @@ class TokenClassifier(ClassifierTask):
         room = preprocessor.sequence_length - special
         pieces = preprocessor.word_pieces(sentences)
         parts = [part for words in pieces for part in split_words(words, room)]
-        inputs, places = preprocessor.packed(parts)
+        inputs, places = preprocessor.pack_pieces(parts)
         outputs = self.predict_by_length(inputs, batch_size)
         of_words = np.concatenate([row[at] for row, at in zip(outputs, places, strict=True)])
         probabilities = iter(to_probabilities(of_words))
