@@ -184,7 +184,8 @@ def test_every_token_is_in_its_document(sizes, seed):
         assert first // 11 == (first + size - 1) // 11
         for name, array in (("token_ids", token_ids), ("padding_mask", mask)):
             np.testing.assert_array_equal(x[name].ravel()[first : first + size], array[i, :size])
-    assert np.all(x["token_ids"][ids == 0] == 5) and not np.any(x["padding_mask"][ids == 0])
+    assert np.all(x["token_ids"][ids == 0] == 5)
+    assert not np.any(x["padding_mask"][ids == 0])
     filled = np.sum(np.any(ids > 0, axis=1))
     assert np.all(np.sum(ids > 0, axis=1)[: filled - 1] > 5)
     # Four significant digits, but no more rows than texts.
@@ -203,16 +204,16 @@ def test_refused_arguments():
     ):
         with pytest.raises(ValueError, match=message):
             tiny_preprocessor("classifier", **arguments)
-    with pytest.raises(ValueError, match="Unrecognized keyword arguments.*packed"):
+    with pytest.raises(ValueError, match=r"Unrecognized keyword arguments.*packed"):
         tiny_preprocessor("masked_lm", packed=True)
+    linformer = make_task("embedder", True, projection_dim=5, segment_encoding="none")
     with pytest.raises(ValueError, match="projection_dim=None"):
-        linformer = {"projection_dim": 5, "segment_encoding": "none"}
-        make_task("embedder", True, **linformer).predict(X, verbose=0)
+        linformer.predict(X, verbose=0)
     embedder = make_task("embedder", True, arguments={"num_chunks": 2})
     with pytest.raises(ValueError, match="num_chunks=2 with a preprocessor with `packed=True`"):
         embedder.fit(X, ROWS, verbose=0)
     embedder.distribute_strategy = SimpleNamespace(num_replicas_in_sync=2)
-    with pytest.raises(ValueError, match="needs batches that are whole.*several replicas"):
+    with pytest.raises(ValueError, match=r"needs batches that are whole.*several replicas"):
         embedder.predict(X, verbose=0)
 
 
@@ -231,7 +232,7 @@ def test_arrays_for_packed_texts_are_refused():
     """Keras would divide sequences and texts alike."""
     _, model, _, _ = both("classes")
     arrays, model.preprocessor = model.preprocessor(X), None
-    with pytest.raises(ValueError, match="no others. Received.*'document_first_tokens'"):
+    with pytest.raises(ValueError, match=r"no others. Received.*'document_first_tokens'"):
         model.predict(arrays, verbose=0)
 
 

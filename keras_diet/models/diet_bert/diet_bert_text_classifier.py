@@ -35,8 +35,8 @@ class DietBertTextClassifierPreprocessor(
             Defaults to `"round_robin"`.
         length_buckets: tuple of int or `None`. Shorter lengths to which a batch may be padded, if
             they hold its longest text. Defaults to `None`: all batches have `sequence_length`.
-        packed: bool. Whether the texts of a batch share sequences, each with its own special tokens.
-            A text sees no other text. Defaults to `False`: a text has its own sequence.
+        packed: bool. Whether the texts of a batch share sequences. A text sees no other text, so
+            the outputs are the same. Defaults to `False`: a text has its own sequence.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:

@@ -32,9 +32,8 @@ class DietBertTokenClassifierPreprocessor(DietBertPreprocessor, TokenClassifierP
         length_buckets: tuple of int or `None`. Shorter lengths to which a batch with labels may be
             padded, if they hold its longest sentence. `tag` uses them too. Defaults to `None`: all
             batches have `sequence_length`.
-        packed: bool. Whether the sentences of a batch share sequences, each with its own special
-            tokens. A sentence sees no other one. Defaults to `False`: a sentence has its own
-            sequence.
+        packed: bool. Whether the sentences of a batch share sequences. A sentence sees no other
+            one, so the outputs are the same. Defaults to `False`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:

@@ -1,0 +1,155 @@
+"""Texts a second of a classifier: padded to the full length, with `length_buckets`, and packed.
+
+The model is new, because only its time counts. The texts of SST-2 go through `predict` and `fit`
+with the same batches of texts in each row: the order of the file, or from long to short texts.
+
+    KERAS_BACKEND=torch python -m benchmarks.packed_texts --data sst2_glue/test.tsv \\
+        --output runs/packed_texts_torch.json
+"""
+
+import argparse
+import csv
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from benchmarks import measure
+from benchmarks.results import (
+    add_file_options,
+    head_of_page,
+    markdown_table,
+    parse_file_options,
+    start,
+    write,
+)
+from keras_diet import models
+
+MODULE = "benchmarks.packed_texts"
+SEED = 0
+STEPS = ("inference", "training")
+# Arguments of the preprocessor, and whether the texts are sorted by length.
+ROWS = {
+    "padded": ({}, False),
+    "length_buckets": ({"buckets": True}, False),
+    "length_buckets, sorted": ({"buckets": True}, True),
+    "packed": ({"packed": True}, False),
+}
+
+
+def read_texts(path: Path, number: int | None) -> tuple[list[str], list[int]]:
+    """Return the first sentences of a file of SST-2, and their labels."""
+    with open(path, encoding="utf-8") as file:
+        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[:number]
+    return [row["sentence"] for row in rows], [int(row["label"]) for row in rows]
+
+
+def make_classifier(row: str, options: argparse.Namespace) -> models.DietBertTextClassifier:
+    keras.utils.set_random_seed(SEED)
+    tokenizer = models.DietBertTokenizer.from_preset("diet_bert_tiny_en")
+    backbone = models.DietBertBackbone(
+        tokenizer.vocabulary_size(),
+        options.num_layers,
+        options.hidden_dim // 64 or 1,
+        options.hidden_dim,
+        4 * options.hidden_dim,
+        max_sequence_length=options.length,
+        position_encoding=options.encoding,
+    )
+    arguments = dict(ROWS[row][0])
+    if arguments.pop("buckets", False):
+        arguments["length_buckets"] = tuple(range(8, options.length, 8))
+    preprocessor = models.DietBertTextClassifierPreprocessor(tokenizer, options.length, **arguments)
+    classifier = models.DietBertTextClassifier(backbone, 2, preprocessor)
+    classifier.compile(keras.optimizers.AdamW(1e-5), metrics=None)
+    return classifier
+
+
+def calls_of(
+    row: str, texts: list[str], labels: list[int], batch_size: int, options: argparse.Namespace
+) -> dict[str, Callable[[], Any]]:
+    """Return functions that predict the classes of all texts, and that train on all texts."""
+    classifier = make_classifier(row, options)
+    if ROWS[row][1]:
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]), reverse=True)
+        texts, labels = [texts[i] for i in order], [labels[i] for i in order]
+    arguments = {"batch_size": batch_size, "verbose": 0}
+    return {
+        "inference": functools.partial(classifier.predict, texts, **arguments),
+        # The same batches in each epoch, so that the first one compiles all programs.
+        "training": functools.partial(classifier.fit, texts, labels, shuffle=False, **arguments),
+    }
+
+
+def measure_cell(
+    texts: list[str], labels: list[int], batch_size: int, options: argparse.Namespace
+) -> dict[str, Any]:
+    calls = {row: calls_of(row, texts, labels, batch_size, options) for row in ROWS}
+    cell: dict[str, Any] = {}
+    for step in STEPS:
+        functions = {row: of_row[step] for row, of_row in calls.items()}
+        # The first calls compile, and PyTorch records graphs in the second ones.
+        measure.time_in_turn(functions, 2)
+        times = measure.time_in_turn(functions, options.rounds)
+        cell[step] = {
+            row: {
+                "seconds": measure.median_and_quartiles(times[row]),
+                "ratio": measure.ratio(times[row], times["padded"]),
+            }
+            for row in ROWS
+        }
+    return cell
+
+
+def make_page(results: dict[str, Any]) -> str:
+    columns = ["batch", "step", "texts", "texts/s", "tokens/s", "time / padded (quartiles)"]
+    rows = []
+    for batch_size, cell in results["cells"].items():
+        for step, found in cell.items():
+            for name, row in found.items():
+                seconds, (ratio, (low, high)) = row["seconds"][0], row["ratio"]
+                rates = (results[key] / seconds for key in ("num_texts", "num_tokens"))
+                numbers = (f"{rate:,.0f}" for rate in rates)
+                last = f"{ratio:.2f} ({low:.2f} - {high:.2f})"
+                rows.append([batch_size, step, name, *numbers, last])
+    head = head_of_page("Classification of short texts: padded, in buckets, packed", results)
+    head.append(
+        f"{results['num_texts']} texts with {results['num_tokens']} tokens. A batch is a number of "
+        "texts, which all rows share. Padding does not count as tokens.\n"
+    )
+    return "\n".join([*head, *markdown_table(columns, rows)])
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    argv = sys.argv[1:] if argv is None else argv
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--data", type=Path, required=True, help="file of SST-2 with sentences and labels")
+    add("--num-texts", type=int, help="only so many texts")
+    add("--batch-sizes", nargs="+", type=int, default=[32, 128], help="texts in a batch")
+    add("--length", type=int, default=128, help="tokens of a sequence")
+    add("--num-layers", type=int, default=4)
+    add("--hidden-dim", type=int, default=256)
+    add("--encoding", default="diet_abs", help="position encoding")
+    add("--rounds", type=int, default=5, help="passes over the texts that are timed")
+    add_file_options(parser)
+    options = parse_file_options(parser, argv)
+    texts, labels = read_texts(options.data, options.num_texts)
+    names = ("length", "num_layers", "hidden_dim", "encoding", "num_texts", "rounds")
+    results = start(MODULE, argv, options, names, seed=SEED)
+    mask = make_classifier("padded", options).preprocessor(texts)["padding_mask"]
+    results |= {"num_texts": len(texts), "num_tokens": int(mask.sum())}
+    for batch_size in options.batch_sizes:
+        if str(batch_size) in results["cells"]:
+            continue
+        results["cells"][str(batch_size)] = measure_cell(texts, labels, batch_size, options)
+        if options.output:
+            write(options.output, results, make_page(results))
+    print(make_page(results))
+
+
+if __name__ == "__main__":
+    main()
