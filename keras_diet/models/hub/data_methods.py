@@ -30,6 +30,7 @@ from keras_diet.training.columns import (
     map_columns,
     number_of_rows,
     split,
+    take,
 )
 from keras_diet.training.epoch_dataset import EpochDataset, with_ranks
 from keras_diet.training.resumable_data import BATCH_SIZE, Batches
@@ -377,9 +378,9 @@ class DataMethods(Task):
         """
         if getattr(self.preprocessor, "packed", False):
             size = BATCH_SIZE if batch_size is None else batch_size
-            starts = range(0, len(inputs["padding_mask"]), size)
-            batches = (map_columns(lambda a, i=i: a[i : i + size], inputs) for i in starts)
-            found = [self.infer_batch(self.preprocessor.pack(batch)) for batch in batches]
+            rows = range(len(inputs["padding_mask"]))
+            parts = [take(inputs, rows[i : i + size]) for i in rows[::size]]
+            found = [self.infer_batch(self.preprocessor.pack(part)) for part in parts]
             return np.concatenate(list(map(keras.ops.convert_to_numpy, found)))
         shape = inputs["padding_mask"].shape
         buckets = buckets_of(inputs["padding_mask"], self.preprocessor.lengths)
