@@ -27,7 +27,8 @@ IDS = {
     "pairs": np.array([[0, 1], [2, 1], [3, 4], [0, 5], [6, 7]]),
     "triplets": np.array([[0, 1, 8], [2, 1, 0], [3, 4, 9], [0, 5, 10], [6, 7, 11]]),
 }
-SCORES = [0.5, -0.25, 0.5, 1.0, 0.0]
+# An example of weight 0 may have any score.
+SCORES = [0.5, -0.25, 0.5, 7.0, 0.0]
 WEIGHTS = np.array([1.0, 0.5, 2.0, 0.0, 3.0])
 LOSSES = {
     "pairs": MultipleNegativesRankingLoss(3.0, symmetric=True),
@@ -84,6 +85,12 @@ def test_the_loss_of_texts_is_the_loss_of_their_embeddings(name):
     ).history
     assert history["loss"] == pytest.approx([expected], rel=1e-4)
     assert history["val_loss"] == pytest.approx([expected], rel=1e-4)
+    # Token ids of shape (5, k, T).
+    inputs, labels, weights = embedder.as_dataset(x, y, WEIGHTS).batch(0, 0)
+    bare = DietBertTextEmbedder(embedder.backbone)
+    bare.compile(loss=LOSSES[name])
+    found = bare.evaluate(inputs, labels, sample_weight=weights, verbose=0)
+    assert found == pytest.approx(expected, rel=1e-4)
 
 
 @any_backend
@@ -102,7 +109,7 @@ def test_batches_are_weighted_by_their_examples():
 
 @any_backend
 def test_a_loss_of_the_user():
-    embedder = make_embedder(TripletLoss())
+    embedder = make_embedder([TripletLoss()])
     a, b, c = (embedder.predict(texts, verbose=0) for texts in (FIRST, SECOND, THIRD))
     distances = [np.linalg.norm(a - other, axis=-1) for other in (b, c)]
     expected = np.mean(np.maximum(distances[0] - distances[1] + 5, 0))
@@ -131,12 +138,25 @@ def test_predict_takes_a_tuple_as_one_text():
     embedder = make_embedder(LOSSES["pairs"])
     expected = embedder.predict((FIRST, SECOND), verbose=0)
     assert expected.shape == (5, 15)
+    assert_close(embedder.predict(iter([((FIRST, SECOND),)]), verbose=0), expected)
     embedder = make_embedder()
     assert_close(embedder.predict((FIRST, SECOND), verbose=0), expected)
     assert_close(embedder.predict_on_batch((FIRST, SECOND)), expected)
 
 
+@any_backend
+def test_ids_of_texts():
+    """They are the same in each process, and other texts have other ids."""
+    texts = [f"text {i}" for i in range(3000)]
+    _, ids, _ = make_embedder(MNRL()).columns_of_examples((texts, [*texts[1:], "Text 0"]))
+    assert len(np.unique(ids)) == 3001
+    assert ids[:-1, 1].tolist() == ids[1:, 0].tolist()
+    assert (ids.dtype, ids[0, 0]) == ("int32", 1049447096)
+
+
 MNRL = MultipleNegativesRankingLoss
+COSINES = MatryoshkaLoss(CosineSimilarityLoss(), (4, 15))
+PAIR = (FIRST[:1], SECOND[:1])
 
 
 @any_backend
@@ -145,21 +165,33 @@ MNRL = MultipleNegativesRankingLoss
     [
         (MNRL(), (FIRST, SECOND), SCORES, {}, r"Leave `y` out.*`MultipleNegativesRankingLoss`"),
         (MNRL(), (FIRST, SECOND[:4]), None, {}, r"5 in `x\[0\]`, 4 in `x\[1\]`"),
-        (MNRL(), FIRST, None, {}, r"tuple of 2 or more lists.*1 list\(s\) in list"),
-        (MNRL(), (FIRST, SECOND), None, {"batch_size": 4}, "batch_size=4 for 5 pairs"),
-        (MNRL(), (FIRST, SECOND), None, {"batch_size": 1}, "two pairs or more.*batch_size=1"),
-        (MNRL(), (FIRST[:1], SECOND[:1]), None, {}, "for 1 pairs"),
+        (MNRL(), FIRST, None, {}, r"tuple of 2 or more lists.*1 list\(s\) in list.*`\(x, y\)`"),
+        (MNRL(), (FIRST, SECOND), None, {"batch_size": 4}, "5 pairs in batches of 4"),
+        (MNRL(), (FIRST, SECOND), None, {"batch_size": 1}, "two pairs or more.*batches of 1"),
+        (MNRL(), (FIRST, SECOND), None, {"validation_data": (PAIR,)}, "1 pairs in batches of 1"),
         (CoSENTLoss(), (FIRST, SECOND), None, {}, "needs labels"),
         (CoSENTLoss(), (FIRST, SECOND), [*SCORES[:3], np.nan, 1], {}, "NaN in row 3"),
         (CoSENTLoss(), (FIRST, SECOND, THIRD), SCORES, {}, r"tuple of 2 lists.*3 list\(s\)"),
-        (CosineSimilarityLoss(), (FIRST, SECOND), [5.0] * 5, {}, r"\[-1, 1\].*5\.0"),
-        (MatryoshkaLoss(MNRL(), (16, 4)), (FIRST, SECOND), None, {}, r"embeddings, 15.*\[16, 4\]"),
+        (COSINES, (FIRST, SECOND), [5.0, 0, 0, 0, -7.0], {"batch_size": 2}, r"-7\.0 to 5\.0"),
+        (MatryoshkaLoss(MNRL(), (4, 16)), (FIRST, SECOND), None, {}, r"embeddings, 15.*\[4, 16\]"),
         (TripletLoss(), (FIRST, SECOND), None, {}, "`TripletLoss`, `x` must be a tuple of 3"),
     ],
 )
 def test_refused(loss, x, y, options, message):
     with pytest.raises(ValueError, match=message):
         make_embedder(loss).fit(x, y, verbose=0, **options)
+
+
+@any_backend
+def test_token_ids_of_all_texts_are_checked(rng):
+    embedder = DietBertTextEmbedder(tiny_backbone())
+    embedder.compile(loss=MNRL())
+    inputs = {key: ids.reshape(2, 2, -1) for key, ids in random_inputs(rng, 4).items()}
+    with pytest.raises(ValueError, match="needs labels"):
+        embedder.fit(inputs)
+    inputs["token_ids"][1, 1, 2] = 99
+    with pytest.raises(ValueError, match=r"token_ids.*99"):
+        embedder.fit(inputs, IDS["pairs"][:2])
 
 
 @any_backend
@@ -171,9 +203,9 @@ def test_triplets_need_no_second_example():
 # === Chunks ===
 
 
-@pytest.mark.parametrize("num_chunks", [3, 20])
+@pytest.mark.parametrize("num_chunks", [4, 20])
 def test_chunks_have_the_gradients_of_the_whole_batch(rng, num_chunks):
-    """10 texts in 3 chunks, or in 10, because there are not 20 texts."""
+    """10 texts in 4 chunks, or in 10, because there are not 20 texts."""
     loss, inputs = LOSSES["pairs"], random_inputs(rng, batch_size=10)
 
     def gradients_of(embedder):
@@ -181,12 +213,16 @@ def test_chunks_have_the_gradients_of_the_whole_batch(rng, num_chunks):
         return gradients(lambda: loss(IDS["pairs"], embedder(inputs, training=True)), variables)
 
     whole, parts = make_embedder(), make_embedder(num_chunks=num_chunks)
-    # On JAX the rest is a chunk, too.
-    sizes = {3: {3, 4, 1}, 20: {1}}[num_chunks]
+    # On JAX the rest of 2 texts is a chunk, too.
+    sizes = {4: {2, 3}, 20: {1}}[num_chunks]
     watched = parts.backbone.token_embedding
     with mock.patch.object(watched, "call", wraps=watched.call) as calls:
         found = gradients_of(parts)
-    assert {each.args[0].shape[0] for each in calls.call_args_list} <= sizes
+        # Inference needs no chunks.
+        parts(inputs)
+    found_sizes = [each.args[0].shape[0] for each in calls.call_args_list]
+    assert set(found_sizes[:-1]) <= sizes
+    assert found_sizes[-1] == 10
     expected = gradients_of(whole)
     assert max(np.abs(each).max() for each in expected) > 0.1
     for one, other in zip(found, expected, strict=True):
@@ -237,7 +273,11 @@ def test_a_step_with_chunks_is_the_step_without():
     steps = []
     for num_chunks in (None, 4):
         embedder = make_embedder(LOSSES["triplets"], rate=0.1, num_chunks=num_chunks)
-        embedder.fit((FIRST, SECOND, THIRD), batch_size=3, shuffle=False, epochs=2, verbose=0)
+        watched = embedder.backbone.token_embedding
+        with mock.patch.object(watched, "call", wraps=watched.call) as calls:
+            embedder.fit((FIRST, SECOND, THIRD), batch_size=3, shuffle=False, epochs=2, verbose=0)
+        sizes = {each.args[0].shape[0] for each in calls.call_args_list}
+        assert (min(sizes) < 6) is (num_chunks is not None)
         steps.append(embedder.get_weights())
     assert np.abs(steps[0][0] - make_embedder().get_weights()[0]).max() > 1e-2
     for one, other in zip(*steps, strict=True):
@@ -262,7 +302,9 @@ def test_encode_text_sorts_by_length(capsys):
     texts = [*FIRST, *TEXTS]
     expected = embedder.predict(texts, verbose=0)
     with mock.patch.object(embedder, "infer_batch", wraps=embedder.infer_batch) as calls:
-        found = embedder.encode_text(np.array(texts), batch_size=4)
+        seen = mock.Mock(spec=keras.callbacks.Callback)
+        found = embedder.encode_text(np.array(texts), batch_size=4, callbacks=[seen])
+    assert seen.on_predict_batch_end.call_count == 3
     assert_close(found, expected)
     assert "3/3" in capsys.readouterr().out
     assert [each.args[0]["token_ids"].shape for each in calls.call_args_list] == [

@@ -276,7 +276,7 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
     def makes_labels(self) -> bool:
         """Whether the labels come from the texts, so that users pass none."""
         loss = self._embedding_loss
-        return loss is not None and loss.takes_ids
+        return loss is not None and loss.takes_ids and self.preprocessor is not None
 
     def columns_of_examples(
         self, x: Any, y: Any = None, sample_weight: Any = None
@@ -293,7 +293,8 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         if number < 2 or loss.num_texts not in (None, number):
             raise ValueError(
                 f"With `{name}`, `x` must be a tuple of {loss.num_texts or '2 or more'} lists, for "
-                f"the texts of each example. Received: {number} list(s) in {type(x).__name__}"
+                f"the texts of each example. Received: {number} list(s) in {type(x).__name__}. "
+                "Batches of a dataset, and `validation_data`, are `(x,)` or `(x, y)`."
             )
         if (y is None) is not loss.takes_ids:
             remedy = "Leave `y` out: the texts are enough" if loss.takes_ids else "Pass scores"
@@ -333,8 +334,8 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
             if num_texts == 2 and (number % size == 1 or size == 1):
                 raise ValueError(
                     "Each batch must have two pairs or more, because a single pair has no "
-                    f"negatives. Received: batch_size={size} for {number} pairs. Pass another "
-                    "`batch_size`."
+                    f"negatives. Received: {number} pairs in batches of {min(size, number)}. Pass "
+                    "another `batch_size`, or another number of pairs."
                 )
         return data
 
