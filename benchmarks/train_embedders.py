@@ -55,11 +55,10 @@ class Ours:
 
 
 class Theirs:
-    """A model of sentence-transformers, with the optimizer of PyTorch."""
+    """A model of sentence-transformers, with the optimizer of PyTorch and our schedule."""
 
     def __init__(self, folder: Path, rate: float, steps: int) -> None:
         import torch
-        import transformers
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer.losses import CoSENTLoss
 
@@ -67,8 +66,9 @@ class Theirs:
         self.model = SentenceTransformer(str(folder), device="cpu")
         self.loss = CoSENTLoss(self.model)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), rate, weight_decay=0.0)
-        self.schedule = transformers.get_linear_schedule_with_warmup(
-            self.optimizer, int(0.1 * steps), steps
+        factor = training.WarmupLinearDecay(1.0, steps, 0.1)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(
+            self.optimizer, lambda step: float(factor(step))
         )
 
     def step(self, first: list[str], second: list[str], scores: np.ndarray) -> float:

@@ -226,8 +226,8 @@ def search(embedder, paragraphs, queries):
         return
     texts = list(dict.fromkeys(" ".join(parts) for parts in paragraphs))
     documents = embedder.encode_documents(texts)
-    similarities = np.asarray(embedder.similarity(embedder.encode_text(queries), documents))
-    for query, row in zip(queries, similarities, strict=True):
+    similarities = embedder.similarity(embedder.encode_text(queries), documents)
+    for query, row in zip(queries, keras.ops.convert_to_numpy(similarities), strict=True):
         print(f"\n{query}")
         for i in np.argsort(-row)[:2]:
             print(f"  {row[i]:.3f}  {texts[i]:.150}")

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from keras_diet.metrics import correlation_metrics
 from keras_diet.models import DietBertTextEmbedder
 from tests.examples import Crash, add_to_fit, fixture_of, save_preset
 from tests.models.tasks import tiny_preprocessor
@@ -57,6 +58,11 @@ def test_entailed_texts_come_with_their_contradictions(script, tmp_path):
     assert contradictions == [WORDS[-i] for i in range(8)]
 
 
+def test_neighbors_and_what_is_held_out(script):
+    assert script.neighbors([["a", "b", "c"], ["d", "e"]]) == (["a", "d"], ["b", "e"])
+    assert script.split(list(range(12))) == ([*range(1, 10), 11], [0, 10])
+
+
 def test_both_stages_and_their_results(script, encoder, tmp_path, rng, monkeypatch, capsys):
     write_stsb(tmp_path, rng)
     arguments = ["--encoder", encoder, "--nli", str(write_nli(tmp_path / "nli.tsv"))]
@@ -94,23 +100,31 @@ def test_both_stages_and_their_results(script, encoder, tmp_path, rng, monkeypat
     )
     assert (folder / "plot.png").stat().st_size > 1000
     embedder = DietBertTextEmbedder.from_preset(str(folder / "preset"))
+    assert embedder.num_chunks == 2
+    (first, second), scores = script.read_stsb(tmp_path, "test")
+    cosines = [
+        embedder.similarity(*map(embedder.encode_text, pair))
+        for pair in zip(first, second, strict=True)
+    ]
+    found = correlation_metrics(scores, np.reshape(cosines, -1))
+    assert results["after scores"] == pytest.approx(found, abs=1e-4)
     back = DietBertTextEmbedder.from_hugging_face(folder / "sentence_transformers")
     found = [np.asarray(each.encode_text(TEXTS, verbose=0)) for each in (embedder, back)]
     np.testing.assert_allclose(*found, atol=1e-5)
 
 
 def test_neighbors_of_the_text(script, tmp_path, capsys):
-    """Without data, each tenth paragraph is held out. 12 pairs in batches of 11 leave one out."""
+    """Without data, each tenth paragraph is held out. 11 pairs in batches of 10 leave one out."""
     paragraphs = [
         f"The quick {WORDS[i]} of the dog. The {WORDS[i]} on the tall mat." for i in range(14)
     ]
     file = tmp_path / "text.txt"
     file.write_text("\n\n".join([*paragraphs, "One sentence which is alone in its place."]))
     arguments = ["--encoder", save_preset(tmp_path / "preset"), "--text", str(file)]
-    arguments += ["--batch-size", "11", "--output-dir", str(tmp_path / "run")]
+    arguments += ["--batch-size", "10", "--output-dir", str(tmp_path / "run")]
     script.main([*arguments, "--query", paragraphs[3], "the cat"])
     output = capsys.readouterr().out
-    assert "neighbors: 11 examples" in output
+    assert "neighbors: 10 examples" in output
     assert "There is no folder of sentence-transformers. No type" in output
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert list(results) == ["before", "after neighbors"]
@@ -130,6 +144,11 @@ def test_both_libraries_train_alike(encoder, tmp_path, rng):
     output = tmp_path / "results.json"
     arguments = [encoder, "--data", str(tmp_path), "--seeds", "3", "--batch-size", "4"]
     train_embedders.main([*arguments, "--learning-rate", "1e-3", "--output", str(output)])
+    batch = (TEXTS[:4], TEXTS[1:5], np.array([0.1, 0.7, 0.4, 1.0]))
+    libraries = (train_embedders.Ours, train_embedders.Theirs)
+    sides = [library(tmp_path / "encoder", 1e-3, 15) for library in libraries]
+    losses = [[side.step(*batch) for _ in range(6)] for side in sides]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     cell = json.loads(output.read_text())["cells"]["3"]
     assert cell["before"]["keras_diet"] == pytest.approx(cell["before"]["sentence-transformers"])
     assert cell["after"]["keras_diet"] == pytest.approx(
