@@ -63,7 +63,7 @@ def train(example, position_encoding, path, rank):
 
 
 def train_pairs(example, name, path):
-    """Three steps on half of the pairs. The loss is of all pairs."""
+    """Three steps on half of the pairs. The loss is of all pairs, but of the half in `evaluate`."""
     embedder = make_embedder(name)
     parallel_model = example.wrap(embedder)
     optimizer = torch.optim.SGD(embedder.parameters(), lr=0.05)
@@ -75,6 +75,7 @@ def train_pairs(example, name, path):
         loss.backward()
         optimizer.step()
         losses.append(float(loss))
+    losses.append(embedder.evaluate(x, y, sample_weight=weights, verbose=0))
     weights = {weight.path: to_numpy(weight) for weight in embedder.weights}
     np.savez(path, losses=losses, **weights)
 

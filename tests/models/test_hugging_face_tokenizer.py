@@ -567,15 +567,17 @@ def test_the_case_of_a_sentence_transformer(lowercase, tmp_path):
 
     theirs = modern_bert(TRAINING, 400)
     theirs.save_pretrained(tmp_path)
-    make("bert", vocab_size=len(theirs)).save_pretrained(tmp_path)
+    make("bert", vocab_size=len(theirs), max_position_embeddings=40).save_pretrained(tmp_path)
     sentence_transformers.SentenceTransformer(str(tmp_path)).save_pretrained(str(tmp_path))
     file = tmp_path / "sentence_bert_config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "do_lower_case": lowercase}))
+    settings = {"do_lower_case": lowercase, "max_seq_length": 32 + lowercase}
+    file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
     reference = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")
     texts = ["The FOX", "DER Fuchs sleeps [MASK] É"]
     expected = reference.tokenizer(texts, add_special_tokens=False)["input_ids"]
     embedder = DietBertTextEmbedder.from_hugging_face(tmp_path)
     assert embedder.preprocessor.tokenizer(texts) == expected
+    assert embedder.preprocessor.length_buckets == ((16, 32) if lowercase else (16,))
     plain = theirs(texts, add_special_tokens=False)["input_ids"]
     assert (plain == expected) is not lowercase
 

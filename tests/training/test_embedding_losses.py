@@ -1,5 +1,7 @@
 """Losses of embeddings: numbers, gradients, weights, equal texts, and sentence-transformers."""
 
+import inspect
+
 import keras
 import numpy as np
 import pytest
@@ -21,7 +23,8 @@ IDS = np.array([[0, 1, 2], [3, 1, 4], [0, 5, 6], [7, 8, 5], [9, 0, 10]])
 OF_ANCHORS = ["00010 11101", "00111 11111", "00010 11101", "11101 11111", "11110 11111"]
 # Which anchors are negatives of each positive.
 OF_POSITIVES = ["00011", "00011", "01011", "11101", "01010"]
-SCORES = np.array([0.5, -0.25, 0.5, 1.0, 0.0])
+# The last two differ less than numbers in bfloat16.
+SCORES = np.array([0.5, -0.25, 0.5, 1.0, 0.501])
 WEIGHTS = np.array([1.0, 0.5, 2.0, 0.0, 3.0])
 LOSSES = {
     "pairs": (MultipleNegativesRankingLoss(3.0), IDS[:, :2]),
@@ -29,17 +32,21 @@ LOSSES = {
     "symmetric": (MultipleNegativesRankingLoss(3.0, symmetric=True), IDS),
     "cosine": (CosineSimilarityLoss(), SCORES),
     "cosent": (CoSENTLoss(3.0), SCORES),
+    "matryoshka": (MatryoshkaLoss(CoSENTLoss(3.0), (7, 4), (1.0, 0.5)), SCORES),
 }
 
 
 def rows_of(labels, rng, dim=7):
-    """Embeddings of the texts of examples, in adjacent rows."""
-    num_texts = labels.shape[1] if labels.ndim == 2 else 2
-    return rng.normal(size=(len(labels) * num_texts, dim))
+    """Embeddings of the texts of examples, in adjacent rows. Short ones and long ones."""
+    num_rows = len(labels) * (labels.shape[1] if labels.ndim == 2 else 2)
+    return rng.normal(size=(num_rows, dim)) * np.resize([1.0, 0.01, 3.0], num_rows)[:, None]
 
 
 def reference(name, embeddings, weights):
     """The loss by its equation, in float64."""
+    if name == "matryoshka":
+        parts = (reference("cosent", embeddings[:, :dim], weights) for dim in (7, 4))
+        return next(parts) + 0.5 * next(parts)
     units = embeddings / np.linalg.norm(embeddings, axis=-1, keepdims=True)
     units = units.reshape(5, -1, units.shape[-1])
     if name in ("cosine", "cosent"):
@@ -94,8 +101,8 @@ def test_weights_count_examples(name, rng):
     embeddings = rows_of(labels, rng).reshape(5, -1, 7)
     rows, weights = [0, 1, 2, 2, 4], np.array([1, 1, 2, 0, 1])
     expected = loss(labels[rows], embeddings[rows])
-    # No score of a pair is as large.
-    labels = labels + np.array([0, 0, 0, 50, 0]).reshape(-1, *[1] * (labels.ndim - 1))
+    labels = labels.copy()
+    labels[3] = 50 if labels.ndim == 2 else np.nan
     embeddings[3] = 0
     column = labels if labels.ndim == 2 else labels[:, None]
     assert_close(loss(labels, embeddings, weights), expected)
@@ -142,7 +149,7 @@ def test_trains_an_embedder(name, rng):
     embedder.train_on_batch(inputs, labels, weights)
     assert loss_of(part(0, 5)) < before - 1e-5
     # Keras weighs batches by their rows. A mean over examples weighs them by their weights.
-    shares = [2, 3] if name == "cosent" else [1.5, 5]
+    shares = [2, 3] if name in ("cosent", "matryoshka") else [1.5, 5]
     expected = np.average([loss_of(part(0, 2)), loss_of(part(2, 5))], weights=shares)
     assert loss_of(part(0, 2), part(2, 5)) == pytest.approx(expected, rel=1e-4)
 
@@ -200,10 +207,9 @@ def test_matryoshka_equals_sentence_transformers(name, weights, rng):
 @pytest.mark.any_backend
 @pytest.mark.parametrize("name", ["symmetric", "cosine", "cosent", "matryoshka"])
 def test_config(name):
-    loss = (
-        LOSSES[name][0] if name in LOSSES else MatryoshkaLoss(LOSSES["cosine"][0], (3, 2), (1, 2))
-    )
+    loss = LOSSES[name][0]
     config = {**loss.get_config(), "name": "mine"}
+    assert config.keys() == inspect.signature(type(loss)).parameters.keys()
     if "reduction" in config:
         config["reduction"] = "sum"
     restored = keras.saving.deserialize_keras_object(
@@ -217,6 +223,7 @@ def test_config(name):
     "loss, labels, message",
     [
         (MultipleNegativesRankingLoss(), IDS[:1, :2], r"single pair .*shape=\(1, 2\)"),
+        (MultipleNegativesRankingLoss(), IDS[:, :1], r"k of at least 2.*shape=\(5, 1\)"),
         (MultipleNegativesRankingLoss(), IDS[:, 0], r"shape \(n, k\).*shape=\(5,\)"),
         (CosineSimilarityLoss(), 5 * SCORES, r"\[-1, 1\].* -1\.25 to 5\.0\. Divide"),
         (CosineSimilarityLoss(), SCORES * np.nan, "nan"),
