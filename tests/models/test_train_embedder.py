@@ -190,7 +190,7 @@ def test_token_ids_of_all_texts_are_checked(rng):
     with pytest.raises(ValueError, match="needs labels"):
         embedder.fit(inputs)
     inputs["token_ids"][1, 1, 2] = 99
-    with pytest.raises(ValueError, match=r"token_ids.*99"):
+    with pytest.raises(ValueError, match=r"^`x\['token_ids'\]` must .*99"):
         embedder.fit(inputs, IDS["pairs"][:2])
 
 
