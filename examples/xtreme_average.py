@@ -23,9 +23,7 @@ COLUMNS = (("mean", "accuracy"), *((f"{name} mean", metric) for name, metric in 
 
 
 def main(argv=None):
-    parser = common.make_parser(__doc__.splitlines()[0])
-    parser.add_argument("results", nargs="+", type=Path, help="files with results (results.csv)")
-    arguments = parser.parse_args(argv)
+    arguments = parse_arguments(argv)
     found = {}
     for path in arguments.results:
         with path.open(encoding="utf-8", newline="") as file:
@@ -45,6 +43,12 @@ def main(argv=None):
 def average_of(values):
     """Return the mean of the seven numbers."""
     return statistics.mean(values[column] for column in COLUMNS)
+
+
+def parse_arguments(argv=None):
+    parser = common.make_parser(__doc__.splitlines()[0])
+    parser.add_argument("results", nargs="+", type=Path, help="files with results (results.csv)")
+    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":
