@@ -139,6 +139,8 @@ def mask_of_tokens(terms: ScoreTerms, query_length: int, key_length: int) -> Ten
 
     Its shape is `(T, S)`, and `(B, T, S)` with documents.
     """
+    if not terms.is_causal and terms.sliding_window is None and terms.document_ids is None:
+        return None
     masks = []
     query = _backend.arange(query_length) + terms.start_index
     if terms.is_causal or terms.sliding_window is not None:
