@@ -99,8 +99,8 @@ def make_plan(
     by_position = terms.document_ids is not None and not is_distance_only(bias_layer)
     is_gathered = by_position and bias_layer is not None and not has_features(bias_layer)
     if is_gathered or any(hook.bias is not None for hook in hooks):
-        # The scores of the hook are a tensor, and so is their sum with the bias. Scores that are
-        # gathered by the positions in documents are one too.
+        # The scores of the hook are a tensor, so their sum with the bias is a tensor. Scores that
+        # are gathered by the positions in documents are a tensor, too.
         has_bias, bias_layer = True, None
     num_columns = terms.num_features + (terms.padding_mask is not None)
     drops = training and attention.dropout > 0
