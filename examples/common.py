@@ -124,7 +124,7 @@ def check_strategy(parser, arguments):
     if arguments.strategy != "none" and backend in alternatives:
         parser.error(
             f"--strategy {arguments.strategy} needs KERAS_BACKEND=tensorflow. On {backend} use "
-            f"{alternatives[backend]}: see docs/distribution.md."
+            f"{alternatives[backend]}: see docs/guides/distribution.md."
         )
     if arguments.strategy != "none" and arguments.accumulation_steps > 1:
         parser.error(

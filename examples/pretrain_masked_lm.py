@@ -17,7 +17,7 @@ command again. Training continues at the last checkpoint, as if it had never sto
 
 With `--beam`, Apache Beam packs each text file into a file of sequences. With several languages,
 the script trains a SentencePiece tokenizer, and samples texts and sequences of the languages as XLM
-does (docs/multilingual.md).
+does (docs/guides/multilingual.md).
 """
 
 import itertools

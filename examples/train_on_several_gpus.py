@@ -125,7 +125,7 @@ def main(argv=None):
     if keras.config.backend() != "torch":
         sys.exit(
             f"This example needs KERAS_BACKEND=torch. Received: {keras.config.backend()}. For "
-            "TensorFlow and JAX see docs/distribution.md."
+            "TensorFlow and JAX see docs/guides/distribution.md."
         )
     if "LOCAL_RANK" not in os.environ:
         sys.exit(

@@ -24,10 +24,10 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # The first code that a reader runs, and the page where each backend needs other code. The other
 # pages combine calls that have tests on every backend, so their code runs once.
-PAGES_FOR_EVERY_BACKEND = ("README.md", "docs/deployment.md")
+PAGES_FOR_EVERY_BACKEND = ("README.md", "docs/guides/deployment.md")
 # What a reader runs first, as the reader runs it. Examples of other pages train a step or two, and
 # take less time when their steps are not compiled.
-COMPILED_PAGES = ("README.md", "docs/guide.md")
+COMPILED_PAGES = ("README.md", "docs/get_started/guide.md")
 # Examples of these modules run once as well. They compute with NumPy or read trained models, or
 # their calls have tests on every backend.
 MODULES_FOR_ANY_BACKEND = (models, metrics, samplers, training, pretraining, analysis)

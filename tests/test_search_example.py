@@ -80,7 +80,7 @@ def test_the_largest_difference_counts(encoder, monkeypatch):
 
 
 def test_the_page_has_the_numbers_of_the_files():
-    page = (ROOT / "docs/trained_encoders.md").read_text()
+    page = (ROOT / "docs/guides/trained_encoders.md").read_text()
     names = {"torch": "PyTorch", "jax": "JAX", "tensorflow": "TensorFlow"}
     types = {}
     for backend, name in names.items():

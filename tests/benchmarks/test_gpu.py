@@ -77,7 +77,7 @@ ROWS = {
 
 def test_the_table_on_the_page_has_the_numbers_of_the_files():
     docs = measure.ROOT / "docs"
-    page = (docs / "performance.md").read_text()
+    page = (docs / "cost_and_speed.md").read_text()
     lines = page.split("| milliseconds (MiB) |")[1].split("\n\n")[0].splitlines()
     lengths = [cell.split()[0] for cell in lines[0].strip("|").split("|")]
     found = {}

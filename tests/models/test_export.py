@@ -149,8 +149,8 @@ def test_every_encoding(rng, tmp_path, file_format):
 
 
 def table_of_precisions():
-    """The cells of this backend in the table of `docs/deployment.md`, and the right values."""
-    lines = (Path(__file__).parents[2] / "docs/deployment.md").read_text().splitlines()
+    """The cells of this backend in the table of the page on deployment, and the right values."""
+    lines = (Path(__file__).parents[2] / "docs/guides/deployment.md").read_text().splitlines()
     (start,) = (i for i, line in enumerate(lines) if line.startswith("| | ONNX from TensorFlow"))
     rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines[start:]]
     names = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}

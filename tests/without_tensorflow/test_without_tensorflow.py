@@ -1,6 +1,6 @@
 """Everything but `tf.data` works on JAX and PyTorch without TensorFlow.
 
-docs/without_tensorflow.md says so. TensorFlow is blocked, not uninstalled: raw text goes through
+The page on installation says so. TensorFlow is blocked, not uninstalled: raw text goes through
 Python and grain. One process for each backend does everything, because its imports take longest.
 """
 

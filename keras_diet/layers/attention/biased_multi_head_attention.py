@@ -47,8 +47,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
     grows linearly with the length.
 
     Large scores and masks do not overflow: softmax is always in float32, and so are the scores
-    under float16. The layer uses a fused kernel of the backend where it can. docs/performance.md
-    has the tables of decisions.
+    under float16. The layer uses a fused kernel of the backend where it can.
 
     A subclass changes queries, keys, scores or outputs with `attention_hook`.
 

@@ -19,7 +19,7 @@ IMPLEMENTATIONS = ("auto", "full", "features", "blockwise")
 # Number of queries whose scores exist at a time in blocks.
 BLOCK_SIZE = 256
 # Shortest sequence for which "auto" avoids full scores: in general, and with a kernel that takes
-# a bias, which needs only the positional scores in full. docs/performance.md has measurements.
+# a bias, which needs only the positional scores in full. The page on cost and speed has figures.
 LONG = 2048
 LONG_WITH_KERNEL = 8192
 # Shortest sequence for which a batch of full biases would take too much memory.

@@ -85,8 +85,7 @@ class DietEncoder(DietStack):
             `"none"`, and no segments per head. Defaults to `None`, which means no projection.
         attention_implementation: `"full"` (all scores of a layer at once), `"features"` (low-rank
             positions as columns of queries and keys), `"blockwise"` (scores of 256 queries at a
-            time), or `"auto"` (by length and backend). docs/performance.md compares them. Outputs
-            are equal. Defaults to `"auto"`.
+            time), or `"auto"` (by length and backend). Outputs are equal. Defaults to `"auto"`.
         encode_inputs: bool. Whether the encoder adds positions and segments to its inputs, if they
             belong there. Pass `False` if the model adds them before. Defaults to `True`.
         cached_positions: bool. Whether the encoder holds positional scores instead of position

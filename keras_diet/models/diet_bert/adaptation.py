@@ -46,8 +46,8 @@ def extend_positions(
       `"fire"`, `"rotary"`, `"transformer_xl"`, `"none"`. Bins, distances, angles and sines already
       cover longer sequences. The absolute term of `"tupe_rel"` is extended like absolute positions.
 
-    Train the model on long sequences afterwards: docs/adaptation.md has figures. Interpolated
-    positions are better after a little training, and repeated positions are better without.
+    Train the model on long sequences afterwards. Interpolated positions are better after a little
+    training, and repeated positions are better without.
 
     Args:
         model: A `DietBertBackbone`, or a task with one. It is not changed.

@@ -143,7 +143,7 @@ def _run_onnx(path):
         raise ValueError(
             "The converter to ONNX has written a file that onnxruntime cannot run, so the file is "
             f"deleted: {error}\nExport a model in float32 without quantized layers, or another "
-            "`format`. `docs/deployment.md` lists what works."
+            "`format`. The page on deployment lists what works."
         ) from error
 
 

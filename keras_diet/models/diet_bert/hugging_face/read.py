@@ -25,8 +25,8 @@ def read_backbone(
     """Build a backbone with the weights and the outputs of a trained encoder of Hugging Face.
 
     The `model_type` of its configuration chooses the arguments, e.g. `"roberta"`, `"mpnet"`,
-    `"modernbert"` or `"t5"`, of which only the encoder is read. docs/trained_encoders.md lists all
-    types.
+    `"modernbert"` or `"t5"`, of which only the encoder is read. The page on
+    trained encoders lists all types.
 
     Args:
         source: A folder with `config.json` and `model.safetensors`, which may be divided into
