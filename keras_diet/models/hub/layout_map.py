@@ -26,8 +26,8 @@ def transformer_layout_map(
     Weights of int4 that do not fit, such as the kernels of attention, are replicated.
 
     `num_heads`, `hidden_dim` and `intermediate_dim` must be divisible by the number of devices
-    along the model axis. `hidden_dim` and the batch size must be divisible by the number of devices
-    along the data axis.
+    along the model axis. `hidden_dim` must be divisible by the number of devices along the data
+    axis. A batch that they do not divide is computed by each device.
 
     Args:
         device_mesh: A `keras.distribution.DeviceMesh` with both axes.
