@@ -190,6 +190,6 @@ def test_the_package_shows_its_modules():
 
 @pytest.mark.any_backend
 def test_tables_have_the_rows_of_the_paper():
-    code = code_of(ROOT / "docs" / "reproduction" / "tables.md")
+    code = code_of(ROOT / "docs/reproduction/tables.md")
     names = run(code.partition("for table in")[0])
     assert [len(table) for table in names["TABLES"]] == [9, 9, 15, 6, 7, 7]
