@@ -22,7 +22,8 @@ class AbsolutePositionBias(PositionBias):
 
     where `P_Q = query_embedding` and `P_K = key_embedding` have the shape `(n, d_p)` for each head.
     The layer does not scale the term. With positions at the input, the rank of the scores is at
-    most the head size `d_h`. With this term it can reach `d_h + d_p` (Theorem 1).
+    most the head size `d_h`. With this term it can reach `d_h + d_p`, if there are as many
+    positions (Theorem 1).
 
     Args:
         num_heads: int. Number of attention heads `H`.

@@ -107,7 +107,8 @@ class DietEncoder(DietStack):
             `normalize_first`, for inputs that are normalized already. Defaults to `True`.
         attention_windows: int, tuple or `None`. A token attends to tokens at smaller distances than
             its window. A tuple has a window or `None` for each layer, and repeats along the layers:
-            ModernBERT has `(None, 65, 65)`. Not with `projection_dim`. Defaults to `None`.
+            ModernBERT has `(None, 65, 65)`. A window is a mask and saves neither memory nor time.
+            Not with `projection_dim`. Defaults to `None`.
         attention_scale: float or `None`. Factor of the products of queries and keys, such as `1.0`
             for T5. Defaults to `None`: `1 / sqrt(d_h)`, or the factor of the encoding.
         max_wavelength: float, tuple or `None`. Base of the wavelengths with `"rotary"`. A tuple has
