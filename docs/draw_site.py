@@ -1,0 +1,94 @@
+"""Draw the pictures of the first page: `python docs/draw_site.py`.
+
+One shows what DIET adds to the scores of a head, as Figure 3 of the paper does. The other one has
+the step times in docs/comparison.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+DOCS = Path(__file__).parent
+TOKENS = ["[CLS]", "the", "fox", "[SEP]", "a", "hen", "[SEP]"]
+SEGMENTS = np.array([0, 0, 0, 0, 1, 1, 1])
+MARKERS = {"diet_abs": ("o", "#1f5fa8"), "diet_rel": ("s", "#c4561b")}
+BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
+
+
+def matrix(axis, values, title, labels=None, color="Blues"):
+    """Draw a matrix of scores. Labels are written into its cells."""
+    spread = 1.4 * np.abs(values).max()
+    axis.imshow(values, cmap=color, vmin=-0.4 * spread, vmax=spread)
+    for (i, j), value in np.ndenumerate(np.full(values.shape, "") if labels is None else labels):
+        axis.text(j, i, value, ha="center", va="center", fontsize=7.5)
+    axis.set_title(title, fontsize=11)
+    axis.set_xticks([])
+    axis.set_yticks([])
+
+
+def draw_diet() -> None:
+    """Draw DIET-ABS above DIET-REL: the terms of the scores of one head."""
+    random = np.random.default_rng(7)
+    place = np.arange(len(TOKENS))
+    distance = place[:, None] - place
+    tokens = random.normal(size=(7, 7))
+    segments = np.array([[0.9, 0.2], [0.4, 0.7]])[SEGMENTS[:, None], SEGMENTS]
+    rows = {
+        "DIET-ABS": (
+            r"positions $P_Q P_K^\top$",
+            random.normal(size=(7, 2)) @ random.normal(size=(2, 7)),
+            np.array([[rf"${i},{j}$" for j in place] for i in place]),
+        ),
+        "DIET-REL": (
+            r"distances $R_{i-j}$",
+            random.normal(size=13)[distance + 6],
+            np.array([[f"{d}" for d in row] for row in distance]),
+        ),
+    }
+    pairs = np.array([[f"{i + 1},{j + 1}" for j in SEGMENTS] for i in SEGMENTS])
+    figure = Figure(figsize=(9.6, 6.4), layout="constrained")
+    for axes, (name, (title, positions, labels)) in zip(
+        figure.subplots(2, 4), rows.items(), strict=True
+    ):
+        matrix(axes[0], tokens, r"tokens $X W_Q W_K^\top X^\top / \sqrt{d_h}$")
+        axes[0].set_ylabel(name, fontsize=14)
+        axes[0].set_yticks(place, TOKENS, fontsize=8)
+        axes[0].set_xticks(place, TOKENS, fontsize=8, rotation=60)
+        matrix(axes[1], positions, title, labels, "Oranges")
+        matrix(axes[2], segments, "segments $E_S$", pairs, "Greens")
+        total = np.exp(tokens + positions + segments)
+        matrix(axes[3], total / total.sum(-1, keepdims=True), "weights of a head", None, "Purples")
+        for axis, sign in zip(axes[1:], ("+", "+", "softmax\n$\\rightarrow$"), strict=True):
+            style = {"ha": "center", "va": "center", "fontsize": 12}
+            axis.text(-0.13, 0.5, sign, transform=axis.transAxes, **style)
+    figure.savefig(DOCS / "pictures" / "diet.svg")
+
+
+def draw_costs() -> None:
+    """Draw the step times of DIET models as multiples of those of `input`."""
+    figure = Figure(figsize=(8.2, 3.2), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    for axis, length in zip(axes, ("8 x 128", "2 x 512"), strict=True):
+        for place, backend in enumerate(BACKENDS):
+            for size, offset in (("small", -0.12), ("base", 0.12)):
+                path = DOCS / "comparison" / f"compare_commits_{backend}_{size}.json"
+                times = json.loads(path.read_text(encoding="utf-8"))
+                for encoding, (marker, color) in MARKERS.items():
+                    ratio = times[f"{encoding}, {size}, {length}"]["ratio_to_input"]
+                    fill = color if size == "base" else "white"
+                    label = f"{encoding}, BERT-{size}" if place == 0 else None
+                    style = {"marker": marker, "color": color, "markerfacecolor": fill}
+                    axis.plot(place + offset, ratio, linestyle="none", label=label, **style)
+        axis.axhline(1.0, color="gray", linewidth=1)
+        axis.set_xticks(range(3), BACKENDS.values())
+        axis.set_title(f"{length.split(' x ')[1]} tokens")
+    axes[0].set_ylabel("time / time of BERT's positions")
+    axes[0].legend(fontsize=8)
+    figure.savefig(DOCS / "pictures" / "costs.svg")
+
+
+if __name__ == "__main__":
+    draw_diet()
+    draw_costs()

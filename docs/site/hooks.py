@@ -1,0 +1,120 @@
+"""What the site needs beside its configuration: pages of other folders, links to the API, formulas.
+
+- Pages that lie outside of `docs/`, such as CONTRIBUTING.md, are pages of the site, too.
+- Each public module has a page with what its `__all__` names.
+- The first `code` of a page that is a public name links to its documentation.
+- Formulas are MathML, which browsers show without a script.
+"""
+
+import ast
+import html
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import griffe
+from latex2mathml.converter import convert
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "keras_diet"
+MODULES = ("layers", "models", "training", "pretraining", "samplers", "metrics", "analysis")
+OTHER_PAGES = {
+    "CONTRIBUTING.md": "contribute/contributing.md",
+    "CHANGELOG.md": "contribute/changes.md",
+    "keras_diet/models/diet_bert/presets/diet_bert_tiny_en/README.md": "guides/model_card.md",
+}
+
+
+def public_names(module: str) -> dict[str, str]:
+    """Return the public names of a module and where they are defined, without importing it."""
+    tree = ast.parse((PACKAGE / module / "__init__.py").read_text(encoding="utf-8"))
+    places = {
+        alias.name: f"{node.module}.{alias.name}"
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    lists = [
+        n.value for n in tree.body if isinstance(n, ast.Assign) and n.targets[0].id == "__all__"
+    ]
+    return {name: places[name] for name in ast.literal_eval(lists[0])}
+
+
+PLACES = {module: public_names(module) for module in MODULES}
+PLACE_OF_NAME = {name: place for names in PLACES.values() for name, place in names.items()}
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages of other folders, and the pages of the API."""
+    for source, page in OTHER_PAGES.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, page, content=moved(text, source, f"docs/{page}")))
+    for module, names in PLACES.items():
+        entries = (f"::: {names[name]}" for name in sorted(names, key=str.lower))
+        text = "\n\n".join([f"# keras_diet.{module}", *entries])
+        files.append(File.generated(config, f"api/{module}.md", content=text))
+    return files
+
+
+def moved(text: str, source: str, target: str) -> str:
+    """Return a page with links that fit another place. The site has no files of code to link to."""
+    folder, new_folder = os.path.dirname(source), os.path.dirname(target)
+
+    def new_link(found: re.Match[str]) -> str:
+        path, _, anchor = found[2].partition("#")
+        if path.startswith("http") or not path:
+            return found[0]
+        path = os.path.normpath(os.path.join(folder, path))
+        page = f"docs/{OTHER_PAGES[path]}" if path in OTHER_PAGES else path
+        if not page.startswith("docs/"):
+            return found[1]
+        return f"[{found[1]}]({os.path.relpath(page, new_folder)}{'#' if anchor else ''}{anchor})"
+
+    return re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", new_link, text)
+
+
+def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
+    """Point links to pages of the site, and link public names to the API."""
+    source = f"docs/{page.file.src_uri}"
+    if page.file.src_uri.startswith("api/"):
+        return markdown
+    markdown = moved(markdown, source, source)
+    # Code, headings and links have no links inside.
+    parts = re.split(r"(^```.*?^```|^#.*?$|\[[^\]]*\]\([^)]*\))", markdown, flags=re.M | re.S)
+    linked: set[str] = set()
+
+    def link(found: re.Match[str]) -> str:
+        name = found[1].rpartition(".")[2]
+        if name not in PLACE_OF_NAME or name in linked:
+            return found[0]
+        linked.add(name)
+        return f"[`{found[1]}`][{PLACE_OF_NAME[name]}]"
+
+    parts[::2] = [re.sub(r"`([\w.]+)`", link, part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def on_page_content(content: str, **kwargs: Any) -> str:
+    """Turn formulas into MathML."""
+
+    def formula(found: re.Match[str]) -> str:
+        display = "block" if found[1] == "div" else "inline"
+        return convert(html.unescape(found[2]), display=display)
+
+    pattern = r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>'
+    return re.sub(pattern, formula, content, flags=re.S)
+
+
+class Docstrings(griffe.Extension):
+    """Docstrings have a section of the arguments of `call`, and say the types, as in Keras."""
+
+    def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        """Name the section as the parser does, and leave each type to the docstring."""
+        if obj.docstring:
+            parts = obj.docstring.value.split("Call arguments:\n")
+            obj.docstring.value = "Other Parameters: Call arguments\n".join(parts)
+        if obj.is_function:
+            for parameter in obj.parameters:
+                parameter.annotation = None
