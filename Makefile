@@ -5,7 +5,7 @@ BACKENDS := tensorflow jax torch
 BACKEND := $(or $(KERAS_BACKEND),tensorflow)
 PIP_INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --editable
 
-.PHONY: example test lint format clean
+.PHONY: example test lint format docs docs-serve notebooks clean
 
 example: .venv/installed-$(BACKEND)
 	KERAS_BACKEND=$(BACKEND) $(BIN)/python examples/pretrain_masked_lm.py
@@ -25,6 +25,17 @@ format: .venv/installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The site, in site/. A warning is an error.
+docs: .venv/installed-dev
+	$(BIN)/mkdocs build
+
+docs-serve: .venv/installed-dev
+	$(BIN)/mkdocs serve
+
+# Run the notebooks and keep their outputs.
+notebooks: .venv/installed-dev
+	KERAS_BACKEND=jax $(BIN)/jupyter nbconvert --to notebook --execute --inplace docs/notebooks/*.ipynb
+
 # One backend and what the examples import. TensorFlow comes with every backend, because keras-nlp
 # requires tensorflow-text (except on Windows), and tensorflow-text requires tensorflow.
 .venv/installed-%: pyproject.toml constraints.txt
@@ -40,4 +51,4 @@ format: .venv/installed-dev
 	touch $@ $(BACKENDS:%=.venv/installed-%)
 
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache
+	rm -rf .venv build dist site *.egg-info .pytest_cache .ruff_cache .mypy_cache
