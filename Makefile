@@ -34,7 +34,7 @@ docs-serve: .venv/installed-dev
 
 # Run the notebooks and keep their outputs.
 notebooks: .venv/installed-dev
-	KERAS_BACKEND=jax $(BIN)/jupyter nbconvert --to notebook --execute --inplace docs/notebooks/*.ipynb
+	KERAS_BACKEND=jax $(BIN)/python docs/run_notebooks.py
 
 # One backend and what the examples import. TensorFlow comes with every backend, because keras-nlp
 # requires tensorflow-text (except on Windows), and tensorflow-text requires tensorflow.

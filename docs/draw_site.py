@@ -48,7 +48,7 @@ def draw_diet() -> None:
         ),
     }
     pairs = np.array([[f"{i + 1},{j + 1}" for j in SEGMENTS] for i in SEGMENTS])
-    figure = Figure(figsize=(9.6, 6.4), layout="constrained")
+    figure = Figure(figsize=(9.6, 5.2), layout="constrained")
     for axes, (name, (title, positions, labels)) in zip(
         figure.subplots(2, 4), rows.items(), strict=True
     ):
@@ -61,8 +61,8 @@ def draw_diet() -> None:
         total = np.exp(tokens + positions + segments)
         matrix(axes[3], total / total.sum(-1, keepdims=True), "weights of a head", None, "Purples")
         for axis, sign in zip(axes[1:], ("+", "+", "softmax\n$\\rightarrow$"), strict=True):
-            style = {"ha": "center", "va": "center", "fontsize": 12}
-            axis.text(-0.13, 0.5, sign, transform=axis.transAxes, **style)
+            style = {"ha": "center", "va": "center", "fontsize": 10}
+            axis.text(-0.15, 0.5, sign, transform=axis.transAxes, **style)
     figure.savefig(DOCS / "pictures" / "diet.svg")
 
 

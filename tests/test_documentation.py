@@ -1,8 +1,9 @@
-"""The code in docstrings, README and docs runs. Links work, and arguments are documented."""
+"""The code in docstrings, pages and notebooks runs. Links work, and arguments are documented."""
 
 import ast
 import contextlib
 import inspect
+import json
 import re
 from pathlib import Path
 
@@ -21,13 +22,17 @@ from tests.fixtures import (  # noqa: F401
 )
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "docs/notebooks").glob("*.ipynb")),
+]
 # The first code that a reader runs, and the page where each backend needs other code. The other
 # pages combine calls that have tests on every backend, so their code runs once.
 PAGES_FOR_EVERY_BACKEND = ("README.md", "docs/guides/deployment.md")
 # What a reader runs first, as the reader runs it. Examples of other pages train a step or two, and
 # take less time when their steps are not compiled.
-COMPILED_PAGES = ("README.md", "docs/get_started/guide.md")
+COMPILED_PAGES = ("README.md", "docs/notebooks/finetune_and_serve.ipynb")
 # Examples of these modules run once as well. They compute with NumPy or read trained models, or
 # their calls have tests on every backend.
 MODULES_FOR_ANY_BACKEND = (models, metrics, samplers, training, pretraining, analysis)
@@ -38,8 +43,27 @@ def python_blocks(text):
     return [inspect.cleandoc(block) for block in re.findall(r"```python\n(.*?)```", text, re.S)]
 
 
+def cells_of(notebook, kind):
+    """The cells of a notebook, without those that are not run."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    return [
+        "".join(cell["source"])
+        for cell in cells
+        if cell["cell_type"] == kind and "skip-execution" not in cell["metadata"].get("tags", ())
+    ]
+
+
+def text_of(page):
+    if page.suffix == ".ipynb":
+        return "\n\n".join(cells_of(page, "markdown"))
+    return page.read_text(encoding="utf-8")
+
+
 def code_of(page):
-    return "\n".join(python_blocks(page.read_text(encoding="utf-8")))
+    if page.suffix == ".ipynb":
+        # Long trainings show that a model learns. Here one epoch shows that they run.
+        return re.sub(r"epochs=1\d", "epochs=1", "\n".join(cells_of(page, "code")))
+    return "\n".join(python_blocks(text_of(page)))
 
 
 def marks(for_any_backend):
@@ -112,7 +136,7 @@ def test_links_of_pages_lead_to_files():
     links = [
         (page, target)
         for page in PAGES
-        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text_of(page))
         if not target.startswith("http")
     ]
     assert len(links) > 100
@@ -126,7 +150,7 @@ def test_files_that_pages_name_exist():
         name
         for page in PAGES
         for name in re.findall(
-            r"`((?:tests|examples|benchmarks|keras_diet)/[\w./*]+)`", page.read_text("utf-8")
+            r"`((?:tests|examples|benchmarks|keras_diet)/[\w./*]+)`", text_of(page)
         )
     }
     assert len(names) > 30

@@ -90,9 +90,9 @@ def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
         if name not in PLACE_OF_NAME or name in linked:
             return found[0]
         linked.add(name)
-        return f"[`{found[1]}`][{PLACE_OF_NAME[name]}]"
+        return f"[{found[0]}][{PLACE_OF_NAME[name]}]"
 
-    parts[::2] = [re.sub(r"`([\w.]+)`", link, part) for part in parts[::2]]
+    parts[::2] = [re.sub(r"`([\w.]+)(\([^`]*\))?`", link, part) for part in parts[::2]]
     return "".join(parts)
 
 

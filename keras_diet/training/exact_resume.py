@@ -114,8 +114,9 @@ class ExactResume:
             y: Labels, or `None`.
             steps_per_epoch: int or `None`. `None` means a pass over the data. With a number, an
                 epoch continues where the one before ended. If the data ends, it is read again.
-            batch_size, epochs, verbose, callbacks, validation_split, validation_data, shuffle,
-                class_weight, sample_weight, initial_epoch: As in `keras.Model.fit`.
+            batch_size: As in `keras.Model.fit`, like `epochs`, `verbose`, `callbacks`,
+                `validation_split`, `validation_data`, `shuffle`, `class_weight`, `sample_weight`
+                and `initial_epoch`.
             **options: `validation_steps`, `validation_batch_size` and `validation_freq`, as in
                 `keras.Model.fit`.
 

@@ -269,7 +269,7 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
 
         Args:
             texts: A string with at least one mask token of the tokenizer, or a list of such
-            strings.
+                strings.
             top_k: int. Number of tokens for each mask. Defaults to `5`.
 
         Returns:

@@ -1,0 +1,122 @@
+"""The site builds without warnings, has every public name, and works in a browser from disk."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.test_documentation import MODULES
+
+ROOT = Path(__file__).parents[1]
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+# At every start, it would look for updates.
+OPTIONS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update"]
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium of the distribution")
+pytestmark = pytest.mark.any_backend
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+
+
+@pytest.fixture
+def page(browser, request):
+    """A page of a width. Errors and requests to the network fail the test."""
+    faults = []
+    page = browser.new_page(viewport={"width": getattr(request, "param", 1280), "height": 800})
+    page.on("console", lambda message: message.type == "error" and faults.append(message.text))
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("requestfailed", lambda failed: faults.append(failed.url))
+    local = ("file:", "data:", "blob:")
+    page.on("request", lambda sent: sent.url.startswith(local) or faults.append(sent.url))
+    yield page
+    page.close()
+    assert not faults
+
+
+def test_every_public_name_is_in_the_reference(site):
+    for module in MODULES:
+        html = (site / "api" / f"{module.__name__.split('.')[-1]}.html").read_text("utf-8")
+        ids = {each.rpartition(".")[2] for each in re.findall(r'<h2 id="([\w.]+)"', html)}
+        assert ids == set(module.__all__)
+
+
+def test_names_in_code_link_to_the_reference(site):
+    html = (site / "get_started" / "coming_from.html").read_text("utf-8")
+    assert re.search(r'href="\.\./api/layers\.html#[\w.]+\.BiasedMultiHeadAttention"', html)
+
+
+def test_pages_have_no_formula_that_is_left_as_text(site):
+    pages = [path.read_text("utf-8") for path in site.rglob("*.html")]
+    assert sum(page.count("<math") for page in pages) > 20
+    assert not [page for page in pages if 'class="arithmatex"' in page]
+
+
+@needs_chromium
+def test_pages_open_from_disk(site, page):
+    # Servers show 404.html, at any address.
+    paths = sorted(set(site.rglob("*.html")) - {site / "404.html"})
+    assert len(paths) > 60
+    for path in paths:
+        page.goto(path.as_uri())
+        assert page.locator("article h1").first.is_visible(), path
+
+
+@needs_chromium
+def test_search_finds_a_class(site, page):
+    page.goto((site / "index.html").as_uri())
+    page.locator("input.md-search__input").click()
+    page.keyboard.type("AbsolutePositionBias")
+    result = page.locator(".md-search-result__item a", has_text="AbsolutePositionBias").first
+    result.click()
+    page.wait_for_url("**/api/layers.html*")
+
+
+@needs_chromium
+def test_formulas_are_drawn(site, page):
+    page.goto((site / "encodings" / "diet_abs.html").as_uri())
+    formulas = page.locator("math")
+    assert formulas.count() > 0
+    assert all(formulas.nth(i).bounding_box()["height"] > 5 for i in range(formulas.count()))
+
+
+@needs_chromium
+def test_code_copies(site, browser, page):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto((site / "index.html").as_uri())
+    code = page.locator(".highlight", has_text="AlibiPositionBias").first
+    code.hover()
+    code.locator("button.md-code__button, button.md-clipboard").first.click()
+    assert "attention_bias=bias(inputs)" in page.evaluate("navigator.clipboard.readText()")
+
+
+@needs_chromium
+@pytest.mark.parametrize("page", [390, 1280], indirect=True)
+def test_navigation_works_on_phones_and_desktops(site, page):
+    page.goto((site / "index.html").as_uri())
+    if page.viewport_size["width"] < 1000:
+        page.locator("label.md-header__button[for=__drawer]").click()
+        page.locator("nav.md-nav--primary label", has_text="Guides").first.click()
+        page.locator("nav.md-nav--primary label", has_text="Inference").first.click()
+    else:
+        page.locator(".md-tabs a", has_text="Guides").click()
+    page.locator("nav.md-nav--primary a:visible", has_text="Beam search").first.click()
+    page.wait_for_url("**/guides/beam_search.html")
+    # Nothing is wider than the screen.
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
