@@ -138,7 +138,10 @@ def stages(paragraphs, arguments):
     if arguments.nli:
         found["entailment"] = (ranking, (entailed(arguments.nli, arguments.nli_labels), None))
     elif not arguments.stsb:
-        found["neighbors"] = (ranking, (neighbors(split(paragraphs)[0]), None))
+        x = neighbors(split(paragraphs)[0])
+        # A single pair has no negatives.
+        number = len(x[0]) - (len(x[0]) % arguments.batch_size == 1)
+        found["neighbors"] = (ranking, (tuple(part[:number] for part in x), None))
     if arguments.stsb:
         found["scores"] = (training.CoSENTLoss(), read_stsb(arguments.stsb, "train"))
     return found
@@ -151,12 +154,9 @@ def train(embedder, name, loss, data, arguments):
     """Train, or continue with the next step, and return the history."""
     folder = arguments.output_dir / name
     x, y = data
-    # A single pair has no negatives.
-    number = len(x[0]) - (len(x[0]) % arguments.batch_size == 1)
-    x, y = tuple(part[:number] for part in x), None if y is None else y[:number]
-    steps = arguments.epochs * -(-number // arguments.batch_size)
+    steps = arguments.epochs * -(-len(x[0]) // arguments.batch_size)
     common.compile_for_training(embedder, arguments.learning_rate, steps, arguments, loss=loss)
-    print(f"{name}: {number:,} examples")
+    print(f"{name}: {len(x[0]):,} examples")
     resume = training.ExactResume(folder / "checkpoints", arguments.save_every)
     history = resume.fit(
         embedder,

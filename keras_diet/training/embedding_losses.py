@@ -16,7 +16,8 @@ class EmbeddingLoss(keras.losses.Loss):
 
     With such a loss, `DietBertTextEmbedder.fit` takes the texts of examples as a tuple of lists,
     and embeds each text alone. A subclass implements `call(y_true, y_pred)`, which returns the loss
-    of each example.
+    of each example. It may implement `check_labels(labels)`, which `fit` and `evaluate` call before
+    the first step, and for each batch of a dataset of texts.
 
     Args:
         reduction: As in `keras.losses.Loss`. Defaults to `"mean_with_sample_weight"`.
@@ -31,6 +32,9 @@ class EmbeddingLoss(keras.losses.Loss):
         y_true: Ids of shape `(n, k)`, or scores of shape `(n,)`.
         y_pred: Embeddings of shape `(n, k, d)`, for the `k` texts of `n` examples.
         sample_weight: Weights of shape `(n,)`, or `None`.
+
+    Raises:
+        ValueError: If `y_pred` has another shape.
 
     Example:
 
@@ -59,10 +63,20 @@ class EmbeddingLoss(keras.losses.Loss):
         dtype = keras.backend.result_type(keras.config.floatx(), "float32")
         super().__init__(name=name, reduction=reduction, dtype=dtype)
 
-    def check_scores(self, scores: np.ndarray) -> None:
-        """Raise a `ValueError` if scores cannot be right."""
-        if np.any(np.isnan(scores)):
-            row = np.argwhere(np.isnan(scores))[0][0]
+    def __call__(self, y_true: Any, y_pred: Tensor, sample_weight: Tensor | None = None) -> Any:
+        """Return the loss of all examples."""
+        shape = tuple(y_pred.shape)
+        if len(shape) != 3 or self.num_texts not in (None, shape[1]):
+            raise ValueError(
+                f"`y_pred` must have the shape (n, {self.num_texts or 'k'}, d), for the embeddings "
+                f"of {self.num_texts or 'k'} texts of n examples. Received: y_pred.shape={shape}"
+            )
+        return super().__call__(y_true, y_pred, sample_weight)
+
+    def check_labels(self, labels: np.ndarray) -> None:
+        """Raise a `ValueError` if the labels of some examples cannot be right."""
+        if np.any(np.isnan(labels)):
+            row = np.argwhere(np.isnan(labels))[0][0]
             raise ValueError(f"Each example must have a score. Received: NaN in row {row}")
 
     def log_weights(self, labels: Tensor, sample_weight: Tensor | None) -> Tensor:
@@ -74,12 +88,6 @@ class EmbeddingLoss(keras.losses.Loss):
     def get_config(self) -> Config:
         """Return the arguments of the constructor."""
         return {"reduction": self.reduction, "name": self.name}
-
-
-def _by_example(embeddings: Tensor, labels: Tensor, num_texts: int) -> Tensor:
-    """Return embeddings as a tensor `(n, num_texts, d)`, for labels of `n` examples."""
-    embeddings = ops.convert_to_tensor(embeddings)
-    return ops.reshape(embeddings, (ops.shape(labels)[0], num_texts, embeddings.shape[-1]))
 
 
 def _unit_vectors(embeddings: Tensor) -> Tensor:
@@ -133,23 +141,22 @@ class MultipleNegativesRankingLoss(EmbeddingLoss):
     Call arguments:
         y_true: Integers of shape `(n, k)`, the ids of the `k` texts of each example: anchor,
             positive, hard negatives. Texts have the same id if they are equal.
-        y_pred: Embeddings of shape `(n, k, d)`, in the order of the ids. Or of shape `(n * k, d)`,
-            with the texts of an example in adjacent rows.
+        y_pred: Embeddings of shape `(n, k, d)`, in the order of the ids.
         sample_weight: Weights of shape `(n,)`, not negative, or `None`.
 
     Returns:
         The loss, a scalar unless `reduction` is `None`.
 
     Raises:
-        ValueError: If `scale` is not positive, if `y_true` does not have two ids for each example,
-            or for a single pair, which has no negatives.
+        ValueError: If `scale` is not positive, or if `y_true` does not have the ids of all texts.
+            `fit` and `evaluate` raise it for a single pair, which has no negatives.
 
     Example:
 
     ```python
     loss = keras_diet.training.MultipleNegativesRankingLoss()
-    embeddings = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.6, 0.8]])
-    loss(np.array([[0, 1], [2, 3]]), embeddings)  # rows 0 and 1 are a pair, and rows 2 and 3
+    embeddings = np.array([[[1.0, 0.0], [0.8, 0.6]], [[0.0, 1.0], [0.6, 0.8]]])
+    loss(np.array([[0, 1], [2, 3]]), embeddings)
     ```
 
     References:
@@ -175,15 +182,13 @@ class MultipleNegativesRankingLoss(EmbeddingLoss):
 
     def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> Any:
         """Return the loss of all examples."""
-        ids = ops.convert_to_tensor(y_true)
-        shape = tuple(ids.shape)
-        if len(shape) != 2 or shape[1] in (0, 1) or shape == (1, 2):
+        ids, y_pred, sample_weight = _backend.rows_of_all_devices(y_true, y_pred, sample_weight)
+        shapes = tuple(ids.shape), tuple(y_pred.shape)
+        if shapes[0][1:] != shapes[1][1:-1]:
             raise ValueError(
-                "`y_true` must have the shape (n, k): the ids of the k texts of n examples, with k "
-                f"of at least 2. A single pair has no negatives. Received: y_true.shape={shape}. "
-                "Pass a larger batch, or add hard negatives."
+                "`y_true` must have the shape (n, k), and `y_pred` the shape (n, k, d), for k "
+                f"texts of n examples. Received: y_true.shape={shapes[0]}, y_pred.shape={shapes[1]}"
             )
-        ids, y_pred, sample_weight = _backend.rows_of_all_devices(ids, y_pred, sample_weight)
         anchors, positives, candidates = ids[:, 0], ids[:, 1], ids[None, :, 1:]
         has_anchor = ops.cast(anchors[:, None] == anchors, self.dtype)
         is_positive = ops.cast(positives[:, None, None] == candidates, self.dtype)
@@ -192,8 +197,16 @@ class MultipleNegativesRankingLoss(EmbeddingLoss):
         is_no_negative = ops.logical_or(is_positive, anchors[:, None, None] == candidates)
         mask = ops.where(is_no_negative, -float("inf"), 0.0)
         log_weights = self.log_weights(ids[:, 0], sample_weight)
-        embeddings = _by_example(y_pred, ids, ops.shape(ids)[1])
-        return super().__call__((mask, log_weights), embeddings, sample_weight)
+        return super().__call__((mask, log_weights), y_pred, sample_weight)
+
+    def check_labels(self, labels: np.ndarray) -> None:
+        """Raise a `ValueError` for the ids of a single pair."""
+        if labels.shape == (1, 2):
+            raise ValueError(
+                "Each batch must have two pairs or more, because a single pair has no negatives. "
+                "Received: a batch of one pair. Pass another `batch_size`, another number of pairs,"
+                " or hard negatives."
+            )
 
     def call(self, y_true: tuple[Tensor, Tensor], y_pred: Tensor) -> Tensor:
         """Return the loss of each example, for a mask `(n, n, k - 1)` and logarithmic weights."""
@@ -229,8 +242,7 @@ class CosineSimilarityLoss(EmbeddingLoss):
 
     Call arguments:
         y_true: Scores in [-1, 1], of shape `(n,)` or `(n, 1)`.
-        y_pred: Embeddings of shape `(n, 2, d)`. Or of shape `(2 * n, d)`, with the two texts of a
-            pair in adjacent rows.
+        y_pred: Embeddings of shape `(n, 2, d)`.
         sample_weight: Weights of shape `(n,)`, or `None`. Where the weight is 0, the score may have
             any value.
 
@@ -238,14 +250,14 @@ class CosineSimilarityLoss(EmbeddingLoss):
         The loss, a scalar unless `reduction` is `None`.
 
     Raises:
-        ValueError: If a score is not in [-1, 1]. Scores in a compiled function are not checked.
+        ValueError: `fit` and `evaluate` raise it if a score is not in [-1, 1].
 
     Example:
 
     ```python
     loss = keras_diet.training.CosineSimilarityLoss()
-    embeddings = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.6, 0.8]])
-    loss(np.array([1.0, 0.5]), embeddings)  # rows 0 and 1 have the score 1
+    embeddings = np.array([[[1.0, 0.0], [0.8, 0.6]], [[0.0, 1.0], [0.6, 0.8]]])
+    loss(np.array([1.0, 0.5]), embeddings)
     ```
 
     References:
@@ -265,17 +277,14 @@ class CosineSimilarityLoss(EmbeddingLoss):
         if sample_weight is not None:
             weights = ops.reshape(ops.convert_to_tensor(sample_weight), (-1,))
             scores = ops.where(weights == 0, 0.0, scores)
-        values = validation.host_value(scores)
-        if values is not None:
-            self.check_scores(values)
-        return super().__call__(scores, _by_example(y_pred, scores, 2), sample_weight)
+        return super().__call__(scores, y_pred, sample_weight)
 
-    def check_scores(self, scores: np.ndarray) -> None:
+    def check_labels(self, labels: np.ndarray) -> None:
         """Raise a `ValueError` if a score is not in [-1, 1]."""
-        if not np.all(np.abs(scores) <= 1):
+        if not np.all(np.abs(labels) <= 1):
             raise ValueError(
                 "Scores of `CosineSimilarityLoss` must be in [-1, 1], like cosines. Received: "
-                f"values from {scores.min()} to {scores.max()}. Divide the scores, e.g. those of "
+                f"values from {labels.min()} to {labels.max()}. Divide the scores, e.g. those of "
                 "STS-B by 5, or use `CoSENTLoss`, which takes all scores."
             )
 
@@ -302,8 +311,7 @@ class CoSENTLoss(EmbeddingLoss):
 
     Call arguments:
         y_true: Scores of shape `(n,)` or `(n, 1)`.
-        y_pred: Embeddings of shape `(n, 2, d)`. Or of shape `(2 * n, d)`, with the two texts of a
-            pair in adjacent rows.
+        y_pred: Embeddings of shape `(n, 2, d)`.
         sample_weight: Weights of shape `(n,)`, not negative, or `None`.
 
     Returns:
@@ -316,8 +324,8 @@ class CoSENTLoss(EmbeddingLoss):
 
     ```python
     loss = keras_diet.training.CoSENTLoss()
-    embeddings = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.6, 0.8]])
-    loss(np.array([5.0, 3.0]), embeddings)  # rows 0 and 1 have the score 5
+    embeddings = np.array([[[1.0, 0.0], [0.8, 0.6]], [[0.0, 1.0], [0.6, 0.8]]])
+    loss(np.array([5.0, 3.0]), embeddings)
     ```
 
     References:
@@ -336,7 +344,7 @@ class CoSENTLoss(EmbeddingLoss):
         log_weights = self.log_weights(scores, sample_weight)
         of_pairs = log_weights[:, None] + log_weights
         log_weights = ops.where(scores[:, None] > scores, of_pairs, -float("inf"))
-        return super().__call__(log_weights, _by_example(y_pred, scores, 2))
+        return super().__call__(log_weights, y_pred)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Return the loss of the batch in the shape `(1,)`, for logarithmic weights `(n, n)`."""
@@ -381,7 +389,7 @@ class MatryoshkaLoss(EmbeddingLoss):
     loss = keras_diet.training.MatryoshkaLoss(
         keras_diet.training.CosineSimilarityLoss(), dims=(3, 2)
     )
-    embeddings = np.array([[1.0, 0.0, 0.0], [0.8, 0.6, 0.0]])
+    embeddings = np.array([[[1.0, 0.0, 0.0], [0.8, 0.6, 0.0]]])
     loss(np.array([0.9]), embeddings)  # (0.8 - 0.9)^2 for each size
     ```
 
@@ -407,9 +415,9 @@ class MatryoshkaLoss(EmbeddingLoss):
                 f"Received: dims={dims!r}, weights={weights!r}"
             )
 
-    def check_scores(self, scores: np.ndarray) -> None:
-        """Check scores as the loss of each part."""
-        self.loss.check_scores(scores)
+    def check_labels(self, labels: np.ndarray) -> None:
+        """Check labels as the loss of each part."""
+        self.loss.check_labels(labels)
 
     def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> Any:
         """Return the weighted sum of the losses of the parts."""

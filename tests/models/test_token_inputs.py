@@ -40,7 +40,9 @@ WRONG = {
 @pytest.mark.parametrize("x, message", WRONG.values(), ids=list(WRONG))
 def test_refused_arrays(x, message):
     backbone, task = tiny_backbone(num_layers=1), tiny_task("classifier", with_preprocessor=False)
+    embedder = tiny_task("embedder", with_preprocessor=False)
     for call in (
+        lambda: embedder.predict(x, verbose=0),
         lambda: backbone.predict(x, verbose=0),
         lambda: task.predict(x, verbose=0),
         lambda: task.fit(x, LABELS, verbose=0),

@@ -166,9 +166,10 @@ PAIR = (FIRST[:1], SECOND[:1])
         (MNRL(), (FIRST, SECOND), SCORES, {}, r"Leave `y` out.*`MultipleNegativesRankingLoss`"),
         (MNRL(), (FIRST, SECOND[:4]), None, {}, r"5 in `x\[0\]`, 4 in `x\[1\]`"),
         (MNRL(), FIRST, None, {}, r"tuple of 2 or more lists.*1 list\(s\) in list.*`\(x, y\)`"),
-        (MNRL(), (FIRST, SECOND), None, {"batch_size": 4}, "5 pairs in batches of 4"),
-        (MNRL(), (FIRST, SECOND), None, {"batch_size": 1}, "two pairs or more.*batches of 1"),
-        (MNRL(), (FIRST, SECOND), None, {"validation_data": (PAIR,)}, "1 pairs in batches of 1"),
+        (MNRL(), (FIRST, SECOND), None, {"batch_size": 4}, "two pairs or more.*batch of one pair"),
+        (MNRL(), (FIRST, SECOND), None, {"batch_size": 1}, "single pair has no negatives"),
+        (MNRL(), (FIRST, SECOND), None, {"validation_data": (PAIR,)}, "Pass another `batch_size`"),
+        (MNRL(), iter([((FIRST, SECOND),), (PAIR,)]), None, {"steps_per_epoch": 2}, "single pair"),
         (CoSENTLoss(), (FIRST, SECOND), None, {}, "needs labels"),
         (CoSENTLoss(), (FIRST, SECOND), [*SCORES[:3], np.nan, 1], {}, "NaN in row 3"),
         (CoSENTLoss(), (FIRST, SECOND, THIRD), SCORES, {}, r"tuple of 2 lists.*3 list\(s\)"),
@@ -182,16 +183,23 @@ def test_refused(loss, x, y, options, message):
         make_embedder(loss).fit(x, y, verbose=0, **options)
 
 
-@any_backend
 def test_token_ids_of_all_texts_are_checked(rng):
     embedder = DietBertTextEmbedder(tiny_backbone())
     embedder.compile(loss=MNRL())
     inputs = {key: ids.reshape(2, 2, -1) for key, ids in random_inputs(rng, 4).items()}
     with pytest.raises(ValueError, match="needs labels"):
         embedder.fit(inputs)
+    pair = {key: keras.ops.convert_to_tensor(ids[:1]) for key, ids in inputs.items()}
+    with pytest.raises(ValueError, match="single pair has no negatives"):
+        embedder.evaluate(pair, IDS["pairs"][:1])
+    embedder.compile(loss=COSINES)
+    with pytest.raises(ValueError, match=r"values from 0\.5 to 7\.0"):
+        embedder.fit(inputs, np.array([0.5, 7.0]))
+    # An example of weight 0 may have any score.
+    embedder.fit(inputs, np.array([0.5, 7.0]), sample_weight=np.array([2.0, 0.0]), verbose=0)
     inputs["token_ids"][1, 1, 2] = 99
     with pytest.raises(ValueError, match=r"^`x\['token_ids'\]` must .*99"):
-        embedder.fit(inputs, IDS["pairs"][:2])
+        embedder.fit(inputs, np.array([0.5, 0.7]))
 
 
 @any_backend
@@ -210,7 +218,12 @@ def test_chunks_have_the_gradients_of_the_whole_batch(rng, num_chunks):
 
     def gradients_of(embedder):
         variables = embedder.trainable_variables
-        return gradients(lambda: loss(IDS["pairs"], embedder(inputs, training=True)), variables)
+
+        def loss_of_pairs():
+            embeddings = keras.ops.reshape(embedder(inputs, training=True), (5, 2, -1))
+            return loss(IDS["pairs"], embeddings)
+
+        return gradients(loss_of_pairs, variables)
 
     whole, parts = make_embedder(), make_embedder(num_chunks=num_chunks)
     # On JAX the rest of 2 texts is a chunk, too.

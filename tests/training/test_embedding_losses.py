@@ -10,6 +10,7 @@ from keras_diet.models import DietBertTextEmbedder
 from keras_diet.training import (
     CoSENTLoss,
     CosineSimilarityLoss,
+    EmbeddingLoss,
     MatryoshkaLoss,
     MultipleNegativesRankingLoss,
 )
@@ -36,19 +37,18 @@ LOSSES = {
 }
 
 
-def rows_of(labels, rng, dim=7):
-    """Embeddings of the texts of examples, in adjacent rows. Short ones and long ones."""
-    num_rows = len(labels) * (labels.shape[1] if labels.ndim == 2 else 2)
-    return rng.normal(size=(num_rows, dim)) * np.resize([1.0, 0.01, 3.0], num_rows)[:, None]
+def embeddings_of(labels, rng, dim=7):
+    """Embeddings of the texts of examples. Short ones and long ones."""
+    shape = (len(labels), labels.shape[1] if labels.ndim == 2 else 2, 1)
+    return rng.normal(size=(*shape[:2], dim)) * np.resize([1.0, 0.01, 3.0], shape)
 
 
 def reference(name, embeddings, weights):
     """The loss by its equation, in float64."""
     if name == "matryoshka":
-        parts = (reference("cosent", embeddings[:, :dim], weights) for dim in (7, 4))
+        parts = (reference("cosent", embeddings[..., :dim], weights) for dim in (7, 4))
         return next(parts) + 0.5 * next(parts)
     units = embeddings / np.linalg.norm(embeddings, axis=-1, keepdims=True)
-    units = units.reshape(5, -1, units.shape[-1])
     if name in ("cosine", "cosent"):
         cosines = np.einsum("id,id->i", units[:, 0], units[:, 1])
         if name == "cosine":
@@ -76,7 +76,7 @@ def reference(name, embeddings, weights):
 @pytest.mark.parametrize("name", LOSSES)
 def test_numbers_and_gradients(name, weights, rng):
     loss, labels = LOSSES[name]
-    embeddings = rows_of(labels, rng)
+    embeddings = embeddings_of(labels, rng)
     given = None if np.all(weights == 1) else weights
     expected = reference(name, embeddings, weights)
     variable = keras.Variable(embeddings.astype("float32"))
@@ -98,7 +98,7 @@ def test_numbers_and_gradients(name, weights, rng):
 def test_weights_count_examples(name, rng):
     """An example with the weight 2 counts as twice the example, and with 0 it is left out."""
     loss, labels = LOSSES[name]
-    embeddings = rows_of(labels, rng).reshape(5, -1, 7)
+    embeddings = embeddings_of(labels, rng)
     rows, weights = [0, 1, 2, 2, 4], np.array([1, 1, 2, 0, 1])
     expected = loss(labels[rows], embeddings[rows])
     labels = labels.copy()
@@ -113,7 +113,7 @@ def test_weights_count_examples(name, rng):
 def test_gradients_are_finite(name, rng):
     """Where all texts and scores are equal, and their embeddings zero."""
     loss, labels = LOSSES[name]
-    variable = keras.Variable(0 * rows_of(labels, rng))
+    variable = keras.Variable(0 * embeddings_of(labels, rng))
     assert np.isfinite(gradients(lambda: loss(0 * labels, variable.value), [variable])[0]).all()
 
 
@@ -121,7 +121,7 @@ def test_gradients_are_finite(name, rng):
 def test_half_precision(name, rng):
     """The loss of embeddings in bfloat16 is the loss of these numbers in float32."""
     loss, labels = LOSSES[name]
-    embeddings = keras.ops.cast(rows_of(labels, rng), "bfloat16")
+    embeddings = keras.ops.cast(embeddings_of(labels, rng), "bfloat16")
     with floatx("bfloat16"):
         found = type(loss).from_config(loss.get_config())(labels, embeddings)
     assert keras.backend.standardize_dtype(found.dtype) == "float32"
@@ -130,19 +130,19 @@ def test_half_precision(name, rng):
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_trains_an_embedder(name, rng):
-    """The rows of a batch are texts, and its labels and weights are of examples."""
+    """From token ids `(n, k, T)`, with labels and weights of examples."""
     loss, labels = LOSSES[name]
-    num_texts = len(rows_of(labels, rng)) // 5
+    num_texts = labels.shape[1] if labels.ndim == 2 else 2
     embedder = DietBertTextEmbedder(tiny_backbone())
     embedder.compile(keras.optimizers.SGD(1e-5), type(loss).from_config(loss.get_config()))
     inputs, weights = random_inputs(rng, 5 * num_texts, 7), WEIGHTS.astype("float32")
+    inputs = {key: ids.reshape(5, num_texts, 7) for key, ids in inputs.items()}
 
     def loss_of(*batches):
         return embedder.evaluate((batch for batch in batches), verbose=0)
 
     def part(start, stop):
-        rows = slice(start * num_texts, stop * num_texts)
-        x = {key: array[rows] for key, array in inputs.items()}
+        x = {key: array[start:stop] for key, array in inputs.items()}
         return x, labels[start:stop], weights[start:stop]
 
     before = loss_of(part(0, 5))
@@ -170,10 +170,10 @@ def test_equals_sentence_transformers(rng):
     }
     for name, theirs in references.items():
         y = labels.get(name, labels["triplets"] if name == "symmetric" else SCORES)
-        rows = rows_of(y, rng)
-        columns = [torch.tensor(part) for part in rows.reshape(5, -1, 7).swapaxes(0, 1)]
+        embeddings = embeddings_of(y, rng)
+        columns = [torch.tensor(part) for part in embeddings.swapaxes(0, 1)]
         expected = theirs.compute_loss_from_embeddings(columns, torch.tensor(y))
-        assert_close(LOSSES[name][0](y, rows), expected, 1e-6)
+        assert_close(LOSSES[name][0](y, embeddings), expected, 1e-6)
     assert MultipleNegativesRankingLoss().scale == references["pairs"].__class__(None).scale
     assert CoSENTLoss().scale == losses.CoSENTLoss(None).scale
 
@@ -196,12 +196,12 @@ def test_matryoshka_equals_sentence_transformers(name, weights, rng):
 
     theirs = {"pairs": losses.MultipleNegativesRankingLoss, "cosent": losses.CoSENTLoss}[name]
     model, labels = Stub(), np.arange(10).reshape(5, 2) if name == "pairs" else SCORES
-    rows = rows_of(labels, rng)
-    columns = rows.reshape(5, 2, 7).swapaxes(0, 1)
-    features = [{"values": torch.tensor(part)} for part in columns]
+    embeddings = embeddings_of(labels, rng)
+    features = [{"values": torch.tensor(part)} for part in embeddings.swapaxes(0, 1)]
     matryoshka = losses.MatryoshkaLoss(model, theirs(model, 3.0), [7, 3], weights)
     expected = matryoshka(features, torch.tensor(labels))
-    assert_close(MatryoshkaLoss(LOSSES[name][0], (7, 3), weights)(labels, rows), expected, 1e-6)
+    loss = MatryoshkaLoss(LOSSES[name][0], (7, 3), weights)
+    assert_close(loss(labels, embeddings), expected, 1e-6)
 
 
 @pytest.mark.any_backend
@@ -218,24 +218,48 @@ def test_config(name):
     assert restored.get_config() == config
 
 
+class AnyNumber(EmbeddingLoss):
+    """A loss of a user that takes any number of texts."""
+
+    num_texts = None
+
+
+@pytest.mark.parametrize(
+    "loss, labels, shape, message",
+    [
+        (MultipleNegativesRankingLoss(), IDS[:, :2], (10, 7), r"y_true.shape=\(5, 2\).*\(10, 7\)"),
+        (MultipleNegativesRankingLoss(), IDS[:, :2], (5, 3, 7), r"shape \(n, k\).*\(5, 3, 7\)"),
+        (MultipleNegativesRankingLoss(), IDS[:, 0], (5, 2, 7), r"y_true.shape=\(5,\)"),
+        (CosineSimilarityLoss(), SCORES, (10, 7), r"shape \(n, 2, d\).*shape=\(10, 7\)"),
+        (CoSENTLoss(), SCORES, (5, 3, 7), r"embeddings of 2 texts .*shape=\(5, 3, 7\)"),
+        (LOSSES["matryoshka"][0], SCORES, (10, 7), r"shape \(n, 2, d\).*shape=\(10, 7\)"),
+        (AnyNumber(), SCORES, (5, 2, 1, 7), r"shape \(n, k, d\).*shape=\(5, 2, 1, 7\)"),
+    ],
+)
+def test_other_shapes_of_embeddings(loss, labels, shape, message, rng):
+    with pytest.raises(ValueError, match=message):
+        loss(labels, rng.normal(size=shape))
+
+
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
     "loss, labels, message",
     [
-        (MultipleNegativesRankingLoss(), IDS[:1, :2], r"single pair .*shape=\(1, 2\)"),
-        (MultipleNegativesRankingLoss(), IDS[:, :1], r"k of at least 2.*shape=\(5, 1\)"),
-        (MultipleNegativesRankingLoss(), IDS[:, 0], r"shape \(n, k\).*shape=\(5,\)"),
+        (MultipleNegativesRankingLoss(), IDS[:1, :2], "single pair has no negatives"),
         (CosineSimilarityLoss(), 5 * SCORES, r"\[-1, 1\].* -1\.25 to 5\.0\. Divide"),
         (CosineSimilarityLoss(), SCORES * np.nan, "nan"),
+        (MatryoshkaLoss(CoSENTLoss(), (4,)), SCORES * np.nan, "NaN in row 0"),
     ],
 )
-def test_labels_that_cannot_be_right(loss, labels, message, rng):
+def test_labels_that_cannot_be_right(loss, labels, message):
     with pytest.raises(ValueError, match=message):
-        loss(labels, rows_of(labels, rng))
+        loss.check_labels(labels)
 
 
 def test_one_triplet_has_a_negative(rng):
-    assert MultipleNegativesRankingLoss()(IDS[:1], rows_of(IDS[:1], rng)) > 1e-3
+    loss = MultipleNegativesRankingLoss()
+    loss.check_labels(IDS[:1])
+    assert loss(IDS[:1], embeddings_of(IDS[:1], rng)) > 1e-3
 
 
 @pytest.mark.any_backend

@@ -18,7 +18,7 @@ from keras_diet.models.hub.document_inputs import at_tokens
 from keras_diet.models.hub.losses import of_output, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import PackingPreprocessor
 from keras_diet.models.hub.texts import texts_of
-from keras_diet.training.columns import map_columns, number_of_rows
+from keras_diet.training.columns import host_column, map_columns, number_of_rows
 from keras_diet.training.embedding_losses import EmbeddingLoss
 from keras_diet.types import Config, Tensor
 
@@ -308,9 +308,15 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
             # negatives of each other.
             ids = np.array([zlib.crc32(text.encode()) for text in rows.flat], "uint32")
             y = ids.view("int32").reshape(rows.shape)
-        else:
-            loss.check_scores(y if sample_weight is None else y[sample_weight.reshape(-1) != 0])
+        self._check_labels(y, sample_weight)
         return rows, y, sample_weight
+
+    def _check_labels(self, y, sample_weight):
+        loss = self._embedding_loss
+        if loss is not None and y is not None:
+            # Where the weight is 0, the label may have any value.
+            is_used = True if sample_weight is None else np.reshape(sample_weight, -1) != 0
+            loss.check_labels(np.where(is_used, y.T, 0).T)
 
     def checked_ids(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
         """Return arrays of token ids, `(n, k, T)` for the texts of examples, after checking them.
@@ -318,25 +324,27 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         Raises:
             ValueError: If data cannot be right. The message says what to do.
         """
-        rows = map_columns(lambda ids: ids.reshape(-1, ids.shape[-1]) if ids.ndim == 3 else ids, x)
-        return x, *super().checked_ids(rows, y, sample_weight)[1:]
+
+        def rows_of_texts(ids):
+            is_flat = getattr(ids, "ndim", 2) != 3
+            return ids if is_flat else host_column(ids).reshape(-1, ids.shape[-1])
+
+        rows = map_columns(rows_of_texts, x)
+        _, y, sample_weight = super().checked_ids(rows, y, sample_weight)
+        self._check_labels(y, sample_weight)
+        return x, y, sample_weight
 
     def as_dataset(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Return texts as batches of arrays, as other tasks.
 
         Raises:
-            ValueError: If a batch has a single pair, and the loss needs the pairs of others.
+            ValueError: If the last batch has a single pair, and the loss needs the pairs of others.
         """
         data = super().as_dataset(x, *args, **kwargs)
         size = getattr(data, "batch_size", None)
         if self.makes_labels and size is not None and data.labels:
-            number, num_texts = data.data[0].shape
-            if num_texts == 2 and (number % size == 1 or size == 1):
-                raise ValueError(
-                    "Each batch must have two pairs or more, because a single pair has no "
-                    f"negatives. Received: {number} pairs in batches of {min(size, number)}. Pass "
-                    "another `batch_size`, or another number of pairs."
-                )
+            ids = data.data[1]
+            self._embedding_loss.check_labels(ids[-(len(ids) % size or size) :])
         return data
 
     def compile(

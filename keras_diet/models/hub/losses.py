@@ -79,8 +79,7 @@ def divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) -> Tensor:
     y_true, y_pred, sample_weight = (
         of_output(part, None) for part in (y_true, y_pred, sample_weight)
     )
-    # Losses of embeddings have one label for the several texts of an example.
-    labels = y_pred[: ops.shape(y_true)[0], ..., 0]
+    labels = y_pred[..., 0]
     if sparse_loss(loss)[0]:
         labels = ops.reshape(y_true, ops.shape(labels))
     if loss.reduction != "mean_with_sample_weight":
