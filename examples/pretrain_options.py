@@ -31,10 +31,10 @@ def parse_arguments(argv=None):
     if arguments.steps % arguments.validation_interval:
         parser.error("--steps must be a multiple of --validation-interval")
     check_languages(parser, arguments)
-    if arguments.document_masks and (arguments.document_segments or arguments.projection_dim):
+    if arguments.document_masks and arguments.projection_dim:
         parser.error(
-            "--document-masks cannot be used with --document-segments, since a document has one "
-            "segment, nor with --projection-dim, since a projected key mixes all tokens"
+            "--document-masks cannot be used with --projection-dim, since a projected key mixes "
+            "all tokens"
         )
     if arguments.beam and not arguments.validation_text:
         parser.error("--beam packs whole files, so it needs --text and --validation-text")

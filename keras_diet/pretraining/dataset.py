@@ -90,8 +90,8 @@ def masked_lm_dataset(
             language. Defaults to `0.7`, as in XLM.
         document_masks: bool. Whether the features hold the `"document_ids"` of `number_documents`,
             so that the documents in a sequence do not see each other. Pack them with
-            `document_masks=True` too. All tokens of a document have one segment, so leave
-            `num_segments` at 1. Defaults to `False`, as in the paper.
+            `document_masks=True` too. All tokens of a document have one segment, so it needs
+            `num_segments=1`. Defaults to `False`, as in the paper.
 
     Returns:
         `grain.MapDataset` of `(features, labels, sample_weight)`, as returned by `mask_tokens`.
@@ -101,8 +101,9 @@ def masked_lm_dataset(
         ValueError: If `token_ids` is not an integer array of rank 2, if a token id does not fit
             the vocabulary, or if an argument is out of range. `batch_size` must not exceed the
             number of sequences with `drop_remainder`. With several languages, if their sequences
-            have different lengths, or without `repeat=True`. Token ids of the first 1024 rows of
-            each array are checked immediately, and all others when they are read.
+            have different lengths, or without `repeat=True`. If the sequences were packed with
+            another `document_masks`. Token ids of the first 1024 rows of each array are checked
+            immediately, and all others when they are read.
 
     Example:
 
@@ -135,6 +136,11 @@ def masked_lm_dataset(
             "Several languages need `repeat=True`, because they have different epochs. Received: "
             "repeat=False. To validate, make a dataset of each language."
         )
+    if document_masks and num_segments != 1:
+        raise ValueError(
+            "`document_masks=True` needs `num_segments=1`, because a document is one segment. "
+            f"Received: num_segments={num_segments}"
+        )
 
     def make_batch(sequences, generator):
         features, labels, sample_weight = mask_tokens(
@@ -149,6 +155,7 @@ def masked_lm_dataset(
             mask_token_rate=mask_token_rate,
             random_token_rate=random_token_rate,
         )
+        _check_document_masks(np.asarray(sequences), tokenizer, document_masks)
         if num_segments != 1:
             features["segment_ids"] = number_segments(
                 sequences, tokenizer.sep_token_id, tokenizer.pad_token_id, num_segments
@@ -178,6 +185,21 @@ def masked_lm_dataset(
     # `fit` of a KerasHub task repeats validation data. Without this, each repetition would have
     # other masks.
     return batches if shuffle else batches.repeat(1, reseed_each_epoch=False)
+
+
+def _check_document_masks(sequences, tokenizer, document_masks):
+    """Raise a `ValueError` if sequences were not packed with this value of `document_masks`."""
+    cls, sep = (getattr(tokenizer, name, None) for name in ("cls_token_id", "sep_token_id"))
+    after = sequences[:, 1:][sequences[:, :-1] == sep]
+    is_cls = after == cls
+    wrong = after[~is_cls & (after != tokenizer.pad_token_id) if document_masks else is_cls]
+    if wrong.size:
+        raise ValueError(
+            "Pass the `document_masks` with which the sequences were packed. With it, each `[SEP]` "
+            "has `[CLS]` or padding behind it, and without it never `[CLS]`. Received: "
+            f"document_masks={document_masks}, and the token {wrong[0]} behind `[SEP]`. If it is "
+            "the right value, a text holds the name of a special token: remove it and pack again."
+        )
 
 
 def as_tf_dataset(dataset: grain.MapDataset) -> Any:

@@ -150,9 +150,12 @@ def test_special_tokens_may_have_any_id(shifted_tokenizer):
     weight = np.array([[1, 1, 1, 1, 0], [1, 1, 1, 0, 0]])
     found = masked_lm_dataset(tokens, tokenizer, 2, **options, **rates)[0]
     assert equal(found, (features, labels, weight))
-    found, _, _ = masked_lm_dataset(tokens, tokenizer, 2, **options, **rates, document_masks=True)[
-        0
-    ]
+    # Another document begins with `[CLS]`.
+    tokens[0, 4], features["token_ids"][0, 4] = cls, cls
+    features["segment_ids"][:] = 0
+    features["mask_positions"][0] = [1, 2, 5, 0, 0]
+    options |= {"num_segments": 1, "document_masks": True}
+    found, _, _ = masked_lm_dataset(tokens, tokenizer, 2, **options, **rates)[0]
     ids = np.array([[1, 1, 1, 1, 2, 2, 2, 0], [1, 1, 1, 1, 1, 0, 0, 0]])
     assert equal(found, {**features, "document_ids": ids})
 

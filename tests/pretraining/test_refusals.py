@@ -12,6 +12,9 @@ pytestmark = pytest.mark.any_backend
 
 TOKENIZER = DietBertTokenizer(VOCABULARY)
 IDS = np.array([[2, 5, 6, 7, 8, 9, 3, 0], [2, 9, 8, 7, 6, 5, 10, 3]])
+# A text behind another one, with and without `[CLS]`.
+DOCUMENTS = np.array([[2, 5, 6, 3, 2, 9, 3, 0], [2, 9, 8, 7, 6, 5, 10, 3]])
+PAIRS = np.where(DOCUMENTS == 2, [2, 0, 0, 0, 7, 0, 0, 0], DOCUMENTS)
 LANGUAGES = {"en": IDS, "sw": IDS[:, :5]}
 
 
@@ -58,6 +61,18 @@ REFUSED = {
     "ids 1D": (dataset(IDS[0]), "must be an array of shape (N, L)"),
     "ids list": (dataset(IDS.tolist()), "Received: the shapes [()]"),
     "repeat 3": (dataset(repeat=3), "`repeat` must be one of False, True"),
+    "documents unmasked": (
+        dataset(DOCUMENTS),
+        "Received: document_masks=False, and the token 2 behind `[SEP]`",
+    ),
+    "documents without [CLS]": (
+        dataset({"en": DOCUMENTS, "sw": PAIRS}, repeat=True, document_masks=True),
+        "Received: document_masks=True, and the token 7 behind `[SEP]`",
+    ),
+    "segments and documents": (
+        dataset(DOCUMENTS, document_masks=True, num_segments=2),
+        "`document_masks=True` needs `num_segments=1`",
+    ),
     "large batches": (dataset(batch_size=3), "batch_size=3 with 2 sequences"),
     "lengths of languages": (dataset(LANGUAGES, repeat=True), "the shapes [(2, 8), (2, 5)]"),
     "languages once": (dataset({"en": IDS}), "Several languages need `repeat=True`"),
