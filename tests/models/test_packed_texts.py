@@ -154,6 +154,7 @@ def test_datasets_of_texts(kind):
 
 
 @any_backend
+@pytest.mark.filterwarnings("ignore:Some sentences have more")
 def test_places_of_texts():
     """The longest text first, each where it fits first."""
     preprocessor = tiny_preprocessor("classifier", sequence_length=LENGTH, packed=True)
@@ -164,6 +165,12 @@ def test_places_of_texts():
     assert x["document_ids"].tolist() == numbers
     assert x["document_first_tokens"].tolist() == [70, 27, 0, 63, 41, 74, 54]
     np.testing.assert_array_equal(y, SCORES)
+    # Labels of words have a row for each sentence.
+    x, *labels = tiny_preprocessor("token_classifier", sequence_length=LENGTH, packed=True)(
+        SENTENCES, WORD_LABELS
+    )
+    assert x["document_first_tokens"].tolist() == [70, 27, 0, 63, 41, 74, 54]
+    assert [each.shape for each in (x["token_ids"], *labels)] == [(3, LENGTH), *[(7, LENGTH)] * 2]
     # One text in a sequence.
     longest = preprocessor([X[2]] * 3)
     assert longest["document_ids"].tolist() == [[n] * LENGTH for n in (1, 2, 3)]

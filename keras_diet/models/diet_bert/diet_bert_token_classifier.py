@@ -15,7 +15,7 @@ from keras_diet.types import Tensor
 class DietBertTokenClassifierPreprocessor(DietBertPreprocessor, TokenClassifierPreprocessor):
     """Tokenize and pack sentences, and give the label of each word to its first token.
 
-    A sentence is a list of words. The packed input is `[CLS]`, then the tokens of each word, then
+    A sentence is a list of words. The input is `[CLS]`, then the tokens of each word, then
     `[SEP]` and padding. As in BERT, the label of a word belongs to its first token. All other
     tokens have the weight 0, so the loss and the metrics ignore them:
 
@@ -46,8 +46,8 @@ class DietBertTokenClassifierPreprocessor(DietBertPreprocessor, TokenClassifierP
     Returns:
         A dictionary of `"token_ids"`, `"segment_ids"` and `"padding_mask"` of shape
         `(B, sequence_length)`. With `y`, a tuple `(x, y, sample_weight)` of the dictionary, and
-        labels and weights of the same shape. All are NumPy arrays. With `packed`, there are fewer
-        rows, and `"document_ids"` that number the sentences from 1 on. Without `y`, there are also
+        labels and weights of the same shape. All are NumPy arrays. With `packed`, the dictionary
+        has fewer rows, `"document_ids"` that number the sentences from 1 on, and
         `"document_first_tokens"` `(B,)`, the places of `[CLS]` over all rows.
 
     Raises:

@@ -75,7 +75,7 @@ def pack_documents(arrays: dict[str, np.ndarray], pad: int) -> dict[str, np.ndar
 
     Returns:
         The arrays with fewer rows, `(R, T)`, and two others. `"document_ids"` `(R, T)` number the
-        texts from 1 on, in their order. `"document_first_tokens"` `(N,)` has the place of the first
+        texts from 1 on, in their order. `"document_first_tokens"` `(N,)` has the index of the first
         token of each text, counted over all rows. `R` has four significant binary digits, so that
         compilers see few sizes. For this, the last rows may be padding.
     """
@@ -91,11 +91,11 @@ def pack_documents(arrays: dict[str, np.ndarray], pad: int) -> dict[str, np.ndar
     step = 2 ** max(num_rows.bit_length() - 4, 0)
     num_rows = min(math.ceil(num_rows / step) * step, number)
     is_token = np.arange(length) < sizes[:, None]
-    places = (first_tokens[:, None] + np.arange(length))[is_token]
+    indices = (first_tokens[:, None] + np.arange(length))[is_token]
 
     def packed(array, value=0):
         rows = np.full(num_rows * length, value, array.dtype)
-        rows[places] = array[is_token]
+        rows[indices] = array[is_token]
         return rows.reshape(num_rows, length)
 
     numbers = np.arange(1, number + 1, dtype="int32")[:, None]
@@ -128,13 +128,13 @@ def pack_segments(
     room = lengths[-1] - template.num_special_tokens(len(segments))
     token_rows, segment_rows = [], []
     for row in zip(*segments, strict=True):
-        tokens, places = [*template.start], [0] * len(template.start)
+        tokens, segment_ids = [*template.start], [0] * len(template.start)
         for i, size in enumerate(_kept(list(map(len, row)), room, truncate)):
             after = template.end if i == last else template.separator
             tokens += [*row[i][:size], *after]
-            places += [i * template.numbers_segments] * (size + len(after))
+            segment_ids += [i * template.numbers_segments] * (size + len(after))
         token_rows.append(tokens)
-        segment_rows.append(places)
+        segment_rows.append(segment_ids)
     return padded(token_rows, lengths, tokenizer.pad_token_id), padded(segment_rows, lengths)
 
 

@@ -113,18 +113,18 @@ class TaskData(Batches):
             # A function, or a preprocessor of KerasHub, which returns tensors.
             batch = keras.utils.unpack_x_y_sample_weight(self.task.preprocess_samples(*columns))
             batch = map_columns(host_column, batch)
-        inputs, of_documents = batch[0], {}
+        inputs = tokens = batch[0]
         if self._is_packed:
-            names = {"document_ids", "document_first_tokens"} & set(inputs)
-            of_documents = {name: inputs.pop(name) for name in names}
+            of_documents = ("document_ids", "document_first_tokens")
+            tokens = {name: array for name, array in inputs.items() if name not in of_documents}
         if self.task.token_inputs:
             # For example, there may be more texts than segments.
-            check_token_inputs(inputs, self.task.token_inputs)
+            check_token_inputs(tokens, self.task.token_inputs)
         if shape and self._is_packed:
-            of_documents["document_first_tokens"].shape = shape
+            inputs["document_first_tokens"] = inputs["document_first_tokens"].reshape(shape)
         elif shape:
             inputs = map_columns(lambda array: array.reshape(*shape, -1), inputs)
-        batch = (inputs | of_documents if of_documents else inputs, *batch[1:])
+        batch = (inputs, *batch[1:])
         return keras.utils.pack_x_y_sample_weight(*batch) if batch[1] is not None else batch[:1]
 
     def on_epoch_begin(self) -> None:

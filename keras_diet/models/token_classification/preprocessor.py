@@ -62,7 +62,7 @@ class TokenClassifierPreprocessor(PackingPreprocessor, TokenPreprocessor):
     def make_batch(
         self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
     ) -> tuple[Any, Any, Any]:
-        """Return token ids, and labels and weights of the same shape."""
+        """Return token ids, and labels and weights with a row for each sentence."""
         length = self.sequence_length
         inputs, places = self.pack_pieces(self.word_pieces(x))
         if any(len(at) < len(words) for at, words in zip(places, x, strict=True)):
@@ -80,14 +80,9 @@ class TokenClassifierPreprocessor(PackingPreprocessor, TokenPreprocessor):
             sample_weight = [[1.0] * len(words) for words in x]
         labels = at_places(y, places, length, "int32")
         weights = at_places(sample_weight, places, length, "float32")
-        if self.packed:
-            inputs = self.pack({**inputs, "labels": labels, "weights": weights})
-            # The outputs have a row for each sequence, as labels do.
-            del inputs["document_first_tokens"]
-            return inputs, inputs.pop("labels"), inputs.pop("weights")
         length = buckets_of(inputs["padding_mask"], self.lengths).max()
         inputs = {name: array[:, :length] for name, array in inputs.items()}
-        return inputs, labels[:, :length], weights[:, :length]
+        return self.pack(inputs), labels[:, :length], weights[:, :length]
 
     def word_pieces(self, sentences: list[list[str]]) -> list[list[Pieces]]:
         """Return the token ids of each word of each sentence, at least one for a word."""
