@@ -165,14 +165,21 @@ PAIR = (FIRST[:1], SECOND[:1])
     [
         (MNRL(), (FIRST, SECOND), SCORES, {}, r"Leave `y` out.*`MultipleNegativesRankingLoss`"),
         (MNRL(), (FIRST, SECOND[:4]), None, {}, r"5 in `x\[0\]`, 4 in `x\[1\]`"),
-        (MNRL(), FIRST, None, {}, r"tuple of 2 or more lists.*1 list\(s\) in list.*`\(x, y\)`"),
+        (MNRL(), FIRST, None, {}, r"of 2 or more lists.*`x=\(anchors, positives\)`.*x=list\."),
+        (MNRL(), FIRST, SECOND, {}, r"`y` holds text: the second texts belong into `x`"),
+        (MNRL(), np.array([FIRST, SECOND]).T, None, {}, "Received: x=ndarray"),
+        (MNRL(), {"a": FIRST, "b": SECOND}, None, {}, "Received: x=dict"),
+        (CoSENTLoss(), FIRST, np.array(SECOND), {}, r"x=\(first, second\)`. `y` holds text"),
+        (MNRL(), (FIRST, SECOND), None, {"validation_data": (FIRST, SECOND)}, "`y` holds text"),
+        (MNRL(), iter([(FIRST, SECOND)]), None, {"steps_per_epoch": 1}, "`y` holds text"),
+        (MNRL(), (FIRST, SECOND), None, {"class_weight": {0: 2.0}}, "Pass `sample_weight`"),
         (MNRL(), (FIRST, SECOND), None, {"batch_size": 4}, "two pairs or more.*batch of one pair"),
         (MNRL(), (FIRST, SECOND), None, {"batch_size": 1}, "single pair has no negatives"),
         (MNRL(), (FIRST, SECOND), None, {"validation_data": (PAIR,)}, "Pass another `batch_size`"),
         (MNRL(), iter([((FIRST, SECOND),), (PAIR,)]), None, {"steps_per_epoch": 2}, "single pair"),
         (CoSENTLoss(), (FIRST, SECOND), None, {}, "needs labels"),
         (CoSENTLoss(), (FIRST, SECOND), [*SCORES[:3], np.nan, 1], {}, "NaN in row 3"),
-        (CoSENTLoss(), (FIRST, SECOND, THIRD), SCORES, {}, r"tuple of 2 lists.*3 list\(s\)"),
+        (CoSENTLoss(), (FIRST, SECOND, THIRD), SCORES, {}, r"of 2 lists.*x=a tuple of 3"),
         (COSINES, (FIRST, SECOND), [5.0, 0, 0, 0, -7.0], {"batch_size": 2}, r"-7\.0 to 5\.0"),
         (MatryoshkaLoss(MNRL(), (4, 16)), (FIRST, SECOND), None, {}, r"embeddings, 15.*\[4, 16\]"),
         (TripletLoss(), (FIRST, SECOND), None, {}, "`TripletLoss`, `x` must be a tuple of 3"),
@@ -200,6 +207,15 @@ def test_token_ids_of_all_texts_are_checked(rng):
     inputs["token_ids"][1, 1, 2] = 99
     with pytest.raises(ValueError, match=r"^`x\['token_ids'\]` must .*99"):
         embedder.fit(inputs, np.array([0.5, 0.7]))
+
+
+@any_backend
+def test_metrics_of_keras_are_refused():
+    embedder = DietBertTextEmbedder(tiny_backbone())
+    for arguments in ({"metrics": ["mse"]}, {"weighted_metrics": [keras.metrics.Accuracy()]}):
+        embedder.compile(loss="mse", **arguments)
+        with pytest.raises(ValueError, match=r"Measure with `keras_diet\.metrics`"):
+            embedder.compile(loss=MNRL(), **arguments)
 
 
 @any_backend

@@ -27,7 +27,7 @@ from keras_diet.types import Config, Tensor
 class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
     """Tokenize, pack and mask raw text for the masked language modeling task.
 
-    This is `keras_hub.models.BertMaskedLMPreprocessor` for DietBert models. The packed input is
+    This is `keras_hub.models.BertMaskedLMPreprocessor` for DietBert models. The input is
     `[CLS]`, then the tokens of each text followed by `[SEP]`, then padding. Some tokens are
     selected, by the rule of `keras_diet.pretraining.mask_tokens`. A selected token is replaced by
     `[MASK]` or by a random token, or is kept. Each epoch of `fit` has new masks, which depend on

@@ -23,7 +23,7 @@ class DietBertTextClassifierPreprocessor(
 ):
     """Tokenize and pack raw texts, or pairs of texts, for classification.
 
-    This is `keras_hub.models.BertTextClassifierPreprocessor` for DietBert models. The packed input
+    This is `keras_hub.models.BertTextClassifierPreprocessor` for DietBert models. The input
     is `[CLS]`, then the tokens of each text followed by `[SEP]`, then padding. Unlike in KerasHub,
     a tuple of texts is always a pair.
 

@@ -15,9 +15,9 @@ from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD
 from keras_diet.models.hub.document_inputs import at_tokens
-from keras_diet.models.hub.losses import of_output, warn_if_loss_does_not_fit
+from keras_diet.models.hub.losses import is_of_keras, of_output, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import PackingPreprocessor
-from keras_diet.models.hub.texts import texts_of
+from keras_diet.models.hub.texts import holds_text, texts_of
 from keras_diet.training.columns import host_column, map_columns, number_of_rows
 from keras_diet.training.embedding_losses import EmbeddingLoss
 from keras_diet.types import Config, Tensor
@@ -68,7 +68,7 @@ class DietBertTextEmbedderPreprocessor(
 ):
     """Tokenize and pack raw texts, or pairs of texts, for embedding.
 
-    This is `keras_hub.models.BertTextEmbedderPreprocessor` for DietBert models. The packed input is
+    This is `keras_hub.models.BertTextEmbedderPreprocessor` for DietBert models. The input is
     `[CLS]`, then the tokens of each text followed by `[SEP]`, then padding. Unlike in KerasHub, a
     tuple of texts is always a pair. To embed texts one by one, pass a list.
 
@@ -291,10 +291,13 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
             return self.columns(x, y, sample_weight)
         name, number = type(loss).__name__, len(x) if isinstance(x, tuple) else 1
         if number < 2 or loss.num_texts not in (None, number):
+            example = "(anchors, positives)" if loss.takes_ids else "(first, second)"
+            received = f"a tuple of {number}" if isinstance(x, tuple) else type(x).__name__
+            hint = "`y` holds text: the second texts belong into `x`. " if holds_text(y) else ""
             raise ValueError(
-                f"With `{name}`, `x` must be a tuple of {loss.num_texts or '2 or more'} lists, for "
-                f"the texts of each example. Received: {number} list(s) in {type(x).__name__}. "
-                "Batches of a dataset, and `validation_data`, are `(x,)` or `(x, y)`."
+                f"With `{name}`, `x` must be a tuple of {loss.num_texts or '2 or more'} lists of "
+                f"texts. Pass `x={example}`. {hint}Received: x={received}. Batches of a dataset, "
+                f"and `validation_data`, are `({example},)` or `({example}, y)`."
             )
         if (y is None) is not loss.takes_ids:
             remedy = "Leave `y` out: the texts are enough" if loss.takes_ids else "Pass scores"
@@ -317,6 +320,19 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
             # Where the weight is 0, the label may have any value.
             is_used = True if sample_weight is None else np.reshape(sample_weight, -1) != 0
             loss.check_labels(np.where(is_used, y.T, 0).T)
+
+    def class_weight_of(self, class_weight: Any) -> dict[int, float] | None:
+        """Return the weights of classes by index, after checking them.
+
+        Raises:
+            ValueError: With an `EmbeddingLoss`, whose labels are no classes.
+        """
+        if class_weight is not None and self._embedding_loss is not None:
+            raise ValueError(
+                "`class_weight` must be `None` with a loss of embeddings, whose examples have no "
+                f"classes. Received: class_weight={class_weight!r}. Pass `sample_weight`."
+            )
+        return super().class_weight_of(class_weight)
 
     def checked_ids(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
         """Return arrays of token ids, `(n, k, T)` for the texts of examples, after checking them.
@@ -359,8 +375,17 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
             loss: As in `keras_hub.models.TextEmbedder.compile`. Defaults to `None`.
             metrics: As in `keras_hub.models.TextEmbedder.compile`. Defaults to `None`.
             **kwargs: Keyword arguments of `keras.Model.compile`.
+
+        Raises:
+            ValueError: For metrics of Keras with an `EmbeddingLoss`.
         """
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+        of_keras = keras.tree.flatten([metrics, kwargs.get("weighted_metrics")])
+        if self._embedding_loss is not None and any(map(is_of_keras, of_keras)):
+            raise ValueError(
+                "Metrics of Keras cannot read the embeddings of several texts of an example. "
+                "Received: `metrics` with a loss of embeddings. Measure with `keras_diet.metrics`."
+            )
         warn_if_loss_does_not_fit(self, "embeddings")
 
     def encode_text(
@@ -385,9 +410,10 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
             An array of shape `(num_texts, hidden_dim)`.
         """
         texts = texts_of(text, "text")
+        order = list(range(len(texts)))
         # Packed batches of texts of all lengths have about the same number of sequences.
-        sizes = [not getattr(self.preprocessor, "packed", False) and len(text) for text in texts]
-        order = sorted(range(len(texts)), key=sizes.__getitem__, reverse=True)
+        if not getattr(self.preprocessor, "packed", False):
+            order.sort(key=lambda i: len(texts[i]), reverse=True)
         found = self.predict([texts[i] for i in order], batch_size, verbose, callbacks=callbacks)
         return found[np.argsort(order)]
 
