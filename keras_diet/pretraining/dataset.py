@@ -155,12 +155,12 @@ def masked_lm_dataset(
             mask_token_rate=mask_token_rate,
             random_token_rate=random_token_rate,
         )
-        _check_document_masks(np.asarray(sequences), tokenizer, document_masks)
         if num_segments != 1:
             features["segment_ids"] = number_segments(
                 sequences, tokenizer.sep_token_id, tokenizer.pad_token_id, num_segments
             )
         if document_masks:
+            _check_documents(np.asarray(sequences), tokenizer)
             features["document_ids"] = number_documents(
                 sequences, tokenizer.sep_token_id, tokenizer.pad_token_id
             )
@@ -187,18 +187,15 @@ def masked_lm_dataset(
     return batches if shuffle else batches.repeat(1, reseed_each_epoch=False)
 
 
-def _check_document_masks(sequences, tokenizer, document_masks):
-    """Raise a `ValueError` if sequences were not packed with this value of `document_masks`."""
-    cls, sep = (getattr(tokenizer, name, None) for name in ("cls_token_id", "sep_token_id"))
-    after = sequences[:, 1:][sequences[:, :-1] == sep]
-    is_cls = after == cls
-    wrong = after[~is_cls & (after != tokenizer.pad_token_id) if document_masks else is_cls]
+def _check_documents(sequences, tokenizer):
+    """Raise a `ValueError` if sequences have no `[CLS]` at the beginning of each document."""
+    after = sequences[:, 1:][sequences[:, :-1] == tokenizer.sep_token_id]
+    wrong = after[(after != tokenizer.cls_token_id) & (after != tokenizer.pad_token_id)]
     if wrong.size:
         raise ValueError(
-            "Pass the `document_masks` with which the sequences were packed. With it, each `[SEP]` "
-            "has `[CLS]` or padding behind it, and without it never `[CLS]`. Received: "
-            f"document_masks={document_masks}, and the token {wrong[0]} behind `[SEP]`. If it is "
-            "the right value, a text holds the name of a special token: remove it and pack again."
+            "With `document_masks=True`, `[CLS]` or padding must follow each `[SEP]`. Received: "
+            f"the token {wrong[0]} behind `[SEP]`. Pack the sequences with `document_masks=True`. "
+            "If you did, a text holds the name of a special token: remove it and pack again."
         )
 
 

@@ -61,13 +61,9 @@ REFUSED = {
     "ids 1D": (dataset(IDS[0]), "must be an array of shape (N, L)"),
     "ids list": (dataset(IDS.tolist()), "Received: the shapes [()]"),
     "repeat 3": (dataset(repeat=3), "`repeat` must be one of False, True"),
-    "documents unmasked": (
-        dataset(DOCUMENTS),
-        "Received: document_masks=False, and the token 2 behind `[SEP]`",
-    ),
     "documents without [CLS]": (
         dataset({"en": DOCUMENTS, "sw": PAIRS}, repeat=True, document_masks=True),
-        "Received: document_masks=True, and the token 7 behind `[SEP]`",
+        "Received: the token 7 behind `[SEP]`. Pack the sequences with `document_masks=True`",
     ),
     "segments and documents": (
         dataset(DOCUMENTS, document_masks=True, num_segments=2),
