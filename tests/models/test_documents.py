@@ -130,7 +130,8 @@ def test_token_classifier(rng):
 
 @any_backend
 def test_scores_for_analysis(rng):
-    backbone, inputs = randomize_weights(tiny_backbone()), make_inputs(rng)
+    backbone = randomize_weights(tiny_backbone(position_encoding="diet_abs_input"))
+    inputs = make_inputs(rng)
     found = attention_scores(backbone, inputs)
     for (row, places), document in of_documents(inputs):
         pairs = found[:, row][:, :, places][..., places]
@@ -154,6 +155,7 @@ def test_models_with_one_result_for_a_sequence_refuse_documents(rng, task):
     "ids, message",
     [
         (IDS - 1, "from 0 on.*values from -1 to 6"),
+        (IDS / 2, "from 0 on.*values from 0.0 to 3.5"),
         (np.where(IDS == 7, 3, IDS), "next to each other"),
         (IDS[:, :5], r"other inputs. Received: shape=\(2, 5\)"),
     ],
