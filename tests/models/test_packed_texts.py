@@ -320,6 +320,14 @@ def test_arrays_for_packed_texts_are_refused():
         model.predict(arrays, verbose=0)
 
 
+@pytest.mark.any_backend("jax")
+def test_several_processes_are_refused(monkeypatch):
+    jax, embedder = pytest.importorskip("jax"), make_task("embedder", True)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(ValueError, match="several processes of JAX"):
+        embedder.predict(X, verbose=0)
+
+
 @pytest.mark.any_backend("tensorflow")
 def test_a_graph_is_refused():
     tf = pytest.importorskip("tensorflow")

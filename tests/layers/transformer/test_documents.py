@@ -257,6 +257,12 @@ def test_lengths_that_are_not_known_and_half_precision(rng, name):
     x, _ = make_inputs(rng)
     expected = to_numpy(encoder(x, document_ids=IDS))
     assert_close(model.predict([x, IDS], verbose=0), expected)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        signature = [tf.TensorSpec([None, None, HIDDEN]), tf.TensorSpec([None, None], "int32")]
+        call = tf.function(lambda x, ids: model([x, ids]), signature)
+        assert_close(call(x, IDS), expected)
     half = make_encoder(rng, name, dtype="mixed_bfloat16")
     half.set_weights(encoder.get_weights())
     assert np.abs(to_numpy(half(x, document_ids=IDS)) - expected)[IDS > 0].mean() < 0.05
