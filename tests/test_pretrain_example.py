@@ -101,7 +101,7 @@ def test_interrupted_run_resumes_to_the_same_result(script, corpus, tmp_path, mo
     [
         "--document-segments",
         "--language en {0} --language fr {0} --cased --vocabulary-size 101",
-        "--text {0} --validation-text {0} --beam --document-masks",
+        "--text {0} --validation-text {0} --beam --document-masks --sequence-length 99",
     ],
     ids=["embedded", "languages", "beam"],
 )
@@ -115,6 +115,9 @@ def test_kinds_of_text(script, corpus, tmp_path, options):
     backbone = DietBertBackbone.from_preset(str(tmp_path / "out" / "diet_rel" / "preset"))
     # Fine-tuning adds segments to models that have none.
     assert backbone.segment_encoding == ("per-head" if "--document-segments" in options else "none")
+    if "--beam" in options:
+        tokens = pretraining.PackedShards(tmp_path / "out" / "train")[:]
+        assert np.any(tokens[:, 1:] == tokens[0, 0])
 
 
 @pytest.mark.any_backend

@@ -55,7 +55,8 @@ def of_documents(inputs):
 def test_backbone(rng, arguments):
     backbone, inputs = randomize_weights(tiny_backbone(**arguments)), make_inputs(rng)
     # The second time PyTorch records the graph, and then runs it.
-    found = [backbone.predict(inputs, verbose=0) for _ in range(3)]
+    others = {**inputs, "document_ids": IDS[::-1]}
+    found = [backbone.predict(each, verbose=0) for each in (inputs, others, inputs)]
     for outputs in (found[0], found[2], backbone(inputs)):
         outputs = {name: to_numpy(output) for name, output in outputs.items()}
         for at, document in of_documents(inputs):
@@ -130,11 +131,12 @@ def test_token_classifier(rng):
 
 @any_backend
 def test_scores_for_analysis(rng):
-    backbone, inputs = randomize_weights(tiny_backbone()), make_inputs(rng)
+    backbone = randomize_weights(tiny_backbone(position_encoding="diet_abs_input"))
+    inputs = make_inputs(rng)
     found = attention_scores(backbone, inputs)
     for (row, places), document in of_documents(inputs):
         pairs = found[:, row][:, :, places][..., places]
-        assert_close(pairs[:1], attention_scores(backbone, document)[:1, 0])
+        assert_close(pairs, attention_scores(backbone, document)[:, 0])
 
 
 @any_backend
@@ -154,6 +156,7 @@ def test_models_with_one_result_for_a_sequence_refuse_documents(rng, task):
     "ids, message",
     [
         (IDS - 1, "from 0 on.*values from -1 to 6"),
+        (IDS / 2, "from 0 on.*values from 0.0 to 3.5"),
         (np.where(IDS == 7, 3, IDS), "next to each other"),
         (IDS[:, :5], r"other inputs. Received: shape=\(2, 5\)"),
     ],

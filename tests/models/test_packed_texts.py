@@ -2,18 +2,24 @@
 
 import json
 from types import SimpleNamespace
+from unittest import mock
 
 import keras
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from keras_diet.models.hub.packing import pack_documents
-from keras_diet.training import CosineSimilarityLoss, MultipleNegativesRankingLoss
-from tests.helpers import assert_close, once
+from keras_diet.training import (
+    CosineSimilarityLoss,
+    EmbeddingLoss,
+    ExactResume,
+    MultipleNegativesRankingLoss,
+)
+from tests.helpers import assert_close, once, to_numpy
 from tests.models.tasks import CLASSES, dataset_of, every_dataset, tiny_preprocessor
-from tests.models.tiny import TEXTS, randomize_weights, tiny_backbone
+from tests.models.tiny import TEXTS, VOCABULARY, randomize_weights, tiny_backbone
 
 any_backend = pytest.mark.any_backend
 LENGTH = 27
@@ -67,14 +73,12 @@ def both(name, **of_backbone):
 @every_name
 def test_results_losses_and_trainings_are_those_of_texts_one_by_one(name):
     expected, packed, x, y = both(name)
-    # The first time PyTorch calls the layers, then it records the graph, and then it runs it.
-    outputs = [packed.predict(x, batch_size=3, verbose=0) for _ in range(3)]
+    found = packed.predict(x, batch_size=3, verbose=0)
     reference = expected.predict(x, batch_size=3, verbose=0)
     if name == "words":
         sizes = expected.preprocessor(x)["padding_mask"].sum(1)
         reference[np.arange(LENGTH) >= sizes[:, None]] = 0
-    for found in outputs:
-        assert_close(found, reference)
+    assert_close(found, reference)
     if name == "max" and keras.backend.backend() == "jax":
         # With the XLA flags of the tests, `ops.max` of unpacked texts has another gradient.
         return
@@ -88,10 +92,36 @@ def test_results_losses_and_trainings_are_those_of_texts_one_by_one(name):
         assert_close(found, reference)
 
 
-@pytest.mark.parametrize("name", ["pairs", "cosine", *once("triplets")])
+class Distances(EmbeddingLoss):
+    """A loss of a user: the distances of the first text to the others."""
+
+    num_texts, takes_ids = None, True
+
+    def call(self, y_true, y_pred):
+        return keras.ops.sum((y_pred[:, 1:] - y_pred[:, :1]) ** 2, (1, 2))
+
+
+@pytest.mark.filterwarnings("ignore:Some sentences have more")
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX compiles the steps of all tests")
+@pytest.mark.usefixtures("compiled_steps")
+@pytest.mark.parametrize("name", ON_EACH_BACKEND)
+def test_compiled_steps(name):
+    expected, packed, x, y = both(name)
+    # The first time PyTorch calls the layers, then it records the graph, and then it runs it.
+    for texts in (x, x, x[::-1]):
+        reference = packed(packed.preprocessor(texts))
+        assert_close(packed.predict(texts, batch_size=3, verbose=0), reference)
+    expected.run_eagerly = True
+    for model in (expected, packed):
+        model.fit(x, y, batch_size=3, shuffle=False, verbose=0)
+    for found, reference in zip(packed.get_weights(), expected.get_weights(), strict=True):
+        assert_close(found, reference)
+
+
+@pytest.mark.parametrize("name", ["pairs", "cosine", *once("triplets", "own")])
 def test_texts_of_examples_may_be_in_several_sequences(name):
-    x = (X, X[::-1], X[3:] + X[:3])[: 2 + (name == "triplets")]
-    loss, y = MultipleNegativesRankingLoss(3.0), None
+    x = (X, X[::-1], X[3:] + X[:3])[: 2 + (name in ("triplets", "own"))]
+    loss, y = Distances() if name == "own" else MultipleNegativesRankingLoss(3.0), None
     if name == "cosine":
         loss, y = CosineSimilarityLoss(), np.clip(SCORES, -1, 1)
     results = []
@@ -122,6 +152,38 @@ def test_backbones(of_backbone):
 
 
 @any_backend
+@pytest.mark.parametrize("name", ["mean", "max"])
+def test_a_token_of_a_text_may_be_padding(name):
+    expected, packed, x, _ = both(name)
+    inputs = expected.preprocessor(x)
+    inputs["padding_mask"][1, 2:9] = 0
+    assert_close(packed(packed.preprocessor.pack(inputs)), expected(inputs))
+
+
+@any_backend
+@pytest.mark.filterwarnings("ignore:Some sentences have more")
+@pytest.mark.parametrize("name", ["classes", "words"])
+def test_dropout(name):
+    task, arguments, x, _ = DATA[name]
+    model = make_task(task, True, None, {**arguments, "dropout": 0.5})
+    outputs = [model(model.preprocessor(x), training=True) for _ in range(2)]
+    assert np.abs(to_numpy(outputs[0]) - to_numpy(outputs[1])).max() > 0.1
+
+
+@any_backend
+@pytest.mark.parametrize(
+    "name, of_texts, shape",
+    [("classes", (), (None, 3)), ("words", (), (None, None, 5)), ("mean", (2,), (None, 2, 15))],
+)
+def test_symbolic_outputs(name, of_texts, shape):
+    model = both(name)[1]
+    names = ("token_ids", "segment_ids", "padding_mask", "document_ids")
+    inputs = {name: keras.Input((None,), dtype="int32") for name in names}
+    inputs["document_first_tokens"] = keras.Input(of_texts, dtype="int32")
+    assert model(inputs).shape == shape
+
+
+@any_backend
 def test_methods_for_texts(tmp_path):
     expected, packed, _, _ = both("classes")
     packed.save_to_preset(tmp_path)
@@ -132,7 +194,11 @@ def test_methods_for_texts(tmp_path):
             assert _rounded(found) == _rounded(reference)
     assert_close(packed.predict_on_batch(X), expected.predict_on_batch(X))
     expected, packed, sentences, _ = both("words")
-    assert _rounded(packed.tag(sentences, 3)) == _rounded(expected.tag(sentences, 3))
+    with mock.patch.object(packed, "infer_batch", wraps=packed.infer_batch) as infer:
+        # Long sentences become windows.
+        found = packed.tag(sentences, 7)
+    assert [len(call.args[0]["document_first_tokens"]) for call in infer.call_args_list] == [7, 1]
+    assert _rounded(found) == _rounded(expected.tag(sentences, 3))
     expected, packed, _, _ = both("mean")
     found = [model.encode_text(X, batch_size=3, verbose=0) for model in (packed, expected)]
     assert_close(*found)
@@ -150,6 +216,17 @@ def test_datasets_of_texts(kind):
     assert_close(*results)
 
 
+@pytest.mark.any_backend("tensorflow")
+def test_a_resumable_training_has_batches_of_different_sizes(tmp_path):
+    """The third of four batches has two sequences, the others have one."""
+    expected, packed, x, y = both("classes")
+    x, y = ([column[i] for i in (0, 1, 3, 4, 2, 5, 6)] for column in (x, y))
+    options = {"batch_size": 2, "shuffle": False, "verbose": 0}
+    reference = expected.fit(x, y, **options).history["loss"]
+    found = ExactResume(tmp_path, 9).fit(packed, x, y, **options).history["loss"]
+    assert_close(found, reference)
+
+
 # === Packing ===
 
 
@@ -157,13 +234,16 @@ def test_datasets_of_texts(kind):
 @pytest.mark.filterwarnings("ignore:Some sentences have more")
 def test_places_of_texts():
     """The longest text first, each where it fits first."""
-    preprocessor = tiny_preprocessor("classifier", sequence_length=LENGTH, packed=True)
+    vocabulary, arguments = VOCABULARY[::-1], {"sequence_length": LENGTH, "packed": True}
+    preprocessor = tiny_preprocessor("classifier", vocabulary, **arguments)
     x, y = preprocessor(X, SCORES)
     # The sizes are 4, 14, 27, 7, 11, 3, 9.
     numbers = [[3] * 27, [2] * 14 + [5] * 11 + [0] * 2, [7] * 9 + [4] * 7 + [1] * 4 + [6] * 3]
     numbers[2] += [0] * 4
     assert x["document_ids"].tolist() == numbers
     assert x["document_first_tokens"].tolist() == [70, 27, 0, 63, 41, 74, 54]
+    assert x["document_ids"].dtype == x["document_first_tokens"].dtype == "int32"
+    assert np.all(x["token_ids"][x["document_ids"] == 0] == vocabulary.index("[PAD]"))
     np.testing.assert_array_equal(y, SCORES)
     # Labels of words have a row for each sentence.
     x, *labels = tiny_preprocessor("token_classifier", sequence_length=LENGTH, packed=True)(
@@ -179,6 +259,8 @@ def test_places_of_texts():
 @any_backend
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(sizes=st.lists(st.integers(1, 11), min_size=1, max_size=90), seed=st.integers(0, 99))
+@example(sizes=[5] * 70, seed=0)
+@example(sizes=[11] * 17, seed=0)
 def test_every_token_is_in_its_document(sizes, seed):
     rng = np.random.default_rng(seed)
     token_ids = rng.integers(0, 31, (len(sizes), 11)).astype("int32")
@@ -243,6 +325,14 @@ def test_arrays_for_packed_texts_are_refused():
     arrays, model.preprocessor = model.preprocessor(X), None
     with pytest.raises(ValueError, match=r"no others. Received.*'document_first_tokens'"):
         model.predict(arrays, verbose=0)
+
+
+@pytest.mark.any_backend("jax")
+def test_several_processes_are_refused(monkeypatch):
+    jax, embedder = pytest.importorskip("jax"), make_task("embedder", True)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(ValueError, match="several processes of JAX"):
+        embedder.predict(X, verbose=0)
 
 
 @pytest.mark.any_backend("tensorflow")

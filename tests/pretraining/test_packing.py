@@ -64,7 +64,8 @@ def test_documents_of_a_sequence(tokenizer, pad):
         [1] * 9,
         [1, 1, 1, 1, 1, 2, 2, 2, 0],
     ]
-    assert number_documents([CLS, 9, SEP, 8, SEP, PAD], SEP).tolist() == [1, 1, 1, 2, 2, 0]
+    ids = number_documents([CLS, 9, SEP, 8, SEP, 7, SEP, PAD], SEP)
+    assert ids.tolist() == [1, 1, 1, 2, 2, 3, 3, 0]
 
 
 @settings(deadline=None, max_examples=20, derandomize=True)
@@ -184,6 +185,8 @@ def test_pack_text_files(tokenizer, tmp_path, capfd):
         "[CLS] aa bb . cc dd . [SEP] [PAD]",
         "[CLS] ee ff . [SEP] gg . [SEP] [PAD]",
     ]
+    tokens = pack_text_files(paths, tokenizer, 9, tmp_path / "tokens.npy", document_masks=True)
+    assert words(tokens, tokenizer)[1] == "[CLS] ee ff . [SEP] [CLS] gg . [SEP]"
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,12 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         pairs = score_terms or ScoreTerms(
             attention_mask=arguments["attention_mask"], is_causal=arguments["use_causal_mask"]
         )
-        _refuse_pairs(attention_mask=pairs.attention_mask, use_causal_mask=pairs.is_causal)
+        _refuse_pairs(
+            attention_mask=pairs.attention_mask,
+            use_causal_mask=pairs.is_causal,
+            sliding_window=pairs.sliding_window,
+            document_ids=pairs.document_ids,
+        )
         if score_terms is None:
             score_terms = terms_of_arguments(**{**arguments, "value_mask": None, "key_mask": None})
         length = ops.shape(value)[1]

@@ -142,8 +142,8 @@ class TaskData(Batches):
 
     @property
     def varies_length(self) -> bool:  # type: ignore[override]
-        """Whether batches have the lengths of buckets, or numbers of sequences as texts need."""
-        return self._is_packed or bool(getattr(self.task.preprocessor, "length_buckets", None))
+        """Whether batches have the lengths of buckets."""
+        return bool(getattr(self.task.preprocessor, "length_buckets", None))
 
     @property
     def _is_packed(self):

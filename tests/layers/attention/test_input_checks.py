@@ -90,6 +90,8 @@ def terms(**arguments):
         ("linformer", {"attention_mask": PAIRS}, "`attention_mask` is not supported by Linformer"),
         ("linformer", {"use_causal_mask": True}, "`use_causal_mask` is not supported"),
         ("linformer", terms(attention_mask=PAIRS), "`attention_mask` is not supported"),
+        ("linformer", terms(sliding_window=2), "`sliding_window` is not supported"),
+        ("linformer", terms(document_ids=ones(2, 7)), "`document_ids` is not supported"),
         ("linformer", {"value": LONG}, "key is longer than `sequence_length` ... length=14"),
         ("shaw", {"block_size": 2}, "`block_size` needs ... RelativeMultiHeadAttention"),
     ],
@@ -140,8 +142,8 @@ ALL_TERMS = {
         (PLAIN(3, 4, scale=0.5), ALL_TERMS, {*ALL_TERMS, "scale"}),
         (
             PLAIN(3, 4),
-            terms(bias=ones(5), sliding_window=3, is_causal=True),
-            {"attention_bias", "sliding_window", "use_causal_mask"},
+            terms(bias=ones(5), sliding_window=3, is_causal=True, document_ids=ones(2, 3)),
+            {"attention_bias", "sliding_window", "use_causal_mask", "document_ids"},
         ),
         (PLAIN(3, 4, sliding_window=3, attention_axes=2), {}, {"sliding_window"}),
         # Variants would ignore what makes them variants.

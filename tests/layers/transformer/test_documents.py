@@ -7,11 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
+from keras_diet import _backend
 from keras_diet import layers as L
 from keras_diet.layers.attention import dot_product, plan
 from keras_diet.layers.attention.score_terms import positions_in_documents
 from tests.helpers import assert_close, gradients, once, to_numpy, weighted_sum
 from tests.layers import diet_encoders
+from tests.layers.attention.test_as_keras import Overriding
 from tests.layers.bias_layers import Distances
 from tests.layers.diet_encoders import HIDDEN, NUM_HEADS, Slopes
 
@@ -30,8 +32,18 @@ LAYERS = {
     "near_fire": lambda: L.FirePositionBias(NUM_HEADS, threshold=1, max_length=LENGTH),
     "rows": lambda: Distances(NUM_HEADS, LENGTH),
     "minimal": lambda: Slopes(NUM_HEADS),
+    "of_keys": lambda: OfKeys(),
 }
 any_backend = pytest.mark.any_backend
+
+
+class OfKeys(keras.layers.Layer):
+    """Scores of the positions of keys, for all heads and queries."""
+
+    def call(self, query):
+        return ops.cast(_backend.arange(ops.shape(query)[1])[None, None, None], query.dtype)
+
+
 on_kinds = pytest.mark.parametrize(
     "name", [*KINDS, *once(*(name for name in [*NAMES, *LAYERS] if name not in KINDS))]
 )
@@ -180,6 +192,13 @@ def test_blocks_have_gradients(rng, monkeypatch, name):
 
 
 @any_backend
+def test_blocks_need_no_mask_of_all_pairs(rng, monkeypatch):
+    monkeypatch.setattr(L.ScoreTerms, "with_one_mask", None)
+    encoder = make_encoder(rng, attention_implementation="blockwise", attention_windows=3)
+    assert encoder(make_inputs(rng)[0], document_ids=IDS).shape == (BATCH, LENGTH, HIDDEN)
+
+
+@any_backend
 @pytest.mark.parametrize("implementation", ["full", "auto"])
 @pytest.mark.parametrize("name", [name for name in NAMES if L.POSITION_ENCODINGS[name].bias])
 def test_scores_of_the_batch_exist_only_where_positions_need_them(
@@ -238,6 +257,12 @@ def test_lengths_that_are_not_known_and_half_precision(rng, name):
     x, _ = make_inputs(rng)
     expected = to_numpy(encoder(x, document_ids=IDS))
     assert_close(model.predict([x, IDS], verbose=0), expected)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        signature = [tf.TensorSpec([None, None, HIDDEN]), tf.TensorSpec([None, None], "int32")]
+        call = tf.function(lambda x, ids: model([x, ids]), signature)
+        assert_close(call(x, IDS), expected)
     half = make_encoder(rng, name, dtype="mixed_bfloat16")
     half.set_weights(encoder.get_weights())
     assert np.abs(to_numpy(half(x, document_ids=IDS)) - expected)[IDS > 0].mean() < 0.05
@@ -255,9 +280,10 @@ class PlainAttention(keras.layers.MultiHeadAttention):
 
 
 @any_backend
-def test_custom_attention_gets_a_mask(rng, register):
+@pytest.mark.parametrize("cls", [PlainAttention, Overriding])
+def test_custom_attention_gets_a_mask(rng, register, cls):
     name = register(
-        attention=lambda sizes, **kwargs: PlainAttention(sizes.num_heads, sizes.head_dim, **kwargs)
+        attention=lambda sizes, **kwargs: cls(sizes.num_heads, sizes.head_dim, **kwargs)
     )
     encoder = make_encoder(rng, name, segment_encoding="none")
     plain = make_encoder(rng, "none", segment_encoding="none")
