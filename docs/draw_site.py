@@ -1,7 +1,7 @@
-"""Draw the pictures of the first page: `python docs/draw_site.py`.
+"""Draw pictures of the site: `python docs/draw_site.py`.
 
-One shows what DIET adds to the scores of a head, as Figure 3 of the paper does. The other one has
-the step times in docs/comparison.
+`diet.svg` shows what DIET adds to the scores of a head, as Figure 3 of the paper does. The others
+have the step times in docs/comparison, and the memory in docs/benchmarks.
 """
 
 import json
@@ -82,6 +82,8 @@ def draw_costs() -> None:
                     style = {"marker": marker, "color": color, "markerfacecolor": fill}
                     axis.plot(place + offset, ratio, linestyle="none", label=label, **style)
         axis.axhline(1.0, color="gray", linewidth=1)
+        # The noise of BERT-small.
+        axis.axhspan(0.97, 1.03, color="gray", alpha=0.15, linewidth=0)
         axis.set_xticks(range(3), BACKENDS.values())
         axis.set_title(f"{length.split(' x ')[1]} tokens")
     axes[0].set_ylabel("time / time of BERT's positions")
@@ -89,6 +91,29 @@ def draw_costs() -> None:
     figure.savefig(DOCS / "pictures" / "costs.svg")
 
 
+def draw_memory() -> None:
+    """Draw the memory that attention takes, for each way to compute it."""
+    figure = Figure(figsize=(8.2, 3.2), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    hatches = {"full": "", "features": "//", "blockwise": "xx"}
+    cells = {"8192 tokens, inference": axes[0], "4096 tokens, training": axes[1]}
+    for place, backend in enumerate(BACKENDS):
+        path = DOCS / "benchmarks" / f"attention_implementations_{backend}.json"
+        found = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        for cell, axis in cells.items():
+            for i, (implementation, hatch) in enumerate(hatches.items()):
+                memory = found[f"diet_abs, {cell}"]["rows"][implementation]["mib"]
+                label = implementation if place == 0 else None
+                style = {"color": f"C{i}", "hatch": hatch, "edgecolor": "white", "label": label}
+                axis.bar(place + 0.27 * (i - 1), memory, 0.25, **style)
+            axis.set(title=cell, yscale="log")
+            axis.set_xticks(range(3), BACKENDS.values())
+    axes[0].set_ylabel("memory, MiB")
+    axes[0].legend(fontsize=8)
+    figure.savefig(DOCS / "pictures" / "memory.svg")
+
+
 if __name__ == "__main__":
     draw_diet()
     draw_costs()
+    draw_memory()
