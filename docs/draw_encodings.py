@@ -43,7 +43,7 @@ def scores(bias, **kwargs):
 
 def diet_abs(rank):
     bias = layers.AbsolutePositionBias(1, LENGTH, rank, initializer=NORMAL.clone())
-    return f"P_Q P_K$^T$, rank {rank}", scores(bias), SCORES
+    return f"$P_Q P_K^T$, rank {rank}", scores(bias), SCORES
 
 
 def tupe(title, **kwargs):
@@ -89,7 +89,7 @@ def draw_input(rng):
     draw(
         "input",
         ("P", embeddings, SCORES, "feature", "position"),
-        ("(P W_Q)(P W_K)$^T$, rank d$_h$ = 4", embeddings @ w_q @ (embeddings @ w_k).T, SCORES),
+        ("$(P W_Q)(P W_K)^T$, rank $d_h$ = 4", embeddings @ w_q @ (embeddings @ w_k).T, SCORES),
     )
 
 
@@ -107,7 +107,7 @@ def draw_linformer(rng):
     draw(
         "linformer",
         ("E", rng.normal(size=(6, LENGTH)), SCORES, "token", "projected key"),
-        ("P_Q P_K$^T$, 6 projected keys", scores(linformer, key=np.zeros((1, 6))), SCORES),
+        ("$P_Q P_K^T$, 6 projected keys", scores(linformer, key=np.zeros((1, 6))), SCORES),
     )
 
 
@@ -156,7 +156,7 @@ def draw_fire():
         # The network is the identity, so that the picture shows its argument.
         for weight, value in zip(fire.weights[2:], (1.0, 0.0, 1.0, 0.0), strict=True):
             weight.assign(np.full(weight.shape, value))
-        panels.append((f"argument of f, L = {threshold}", scores(fire), {}))
+        panels.append((f"argument of f, T = {threshold}", scores(fire), {}))
     draw("fire", *panels)
 
 
@@ -168,7 +168,7 @@ def draw_rotary(rng):
     turned = ops.convert_to_numpy(rotary.rotate(same))[0, :, 0]
     draw(
         "rotary",
-        ("cos(t$_{p,k}$)", rotary.rotate(unit)[0, :, 0, :16], SCORES, "pair k", "position p"),
+        ("cosine of the angle", rotary.rotate(unit)[0, :, 0, :16], SCORES, "pair t", "position p"),
         ("scores of equal queries and keys", turned @ turned.T, SCORES),
     )
 
@@ -182,7 +182,7 @@ def draw_transformer_xl():
     by_distance = vectors @ ops.convert_to_numpy(attention.position_bias)[0]
     draw(
         "transformer_xl",
-        ("W$_R$ r$_d$", vectors[::-1], SCORES, "feature", "distance d + 23"),
+        ("W$_R$ r$_p$", vectors[::-1], SCORES, "feature", "distance p + 23"),
         ("v . W$_R$ r$_{i-j}$", by_distance[DISTANCE + LENGTH - 1], SCORES),
     )
 

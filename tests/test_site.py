@@ -68,6 +68,15 @@ def test_pages_have_no_formula_that_is_left_as_text(site):
     assert not [page for page in pages if 'class="arithmatex"' in page]
 
 
+def test_links_lead_to_pages(site):
+    links = {
+        (path, href)
+        for path in set(site.rglob("*.html")) - {site / "404.html"}
+        for href in re.findall(r'href="([^"#:]+)(?:#[^"]*)?"', path.read_text("utf-8"))
+    }
+    assert not [link for link in links if not (link[0].parent / link[1]).exists()]
+
+
 @needs_chromium
 def test_pages_open_from_disk(site, page):
     # Servers show 404.html, at any address.

@@ -96,13 +96,24 @@ def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
     return "".join(parts)
 
 
-def on_page_content(content: str, **kwargs: Any) -> str:
-    """Turn formulas into MathML."""
+def on_page_content(content: str, page: Any, **kwargs: Any) -> str:
+    """Turn formulas into MathML, and links of notebooks into links to pages."""
 
     def formula(found: re.Match[str]) -> str:
-        display = "block" if found[1] == "div" else "inline"
-        return convert(html.unescape(found[2]), display=display)
+        tag = found[1]
+        mathml = convert(html.unescape(found[2]), display="block" if tag == "div" else "inline")
+        return f'<{tag} class="formula">{mathml}</{tag}>'
 
+    def link(found: re.Match[str]) -> str:
+        path = os.path.normpath(f"docs/notebooks/{found[1]}")
+        target = OTHER_PAGES.get(path, path.removeprefix("docs/"))
+        target = re.sub(r"README.md$", "index.md", target)
+        return f'href="{os.path.relpath(os.path.splitext(target)[0], "notebooks")}.html{found[2]}'
+
+    if page.file.src_uri.endswith(".ipynb"):
+        content = re.sub(r'href="([^":#]+\.(?:md|ipynb))([#"])', link, content)
+        for text, tag in ((r"\$\$(.+?)\$\$", "div"), (r"(?<![\w$])\$([^$<]+)\$", "span")):
+            content = re.sub(text, rf'<{tag} class="arithmatex">\\(\1\\)</{tag}>', content)
     pattern = r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>'
     return re.sub(pattern, formula, content, flags=re.S)
 
