@@ -33,7 +33,7 @@ def test_the_page_has_the_summary_of_its_files(capsys):
     tables = capsys.readouterr().out.strip().split("\n\n")
     assert len(tables) == 2
     for table in tables:
-        assert table in (FOLDER / "README.md").read_text()
+        assert table in (FOLDER / "summary.md").read_text()
 
 
 MAKERS = {
