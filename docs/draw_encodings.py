@@ -165,10 +165,13 @@ def draw_rotary(rng):
     unit = np.zeros((1, LENGTH, 1, 32), "float32")
     unit[..., :16] = 1.0
     same = np.broadcast_to(rng.normal(size=(1, 1, 1, 32)), (1, LENGTH, 1, 32)).astype("float32")
-    turned = ops.convert_to_numpy(rotary.rotate(same))[0, :, 0]
+    cosines, turned = (
+        ops.convert_to_numpy(rotary.rotate(heads, np.arange(LENGTH)))[0, :, 0]
+        for heads in (unit, same)
+    )
     draw(
         "rotary",
-        ("cosine of the angle", rotary.rotate(unit)[0, :, 0, :16], SCORES, "pair t", "position p"),
+        ("cosine of the angle", cosines[:, :16], SCORES, "pair t", "position p"),
         ("scores of equal queries and keys", turned @ turned.T, SCORES),
     )
 

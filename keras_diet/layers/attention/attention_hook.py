@@ -15,6 +15,7 @@ class AttentionHook:
     stack of blocks also takes one in its call, for all its layers. Each field is a function or
     `None`. Attention calls the functions in this order.
 
+        query, key = hook.rotation(query, positions), hook.rotation(key, positions of keys)
         query, key = hook.heads(query, key, start_index)
         bias = bias + hook.bias(query, key, start_index)
         scores = scale query . key + bias + other terms
@@ -25,9 +26,11 @@ class AttentionHook:
     Fused kernels have no scores in memory, so a hook with `scores` or `output` turns them off.
 
     Attributes:
-        heads: Changes the projected queries `(B, T, H, key_dim)` and keys `(B, S, H, key_dim)`,
-            as rotary positions do. In a search, the keys of a source have fewer rows than the
-            queries: the first `K` rows of queries share the first row of keys, and so on.
+        rotation: Changes projected queries or keys `(B, T, H, key_dim)` by their positions, `(T,)`
+            or `(B, T)`, as rotary positions do. They begin again in each document of a sequence.
+        heads: Changes the projected queries `(B, T, H, key_dim)` and keys `(B, S, H, key_dim)`. In
+            a search, the keys of a source have fewer rows than the queries: the first `K` rows of
+            queries share the first row of keys, and so on.
         bias: Returns scores `(B, H, T, S)` that depend on the queries, as the key vectors of Shaw
             et al. do. The queries are not scaled. The keys have the rows that `heads` gets.
         scores: Changes the scores `(B, H, T, S)`, as a soft cap does. Padding is not in the scores:
@@ -56,6 +59,7 @@ class AttentionHook:
      - [Su et al., 2021](https://arxiv.org/abs/2104.09864), rotary positions
     """
 
+    rotation: Callable[[Tensor, Tensor], Tensor] | None = None
     heads: Callable[[Tensor, Tensor, Any], tuple[Tensor, Tensor]] | None = None
     bias: Callable[[Tensor, Tensor, Any], Tensor] | None = None
     scores: Callable[[Tensor], Tensor] | None = None

@@ -266,7 +266,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
                 options |= {"block_size": block_size, "attention_hook": attention_hook}
                 options["reads_memory"] = projected_keys is not None
                 plan = self.plan(score_terms, query.shape, key.shape, **options)
-                score_terms = score_terms.replace(plan=plan)
+                score_terms = score_terms.with_positions().replace(plan=plan)
             score_terms = lower_shared_terms(
                 score_terms, query, None if key is query else key, self.compute_dtype
             )

@@ -18,6 +18,7 @@ from keras_diet.layers.attention.key_memory import (
 from keras_diet.layers.attention.lowering import (
     MASKED,
     LoweredScores,
+    bias_with_mask,
     has_columns,
     lower_columns,
     lower_scores,
@@ -81,6 +82,12 @@ def attend(
     Returns:
         Output `(B, T, H, value_dim)`; probabilities `(B, H, T, S)`, or `None` from a kernel.
     """
+    for rotate in options.functions("rotation"):
+        of_query = of_key = terms.positions
+        if terms.positions is None:
+            of_query = _backend.arange(ops.shape(query)[1]) + terms.start_index
+            of_key = _backend.arange(ops.shape(key)[1])
+        query, key = rotate(query, of_query), rotate(key, of_key)
     for change in options.functions("heads"):
         query, key = change(query, key, terms.start_index)
     for bias in options.functions("bias"):
@@ -164,7 +171,7 @@ def attend_by_kernel(
     folded = with_folded_queries(lowered) if lowered.batch_first else lowered
     bias, mask = folded.bias, folded.mask
     if mask is not None and (bias is not None or not _backend.kernel_takes_mask()):
-        bias, mask = _bias_with_mask(bias, mask, folded.query.dtype), None
+        bias, mask = bias_with_mask(0.0 if bias is None else bias, mask, folded.query.dtype), None
     output = _backend.fused_attention(
         folded.query,
         folded.key,
@@ -190,10 +197,6 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
     probabilities = ops.softmax(ops.where(mask, scores, MASKED), axis=-1)
     # Without this, a query that may attend to no key would attend to all.
     return ops.where(mask, probabilities, 0.0)
-
-
-def _bias_with_mask(bias, mask, dtype):
-    return ops.cast(ops.where(mask, 0.0 if bias is None else bias, MASKED), dtype)
 
 
 def _at_least_float32(query):

@@ -1,6 +1,7 @@
 """Gives each score term the form that the plan names."""
 
 import dataclasses
+from typing import Any
 
 import keras
 from keras import ops
@@ -13,7 +14,7 @@ from keras_diet.layers.attention.score_terms import (
     ScoreTerms,
     all_of,
     mask_of_tokens,
-    positions_in_documents,
+    with_score_axes,
 )
 from keras_diet.layers.position.bias_layer import is_distance_only, scores_of
 from keras_diet.types import DType, Tensor
@@ -52,7 +53,7 @@ def lower_shared_terms(
 ) -> ScoreTerms:
     """Give the terms that do not depend on projected queries and keys the form of the plan.
 
-    A stack of blocks calls this once for all layers that share a bias.
+    A stack of blocks calls this once for all layers that share a bias and a window.
 
     Args:
         terms: The terms.
@@ -60,24 +61,31 @@ def lower_shared_terms(
         key: Tensor whose length is the number of keys, or `None` for `query`.
         dtype: Dtype of the computation.
     """
-    if terms.has_bias_layer:
-        terms = _with_lowered_bias(terms, query, key)
+    terms = lower_bias(terms, query, key)
     plan = terms.plan
     if plan.program != "kernel" or terms.bias is None or terms.has_bias_layer:
         return terms
-    terms = terms.replace(bias=narrowed(terms.bias, dtype))
+    bias = narrowed(terms.bias, dtype)
     # A compiler would keep the sum in memory; without one it is made once for all layers.
     adds_padding = plan.low_rank == "tensor" and not plan.masks_padding
     if adds_padding and terms.padding_mask is not None:
-        bias = terms.bias + padding_row(terms.padding_mask, dtype)
-        terms = terms.replace(bias=bias, padding_mask=None)
-    return terms
+        bias = bias + padding_row(terms.padding_mask, dtype)
+        terms = terms.replace(padding_mask=None)
+    # A kernel takes no mask beside a bias. In blocks, only the mask of one block is in memory.
+    if plan.block_size is None:
+        lengths = [ops.shape(tensor)[1] for tensor in (query, query if key is None else key)]
+        terms = terms.with_one_mask(*lengths)
+        if terms.attention_mask is not None:
+            bias = bias_with_mask(bias, with_score_axes(terms.attention_mask), dtype)
+            terms = terms.replace(attention_mask=None)
+    return terms.replace(bias=bias)
 
 
-def _with_lowered_bias(terms, query, key):
-    positions = None
-    if terms.document_ids is not None and not is_distance_only(terms.bias):
-        positions = positions_in_documents(terms.document_ids)
+def lower_bias(terms: ScoreTerms, query: Tensor, key: Tensor | None) -> ScoreTerms:
+    """Give a bias layer the form of the plan: scores, features, or weights that blocks read."""
+    if not terms.has_bias_layer:
+        return terms
+    positions = None if is_distance_only(terms.bias) else terms.positions
     if terms.plan.bias == "tensor":
         scores = scores_of(terms.bias, query, key, terms.start_index)
         if positions is not None:
@@ -192,6 +200,11 @@ def narrowed(bias: Tensor, dtype: DType) -> Tensor:
     return ops.cast(bias, dtype)
 
 
+def bias_with_mask(bias: Any, mask: Tensor, dtype: DType) -> Tensor:
+    """Return a bias that excludes what a boolean mask does not allow."""
+    return ops.cast(ops.where(mask, bias, MASKED), dtype)
+
+
 def padding_row(padding_mask: Tensor, dtype: DType) -> Tensor:
     """Return a bias `(B, 1, 1, S)` that excludes padding, for a boolean mask `(B, S)`."""
     masked = MASKED_FLOAT16 if _backend.is_float16(dtype) else MASKED
@@ -230,13 +243,6 @@ def with_four_axes(bias: Tensor) -> Tensor:
     while len(bias.shape) < 4:
         bias = ops.expand_dims(bias, 0)
     return bias
-
-
-def with_score_axes(mask: Tensor) -> Tensor:
-    """Return a mask `(B, T, S)`, `(T, S)` or `(B, H, T, S)` with four axes."""
-    while len(mask.shape) < 4:
-        mask = ops.expand_dims(mask, -3)
-    return mask
 
 
 def _concatenate(tensors):

@@ -5,12 +5,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_diet import _backend, validation
+from keras_diet import validation
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.sinusoids import angles_of
-from keras_diet.types import Integer, Tensor
+from keras_diet.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -85,23 +85,19 @@ class RotaryMultiHeadAttention(BiasedMultiHeadAttention):
 
     def attention_hook(self) -> AttentionHook:
         """Rotate queries and keys."""
-        return AttentionHook(heads=self._rotate_both)
+        return AttentionHook(rotation=self.rotate)
 
-    def _rotate_both(self, query, key, start_index):
-        return self.rotate(query, start_index), self.rotate(key)
-
-    def rotate(self, heads: Tensor, start_index: Integer = 0) -> Tensor:
+    def rotate(self, heads: Tensor, positions: Tensor) -> Tensor:
         """Return projected queries or keys, turned by the angles of their positions.
 
         Args:
             heads: Projected queries or keys `(B, T, num_heads, key_dim)`.
-            start_index: int or scalar tensor. Position of the first one. Defaults to `0`.
+            positions: Integer tensor `(T,)` or `(B, T)`.
 
         Returns:
             Tensor of the shape and dtype of `heads`.
         """
-        positions = _backend.arange(ops.shape(heads)[1]) + start_index
-        angles = ops.expand_dims(angles_of(positions, self.key_dim, self.max_wavelength), 1)
+        angles = ops.expand_dims(angles_of(positions, self.key_dim, self.max_wavelength), -2)
         dtype = keras.backend.result_type(heads.dtype, "float32")
         cosines, sines = ops.cast(ops.cos(angles), dtype), ops.cast(ops.sin(angles), dtype)
         first, second = ops.split(ops.cast(heads, dtype), 2, axis=-1)

@@ -36,7 +36,10 @@ class ScoreTerms:
         is_causal: bool. Whether a query attends only to keys at its position and before it.
         sliding_window: int or `None`. A query attends to keys at smaller distances than this.
         document_ids: Integer tensor `(B, T)`, or `None`. A query attends to keys with its id only,
-            and positions begin again in each document. Queries and keys are the same tokens.
+            and positions begin again in each document. Queries and keys are the same tokens. Tokens
+            with the same id are next to each other: ids that go back and forth are not checked.
+        positions: Integer tensor `(B, T)`, the positions of tokens in their documents, or `None`.
+            Attention computes them from `document_ids`.
         start_index: int or scalar tensor. Position of the first query. Keys begin at position 0.
         plan: The `AttentionPlan` for these terms, or `None`. A stack makes it once for all its
             layers, and has checked the terms.
@@ -59,6 +62,7 @@ class ScoreTerms:
     is_causal: bool = False
     sliding_window: int | None = None
     document_ids: Tensor | None = None
+    positions: Tensor | None = None
     start_index: Any = 0
     plan: Any = None
 
@@ -72,9 +76,15 @@ class ScoreTerms:
             return self
         return self.replace(padding_mask=as_bool(padding_mask))
 
+    def with_positions(self) -> "ScoreTerms":
+        """Return terms that have the positions of tokens in their documents, if there are any."""
+        if self.document_ids is None:
+            return self
+        return self.replace(positions=positions_in_documents(self.document_ids))
+
     def with_one_mask(self, query_length: int, key_length: int) -> "ScoreTerms":
         """Return terms in which the mask of pairs also holds windows, documents and causality."""
-        masks = [mask_of_tokens(self, query_length, key_length), self.attention_mask]
+        masks = [mask_of_tokens(self, query_length, key_length), as_bool(self.attention_mask)]
         mask = all_of([mask for mask in masks if mask is not None])
         return self.replace(
             attention_mask=mask, is_causal=False, sliding_window=None, document_ids=None
@@ -131,7 +141,16 @@ def as_bool(mask: Tensor | None) -> Tensor | None:
 
 def all_of(masks: list[Tensor]) -> Tensor | None:
     """Return the conjunction of boolean masks, or `None` without any."""
+    if any(len(mask.shape) == 4 for mask in masks):
+        masks = [with_score_axes(mask) for mask in masks]
     return functools.reduce(ops.logical_and, masks) if masks else None
+
+
+def with_score_axes(mask: Tensor) -> Tensor:
+    """Return a mask `(B, T, S)`, `(T, S)` or `(B, H, T, S)` with four axes."""
+    while len(mask.shape) < 4:
+        mask = ops.expand_dims(mask, -3)
+    return mask
 
 
 def mask_of_tokens(terms: ScoreTerms, query_length: int, key_length: int) -> Tensor | None:
@@ -161,9 +180,9 @@ def positions_in_documents(document_ids: Tensor) -> Tensor:
     Args:
         document_ids: Integer tensor `(B, T)`. A document is a run of one id.
     """
-    places = _backend.arange(ops.shape(document_ids)[1])
+    indices = _backend.arange(ops.shape(document_ids)[1])
     changes = ops.not_equal(document_ids[:, 1:], document_ids[:, :-1])
     begins = ops.concatenate([ops.ones_like(document_ids[:, :1], "bool"), changes], axis=1)
-    first_places = ops.sort(ops.where(begins, places, ops.shape(document_ids)[1]), axis=1)
+    first = ops.sort(ops.where(begins, indices, ops.shape(document_ids)[1]), axis=1)
     number = ops.cumsum(ops.cast(begins, "int32"), axis=1) - 1
-    return places - ops.take_along_axis(first_places, number, axis=1)
+    return indices - ops.take_along_axis(first, number, axis=1)

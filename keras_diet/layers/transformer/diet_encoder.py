@@ -10,11 +10,7 @@ from keras_diet import validation
 from keras_diet._compat import keras_masks_removed
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.input_checks import check_masks
-from keras_diet.layers.attention.score_terms import (
-    ScoreTerms,
-    as_bool,
-    positions_in_documents,
-)
+from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
 from keras_diet.layers.position.segment_bias import SegmentBias
 from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder
 from keras_diet.layers.transformer.diet_stack import DietStack
@@ -251,18 +247,17 @@ class DietEncoder(DietStack):
         # `padding_mask` replaces the Keras mask, which attention would apply too.
         with keras_masks_removed(inputs) as (keras_mask,):
             x = inputs
-            if self.input_encoding is not None:
-                at_input = self.segment_encoding == "input"
-                positions = None if document_ids is None else positions_in_documents(document_ids)
-                x = self.input_encoding(
-                    x, segment_ids=segment_ids if at_input else None, positions=positions
-                )
             terms = ScoreTerms(
                 padding_mask=as_bool(keras_mask if padding_mask is None else padding_mask),
                 attention_mask=as_bool(attention_mask),
                 is_causal=use_causal_mask,
                 document_ids=document_ids,
-            )
+            ).with_positions()
+            if self.input_encoding is not None:
+                at_input = self.segment_encoding == "input"
+                x = self.input_encoding(
+                    x, segment_ids=segment_ids if at_input else None, positions=terms.positions
+                )
             if segment_ids is None and self.segment_biases:
                 segment_ids = ops.zeros(ops.shape(inputs)[:2], dtype="int32")
             segments = [

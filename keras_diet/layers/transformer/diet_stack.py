@@ -12,7 +12,7 @@ from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.input_checks import check_heads_of_bias
 from keras_diet.layers.attention.linformer_multi_head_attention import LinformerMultiHeadAttention
-from keras_diet.layers.attention.lowering import lower_shared_terms
+from keras_diet.layers.attention.lowering import lower_bias, lower_shared_terms
 from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan, check_implementation
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms
 from keras_diet.layers.position.input_encoding import make_input_encoding
@@ -226,7 +226,7 @@ class DietStack(TransformerLayer):
 
         Layers with the same window have the same plan and mask. Terms are made one by one, so that
         only the terms of one layer are in memory at inference. A bias that all layers share is
-        computed once.
+        computed once, and once for each window it gets the masks that a kernel takes with it.
 
         Args:
             inputs: Hidden states `(B, T, hidden_dim)`.
@@ -249,7 +249,6 @@ class DietStack(TransformerLayer):
         is_shared = len(position_biases) == 1
         windows = self.attention_windows if attention_name == "self_attention" else None
         of_windows: dict[int | None, ScoreTerms] = {}
-        lowered = None
         for i, attention in enumerate(attentions):
             bias = position_biases[0 if is_shared else i] if position_biases else None
             segments: tuple[FeaturePair, ...] = ()
@@ -269,15 +268,14 @@ class DietStack(TransformerLayer):
                 of_windows[window] = of_window.replace(plan=plan)
             layer_terms = of_windows[window]
             # A window changes the plan only without a bias.
-            if lowered is None or not is_shared:
-                # The documents may be in the mask already, but the bias needs them.
-                of_bias = layer_terms.replace(bias=bias, document_ids=terms.document_ids)
-                lowered = lower_shared_terms(of_bias, inputs, key, inputs.dtype)
-            yield layer_terms.replace(
-                bias=lowered.bias,
-                padding_mask=lowered.padding_mask,
-                features=(*segments, *lowered.features),
-            )
+            if i == 0 or not is_shared:
+                of_bias = lower_bias(layer_terms.replace(bias=bias), inputs, key)
+                lowered: dict[int | None, ScoreTerms] = {}
+            if window not in lowered:
+                with_bias = layer_terms.replace(bias=of_bias.bias, features=of_bias.features)
+                lowered[window] = lower_shared_terms(with_bias, inputs, key, inputs.dtype)
+            features = (*segments, *lowered[window].features)
+            yield lowered[window].replace(features=features)
 
     @classmethod
     def from_config(cls, config: Config) -> Self:

@@ -30,7 +30,7 @@ def test_rotations_are_in_float32(dtype):
     angles = np.arange(3001.0, 3005.0)
     exact = np.stack([np.cos(angles) - np.sin(angles), np.sin(angles) + np.cos(angles)], axis=-1)
     rounded = to_numpy(ops.cast(exact.astype("float32"), attention.compute_dtype))
-    np.testing.assert_array_equal(to_numpy(attention.rotate(heads, 3001))[0, :, 0], rounded)
+    np.testing.assert_array_equal(to_numpy(attention.rotate(heads, angles))[0, :, 0], rounded)
 
 
 @any_backend

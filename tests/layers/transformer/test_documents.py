@@ -139,6 +139,17 @@ def test_documents_do_not_see_each_other(rng, name):
     np.testing.assert_array_equal(changed, IDS == 7)
 
 
+@pytest.mark.parametrize("implementation", ["full", "blockwise"])
+def test_the_angles_of_documents_do_not_grow_with_their_number(rng, implementation):
+    # The angles of large positions are rounded.
+    arguments = {"max_sequence_length": 2048, "attention_implementation": implementation}
+    encoder = make_encoder(rng, "rotary", num_layers=1, **arguments)
+    x = rng.normal(size=(32, 64, HIDDEN)).astype("float32")
+    ids = np.repeat(np.arange(1, 33, dtype="int32"), 64)[None]
+    found = encoder(x.reshape(1, 2048, HIDDEN), document_ids=ids)
+    assert_close(ops.reshape(found, x.shape), encoder(x))
+
+
 # === Programs, masks, terms ===
 
 
@@ -204,6 +215,7 @@ def test_blocks_need_no_mask_of_all_pairs(rng, monkeypatch):
 def test_scores_of_the_batch_exist_only_where_positions_need_them(
     rng, monkeypatch, name, implementation
 ):
+    monkeypatch.setattr(plan, "kernel_takes_bias", lambda *args: False)
     lowered, lower = [], dot_product.lower_scores
     monkeypatch.setattr(
         dot_product, "lower_scores", lambda *args: lowered.append(lower(*args)) or lowered[-1]
@@ -221,6 +233,29 @@ def test_scores_of_the_batch_exist_only_where_positions_need_them(
         else:
             batch = 1 if name in DISTANCE_ONLY else BATCH
             assert terms.bias.shape == (batch, NUM_HEADS, LENGTH, LENGTH)
+
+
+@pytest.mark.any_backend("torch")
+@pytest.mark.parametrize("windows, number", [(None, 1), ((None, 3, 3), 2)])
+@pytest.mark.parametrize("name", ["t5", "alibi", "tupe_abs", "diet_rel"])
+def test_a_kernel_gets_one_tensor_for_layers_with_the_same_bias_and_window(
+    rng, monkeypatch, name, windows, number
+):
+    given, attend = [], _backend.fused_attention
+    monkeypatch.setattr(
+        _backend,
+        "fused_attention",
+        lambda *args, **terms: given.append(terms) or attend(*args, **terms),
+    )
+    arguments = {"num_layers": 4, "segment_encoding": "none", "attention_windows": windows}
+    encoder, (x, _) = make_encoder(rng, name, **arguments), make_inputs(rng)
+    for causal in (False, True):
+        given.clear()
+        encoder(x, padding_mask=IDS != 1, document_ids=IDS, use_causal_mask=causal)
+        assert {terms["mask"] for terms in given} == {None}
+        # Without sharing, each layer has scores of its own.
+        tensors = {terms["bias"].data_ptr() for terms in given}
+        assert len(tensors) == (4 if name == "diet_rel" else number)
 
 
 @any_backend
@@ -323,6 +358,20 @@ def test_terms_of_a_layer_on_its_own(rng, with_bias):
         for row, at in DOCUMENTS:
             document = x[None, row, at]
             assert_close(found[None, row, at], attention(document, document, score_terms=terms))
+
+
+@any_backend
+def test_a_rotation_gets_the_positions_of_queries_and_keys(rng):
+    seen, (x, _) = [], make_inputs(rng)
+    hook = L.AttentionHook(rotation=lambda heads, at: seen.append(to_numpy(at)) or heads)
+    attention = L.BiasedMultiHeadAttention(NUM_HEADS, 2)
+    attention(x[:, :2], x, start_index=5, attention_hook=hook)
+    for found, expected in zip(seen, ([5, 6], np.arange(LENGTH)), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    seen.clear()
+    attention(x, x, score_terms=L.ScoreTerms(document_ids=IDS), attention_hook=hook)
+    expected = [[0, 1, 2, 0, 0, 1, 2, 3, 0], [0, 1, 0, 1, 2, 3, 4, 0, 1]]
+    np.testing.assert_array_equal(seen, [expected, expected])
 
 
 @settings(deadline=None, max_examples=20)

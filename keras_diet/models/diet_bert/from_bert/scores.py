@@ -143,7 +143,7 @@ def scores_of_positions(backbone: keras.Model, length: int) -> np.ndarray:
         for i, block in enumerate(backbone.encoder.transformer_layers):
             attention = block.self_attention
             query, key = (
-                float32_array(attention.rotate(ops.tile(dense(mean), (1, length, 1, 1))))[0]
+                float32_array(attention.rotate(dense(mean), np.arange(length)))[0]
                 for dense in (attention.query_dense, attention.key_dense)
             )
             scores[i] += attention.score_scale * np.einsum("nhk,mhk->hnm", query, key)
