@@ -23,7 +23,9 @@ class PositionBias(keras.layers.Layer):
     A subclass that changes the scores of a class with `features`, such as `AbsolutePositionBias`,
     sets `features = None`. A subclass whose `call` takes no `start_index` sets `rows = None`.
     If the scores depend on the distance of query and key alone, `distance_only = True` saves time
-    and memory with the `document_ids` of an encoder. Subclasses inherit it.
+    and memory with the `document_ids` of an encoder. Subclasses inherit it, also those of
+    `AlibiPositionBias` and of other biases of the distance. Set it to `False` if your scores need
+    more than the distance: nothing checks it, and documents would get wrong scores.
 
     Args:
         num_heads: int. Number of attention heads `H`.

@@ -378,7 +378,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         return x if self.embeddings_projection is None else self.embeddings_projection(x)
 
     def _positions(self, token_ids, padding_mask, document_ids):
-        """Return the positions of tokens, or `None` if they are the places in the sequence."""
+        """Return the positions of tokens, or `None` if they count from 0 in each sequence."""
         positions = None if document_ids is None else positions_in_documents(document_ids)
         if self.first_position is None:
             return positions
@@ -386,8 +386,8 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         mask = ops.cast(mask, "int32")
         count = ops.cumsum(mask, axis=1)
         if positions is not None:
-            first_places = _backend.arange(ops.shape(mask)[1]) - positions
-            count = count - ops.take_along_axis(count - mask, first_places, axis=1)
+            first = _backend.arange(ops.shape(mask)[1]) - positions
+            count = count - ops.take_along_axis(count - mask, first, axis=1)
         return count * mask + (self.first_position - 1)
 
     def get_config(self) -> Config:

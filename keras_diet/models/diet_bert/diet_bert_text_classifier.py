@@ -10,7 +10,7 @@ from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.hugging_face.heads import TEXT_CLASSIFIER
 from keras_diet.models.hub.classifier_task import ClassifierTask
-from keras_diet.models.hub.document_inputs import at_tokens
+from keras_diet.models.hub.document_inputs import gather_tokens
 from keras_diet.models.hub.losses import default_accuracy, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import PackingPreprocessor
 from keras_diet.models.hub.texts import is_one_text
@@ -48,7 +48,7 @@ class DietBertTextClassifierPreprocessor(
         NumPy arrays: a dictionary of `"token_ids"`, `"segment_ids"` and `"padding_mask"` of shape
         `(B, sequence_length)`. With labels, a tuple of the dictionary, `y` and, if given,
         `sample_weight`. With `packed`, there are fewer rows, `"document_ids"` that number the texts
-        from 1 on, and `"document_first_tokens"` `(B,)`, the places of `[CLS]` over all rows.
+        from 1 on, and `"document_first_tokens"` `(B,)`, the flat indices of `[CLS]`.
 
     Raises:
         ValueError: If a text is missing, for an empty batch, and for segments, labels or weights of
@@ -168,7 +168,7 @@ class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
         if document_first_tokens is None:
             return super().outputs_of(**inputs)
         hidden_states = self.backbone(inputs)["sequence_output"]
-        pooled = self.backbone.pooled_dense(at_tokens(hidden_states, document_first_tokens))
+        pooled = self.backbone.pooled_dense(gather_tokens(hidden_states, document_first_tokens))
         return self.output_dense(self.output_dropout(pooled))
 
     def compile(

@@ -14,7 +14,7 @@ from keras_diet.layers.transformer.recomputed_call import call_in_chunks
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD
-from keras_diet.models.hub.document_inputs import at_tokens
+from keras_diet.models.hub.document_inputs import gather_tokens
 from keras_diet.models.hub.losses import is_of_keras, of_output, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import PackingPreprocessor
 from keras_diet.models.hub.texts import holds_text, texts_of
@@ -45,7 +45,7 @@ POOLING = {"mean": _mean, "cls": _cls, "max": _max}
 def _pool_documents(mode, hidden_states, padding_mask, document_ids, first_tokens):
     """Return the pooled hidden states of each document, in the shape of `first_tokens`."""
     if mode == "cls":
-        return at_tokens(hidden_states, first_tokens)
+        return gather_tokens(hidden_states, first_tokens)
     number, size = ops.shape(ops.reshape(first_tokens, (-1,)))[0], hidden_states.shape[-1]
     ids = ops.reshape(document_ids * padding_mask, (-1,))
 
@@ -93,7 +93,7 @@ class DietBertTextEmbedderPreprocessor(
         NumPy arrays: a dictionary of `"token_ids"`, `"segment_ids"` and `"padding_mask"` of shape
         `(B, sequence_length)`. With labels, a tuple of the dictionary, `y` and, if given,
         `sample_weight`. With `packed`, there are fewer rows, `"document_ids"` that number the texts
-        from 1 on, and `"document_first_tokens"` `(B,)`, the places of `[CLS]` over all rows.
+        from 1 on, and `"document_first_tokens"` `(B,)`, the flat indices of `[CLS]`.
 
     Raises:
         ValueError: If a text is missing, for an empty batch, and for segments, labels or weights of

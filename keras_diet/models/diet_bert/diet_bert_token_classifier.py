@@ -48,7 +48,7 @@ class DietBertTokenClassifierPreprocessor(DietBertPreprocessor, TokenClassifierP
         `(B, sequence_length)`. With `y`, a tuple `(x, y, sample_weight)` of the dictionary, and
         labels and weights of the same shape. All are NumPy arrays. With `packed`, the dictionary
         has fewer rows, `"document_ids"` that number the sentences from 1 on, and
-        `"document_first_tokens"` `(B,)`, the places of `[CLS]` over all rows.
+        `"document_first_tokens"` `(B,)`, the flat indices of `[CLS]`.
 
     Raises:
         ValueError: For an empty batch or sentence, for a string in the place of a list of words,

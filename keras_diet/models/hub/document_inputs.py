@@ -64,12 +64,12 @@ class DocumentInputs:
         return inputs
 
 
-def at_tokens(values: Tensor, tokens: Tensor) -> Tensor:
+def gather_tokens(values: Tensor, tokens: Tensor) -> Tensor:
     """Return the values of some tokens.
 
     Args:
         values: Tensor of shape `(B, T, d)`.
-        tokens: Integers of any shape, the places of tokens counted over all sequences.
+        tokens: Integers of any shape, the flat indices of tokens, `row * T + column`.
 
     Returns:
         A tensor of the shape of `tokens`, with a last axis of size `d`.
@@ -83,7 +83,7 @@ def rows_of_documents(values: Tensor, document_ids: Tensor, first_tokens: Tensor
     Args:
         values: Tensor of shape `(B, T, d)`.
         document_ids: Integers of shape `(B, T)`, another one for each of `N` documents.
-        first_tokens: Integers of shape `(N,)`, the places of first tokens over all sequences.
+        first_tokens: Integers of shape `(N,)`, the flat indices of their first tokens.
 
     Returns:
         A tensor of shape `(N, T, d)`.
@@ -93,7 +93,7 @@ def rows_of_documents(values: Tensor, document_ids: Tensor, first_tokens: Tensor
     tokens = ops.minimum(tokens, number * length - 1)
     ids = ops.take(ops.reshape(document_ids, (-1,)), tokens, axis=0)
     is_same = ops.expand_dims(ops.equal(ids, ids[:, :1]), -1)
-    return ops.where(is_same, at_tokens(values, tokens), 0)
+    return ops.where(is_same, gather_tokens(values, tokens), 0)
 
 
 def _has_documents(inputs):
