@@ -58,7 +58,7 @@ def test_padding_has_no_probability(rng, dtype, masked):
         assert np.all(probabilities[:, 0, 0][~VALID] == 0)
 
 
-PAIRS = np.random.default_rng(5).random((BATCH, NUM_HEADS, QUERIES, KEYS)) < 0.7
+PAIRS = np.random.default_rng(5).random((BATCH, QUERIES, KEYS)) < 0.7
 TERMS = {
     "padding": ("padding",),
     "bias and padding": ("bias", "padding"),
@@ -80,7 +80,7 @@ def make_terms(rng, names):
         "bias": ({"bias": bias}, to_numpy(bias), True),
         "features": ({"features": pairs}, sum(map(products, pairs)), True),
         "padding": ({"padding_mask": ops.convert_to_tensor(VALID)}, 0, VALID[:, None, None]),
-        "mask": ({"attention_mask": ops.convert_to_tensor(PAIRS)}, 0, PAIRS),
+        "mask": ({"attention_mask": ops.convert_to_tensor(PAIRS)}, 0, PAIRS[:, None]),
         "causal": ({"is_causal": True, "start_index": 2}, 0, distance >= 0),
         "window": ({"sliding_window": 3}, 0, np.abs(distance) < 3),
     }

@@ -1,5 +1,7 @@
 """Several documents in a sequence: every encoding computes what it computes for each by itself."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -354,8 +356,11 @@ def test_terms_of_a_layer_on_its_own(rng, with_bias):
     bias, (x, _) = LAYERS["near_fire"]() if with_bias else None, make_inputs(rng)
     # The kernel has a causal mask of its own.
     terms = L.ScoreTerms(bias=bias, is_causal=True)
-    for block_size in (None, 4):
-        of_documents = terms.replace(document_ids=IDS)
+    causal = np.tril(np.ones((BATCH, NUM_HEADS, LENGTH, LENGTH), "bool"))
+    for block_size, masks in itertools.product(
+        (None, 4), ({}, {"is_causal": False, "attention_mask": causal})
+    ):
+        of_documents = terms.replace(document_ids=IDS, **masks)
         found = to_numpy(attention(x, x, score_terms=of_documents, block_size=block_size))
         for row, at in DOCUMENTS:
             document = x[None, row, at]
