@@ -8,6 +8,7 @@ import pytest
 from benchmarks import (
     attention_implementations,
     decoding,
+    document_masks,
     gpu,
     long_sequences,
     multilingual,
@@ -18,6 +19,7 @@ from benchmarks import (
     study_page,
     summary,
     tpu_compile_results,
+    train_embedders,
     trained_encoders,
     translation,
 )
@@ -39,6 +41,7 @@ def test_the_page_has_the_summary_of_its_files(capsys):
 MAKERS = {
     "attention_implementations": attention_implementations.make_page,
     "decoding": decoding.make_page,
+    "document_masks": document_masks.make_page,
     "gpu": gpu.make_page,
     "long_sequences": long_sequences.make_page,
     "multilingual": multilingual.make_page,
@@ -49,6 +52,7 @@ MAKERS = {
     "step_time": step_time_results.make_page,
     "study": study_page.make_page,
     "tpu_compile": tpu_compile_results.make_page,
+    "train_embedders": train_embedders.make_page,
     "trained_encoders": trained_encoders.make_page,
     "translation": translation.make_page,
 }
