@@ -1,13 +1,15 @@
 """Draw pictures of the site: `python docs/draw_site.py`.
 
-`diet.svg` shows what DIET adds to the scores of a head, as Figure 3 of the paper does. The others
-have the step times in docs/comparison, and the memory in docs/benchmarks.
+`diet.svg` shows what DIET adds to the scores of a head, as Figure 3 of the paper does, and
+`paper_results.svg` the paper's results, as Figure 1. The others have the step times in
+docs/comparison, and the memory in docs/benchmarks.
 """
 
 import json
 from pathlib import Path
 
 import numpy as np
+from matplotlib import rcParams
 from matplotlib.figure import Figure
 
 DOCS = Path(__file__).parent
@@ -15,6 +17,21 @@ TOKENS = ["[CLS]", "the", "fox", "[SEP]", "a", "hen", "[SEP]"]
 SEGMENTS = np.array([0, 0, 0, 0, 1, 1, 1])
 MARKERS = {"diet_abs": ("o", "#1f5fa8"), "diet_rel": ("s", "#c4561b")}
 BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
+
+# Tables 2 (MNLI, matched), 3 (XNLI) and 4 (BLEU of CS-EN) of the paper.
+PAPER = {
+    "MNLI": {"input": 85.8, "Shaw": 86.3, "T5": 86.4, "TUPE": 86.1, "REL": 86.3, "ABS": 86.4},
+    "XNLI": {"input": 67.0, "Shaw": 67.9, "T5": 68.5, "TUPE": 67.8, "REL": 68.4, "ABS": 68.5},
+    "CS-EN": {"input": 22.93, "Shaw": 23.89, "REL": 23.93},
+}
+
+# The same picture is the same file.
+rcParams["svg.hashsalt"] = "keras_diet"
+
+
+def save(figure, name):
+    """Write a picture."""
+    figure.savefig(DOCS / "pictures" / f"{name}.svg", metadata={"Date": None})
 
 
 def matrix(axis, values, title, labels=None, color="Blues"):
@@ -63,7 +80,7 @@ def draw_diet() -> None:
         for axis, sign in zip(axes[1:], ("+", "+", "softmax\n$\\rightarrow$"), strict=True):
             style = {"ha": "center", "va": "center", "fontsize": 10}
             axis.text(-0.15, 0.5, sign, transform=axis.transAxes, **style)
-    figure.savefig(DOCS / "pictures" / "diet.svg")
+    save(figure, "diet")
 
 
 def draw_costs() -> None:
@@ -88,7 +105,7 @@ def draw_costs() -> None:
         axis.set_title(f"{length.split(' x ')[1]} tokens")
     axes[0].set_ylabel("time / time of BERT's positions")
     axes[0].legend(fontsize=8)
-    figure.savefig(DOCS / "pictures" / "costs.svg")
+    save(figure, "costs")
 
 
 def draw_memory() -> None:
@@ -110,10 +127,23 @@ def draw_memory() -> None:
             axis.set_xticks(range(3), BACKENDS.values())
     axes[0].set_ylabel("memory, MiB")
     axes[0].legend(fontsize=8)
-    figure.savefig(DOCS / "pictures" / "memory.svg")
+    save(figure, "memory")
+
+
+def draw_paper_results() -> None:
+    """Draw results of the paper: DIET-REL and DIET-ABS (rank 128, shared) beside the others."""
+    figure = Figure(figsize=(9.6, 2.8), layout="constrained")
+    for axis, (name, results) in zip(figure.subplots(1, 3), PAPER.items(), strict=True):
+        colors = [MARKERS.get(f"diet_{row.lower()}", ("", "gray"))[1] for row in results]
+        values = list(results.values())
+        axis.bar_label(axis.bar(list(results), values, color=colors), fontsize=8)
+        margin = 0.4 * (max(values) - min(values))
+        axis.set(title=name, ylim=(min(values) - margin, max(values) + margin))
+    save(figure, "paper_results")
 
 
 if __name__ == "__main__":
     draw_diet()
     draw_costs()
     draw_memory()
+    draw_paper_results()
