@@ -68,6 +68,19 @@ def test_presets_replace_others(folder, name):
 
 
 @any_backend
+@pytest.mark.filterwarnings("error::UserWarning")
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_loading_gives_no_warning(tmp_path, is_trained):
+    """Files hold the optimizer of a trained task. A loaded task has a new one."""
+    task = tiny_task("classifier")
+    if is_trained:
+        task.fit(["the fox", "foxes"], [0, 1], verbose=0)
+    task.save_to_preset(tmp_path)
+    loaded = DietBertTextClassifier.from_preset(tmp_path)
+    assert loaded.optimizer.iterations == 0
+
+
+@any_backend
 def test_weights_in_several_files_and_in_one_replace_each_other(folder):
     model = tiny_task("classifier")
     model.save_to_preset(folder, max_shard_size=1e-5)

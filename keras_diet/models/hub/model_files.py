@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import os
+import warnings
 from typing import TYPE_CHECKING, Any, Self
 
 import keras
@@ -52,7 +53,12 @@ class ModelFiles(Model):
                 if that is mixed, and to Keras's global policy otherwise. Quantized layers stay
                 quantized. `trainable` holds for all layers.
         """
-        model = super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
+        with warnings.catch_warnings():
+            # A new task has a new optimizer, with which Keras compares the optimizer in the file.
+            warnings.filterwarnings(
+                "ignore", "Skipping variable loading for optimizer", UserWarning
+            )
+            model = super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
         if "trainable" in kwargs:
             # Files list the layers that differ from the saved flag, not from this one.
             model.trainable = kwargs["trainable"]
