@@ -153,7 +153,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     else:
         machine = measure.machine()
         command = f"KERAS_BACKEND={machine['backend']} python -m {MODULE} --text TEXT"
-        command += f" --validation-text VALIDATION --steps {options.steps}"
+        command += f" --validation-text VALIDATION --steps {options.steps} --encodings "
+        command += " ".join(options.encodings)
         recipe = {**RECIPE, "steps": options.steps}
         results = {"commands": [command], "machine": machine, "settings": recipe, "cells": {}}
     grid = [(e, m, s) for s in options.seeds for e in options.encodings for m in NAMES]

@@ -55,9 +55,7 @@ class ModelFiles(Model):
         """
         with warnings.catch_warnings():
             # A new task has a new optimizer, with which Keras compares the optimizer in the file.
-            warnings.filterwarnings(
-                "ignore", "Skipping variable loading for optimizer", UserWarning
-            )
+            warnings.filterwarnings("ignore", "Skipping variable loading", UserWarning)
             model = super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
         if "trainable" in kwargs:
             # Files list the layers that differ from the saved flag, not from this one.
