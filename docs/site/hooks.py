@@ -112,8 +112,12 @@ def on_page_content(content: str, page: Any, **kwargs: Any) -> str:
 
     if page.file.src_uri.endswith(".ipynb"):
         content = re.sub(r'href="([^":#]+\.(?:md|ipynb))([#"])', link, content)
-        for text, tag in ((r"\$\$(.+?)\$\$", "div"), (r"(?<![\w$])\$([^$<]+)\$", "span")):
-            content = re.sub(text, rf'<{tag} class="arithmatex">\\(\1\\)</{tag}>', content)
+        # Not in scripts and code.
+        parts = re.split(r"(<(script|style|pre)\b.*?</\2>)", content, flags=re.S)
+        for text, tag in ((r"\$\$(.+?)\$\$", "div"), (r"\$([^$<]+)\$", "span")):
+            new = rf'<{tag} class="arithmatex">\\(\1\\)</{tag}>'
+            parts[::3] = [re.sub(text, new, part) for part in parts[::3]]
+        content = "".join(part for i, part in enumerate(parts) if i % 3 != 2)
     pattern = r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>'
     return re.sub(pattern, formula, content, flags=re.S)
 
