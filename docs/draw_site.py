@@ -2,9 +2,10 @@
 
 `diet.svg` shows what DIET adds to the scores of a head, as Figure 3 of the paper does, and
 `paper_results.svg` the paper's results, as Figure 1. The others have the step times in
-docs/comparison, and the memory in docs/benchmarks.
+docs/comparison, the memory in docs/benchmarks, and healing in docs/results.
 """
 
+import csv
 import json
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from matplotlib import rcParams
 from matplotlib.figure import Figure
 
 DOCS = Path(__file__).parent
+PICTURES = DOCS / "pictures"
 TOKENS = ["[CLS]", "the", "fox", "[SEP]", "a", "hen", "[SEP]"]
 SEGMENTS = np.array([0, 0, 0, 0, 1, 1, 1])
 MARKERS = {"diet_abs": ("o", "#1f5fa8"), "diet_rel": ("s", "#c4561b")}
@@ -31,7 +33,7 @@ rcParams["svg.hashsalt"] = "keras_diet"
 
 def save(figure, name):
     """Write a picture."""
-    figure.savefig(DOCS / "pictures" / f"{name}.svg", metadata={"Date": None})
+    figure.savefig(PICTURES / f"{name}.svg", metadata={"Date": None})
 
 
 def matrix(axis, values, title, labels=None, color="Blues"):
@@ -142,8 +144,24 @@ def draw_paper_results() -> None:
     save(figure, "paper_results")
 
 
+def draw_healing() -> None:
+    """Draw how near converted models are to the original, before and after training."""
+    text = (DOCS / "results" / "convert_bert.csv").read_text(encoding="utf-8")
+    figure = Figure(figsize=(7.2, 2.2), layout="constrained")
+    axis = figure.subplots()
+    for row in csv.DictReader(text.splitlines()):
+        before, after = (float(row[name] or "nan") for name in ("before", "after_100_steps"))
+        axis.plot([before, after], [row["model"]] * 2, color="gray", linewidth=1)
+        axis.plot(before, row["model"], "o", color="black", markerfacecolor="white")
+        axis.plot(after, row["model"], "o", color="black")
+    axis.set_xlabel("mean cosine with the original: before (white) and after 100 steps (black)")
+    axis.margins(y=0.2)
+    save(figure, "healing")
+
+
 if __name__ == "__main__":
     draw_diet()
     draw_costs()
     draw_memory()
     draw_paper_results()
+    draw_healing()
