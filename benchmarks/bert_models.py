@@ -42,6 +42,10 @@ ENCODINGS = {
     "diet_abs_input": {"position_encoding": "diet_abs_input", "rank": 128, **AT_INPUT},
     "sinusoidal": {"position_encoding": "sinusoidal", **AT_INPUT},
     "none": {"position_encoding": "none", **AT_INPUT},
+    **{
+        name: {"position_encoding": name, **AT_INPUT}
+        for name in ("alibi", "kerple", "sandwich", "fire", "rotary", "transformer_xl")
+    },
 }
 OTHERS = ("kerashub", "hugging_face")
 # Rows that other rows are compared with are timed first.
