@@ -25,6 +25,26 @@ OTHER_PAGES = {
     "CHANGELOG.md": "contribute/changes.md",
     "keras_diet/models/diet_bert/presets/diet_bert_tiny_en/README.md": "guides/model_card.md",
 }
+METHOD = """::: keras_diet.models.{path}
+    options: {{heading: {name}, toc_label: {name}, heading_level: 3, show_signature: false}}"""
+# Methods of classes of `keras_diet.models` that several classes share, as users call them.
+METHODS = {
+    "from_preset": "hub.model_files.ModelFiles.from_preset",
+    "save_to_preset": "hub.model_files.ModelFiles.save_to_preset",
+    "fit": "hub.data_methods.DataMethods.fit",
+    "evaluate": "hub.data_methods.DataMethods.evaluate",
+    "predict": "hub.data_methods.DataMethods.predict",
+    "DietBertBackbone.from_hugging_face": "diet_bert.hugging_face.read.read_backbone",
+    "from_hugging_face of tasks": "diet_bert.diet_bert_task.DietBertTask.from_hugging_face",
+    "export_to_hugging_face": "diet_bert.hugging_face.write.write_hugging_face",
+    "DietBertBackbone.from_bert": "diet_bert.from_bert.convert.convert_bert",
+    "from_bert of tasks": "diet_bert.diet_bert_task.DietBertTask.from_bert",
+    "enable_lora of backbones": "hub.backbone.HubBackbone.enable_lora",
+    "load_lora_weights of backbones": "hub.backbone.HubBackbone.load_lora_weights",
+    "quantize": "hub.task.HubTask.quantize",
+    "export": "hub.model_files.ModelFiles.export",
+    "get_layout_map of backbones": "hub.layout_map.transformer_layout_map",
+}
 
 
 def public_names(module: str) -> dict[str, str]:
@@ -52,7 +72,10 @@ def on_files(files: Any, config: Any) -> Any:
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=moved(text, source, f"docs/{page}")))
     for module, names in PLACES.items():
-        entries = (f"::: {names[name]}" for name in sorted(names, key=str.lower))
+        entries = [f"::: {names[name]}" for name in sorted(names, key=str.lower)]
+        if module == "models":
+            entries.append("## Methods of several classes")
+            entries += [METHOD.format(name=name, path=path) for name, path in METHODS.items()]
         text = "\n\n".join([f"# keras_diet.{module}", *entries])
         files.append(File.generated(config, f"api/{module}.md", content=text))
     return files
