@@ -119,12 +119,12 @@ def test_outputs_and_gradients_equal_those_of_separate_sequences(rng, name):
     )
     arguments = {"segment_ids": separated(segment_ids), "padding_mask": VALID}
     expected = gradients_of(encoder, separated(x), separated(factors), **arguments)
-    assert_close(separated(found[0])[VALID], expected[0][VALID], 2e-5)
+    assert_close(separated(found[0])[VALID], expected[0][VALID], 1e-5)
     for weight, actual, wanted in zip(
         encoder.trainable_weights, found[1:], expected[1:], strict=True
     ):
         scale = max(np.abs(wanted).max(), 1.0)
-        assert np.abs(actual - wanted).max() < 2e-5 * scale, weight.path
+        assert np.abs(actual - wanted).max() < 1e-5 * scale, weight.path
 
 
 @on_kinds
