@@ -59,6 +59,9 @@ def test_every_public_name_is_in_the_reference(site):
         html = (site / "api" / f"{module.__name__.split('.')[-1]}.html").read_text("utf-8")
         ids = {each.rpartition(".")[2] for each in re.findall(r'<h2 id="([\w.]+)"', html)}
         assert ids == set(module.__all__)
+        texts = [getattr(module, name).__doc__ or "" for name in module.__all__]
+        with_call = sum("Call arguments:\n" in text for text in texts)
+        assert html.count("Call arguments") >= with_call
 
 
 def test_names_in_code_link_to_the_reference(site):
@@ -104,7 +107,7 @@ def test_pages_have_navigation(site):
         assert "hidden" not in sidebar[0], path
 
 
-@pytest.mark.parametrize("name", ["costs", "memory", "healing", "paper_results"])
+@pytest.mark.parametrize("name", ["diet", "costs", "memory", "healing", "paper_results"])
 def test_plots_show_the_files(tmp_path, monkeypatch, name):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     import draw_site
