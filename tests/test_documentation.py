@@ -258,10 +258,29 @@ def measured_tables():
 @pytest.mark.parametrize("page, table, links", list(measured_tables()))
 def test_numbers_of_tables_are_those_of_the_files(page, table, links):
     measured = np.array([x for link in links for x in measured_numbers(page.parent / link)])
-    for shown in re.findall(r"(?<![\w.])\d+\.\d+(?![\w.])", table):
+    # Without the names of rows.
+    cells = re.sub(r"^\|[^|]*\|", "", table, flags=re.M)
+    for shown in re.findall(r"(?<![\w.,])(?:\d+\.\d+|\d{3,}(?! tokens))(?![\w.,])", cells):
         # Also as percent, and in seconds or milliseconds.
         distance = np.abs(np.array([0.001, 1, 100, 1000])[:, None] * measured - float(shown))
         assert distance.min() <= 0.5001 * 10.0 ** -len(shown.partition(".")[2]), shown
+
+
+@pytest.mark.any_backend
+def test_costs_are_in_the_columns_of_their_models():
+    text = text_of(ROOT / "docs/get_started/cost_and_speed.md")
+    rows = re.findall(r"^\| BERT-(\w+), (\w+) \| (.*) \|$", text, re.M)
+    assert len(rows) == 6
+    for size, backend, shown in rows:
+        backend = backend.lower().replace("pytorch", "torch")
+        path = ROOT / f"docs/comparison/compare_commits_{backend}_{size}.json"
+        times = json.loads(path.read_text(encoding="utf-8"))
+        expected = [
+            f"{times[f'{encoding}, {size}, {length}']['ratio_to_input']:.3f}"
+            for length in ("8 x 128", "2 x 512")
+            for encoding in ("diet_abs", "diet_rel")
+        ]
+        assert shown.split(" | ") == expected
 
 
 @pytest.mark.any_backend

@@ -59,20 +59,55 @@ def test_every_public_name_is_in_the_reference(site):
         html = (site / "api" / f"{module.__name__.split('.')[-1]}.html").read_text("utf-8")
         ids = {each.rpartition(".")[2] for each in re.findall(r'<h2 id="([\w.]+)"', html)}
         assert ids == set(module.__all__)
+        texts = [getattr(module, name).__doc__ or "" for name in module.__all__]
+        with_call = sum("Call arguments:\n" in text for text in texts)
+        assert html.count("Call arguments") >= with_call
 
 
 def test_names_in_code_link_to_the_reference(site):
     html = (site / "get_started" / "coming_from.html").read_text("utf-8")
     assert re.search(r'href="\.\./api/layers\.html#[\w.]+\.BiasedMultiHeadAttention"', html)
 
+    for path in site.rglob("*.html"):
+        pattern = r'<a class="autorefs [^>]*href="[^"]*\.(\w+)"><code>(?:[\w.]+\.)?(\w+)'
+        links = re.findall(pattern, path.read_text("utf-8"))
+        assert not [link for link in links if link[0] != link[1]], path
+
+
+def test_methods_of_the_reference_are_those_of_their_headings(site):
+    html = (site / "api" / "models.html").read_text("utf-8")
+    # Functions behind methods have other names.
+    pattern = r'<h3 id="[\w.]+\.[A-Z]\w+\.(\w+)"[^>]*>\s*<code[^>]*></code>\s*(\w+)'
+    methods = re.findall(pattern, html)
+    assert len(methods) > 9
+    assert not [method for method in methods if method[0] != method[1]]
+
 
 def test_pages_have_no_formula_that_is_left_as_text(site):
     pages = [path.read_text("utf-8") for path in site.rglob("*.html")]
     assert sum(page.count("<math") for page in pages) > 20
     assert not [page for page in pages if 'class="arithmatex"' in page]
+    texts = [re.sub(r"<(script|style|pre|code)\b.*?</\1>", "", page, flags=re.S) for page in pages]
+    assert not [line for text in texts for line in text.splitlines() if "$" in line]
 
 
-@pytest.mark.parametrize("name", ["costs", "memory", "healing", "paper_results"])
+def test_navigation_names_the_encodings_of_pages():
+    entries = re.findall(r"- (.+): (encodings/.+)", (ROOT / "mkdocs.yml").read_text("utf-8"))
+    assert len(entries) > 14
+    for name, page in entries:
+        title = (ROOT / "docs" / page).read_text("utf-8").splitlines()[0].lower()
+        # "Sinusoids" has the page "Sinusoidal positions".
+        assert any(word[:8] in title for word in name.lower().split()), name
+
+
+def test_pages_have_navigation(site):
+    for path in set(site.rglob("*.html")) - {site / "404.html"}:
+        sidebar = re.search(r'md-sidebar--primary"[^>]*>', path.read_text("utf-8"))
+        assert sidebar, path
+        assert "hidden" not in sidebar[0], path
+
+
+@pytest.mark.parametrize("name", ["diet", "costs", "memory", "healing", "paper_results"])
 def test_plots_show_the_files(tmp_path, monkeypatch, name):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     import draw_site
