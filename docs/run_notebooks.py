@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 
 def main() -> None:
-    """Run each notebook in a folder of its own."""
+    """Run each notebook in an empty folder."""
     for path in tqdm(sorted(Path(__file__).parent.glob("notebooks/*.ipynb"))):
         notebook = nbformat.read(path, as_version=4)
         with tempfile.TemporaryDirectory() as folder:

@@ -50,7 +50,7 @@ METHODS = {
 def public_names(module: str) -> dict[str, str]:
     """Return the public names of a module and where they are defined, without importing it."""
     tree = ast.parse((PACKAGE / module / "__init__.py").read_text(encoding="utf-8"))
-    places = {
+    paths = {
         alias.name: f"{node.module}.{alias.name}"
         for node in tree.body
         if isinstance(node, ast.ImportFrom)
@@ -59,11 +59,11 @@ def public_names(module: str) -> dict[str, str]:
     lists = [
         n.value for n in tree.body if isinstance(n, ast.Assign) and n.targets[0].id == "__all__"
     ]
-    return {name: places[name] for name in ast.literal_eval(lists[0])}
+    return {name: paths[name] for name in ast.literal_eval(lists[0])}
 
 
-PLACES = {module: public_names(module) for module in MODULES}
-PLACE_OF_NAME = {name: place for names in PLACES.values() for name, place in names.items()}
+PATHS = {module: public_names(module) for module in MODULES}
+PATH_OF_NAME = {name: path for names in PATHS.values() for name, path in names.items()}
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -71,7 +71,7 @@ def on_files(files: Any, config: Any) -> Any:
     for source, page in OTHER_PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=moved(text, source, f"docs/{page}")))
-    for module, names in PLACES.items():
+    for module, names in PATHS.items():
         entries = [f"::: {names[name]}" for name in sorted(names, key=str.lower)]
         if module == "models":
             entries.append("## Methods of several classes")
@@ -79,6 +79,12 @@ def on_files(files: Any, config: Any) -> Any:
         text = "\n\n".join([f"# keras_diet.{module}", *entries])
         files.append(File.generated(config, f"api/{module}.md", content=text))
     return files
+
+
+def linked_file(link: str, folder: str) -> str:
+    """Return the file that a link in a folder leads to, as the site names it."""
+    path = os.path.normpath(os.path.join(folder, link))
+    return f"docs/{OTHER_PAGES[path]}" if path in OTHER_PAGES else path
 
 
 def moved(text: str, source: str, target: str) -> str:
@@ -89,8 +95,7 @@ def moved(text: str, source: str, target: str) -> str:
         path, _, anchor = found[2].partition("#")
         if path.startswith("http") or not path:
             return found[0]
-        path = os.path.normpath(os.path.join(folder, path))
-        page = f"docs/{OTHER_PAGES[path]}" if path in OTHER_PAGES else path
+        page = linked_file(path, folder)
         if not page.startswith("docs/"):
             return found[1]
         return f"[{found[1]}]({os.path.relpath(page, new_folder)}{'#' if anchor else ''}{anchor})"
@@ -110,10 +115,10 @@ def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
 
     def link(found: re.Match[str]) -> str:
         name = found[1].rpartition(".")[2]
-        if name not in PLACE_OF_NAME or name in linked:
+        if name not in PATH_OF_NAME or name in linked:
             return found[0]
         linked.add(name)
-        return f"[{found[0]}][{PLACE_OF_NAME[name]}]"
+        return f"[{found[0]}][{PATH_OF_NAME[name]}]"
 
     parts[::2] = [re.sub(r"`([\w.]+)(\([^`]*\))?`", link, part) for part in parts[::2]]
     return "".join(parts)
@@ -128,10 +133,9 @@ def on_page_content(content: str, page: Any, **kwargs: Any) -> str:
         return f'<{tag} class="formula">{mathml}</{tag}>'
 
     def link(found: re.Match[str]) -> str:
-        path = os.path.normpath(f"docs/notebooks/{found[1]}")
-        target = OTHER_PAGES.get(path, path.removeprefix("docs/"))
-        target = re.sub(r"README.md$", "index.md", target)
-        return f'href="{os.path.relpath(os.path.splitext(target)[0], "notebooks")}.html{found[2]}'
+        folder = "docs/notebooks"
+        target = re.sub(r"README.md$", "index.md", linked_file(found[1], folder))
+        return f'href="{os.path.relpath(os.path.splitext(target)[0], folder)}.html{found[2]}'
 
     if page.file.src_uri.endswith(".ipynb"):
         content = re.sub(r'href="([^":#]+\.(?:md|ipynb))([#"])', link, content)

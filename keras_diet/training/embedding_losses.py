@@ -90,14 +90,15 @@ class EmbeddingLoss(keras.losses.Loss):
         return {"reduction": self.reduction, "name": self.name}
 
 
-def _unit_vectors(embeddings: Tensor) -> Tensor:
+def unit_vectors(embeddings: Tensor) -> Tensor:
+    """Return embeddings of length one. `ops.normalize` has the gradient NaN where they are zero."""
     squares = ops.sum(ops.square(embeddings), axis=-1, keepdims=True)
     # The embedding of a text of nothing but padding is zero.
     return embeddings / ops.sqrt(ops.maximum(squares, 1e-12))
 
 
 def _cosines(embeddings: Tensor) -> Tensor:
-    embeddings = _unit_vectors(embeddings)
+    embeddings = unit_vectors(embeddings)
     return ops.sum(embeddings[:, 0] * embeddings[:, 1], axis=-1)
 
 
@@ -211,7 +212,7 @@ class MultipleNegativesRankingLoss(EmbeddingLoss):
     def call(self, y_true: tuple[Tensor, Tensor], y_pred: Tensor) -> Tensor:
         """Return the loss of each example, for a mask `(n, n, k - 1)` and logarithmic weights."""
         mask, log_weights = y_true
-        embeddings = _unit_vectors(y_pred)
+        embeddings = unit_vectors(y_pred)
         anchors, candidates = embeddings[:, 0], embeddings[:, 1:]
         positive = self.scale * ops.sum(anchors * candidates[:, 0], axis=-1)
         negatives = self.scale * ops.einsum("id,jmd->ijm", anchors, candidates) + mask

@@ -19,7 +19,7 @@ from keras_diet.models.hub.losses import is_of_keras, of_output, warn_if_loss_do
 from keras_diet.models.hub.preprocessor import PackingPreprocessor
 from keras_diet.models.hub.texts import holds_text, texts_of
 from keras_diet.training.columns import host_column, map_columns, number_of_rows
-from keras_diet.training.embedding_losses import EmbeddingLoss
+from keras_diet.training.embedding_losses import EmbeddingLoss, unit_vectors
 from keras_diet.types import Config, Tensor
 
 
@@ -231,9 +231,7 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
             documents = (inputs["document_ids"], document_first_tokens)
             embeddings = _pool_documents(self.pooling_mode, hidden_states, mask, *documents)
         if self.normalize:
-            # `ops.normalize` has the gradient NaN for a row of padding, whose embedding is zero.
-            squares = ops.sum(ops.square(embeddings), axis=-1, keepdims=True)
-            embeddings = embeddings / ops.sqrt(ops.maximum(squares, 1e-12))
+            embeddings = unit_vectors(embeddings)
         return ops.cast(embeddings, self.backbone.compute_dtype)
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
@@ -325,7 +323,7 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         """Return the weights of classes by index, after checking them.
 
         Raises:
-            ValueError: With an `EmbeddingLoss`, whose labels are no classes.
+            ValueError: With an `EmbeddingLoss`, whose labels are not classes.
         """
         if class_weight is not None and self._embedding_loss is not None:
             raise ValueError(

@@ -46,11 +46,9 @@ class DocumentInputs:
         model: Any = super()
         if not _has_documents(inputs):
             return model.compute_output_spec(inputs, *args, **kwargs)
-        names = ("document_ids", "document_first_tokens")
-        others = {name: x for name, x in inputs.items() if name not in names}
-        spec = model.compute_output_spec(others, *args, **kwargs)
-        if names[1] in inputs:
-            shape = (*inputs[names[1]].shape, *spec.shape[1:])
+        spec = model.compute_output_spec(without_documents(inputs), *args, **kwargs)
+        if "document_first_tokens" in inputs:
+            shape = (*inputs["document_first_tokens"].shape, *spec.shape[1:])
             spec = keras.KerasTensor(shape, spec.dtype)
         return spec
 
@@ -62,6 +60,12 @@ class DocumentInputs:
         if not self.takes_documents:
             del inputs["document_ids"]
         return inputs
+
+
+def without_documents(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs that the graph of a model has."""
+    names = ("document_ids", "document_first_tokens")
+    return {name: x for name, x in inputs.items() if name not in names}
 
 
 def gather_tokens(values: Tensor, tokens: Tensor) -> Tensor:
@@ -78,7 +82,7 @@ def gather_tokens(values: Tensor, tokens: Tensor) -> Tensor:
 
 
 def rows_of_documents(values: Tensor, document_ids: Tensor, first_tokens: Tensor) -> Tensor:
-    """Return the values of each document in a row of its own, with zeros behind them.
+    """Return a row with the values of each document, and zeros behind them.
 
     Args:
         values: Tensor of shape `(B, T, d)`.

@@ -242,7 +242,7 @@ class PackingPreprocessor(HubPreprocessor):
         *args: Arguments of `HubPreprocessor`.
         packed: bool. Whether the texts of a batch share sequences. A text has its own special
             tokens and its own `"document_ids"`, so it sees no other text. Defaults to `False`: a
-            text has a sequence of its own.
+            text has its own sequence.
         **kwargs: Keyword arguments of `HubPreprocessor`.
     """
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from keras_diet.models.hub.document_inputs import without_documents
 from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.texts import holds_text
 from keras_diet.models.hub.token_inputs import check_token_inputs
@@ -113,12 +114,10 @@ class TaskData(Batches):
             # A function, or a preprocessor of KerasHub, which returns tensors.
             batch = keras.utils.unpack_x_y_sample_weight(self.task.preprocess_samples(*columns))
             batch = map_columns(host_column, batch)
-        inputs = tokens = batch[0]
-        if self._is_packed:
-            of_documents = ("document_ids", "document_first_tokens")
-            tokens = {name: array for name, array in inputs.items() if name not in of_documents}
+        inputs = batch[0]
         if self.task.token_inputs:
             # For example, there may be more texts than segments.
+            tokens = without_documents(inputs) if self._is_packed else inputs
             check_token_inputs(tokens, self.task.token_inputs)
         if shape and self._is_packed:
             inputs["document_first_tokens"] = inputs["document_first_tokens"].reshape(shape)
