@@ -1,0 +1,322 @@
+"""How large positional scores should be at the start: trainings that differ in nothing else.
+
+A run trains the model of the study (`benchmarks.study`) with one encoding, whose parameters are
+multiplied so that the first positional scores have a chosen standard deviation. Constant scores of
+a query do not count, because softmax removes them. After the training, the run measures the loss of
+longer sequences than it was trained with.
+
+    KERAS_BACKEND=jax python -m benchmarks.initial_scores --text train/* \
+        --validation-text valid/* --output docs/benchmarks/initial_scores.json
+
+To resume, give the same command again: finished runs are kept. Each process trains on one core.
+`--rows`, `--stddevs`, `--learning-rates`, `--widths` and `--seeds` choose the runs.
+"""
+
+import argparse
+import concurrent.futures
+import functools
+import itertools
+import json
+import math
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import tqdm
+
+from benchmarks import measure
+from benchmarks.example_runs import as_options
+from benchmarks.results import write
+
+# The factors of "input, P" and "sinusoidal" multiply the positions, not the scores.
+ROWS = {
+    **{f"diet_abs, rank {rank}": ("diet_abs", "--rank", str(rank)) for rank in (8, 16, 32, 128)},
+    **{name: (name,) for name in ("diet_rel", "t5", "tupe_abs", "tupe_rel", "fire", "input")},
+    "input, P": ("input",),
+    **{name: (name,) for name in ("sinusoidal", "none", "alibi", "kerple", "sandwich", "rotary")},
+    **{name: (name,) for name in ("shaw", "transformer_xl")},
+}
+# The names of the parameters that a bias layer is linear in, or of two factors.
+LINEAR = {
+    "RelativePositionBias": ("relative_embedding",),
+    "BucketedRelativePositionBias": ("bucket_embedding",),
+    "FirePositionBias": ("output_kernel", "output_bias"),
+}
+FACTORS = {
+    "AbsolutePositionBias": ("query_embedding", "key_embedding"),
+    "UntiedPositionBias": ("query_kernel", "key_kernel"),
+}
+RECIPE = {
+    "num-layers": 2,
+    "num-heads": 4,
+    "vocabulary-size": 4000,
+    "sequence-length": 64,
+    "batch-size": 32,
+    "dropout": 0.0,
+    "steps": 3000,
+    "validation-interval": 250,
+    "warmup-proportion": 0.05,
+}
+LENGTHS = (64, 128, 256, 512)
+# Tokens of the held-out text that are evaluated at each length.
+EVALUATED = 2**17
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    options = parse_arguments(argv)
+    results = start(options)
+    os.environ.update(OMP_NUM_THREADS="1")
+    pack(options)
+    done = {key_of(run) for run in results["runs"]}
+    wanted = [run for run in runs_of(options) if key_of(run) not in done]
+    context = multiprocessing.get_context("spawn")
+    cores = context.Queue()
+    for core in range(options.processes):
+        cores.put(core)
+    with concurrent.futures.ProcessPoolExecutor(
+        options.processes, context, initializer=use_one_core, initargs=(cores,)
+    ) as pool:
+        pending = [pool.submit(train, run, options) for run in wanted]
+        finished = concurrent.futures.as_completed(pending)
+        for future in tqdm.tqdm(finished, total=len(pending), unit="run"):
+            results["runs"].append(future.result())
+            write(options.output, results, json.dumps(results["recipe"]))
+
+
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--text", nargs="+", required=True, help="text files, as in the example")
+    add("--validation-text", nargs="+", required=True, help="held-out text files")
+    add("--rows", nargs="+", default=list(ROWS), choices=list(ROWS), metavar="ROW")
+    add("--stddevs", nargs="+", type=float, default=[None], help="default: as the layers begin")
+    add("--learning-rates", nargs="+", type=float, default=[0.002])
+    add("--widths", nargs="+", type=int, default=[128])
+    add("--seeds", nargs="+", type=int, default=[0])
+    add("--processes", type=int, default=os.cpu_count(), help="each uses one core")
+    add("--runs", type=Path, default=Path("runs", "initial_scores"), help="folder for the text")
+    add("--output", type=Path, required=True, help="JSON file; a page is written beside it")
+    return parser.parse_args(argv)
+
+
+def start(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the results in the file, or results without runs."""
+    if options.output.exists():
+        return json.loads(options.output.read_text(encoding="utf-8"))
+    return {"recipe": RECIPE, "machine": measure.machine("cpu"), "runs": []}
+
+
+def runs_of(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield the runs that the options choose, the first seed of all rows before the second."""
+    names = ("seed", "width", "learning_rate", "stddev", "row")
+    values = (
+        *(options.seeds, options.widths, options.learning_rates),
+        *(options.stddevs, options.rows),
+    )
+    for combination in itertools.product(*values):
+        yield dict(zip(names, combination, strict=True))
+
+
+def key_of(run: dict[str, Any]) -> tuple:
+    return tuple(run[name] for name in ("row", "width", "stddev", "learning_rate", "seed"))
+
+
+def use_one_core(cores: Any) -> None:
+    """Let this process compute on one core of its own."""
+    os.sched_setaffinity(0, {cores.get()})
+
+
+# === Data ===
+
+
+def example() -> Any:
+    """Return the example that pretrains, and its options. The import chooses the backend."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+    import pretrain_masked_lm
+    import pretrain_options
+
+    return pretrain_masked_lm, pretrain_options
+
+
+def arguments_of(run: dict[str, Any], options: argparse.Namespace) -> argparse.Namespace:
+    """Return the options of the example for a run."""
+    encoding, *words = ROWS[run["row"]]
+    sizes = {"hidden-dim": run["width"], "intermediate-dim": 4 * run["width"]}
+    rates = {"learning-rate": run["learning_rate"], "seed": run["seed"]}
+    words += map(str, as_options({**RECIPE, **sizes, **rates}))
+    words += ["--text", *options.text, "--validation-text", *options.validation_text]
+    words += ["--output-dir", str(options.runs), "--save-every", "1000"]
+    return example()[1].parse_arguments(["--position-encoding", encoding, *words])
+
+
+def pack(options: argparse.Namespace) -> None:
+    """Write the vocabulary, the sequences for training, and longer ones for evaluation."""
+    import numpy as np
+
+    from keras_diet import pretraining
+
+    options.runs.mkdir(parents=True, exist_ok=True)
+    arguments = arguments_of(next(runs_of(options)), options)
+    script = example()[0]
+    tokenizer = script.load_tokenizer(arguments)
+    script.load_sequences(arguments, tokenizer)
+    script.pack(arguments, tokenizer, "validation", script.validation_documents(arguments))
+    for length in LENGTHS:
+        path = options.runs / f"evaluation_{length}.npy"
+        if not path.exists():
+            texts = pretraining.read_documents(options.validation_text)
+            sequences = pretraining.pack_sentences(texts, tokenizer, length)
+            np.save(path, np.stack(list(itertools.islice(sequences, EVALUATED // length))))
+
+
+# === A run ===
+
+
+def train(run: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Return a run with its losses, and the standard deviation of its first positional scores."""
+    import keras
+    import numpy as np
+
+    from keras_diet import pretraining
+
+    keras.backend.clear_session()
+    script, _ = example()
+    arguments = arguments_of(run, options)
+    tokenizer = script.load_tokenizer(arguments)
+    keras.utils.set_random_seed(run["seed"])
+    encoding = scaled_sinusoids(run) if run["row"] == "sinusoidal" else ROWS[run["row"]][0]
+    masked_lm = script.build_model(arguments, encoding, tokenizer)
+    first_scores = scale(masked_lm.backbone, run)
+    sequences, validation = (
+        np.load(options.runs / f"{name}.npy", mmap_mode="r") for name in ("train", "validation")
+    )
+    batches = functools.partial(
+        pretraining.masked_lm_dataset,
+        tokenizer=tokenizer,
+        batch_size=RECIPE["batch-size"],
+        seed=run["seed"],
+        num_segments=1,
+    )
+    dataset = batches(sequences, repeat=True)
+    held_out = batches(validation, shuffle=False)[: arguments.validation_batches]
+    losses = []
+    for start in range(0, RECIPE["steps"], RECIPE["validation-interval"]):
+        # With `validation_data`, TensorFlow waits for data half of the time on one core.
+        steps = dataset[start : start + RECIPE["validation-interval"]]
+        masked_lm.fit(steps, shuffle=False, verbose=0)
+        losses.append(masked_lm.evaluate(held_out, verbose=0)[0])
+    return {
+        **run,
+        "first_scores": first_scores,
+        "losses": losses,
+        "lengths": evaluate(masked_lm, tokenizer, options, run),
+    }
+
+
+def scaled_sinusoids(run):
+    """Register sinusoids times a factor, and return their name."""
+    import keras
+
+    from keras_diet import layers
+    from keras_diet.layers.position.sinusoids import Sinusoids
+
+    factor = 1.0 if run["stddev"] is None else run["stddev"]
+
+    class ScaledSinusoids(Sinusoids):
+        def call(self, inputs, start_index=0):
+            return factor * super().call(inputs, start_index)
+
+    layers.register_position_encoding(
+        "scaled_sinusoids",
+        layers.PositionEncoding(
+            embedding=lambda sizes, dtype, name: ScaledSinusoids(dtype="float32", name=name)
+        ),
+    )
+    return "scaled_sinusoids"
+
+
+def scale(backbone: Any, run: dict[str, Any]) -> float | None:
+    """Multiply parameters so that the first positional scores have `run["stddev"]`.
+
+    Returns:
+        Their standard deviation in the first layer, or `None` if they depend on the tokens.
+    """
+    if ROWS[run["row"]][0] in ("none", "rotary", "shaw", "transformer_xl"):
+        return None
+    found = stddev_of_scores(backbone)
+    if run["stddev"] is None or run["row"] == "sinusoidal":
+        return found
+    if run["row"] == "input, P":
+        multiply(backbone.input_encoding.position_embedding.trainable_variables, run["stddev"])
+    elif run["row"] == "input":
+        factor = math.sqrt(run["stddev"] / found)
+        for block in backbone.encoder.transformer_layers:
+            attention = block.self_attention
+            multiply([attention.query_dense.kernel, attention.key_dense.kernel], factor)
+    else:
+        for layer in {id(layer): layer for layer in backbone.encoder.position_biases}.values():
+            kind, factor = type(layer).__name__, run["stddev"] / found
+            multiply([getattr(layer, name) for name in LINEAR.get(kind, ())], factor)
+            multiply([getattr(layer, name) for name in FACTORS.get(kind, ())], math.sqrt(factor))
+    return stddev_of_scores(backbone)
+
+
+def stddev_of_scores(backbone: Any) -> float:
+    """Return the standard deviation of the first layer's positional scores, without `[CLS]`."""
+    import numpy as np
+
+    from keras_diet import analysis
+
+    scores = analysis.position_scores(backbone)[0]
+    if backbone.input_encoding is not None:
+        # The first normalization divides tokens and positions by the root of this sum.
+        length = backbone.max_sequence_length
+        positions = backbone.input_encoding.position_embedding(
+            np.zeros((1, length, backbone.hidden_dim), "float32")
+        )
+        tokens = backbone.token_embedding.embeddings
+        scores /= sum(float(np.mean(np.square(to_numpy(each)))) for each in (positions, tokens))
+    return float((scores - scores.mean(-1, keepdims=True))[:, 1:, 1:].std())
+
+
+def to_numpy(tensor):
+    import keras
+
+    return keras.ops.convert_to_numpy(tensor)
+
+
+def multiply(variables, factor):
+    for variable in variables:
+        variable.assign(factor * variable)
+
+
+def evaluate(masked_lm, tokenizer, options, run):
+    """Return the loss of held-out text in sequences of each length, for each way to extend."""
+    import numpy as np
+
+    from keras_diet import models, pretraining
+
+    if run["row"] == "sinusoidal" and run["stddev"] is not None:
+        return {}
+    losses = {}
+    encoding = ROWS[run["row"]][0]
+    absolute = encoding in ("diet_abs", "input", "tupe_abs", "tupe_rel")
+    for method in ("repeat", "interpolate") if absolute else ("interpolate",):
+        longer = models.extend_positions(masked_lm, max(LENGTHS), method)
+        for length in LENGTHS:
+            sequences = np.load(options.runs / f"evaluation_{length}.npy")
+            batches = pretraining.masked_lm_dataset(
+                sequences, tokenizer, 4096 // length, seed=0, shuffle=False, num_segments=1
+            )
+            # Interpolated positions are wrong for the length of the training.
+            model = masked_lm if length == RECIPE["sequence-length"] else longer
+            loss = model.evaluate(batches, verbose=0)[0]
+            losses.setdefault(method, {})[str(length)] = loss
+    return losses
+
+
+if __name__ == "__main__":
+    main()
