@@ -186,6 +186,9 @@ def build_model(arguments, position_encoding, tokenizer):
         max_sequence_length=arguments.sequence_length,
         position_encoding=position_encoding,
         rank=arguments.rank if encoding.has_rank else None,
+        initial_score_stddev=arguments.initial_score_stddev
+        if encoding.has_initial_score_stddev
+        else None,
         sharing=arguments.sharing if arguments.sharing in encoding.sharing_modes else None,
         segment_encoding=arguments.segment_encoding or segments,
         projection_dim=arguments.projection_dim if encoding.allows_projection else None,

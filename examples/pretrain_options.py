@@ -111,6 +111,12 @@ def add_model_options(add):
     )
     add("--rank", type=int, help="rank of the positional scores of diet_abs; default: head size")
     add(
+        "--initial-score-stddev",
+        type=float,
+        help="standard deviation of the positional scores of DIET before training; default: "
+        "the library's",
+    )
+    add(
         "--sharing",
         choices=["none", "head-wise", "layer-wise"],
         help="share position parameters; default: the best choice in the paper of the encoding",

@@ -85,7 +85,7 @@ OF_BERT = {
     **{"embedding_dim": 11, "normalize_embeddings": False, "first_position": 3},
     "pooler_activation": "relu",
     # Of the encoder.
-    **{"gated": True, "layer_norm_epsilon": 0.003},
+    **{"gated": True, "layer_norm_epsilon": 0.003, "initial_score_stddev": 0.3},
 }
 BLOCKWISE = {"position_encoding": "diet_rel", "rank": None, "projection_dim": None}
 BLOCKWISE |= {"attention_implementation": "blockwise", "cached_positions": True}
@@ -94,8 +94,10 @@ OF_TRANSLATOR = {
     **COMMON,
     **{"position_encoding": "shaw", "rank": None, "max_distance": 4, "activation": "tanh"},
     **{"cross_attention_positions": False, "normalize_first": False, "layer_norm_epsilon": 0.003},
+    "initial_score_stddev": None,
 }
 WITH_RANK = {"position_encoding": "diet_abs", "rank": 7, "max_distance": None}
+WITH_RANK |= {"initial_score_stddev": 0.3}
 
 
 @any_backend

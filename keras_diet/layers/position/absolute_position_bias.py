@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_diet import _backend, validation
-from keras_diet.layers.initializers import fresh
+from keras_diet.layers.initializers import fresh, score_initializer
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.types import Initializer, Integer, Shape, Tensor
@@ -33,8 +33,10 @@ class AbsolutePositionBias(PositionBias):
         share_heads: bool. Whether all heads use the same embeddings. Defaults to `False`.
         key_length: int or `None`. Number of key positions. With Linformer it is `projection_dim`.
             Defaults to `None`, which means `max_length`.
-        initializer: Initializer of both embeddings. Defaults to `None`, which means
-            `keras.initializers.TruncatedNormal(stddev=0.02)`.
+        initializer: Initializer of both embeddings. Defaults to `None`, which means a normal
+            distribution for which the scores have the standard deviation `s = 0.5`. Embeddings with
+            the standard deviation `(s^2 / rank)^(1/4)` have such scores. The paper does not say how
+            they begin.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -73,8 +75,10 @@ class AbsolutePositionBias(PositionBias):
         initializer: Initializer = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(num_heads, max_length, key_length, share_heads, initializer, **kwargs)
         self.rank = validation.positive_int("rank", rank)
+        if initializer is None:
+            initializer = score_initializer(None, rank)
+        super().__init__(num_heads, max_length, key_length, share_heads, initializer, **kwargs)
 
     def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
         """Create `query_embedding` and `key_embedding`."""
@@ -130,7 +134,10 @@ class AbsolutePositionBias(PositionBias):
 def _bias(sizes, **kwargs):
     rank = sizes.head_dim if sizes.rank is None else sizes.rank
     return AbsolutePositionBias(
-        sizes.num_heads, sizes.max_length, rank, key_length=sizes.projection_dim, **kwargs
+        *(sizes.num_heads, sizes.max_length, rank),
+        key_length=sizes.projection_dim,
+        initializer=score_initializer(sizes.initial_score_stddev, rank),
+        **kwargs,
     )
 
 
@@ -138,5 +145,6 @@ DIET_ABS = PositionEncoding(
     _bias,
     sharing_modes=("layer-wise", "none", "head-wise"),
     has_rank=True,
+    has_initial_score_stddev=True,
     allows_projection=True,
 )

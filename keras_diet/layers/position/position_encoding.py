@@ -28,6 +28,8 @@ class EncoderSizes:
             default of the encoding.
         max_wavelength: Base of the wavelengths of rotary positions in the layer whose attention is
             made, or `None` for the default of the encoding.
+        initial_score_stddev: Standard deviation of the positional scores before training, or `None`
+            for the default of the encoding.
         is_causal: Whether a token attends only to itself and earlier tokens, as in self-attention
             of a decoder.
 
@@ -49,6 +51,7 @@ class EncoderSizes:
     projection_dim: int | None = None
     max_distance: int | None = None
     max_wavelength: float | None = None
+    initial_score_stddev: float | None = None
     is_causal: bool = False
 
     @property
@@ -89,6 +92,7 @@ class PositionEncoding:
         has_rank: bool. Whether the encoding uses `rank`.
         has_max_distance: bool. Whether the encoding uses `max_distance`.
         has_max_wavelength: bool. Whether the encoding uses `max_wavelength`.
+        has_initial_score_stddev: bool. Whether the encoding uses `initial_score_stddev`.
         allows_projection: bool. Whether the encoding works with Linformer's `projection_dim`.
 
     Raises:
@@ -121,6 +125,7 @@ class PositionEncoding:
     has_rank: bool = False
     has_max_distance: bool = False
     has_max_wavelength: bool = False
+    has_initial_score_stddev: bool = False
     allows_projection: bool = False
 
     def __post_init__(self) -> None:
@@ -148,6 +153,7 @@ def check_arguments(
     projection_dim: int | None,
     max_distance: int | None,
     max_wavelength: Any,
+    initial_score_stddev: float | None,
 ) -> None:
     """Raise a `ValueError` for arguments of an encoder that its encoding does not support.
 
@@ -159,6 +165,7 @@ def check_arguments(
         projection_dim: `None`, or a number of projected keys.
         max_distance: `None`, or the distance from which on tokens share their parameters.
         max_wavelength: `None`, or the base of the wavelengths, of all layers or for each.
+        initial_score_stddev: `None`, or the standard deviation of the scores before training.
     """
 
     for argument, value, is_supported in (
@@ -167,6 +174,7 @@ def check_arguments(
         ("projection_dim", projection_dim, encoding.allows_projection),
         ("max_distance", max_distance, encoding.has_max_distance),
         ("max_wavelength", max_wavelength, encoding.has_max_wavelength),
+        ("initial_score_stddev", initial_score_stddev, encoding.has_initial_score_stddev),
     ):
         if value is not None and not is_supported:
             raise ValueError(

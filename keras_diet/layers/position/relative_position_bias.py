@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_diet import _backend
-from keras_diet.layers.initializers import fresh
+from keras_diet.layers.initializers import fresh, score_initializer
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import scores_of_distances
@@ -30,7 +30,7 @@ class RelativePositionBias(PositionBias):
         max_length: int. Number of positions `n`, in tokens.
         share_heads: bool. Whether all heads use the same scalars. Defaults to `False`.
         initializer: Initializer of the scalars. Defaults to `None`, which means
-            `keras.initializers.TruncatedNormal(stddev=0.02)`.
+            `keras.initializers.RandomNormal(stddev=0.5)`. The paper does not say how they begin.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -68,6 +68,8 @@ class RelativePositionBias(PositionBias):
         initializer: Initializer = None,
         **kwargs: Any,
     ) -> None:
+        if initializer is None:
+            initializer = score_initializer(None)
         super().__init__(num_heads, max_length, None, share_heads, initializer, **kwargs)
 
     def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
@@ -91,6 +93,11 @@ class RelativePositionBias(PositionBias):
 
 
 DIET_REL = PositionEncoding(
-    lambda sizes, **kwargs: RelativePositionBias(sizes.num_heads, sizes.max_length, **kwargs),
+    lambda sizes, **kwargs: RelativePositionBias(
+        *(sizes.num_heads, sizes.max_length),
+        initializer=score_initializer(sizes.initial_score_stddev),
+        **kwargs,
+    ),
     sharing_modes=("none", "head-wise", "layer-wise"),
+    has_initial_score_stddev=True,
 )

@@ -46,6 +46,7 @@ class DietStack(TransformerLayer):
         *("num_layers", "position_encoding", "rank", "sharing", "max_sequence_length"),
         *("attention_implementation", "encode_inputs", "cached_positions", "max_distance"),
         *("recompute", "attention_windows", "attention_scale", "max_wavelength"),
+        "initial_score_stddev",
     )
     # Number of projected keys of Linformer, which only an encoder can have.
     projection_dim: int | None = None
@@ -67,6 +68,7 @@ class DietStack(TransformerLayer):
         attention_windows: Any = None,
         attention_scale: float | None = None,
         max_wavelength: Any = None,
+        initial_score_stddev: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(intermediate_dim, num_heads, **kwargs)
@@ -79,6 +81,7 @@ class DietStack(TransformerLayer):
             sharing,
             max_distance=max_distance,
             max_wavelength=max_wavelength,
+            initial_score_stddev=initial_score_stddev,
         )
         check_heads_of_bias("position_encoding", position_encoding, num_heads)
         self.num_layers = validation.positive_int("num_layers", num_layers)
@@ -104,6 +107,9 @@ class DietStack(TransformerLayer):
         self.max_wavelength = _of_layers(
             "max_wavelength", max_wavelength, validation.positive_number
         )
+        self.initial_score_stddev = initial_score_stddev
+        if initial_score_stddev is not None:
+            validation.positive_number("initial_score_stddev", initial_score_stddev)
 
     # === Layers ===
 
@@ -117,6 +123,7 @@ class DietStack(TransformerLayer):
             rank=self.rank,
             projection_dim=self.projection_dim,
             max_distance=self.max_distance,
+            initial_score_stddev=self.initial_score_stddev,
             is_causal=is_causal,
         )
 

@@ -88,6 +88,7 @@ def find_position_encoding(
     projection_dim: int | None = None,
     max_distance: int | None = None,
     max_wavelength: Any = None,
+    initial_score_stddev: float | None = None,
 ) -> PositionEncoding:
     """Return the `PositionEncoding` of a name or of a custom bias layer.
 
@@ -98,6 +99,7 @@ def find_position_encoding(
         projection_dim: `None`, or a number of projected keys.
         max_distance: `None`, or the distance from which on tokens share their parameters.
         max_wavelength: `None`, or the base of the wavelengths, of all layers or for each.
+        initial_score_stddev: `None`, or the standard deviation of the scores before training.
 
     Raises:
         ValueError: If the name is unknown, or the encoding does not support an argument.
@@ -113,5 +115,8 @@ def find_position_encoding(
             "BERT's learned absolute positions are 'input'. Register other names with "
             "`keras_diet.layers.register_position_encoding` first."
         )
-    check_arguments(encoding, name, rank, sharing, projection_dim, max_distance, max_wavelength)
+    check_arguments(
+        *(encoding, name, rank, sharing, projection_dim, max_distance, max_wavelength),
+        initial_score_stddev,
+    )
     return encoding

@@ -26,7 +26,7 @@ from keras_diet.types import Activation, Config, DType, Tensor
 _ARGUMENTS_OF_STACKS = (
     *("num_layers", "num_heads", "intermediate_dim", "rank", "sharing", "max_sequence_length"),
     *("dropout", "activation", "layer_norm_epsilon", "normalize_first", "max_distance"),
-    *("attention_implementation", "recompute"),
+    *("attention_implementation", "recompute", "initial_score_stddev"),
 )
 _OTHER_ARGUMENTS = ("vocabulary_size", "hidden_dim", "cross_attention_positions")
 
@@ -67,6 +67,7 @@ class DietTransformerBackbone(HubBackbone):
         dtype: As in `DietBertBackbone`. Defaults to `None`.
         name: str or `None`. Name of the model.
         trainable: As in `DietBertBackbone`. Defaults to `None`.
+        initial_score_stddev: As in `keras_diet.layers.DietEncoder`. Defaults to `None`.
 
     Call arguments:
         inputs: A dictionary of integer tensors: `"encoder_token_ids"` and `"encoder_padding_mask"`
@@ -126,6 +127,7 @@ class DietTransformerBackbone(HubBackbone):
         dtype: DType = None,
         name: str | None = None,
         trainable: bool | None = None,
+        initial_score_stddev: float | None = None,
     ) -> None:
         # === Config ===
         self.vocabulary_size = validation.positive_int("vocabulary_size", vocabulary_size)
@@ -144,6 +146,7 @@ class DietTransformerBackbone(HubBackbone):
         self.attention_implementation = attention_implementation
         self.layer_norm_epsilon = layer_norm_epsilon
         self.recompute = recompute
+        self.initial_score_stddev = initial_score_stddev
 
         # === Layers ===
         self._make_embeddings(position_encoding, dtype)

@@ -1,10 +1,12 @@
 """What `tests/models/test_table_6.py` does not say of encodings, and custom encodings."""
 
+import keras
 import numpy as np
 import pytest
 
 from keras_diet.layers import (
     POSITION_ENCODINGS,
+    DietDecoder,
     DietEncoder,
     EncoderSizes,
     PositionEncoding,
@@ -14,7 +16,7 @@ from keras_diet.layers.position.input_encoding import SINUSOIDAL, make_input_enc
 from keras_diet.layers.position.position_encoding import SHARING_MODES
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
 from tests import reference
-from tests.helpers import assert_close
+from tests.helpers import assert_close, to_numpy
 from tests.layers.diet_encoders import Slopes
 
 pytestmark = pytest.mark.any_backend
@@ -46,6 +48,21 @@ def test_max_distance(max_distance):
     assert built("tupe_rel").position_biases[0].max_distance == max_distance
     attention = built("shaw").transformer_layers[0].self_attention
     assert attention.max_distance == (max_distance or 1024)
+
+
+@pytest.mark.parametrize("arguments, stddev", [({}, 0.5), ({"initial_score_stddev": 0.07}, 0.07)])
+@pytest.mark.parametrize("name, rank", [("diet_rel", None), ("diet_abs", 3), ("diet_abs", 60)])
+def test_standard_deviation_of_the_first_scores(name, rank, arguments, stddev):
+    keras.utils.set_random_seed(7)
+    decoder = DietDecoder(1, 6, 11, name, rank, max_sequence_length=400, **arguments)
+    decoder.build((2, 5, 18))
+    biases = [*decoder.position_biases, *decoder.cross_position_biases]
+    assert len(biases) == 2
+    if not arguments:
+        biases.append(type(biases[0])(**{**biases[0].get_config(), "initializer": None}))
+    for bias in biases:
+        scores = to_numpy(bias(np.zeros((1, 400, 5))))
+        assert scores.std() == pytest.approx(stddev, rel=0.05)
 
 
 def test_sines_are_not_computed_in_half_precision():
