@@ -20,16 +20,25 @@ import json
 import math
 import multiprocessing
 import os
+import shlex
+import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import tqdm
+from matplotlib.figure import Figure
 
 from benchmarks import measure
 from benchmarks.example_runs import as_options
-from benchmarks.results import write
+from benchmarks.results import (
+    date_and_commit,
+    head_of_page,
+    markdown_table,
+    mean_and_deviation,
+    write,
+)
 
 # The factors of "input, P" and "sinusoidal" multiply the positions, not the scores.
 ROWS = {
@@ -83,7 +92,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         finished = concurrent.futures.as_completed(pending)
         for future in tqdm.tqdm(finished, total=len(pending), unit="run"):
             results["runs"].append(future.result())
-            write(options.output, results, json.dumps(results["recipe"]))
+            save(options.output, results)
+    save(options.output, results)
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -103,10 +113,19 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def start(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the results in the file, or results without runs."""
+    """Return the results in the file, or results without runs, with this command."""
+    machine = measure.machine("cpu")
+    results = {"commands": [], "machine": machine, "settings": RECIPE, "runs": []}
     if options.output.exists():
-        return json.loads(options.output.read_text(encoding="utf-8"))
-    return {"recipe": RECIPE, "machine": measure.machine("cpu"), "runs": []}
+        results = json.loads(options.output.read_text(encoding="utf-8"))
+    words = [f"KERAS_BACKEND={machine['backend']} python -m benchmarks.initial_scores --text TEXT"]
+    words.append("--validation-text VALIDATION")
+    for name in ("rows", "stddevs", "learning_rates", "widths", "seeds"):
+        values = [value for value in getattr(options, name) if value is not None]
+        if values:
+            words += [f"--{name.replace('_', '-')}", *map(shlex.quote, map(str, values))]
+    results["commands"].append(f"{' '.join(words)} # {date_and_commit(machine)}")
+    return results
 
 
 def runs_of(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -127,6 +146,125 @@ def key_of(run: dict[str, Any]) -> tuple:
 def use_one_core(cores: Any) -> None:
     """Let this process compute on one core of its own."""
     os.sched_setaffinity(0, {cores.get()})
+
+
+# === Page and pictures ===
+
+
+def save(path: Path, results: dict[str, Any]) -> None:
+    """Write the results, their page, and two pictures."""
+    order = list(ROWS)
+    results["runs"].sort(
+        key=lambda run: (run["width"], order.index(run["row"]), run["stddev"] or 0, run["seed"])
+    )
+    write(path, results, make_page(results))
+    plot_losses(results).savefig(path.with_suffix(".svg"))
+    plot_lengths(results).savefig(path.with_name(f"{path.stem}_lengths.svg"))
+
+
+def settings_of(results: dict[str, Any]) -> dict[tuple, list[dict[str, Any]]]:
+    """Return the runs of each setting. They differ in the seed only."""
+    settings: dict[tuple, list[dict[str, Any]]] = {}
+    for run in results["runs"]:
+        settings.setdefault(key_of(run)[:-1], []).append(run)
+    return settings
+
+
+def loss_of(run: dict[str, Any]) -> float:
+    return run["losses"][-1]
+
+
+def mean_loss(runs: list[dict[str, Any]]) -> float:
+    return statistics.mean(map(loss_of, runs))
+
+
+def make_page(results: dict[str, Any]) -> str:
+    lines = [
+        *head_of_page("The scale of the first positional scores", results),
+        "Losses of masked tokens of held-out text, mean and deviation over the seeds. `s` is the",
+        'standard deviation of the positional scores before training. For "input, P" and',
+        '"sinusoidal", it is the factor of the positions.',
+        "",
+    ]
+    table = [
+        [
+            *(row, str(width), "as made" if stddev is None else f"{stddev:g}"),
+            *("" if runs[0]["first_scores"] is None else f"{runs[0]['first_scores']:.3f}",),
+            *(f"{rate:g}", str(len(runs)), mean_and_deviation(map(loss_of, runs), 3)),
+        ]
+        for (row, width, stddev, rate), runs in settings_of(results).items()
+    ]
+    columns = ["", "width", "s", "measured", "rate", "seeds", "loss"]
+    lines += [*markdown_table(columns, table), "", "## Longer sequences than in training", ""]
+    lines += [
+        f"Each row has the `s` with the lowest loss, and the same {EVALUATED:,} tokens.",
+        "",
+    ]
+    table = [
+        [
+            *(f"{row}, {method}", str(width), "" if stddev is None else f"{stddev:g}"),
+            *(mean_and_deviation((run["lengths"][method][n] for run in runs), 3) for n in lengths),
+        ]
+        for (row, width, stddev, _), runs in best_settings(results).items()
+        for method, lengths in runs[0]["lengths"].items()
+    ]
+    columns = ["", "width", "s", *map(str, LENGTHS)]
+    return "\n".join([*lines, *markdown_table(columns, table)])
+
+
+def best_settings(results: dict[str, Any]) -> dict[tuple, list[dict[str, Any]]]:
+    """Return the runs with the lowest mean loss of each row and width."""
+    best: dict[tuple, tuple] = {}
+    settings = settings_of(results)
+    for setting in sorted(settings, key=lambda each: mean_loss(settings[each])):
+        best.setdefault(setting[:2], setting)
+    return {setting: settings[setting] for setting in settings if setting in best.values()}
+
+
+def plot_losses(results: dict[str, Any]) -> Figure:
+    """Draw the loss over the standard deviation of the first scores, with a dot for each seed."""
+    widths = sorted({run["width"] for run in results["runs"]})
+    figure = Figure(figsize=(4.5 * len(widths) + 2.5, 4), layout="constrained")
+    all_axes = figure.subplots(1, len(widths), squeeze=False, sharey=True)[0]
+    for axes, width in zip(all_axes, widths, strict=True):
+        for number, row in enumerate(ROWS):
+            lines = [
+                (runs[0]["first_scores"], runs)
+                for (name, of_width, stddev, rate), runs in settings_of(results).items()
+                if (name, of_width, rate) == (row, width, 0.002) and stddev is not None
+            ]
+            if len(lines) < 2:
+                continue
+            lines.sort(key=lambda line: line[0])
+            color = f"C{number % 10}"
+            places, means = [line[0] for line in lines], [mean_loss(line[1]) for line in lines]
+            axes.plot(places, means, color=color, label=row)
+            for place, runs in lines:
+                axes.plot([place] * len(runs), list(map(loss_of, runs)), ".", color=color)
+        axes.set(title=f"width {width}", xscale="log", ylabel="validation loss")
+        axes.set_xlabel("standard deviation of the first positional scores")
+    all_axes[-1].legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def plot_lengths(results: dict[str, Any]) -> Figure:
+    """Draw the loss of longer sequences, for the best scale of each row."""
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    best = best_settings(results)
+    width = min((setting[1] for setting in best), default=None)
+    for number, ((row, of_width, *_), runs) in enumerate(best.items()):
+        if of_width == width and runs[0]["lengths"]:
+            # Repeated positions need no training.
+            methods = [run["lengths"].get("repeat", run["lengths"]["interpolate"]) for run in runs]
+            means = [statistics.mean(losses[str(n)] for losses in methods) for n in LENGTHS]
+            style = ("-", "--")[number // 10 % 2]
+            axes.plot(LENGTHS, means, style, color=f"C{number % 10}", label=row, marker=".")
+    axes.set(xscale="log", xlabel="tokens of a sequence", ylabel="validation loss")
+    axes.set_xticks(LENGTHS, [str(n) for n in LENGTHS])
+    axes.minorticks_off()
+    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
 
 
 # === Data ===
@@ -218,8 +356,6 @@ def train(run: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
 
 def scaled_sinusoids(run):
     """Register sinusoids times a factor, and return their name."""
-    import keras
-
     from keras_diet import layers
     from keras_diet.layers.position.sinusoids import Sinusoids
 

@@ -577,7 +577,9 @@ def test_the_case_of_a_sentence_transformer(lowercase, tmp_path):
     expected = reference.tokenizer(texts, add_special_tokens=False)["input_ids"]
     embedder = DietBertTextEmbedder.from_hugging_face(tmp_path)
     assert embedder.preprocessor.tokenizer(texts) == expected
-    assert embedder.preprocessor.length_buckets == ((16, 32) if lowercase else (16,))
+    classifier = DietBertTextClassifier.from_hugging_face(tmp_path, num_classes=2)
+    for task in (embedder, classifier):
+        assert task.preprocessor.length_buckets == ((16, 32) if lowercase else (16,))
     plain = theirs(texts, add_special_tokens=False)["input_ids"]
     assert (plain == expected) is not lowercase
 

@@ -290,17 +290,17 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         ```
         """
         preprocessor = checked_preprocessor(self, "fill_mask")
-        tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
+        tokenizer, lengths = preprocessor.tokenizer, preprocessor.lengths
         size = tokenizer.vocabulary_size()
         validation.positive_int("top_k", top_k)
         batch = texts_of(texts, "texts")
-        ids = [_ids_with_masks(tokenizer, text, row, length) for row, text in enumerate(batch)]
+        ids = [_ids_with_masks(tokenizer, text, row, lengths[-1]) for row, text in enumerate(batch)]
         masks = [np.flatnonzero(np.array(row) == tokenizer.mask_token_id).tolist() for row in ids]
-        token_ids = padded(ids, [length], tokenizer.pad_token_id)
+        token_ids = padded(ids, lengths, tokenizer.pad_token_id)
         inputs = {
             "token_ids": token_ids,
             "segment_ids": np.zeros_like(token_ids),
-            "padding_mask": padded([[1] * len(row) for row in ids], [length]),
+            "padding_mask": padded([[1] * len(row) for row in ids], lengths),
             "mask_positions": padded(masks, [max(map(len, masks))]),
         }
         logits = self.infer(inputs).astype("float32")

@@ -148,8 +148,8 @@ class DietBertTask(DocumentInputs, HubTask):
             source: As in `DietBertBackbone.from_hugging_face`.
             preprocessor: As in the class. Defaults to `"auto"`: one with the tokenizer of a folder
                 that has a `tokenizer.json`, and `None` otherwise. Its `sequence_length` is that of
-                sentence-transformers, or the default of its class. For embedders it has
-                `length_buckets`.
+                sentence-transformers, or the default of its class. It has the `length_buckets` 16,
+                32, 64, ...
             **kwargs: Arguments of the class, such as `num_classes` or `pooling_mode`, which replace
                 those of the checkpoint, and arguments of `DietBertBackbone.from_hugging_face`.
 
@@ -219,7 +219,10 @@ class DietBertTask(DocumentInputs, HubTask):
 
     @classmethod
     def _preprocessor_of(cls, source: Any, longest: int) -> Any:
-        """Return a preprocessor with the tokenizer of a folder, or `None`."""
+        """Return a preprocessor with the tokenizer of a folder, or `None`.
+
+        Its batches have the lengths 16, 32, 64, ...
+        """
         if not (is_hugging_face_folder(source) and (Path(source) / FILE).is_file()):
             return None
         tokenizer = HuggingFaceTokenizer.from_hugging_face(source)
@@ -233,4 +236,7 @@ class DietBertTask(DocumentInputs, HubTask):
                 steps = (normalizers.Lowercase(), fast.normalizer)
                 fast.normalizer = normalizers.Sequence([each for each in steps if each is not None])
         preprocessor.sequence_length = min(length, longest)
+        lengths = (2**i for i in range(4, preprocessor.sequence_length.bit_length()))
+        shorter = tuple(n for n in lengths if n < preprocessor.sequence_length)
+        preprocessor.length_buckets = shorter or None
         return preprocessor

@@ -252,16 +252,6 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
             return call_in_chunks(self, inputs, self.num_chunks, embed)
         return embed(inputs)
 
-    @classmethod
-    def _preprocessor_of(cls, source: Any, longest: int) -> Any:
-        """Return a preprocessor whose batches have the lengths 16, 32, 64, ..., or `None`."""
-        preprocessor = super()._preprocessor_of(source, longest)
-        if preprocessor is not None:
-            lengths = (2**i for i in range(4, preprocessor.sequence_length.bit_length()))
-            shorter = tuple(n for n in lengths if n < preprocessor.sequence_length)
-            preprocessor.length_buckets = shorter or None
-        return preprocessor
-
     # === Data ===
 
     @property
