@@ -43,7 +43,7 @@ from benchmarks.results import (
 # The factors of "input, P" and "sinusoidal" multiply the positions, not the scores.
 ROWS = {
     **{f"diet_abs, rank {rank}": ("diet_abs", "--rank", str(rank)) for rank in (8, 16, 32, 128)},
-    **{name: (name,) for name in ("diet_rel", "t5", "tupe_abs", "tupe_rel", "fire", "input")},
+    **{name: (name,) for name in ("diet_rel", "t5", "tupe_abs", "fire", "input")},
     "input, P": ("input",),
     **{name: (name,) for name in ("sinusoidal", "none", "alibi", "kerple", "sandwich", "rotary")},
     **{name: (name,) for name in ("shaw", "transformer_xl")},
@@ -256,7 +256,9 @@ def plot_lengths(results: dict[str, Any]) -> Figure:
     for number, ((row, of_width, *_), runs) in enumerate(best.items()):
         if of_width == width and runs[0]["lengths"]:
             # Repeated positions need no training.
-            methods = [run["lengths"].get("repeat", run["lengths"]["interpolate"]) for run in runs]
+            methods = [
+                run["lengths"].get("repeat") or run["lengths"]["interpolate"] for run in runs
+            ]
             means = [statistics.mean(losses[str(n)] for losses in methods) for n in LENGTHS]
             style = ("-", "--")[number // 10 % 2]
             axes.plot(LENGTHS, means, style, color=f"C{number % 10}", label=row, marker=".")
@@ -406,7 +408,7 @@ def stddev_of_scores(backbone: Any) -> float:
 
     from keras_diet import analysis
 
-    scores = analysis.position_scores(backbone)[0]
+    scores = analysis.position_scores(backbone)[0][:, 1:, 1:]
     if backbone.input_encoding is not None:
         # The first normalization divides tokens and positions by the root of this sum.
         length = backbone.max_sequence_length
@@ -415,7 +417,7 @@ def stddev_of_scores(backbone: Any) -> float:
         )
         tokens = backbone.token_embedding.embeddings
         scores /= sum(float(np.mean(np.square(to_numpy(each)))) for each in (positions, tokens))
-    return float((scores - scores.mean(-1, keepdims=True))[:, 1:, 1:].std())
+    return float((scores - scores.mean(-1, keepdims=True)).std())
 
 
 def to_numpy(tensor):
@@ -439,7 +441,7 @@ def evaluate(masked_lm, tokenizer, options, run):
         return {}
     losses = {}
     encoding = ROWS[run["row"]][0]
-    absolute = encoding in ("diet_abs", "input", "tupe_abs", "tupe_rel")
+    absolute = encoding in ("diet_abs", "input", "tupe_abs")
     for method in ("repeat", "interpolate") if absolute else ("interpolate",):
         longer = models.extend_positions(masked_lm, max(LENGTHS), method)
         for length in LENGTHS:

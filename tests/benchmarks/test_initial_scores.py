@@ -1,0 +1,86 @@
+"""The sweep of first scores: how it scales the parameters of each encoding, and its tables."""
+
+import numpy as np
+import pytest
+
+from benchmarks import initial_scores
+from keras_diet import analysis
+from keras_diet.models import DietBertBackbone
+from tests.helpers import to_numpy
+
+pytestmark = pytest.mark.any_backend
+SCALED = ["diet_abs, rank 8", "diet_rel", "t5", "tupe_abs", "fire", "input"]
+
+
+def make_backbone(row):
+    return DietBertBackbone(
+        *(31, 2, 3, 18, 23),
+        max_sequence_length=40,
+        position_encoding=initial_scores.ROWS[row][0],
+        segment_encoding="none",
+    )
+
+
+def centered(scores):
+    """The scores of one layer without what softmax removes, and without `[CLS]`."""
+    scores = scores[:, 1:, 1:]
+    return scores - scores.mean(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("row", SCALED)
+def test_scores_get_the_standard_deviation(row):
+    backbone = make_backbone(row)
+    before = centered(analysis.position_scores(backbone)[0])
+    found = initial_scores.scale(backbone, {"row": row, "stddev": 0.37})
+    after = centered(analysis.position_scores(backbone)[0])
+    assert found == pytest.approx(0.37, rel=1e-3)
+    if row != "input":
+        assert after.std() == pytest.approx(0.37, rel=1e-3)
+    # Only the scale changed.
+    np.testing.assert_allclose(after / after.std(), before / before.std(), atol=1e-3)
+
+
+def test_scores_of_positions_at_the_input():
+    """Those of the inputs of the first layer, whose tokens are left out."""
+    backbone = make_backbone("input")
+    (embeddings,) = backbone.input_encoding.position_embedding.weights
+    before = to_numpy(embeddings)
+    initial_scores.scale(backbone, {"row": "input, P", "stddev": 3.0})
+    positions, tokens = to_numpy(embeddings), to_numpy(backbone.token_embedding.embeddings)
+    np.testing.assert_allclose(positions, 3.0 * before, rtol=1e-5)
+    positions = positions / np.sqrt(np.square(positions).mean() + np.square(tokens).mean())
+    attention = backbone.encoder.transformer_layers[0].self_attention
+    query, key = (
+        np.einsum("td,dhk->htk", positions, to_numpy(dense.kernel))
+        for dense in (attention.query_dense, attention.key_dense)
+    )
+    expected = centered(query @ key.swapaxes(1, 2) / np.sqrt(6)).std()
+    assert initial_scores.stddev_of_scores(backbone) == pytest.approx(expected, rel=1e-4)
+
+
+def run_of(row, stddev, seed, loss, lengths):
+    return {
+        **{"row": row, "width": 128, "stddev": stddev, "learning_rate": 0.002, "seed": seed},
+        **{"first_scores": stddev, "losses": [9.0, loss]},
+        "lengths": {"repeat": dict(zip(map(str, initial_scores.LENGTHS), lengths, strict=True))},
+    }
+
+
+def test_the_best_scale_of_each_row_is_evaluated_on_longer_sequences():
+    lengths = (4.1, 5.2, 5.3, 5.4)
+    runs = [
+        run_of("diet_rel", 0.1, 0, 4.25, (6.0,) * 4),
+        run_of("diet_rel", 0.5, 0, 4.125, lengths),
+        run_of("diet_rel", 0.5, 1, 4.25, lengths),
+        run_of("t5", 0.1, 0, 5.0, (7.0,) * 4),
+    ]
+    best = initial_scores.best_settings({"runs": runs})
+    assert [setting[2] for setting in best] == [0.5, 0.1]
+    assert list(best.values()) == [runs[1:3], runs[3:]]
+    figure = initial_scores.plot_losses({"runs": runs})
+    (axes,) = figure.axes
+    # The mean of each scale, and the seeds of each.
+    assert axes.lines[0].get_ydata() == pytest.approx([4.25, 4.1875])
+    assert [list(line.get_ydata()) for line in axes.lines[1:]] == [[4.25], [4.125, 4.25]]
+    (axes,) = initial_scores.plot_lengths({"runs": runs}).axes
+    assert list(axes.lines[0].get_ydata()) == pytest.approx(lengths)
