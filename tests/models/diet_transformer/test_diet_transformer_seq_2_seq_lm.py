@@ -62,6 +62,22 @@ def test_defaults_of_compile():
         task.compile(loss=keras.losses.SparseCategoricalCrossentropy())
 
 
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="JAX always compiles, and PyTorch never")
+def test_generation_uses_xla(monkeypatch):
+    import tensorflow as tf
+
+    compiled, function = [], tf.function
+    monkeypatch.setattr(
+        tf, "function", lambda f, **kwargs: compiled.append(kwargs) or function(f, **kwargs)
+    )
+    task = tiny_task(num_layers=1)
+    task.compile(jit_compile=False)
+    task.make_generate_function()
+    assert compiled == [{"jit_compile": True}]
+    # Steps of training are compiled as asked for.
+    assert not task.jit_compile
+
+
 # === Pairs of texts ===
 
 
