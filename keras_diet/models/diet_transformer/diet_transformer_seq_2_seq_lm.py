@@ -175,8 +175,8 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         Without XLA, TensorFlow calls each operation of a step by itself, which takes 3 to 4 times
         as long for one text. Both compile for each new shape.
         """
-        jit_compile = self.jit_compile
-        self.jit_compile = keras.config.backend() == "tensorflow" or jit_compile
+        jit_compile = self.jit_compile  # type: ignore[has-type]
+        self.jit_compile = jit_compile or keras.config.backend() == "tensorflow"
         try:
             return super().make_generate_function()
         finally:

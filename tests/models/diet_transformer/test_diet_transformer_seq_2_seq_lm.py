@@ -62,6 +62,7 @@ def test_defaults_of_compile():
         task.compile(loss=keras.losses.SparseCategoricalCrossentropy())
 
 
+@pytest.mark.usefixtures("compiled_steps")
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="JAX always compiles, and PyTorch never")
 def test_generation_uses_xla(monkeypatch):
     import tensorflow as tf
