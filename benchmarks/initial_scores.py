@@ -395,20 +395,21 @@ def scale(backbone: Any, run: dict[str, Any]) -> float | None:
             attention = block.self_attention
             multiply([attention.query_dense.kernel, attention.key_dense.kernel], factor)
     else:
-        for layer in {id(layer): layer for layer in backbone.encoder.position_biases}.values():
-            kind, factor = type(layer).__name__, run["stddev"] / found
-            multiply([getattr(layer, name) for name in LINEAR.get(kind, ())], factor)
-            multiply([getattr(layer, name) for name in FACTORS.get(kind, ())], math.sqrt(factor))
+        # A stack has a bias for each layer, or one for all of them.
+        for index, bias in enumerate(backbone.encoder.position_biases):
+            kind, factor = type(bias).__name__, run["stddev"] / stddev_of_scores(backbone, index)
+            multiply([getattr(bias, name) for name in LINEAR.get(kind, ())], factor)
+            multiply([getattr(bias, name) for name in FACTORS.get(kind, ())], math.sqrt(factor))
     return stddev_of_scores(backbone)
 
 
-def stddev_of_scores(backbone: Any) -> float:
-    """Return the standard deviation of the first layer's positional scores, without `[CLS]`."""
+def stddev_of_scores(backbone: Any, layer: int = 0) -> float:
+    """Return the standard deviation of the positional scores of a layer, without `[CLS]`."""
     import numpy as np
 
     from keras_diet import analysis
 
-    scores = analysis.position_scores(backbone)[0][:, 1:, 1:]
+    scores = analysis.position_scores(backbone)[layer][:, 1:, 1:]
     if backbone.input_encoding is not None:
         # The first normalization divides tokens and positions by the root of this sum.
         length = backbone.max_sequence_length

@@ -113,8 +113,8 @@ def add_model_options(add):
     add(
         "--initial-score-stddev",
         type=float,
-        help="standard deviation of the positional scores of DIET before training; default: "
-        "the library's",
+        help="standard deviation of the positional scores of DIET before training; default: that "
+        "of BERT's initial values",
     )
     add(
         "--sharing",

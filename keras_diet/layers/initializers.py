@@ -6,9 +6,6 @@ import keras
 
 from keras_diet.types import Initializer
 
-# Standard deviation of the positional scores of DIET before training (docs/reproduction/study.md).
-SCORE_STDDEV = 0.5
-
 
 def bert_initializer() -> keras.initializers.Initializer:
     """Return BERT's initializer for kernels and embeddings (Devlin et al., 2018)."""
@@ -16,18 +13,19 @@ def bert_initializer() -> keras.initializers.Initializer:
 
 
 def score_initializer(stddev: float | None, rank: int | None = None) -> Any:
-    """Return an initializer of positional scores.
+    """Return an initializer of positional scores, or `None` for the default of a layer.
 
     Args:
-        stddev: Standard deviation of the scores `s`, or `None` for the default.
+        stddev: Standard deviation of the scores `s`, or `None`.
         rank: If given, the initializer is for both factors of `P_Q P_K^T`. The entries of a product
-            with rank `r` have the standard deviation `s`, if those of the factors have
+            of rank `r` have the standard deviation `s`, if those of the factors have
             `(s^2 / r)^(1/4)`.
     """
-    stddev = SCORE_STDDEV if stddev is None else stddev
-    if rank is not None:
-        stddev = (stddev**2 / rank) ** 0.25
-    return keras.initializers.RandomNormal(stddev=stddev)
+    if stddev is None:
+        return None
+    return keras.initializers.RandomNormal(
+        stddev=stddev if rank is None else (stddev**2 / rank) ** 0.25
+    )
 
 
 def embedding_initializer(initializer: Initializer) -> Any:

@@ -30,14 +30,14 @@ def centered(scores):
 @pytest.mark.parametrize("row", SCALED)
 def test_scores_get_the_standard_deviation(row):
     backbone = make_backbone(row)
-    before = centered(analysis.position_scores(backbone)[0])
+    before = [centered(scores) for scores in analysis.position_scores(backbone)]
     found = initial_scores.scale(backbone, {"row": row, "stddev": 0.37})
-    after = centered(analysis.position_scores(backbone)[0])
+    after = [centered(scores) for scores in analysis.position_scores(backbone)]
     assert found == pytest.approx(0.37, rel=1e-3)
-    if row != "input":
-        assert after.std() == pytest.approx(0.37, rel=1e-3)
-    # Only the scale changed.
-    np.testing.assert_allclose(after / after.std(), before / before.std(), atol=1e-3)
+    for old, new in zip(before, after, strict=True):
+        assert row == "input" or new.std() == pytest.approx(0.37, rel=1e-3)
+        # Only the scale changed.
+        np.testing.assert_allclose(new / new.std(), old / old.std(), atol=1e-3)
 
 
 def test_scores_of_positions_at_the_input():

@@ -198,6 +198,15 @@ def test_in_a_graph_it_is_kerashubs(cls):
             np.testing.assert_array_equal(found[name], value)
 
 
+@pytest.mark.any_backend
+def test_buckets_above_a_length_that_was_reduced_are_not_used():
+    preprocessor = ours(DietBertTextClassifierPreprocessor, length_buckets=(5, 9, 12))
+    preprocessor.sequence_length = 10
+    assert preprocessor.lengths == (5, 9, 10)
+    copy = type(preprocessor).from_config(preprocessor.get_config())
+    assert copy.lengths == (5, 9, 10)
+
+
 # === Refusals ===
 
 # Texts are refused in `test_data.py`.

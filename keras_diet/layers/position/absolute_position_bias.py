@@ -33,10 +33,9 @@ class AbsolutePositionBias(PositionBias):
         share_heads: bool. Whether all heads use the same embeddings. Defaults to `False`.
         key_length: int or `None`. Number of key positions. With Linformer it is `projection_dim`.
             Defaults to `None`, which means `max_length`.
-        initializer: Initializer of both embeddings. Defaults to `None`, which means a normal
-            distribution for which the scores have the standard deviation `s = 0.5`. Embeddings with
-            the standard deviation `(s^2 / rank)^(1/4)` have such scores. The paper does not say how
-            they begin.
+        initializer: Initializer of both embeddings. Defaults to `None`, which means
+            `keras.initializers.TruncatedNormal(stddev=0.02)`. For scores of the standard deviation
+            `s`, pass `keras.initializers.RandomNormal((s**2 / rank) ** 0.25)`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -75,10 +74,8 @@ class AbsolutePositionBias(PositionBias):
         initializer: Initializer = None,
         **kwargs: Any,
     ) -> None:
-        self.rank = validation.positive_int("rank", rank)
-        if initializer is None:
-            initializer = score_initializer(None, rank)
         super().__init__(num_heads, max_length, key_length, share_heads, initializer, **kwargs)
+        self.rank = validation.positive_int("rank", rank)
 
     def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
         """Create `query_embedding` and `key_embedding`."""

@@ -28,10 +28,10 @@ class EncoderSizes:
             default of the encoding.
         max_wavelength: Base of the wavelengths of rotary positions in the layer whose attention is
             made, or `None` for the default of the encoding.
-        initial_score_stddev: Standard deviation of the positional scores before training, or `None`
-            for the default of the encoding.
         is_causal: Whether a token attends only to itself and earlier tokens, as in self-attention
             of a decoder.
+        initial_score_stddev: Standard deviation of the positional scores before training, or `None`
+            for the default of the encoding.
 
     Example:
 
@@ -51,8 +51,8 @@ class EncoderSizes:
     projection_dim: int | None = None
     max_distance: int | None = None
     max_wavelength: float | None = None
-    initial_score_stddev: float | None = None
     is_causal: bool = False
+    initial_score_stddev: float | None = None
 
     @property
     def head_dim(self) -> int:

@@ -30,7 +30,7 @@ class RelativePositionBias(PositionBias):
         max_length: int. Number of positions `n`, in tokens.
         share_heads: bool. Whether all heads use the same scalars. Defaults to `False`.
         initializer: Initializer of the scalars. Defaults to `None`, which means
-            `keras.initializers.RandomNormal(stddev=0.5)`. The paper does not say how they begin.
+            `keras.initializers.TruncatedNormal(stddev=0.02)`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -68,8 +68,6 @@ class RelativePositionBias(PositionBias):
         initializer: Initializer = None,
         **kwargs: Any,
     ) -> None:
-        if initializer is None:
-            initializer = score_initializer(None)
         super().__init__(num_heads, max_length, None, share_heads, initializer, **kwargs)
 
     def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:

@@ -109,7 +109,9 @@ class DietStack(TransformerLayer):
         )
         self.initial_score_stddev = initial_score_stddev
         if initial_score_stddev is not None:
-            validation.positive_number("initial_score_stddev", initial_score_stddev)
+            self.initial_score_stddev = validation.positive_number(
+                "initial_score_stddev", initial_score_stddev
+            )
 
     # === Layers ===
 

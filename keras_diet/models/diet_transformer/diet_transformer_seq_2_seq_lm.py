@@ -137,7 +137,8 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             sampler: A `keras_hub.samplers.Sampler` or its name. Files and presets hold it. Defaults
                 to `"auto"`, which keeps the sampler of the model. A new model has
                 `keras_diet.samplers.BeamSearchSampler()`.
-            **kwargs: Other keyword arguments of `keras_hub.models.Seq2SeqLM.compile`.
+            **kwargs: Other keyword arguments of `keras_hub.models.Seq2SeqLM.compile`. `jit_compile`
+                is for training. On TensorFlow, `generate` always uses XLA, unless `run_eagerly`.
         """
         loss = token_loss(loss)
         weighted_metrics = accuracy_by_default(weighted_metrics, loss)
@@ -173,7 +174,8 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         """Return the compiled function of `generate`. On TensorFlow it uses XLA, also on CPUs.
 
         Without XLA, TensorFlow calls each operation of a step by itself, which takes 3 to 4 times
-        as long for one text. Both compile for each new shape.
+        as long for one text. A new shape is compiled with XLA, and traced without it, which takes
+        about as long.
         """
         jit_compile = self.jit_compile  # type: ignore[has-type]
         self.jit_compile = jit_compile or keras.config.backend() == "tensorflow"

@@ -179,7 +179,7 @@ class HubPreprocessor(Preprocessor):
     def lengths(self) -> tuple[int, ...]:
         """The lengths that a batch may have, from short to long."""
         longest = max(getattr(self, name, None) or 0 for name in SEQUENCE_LENGTHS)
-        return (*(self.length_buckets or ()), longest)
+        return (*(n for n in self.length_buckets or () if n < longest), longest)
 
     # === Arguments and files ===
 
@@ -208,7 +208,8 @@ class HubPreprocessor(Preprocessor):
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
-        return {**super().get_config(), "length_buckets": self.length_buckets}
+        # A user may have set a smaller `sequence_length` since.
+        return {**super().get_config(), "length_buckets": self.lengths[:-1] or None}
 
     @classmethod
     def from_preset(cls, preset: str | os.PathLike[str], **kwargs: Any) -> Self:

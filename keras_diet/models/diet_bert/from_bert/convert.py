@@ -157,7 +157,6 @@ def convert_bert(
         # They belong to other positions.
         "max_distance": None,
         "max_wavelength": None,
-        "initial_score_stddev": None,
         "first_position": original.first_position if with_input else None,
     }
     backbone = cls.from_config({**original.get_config(), **changes})
