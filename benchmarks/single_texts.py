@@ -105,11 +105,11 @@ def theirs(folders: dict[str, Path]) -> dict[str, Callable[[str], Any]]:
     }
 
 
-def text_for(name: str, length: int, seed: int = 0) -> str:
+def text_for(name: str, length: int, seed: int = 0, num_masks: int = 1) -> str:
     """Return a text of so many tokens, with `[CLS]` and `[SEP]`."""
     chosen = words(length - 2, seed)
     if name == "fill_mask":
-        chosen[len(chosen) // 2] = "[MASK]"
+        chosen[:num_masks] = ["[MASK]"] * num_masks
     return " ".join(chosen)
 
 
@@ -125,7 +125,7 @@ def growth(name: str, call: Callable[[str], Any], calls: int) -> dict[str, list[
     tenth = calls // 10
     times, found = [], {"milliseconds": [], "memory": [], "threads": []}
     for number in tqdm.trange(calls, desc=name, leave=False, disable=not sys.stderr.isatty()):
-        text = text_for(name, 8 + number % 57, seed=number)
+        text = text_for(name, 8 + number % 57, number, 1 + number % 3)
         begin = time.perf_counter()
         call(text)
         times.append(time.perf_counter() - begin)

@@ -364,13 +364,18 @@ def test_fill_mask_pads_to_the_shortest_bucket(monkeypatch):
     model = with_texts("masked_lm")
     expected = model.fill_mask("the [MASK] fox [MASK]", top_k=4)
     model.preprocessor = tiny_preprocessor("masked_lm", length_buckets=(5, 7))
-    lengths, infer = [], model.infer
+    shapes, infer = [], model.infer
     monkeypatch.setattr(
-        model, "infer", lambda x: lengths.append(x["token_ids"].shape[1]) or infer(x)
+        model,
+        "infer",
+        lambda x: (
+            shapes.append((x["token_ids"].shape[1], x["mask_positions"].shape[1])) or infer(x)
+        ),
     )
     found = model.fill_mask("the [MASK] fox [MASK]", top_k=4)
     model.fill_mask("a [MASK]")
-    assert lengths == [7, 5]
+    assert len(model.fill_mask("[MASK] [MASK] [MASK]")) == 3
+    assert shapes == [(7, 2), (5, 1), (5, 4)]
     for of_mask, others in zip(found, expected, strict=True):
         assert [each["token"] for each in of_mask] == [each["token"] for each in others]
 

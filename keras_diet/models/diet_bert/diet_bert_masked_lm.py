@@ -297,11 +297,13 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         ids = [_ids_with_masks(tokenizer, text, row, lengths[-1]) for row, text in enumerate(batch)]
         masks = [np.flatnonzero(np.array(row) == tokenizer.mask_token_id).tolist() for row in ids]
         token_ids = padded(ids, lengths, tokenizer.pad_token_id)
+        # JAX and XLA compile for each number of masks, so it is rounded up to a power of two.
+        most = 1 << (max(map(len, masks)) - 1).bit_length()
         inputs = {
             "token_ids": token_ids,
             "segment_ids": np.zeros_like(token_ids),
             "padding_mask": padded([[1] * len(row) for row in ids], lengths),
-            "mask_positions": padded(masks, [max(map(len, masks))]),
+            "mask_positions": padded(masks, [most]),
         }
         logits = self.infer(inputs).astype("float32")
         probabilities = ops.convert_to_numpy(ops.softmax(logits, axis=-1))[:, :, :size]
