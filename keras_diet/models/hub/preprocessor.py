@@ -179,7 +179,7 @@ class HubPreprocessor(Preprocessor):
     def lengths(self) -> tuple[int, ...]:
         """The lengths that a batch may have, from short to long."""
         longest = max(getattr(self, name, None) or 0 for name in SEQUENCE_LENGTHS)
-        return (*(n for n in self.length_buckets or () if n < longest), longest)
+        return (*(n for n in self.length_buckets or () if n <= longest), longest)
 
     # === Arguments and files ===
 
