@@ -27,10 +27,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
+import numpy as np
 import tqdm
 from matplotlib.figure import Figure
 
-from benchmarks import measure
+from benchmarks import measure, study
 from benchmarks.example_runs import as_options
 from benchmarks.results import (
     date_and_commit,
@@ -39,6 +41,10 @@ from benchmarks.results import (
     mean_and_deviation,
     write,
 )
+from keras_diet import analysis, layers, models, pretraining
+from keras_diet._arrays import float32_array
+from keras_diet.analysis.model_parts import encoder_parts, input_positions
+from keras_diet.layers.position.sinusoids import Sinusoids
 
 # The factors of "input, P" and "sinusoidal" multiply the positions, not the scores.
 ROWS = {
@@ -57,17 +63,6 @@ LINEAR = {
 FACTORS = {
     "AbsolutePositionBias": ("query_embedding", "key_embedding"),
     "UntiedPositionBias": ("query_kernel", "key_kernel"),
-}
-RECIPE = {
-    "num-layers": 2,
-    "num-heads": 4,
-    "vocabulary-size": 4000,
-    "sequence-length": 64,
-    "batch-size": 32,
-    "dropout": 0.0,
-    "steps": 3000,
-    "validation-interval": 250,
-    "warmup-proportion": 0.05,
 }
 LENGTHS = (64, 128, 256, 512)
 # Tokens of the held-out text that are evaluated at each length.
@@ -115,7 +110,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def start(options: argparse.Namespace) -> dict[str, Any]:
     """Return the results in the file, or results without runs, with this command."""
     machine = measure.machine("cpu")
-    results = {"commands": [], "machine": machine, "settings": RECIPE, "runs": []}
+    results = {"commands": [], "machine": machine, "settings": study.RECIPE, "runs": []}
     if options.output.exists():
         results = json.loads(options.output.read_text(encoding="utf-8"))
     words = [f"KERAS_BACKEND={machine['backend']} python -m benchmarks.initial_scores --text TEXT"]
@@ -144,7 +139,7 @@ def key_of(run: dict[str, Any]) -> tuple:
 
 
 def use_one_core(cores: Any) -> None:
-    """Let this process compute on one core of its own."""
+    """Let this process compute on one core that no other process uses."""
     os.sched_setaffinity(0, {cores.get()})
 
 
@@ -286,7 +281,7 @@ def arguments_of(run: dict[str, Any], options: argparse.Namespace) -> argparse.N
     encoding, *words = ROWS[run["row"]]
     sizes = {"hidden-dim": run["width"], "intermediate-dim": 4 * run["width"]}
     rates = {"learning-rate": run["learning_rate"], "seed": run["seed"]}
-    words += map(str, as_options({**RECIPE, **sizes, **rates}))
+    words += map(str, as_options({**study.RECIPE, **sizes, **rates}))
     words += ["--text", *options.text, "--validation-text", *options.validation_text]
     words += ["--output-dir", str(options.runs), "--save-every", "1000"]
     return example()[1].parse_arguments(["--position-encoding", encoding, *words])
@@ -294,10 +289,6 @@ def arguments_of(run: dict[str, Any], options: argparse.Namespace) -> argparse.N
 
 def pack(options: argparse.Namespace) -> None:
     """Write the vocabulary, the sequences for training, and longer ones for evaluation."""
-    import numpy as np
-
-    from keras_diet import pretraining
-
     options.runs.mkdir(parents=True, exist_ok=True)
     arguments = arguments_of(next(runs_of(options)), options)
     script = example()[0]
@@ -317,11 +308,6 @@ def pack(options: argparse.Namespace) -> None:
 
 def train(run: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     """Return a run with its losses, and the standard deviation of its first positional scores."""
-    import keras
-    import numpy as np
-
-    from keras_diet import pretraining
-
     keras.backend.clear_session()
     script, _ = example()
     arguments = arguments_of(run, options)
@@ -336,16 +322,16 @@ def train(run: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     batches = functools.partial(
         pretraining.masked_lm_dataset,
         tokenizer=tokenizer,
-        batch_size=RECIPE["batch-size"],
+        batch_size=study.RECIPE["batch-size"],
         seed=run["seed"],
         num_segments=1,
     )
     dataset = batches(sequences, repeat=True)
     held_out = batches(validation, shuffle=False)[: arguments.validation_batches]
     losses = []
-    for start in range(0, RECIPE["steps"], RECIPE["validation-interval"]):
+    for start in range(0, study.RECIPE["steps"], study.RECIPE["validation-interval"]):
         # With `validation_data`, TensorFlow waits for data half of the time on one core.
-        steps = dataset[start : start + RECIPE["validation-interval"]]
+        steps = dataset[start : start + study.RECIPE["validation-interval"]]
         masked_lm.fit(steps, shuffle=False, verbose=0)
         losses.append(masked_lm.evaluate(held_out, verbose=0)[0])
     return {
@@ -358,9 +344,6 @@ def train(run: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
 
 def scaled_sinusoids(run):
     """Register sinusoids times a factor, and return their name."""
-    from keras_diet import layers
-    from keras_diet.layers.position.sinusoids import Sinusoids
-
     factor = 1.0 if run["stddev"] is None else run["stddev"]
 
     class ScaledSinusoids(Sinusoids):
@@ -405,26 +388,13 @@ def scale(backbone: Any, run: dict[str, Any]) -> float | None:
 
 def stddev_of_scores(backbone: Any, layer: int = 0) -> float:
     """Return the standard deviation of the positional scores of a layer, without `[CLS]`."""
-    import numpy as np
-
-    from keras_diet import analysis
-
     scores = analysis.position_scores(backbone)[layer][:, 1:, 1:]
     if backbone.input_encoding is not None:
         # The first normalization divides tokens and positions by the root of this sum.
-        length = backbone.max_sequence_length
-        positions = backbone.input_encoding.position_embedding(
-            np.zeros((1, length, backbone.hidden_dim), "float32")
-        )
-        tokens = backbone.token_embedding.embeddings
-        scores /= sum(float(np.mean(np.square(to_numpy(each)))) for each in (positions, tokens))
+        positions = input_positions(encoder_parts(backbone), backbone.max_sequence_length)
+        tokens = float32_array(backbone.token_embedding.embeddings)
+        scores = scores / (np.square(positions).mean() + np.square(tokens).mean())
     return float((scores - scores.mean(-1, keepdims=True)).std())
-
-
-def to_numpy(tensor):
-    import keras
-
-    return keras.ops.convert_to_numpy(tensor)
 
 
 def multiply(variables, factor):
@@ -434,10 +404,6 @@ def multiply(variables, factor):
 
 def evaluate(masked_lm, tokenizer, options, run):
     """Return the loss of held-out text in sequences of each length, for each way to extend."""
-    import numpy as np
-
-    from keras_diet import models, pretraining
-
     if run["row"] == "sinusoidal" and run["stddev"] is not None:
         return {}
     losses = {}
@@ -451,7 +417,7 @@ def evaluate(masked_lm, tokenizer, options, run):
                 sequences, tokenizer, 4096 // length, seed=0, shuffle=False, num_segments=1
             )
             # Interpolated positions are wrong for the length of the training.
-            model = masked_lm if length == RECIPE["sequence-length"] else longer
+            model = masked_lm if length == study.RECIPE["sequence-length"] else longer
             loss = model.evaluate(batches, verbose=0)[0]
             losses.setdefault(method, {})[str(length)] = loss
     return losses

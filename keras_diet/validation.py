@@ -42,6 +42,11 @@ def positive_number(name: str, value: Any) -> float:
     return _number(name, value, lambda x: 0 < x < math.inf, "a positive, finite number")
 
 
+def optional_positive_number(name: str, value: Any) -> float | None:
+    """Return `None` for `None`, and else what `positive_number` returns."""
+    return None if value is None else positive_number(name, value)
+
+
 def not_negative_number(name: str, value: Any) -> float:
     """Return `value` as a `float`, or raise a `ValueError` if it is negative or not finite."""
     return _number(name, value, lambda x: 0 <= x < math.inf, "a finite number of at least 0")

@@ -101,17 +101,15 @@ class DietStack(TransformerLayer):
         self.attention_windows = _of_layers(
             "attention_windows", attention_windows, validation.optional_positive_int
         )
-        self.attention_scale = attention_scale
-        if attention_scale is not None:
-            self.attention_scale = validation.positive_number("attention_scale", attention_scale)
+        self.attention_scale = validation.optional_positive_number(
+            "attention_scale", attention_scale
+        )
         self.max_wavelength = _of_layers(
             "max_wavelength", max_wavelength, validation.positive_number
         )
-        self.initial_score_stddev = initial_score_stddev
-        if initial_score_stddev is not None:
-            self.initial_score_stddev = validation.positive_number(
-                "initial_score_stddev", initial_score_stddev
-            )
+        self.initial_score_stddev = validation.optional_positive_number(
+            "initial_score_stddev", initial_score_stddev
+        )
 
     # === Layers ===
 
