@@ -37,6 +37,13 @@ ROWS = {
     "shaw": (EXAMPLE, "--position-encoding", "shaw", "--max-distance", "20"),
     "diet_rel": (EXAMPLE, "--position-encoding", "diet_rel"),
     "diet_abs": (EXAMPLE, "--position-encoding", "diet_abs"),
+    **{
+        f"{name}, scores of {stddev}": (
+            *(EXAMPLE, "--position-encoding", name, "--initial-score-stddev", stddev),
+        )
+        for name in ("diet_abs", "diet_rel")
+        for stddev in ("0.5", "1")
+    },
     "marian": (PEER,),
 }
 # The same for all rows.

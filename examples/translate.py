@@ -107,6 +107,7 @@ def build_model(arguments, tokenizer):
         max_sequence_length=arguments.sequence_length,
         position_encoding=arguments.position_encoding,
         max_distance=arguments.max_distance,
+        initial_score_stddev=arguments.initial_score_stddev,
         cross_attention_positions=not arguments.no_cross_attention_positions,
         normalize_first=not arguments.post_norm,
     )

@@ -59,6 +59,12 @@ def add_model_options(add):
     )
     add("--max-distance", type=positive_int, help="for shaw; Tensor2Tensor has 20")
     add(
+        "--initial-score-stddev",
+        type=float,
+        help="for DIET, standard deviation of the first positional scores; default: BERT's 0.02 "
+        "for each parameter",
+    )
+    add(
         "--no-cross-attention-positions",
         action="store_true",
         help="no positions in attention to the source, as in Tensor2Tensor",
