@@ -2,14 +2,17 @@
 
 A run trains the model of the study (`benchmarks.study`) with one encoding, whose parameters are
 multiplied so that the first positional scores have a chosen standard deviation. Constant scores of
-a query do not count, because softmax removes them. After the training, the run measures the loss of
-longer sequences than it was trained with.
+a query do not count, because softmax removes them. Runs that differ only in this number and in the
+seed train at the same time, as copies of one model. After the training, the best of them are
+evaluated on longer sequences than they were trained with, and with `--glue` all are fine-tuned.
 
     KERAS_BACKEND=jax python -m benchmarks.initial_scores --text train/* \
         --validation-text valid/* --output docs/benchmarks/initial_scores.json
 
-To resume, give the same command again: finished runs are kept. Each process trains on one core.
-`--rows`, `--stddevs`, `--learning-rates`, `--widths` and `--seeds` choose the runs.
+To resume, give the same command again: finished runs are kept. `--rows`, `--stddevs`,
+`--learning-rates`, `--widths` and `--seeds` choose the runs, and `--change` changes the recipe of
+the study. On a GPU, a few `--processes` at the same time hide how long programs take to compile.
+The folder `--runs` has the token ids of all texts. Where it exists, the texts are not read again.
 """
 
 import argparse
@@ -19,7 +22,6 @@ import itertools
 import json
 import math
 import multiprocessing
-import os
 import shlex
 import statistics
 import sys
@@ -33,6 +35,7 @@ import tqdm
 from matplotlib.figure import Figure
 
 from benchmarks import measure, study
+from benchmarks.copies import Copies, stack
 from benchmarks.example_runs import as_options
 from benchmarks.results import (
     date_and_commit,
@@ -53,6 +56,12 @@ ROWS = {
     "input, P": ("input",),
     **{name: (name,) for name in ("sinusoidal", "none", "alibi", "kerple", "sandwich", "rotary")},
     **{name: (name,) for name in ("shaw", "transformer_xl")},
+    # Documents are the segments of a sequence.
+    "diet_abs, segments per head": ("diet_abs", "--document-segments"),
+    "diet_abs, segments at the input": (
+        *("diet_abs", "--document-segments", "--segment-encoding", "input"),
+    ),
+    "input, segments at the input": ("input", "--document-segments"),
 }
 # The names of the parameters that a bias layer is linear in, or of two factors.
 LINEAR = {
@@ -67,26 +76,24 @@ FACTORS = {
 LENGTHS = (64, 128, 256, 512)
 # Tokens of the held-out text that are evaluated at each length.
 EVALUATED = 2**17
+TASKS = ("cola", "sst2", "stsb", "rte")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     options = parse_arguments(argv)
     results = start(options)
-    os.environ.update(OMP_NUM_THREADS="1")
     pack(options)
     done = {key_of(run) for run in results["runs"]}
-    wanted = [run for run in runs_of(options) if key_of(run) not in done]
+    groups: dict[tuple, list[dict[str, Any]]] = {}
+    for run in runs_of(options):
+        if key_of(run) not in done:
+            groups.setdefault(group_of(run), []).append(run)
     context = multiprocessing.get_context("spawn")
-    cores = context.Queue()
-    for core in range(options.processes):
-        cores.put(core)
-    with concurrent.futures.ProcessPoolExecutor(
-        options.processes, context, initializer=use_one_core, initargs=(cores,)
-    ) as pool:
-        pending = [pool.submit(train, run, options) for run in wanted]
+    with concurrent.futures.ProcessPoolExecutor(options.processes, context) as pool:
+        pending = [pool.submit(train, group, options) for group in groups.values()]
         finished = concurrent.futures.as_completed(pending)
-        for future in tqdm.tqdm(finished, total=len(pending), unit="run"):
-            results["runs"].append(future.result())
+        for future in tqdm.tqdm(finished, total=len(pending), unit="group"):
+            results["runs"] += future.result()
             save(options.output, results)
     save(options.output, results)
 
@@ -94,41 +101,53 @@ def main(argv: Sequence[str] | None = None) -> None:
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--text", nargs="+", required=True, help="text files, as in the example")
-    add("--validation-text", nargs="+", required=True, help="held-out text files")
+    add("--text", nargs="+", default=[], help="text files, as in the example")
+    add("--validation-text", nargs="+", default=[], help="held-out text files")
     add("--rows", nargs="+", default=list(ROWS), choices=list(ROWS), metavar="ROW")
     add("--stddevs", nargs="+", type=float, default=[None], help="default: as the layers begin")
     add("--learning-rates", nargs="+", type=float, default=[0.002])
     add("--widths", nargs="+", type=int, default=[128])
     add("--seeds", nargs="+", type=int, default=[0])
-    add("--processes", type=int, default=os.cpu_count(), help="each uses one core")
+    add("--change", nargs="+", type=lambda text: text.split("="), default=[], metavar="NAME=VALUE")
+    add("--glue", help="folder with the files of GLUE; default: no fine-tuning")
+    add("--processes", type=int, default=1, help="groups of runs that train at the same time")
     add("--runs", type=Path, default=Path("runs", "initial_scores"), help="folder for the text")
     add("--output", type=Path, required=True, help="JSON file; a page is written beside it")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    changes = {name: type(study.RECIPE[name])(value) for name, value in options.change}
+    options.recipe = {**study.RECIPE, **changes}
+    return options
 
 
 def start(options: argparse.Namespace) -> dict[str, Any]:
     """Return the results in the file, or results without runs, with this command."""
-    machine = measure.machine("cpu")
-    results = {"commands": [], "machine": machine, "settings": study.RECIPE, "runs": []}
+    machine = measure.machine()
+    settings = {name: value for name, value in options.recipe.items() if "dim" not in name}
+    results = {"commands": [], "machine": machine, "settings": settings, "runs": []}
     if options.output.exists():
         results = json.loads(options.output.read_text(encoding="utf-8"))
+        if results["settings"] != settings:
+            sys.exit(f"{options.output} has other settings. Use another --output.")
     words = [f"KERAS_BACKEND={machine['backend']} python -m benchmarks.initial_scores --text TEXT"]
     words.append("--validation-text VALIDATION")
     for name in ("rows", "stddevs", "learning_rates", "widths", "seeds"):
         values = [value for value in getattr(options, name) if value is not None]
         if values:
             words += [f"--{name.replace('_', '-')}", *map(shlex.quote, map(str, values))]
+    if options.change:
+        words += ["--change", *map("=".join, options.change)]
+    if options.glue:
+        words += ["--glue", "GLUE"]
     results["commands"].append(f"{' '.join(words)} # {date_and_commit(machine)}")
     return results
 
 
 def runs_of(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield the runs that the options choose, the first seed of all rows before the second."""
-    names = ("seed", "width", "learning_rate", "stddev", "row")
+    """Yield the runs that the options choose."""
+    names = ("width", "learning_rate", "row", "seed", "stddev")
     values = (
-        *(options.seeds, options.widths, options.learning_rates),
-        *(options.stddevs, options.rows),
+        *(options.widths, options.learning_rates),
+        *(options.rows, options.seeds, options.stddevs),
     )
     for combination in itertools.product(*values):
         yield dict(zip(names, combination, strict=True))
@@ -138,9 +157,10 @@ def key_of(run: dict[str, Any]) -> tuple:
     return tuple(run[name] for name in ("row", "width", "stddev", "learning_rate", "seed"))
 
 
-def use_one_core(cores: Any) -> None:
-    """Let this process compute on one core that no other process uses."""
-    os.sched_setaffinity(0, {cores.get()})
+def group_of(run: dict[str, Any]) -> tuple:
+    """Return what the runs of a group have in common. Sinusoids are no values of variables."""
+    common = run["row"], run["width"], run["learning_rate"]
+    return (*common, run["stddev"]) if run["row"] == "sinusoidal" else common
 
 
 # === Page and pictures ===
@@ -268,12 +288,25 @@ def plot_lengths(results: dict[str, Any]) -> Figure:
 
 
 def example() -> Any:
-    """Return the example that pretrains, and its options. The import chooses the backend."""
+    """Return the modules of the examples. The import chooses the backend."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+    import common
+    import finetune_glue
+    import glue_options
+    import glue_results
+    import glue_tasks
     import pretrain_masked_lm
     import pretrain_options
 
-    return pretrain_masked_lm, pretrain_options
+    return argparse.Namespace(
+        common=common,
+        finetune=finetune_glue,
+        glue_options=glue_options,
+        glue_results=glue_results,
+        glue_tasks=glue_tasks,
+        pretrain=pretrain_masked_lm,
+        pretrain_options=pretrain_options,
+    )
 
 
 def arguments_of(run: dict[str, Any], options: argparse.Namespace) -> argparse.Namespace:
@@ -281,65 +314,216 @@ def arguments_of(run: dict[str, Any], options: argparse.Namespace) -> argparse.N
     encoding, *words = ROWS[run["row"]]
     sizes = {"hidden-dim": run["width"], "intermediate-dim": 4 * run["width"]}
     rates = {"learning-rate": run["learning_rate"], "seed": run["seed"]}
-    words += map(str, as_options({**study.RECIPE, **sizes, **rates}))
-    words += ["--text", *options.text, "--validation-text", *options.validation_text]
-    words += ["--output-dir", str(options.runs), "--save-every", "1000"]
-    return example()[1].parse_arguments(["--position-encoding", encoding, *words])
+    words += map(str, as_options({**options.recipe, **sizes, **rates}))
+    if options.text:
+        words += ["--text", *options.text, "--validation-text", *options.validation_text]
+    words += ["--output-dir", str(options.runs)]
+    return example().pretrain_options.parse_arguments(["--position-encoding", encoding, *words])
+
+
+def glue_arguments(options: argparse.Namespace) -> argparse.Namespace:
+    words = ["--tasks", *TASKS, "--data", options.glue, *map(str, as_options(study.GLUE))]
+    return example().glue_options.parse_arguments([*words, "--learning-rates", "3e-4"])
+
+
+class Vocabulary:
+    """What `masked_lm_dataset` needs of a tokenizer, also where TensorFlow is not installed."""
+
+    def __init__(self, path: Path) -> None:
+        self.tokens = path.read_text(encoding="utf-8").splitlines()
+        names = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+        self.special_token_ids = list(map(self.tokens.index, names))
+        self.pad_token_id, _, self.cls_token_id, self.sep_token_id, self.mask_token_id = (
+            self.special_token_ids
+        )
+
+    def vocabulary_size(self) -> int:
+        return len(self.tokens)
 
 
 def pack(options: argparse.Namespace) -> None:
-    """Write the vocabulary, the sequences for training, and longer ones for evaluation."""
+    """Write the vocabulary, the sequences for training, longer ones, and the texts of GLUE."""
+    paths = {length: options.runs / f"evaluation_{length}.npy" for length in LENGTHS}
+    glue = {name: options.runs / f"glue_{name}.npz" for name in TASKS if options.glue}
+    if all(path.exists() for path in (*paths.values(), *glue.values())):
+        return
     options.runs.mkdir(parents=True, exist_ok=True)
     arguments = arguments_of(next(runs_of(options)), options)
-    script = example()[0]
+    script = example().pretrain
     tokenizer = script.load_tokenizer(arguments)
     script.load_sequences(arguments, tokenizer)
     script.pack(arguments, tokenizer, "validation", script.validation_documents(arguments))
-    for length in LENGTHS:
-        path = options.runs / f"evaluation_{length}.npy"
+    for length, path in paths.items():
         if not path.exists():
             texts = pretraining.read_documents(options.validation_text)
             sequences = pretraining.pack_sentences(texts, tokenizer, length)
             np.save(path, np.stack(list(itertools.islice(sequences, EVALUATED // length))))
+    for name, path in glue.items():
+        if not path.exists():
+            np.savez_compressed(path, **glue_arrays(name, tokenizer, glue_arguments(options)))
 
 
-# === A run ===
+def glue_arrays(name: str, tokenizer: Any, arguments: argparse.Namespace) -> dict[str, np.ndarray]:
+    """Return the token ids and labels of both splits of a task."""
+    import glue_data
+
+    length = arguments.sequence_length
+    preprocessor = models.DietBertTextClassifierPreprocessor(tokenizer, length)
+    arrays = {}
+    for split in ("train", "validation"):
+        most = arguments.examples if split == "train" else None
+        texts, labels = glue_data.load(name, split, arguments.data, most)
+        inputs = preprocessor(texts)
+        arrays |= {f"{split}/{key}": np.asarray(value, "int32") for key, value in inputs.items()}
+        arrays[f"{split}/labels"] = np.asarray(labels)
+    return arrays
 
 
-def train(run: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """Return a run with its losses, and the standard deviation of its first positional scores."""
+@functools.cache
+def masked_batches(
+    path: Path, seeds: tuple[int, ...], start: int, stop: int, **options: Any
+) -> tuple:
+    """Return batches for copies, of the shape `(steps, seeds, batch_size, ...)`."""
+    vocabulary = Vocabulary(path.with_name("vocabulary.txt"))
+    sequences = np.load(path, mmap_mode="r")
+    datasets = [
+        pretraining.masked_lm_dataset(sequences, vocabulary, seed=seed, **options) for seed in seeds
+    ]
+    stop = min(stop, *map(len, datasets))
+    return stack([stack([dataset[step] for dataset in datasets]) for step in range(start, stop)])
+
+
+# === Runs ===
+
+
+def train(group: list[dict[str, Any]], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Train the runs of a group, and return them with their results."""
     keras.backend.clear_session()
-    script, _ = example()
-    arguments = arguments_of(run, options)
-    tokenizer = script.load_tokenizer(arguments)
-    keras.utils.set_random_seed(run["seed"])
-    encoding = scaled_sinusoids(run) if run["row"] == "sinusoidal" else ROWS[run["row"]][0]
-    masked_lm = script.build_model(arguments, encoding, tokenizer)
-    first_scores = scale(masked_lm.backbone, run)
-    sequences, validation = (
-        np.load(options.runs / f"{name}.npy", mmap_mode="r") for name in ("train", "validation")
-    )
+    arguments = arguments_of(group[0], options)
+    vocabulary = Vocabulary(options.runs / "vocabulary.txt")
+    seeds = tuple(dict.fromkeys(run["seed"] for run in group))
     batches = functools.partial(
-        pretraining.masked_lm_dataset,
-        tokenizer=tokenizer,
-        batch_size=study.RECIPE["batch-size"],
-        seed=run["seed"],
-        num_segments=1,
+        masked_batches,
+        seeds=seeds,
+        batch_size=arguments.batch_size,
+        num_segments=2 if arguments.document_segments else 1,
     )
-    dataset = batches(sequences, repeat=True)
-    held_out = batches(validation, shuffle=False)[: arguments.validation_batches]
+    interval = arguments.validation_interval
+    held_out = functools.partial(batches, start=0, shuffle=False)
+    validation = held_out(options.runs / "validation.npy", stop=arguments.validation_batches)
+    copies = None
+    for seed, runs in itertools.groupby(group, lambda run: run["seed"]):
+        keras.utils.set_random_seed(seed)
+        encoding = ROWS[group[0]["row"]][0]
+        if encoding == "sinusoidal":
+            encoding = scaled_sinusoids(group[0])
+        masked_lm = example().pretrain.build_model(arguments, encoding, vocabulary)
+        weights = masked_lm.get_weights()
+        copies = copies or Copies(masked_lm, one_batch(validation))
+        for run in runs:
+            masked_lm.set_weights(weights)
+            run["first_scores"] = scale(masked_lm.backbone, run)
+            copies.add(masked_lm, data=seeds.index(seed))
+    copies.start()
     losses = []
-    for start in range(0, study.RECIPE["steps"], study.RECIPE["validation-interval"]):
-        # With `validation_data`, TensorFlow waits for data half of the time on one core.
-        steps = dataset[start : start + study.RECIPE["validation-interval"]]
-        masked_lm.fit(steps, shuffle=False, verbose=0)
-        losses.append(masked_lm.evaluate(held_out, verbose=0)[0])
-    return {
-        **run,
-        "first_scores": first_scores,
-        "losses": losses,
-        "lengths": evaluate(masked_lm, tokenizer, options, run),
+    for step in range(0, arguments.steps, interval):
+        training = options.runs / "train.npy"
+        copies.fit(batches(training, start=step, stop=step + interval, repeat=True))
+        losses.append(copies.evaluate(validation)["loss"])
+    for index, run in enumerate(group):
+        run["losses"] = [each[index] for each in losses]
+        run["lengths"] = {}
+    evaluate_lengths(copies, masked_lm, group, held_out, options, arguments)
+    if options.glue:
+        finetune(copies, masked_lm, group, options)
+    return group
+
+
+def one_batch(batches: Any) -> Any:
+    """Return the first batch of the first seed."""
+    inputs, *others = batches
+    return {name: array[0, 0] for name, array in inputs.items()}, *(each[0, 0] for each in others)
+
+
+def evaluate_lengths(copies, masked_lm, group, held_out, options, arguments):
+    """Add the losses of longer sequences to the runs with the best standard deviation."""
+    if arguments.document_segments or group[0]["row"] == "sinusoidal":
+        return
+    of_stddevs = {}
+    for run in group:
+        of_stddevs.setdefault(run["stddev"], []).append(run)
+    best = min(of_stddevs.values(), key=mean_loss)
+    held_out = functools.partial(held_out, stop=EVALUATED // 4096)
+    paths = {length: options.runs / f"evaluation_{length}.npy" for length in LENGTHS}
+    first = held_out(
+        paths.pop(arguments.sequence_length), batch_size=4096 // arguments.sequence_length
+    )
+    first_losses = copies.evaluate(first)["loss"]
+    absolute = ROWS[group[0]["row"]][0] in ("diet_abs", "input", "tupe_abs")
+    for method in ("repeat", "interpolate") if absolute else ("interpolate",):
+        longer = None
+        for run in best:
+            index = group.index(run)
+            copies.assign(index, masked_lm)
+            model = models.extend_positions(masked_lm, max(LENGTHS), method)
+            longer = longer or Copies(model, one_batch(first))
+            longer.add(model, data=copies.data[index])
+            # Interpolated positions are wrong for the length of the training.
+            run["lengths"][method] = {str(arguments.sequence_length): first_losses[index]}
+        longer.start()
+        for length, path in paths.items():
+            losses = longer.evaluate(held_out(path, batch_size=4096 // length))["loss"]
+            for run, loss in zip(best, losses, strict=True):
+                run["lengths"][method][str(length)] = loss
+
+
+def finetune(copies, masked_lm, group, options):
+    """Fine-tune all copies on each task of GLUE, and add the metrics to the runs."""
+    modules, arguments = example(), glue_arguments(options)
+    for name in TASKS:
+        task = modules.glue_tasks.TASKS[name]
+        splits = np.load(options.runs / f"glue_{name}.npz")
+        inputs, labels = split_of(splits, "train")
+        per_epoch = len(labels) // arguments.batch_size
+        classifiers = None
+        for index, run in enumerate(group):
+            copies.assign(index, masked_lm)
+            keras.utils.set_random_seed(run["seed"])
+            classifier = models.DietBertTextClassifier(masked_lm.backbone, task.num_classes)
+            modules.common.compile_for_training(
+                classifier, arguments.learning_rates[0], arguments.epochs * per_epoch, arguments
+            )
+            if classifiers is None:
+                first = {key: array[: arguments.batch_size] for key, array in inputs.items()}
+                classifiers = Copies(classifier, (first, labels[: arguments.batch_size]))
+            classifiers.add(classifier, data=copies.data[index])
+        classifiers.start()
+        seeds = dict.fromkeys(run["seed"] for run in group)
+        generators = [np.random.default_rng(seed) for seed in seeds]
+        for _ in range(arguments.epochs):
+            shape = per_epoch, len(generators), arguments.batch_size
+            orders = [each.permutation(len(labels))[: shape[0] * shape[2]] for each in generators]
+            order = np.stack([each.reshape(shape[0], shape[2]) for each in orders], 1)
+            classifiers.fit(({key: array[order] for key, array in inputs.items()}, labels[order]))
+        inputs, labels = split_of(splits, "validation")
+        # The first examples fill the last batch.
+        size = -(-len(labels) // 128)
+        full = {
+            key: np.resize(array, (size, 128, *array.shape[1:])) for key, array in inputs.items()
+        }
+        for run, outputs in zip(group, classifiers.predict(full), strict=True):
+            found = modules.glue_results.evaluate(outputs[: len(labels)], labels, task)
+            run.setdefault("glue", {})[name] = found
+
+
+def split_of(splits, name):
+    """Return the inputs and labels of a split of a task."""
+    arrays = {
+        key.removeprefix(f"{name}/"): array
+        for key, array in splits.items()
+        if key.startswith(f"{name}/")
     }
+    return arrays, arrays.pop("labels")
 
 
 def scaled_sinusoids(run):
@@ -400,27 +584,6 @@ def stddev_of_scores(backbone: Any, layer: int = 0) -> float:
 def multiply(variables, factor):
     for variable in variables:
         variable.assign(factor * variable)
-
-
-def evaluate(masked_lm, tokenizer, options, run):
-    """Return the loss of held-out text in sequences of each length, for each way to extend."""
-    if run["row"] == "sinusoidal" and run["stddev"] is not None:
-        return {}
-    losses = {}
-    encoding = ROWS[run["row"]][0]
-    absolute = encoding in ("diet_abs", "input", "tupe_abs")
-    for method in ("repeat", "interpolate") if absolute else ("interpolate",):
-        longer = models.extend_positions(masked_lm, max(LENGTHS), method)
-        for length in LENGTHS:
-            sequences = np.load(options.runs / f"evaluation_{length}.npy")
-            batches = pretraining.masked_lm_dataset(
-                sequences, tokenizer, 4096 // length, seed=0, shuffle=False, num_segments=1
-            )
-            # Interpolated positions are wrong for the length of the training.
-            model = masked_lm if length == study.RECIPE["sequence-length"] else longer
-            loss = model.evaluate(batches, verbose=0)[0]
-            losses.setdefault(method, {})[str(length)] = loss
-    return losses
 
 
 if __name__ == "__main__":
