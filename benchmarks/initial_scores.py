@@ -109,6 +109,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--widths", nargs="+", type=int, default=[128])
     add("--seeds", nargs="+", type=int, default=[0])
     add("--change", nargs="+", type=lambda text: text.split("="), default=[], metavar="NAME=VALUE")
+    add("--lengths", action="store_true", help="evaluate longer sequences")
     add("--glue", help="folder with the files of GLUE; default: no fine-tuning")
     add("--processes", type=int, default=1, help="groups of runs that train at the same time")
     add("--runs", type=Path, default=Path("runs", "initial_scores"), help="folder for the text")
@@ -433,7 +434,8 @@ def train(group: list[dict[str, Any]], options: argparse.Namespace) -> list[dict
     for index, run in enumerate(group):
         run["losses"] = [each[index] for each in losses]
         run["lengths"] = {}
-    evaluate_lengths(copies, masked_lm, group, held_out, options, arguments)
+    if options.lengths:
+        evaluate_lengths(copies, masked_lm, group, held_out, options, arguments)
     if options.glue:
         finetune(copies, masked_lm, group, options)
     return group
