@@ -50,9 +50,10 @@ class Copies:
         """Put the values of all copies, and new optimizer states, on the device."""
         trainable, others = zip(*self.values, strict=True)
         optimizer = [np.array(variable) for variable in self.model.optimizer.variables]
-        metrics = [np.array(variable) for variable in self.model.metrics_variables]
-        parts = (trainable, others, [optimizer] * len(trainable), [metrics] * len(trainable))
-        self.state = [[jax.numpy.stack(each) for each in zip(*part, strict=True)] for part in parts]
+        parts = (trainable, others, [optimizer] * len(trainable))
+        state = [list(map(np.stack, zip(*part, strict=True))) for part in parts]
+        # Only what depends on it is computed on this device.
+        self.state = jax.device_put(state, jax.devices()[0])
 
     def fit(self, batches: Batches) -> None:
         """Train with batches, whose arrays have the shape `(steps, data, batch_size, ...)`."""
@@ -60,7 +61,7 @@ class Copies:
 
     def evaluate(self, batches: Batches) -> dict[str, list[float]]:
         """Return the loss and metrics of each copy, for batches as in `fit`."""
-        logs = self.test_steps([self.state[0], self.state[1], self.state[3]], batches)
+        logs = self.test_steps(self.state[:2], batches)
         return {name: np.asarray(values).tolist() for name, values in logs.items()}
 
     def predict(self, inputs: Any) -> np.ndarray:
@@ -77,7 +78,7 @@ class Copies:
         parts = (model.trainable_variables, model.non_trainable_variables)
         for variables, values in zip(parts, self.state, strict=False):
             for variable, value in zip(variables, values, strict=True):
-                variable.assign(value[index])
+                variable.assign(np.asarray(value)[index])
 
     # === Functions that are compiled ===
 
@@ -85,19 +86,26 @@ class Copies:
         """Return the batch of each copy."""
         return jax.tree.map(lambda array: array[np.array(self.data)], batch)
 
+    def new_metrics(self) -> list[Any]:
+        """Return metrics of all copies that have seen nothing."""
+        shapes = ((len(self.data), *each.shape) for each in self.model.metrics_variables)
+        return list(map(jax.numpy.zeros, shapes))
+
     def scan_training(self, state: Any, batches: Batches) -> Any:
         def step(state, batch):
-            _, state = jax.vmap(self.model.train_step)(tuple(state), self.of_copies(batch))
-            return list(state), None
+            state = (*state, self.new_metrics())
+            _, (*state, _) = jax.vmap(self.model.train_step)(state, self.of_copies(batch))
+            return state, None
 
         return jax.lax.scan(step, state, batches)[0]
 
     def scan_test(self, state: Any, batches: Batches) -> dict[str, Any]:
-        def step(state, batch):
-            logs, state = jax.vmap(self.model.test_step)(tuple(state), self.of_copies(batch))
-            return list(state), logs
+        def step(metrics, batch):
+            values = (*state, metrics)
+            logs, (*_, metrics) = jax.vmap(self.model.test_step)(values, self.of_copies(batch))
+            return metrics, logs
 
-        logs = jax.lax.scan(step, state, batches)[1]
+        logs = jax.lax.scan(step, self.new_metrics(), batches)[1]
         # Each step has the mean up to this step.
         return {name: values[-1] for name, values in logs.items()}
 

@@ -29,6 +29,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import keras
 import numpy as np
 import tqdm
@@ -90,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             groups.setdefault(group_of(run), []).append(run)
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(options.processes, context) as pool:
-        pending = [pool.submit(train, group, options) for group in groups.values()]
+        pending = [pool.submit(train_on_device, group, options) for group in groups.values()]
         finished = concurrent.futures.as_completed(pending)
         for future in tqdm.tqdm(finished, total=len(pending), unit="group"):
             results["runs"] += future.result()
@@ -104,7 +105,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--text", nargs="+", default=[], help="text files, as in the example")
     add("--validation-text", nargs="+", default=[], help="held-out text files")
     add("--rows", nargs="+", default=list(ROWS), choices=list(ROWS), metavar="ROW")
-    add("--stddevs", nargs="+", type=float, default=[None], help="default: as the layers begin")
+    add("--stddevs", nargs="+", type=stddev, default=[None], metavar="STDDEV or default")
     add("--learning-rates", nargs="+", type=float, default=[0.002])
     add("--widths", nargs="+", type=int, default=[128])
     add("--seeds", nargs="+", type=int, default=[0])
@@ -120,6 +121,11 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
+def stddev(text: str) -> float | None:
+    """Return a standard deviation, or `None` for `default`: as the layers begin."""
+    return None if text == "default" else float(text)
+
+
 def start(options: argparse.Namespace) -> dict[str, Any]:
     """Return the results in the file, or results without runs, with this command."""
     machine = measure.machine()
@@ -132,9 +138,8 @@ def start(options: argparse.Namespace) -> dict[str, Any]:
     words = [f"KERAS_BACKEND={machine['backend']} python -m benchmarks.initial_scores --text TEXT"]
     words.append("--validation-text VALIDATION")
     for name in ("rows", "stddevs", "learning_rates", "widths", "seeds"):
-        values = [value for value in getattr(options, name) if value is not None]
-        if values:
-            words += [f"--{name.replace('_', '-')}", *map(shlex.quote, map(str, values))]
+        values = ["default" if value is None else value for value in getattr(options, name)]
+        words += [f"--{name.replace('_', '-')}", *map(shlex.quote, map(str, values))]
     if options.change:
         words += ["--change", *map("=".join, options.change)]
     if options.glue:
@@ -397,6 +402,12 @@ def masked_batches(
 # === Runs ===
 
 
+def train_on_device(group: list[dict[str, Any]], options: argparse.Namespace) -> list:
+    """Train a group. A GPU would compile each small operation, so it gets the copies only."""
+    with jax.default_device(jax.devices("cpu")[0]):
+        return train(group, options)
+
+
 def train(group: list[dict[str, Any]], options: argparse.Namespace) -> list[dict[str, Any]]:
     """Train the runs of a group, and return them with their results."""
     keras.backend.clear_session()
@@ -413,11 +424,11 @@ def train(group: list[dict[str, Any]], options: argparse.Namespace) -> list[dict
     held_out = functools.partial(batches, start=0, shuffle=False)
     validation = held_out(options.runs / "validation.npy", stop=arguments.validation_batches)
     copies = None
+    encoding = ROWS[group[0]["row"]][0]
+    if encoding == "sinusoidal":
+        encoding = scaled_sinusoids(group[0])
     for seed, runs in itertools.groupby(group, lambda run: run["seed"]):
         keras.utils.set_random_seed(seed)
-        encoding = ROWS[group[0]["row"]][0]
-        if encoding == "sinusoidal":
-            encoding = scaled_sinusoids(group[0])
         masked_lm = example().pretrain.build_model(arguments, encoding, vocabulary)
         weights = masked_lm.get_weights()
         copies = copies or Copies(masked_lm, one_batch(validation))
@@ -575,9 +586,9 @@ def scale(backbone: Any, run: dict[str, Any]) -> float | None:
 def stddev_of_scores(backbone: Any, layer: int = 0) -> float:
     """Return the standard deviation of the positional scores of a layer, without `[CLS]`."""
     scores = analysis.position_scores(backbone)[layer][:, 1:, 1:]
-    if backbone.input_encoding is not None:
+    positions = input_positions(encoder_parts(backbone), backbone.max_sequence_length)
+    if positions is not None:
         # The first normalization divides tokens and positions by the root of this sum.
-        positions = input_positions(encoder_parts(backbone), backbone.max_sequence_length)
         tokens = float32_array(backbone.token_embedding.embeddings)
         scores = scores / (np.square(positions).mean() + np.square(tokens).mean())
     return float((scores - scores.mean(-1, keepdims=True)).std())
