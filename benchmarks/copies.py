@@ -43,13 +43,17 @@ class Copies:
             data: The copy sees the batches with this index, of those for `fit` and `evaluate`.
         """
         parts = (model.trainable_variables, model.non_trainable_variables)
-        self.values.append([[np.array(variable) for variable in part] for part in parts])
+        self.values.append(
+            [[keras.ops.convert_to_numpy(variable) for variable in part] for part in parts]
+        )
         self.data.append(data)
 
     def start(self) -> None:
         """Put the values of all copies, and new optimizer states, on the device."""
         trainable, others = zip(*self.values, strict=True)
-        optimizer = [np.array(variable) for variable in self.model.optimizer.variables]
+        optimizer = [
+            keras.ops.convert_to_numpy(variable) for variable in self.model.optimizer.variables
+        ]
         parts = (trainable, others, [optimizer] * len(trainable))
         state = [list(map(np.stack, zip(*part, strict=True))) for part in parts]
         # Only what depends on it is computed on this device.

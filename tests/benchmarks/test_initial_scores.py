@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from benchmarks import initial_scores
+from benchmarks import initial_scores_page, initial_scores_scale
+from benchmarks.initial_scores_runs import LENGTHS
 from keras_diet import analysis
 from keras_diet.models import DietBertBackbone
 from tests.helpers import to_numpy
@@ -16,7 +17,7 @@ def make_backbone(row):
     return DietBertBackbone(
         *(31, 2, 3, 18, 23),
         max_sequence_length=40,
-        position_encoding=initial_scores.ROWS[row][0],
+        position_encoding=initial_scores_scale.ROWS[row][0],
         segment_encoding="none",
     )
 
@@ -31,7 +32,7 @@ def centered(scores):
 def test_scores_get_the_standard_deviation(row):
     backbone = make_backbone(row)
     before = [centered(scores) for scores in analysis.position_scores(backbone)]
-    found = initial_scores.scale(backbone, {"row": row, "stddev": 0.37})
+    found = initial_scores_scale.scale(backbone, {"row": row, "stddev": 0.37})
     after = [centered(scores) for scores in analysis.position_scores(backbone)]
     assert found == pytest.approx(0.37, rel=1e-3)
     for old, new in zip(before, after, strict=True):
@@ -45,7 +46,7 @@ def test_scores_of_positions_at_the_input():
     backbone = make_backbone("input")
     (embeddings,) = backbone.input_encoding.position_embedding.weights
     before = to_numpy(embeddings)
-    initial_scores.scale(backbone, {"row": "input, P", "stddev": 3.0})
+    initial_scores_scale.scale(backbone, {"row": "input, P", "stddev": 3.0})
     positions, tokens = to_numpy(embeddings), to_numpy(backbone.token_embedding.embeddings)
     np.testing.assert_allclose(positions, 3.0 * before, rtol=1e-5)
     positions = positions / np.sqrt(np.square(positions).mean() + np.square(tokens).mean())
@@ -55,14 +56,14 @@ def test_scores_of_positions_at_the_input():
         for dense in (attention.query_dense, attention.key_dense)
     )
     expected = centered(query @ key.swapaxes(1, 2) / np.sqrt(6)).std()
-    assert initial_scores.stddev_of_scores(backbone) == pytest.approx(expected, rel=1e-4)
+    assert initial_scores_scale.stddev_of_scores(backbone) == pytest.approx(expected, rel=1e-4)
 
 
 def run_of(row, stddev, seed, loss, lengths):
     return {
         **{"row": row, "width": 128, "stddev": stddev, "learning_rate": 0.002, "seed": seed},
         **{"first_scores": stddev, "losses": [9.0, loss]},
-        "lengths": {"repeat": dict(zip(map(str, initial_scores.LENGTHS), lengths, strict=True))},
+        "lengths": {"repeat": dict(zip(map(str, LENGTHS), lengths, strict=True))},
     }
 
 
@@ -74,13 +75,13 @@ def test_the_best_scale_of_each_row_is_evaluated_on_longer_sequences():
         run_of("diet_rel", 0.5, 1, 4.25, lengths),
         run_of("t5", 0.1, 0, 5.0, (7.0,) * 4),
     ]
-    best = initial_scores.best_settings({"runs": runs})
+    best = initial_scores_page.best_settings({"runs": runs})
     assert [setting[2] for setting in best] == [0.5, 0.1]
     assert list(best.values()) == [runs[1:3], runs[3:]]
-    figure = initial_scores.plot_losses({"runs": runs})
+    figure = initial_scores_page.plot_losses({"runs": runs})
     (axes,) = figure.axes
     # The mean of each scale, and the seeds of each.
     assert axes.lines[0].get_ydata() == pytest.approx([4.25, 4.1875])
     assert [list(line.get_ydata()) for line in axes.lines[1:]] == [[4.25], [4.125, 4.25]]
-    (axes,) = initial_scores.plot_lengths({"runs": runs}).axes
+    (axes,) = initial_scores_page.plot_lengths({"runs": runs}).axes
     assert list(axes.lines[0].get_ydata()) == pytest.approx(lengths)

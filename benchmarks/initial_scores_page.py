@@ -1,0 +1,170 @@
+"""The page and the pictures of `benchmarks.initial_scores`."""
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from benchmarks.initial_scores_runs import LENGTHS
+from benchmarks.initial_scores_scale import ROWS
+from benchmarks.results import head_of_page, markdown_table, mean_and_deviation, write
+
+
+def key_of(run: dict[str, Any]) -> tuple:
+    return tuple(run[name] for name in ("row", "width", "stddev", "learning_rate", "seed"))
+
+
+def save(path: Path, results: dict[str, Any]) -> None:
+    """Write the results, their page, and two pictures."""
+    order = list(ROWS)
+    results["runs"].sort(
+        key=lambda run: (run["width"], order.index(run["row"]), run["stddev"] or 0, run["seed"])
+    )
+    write(path, results, make_page(results))
+    plot_losses(results).savefig(path.with_suffix(".svg"))
+    plot_lengths(results).savefig(path.with_name(f"{path.stem}_lengths.svg"))
+
+
+def settings_of(results: dict[str, Any]) -> dict[tuple, list[dict[str, Any]]]:
+    """Return the runs of each setting. They differ in the seed only."""
+    settings: dict[tuple, list[dict[str, Any]]] = {}
+    for run in results["runs"]:
+        settings.setdefault(key_of(run)[:-1], []).append(run)
+    return settings
+
+
+def loss_of(run: dict[str, Any]) -> float:
+    return run["losses"][-1]
+
+
+def mean_loss(runs: list[dict[str, Any]]) -> float:
+    return statistics.mean(map(loss_of, runs))
+
+
+def make_page(results: dict[str, Any]) -> str:
+    lines = [
+        *head_of_page("The scale of the first positional scores", results),
+        "Losses of masked tokens of held-out text, mean and deviation over the seeds. `s` is the",
+        'standard deviation of the positional scores before training. For "input, P" and',
+        '"sinusoidal", it is the factor of the positions.',
+        "",
+    ]
+    table = [
+        [
+            *(row, str(width), name_of(stddev)),
+            *("" if runs[0]["first_scores"] is None else f"{runs[0]['first_scores']:.3f}",),
+            *(f"{rate:g}", str(len(runs)), mean_and_deviation(map(loss_of, runs), 3)),
+        ]
+        for (row, width, stddev, rate), runs in settings_of(results).items()
+    ]
+    columns = ["", "width", "s", "measured", "rate", "seeds", "loss"]
+    lines += markdown_table(columns, table)
+    tables = {
+        "Longer sequences than in training": lengths_of(results),
+        "GLUE": glue_of(results),
+    }
+    for title, (columns, table) in tables.items():
+        if table:
+            lines += ["", f"## {title}", "", "Each row has the `s` with the lowest loss.", ""]
+            lines += markdown_table(columns, table)
+    return "\n".join(lines)
+
+
+def name_of(stddev: float | None) -> str:
+    return "as made" if stddev is None else f"{stddev:g}"
+
+
+def lengths_of(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return the table of longer sequences, with a line for each way to extend the positions."""
+    table = [
+        [
+            *(f"{row}, {method}", str(width), name_of(stddev)),
+            *(mean_and_deviation(losses_of_length(runs, method, n), 3) for n in LENGTHS),
+        ]
+        for (row, width, stddev, _), runs in best_settings(results).items()
+        for method in dict.fromkeys(method for run in runs for method in run["lengths"])
+    ]
+    return ["", "width", "s", *map(str, LENGTHS)], table
+
+
+def losses_of_length(runs: list[dict[str, Any]], method: str, length: int) -> list[float]:
+    return [run["lengths"][method][str(length)] for run in runs if method in run["lengths"]]
+
+
+def glue_of(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return the table of GLUE, with the metrics in percent."""
+    best = {setting: runs for setting, runs in best_settings(results).items() if "glue" in runs[0]}
+    names = [
+        (task, metric)
+        for task, values in (next(iter(best.values()))[0]["glue"] if best else {}).items()
+        for metric in values
+    ]
+    table = [
+        [
+            *(row, str(width), name_of(stddev)),
+            *(
+                mean_and_deviation((100 * run["glue"][task][metric] for run in runs), 1)
+                for task, metric in names
+            ),
+        ]
+        for (row, width, stddev, _), runs in best.items()
+    ]
+    return ["", "width", "s", *map(" ".join, names)], table
+
+
+def best_settings(results: dict[str, Any]) -> dict[tuple, list[dict[str, Any]]]:
+    """Return the runs with the lowest mean loss of each row and width."""
+    best: dict[tuple, tuple] = {}
+    settings = settings_of(results)
+    for setting in sorted(settings, key=lambda each: mean_loss(settings[each])):
+        best.setdefault(setting[:2], setting)
+    return {setting: settings[setting] for setting in settings if setting in best.values()}
+
+
+def plot_losses(results: dict[str, Any]) -> Figure:
+    """Draw the loss over the standard deviation of the first scores, with a dot for each seed."""
+    widths = sorted({run["width"] for run in results["runs"]})
+    figure = Figure(figsize=(4.5 * len(widths) + 2.5, 4), layout="constrained")
+    all_axes = figure.subplots(1, len(widths), squeeze=False, sharey=True)[0]
+    for axes, width in zip(all_axes, widths, strict=True):
+        for number, row in enumerate(ROWS):
+            lines = [
+                (runs[0]["first_scores"], runs)
+                for (name, of_width, stddev, rate), runs in settings_of(results).items()
+                if (name, of_width, rate) == (row, width, 0.002) and stddev is not None
+            ]
+            if len(lines) < 2:
+                continue
+            lines.sort(key=lambda line: line[0])
+            color = f"C{number % 10}"
+            places, means = [line[0] for line in lines], [mean_loss(line[1]) for line in lines]
+            axes.plot(places, means, color=color, label=row)
+            for place, runs in lines:
+                axes.plot([place] * len(runs), list(map(loss_of, runs)), ".", color=color)
+        axes.set(title=f"width {width}", xscale="log", ylabel="validation loss")
+        axes.set_xlabel("standard deviation of the first positional scores")
+    figure.legend(
+        *all_axes[-1].get_legend_handles_labels(), loc="outside right upper", fontsize="small"
+    )
+    return figure
+
+
+def plot_lengths(results: dict[str, Any]) -> Figure:
+    """Draw the loss of longer sequences, for the best scale of each row."""
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    best = best_settings(results)
+    width = min((setting[1] for setting in best), default=None)
+    for number, ((row, of_width, *_), runs) in enumerate(best.items()):
+        if of_width == width and runs[0]["lengths"]:
+            # Repeated positions need no training.
+            method = min(runs[0]["lengths"], key=("repeat", "interpolate").index)
+            means = [statistics.mean(losses_of_length(runs, method, n)) for n in LENGTHS]
+            style = ("-", "--")[number // 10 % 2]
+            axes.plot(LENGTHS, means, style, color=f"C{number % 10}", label=row, marker=".")
+    axes.set(xscale="log", xlabel="tokens of a sequence", ylabel="validation loss")
+    axes.set_xticks(LENGTHS, [str(n) for n in LENGTHS])
+    axes.minorticks_off()
+    figure.legend(loc="outside right upper", fontsize="small")
+    return figure
