@@ -307,7 +307,24 @@ def top_k(inputs, k):
     reversed_indices = torch.arange(last, -1, -1, device=inputs.device)
     best = torch.topk((order << 32) | reversed_indices, k).values
     indices = last - (best & 0xFFFFFFFF)
-    return torch.take_along_dim(inputs, indices, dim=-1), indices
+    return inputs.gather(-1, indices), indices
+
+
+def take_along_axis(inputs, indices, axis):
+    """Return `ops.take_along_axis(inputs, indices, axis)`, for indices from 0 on.
+
+    Keras also lets indices count from the end, which takes more operations on PyTorch.
+    """
+    if not _on_torch():
+        return ops.take_along_axis(inputs, indices, axis)
+    sizes = list(inputs.shape)
+    sizes[axis] = indices.shape[axis]
+    return inputs.gather(axis, indices.long().expand(sizes))
+
+
+def take_rows(inputs, indices):
+    """Return `ops.take(inputs, indices, axis=0)`, for a list of indices from 0 on."""
+    return inputs.index_select(0, indices) if _on_torch() else ops.take(inputs, indices, axis=0)
 
 
 def slice(tensor, starts, sizes):

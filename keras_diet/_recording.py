@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-from keras import tree
+import optree
 
-from keras_diet import _backend
+from keras_diet import _backend, _graph
 from keras_diet._compat import flatten_layers
 
 # Number of graphs that are kept for a model. A graph holds operations and refers to the weights.
@@ -51,16 +51,16 @@ class RecordedFunction:
     def __call__(self, *arguments: Any) -> Any:
         if not self.records:
             return self.function(*arguments)
-        tensors = tree.flatten(arguments)
+        tensors = optree.tree_leaves(arguments)
         # A graph has views, which need the same strides.
         kinds = tuple((each.shape, each.stride(), each.dtype, each.device) for each in tensors)
-        graph = self.graphs.get(kinds) or self._find(kinds, arguments, tensors)
+        graph = self.graphs.get(kinds) or self._find(kinds, arguments)
         if graph is None:
             return self.function(*arguments)
         run, structure = graph
-        return tree.pack_sequence_as(structure, list(run(*tensors)))
+        return optree.tree_unflatten(structure, run(*tensors))
 
-    def _find(self, kinds, arguments, tensors):
+    def _find(self, kinds, arguments):
         """Return the graph and the structure of its results, or `None` the first time."""
         if self.weights is None:
             self.weights = tuple(id(variable.value) for variable in self.model.variables)
@@ -70,7 +70,7 @@ class RecordedFunction:
             is_new = signature not in graphs
             graph = graphs.pop(signature, None)
             if graph is None and not is_new:
-                graph = _record(self.function, arguments, tensors)
+                graph = _graph.record(self.function, arguments)
             graphs[signature] = graph
             if len(graphs) > MAX_GRAPHS:
                 graphs.popitem(last=False)
@@ -97,19 +97,3 @@ def _may_record(model):
         _backend.has_hooks(layer) or type(layer).__module__.partition(".")[0] not in _OUR_LAYERS
         for layer in flatten_layers(model)
     )
-
-
-def _record(function, arguments, tensors):
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    structures = []
-
-    def of_tensors(*tensors):
-        outputs = function(*tree.pack_sequence_as(arguments, list(tensors)))
-        structures.append(tree.map_structure(lambda _: 0, outputs))
-        return tree.flatten(outputs)
-
-    graph = make_fx(of_tensors)(*tensors)
-    graph.graph.eliminate_dead_code()
-    graph.recompile()
-    return graph, structures[0]

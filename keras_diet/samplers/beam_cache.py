@@ -57,5 +57,5 @@ class BeamCache:
             if tensor is not before or _backend.writes(tensor) != writes:
                 self.changed.add(i)
             if i in self.changed:
-                tensors[i] = ops.take(tensor, indices, axis=0)
+                tensors[i] = _backend.take_rows(tensor, indices)
         return tree.pack_sequence_as(cache, tensors)

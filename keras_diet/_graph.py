@@ -1,0 +1,146 @@
+"""Graphs of PyTorch's operations: recorded, made shorter, and run with few calls of Python."""
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import optree
+
+# Views that keep the order of the entries. One `view` is enough for several of them.
+_RESHAPING = {
+    *("aten.view.default", "aten._unsafe_view.default"),
+    *("aten.unsqueeze.default", "aten.squeeze.dim"),
+}
+
+
+def record(function: Callable[..., Any], arguments: Any) -> tuple[Callable[..., Any], Any]:
+    """Record the operations of a function of tensors.
+
+    Returns:
+        A function that takes the tensors one by one and returns a list, and the `optree` structure
+        of the results of `function`.
+    """
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    tensors, structure = optree.tree_flatten(arguments)
+    structures = []
+
+    def of_tensors(*tensors):
+        outputs = function(*optree.tree_unflatten(structure, tensors))
+        results, structure_of_results = optree.tree_flatten(outputs)
+        structures.append(structure_of_results)
+        return results
+
+    module = make_fx(of_tensors)(*tensors)
+    module.graph.eliminate_dead_code()
+    _join_views(module)
+    module = _share_results(module)
+    _fold_constants(module)
+    module.graph.eliminate_dead_code()
+    return _runner(module), structures[0]
+
+
+def _is_view(node):
+    # Others are items of tuples.
+    return getattr(node.target, "is_view", True)
+
+
+def _written(graph):
+    """Return the nodes whose memory a later operation changes."""
+    written = set()
+    for node in reversed(graph.nodes):
+        if node.op != "call_function":
+            continue
+        schema = getattr(node.target, "_schema", None)
+        changes = schema is not None and schema.is_mutable
+        if changes or (node in written and _is_view(node)):
+            written.update(node.all_input_nodes)
+    return written
+
+
+def _share_results(module):
+    """Compute equal results once, unless the graph changes tensors in place."""
+    from torch.fx.passes.dialect.common.cse_pass import CSEPass
+
+    return module if _written(module.graph) else CSEPass()(module).graph_module
+
+
+def _fold_constants(module):
+    """Compute now what depends on no argument. Of weights these are views, which see new values."""
+    from torch.fx.node import map_arg
+    from torch.nn import Parameter
+
+    graph, written = module.graph, _written(module.graph)
+    constants: dict[Any, Any] = {}
+    of_weights = set()
+    for node in graph.nodes:
+        inputs = node.all_input_nodes
+        if node.op == "get_attr":
+            constants[node] = getattr(module, node.target)
+            if isinstance(constants[node], Parameter):
+                of_weights.add(node)
+        elif node.op == "call_function" and node not in written and constants.keys() >= set(inputs):
+            if not of_weights.isdisjoint(inputs):
+                if not _is_view(node):
+                    continue
+                of_weights.add(node)
+            values = map_arg((node.args, node.kwargs), constants.__getitem__)
+            constants[node] = node.target(*values[0], **values[1])
+    for number, (node, value) in enumerate(constants.items()):
+        if node.op == "call_function" and not constants.keys() >= node.users.keys():
+            name = f"_constant{number}"
+            module.register_buffer(name, value, persistent=False)
+            with graph.inserting_before(node):
+                constant = graph.get_attr(name)
+            constant.meta = node.meta
+            node.replace_all_uses_with(constant)
+
+
+def _join_views(module):
+    """Leave out views that change nothing, and join views of views."""
+    import torch
+
+    for node in module.graph.nodes:
+        if not isinstance(node.target, torch._ops.OpOverload) or not node.target.is_view:
+            continue
+        source = node.args[0]
+        if str(node.target) in _RESHAPING:
+            while str(source.target) in _RESHAPING:
+                source = source.args[0]
+            if source is not node.args[0]:
+                shape = list(node.meta["val"].shape)
+                node.target, node.args = torch.ops.aten.view.default, (source, shape)
+        if "val" in source.meta and _layout(node) == _layout(source):
+            node.replace_all_uses_with(source)
+
+
+def _layout(node):
+    value = node.meta["val"]
+    if not hasattr(value, "stride"):
+        return None
+    return value.shape, value.stride(), value.storage_offset(), value.dtype
+
+
+def _runner(module):
+    """Return a function that calls the operations without the checks of their Python objects."""
+    import torch
+
+    code = module.graph.python_code("self")
+    names = {}
+
+    def bind(match):
+        first, *others = match[0].split(".")
+        value = {"self": module, "torch": torch}[first]
+        for name in others:
+            value = getattr(value, name)
+        name = match[0].replace(".", "_")
+        names[name] = value._op if first == "torch" else value
+        return name
+
+    source = re.sub(r"\bself\.\w+|torch\.ops\.\w+\.\w+\.\w+", bind, code.src)
+    namespace = {**code.globals, **names}
+    exec(compile(source, "<recorded graph>", "exec"), namespace)
+    run = functools.partial(namespace["forward"], None)
+    run.code = source
+    return run
