@@ -36,7 +36,8 @@ class BeamCache:
                 f"Received: a tensor of shape {shape} for a `prompt` of {batch_size} rows. "
                 "Transpose it, or let `next` read it from an enclosing scope."
             )
-        return ops.repeat(tensor, self.num_beams, axis=0)
+        # PyTorch may return a view of the tensor.
+        return ops.copy(ops.repeat(tensor, self.num_beams, axis=0))
 
     def watch(self, cache: Any) -> list[tuple[Tensor, Any]]:
         """Return what `follow` needs in order to see which tensors change. Call before `next`."""

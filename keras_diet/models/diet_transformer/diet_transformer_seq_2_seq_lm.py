@@ -12,6 +12,7 @@ from keras import ops
 from keras_hub.models import Seq2SeqLM
 
 from keras_diet import _backend
+from keras_diet._recording import RecordedFunction
 from keras_diet.layers.transformer.diet_decoder import DecoderMemory
 from keras_diet.models.diet_transformer.ctranslate2_model import write_ctranslate2_model
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
@@ -286,14 +287,16 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         """
         inputs = divided(inputs)
         backbone = self.backbone
+        source_ids = ops.convert_to_tensor(inputs["encoder_token_ids"])
         source_mask = ops.cast(inputs["encoder_padding_mask"], "bool")
         prompt_mask = ops.cast(inputs["decoder_padding_mask"], "bool")
         prompt = inputs["decoder_token_ids"]
         batch_size, length = ops.shape(prompt)
+        encode = RecordedFunction(self, "encode", backbone.encode)
         memory = backbone.decoder.start_memory(
             batch_size,
             length,
-            encoder_outputs=backbone.encode(inputs["encoder_token_ids"], source_mask),
+            encoder_outputs=encode(source_ids, source_mask),
             encoder_padding_mask=source_mask,
         )
 
