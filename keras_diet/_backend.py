@@ -368,6 +368,11 @@ def writes(tensor):
     return object() if tensor.is_inference() else tensor._version
 
 
+def plain_operation(overload):
+    """Return a function that PyTorch calls for an operation, without the checks of its object."""
+    return overload._op
+
+
 def dropout(inputs, rate, seed, start):
     """Return `keras.random.dropout` of a block. Recomputing the block gives the same result.
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import optree
 
+from keras_diet import _backend
+
 # Views that keep the order of the entries. One `view` is enough for several of them.
 _RESHAPING = {
     *("aten.view.default", "aten._unsafe_view.default"),
@@ -64,9 +66,7 @@ def _written(graph):
     for node in reversed(graph.nodes):
         if node.op != "call_function":
             continue
-        schema = getattr(node.target, "_schema", None)
-        changes = schema is not None and schema.is_mutable
-        if changes or (node in written and _is_view(node)):
+        if node.is_impure() or (node in written and _is_view(node)):
             written.update(node.all_input_nodes)
     return written
 
@@ -114,7 +114,7 @@ def _join_views(module):
     import torch
 
     for node in module.graph.nodes:
-        if not isinstance(node.target, torch._ops.OpOverload) or not node.target.is_view:
+        if not getattr(node.target, "is_view", False):
             continue
         source = node.args[0]
         if str(node.target) in _RESHAPING:
@@ -158,7 +158,7 @@ def _runner(module):
         for name in others:
             value = getattr(value, name)
         name = match[0].replace(".", "_")
-        names[name] = value._op if first == "torch" else value
+        names[name] = _backend.plain_operation(value) if first == "torch" else value
         return name
 
     source = re.sub(r"\bself\.\w+|torch\.ops\.\w+\.\w+\.\w+", bind, code.src)

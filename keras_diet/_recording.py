@@ -55,7 +55,7 @@ class RecordedFunction:
     def __call__(self, *arguments: Any) -> Any:
         if not self.records:
             return self.function(*arguments)
-        tensors = optree.tree_leaves(arguments)
+        tensors: list[Any] = optree.tree_leaves(arguments)  # type: ignore[arg-type]
         # A graph has views, which need the same strides.
         kinds = tuple((each.shape, each.stride(), each.dtype, each.device) for each in tensors)
         graph = self.graphs.get(kinds) or self._find(kinds, arguments)

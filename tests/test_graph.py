@@ -1,0 +1,128 @@
+"""Recorded graphs of PyTorch are made shorter, and give the same results."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_diet import _graph
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.any_backend
+
+
+def record(function, *arguments, **options):
+    """Return the recorded function for the same arguments, and its code."""
+    run, structure = _graph.record(function, arguments, **options)
+    return run, structure, run.code
+
+
+@pytest.fixture(autouse=True)
+def no_gradients():
+    with torch.no_grad():
+        yield
+
+
+def test_structures_are_kept():
+    def function(nest):
+        return {"b": (nest["x"][0] - nest["y"],), "a": [nest["x"][1]]}
+
+    nest = {"y": torch.tensor([2.0]), "x": (torch.tensor([5.0]), torch.tensor([7.0]))}
+    run, structure, _ = record(function, nest)
+    # The keys of a dictionary are sorted.
+    results = run(torch.tensor([5.5]), torch.tensor([7.5]), torch.tensor([2.25]))
+    found = structure.unflatten(results)
+    assert found == {"b": (torch.tensor([3.25]),), "a": [torch.tensor([7.5])]}
+
+
+def test_constants_are_folded_and_equal_results_shared():
+    def function(x):
+        places = torch.arange(3.0) * 2.0
+        return x.exp() + places, x.exp() - places
+
+    run, _, code = record(function, torch.tensor([1.0, 2.0, 3.0]))
+    assert (code.count("aten_exp"), code.count("aten_arange"), code.count("aten_mul")) == (1, 0, 0)
+    first, second = run(torch.zeros(3))
+    np.testing.assert_array_equal(first, [1.0, 3.0, 5.0])
+    np.testing.assert_array_equal(second, [1.0, -1.0, -3.0])
+
+
+def test_new_values_of_weights_count():
+    weight = torch.nn.Parameter(torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
+    run, _, code = record(lambda x: (x @ weight.t(), 2.0 * weight), torch.ones(1, 2))
+    # Views are folded, and see new values. Other results do not.
+    assert "aten_t_default" not in code
+    weight.copy_(torch.tensor([[7.0, 1.0], [3.0, 5.0], [2.0, 2.0]]))
+    product, double = run(torch.tensor([[1.0, 10.0]]))
+    np.testing.assert_array_equal(product, [[17.0, 53.0, 22.0]])
+    np.testing.assert_array_equal(double, [[14.0, 2.0], [6.0, 10.0], [4.0, 4.0]])
+
+
+@pytest.mark.parametrize("through_view", [False, True])
+def test_constants_that_are_written_to_begin_anew(through_view):
+    def function(x):
+        total = torch.arange(4.0) + 1.0
+        part = total.view(2, 2) if through_view else total
+        part.add_(x)
+        # Both would be one tensor if equal results were shared.
+        return total, torch.arange(4.0) + 1.0
+
+    x = torch.full((2, 2) if through_view else (4,), 10.0)
+    run, _, _ = record(function, x)
+    for _ in range(2):
+        total, other = run(x)
+        np.testing.assert_array_equal(total, [11.0, 12.0, 13.0, 14.0])
+        np.testing.assert_array_equal(other, [1.0, 2.0, 3.0, 4.0])
+
+
+def test_views_are_joined():
+    def function(x):
+        joined = x.view(4, 3).unsqueeze(1).view(2, 6).squeeze(0)
+        as_bits = x.view(torch.int32).view(3, 4)
+        turned = x.t().unsqueeze(0).transpose(1, 2)
+        return joined, as_bits, turned, x.expand(2, 6) * 3.0
+
+    x = torch.arange(12.0).view(2, 6)
+    run, _, code = record(function, x)
+    other = torch.arange(5.0, 17.0).view(2, 6)
+    for found, expected in zip(run(other), function(other), strict=True):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+    # The first is the argument itself, and `expand` changes nothing.
+    assert "aten_expand" not in code
+    assert code.count("aten_view_default") == 1
+
+
+@pytest.mark.parametrize("donated", [None, 1])
+def test_only_donated_arguments_are_overwritten(donated):
+    """Also not a donated one that is read again, or is only a part of what is written to."""
+
+    def function(first, cache, index):
+        changed, read = cache
+        return (
+            first.index_copy(0, index, part),
+            changed.index_copy(0, index, part),
+            (read.index_copy(0, index, part) - read),
+        )
+
+    part = torch.tensor([[8.0, 9.0]])
+    first, changed, read = (torch.full((3, 2), value) for value in (1.0, 2.0, 3.0))
+    index = torch.tensor([1])
+    run, _, _ = record(function, first, (changed, read), index, donated=donated)
+    outputs = run(first, changed, read, index)
+    np.testing.assert_array_equal(outputs[0], [[1, 1], [8, 9], [1, 1]])
+    np.testing.assert_array_equal(outputs[1], [[2, 2], [8, 9], [2, 2]])
+    np.testing.assert_array_equal(outputs[2], [[0, 0], [5, 6], [0, 0]])
+    np.testing.assert_array_equal(first, np.full((3, 2), 1.0))
+    np.testing.assert_array_equal(read, np.full((3, 2), 3.0))
+    assert (outputs[1] is changed) == (donated == 1)
+
+
+def test_beams_do_not_write_to_the_cache_of_the_caller():
+    from keras_diet.samplers.beam_cache import BeamCache
+
+    for num_beams in (1, 3):
+        cache = keras.ops.ones((1, 2))
+        repeated = BeamCache(num_beams).repeat(cache, 1)
+        repeated += 1.0
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(cache), np.ones((1, 2)))
+        assert tuple(repeated.shape) == (num_beams, 2)
