@@ -1,5 +1,6 @@
 """The benchmark of beam search, with tiny models."""
 
+import concurrent.futures
 import json
 from types import SimpleNamespace
 
@@ -30,10 +31,16 @@ def test_all_libraries_get_the_same_sources_and_beams(small, monkeypatch):
         lambda model, inputs, stop_token_ids: (inputs, model.sampler, stop_token_ids),
     )
     marian = SimpleNamespace(generate=lambda sources, **options: (sources, options))
-    engine = SimpleNamespace(translate_batch=lambda sources, **options: (sources, options))
+    translated = []
+    engine = SimpleNamespace(
+        translate_batch=lambda *sources, **options: translated.append((*sources, options))
+    )
+    monkeypatch.setattr(decoding, "engine", engine, raising=False)
     tokenizer = decoding.make_tokenizer()
     translator = decoding.make_translator(tokenizer, LENGTH)
-    calls = decoding.make_calls((translator, marian, engine), 3, beams=4, length=LENGTH)
+    with concurrent.futures.ThreadPoolExecutor() as process:
+        calls = decoding.make_calls((translator, marian, process), 3, beams=4, length=LENGTH)
+        calls["ctranslate2"]()
 
     inputs, sampler, stop_token_ids = calls["keras_diet"]()
     sources = inputs["encoder_token_ids"]
@@ -47,7 +54,7 @@ def test_all_libraries_get_the_same_sources_and_beams(small, monkeypatch):
     lengths = {"min_new_tokens": LENGTH, "max_new_tokens": LENGTH}
     assert options == {"num_beams": 4, "do_sample": False, **lengths}
 
-    pieces, options = calls["ctranslate2"]()
+    ((pieces, options),) = translated
     ids = [[tokenizer.token_to_id(piece) for piece in row] for row in pieces]
     assert ids == sources.tolist()
     lengths = {"min_decoding_length": LENGTH, "max_decoding_length": LENGTH}
