@@ -42,7 +42,7 @@ SIZES = {
     "intermediate_size": 2048,
 }
 VOCABULARY_SIZE = 30_522
-LENGTHS = (12, 100)
+LENGTHS = [12, 100]
 FUNCTIONS = ("classify", "fill_mask", "encode_text")
 
 
