@@ -2,8 +2,8 @@
 
 Each translates the same number of sources into targets of `--length` tokens: no end token stops the
 search. The models have the same sizes and random weights. `transformers` runs a Marian model on
-PyTorch, and CTranslate2 runs in float32. The calls alternate. CTranslate2 has a process of its own:
-next to PyTorch's threads for OpenMP, its own wait longer for each other, and PyTorch's too. The
+PyTorch, and CTranslate2 runs in float32. The calls alternate. CTranslate2 runs in
+another process, because its threads and those of PyTorch slow each other down in the same one. The
 results are printed, and written to `--output` as JSON and as a page beside it.
 
     KERAS_BACKEND=jax python -m benchmarks.decoding --output runs/decoding_jax.json

@@ -3,8 +3,8 @@
 A run trains the model of the study (`benchmarks.study`) with one encoding, whose parameters are
 multiplied so that the first positional scores have a chosen standard deviation. Constant scores of
 a query do not count, because softmax removes them. Runs that differ only in this number and in the
-seed train at the same time, as copies of one model. After the training, the best of them are
-evaluated on longer sequences than they were trained with, and with `--glue` all are fine-tuned.
+seed train at the same time, as copies of one model. `--lengths` then evaluates them on longer
+sequences than they were trained with, and `--glue` fine-tunes them.
 
     KERAS_BACKEND=jax python -m benchmarks.initial_scores --text train/* \
         --validation-text valid/* --output docs/benchmarks/initial_scores.json
@@ -117,7 +117,7 @@ def runs_of(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def group_of(run: dict[str, Any]) -> tuple:
-    """Return what the runs of a group have in common. Sinusoids are no values of variables."""
+    """Return what the runs of a group have in common. Sinusoids are not variables."""
     common = run["row"], run["width"], run["learning_rate"]
     return (*common, run["stddev"]) if run["row"] == "sinusoidal" else common
 

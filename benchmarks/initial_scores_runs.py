@@ -6,7 +6,6 @@ TensorFlow is only needed to pack the text.
 import argparse
 import functools
 import itertools
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,16 @@ import jax
 import keras
 import numpy as np
 
-from benchmarks import study
+# The study puts the folder of the examples into the path.
+from benchmarks import study  # isort: skip
+import common
+import glue_data
+import glue_options
+import glue_results
+import glue_tasks
+import pretrain_masked_lm
+import pretrain_options
+
 from benchmarks.copies import Copies, stack
 from benchmarks.example_runs import as_options
 from benchmarks.initial_scores_scale import ROWS, scale, scaled_sinusoids
@@ -23,32 +31,9 @@ from keras_diet import models, pretraining
 LENGTHS = (64, 128, 256, 512)
 # Tokens of the held-out text that are evaluated at each length.
 EVALUATED = 2**17
-TASKS = ("cola", "sst2", "stsb", "rte")
 
 
 # === Data ===
-
-
-def example() -> Any:
-    """Return the modules of the examples. The import chooses the backend."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-    import common
-    import finetune_glue
-    import glue_options
-    import glue_results
-    import glue_tasks
-    import pretrain_masked_lm
-    import pretrain_options
-
-    return argparse.Namespace(
-        common=common,
-        finetune=finetune_glue,
-        glue_options=glue_options,
-        glue_results=glue_results,
-        glue_tasks=glue_tasks,
-        pretrain=pretrain_masked_lm,
-        pretrain_options=pretrain_options,
-    )
 
 
 def arguments_of(run: dict[str, Any], options: argparse.Namespace) -> argparse.Namespace:
@@ -59,12 +44,12 @@ def arguments_of(run: dict[str, Any], options: argparse.Namespace) -> argparse.N
     words += map(str, as_options({**options.recipe, **sizes, **rates}))
     words += ["--text", *options.text, "--validation-text", *options.validation_text]
     words += ["--output-dir", str(options.runs)]
-    return example().pretrain_options.parse_arguments(["--position-encoding", encoding, *words])
+    return pretrain_options.parse_arguments(["--position-encoding", encoding, *words])
 
 
 def glue_arguments(options: argparse.Namespace) -> argparse.Namespace:
-    words = ["--tasks", *TASKS, "--data", options.glue, *map(str, as_options(study.GLUE))]
-    return example().glue_options.parse_arguments([*words, "--learning-rates", "3e-4"])
+    words = ["--tasks", *study.TASKS, "--data", options.glue, *map(str, as_options(study.GLUE))]
+    return glue_options.parse_arguments([*words, "--learning-rates", str(study.GLUE_LEARNING_RATE)])
 
 
 class Vocabulary:
@@ -85,12 +70,12 @@ class Vocabulary:
 def pack(run: dict[str, Any], options: argparse.Namespace) -> None:
     """Write the vocabulary, the sequences for training, longer ones, and the texts of GLUE."""
     paths = {length: options.runs / f"evaluation_{length}.npy" for length in LENGTHS}
-    glue = {name: options.runs / f"glue_{name}.npz" for name in TASKS if options.glue}
+    glue = {name: options.runs / f"glue_{name}.npz" for name in study.TASKS if options.glue}
     if all(path.exists() for path in (*paths.values(), *glue.values())):
         return
     options.runs.mkdir(parents=True, exist_ok=True)
     arguments = arguments_of(run, options)
-    script = example().pretrain
+    script = pretrain_masked_lm
     tokenizer = script.load_tokenizer(arguments)
     script.load_sequences(arguments, tokenizer)
     script.pack(arguments, tokenizer, "validation", script.validation_documents(arguments))
@@ -106,8 +91,6 @@ def pack(run: dict[str, Any], options: argparse.Namespace) -> None:
 
 def glue_arrays(name: str, tokenizer: Any, arguments: argparse.Namespace) -> dict[str, np.ndarray]:
     """Return the token ids and labels of both splits of a task."""
-    import glue_data
-
     length = arguments.sequence_length
     preprocessor = models.DietBertTextClassifierPreprocessor(tokenizer, length)
     arrays = {}
@@ -164,7 +147,7 @@ def train(group: list[dict[str, Any]], options: argparse.Namespace) -> list[dict
         encoding = scaled_sinusoids(group[0])
     for seed, runs in itertools.groupby(group, lambda run: run["seed"]):
         keras.utils.set_random_seed(seed)
-        masked_lm = example().pretrain.build_model(arguments, encoding, vocabulary)
+        masked_lm = pretrain_masked_lm.build_model(arguments, encoding, vocabulary)
         weights = masked_lm.get_weights()
         copies = copies or Copies(masked_lm, one_batch(validation))
         for run in runs:
@@ -220,9 +203,9 @@ def evaluate_lengths(copies, masked_lm, group, held_out, options, arguments):
 
 def finetune(copies, masked_lm, group, options):
     """Fine-tune all copies on each task of GLUE, and add the metrics to the runs."""
-    modules, arguments = example(), glue_arguments(options)
-    for name in TASKS:
-        task = modules.glue_tasks.TASKS[name]
+    arguments = glue_arguments(options)
+    for name in study.TASKS:
+        task = glue_tasks.TASKS[name]
         splits = np.load(options.runs / f"glue_{name}.npz")
         inputs, labels = split_of(splits, "train")
         per_epoch = len(labels) // arguments.batch_size
@@ -231,7 +214,7 @@ def finetune(copies, masked_lm, group, options):
             copies.assign(index, masked_lm)
             keras.utils.set_random_seed(run["seed"])
             classifier = models.DietBertTextClassifier(masked_lm.backbone, task.num_classes)
-            modules.common.compile_for_training(
+            common.compile_for_training(
                 classifier, arguments.learning_rates[0], arguments.epochs * per_epoch, arguments
             )
             if classifiers is None:
@@ -253,7 +236,7 @@ def finetune(copies, masked_lm, group, options):
             key: np.resize(array, (size, 128, *array.shape[1:])) for key, array in inputs.items()
         }
         for run, outputs in zip(group, classifiers.predict(full), strict=True):
-            found = modules.glue_results.evaluate(outputs[: len(labels)], labels, task)
+            found = glue_results.evaluate(outputs[: len(labels)], labels, task)
             run.setdefault("glue", {})[name] = found
 
 

@@ -70,6 +70,8 @@ GRID_STEPS = 1000
 # The study does not use the seed of the grid, so the choice of a rate favors no seed.
 GRID_SEED = 1000
 # Only SST-2 has more examples. All of them would take as long as the pretraining.
+TASKS = ("cola", "sst2", "stsb", "rte")
+GLUE_LEARNING_RATE = 3e-4
 GLUE = {"epochs": 3, "batch-size": 32, "sequence-length": 64, "examples": 10_000}
 
 
@@ -113,7 +115,7 @@ def parse_arguments(argv):
     add("--seeds", nargs="+", type=int, default=[0, 1, 2])
     add("--glue", help="folder with the files of GLUE; default: no fine-tuning")
     add("--tasks", nargs="+", default=None, help="default: cola sst2 stsb rte, with --glue")
-    add("--glue-learning-rate", type=float, default=3e-4)
+    add("--glue-learning-rate", type=float, default=GLUE_LEARNING_RATE)
     add("--runs", type=Path, default=Path("runs", "study"), help="folder for the runs")
     add("--output", type=Path, required=True, help="file of the results (.json)")
     add("--merge", nargs="+", type=Path, help="add the rows of these files to --output, and stop")
@@ -122,7 +124,7 @@ def parse_arguments(argv):
     if arguments.tasks and not arguments.glue:
         parser.error("--tasks needs --glue")
     if arguments.glue and arguments.tasks is None:
-        arguments.tasks = ["cola", "sst2", "stsb", "rte"]
+        arguments.tasks = list(TASKS)
     if GRID_SEED in arguments.seeds:
         parser.error(f"--seeds must not have {GRID_SEED}, which chooses the learning rates")
     arguments.tasks = arguments.tasks or []

@@ -60,9 +60,9 @@ def _is_view(node):
     return getattr(node.target, "is_view", True)
 
 
-def _written(graph):
-    """Return the nodes whose memory a later operation changes."""
-    written = set()
+def _written(graph, results=()):
+    """Return the nodes whose memory a later operation changes, or whoever gets `results` may."""
+    written = set(results)
     for node in reversed(graph.nodes):
         if node.op != "call_function":
             continue
@@ -83,7 +83,8 @@ def _fold_constants(module):
     from torch.fx.node import map_arg
     from torch.nn import Parameter
 
-    graph, written = module.graph, _written(module.graph)
+    graph = module.graph
+    written = _written(graph, graph.output_node().all_input_nodes)
     constants: dict[Any, Any] = {}
     of_weights = set()
     for node in graph.nodes:
@@ -105,7 +106,6 @@ def _fold_constants(module):
             module.register_buffer(name, value, persistent=False)
             with graph.inserting_before(node):
                 constant = graph.get_attr(name)
-            constant.meta = node.meta
             node.replace_all_uses_with(constant)
 
 

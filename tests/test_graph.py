@@ -74,6 +74,21 @@ def test_constants_that_are_written_to_begin_anew(through_view):
         np.testing.assert_array_equal(other, [1.0, 2.0, 3.0, 4.0])
 
 
+def test_results_may_be_written_to():
+    def function(x):
+        constant = torch.arange(4.0) + 1.0
+        return constant, x + constant, (torch.arange(6.0) * 2.0).view(2, 3)
+
+    run, _, _ = record(function, torch.zeros(4))
+    for _ in range(2):
+        constant, total, view = run(torch.full((4,), 10.0))
+        np.testing.assert_array_equal(constant, [1.0, 2.0, 3.0, 4.0])
+        np.testing.assert_array_equal(total, [11.0, 12.0, 13.0, 14.0])
+        np.testing.assert_array_equal(view, [[0.0, 2.0, 4.0], [6.0, 8.0, 10.0]])
+        constant.zero_()
+        view.zero_()
+
+
 def test_views_are_joined():
     def function(x):
         joined = x.view(4, 3).unsqueeze(1).view(2, 6).squeeze(0)

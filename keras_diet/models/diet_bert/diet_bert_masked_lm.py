@@ -297,7 +297,7 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         ids = [_ids_with_masks(tokenizer, text, row, lengths[-1]) for row, text in enumerate(batch)]
         masks = [np.flatnonzero(np.array(row) == tokenizer.mask_token_id).tolist() for row in ids]
         token_ids = padded(ids, lengths, tokenizer.pad_token_id)
-        # JAX and XLA compile for each number of masks, so it is rounded up to a power of two.
+        # JAX and XLA compile for each number of masks. Powers of two need few programs.
         most = 1 << (max(map(len, masks)) - 1).bit_length()
         inputs = {
             "token_ids": token_ids,
