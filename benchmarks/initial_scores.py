@@ -101,7 +101,9 @@ def start(options: argparse.Namespace) -> dict[str, Any]:
         words += ["--change", *map("=".join, options.change)]
     if options.glue:
         words += ["--glue", "GLUE"]
-    results["commands"].append(f"{' '.join(words)} # {date_and_commit(machine)}")
+    command = f"{' '.join(words)} # {date_and_commit(machine)}, {machine['device']}"
+    if command not in results["commands"]:
+        results["commands"].append(command)
     return results
 
 

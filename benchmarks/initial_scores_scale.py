@@ -66,7 +66,7 @@ def scale(backbone: Any, run: dict[str, Any]) -> float | None:
         return found
     if run["row"] == "input, P":
         multiply(backbone.input_encoding.position_embedding.trainable_variables, run["stddev"])
-    elif run["row"] == "input":
+    elif ROWS[run["row"]][0] == "input":
         factor = math.sqrt(run["stddev"] / found)
         for block in backbone.encoder.transformer_layers:
             attention = block.self_attention
