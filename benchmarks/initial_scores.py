@@ -13,6 +13,7 @@ To resume, give the same command again: finished runs are kept. `--rows`, `--std
 `--learning-rates`, `--widths` and `--seeds` choose the runs, and `--change` changes the recipe of
 the study. On a GPU, a few `--processes` at the same time hide how long programs take to compile.
 The folder `--runs` has the token ids of all texts. Where it exists, the texts are not read again.
+Several commands at the same time need an `--output` each. `--merge FILE ...` joins their files.
 """
 
 import argparse
@@ -37,6 +38,9 @@ from benchmarks.results import date_and_commit
 
 def main(argv: Sequence[str] | None = None) -> None:
     options = parse_arguments(argv)
+    if options.merge:
+        save(options.output, merged(options.merge))
+        return
     results = start(options)
     pack(next(runs_of(options)), options)
     done = {key_of(run) for run in results["runs"]}
@@ -57,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--text", nargs="+", required=True, help="text files, as in the example")
-    add("--validation-text", nargs="+", required=True, help="held-out text files")
+    add("--text", nargs="+", default=[], help="text files, as in the example")
+    add("--validation-text", nargs="+", default=[], help="held-out text files")
     add("--rows", nargs="+", default=list(ROWS), choices=list(ROWS), metavar="ROW")
     add("--stddevs", nargs="+", type=stddev, default=[None], metavar="STDDEV or default")
     add("--learning-rates", nargs="+", type=float, default=[0.002])
@@ -70,6 +74,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--processes", type=int, default=1, help="groups of runs that train at the same time")
     add("--runs", type=Path, default=Path("runs", "initial_scores"), help="folder for the text")
     add("--output", type=Path, required=True, help="JSON file; a page is written beside it")
+    add("--merge", nargs="+", type=Path, help="write the runs of these files to --output, and stop")
     options = parser.parse_args(argv)
     changes = {name: type(study.RECIPE[name])(value) for name, value in options.change}
     options.recipe = {**study.RECIPE, **changes}
@@ -105,6 +110,19 @@ def start(options: argparse.Namespace) -> dict[str, Any]:
     if command not in results["commands"]:
         results["commands"].append(command)
     return results
+
+
+def merged(paths: Sequence[Path]) -> dict[str, Any]:
+    """Return the runs of all files. The first file describes the machine."""
+    first, *others = (json.loads(path.read_text(encoding="utf-8")) for path in paths)
+    for path, other in zip(paths[1:], others, strict=True):
+        if other["settings"] != first["settings"]:
+            sys.exit(f"{path} has other settings than {paths[0]}.")
+        first["commands"] += other["commands"]
+        first["runs"] += other["runs"]
+    if len(set(map(key_of, first["runs"]))) < len(first["runs"]):
+        sys.exit(f"Two runs of {', '.join(map(str, paths))} differ in nothing. Remove one.")
+    return first
 
 
 def runs_of(options: argparse.Namespace) -> Iterator[dict[str, Any]]:

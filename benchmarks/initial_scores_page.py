@@ -60,14 +60,14 @@ def make_page(results: dict[str, Any]) -> str:
     ]
     columns = ["", "width", "s", "measured", "rate", "seeds", "loss"]
     lines += markdown_table(columns, table)
-    tables = {
-        "Longer sequences than in training": lengths_of(results),
-        "GLUE": glue_of(results),
-    }
-    for title, (columns, table) in tables.items():
-        if table:
-            lines += ["", f"## {title}", "", "Each row has the `s` with the lowest loss.", ""]
-            lines += markdown_table(columns, table)
+    columns, table = lengths_of(results)
+    if table:
+        lines += ["", "## Longer sequences than in training", ""]
+        lines += ["Each row has the `s` with the lowest loss.", ""]
+        lines += markdown_table(columns, table)
+    columns, table = glue_of(results)
+    if table:
+        lines += ["", "## GLUE, in percent", "", *markdown_table(columns, table)]
     return "\n".join(lines)
 
 
@@ -94,10 +94,10 @@ def losses_of_length(runs: list[dict[str, Any]], method: str, length: int) -> li
 
 def glue_of(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return the table of GLUE, with the metrics in percent."""
-    best = {setting: runs for setting, runs in best_settings(results).items() if "glue" in runs[0]}
+    found = {setting: runs for setting, runs in settings_of(results).items() if "glue" in runs[0]}
     names = [
         (task, metric)
-        for task, values in (next(iter(best.values()))[0]["glue"] if best else {}).items()
+        for task, values in (next(iter(found.values()))[0]["glue"] if found else {}).items()
         for metric in values
     ]
     table = [
@@ -108,7 +108,7 @@ def glue_of(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
                 for task, metric in names
             ),
         ]
-        for (row, width, stddev, _), runs in best.items()
+        for (row, width, stddev, _), runs in found.items()
     ]
     return ["", "width", "s", *map(" ".join, names)], table
 
@@ -127,26 +127,26 @@ def plot_losses(results: dict[str, Any]) -> Figure:
     widths = sorted({run["width"] for run in results["runs"]})
     figure = Figure(figsize=(4.5 * len(widths) + 2.5, 4), layout="constrained")
     all_axes = figure.subplots(1, len(widths), squeeze=False, sharey=True)[0]
+    labels: dict[str, Any] = {}
     for axes, width in zip(all_axes, widths, strict=True):
-        for number, row in enumerate(ROWS):
+        for row in ROWS:
             lines = [
                 (runs[0]["first_scores"], runs)
                 for (name, of_width, stddev, rate), runs in settings_of(results).items()
                 if (name, of_width, rate) == (row, width, 0.002) and stddev is not None
             ]
-            if len(lines) < 2:
+            if len(lines) < 2 or "segments" in row:
                 continue
             lines.sort(key=lambda line: line[0])
-            color = f"C{number % 10}"
             places, means = [line[0] for line in lines], [mean_loss(line[1]) for line in lines]
-            axes.plot(places, means, color=color, label=row)
+            color = labels[row].get_color() if row in labels else f"C{len(labels)}"
+            style = "--" if row.startswith("input") else "-"
+            labels[row] = axes.plot(places, means, style, color=color)[0]
             for place, runs in lines:
                 axes.plot([place] * len(runs), list(map(loss_of, runs)), ".", color=color)
         axes.set(title=f"width {width}", xscale="log", ylabel="validation loss")
         axes.set_xlabel("standard deviation of the first positional scores")
-    figure.legend(
-        *all_axes[-1].get_legend_handles_labels(), loc="outside right upper", fontsize="small"
-    )
+    figure.legend(labels.values(), labels, loc="outside right upper", fontsize="small")
     return figure
 
 

@@ -256,6 +256,8 @@ def train(masked_lm, tokenizer, sequences, validation_sequences, arguments, fold
 
 
 def save_preset(masked_lm, tokenizer, arguments, path):
+    # Fine-tuning trains the pooler.
+    masked_lm.backbone.pooled_dense.trainable = True
     masked_lm.preprocessor = models.DietBertMaskedLMPreprocessor(
         tokenizer,
         sequence_length=arguments.sequence_length,

@@ -154,6 +154,7 @@ def check_encoding_options(parser, arguments):
     """Refuse an option that none of the encodings uses."""
     uses = {
         "rank": lambda encoding: encoding.has_rank,
+        "initial_score_stddev": lambda encoding: encoding.has_initial_score_stddev,
         "sharing": lambda encoding: arguments.sharing in encoding.sharing_modes,
         "projection_dim": lambda encoding: encoding.allows_projection,
     }

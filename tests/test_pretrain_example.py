@@ -74,6 +74,8 @@ def test_each_encoding_has_its_losses_a_preset_and_a_picture(script, corpus, tmp
         assert (output / "position_scores.png").read_bytes().startswith(b"\x89PNG")
         masked_lm = keras_diet.models.DietBertMaskedLM.from_preset(str(output / "preset"))
         assert masked_lm.backbone.position_encoding == name
+        # Frozen in pretraining, but not in fine-tuning.
+        assert masked_lm.backbone.pooled_dense.trainable
         assert masked_lm.preprocessor.sequence_length == 16
 
 
@@ -118,6 +120,14 @@ def test_kinds_of_text(script, corpus, tmp_path, options):
     if "--beam" in options:
         tokens = pretraining.PackedShards(tmp_path / "out" / "train")[:]
         assert np.any(tokens[:, 1:] == tokens[0, 0])
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("option", ["--rank 7", "--initial-score-stddev 0.7"])
+def test_an_option_that_no_encoding_uses_is_refused(script, tmp_path, capsys, option):
+    with pytest.raises(SystemExit):
+        run(script, tmp_path, "--position-encoding", "t5", "input", *option.split())
+    assert f"{option} is only used by: diet_abs" in capsys.readouterr().err
 
 
 @pytest.mark.any_backend

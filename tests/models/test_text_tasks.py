@@ -358,6 +358,7 @@ def test_fill_mask(vocabulary_size):
     assert [[e["token"] for e in found] for found in best] == [
         [e["token"] for e in found[:3]] for found in (first, second)
     ]
+    assert model.fill_mask("a [MASK]", top_k=99) == model.fill_mask("a [MASK]", top_k=31)
 
 
 def test_fill_mask_pads_to_the_shortest_bucket(monkeypatch):
@@ -375,7 +376,8 @@ def test_fill_mask_pads_to_the_shortest_bucket(monkeypatch):
     found = model.fill_mask("the [MASK] fox [MASK]", top_k=4)
     model.fill_mask("a [MASK]")
     assert len(model.fill_mask("[MASK] [MASK] [MASK]")) == 3
-    assert shapes == [(7, 2), (5, 1), (5, 4)]
+    # XLA is slow with one mask.
+    assert shapes == [(7, 2), (5, 2), (5, 4)]
     for of_mask, others in zip(found, expected, strict=True):
         assert [each["token"] for each in of_mask] == [each["token"] for each in others]
 

@@ -297,8 +297,9 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         ids = [_ids_with_masks(tokenizer, text, row, lengths[-1]) for row, text in enumerate(batch)]
         masks = [np.flatnonzero(np.array(row) == tokenizer.mask_token_id).tolist() for row in ids]
         token_ids = padded(ids, lengths, tokenizer.pad_token_id)
-        # JAX and XLA compile for each number of masks. Powers of two need few programs.
-        most = 1 << (max(map(len, masks)) - 1).bit_length()
+        # JAX and XLA compile for each number of masks. Powers of two need few programs. For the
+        # product with one row, XLA on a CPU would copy the matrix of embeddings.
+        most = max(2, 1 << (max(map(len, masks)) - 1).bit_length())
         inputs = {
             "token_ids": token_ids,
             "segment_ids": np.zeros_like(token_ids),
@@ -335,7 +336,10 @@ def _best(tokenizer, pieces, mask, probabilities, top_k):
     before = tokenizer.mask_token.join(pieces[: mask + 1])
     after = tokenizer.mask_token.join(pieces[mask + 1 :])
     results = []
-    for i in np.argsort(-probabilities, kind="stable")[:top_k]:
+    # To sort all of a vocabulary takes milliseconds.
+    top_k = min(top_k, len(probabilities))
+    best = np.flatnonzero(probabilities >= np.partition(probabilities, -top_k)[-top_k])
+    for i in best[np.argsort(-probabilities[best], kind="stable")][:top_k]:
         token = tokenizer.id_to_token(int(i))
         word, begins_word = tokenizer.split_token(token)
         text = (before if begins_word else before.rstrip()) + word + after
