@@ -55,7 +55,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         for future in tqdm.tqdm(finished, total=len(pending), unit="group"):
             results["runs"] += future.result()
             save(options.output, results)
-    save(options.output, results)
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -76,6 +75,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--output", type=Path, required=True, help="JSON file; a page is written beside it")
     add("--merge", nargs="+", type=Path, help="write the runs of these files to --output, and stop")
     options = parser.parse_args(argv)
+    if {"hidden-dim", "intermediate-dim"} & {name for name, _ in options.change}:
+        parser.error("--widths chooses the hidden size, and the intermediate size with it")
     changes = {name: type(study.RECIPE[name])(value) for name, value in options.change}
     options.recipe = {**study.RECIPE, **changes}
     return options

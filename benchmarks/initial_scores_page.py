@@ -16,14 +16,17 @@ def key_of(run: dict[str, Any]) -> tuple:
 
 
 def save(path: Path, results: dict[str, Any]) -> None:
-    """Write the results, their page, and two pictures."""
+    """Write the results, their page, and pictures of what they contain."""
     order = list(ROWS)
     results["runs"].sort(
         key=lambda run: (run["width"], order.index(run["row"]), run["stddev"] or 0, run["seed"])
     )
     write(path, results, make_page(results))
-    plot_losses(results).savefig(path.with_suffix(".svg"))
-    plot_lengths(results).savefig(path.with_name(f"{path.stem}_lengths.svg"))
+    losses = plot_losses(results)
+    if any(axes.lines for axes in losses.axes):
+        losses.savefig(path.with_suffix(".svg"))
+    if lengths_of(results)[1]:
+        plot_lengths(results).savefig(path.with_name(f"{path.stem}_lengths.svg"))
 
 
 def settings_of(results: dict[str, Any]) -> dict[tuple, list[dict[str, Any]]]:
@@ -53,7 +56,7 @@ def make_page(results: dict[str, Any]) -> str:
     table = [
         [
             *(row, str(width), name_of(stddev)),
-            *("" if runs[0]["first_scores"] is None else f"{runs[0]['first_scores']:.3f}",),
+            measured(runs),
             *(f"{rate:g}", str(len(runs)), mean_and_deviation(map(loss_of, runs), 3)),
         ]
         for (row, width, stddev, rate), runs in settings_of(results).items()
@@ -71,25 +74,29 @@ def make_page(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def measured(runs: list[dict[str, Any]]) -> str:
+    scores = [run["first_scores"] for run in runs]
+    return "" if None in scores else f"{statistics.mean(scores):.3f}"
+
+
 def name_of(stddev: float | None) -> str:
     return "as made" if stddev is None else f"{stddev:g}"
 
 
 def lengths_of(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return the table of longer sequences, with a line for each way to extend the positions."""
     table = [
         [
-            *(f"{row}, {method}", str(width), name_of(stddev)),
-            *(mean_and_deviation(losses_of_length(runs, method, n), 3) for n in LENGTHS),
+            *(row, str(width), name_of(stddev)),
+            *(mean_and_deviation(losses_of_length(runs, length), 3) for length in LENGTHS),
         ]
         for (row, width, stddev, _), runs in best_settings(results).items()
-        for method in dict.fromkeys(method for run in runs for method in run["lengths"])
+        if runs[0]["lengths"]
     ]
     return ["", "width", "s", *map(str, LENGTHS)], table
 
 
-def losses_of_length(runs: list[dict[str, Any]], method: str, length: int) -> list[float]:
-    return [run["lengths"][method][str(length)] for run in runs if method in run["lengths"]]
+def losses_of_length(runs: list[dict[str, Any]], length: int) -> list[float]:
+    return [run["lengths"][str(length)] for run in runs if run["lengths"]]
 
 
 def glue_of(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -125,6 +132,7 @@ def best_settings(results: dict[str, Any]) -> dict[tuple, list[dict[str, Any]]]:
 def plot_losses(results: dict[str, Any]) -> Figure:
     """Draw the loss over the standard deviation of the first scores, with a dot for each seed."""
     widths = sorted({run["width"] for run in results["runs"]})
+    usual_rate = statistics.mode(run["learning_rate"] for run in results["runs"])
     figure = Figure(figsize=(4.5 * len(widths) + 2.5, 4), layout="constrained")
     all_axes = figure.subplots(1, len(widths), squeeze=False, sharey=True)[0]
     labels: dict[str, Any] = {}
@@ -133,9 +141,9 @@ def plot_losses(results: dict[str, Any]) -> Figure:
             lines = [
                 (runs[0]["first_scores"], runs)
                 for (name, of_width, stddev, rate), runs in settings_of(results).items()
-                if (name, of_width, rate) == (row, width, 0.002) and stddev is not None
+                if (name, of_width, rate) == (row, width, usual_rate) and stddev is not None
             ]
-            if len(lines) < 2 or "segments" in row:
+            if len(lines) < 2:
                 continue
             lines.sort(key=lambda line: line[0])
             places, means = [line[0] for line in lines], [mean_loss(line[1]) for line in lines]
@@ -155,12 +163,10 @@ def plot_lengths(results: dict[str, Any]) -> Figure:
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     best = best_settings(results)
-    width = min((setting[1] for setting in best), default=None)
+    width = min(setting[1] for setting in best)
     for number, ((row, of_width, *_), runs) in enumerate(best.items()):
         if of_width == width and runs[0]["lengths"]:
-            # Repeated positions need no training.
-            method = min(runs[0]["lengths"], key=("repeat", "interpolate").index)
-            means = [statistics.mean(losses_of_length(runs, method, n)) for n in LENGTHS]
+            means = [statistics.mean(losses_of_length(runs, n)) for n in LENGTHS]
             style = ("-", "--")[number // 10 % 2]
             axes.plot(LENGTHS, means, style, color=f"C{number % 10}", label=row, marker=".")
     axes.set(xscale="log", xlabel="tokens of a sequence", ylabel="validation loss")

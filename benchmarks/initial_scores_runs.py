@@ -29,8 +29,8 @@ from benchmarks.initial_scores_scale import ROWS, scale, scaled_sinusoids
 from keras_diet import models, pretraining
 
 LENGTHS = (64, 128, 256, 512)
-# Tokens of the held-out text that are evaluated at each length.
-EVALUATED = 2**17
+# Positions that are evaluated at each length, padding included, and positions of a batch.
+EVALUATED, BATCH = 2**17, 2**12
 
 
 # === Data ===
@@ -57,9 +57,9 @@ class Vocabulary:
 
     def __init__(self, path: Path) -> None:
         self.tokens = path.read_text(encoding="utf-8").splitlines()
-        names = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+        names = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
         self.special_token_ids = list(map(self.tokens.index, names))
-        self.pad_token_id, _, self.cls_token_id, self.sep_token_id, self.mask_token_id = (
+        self.pad_token_id, self.cls_token_id, self.sep_token_id, self.mask_token_id = (
             self.special_token_ids
         )
 
@@ -132,12 +132,7 @@ def train(group: list[dict[str, Any]], options: argparse.Namespace) -> list[dict
     arguments = arguments_of(group[0], options)
     vocabulary = Vocabulary(options.runs / "vocabulary.txt")
     seeds = tuple(dict.fromkeys(run["seed"] for run in group))
-    batches = functools.partial(
-        masked_batches,
-        seeds=seeds,
-        batch_size=arguments.batch_size,
-        num_segments=2 if arguments.document_segments else 1,
-    )
+    batches = functools.partial(masked_batches, seeds=seeds, batch_size=arguments.batch_size)
     interval = arguments.validation_interval
     held_out = functools.partial(batches, start=0, shuffle=False)
     validation = held_out(options.runs / "validation.npy", stop=arguments.validation_batches)
@@ -177,28 +172,24 @@ def one_batch(batches: Any) -> Any:
 
 
 def evaluate_lengths(copies, masked_lm, group, held_out, options, arguments):
-    """Add the losses of longer sequences to the runs, for each way to extend the positions."""
-    held_out = functools.partial(held_out, stop=EVALUATED // 4096)
-    paths = {length: options.runs / f"evaluation_{length}.npy" for length in LENGTHS}
-    first = held_out(
-        paths.pop(arguments.sequence_length), batch_size=4096 // arguments.sequence_length
-    )
-    first_losses = copies.evaluate(first)["loss"]
-    absolute = ROWS[group[0]["row"]][0] in ("diet_abs", "input", "tupe_abs")
-    for method in ("repeat", "interpolate") if absolute else ("interpolate",):
-        longer = None
-        for index, run in enumerate(group):
-            copies.assign(index, masked_lm)
-            model = models.extend_positions(masked_lm, max(LENGTHS), method)
-            longer = longer or Copies(model, one_batch(first))
-            longer.add(model, data=copies.data[index])
-            # Interpolated positions are wrong for the length of the training.
-            run["lengths"][method] = {str(arguments.sequence_length): first_losses[index]}
-        longer.start()
-        for length, path in paths.items():
-            losses = longer.evaluate(held_out(path, batch_size=4096 // length))["loss"]
-            for run, loss in zip(group, losses, strict=True):
-                run["lengths"][method][str(length)] = loss
+    """Add the losses of longer sequences to the runs. Absolute positions repeat."""
+    longer = None
+    for length in LENGTHS:
+        batches = held_out(
+            options.runs / f"evaluation_{length}.npy",
+            stop=EVALUATED // BATCH,
+            batch_size=BATCH // length,
+        )
+        if length > arguments.sequence_length and longer is None:
+            for index in range(len(group)):
+                copies.assign(index, masked_lm)
+                model = models.extend_positions(masked_lm, max(LENGTHS), "repeat")
+                longer = longer or Copies(model, one_batch(batches))
+                longer.add(model, data=copies.data[index])
+            longer.start()
+        losses = (longer or copies).evaluate(batches)["loss"]
+        for run, loss in zip(group, losses, strict=True):
+            run["lengths"][str(length)] = loss
 
 
 def finetune(copies, masked_lm, group, options):
@@ -211,7 +202,10 @@ def finetune(copies, masked_lm, group, options):
         per_epoch = len(labels) // arguments.batch_size
         classifiers = None
         for index, run in enumerate(group):
+            # Only fine-tuning trains the pooler.
+            masked_lm.backbone.pooled_dense.trainable = False
             copies.assign(index, masked_lm)
+            masked_lm.backbone.pooled_dense.trainable = True
             keras.utils.set_random_seed(run["seed"])
             classifier = models.DietBertTextClassifier(masked_lm.backbone, task.num_classes)
             common.compile_for_training(

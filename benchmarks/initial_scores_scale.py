@@ -17,12 +17,6 @@ ROWS = {
     "input, P": ("input",),
     **{name: (name,) for name in ("sinusoidal", "none", "alibi", "kerple", "sandwich", "rotary")},
     **{name: (name,) for name in ("shaw", "transformer_xl")},
-    # Documents are the segments of a sequence.
-    "diet_abs, segments per head": ("diet_abs", "--document-segments"),
-    "diet_abs, segments at the input": (
-        *("diet_abs", "--document-segments", "--segment-encoding", "input"),
-    ),
-    "input, segments at the input": ("input", "--document-segments"),
 }
 # The names of the parameters that a bias layer is linear in, or of two factors.
 LINEAR = {
@@ -66,7 +60,7 @@ def scale(backbone: Any, run: dict[str, Any]) -> float | None:
         return found
     if run["row"] == "input, P":
         multiply(backbone.input_encoding.position_embedding.trainable_variables, run["stddev"])
-    elif ROWS[run["row"]][0] == "input":
+    elif run["row"] == "input":
         factor = math.sqrt(run["stddev"] / found)
         for block in backbone.encoder.transformer_layers:
             attention = block.self_attention

@@ -1,5 +1,5 @@
 """Fixtures for the tests of the benchmarks."""
 
-from tests.fixtures import compiled_steps, eager_steps, numpy_initializers
+from tests.fixtures import compiled_steps, eager_steps, numpy_initializers, unpatched
 
-__all__ = ["compiled_steps", "eager_steps", "numpy_initializers"]
+__all__ = ["compiled_steps", "eager_steps", "numpy_initializers", "unpatched"]

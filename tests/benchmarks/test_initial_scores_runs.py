@@ -1,0 +1,173 @@
+"""The runs of the sweep: they train like the example, and a file keeps them."""
+
+import csv
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from benchmarks import initial_scores, initial_scores_runs
+from keras_diet import models, pretraining
+
+pytestmark = pytest.mark.any_backend("jax")
+TEXT = "\n\n".join(
+    f"The cat {i} sat on the old mat. It saw the dog run over the bridge number {i}.\n"
+    "Then the dog and the cat went home, since the sun was low and the night was cold."
+    for i in range(60)
+)
+RECIPE = {
+    **{"num-layers": 1, "num-heads": 2, "vocabulary-size": 300, "sequence-length": 16},
+    **{"batch-size": 8, "steps": 12, "validation-interval": 6},
+}
+
+
+@pytest.fixture
+def words(tmp_path, monkeypatch):
+    """Options of the command, for a small text."""
+    monkeypatch.setattr(initial_scores_runs, "LENGTHS", (16, 40))
+    monkeypatch.setattr(initial_scores_runs, "EVALUATED", 640)
+    monkeypatch.setattr(initial_scores_runs, "BATCH", 160)
+    path = tmp_path / "corpus.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    changes = [f"{name}={value}" for name, value in RECIPE.items()]
+    return [
+        *("--text", str(path), "--validation-text", str(path), "--runs", str(tmp_path / "runs")),
+        *("--output", str(tmp_path / "scores.json"), "--change", *changes, "--widths", "16"),
+        *("--rows", "diet_abs, rank 8", "--stddevs", "default", "0.7", "--seeds", "3", "5"),
+    ]
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_runs_train_like_the_example(words, tmp_path, monkeypatch):
+    options = initial_scores.parse_arguments([*words, "--lengths", "--glue", "unused"])
+    runs = list(initial_scores.runs_of(options))
+    monkeypatch.setattr(initial_scores_runs.study, "TASKS", ("rte",))
+    evaluated = []
+    monkeypatch.setattr(
+        initial_scores_runs.glue_results,
+        "evaluate",
+        lambda outputs, labels, task: evaluated.append((outputs, labels)) or {"accuracy": 0.5},
+    )
+    splits = make_task(options.runs)
+    initial_scores_runs.pack(runs[0], options)
+    trained = initial_scores_runs.train(runs, options)
+    assert [(run["seed"], run["stddev"]) for run in trained] == [
+        *((3, None), (3, 0.7)),
+        *((5, None), (5, 0.7)),
+    ]
+    # The seeds and the scales give different losses.
+    assert len({run["losses"][-1] for run in trained}) == 4
+    assert trained[3]["first_scores"] == pytest.approx(0.7, rel=1e-4)
+    output = train_with_the_example(options, trained[2], tmp_path / "example")
+    with open(output / "history.csv", newline="") as file:
+        losses = [float(row["val_loss"]) for row in csv.DictReader(file)]
+    assert trained[2]["losses"] == pytest.approx(losses, rel=1e-4)
+    masked_lm = models.DietBertMaskedLM.from_preset(str(output / "preset"))
+    tokenizer, masked_lm.preprocessor = masked_lm.preprocessor.tokenizer, None
+    longer = models.extend_positions(masked_lm, 40, "repeat")
+    for model, length in ((masked_lm, 16), (longer, 40)):
+        sequences = np.load(options.runs / f"evaluation_{length}.npy")
+        batches = pretraining.masked_lm_dataset(
+            sequences, tokenizer, 160 // length, shuffle=False, seed=5
+        )
+        loss, _ = model.evaluate(batches[:4], verbose=0)
+        assert trained[2]["lengths"][str(length)] == pytest.approx(loss, rel=1e-4)
+    assert [run["glue"] for run in trained] == [{"rte": {"accuracy": 0.5}}] * 4
+    found, labels = evaluated[2]
+    np.testing.assert_array_equal(labels, splits["validation/labels"])
+    expected = finetuned_outputs(masked_lm.backbone, splits, options, seed=5)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+
+
+def make_task(folder):
+    """Write token ids of a task with 40 and 7 examples."""
+    rng, splits = np.random.default_rng(0), {}
+    for split, count in (("train", 40), ("validation", 7)):
+        padding = np.arange(16) < rng.integers(4, 17, (count, 1))
+        splits[f"{split}/token_ids"] = np.where(padding, rng.integers(5, 99, (count, 16)), 0)
+        splits[f"{split}/segment_ids"] = np.zeros((count, 16), "int32")
+        splits[f"{split}/padding_mask"] = padding.astype("int32")
+        splits[f"{split}/labels"] = rng.integers(2, size=count)
+    folder.mkdir()
+    np.savez(folder / "glue_rte.npz", **splits)
+    return splits
+
+
+def finetuned_outputs(backbone, splits, options, seed):
+    """Fine-tune with `train_on_batch`."""
+    import common
+
+    arguments = initial_scores_runs.glue_arguments(options)
+    keras.utils.set_random_seed(seed)
+    classifier = models.DietBertTextClassifier(backbone, num_classes=2)
+    common.compile_for_training(classifier, arguments.learning_rates[0], 3, arguments)
+    rng = np.random.default_rng(seed)
+    names = ("token_ids", "segment_ids", "padding_mask")
+    # 3 epochs of a batch.
+    for _ in range(3):
+        order = rng.permutation(40)[:32]
+        inputs = {name: splits[f"train/{name}"][order] for name in names}
+        classifier.train_on_batch(inputs, splits["train/labels"][order])
+    return classifier.predict({name: splits[f"validation/{name}"] for name in names}, verbose=0)
+
+
+def train_with_the_example(options, run, folder):
+    """Train with `fit`, and return the folder of the model."""
+    import pretrain_masked_lm
+
+    folder.mkdir()
+    for name in ("train.npy", "validation.npy", "vocabulary.txt"):
+        (folder / name).write_bytes((options.runs / name).read_bytes())
+    recipe = [word for name, value in RECIPE.items() for word in (f"--{name}", str(value))]
+    pretrain_masked_lm.main(
+        [
+            *("--text", *options.text, "--validation-text", *options.validation_text),
+            *("--position-encoding", "diet_abs", "--rank", "8", "--output-dir", str(folder)),
+            *("--hidden-dim", "16", "--intermediate-dim", "64", "--dropout", "0"),
+            *("--warmup-proportion", "0.05", "--learning-rate", "0.002"),
+            *("--seed", str(run["seed"]), *recipe),
+        ]
+    )
+    return folder / "diet_abs"
+
+
+def test_finished_runs_are_kept_and_files_are_merged(words, tmp_path, monkeypatch):
+    """Runs are trained in processes, which this test leaves out."""
+    monkeypatch.setattr(initial_scores, "pack", lambda run, options: None)
+    monkeypatch.setattr(
+        initial_scores.concurrent.futures,
+        "ProcessPoolExecutor",
+        lambda *_: initial_scores.concurrent.futures.ThreadPoolExecutor(1),
+    )
+    trained = []
+
+    def train(group, options):
+        trained.extend((run["seed"], run["stddev"]) for run in group)
+        return [
+            {**run, "losses": [run["seed"] / 4], "first_scores": 0.5, "lengths": {}}
+            for run in group
+        ]
+
+    monkeypatch.setattr(initial_scores, "train_on_device", train)
+    initial_scores.main(words)
+    assert trained == [(3, None), (3, 0.7), (5, None), (5, 0.7)]
+    initial_scores.main([*words, "--seeds", "5", "7"])
+    assert trained[4:] == [(7, None), (7, 0.7)]
+    results = json.loads((tmp_path / "scores.json").read_text())
+    assert [run["losses"] for run in results["runs"]] == [[0.75], [1.25], [1.75]] * 2
+    assert len(results["commands"]) == 2
+    other = tmp_path / "other.json"
+    rates = ["--learning-rates", "0.003"]
+    initial_scores.main([*words, *rates, "--output", str(other)])
+    initial_scores.main(
+        [
+            *("--merge", str(tmp_path / "scores.json"), str(other)),
+            *("--output", str(tmp_path / "all.json")),
+        ]
+    )
+    merged = json.loads((tmp_path / "all.json").read_text())
+    assert len(merged["runs"]) == 10
+    assert len(merged["commands"]) == 3
+    with pytest.raises(SystemExit, match="differ in nothing"):
+        initial_scores.main(["--merge", str(other), str(other), "--output", str(other)])
