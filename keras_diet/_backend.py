@@ -327,6 +327,17 @@ def take_rows(inputs, indices):
     return inputs.index_select(0, indices) if _on_torch() else ops.take(inputs, indices, axis=0)
 
 
+def logits(embedding, inputs):
+    """Return `embedding(inputs, reverse=True)`, for a `ReversibleEmbedding`.
+
+    For a single row, XLA on a CPU would copy the transposed matrix in each call.
+    """
+    if inputs.shape[:2] != (1, 1) or _on_torch() or embedding.quantization_mode is not None:
+        return embedding(inputs, reverse=True)
+    matrix = ops.cast(embedding.embeddings, embedding.compute_dtype)
+    return ops.matmul(matrix, inputs[0, 0])[None, None]
+
+
 def slice(tensor, starts, sizes):
     """Return `ops.slice(tensor, starts, sizes)`. On PyTorch a start may be a traced tensor."""
     if not _on_torch() or not any(map(ops.is_tensor, starts)):

@@ -212,6 +212,45 @@ def test_positions_have_32_bits_with_any_floatx():
     assert_close(scores[0, 1, 4], -np.arange(4, -1, -1) / 256)
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("kind", ["float32", "mixed_bfloat16", "int8", "LoRA"])
+def test_logits_of_one_token(rng, kind, batch):
+    embedding = keras.layers.ReversibleEmbedding(
+        31, 6, embeddings_initializer="normal", dtype=kind if "float" in kind else "float32"
+    )
+    embedding.build(None)
+    if kind == "int8":
+        embedding.quantize("int8")
+    elif kind == "LoRA":
+        embedding.enable_lora(2)
+        embedding.lora_embeddings_b.assign(normal(rng, 2, 6))
+    inputs = ops.convert_to_tensor(normal(rng, batch, 1, 6))
+    found, expected = _backend.logits(embedding, inputs), embedding(inputs, reverse=True)
+    assert found.shape == (batch, 1, 31)
+    assert found.dtype == expected.dtype
+    tolerance = 0.02 if kind == "mixed_bfloat16" else 1e-6
+    assert_close(ops.cast(found, "float32"), to_numpy(ops.cast(expected, "float32")), tolerance)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="reads a program of JAX")
+def test_logits_of_one_token_copy_no_matrix():
+    import jax
+
+    embedding = keras.layers.ReversibleEmbedding(301, 64)
+    embedding.build(None)
+
+    def bytes_of(function):
+        def stateless(matrix, inputs):
+            with keras.StatelessScope([(embedding._embeddings, matrix)]):
+                return function(inputs)
+
+        program = jax.jit(stateless).lower(embedding._embeddings.value, np.ones((1, 1, 64), "f"))
+        return program.compile().cost_analysis()["bytes accessed"]
+
+    matrix = 4 * 301 * 64
+    assert matrix < bytes_of(lambda inputs: _backend.logits(embedding, inputs)) < 1.5 * matrix
+
+
 @pytest.mark.parametrize("k, values", [(1, 5), (4, 2), (4, 5), (13, 5)])
 def test_top_k_prefers_the_lower_index(rng, k, values):
     inputs = rng.integers(-values, values, size=(BATCH, 3, 13)).astype("float32")

@@ -325,7 +325,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         last = _backend.slice(prompt, (0, index - 1), (ops.shape(prompt)[0], 1))
         memory = DecoderMemory(target, source, source_padding_mask)
         hidden_states, after = self.backbone.decode_step(last, memory, index - 1)
-        logits = self.backbone.token_embedding(hidden_states, reverse=True)
+        logits = _backend.logits(self.backbone.token_embedding, hidden_states)
         return logits[:, 0], hidden_states[:, 0], after.target
 
     # === Files ===
