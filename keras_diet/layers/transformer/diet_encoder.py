@@ -110,9 +110,9 @@ class DietEncoder(DietStack):
         max_wavelength: float, tuple or `None`. Base of the wavelengths with `"rotary"`. A tuple has
             a base for each layer, and repeats. Defaults to `None`: 10,000.
         initial_score_stddev: float or `None`. Standard deviation of `B` before training, with
-            `"diet_abs"`, `"diet_abs_input"` and `"diet_rel"`. 1 trains faster than the default, if
-            the training has sequences of the full length. Defaults to `None`, which means the
-            initializer of the bias layer.
+            `"diet_abs"`, `"diet_abs_input"` and `"diet_rel"`. Small models use word order earlier
+            with 1, if the training has sequences of the full length. Defaults to `None`, which
+            means the initializer of the bias layer.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
