@@ -37,7 +37,9 @@ def test_scores_get_the_standard_deviation(row):
     assert found == pytest.approx(0.37, rel=1e-3)
     for old, new in zip(before, after, strict=True):
         assert row == "input" or new.std() == pytest.approx(0.37, rel=1e-3)
-        # Only the scale changed.
+        # Only the scale changed. Positions at the input have one factor for all layers.
+        factor = after[0].std() / before[0].std()
+        assert row != "input" or new.std() == pytest.approx(factor * old.std(), rel=1e-3)
         np.testing.assert_allclose(new / new.std(), old / old.std(), atol=1e-3)
 
 
@@ -59,29 +61,50 @@ def test_scores_of_positions_at_the_input():
     assert initial_scores_scale.stddev_of_scores(backbone) == pytest.approx(expected, rel=1e-4)
 
 
-def run_of(row, stddev, seed, loss, lengths):
+def run_of(row, stddev, seed, loss, lengths=(), **others):
+    """A run whose loss was lower before its end."""
     return {
         **{"row": row, "width": 128, "stddev": stddev, "learning_rate": 0.002, "seed": seed},
-        **{"first_scores": stddev, "losses": [9.0, loss]},
-        "lengths": dict(zip(map(str, LENGTHS), lengths, strict=True)),
+        **{"first_scores": stddev, "losses": [9.0, 3.0, loss]},
+        "lengths": dict(zip(map(str, LENGTHS[: len(lengths)]), lengths, strict=True)),
+        **others,
     }
 
 
 def test_the_best_scale_of_each_row_is_evaluated_on_longer_sequences():
     lengths = (4.1, 5.2, 5.3, 5.4)
+    others = [run_of("diet_rel", 0.5, seed, 4.75, learning_rate=0.003) for seed in (0, 1)]
     runs = [
         run_of("diet_rel", 0.1, 0, 4.25, (6.0,) * 4),
         run_of("diet_rel", 0.5, 0, 4.125, lengths),
         run_of("diet_rel", 0.5, 1, 4.25, lengths),
         run_of("t5", 0.1, 0, 5.0, (7.0,) * 4),
+        *others,
+        run_of("diet_rel", 0.3, 0, 3.5, (8.0,) * 4, width=256),
     ]
     best = initial_scores_page.best_settings({"runs": runs})
-    assert [setting[2] for setting in best] == [0.5, 0.1]
-    assert list(best.values()) == [runs[1:3], runs[3:]]
+    assert [setting[1:3] for setting in best] == [(128, 0.5), (128, 0.1), (256, 0.3)]
+    assert list(best.values()) == [runs[1:3], runs[3:4], runs[6:]]
     figure = initial_scores_page.plot_losses({"runs": runs})
-    (axes,) = figure.axes
-    # The mean of each scale, and the seeds of each.
+    axes, _ = figure.axes
+    # The mean of each scale, and the seeds of each, with the usual rate.
     assert axes.lines[0].get_ydata() == pytest.approx([4.25, 4.1875])
     assert [list(line.get_ydata()) for line in axes.lines[1:]] == [[4.25], [4.125, 4.25]]
     (axes,) = initial_scores_page.plot_lengths({"runs": runs}).axes
-    assert list(axes.lines[0].get_ydata()) == pytest.approx(lengths)
+    assert [list(line.get_ydata()) for line in axes.lines] == [list(lengths), [7.0] * 4]
+
+
+def test_the_page_has_means_over_the_seeds():
+    glue = ({"rte": {"accuracy": 0.5}}, {"rte": {"accuracy": 0.625}})
+    runs = [run_of("t5", None, seed, 4.0 + seed, glue=glue[seed]) for seed in (0, 1)]
+    runs[0]["first_scores"], runs[1]["first_scores"] = 0.125, 0.375
+    columns, (row,) = initial_scores_page.glue_of({"runs": runs})
+    assert columns == ["", "width", "s", "rte accuracy"]
+    assert row == ["t5", "128", "as made", "56.2 ± 8.8"]
+    machine = {"date": "", "commit": "", "processor": "", "cores": 1, "memory_gib": 1.0}
+    machine |= {"device": "", "backend": "", "environment": {}, "versions": {}}
+    page = initial_scores_page.make_page(
+        {"commands": [], "machine": machine, "settings": {}, "runs": runs}
+    )
+    assert "| t5 | 128 | as made | 0.250 | 0.002 | 2 | 4.500 ± 0.707 |" in page
+    assert "Longer sequences" not in page

@@ -34,7 +34,7 @@ def words(tmp_path, monkeypatch):
     return [
         *("--text", str(path), "--validation-text", str(path), "--runs", str(tmp_path / "runs")),
         *("--output", str(tmp_path / "scores.json"), "--change", *changes, "--widths", "16"),
-        *("--rows", "diet_abs, rank 8", "--stddevs", "default", "0.7", "--seeds", "3", "5"),
+        *("--rows", "diet_abs, rank 8", "--stddevs", "0.7", "default", "--seeds", "3", "5"),
     ]
 
 
@@ -53,16 +53,16 @@ def test_runs_train_like_the_example(words, tmp_path, monkeypatch):
     initial_scores_runs.pack(runs[0], options)
     trained = initial_scores_runs.train(runs, options)
     assert [(run["seed"], run["stddev"]) for run in trained] == [
-        *((3, None), (3, 0.7)),
-        *((5, None), (5, 0.7)),
+        *((3, 0.7), (3, None)),
+        *((5, 0.7), (5, None)),
     ]
     # The seeds and the scales give different losses.
     assert len({run["losses"][-1] for run in trained}) == 4
-    assert trained[3]["first_scores"] == pytest.approx(0.7, rel=1e-4)
-    output = train_with_the_example(options, trained[2], tmp_path / "example")
+    assert trained[2]["first_scores"] == pytest.approx(0.7, rel=1e-4)
+    output = train_with_the_example(options, trained[3], tmp_path / "example")
     with open(output / "history.csv", newline="") as file:
         losses = [float(row["val_loss"]) for row in csv.DictReader(file)]
-    assert trained[2]["losses"] == pytest.approx(losses, rel=1e-4)
+    assert trained[3]["losses"] == pytest.approx(losses, rel=1e-4)
     masked_lm = models.DietBertMaskedLM.from_preset(str(output / "preset"))
     tokenizer, masked_lm.preprocessor = masked_lm.preprocessor.tokenizer, None
     longer = models.extend_positions(masked_lm, 40, "repeat")
@@ -72,9 +72,9 @@ def test_runs_train_like_the_example(words, tmp_path, monkeypatch):
             sequences, tokenizer, 160 // length, shuffle=False, seed=5
         )
         loss, _ = model.evaluate(batches[:4], verbose=0)
-        assert trained[2]["lengths"][str(length)] == pytest.approx(loss, rel=1e-4)
+        assert trained[3]["lengths"][str(length)] == pytest.approx(loss, rel=1e-4)
     assert [run["glue"] for run in trained] == [{"rte": {"accuracy": 0.5}}] * 4
-    found, labels = evaluated[2]
+    found, labels = evaluated[3]
     np.testing.assert_array_equal(labels, splits["validation/labels"])
     expected = finetuned_outputs(masked_lm.backbone, splits, options, seed=5)
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
@@ -140,10 +140,10 @@ def test_finished_runs_are_kept_and_files_are_merged(words, tmp_path, monkeypatc
         "ProcessPoolExecutor",
         lambda *_: initial_scores.concurrent.futures.ThreadPoolExecutor(1),
     )
-    trained = []
+    groups = []
 
     def train(group, options):
-        trained.extend((run["seed"], run["stddev"]) for run in group)
+        groups.append([(run["learning_rate"], run["seed"], run["stddev"]) for run in group])
         return [
             {**run, "losses": [run["seed"] / 4], "first_scores": 0.5, "lengths": {}}
             for run in group
@@ -151,23 +151,35 @@ def test_finished_runs_are_kept_and_files_are_merged(words, tmp_path, monkeypatc
 
     monkeypatch.setattr(initial_scores, "train_on_device", train)
     initial_scores.main(words)
-    assert trained == [(3, None), (3, 0.7), (5, None), (5, 0.7)]
+    assert groups.pop() == [
+        *((0.002, 3, 0.7), (0.002, 3, None)),
+        *((0.002, 5, 0.7), (0.002, 5, None)),
+    ]
     initial_scores.main([*words, "--seeds", "5", "7"])
-    assert trained[4:] == [(7, None), (7, 0.7)]
+    assert groups.pop() == [(0.002, 7, 0.7), (0.002, 7, None)]
     results = json.loads((tmp_path / "scores.json").read_text())
     assert [run["losses"] for run in results["runs"]] == [[0.75], [1.25], [1.75]] * 2
     assert len(results["commands"]) == 2
-    other = tmp_path / "other.json"
-    rates = ["--learning-rates", "0.003"]
-    initial_scores.main([*words, *rates, "--output", str(other)])
     initial_scores.main(
-        [
-            *("--merge", str(tmp_path / "scores.json"), str(other)),
-            *("--output", str(tmp_path / "all.json")),
-        ]
+        [*words, "--seeds", "7", "--stddevs", "0.7", "--learning-rates", "0.002", "0.003", "0.004"]
     )
+    assert groups == [[(0.003, 7, 0.7)], [(0.004, 7, 0.7)]]
+    # Sinusoids are not variables, so each scale is another program.
+    other = tmp_path / "other.json"
+    initial_scores.main([*words, "--rows", "sinusoidal", "--output", str(other)])
+    assert groups[2:] == [
+        [(0.002, 3, 0.7), (0.002, 5, 0.7)],
+        [(0.002, 3, None), (0.002, 5, None)],
+    ]
+    merge = ["--output", str(tmp_path / "all.json"), "--merge", str(tmp_path / "scores.json")]
+    initial_scores.main([*merge, str(other)])
     merged = json.loads((tmp_path / "all.json").read_text())
-    assert len(merged["runs"]) == 10
-    assert len(merged["commands"]) == 3
+    assert len(merged["runs"]) == 12
+    assert len(merged["commands"]) == 4
     with pytest.raises(SystemExit, match="differ in nothing"):
-        initial_scores.main(["--merge", str(other), str(other), "--output", str(other)])
+        initial_scores.main([*merge, str(tmp_path / "scores.json")])
+    changed = json.loads(other.read_text())
+    changed["settings"]["steps"] = 13
+    other.write_text(json.dumps(changed))
+    with pytest.raises(SystemExit, match="other settings"):
+        initial_scores.main([*merge, str(other)])
