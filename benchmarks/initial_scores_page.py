@@ -10,6 +10,8 @@ from benchmarks.initial_scores_runs import LENGTHS
 from benchmarks.initial_scores_scale import ROWS
 from benchmarks.results import head_of_page, markdown_table, mean_and_deviation, write
 
+COLORS = [*(f"C{number}" for number in range(10)), "black", "gold"]
+
 
 def key_of(run: dict[str, Any]) -> tuple:
     return tuple(run[name] for name in ("row", "width", "stddev", "learning_rate", "seed"))
@@ -19,7 +21,10 @@ def save(path: Path, results: dict[str, Any]) -> None:
     """Write the results, their page, and pictures of what they contain."""
     order = list(ROWS)
     results["runs"].sort(
-        key=lambda run: (run["width"], order.index(run["row"]), run["stddev"] or 0, run["seed"])
+        key=lambda run: (
+            *(run["width"], order.index(run["row"]), run["stddev"] or 0),
+            *(run["learning_rate"], run["seed"]),
+        )
     )
     write(path, results, make_page(results))
     losses = plot_losses(results)
@@ -147,7 +152,7 @@ def plot_losses(results: dict[str, Any]) -> Figure:
                 continue
             lines.sort(key=lambda line: line[0])
             places, means = [line[0] for line in lines], [mean_loss(line[1]) for line in lines]
-            color = labels[row].get_color() if row in labels else f"C{len(labels)}"
+            color = labels[row].get_color() if row in labels else COLORS[len(labels)]
             style = "--" if row.startswith("input") else "-"
             labels[row] = axes.plot(places, means, style, color=color)[0]
             for place, runs in lines:

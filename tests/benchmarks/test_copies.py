@@ -15,7 +15,7 @@ DATA = (1, 0, 1)
 def make_model(seed):
     keras.utils.set_random_seed(seed)
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(6, "tanh")])
-    model.add(keras.layers.BatchNormalization())
+    model.add(keras.layers.BatchNormalization(moving_mean_initializer="random_normal"))
     model.add(keras.layers.Dense(3))
     schedule = keras.optimizers.schedules.PolynomialDecay(0.1, 9, 0.01)
     model.compile(

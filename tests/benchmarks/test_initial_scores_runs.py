@@ -42,6 +42,8 @@ def words(tmp_path, monkeypatch):
 def test_runs_train_like_the_example(words, tmp_path, monkeypatch):
     options = initial_scores.parse_arguments([*words, "--lengths", "--glue", "unused"])
     runs = list(initial_scores.runs_of(options))
+    # The place of a run does not tell the data of its seed.
+    runs.append(dict(runs[3]))
     monkeypatch.setattr(initial_scores_runs.study, "TASKS", ("rte",))
     evaluated = []
     monkeypatch.setattr(
@@ -54,8 +56,11 @@ def test_runs_train_like_the_example(words, tmp_path, monkeypatch):
     trained = initial_scores_runs.train(runs, options)
     assert [(run["seed"], run["stddev"]) for run in trained] == [
         *((3, 0.7), (3, None)),
-        *((5, 0.7), (5, None)),
+        *((5, 0.7), (5, None), (5, None)),
     ]
+    for name in ("losses", "lengths"):
+        assert trained[4][name] == pytest.approx(trained[3][name], rel=1e-6)
+    np.testing.assert_allclose(evaluated[4][0], evaluated[3][0], rtol=1e-5)
     # The seeds and the scales give different losses.
     assert len({run["losses"][-1] for run in trained}) == 4
     assert trained[2]["first_scores"] == pytest.approx(0.7, rel=1e-4)
@@ -73,7 +78,7 @@ def test_runs_train_like_the_example(words, tmp_path, monkeypatch):
         )
         loss, _ = model.evaluate(batches[:4], verbose=0)
         assert trained[3]["lengths"][str(length)] == pytest.approx(loss, rel=1e-4)
-    assert [run["glue"] for run in trained] == [{"rte": {"accuracy": 0.5}}] * 4
+    assert [run["glue"] for run in trained] == [{"rte": {"accuracy": 0.5}}] * 5
     found, labels = evaluated[3]
     np.testing.assert_array_equal(labels, splits["validation/labels"])
     expected = finetuned_outputs(masked_lm.backbone, splits, options, seed=5)
@@ -81,9 +86,9 @@ def test_runs_train_like_the_example(words, tmp_path, monkeypatch):
 
 
 def make_task(folder):
-    """Write token ids of a task with 40 and 7 examples."""
+    """Write token ids of a task with 72 and 7 examples."""
     rng, splits = np.random.default_rng(0), {}
-    for split, count in (("train", 40), ("validation", 7)):
+    for split, count in (("train", 72), ("validation", 7)):
         padding = np.arange(16) < rng.integers(4, 17, (count, 1))
         splits[f"{split}/token_ids"] = np.where(padding, rng.integers(5, 99, (count, 16)), 0)
         splits[f"{split}/segment_ids"] = np.zeros((count, 16), "int32")
@@ -101,14 +106,14 @@ def finetuned_outputs(backbone, splits, options, seed):
     arguments = initial_scores_runs.glue_arguments(options)
     keras.utils.set_random_seed(seed)
     classifier = models.DietBertTextClassifier(backbone, num_classes=2)
-    common.compile_for_training(classifier, arguments.learning_rates[0], 3, arguments)
+    common.compile_for_training(classifier, arguments.learning_rates[0], 6, arguments)
     rng = np.random.default_rng(seed)
     names = ("token_ids", "segment_ids", "padding_mask")
-    # 3 epochs of a batch.
+    # 3 epochs of two batches.
     for _ in range(3):
-        order = rng.permutation(40)[:32]
-        inputs = {name: splits[f"train/{name}"][order] for name in names}
-        classifier.train_on_batch(inputs, splits["train/labels"][order])
+        for order in rng.permutation(72)[:64].reshape(2, 32):
+            inputs = {name: splits[f"train/{name}"][order] for name in names}
+            classifier.train_on_batch(inputs, splits["train/labels"][order])
     return classifier.predict({name: splits[f"validation/{name}"] for name in names}, verbose=0)
 
 

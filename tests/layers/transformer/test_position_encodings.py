@@ -50,6 +50,7 @@ def test_max_distance(max_distance):
     assert attention.max_distance == (max_distance or 1024)
 
 
+@pytest.mark.usefixtures("keras_initializers")
 @pytest.mark.parametrize("sharing", ["none", "head-wise", "layer-wise"])
 @pytest.mark.parametrize(
     "name, rank",
