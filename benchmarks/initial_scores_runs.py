@@ -57,11 +57,9 @@ class Vocabulary:
 
     def __init__(self, path: Path) -> None:
         self.tokens = path.read_text(encoding="utf-8").splitlines()
-        names = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
+        names = ("[PAD]", "[MASK]", "[CLS]", "[SEP]")
         self.special_token_ids = list(map(self.tokens.index, names))
-        self.pad_token_id, self.cls_token_id, self.sep_token_id, self.mask_token_id = (
-            self.special_token_ids
-        )
+        self.pad_token_id, self.mask_token_id = self.special_token_ids[:2]
 
     def vocabulary_size(self) -> int:
         return len(self.tokens)

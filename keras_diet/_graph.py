@@ -61,7 +61,7 @@ def _is_view(node):
 
 
 def _written(graph, results=()):
-    """Return the nodes whose memory a later operation changes, or whoever gets `results` may."""
+    """Return the nodes whose memory a later operation changes, and `results`."""
     written = set(results)
     for node in reversed(graph.nodes):
         if node.op != "call_function":
@@ -84,6 +84,7 @@ def _fold_constants(module):
     from torch.nn import Parameter
 
     graph = module.graph
+    # The caller may change results.
     written = _written(graph, graph.output_node().all_input_nodes)
     constants: dict[Any, Any] = {}
     of_weights = set()

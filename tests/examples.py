@@ -13,6 +13,12 @@ from keras_diet.training import ExactResume
 from tests.models.tiny import VOCABULARY, tiny_backbone
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+# Text to pretrain with.
+TEXT = "\n\n".join(
+    f"The cat {i} sat on the old mat. It saw the dog run over the bridge number {i}.\n"
+    "Then the dog and the cat went home, since the sun was low and the night was cold."
+    for i in range(60)
+)
 
 
 @contextlib.contextmanager

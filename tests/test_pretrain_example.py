@@ -13,7 +13,7 @@ import pytest
 import keras_diet
 from keras_diet import pretraining
 from keras_diet.models import DietBertBackbone
-from tests.examples import EXAMPLES, Crash, add_to_fit
+from tests.examples import EXAMPLES, TEXT, Crash, add_to_fit
 
 SMALL = [
     *("--vocabulary-size", "300", "--sequence-length", "16"),
@@ -22,11 +22,6 @@ SMALL = [
     *("--batch-size", "8", "--validation-batches", "2"),
     *("--dropout", "0"),
 ]
-TEXT = "\n\n".join(
-    f"The cat {i} sat on the old mat. It saw the dog run over the bridge number {i}.\n"
-    "Then the dog and the cat went home, since the sun was low and the night was cold."
-    for i in range(60)
-)
 
 
 @pytest.fixture(scope="module")

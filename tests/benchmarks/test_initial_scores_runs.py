@@ -9,13 +9,9 @@ import pytest
 
 from benchmarks import initial_scores, initial_scores_runs
 from keras_diet import models, pretraining
+from tests.examples import TEXT
 
 pytestmark = pytest.mark.any_backend("jax")
-TEXT = "\n\n".join(
-    f"The cat {i} sat on the old mat. It saw the dog run over the bridge number {i}.\n"
-    "Then the dog and the cat went home, since the sun was low and the night was cold."
-    for i in range(60)
-)
 RECIPE = {
     **{"num-layers": 1, "num-heads": 2, "vocabulary-size": 300, "sequence-length": 16},
     **{"batch-size": 8, "steps": 12, "validation-interval": 6},
