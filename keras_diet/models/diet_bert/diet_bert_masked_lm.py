@@ -9,6 +9,7 @@ from keras_hub.layers import MaskedLMHead
 from keras_hub.models import MaskedLM, MaskedLMPreprocessor
 
 from keras_diet import validation
+from keras_diet._arrays import largest
 from keras_diet.layers.initializers import bert_initializer
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone, activation_function
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
@@ -336,10 +337,7 @@ def _best(tokenizer, pieces, mask, probabilities, top_k):
     before = tokenizer.mask_token.join(pieces[: mask + 1])
     after = tokenizer.mask_token.join(pieces[mask + 1 :])
     results = []
-    # To sort all of a vocabulary takes milliseconds.
-    top_k = min(top_k, len(probabilities))
-    best = np.flatnonzero(probabilities >= np.partition(probabilities, -top_k)[-top_k])
-    for i in best[np.argsort(-probabilities[best], kind="stable")][:top_k]:
+    for i in largest(probabilities, top_k):
         token = tokenizer.id_to_token(int(i))
         word, begins_word = tokenizer.split_token(token)
         text = (before if begins_word else before.rstrip()) + word + after

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from keras import ops
 
+from keras_diet._arrays import largest
 from keras_diet.models.question_answering.windows import QuestionWindows
 from keras_diet.types import Tensor
 
@@ -140,10 +141,7 @@ def _best_spans(
     is_inside = last < len(end)
     scores = start[:, None] + end[np.minimum(last, len(end) - 1)]
     scores = np.where(is_inside, scores, -np.inf).ravel()
-    # Sorting all scores would take ten times as long.
-    limit = np.partition(scores, -n_best)[-n_best] if len(scores) > n_best else -np.inf
-    # This form keeps NaN, so that the scores of answers show it.
-    best = np.flatnonzero(~(scores < limit) & (scores != -np.inf))
-    best = best[np.argsort(-scores[best], kind="stable")][:n_best]
+    possible = np.flatnonzero(scores != -np.inf)
+    best = possible[largest(scores[possible], n_best)]
     first, extra = np.divmod(best, len(lengths))
     return list(zip(scores[best].tolist(), first.tolist(), (first + extra).tolist(), strict=True))
