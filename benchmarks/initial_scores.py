@@ -42,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         save(options.output, merged(options.merge))
         return
     results = start(options)
-    pack(next(runs_of(options)), options)
+    for run in runs_of(options):
+        pack(run, options)
     done = {key_of(run) for run in results["runs"]}
     groups: dict[tuple, list[dict[str, Any]]] = {}
     for run in runs_of(options):
@@ -62,7 +63,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--text", nargs="+", default=[], help="text files, as in the example")
     add("--validation-text", nargs="+", default=[], help="held-out text files")
-    add("--rows", nargs="+", default=list(ROWS), choices=list(ROWS), metavar="ROW")
+    main_rows = ["diet_abs, rank 32", "diet_rel", "input"]
+    add("--rows", nargs="+", default=main_rows, choices=list(ROWS), metavar="ROW")
     add("--stddevs", nargs="+", type=stddev, default=[None], metavar="STDDEV or default")
     add("--learning-rates", nargs="+", type=float, default=[0.002])
     add("--widths", nargs="+", type=int, default=[128])
@@ -140,7 +142,7 @@ def runs_of(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def group_of(run: dict[str, Any]) -> tuple:
     """Return what the runs of a group have in common. Sinusoids are not variables."""
     common = run["row"], run["width"], run["learning_rate"]
-    return (*common, run["stddev"]) if run["row"] == "sinusoidal" else common
+    return (*common, run["stddev"]) if ROWS[run["row"]][0] == "sinusoidal" else common
 
 
 if __name__ == "__main__":

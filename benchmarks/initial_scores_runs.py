@@ -43,7 +43,9 @@ def arguments_of(run: dict[str, Any], options: argparse.Namespace) -> argparse.N
     rates = {"learning-rate": run["learning_rate"], "seed": run["seed"]}
     words += map(str, as_options({**options.recipe, **sizes, **rates}))
     words += ["--text", *options.text, "--validation-text", *options.validation_text]
-    words += ["--output-dir", str(options.runs)]
+    # With document masks, each document in a sequence begins with `[CLS]`.
+    folder = options.runs / ("document_masks" if "--document-masks" in words else "")
+    words += ["--output-dir", str(folder)]
     return pretrain_options.parse_arguments(["--position-encoding", encoding, *words])
 
 
@@ -57,9 +59,10 @@ class Vocabulary:
 
     def __init__(self, path: Path) -> None:
         self.tokens = path.read_text(encoding="utf-8").splitlines()
-        names = ("[PAD]", "[MASK]", "[CLS]", "[SEP]")
+        names = ("[PAD]", "[MASK]", "[SEP]", "[CLS]")
         self.special_token_ids = list(map(self.tokens.index, names))
         self.pad_token_id, self.mask_token_id = self.special_token_ids[:2]
+        self.sep_token_id, self.cls_token_id = self.special_token_ids[2:]
 
     def vocabulary_size(self) -> int:
         return len(self.tokens)
@@ -67,12 +70,13 @@ class Vocabulary:
 
 def pack(run: dict[str, Any], options: argparse.Namespace) -> None:
     """Write the vocabulary, the sequences for training, longer ones, and the texts of GLUE."""
-    paths = {length: options.runs / f"evaluation_{length}.npy" for length in LENGTHS}
-    glue = {name: options.runs / f"glue_{name}.npz" for name in study.TASKS if options.glue}
+    arguments = arguments_of(run, options)
+    folder = arguments.output_dir
+    paths = {length: folder / f"evaluation_{length}.npy" for length in LENGTHS}
+    glue = {name: folder / f"glue_{name}.npz" for name in study.TASKS if options.glue}
     if all(path.exists() for path in (*paths.values(), *glue.values())):
         return
-    options.runs.mkdir(parents=True, exist_ok=True)
-    arguments = arguments_of(run, options)
+    folder.mkdir(parents=True, exist_ok=True)
     script = pretrain_masked_lm
     tokenizer = script.load_tokenizer(arguments)
     script.load_sequences(arguments, tokenizer)
@@ -80,7 +84,9 @@ def pack(run: dict[str, Any], options: argparse.Namespace) -> None:
     for length, path in paths.items():
         if not path.exists():
             texts = pretraining.read_documents(options.validation_text)
-            sequences = pretraining.pack_sentences(texts, tokenizer, length)
+            sequences = pretraining.pack_sentences(
+                texts, tokenizer, length, arguments.document_masks
+            )
             np.save(path, np.stack(list(itertools.islice(sequences, EVALUATED // length))))
     for name, path in glue.items():
         if not path.exists():
@@ -128,12 +134,19 @@ def train(group: list[dict[str, Any]], options: argparse.Namespace) -> list[dict
     """Train the runs of a group, and return them with their results."""
     keras.backend.clear_session()
     arguments = arguments_of(group[0], options)
-    vocabulary = Vocabulary(options.runs / "vocabulary.txt")
+    folder = arguments.output_dir
+    vocabulary = Vocabulary(folder / "vocabulary.txt")
     seeds = tuple(dict.fromkeys(run["seed"] for run in group))
-    batches = functools.partial(masked_batches, seeds=seeds, batch_size=arguments.batch_size)
+    batches = functools.partial(
+        masked_batches,
+        seeds=seeds,
+        batch_size=arguments.batch_size,
+        num_segments=2 if arguments.document_segments else 1,
+        document_masks=arguments.document_masks,
+    )
     interval = arguments.validation_interval
     held_out = functools.partial(batches, start=0, shuffle=False)
-    validation = held_out(options.runs / "validation.npy", stop=arguments.validation_batches)
+    validation = held_out(folder / "validation.npy", stop=arguments.validation_batches)
     copies = None
     encoding = ROWS[group[0]["row"]][0]
     if encoding == "sinusoidal":
@@ -150,14 +163,14 @@ def train(group: list[dict[str, Any]], options: argparse.Namespace) -> list[dict
     copies.start()
     losses = []
     for step in range(0, arguments.steps, interval):
-        training = options.runs / "train.npy"
-        copies.fit(batches(training, start=step, stop=step + interval, repeat=True))
+        training = batches(folder / "train.npy", start=step, stop=step + interval, repeat=True)
+        copies.fit(training)
         losses.append(copies.evaluate(validation)["loss"])
     for index, run in enumerate(group):
         run["losses"] = [each[index] for each in losses]
         run["lengths"] = {}
-    if options.lengths and group[0]["row"] != "sinusoidal":
-        evaluate_lengths(copies, masked_lm, group, held_out, options, arguments)
+    if options.lengths and encoding != "scaled_sinusoids":
+        evaluate_lengths(copies, masked_lm, group, held_out, arguments)
     if options.glue:
         finetune(copies, masked_lm, group, options)
     return group
@@ -169,12 +182,12 @@ def one_batch(batches: Any) -> Any:
     return {name: array[0, 0] for name, array in inputs.items()}, *(each[0, 0] for each in others)
 
 
-def evaluate_lengths(copies, masked_lm, group, held_out, options, arguments):
+def evaluate_lengths(copies, masked_lm, group, held_out, arguments):
     """Add the losses of longer sequences to the runs. Absolute positions repeat."""
     longer = None
     for length in LENGTHS:
         batches = held_out(
-            options.runs / f"evaluation_{length}.npy",
+            arguments.output_dir / f"evaluation_{length}.npy",
             stop=EVALUATED // BATCH,
             batch_size=BATCH // length,
         )
@@ -192,10 +205,11 @@ def evaluate_lengths(copies, masked_lm, group, held_out, options, arguments):
 
 def finetune(copies, masked_lm, group, options):
     """Fine-tune all copies on each task of GLUE, and add the metrics to the runs."""
+    folder = arguments_of(group[0], options).output_dir
     arguments = glue_arguments(options)
     for name in study.TASKS:
         task = glue_tasks.TASKS[name]
-        splits = np.load(options.runs / f"glue_{name}.npz")
+        splits = np.load(folder / f"glue_{name}.npz")
         inputs, labels = split_of(splits, "train")
         per_epoch = len(labels) // arguments.batch_size
         classifiers = None

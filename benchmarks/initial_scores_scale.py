@@ -10,13 +10,24 @@ from keras_diet._arrays import float32_array
 from keras_diet.analysis.model_parts import encoder_parts, input_positions
 from keras_diet.layers.position.sinusoids import Sinusoids
 
+# Each row has a position encoding and other options of the example.
 # The factors of "input, P" and "sinusoidal" multiply the positions, not the scores.
-ROWS = {
+ROWS: dict[str, tuple[str, ...]] = {
     **{f"diet_abs, rank {rank}": ("diet_abs", "--rank", str(rank)) for rank in (8, 16, 32, 128)},
     **{name: (name,) for name in ("diet_rel", "t5", "tupe_abs", "fire", "input")},
     "input, P": ("input",),
     **{name: (name,) for name in ("sinusoidal", "none", "alibi", "kerple", "sandwich", "rotary")},
     **{name: (name,) for name in ("shaw", "transformer_xl")},
+}
+# The same with segments or masks of the documents in a sequence.
+ROWS |= {
+    f"{row}, {name}": (*ROWS[row], *options)
+    for row in list(ROWS)
+    for name, options in {
+        "segments at the input": ("--document-segments", "--segment-encoding", "input"),
+        "segments per head": ("--document-segments", "--segment-encoding", "per-head"),
+        "document masks": ("--document-masks",),
+    }.items()
 }
 # The names of the parameters that a bias layer is linear in, or of two factors.
 LINEAR = {
@@ -56,11 +67,11 @@ def scale(backbone: Any, run: dict[str, Any]) -> float | None:
     if ROWS[run["row"]][0] in ("none", "rotary", "shaw", "transformer_xl"):
         return None
     found = stddev_of_scores(backbone)
-    if run["stddev"] is None or run["row"] == "sinusoidal":
+    if run["stddev"] is None or ROWS[run["row"]][0] == "sinusoidal":
         return found
-    if run["row"] == "input, P":
+    if run["row"].startswith("input, P"):
         multiply(backbone.input_encoding.position_embedding.trainable_variables, run["stddev"])
-    elif run["row"] == "input":
+    elif ROWS[run["row"]][0] == "input":
         factor = math.sqrt(run["stddev"] / found)
         for block in backbone.encoder.transformer_layers:
             attention = block.self_attention
