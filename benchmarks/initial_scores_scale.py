@@ -13,7 +13,7 @@ from keras_diet.layers.position.sinusoids import Sinusoids
 # Each row has a position encoding and other options of the example.
 # The factors of "input, P" and "sinusoidal" multiply the positions, not the scores.
 ROWS: dict[str, tuple[str, ...]] = {
-    **{f"diet_abs, rank {rank}": ("diet_abs", "--rank", str(rank)) for rank in (8, 16, 32, 128)},
+    **{f"diet_abs, rank {rank}": ("diet_abs", "--rank", str(rank)) for rank in (8, 16, 32, 64, 128)},
     **{name: (name,) for name in ("diet_rel", "t5", "tupe_abs", "fire", "input")},
     "input, P": ("input",),
     **{name: (name,) for name in ("sinusoidal", "none", "alibi", "kerple", "sandwich", "rotary")},
