@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from benchmarks.initial_scores_runs import LENGTHS
-from benchmarks.initial_scores_scale import ROWS
+from benchmarks.initial_scores_scale import MASKED, ROWS
 from benchmarks.results import head_of_page, markdown_table, mean_and_deviation, write
 
 COLORS = [*(f"C{number}" for number in range(10)), "black", "gold"]
@@ -95,13 +95,12 @@ def lengths_of(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
             *(mean_and_deviation(losses_of_length(runs, length), 3) for length in LENGTHS),
         ]
         for (row, width, stddev, _), runs in best_settings(results).items()
-        if runs[0]["lengths"]
     ]
     return ["", "width", "s", *map(str, LENGTHS)], table
 
 
 def losses_of_length(runs: list[dict[str, Any]], length: int) -> list[float]:
-    return [run["lengths"][str(length)] for run in runs if run["lengths"]]
+    return [run["lengths"][str(length)] for run in runs]
 
 
 def glue_of(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -126,9 +125,9 @@ def glue_of(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def best_settings(results: dict[str, Any]) -> dict[tuple, list[dict[str, Any]]]:
-    """Return the runs with the lowest mean loss of each row and width."""
+    """Return the runs with the lowest mean loss of each row and width, if they have lengths."""
     best: dict[tuple, tuple] = {}
-    settings = settings_of(results)
+    settings = settings_of({"runs": [run for run in results["runs"] if run["lengths"]]})
     for setting in sorted(settings, key=lambda each: mean_loss(settings[each])):
         best.setdefault(setting[:2], setting)
     return {setting: settings[setting] for setting in settings if setting in best.values()}
@@ -146,7 +145,8 @@ def plot_losses(results: dict[str, Any]) -> Figure:
             lines = [
                 (runs[0]["first_scores"], runs)
                 for (name, of_width, stddev, rate), runs in settings_of(results).items()
-                if (name, of_width, rate) == (row, width, usual_rate) and stddev is not None
+                if (name, of_width, rate) == (row, width, usual_rate)
+                and runs[0]["first_scores"] is not None
             ]
             if len(lines) < 2:
                 continue
@@ -164,15 +164,17 @@ def plot_losses(results: dict[str, Any]) -> Figure:
 
 
 def plot_lengths(results: dict[str, Any]) -> Figure:
-    """Draw the loss of longer sequences, for the best scale of each row."""
+    """Draw the loss of longer sequences, for the best scale of each row. Dots mean masks."""
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     best = best_settings(results)
     width = min(setting[1] for setting in best)
-    for number, ((row, of_width, *_), runs) in enumerate(best.items()):
-        if of_width == width and runs[0]["lengths"]:
+    unmasked = list(dict.fromkeys(row.removesuffix(MASKED) for row, *_ in best))
+    for (row, of_width, *_), runs in best.items():
+        if of_width == width:
             means = [statistics.mean(losses_of_length(runs, n)) for n in LENGTHS]
-            style = ("-", "--")[number // 10 % 2]
+            number = unmasked.index(row.removesuffix(MASKED))
+            style = ":" if row.endswith(MASKED) else ("-", "--")[number // 10 % 2]
             axes.plot(LENGTHS, means, style, color=f"C{number % 10}", label=row, marker=".")
     axes.set(xscale="log", xlabel="tokens of a sequence", ylabel="validation loss")
     axes.set_xticks(LENGTHS, [str(n) for n in LENGTHS])

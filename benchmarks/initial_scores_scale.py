@@ -10,23 +10,25 @@ from keras_diet._arrays import float32_array
 from keras_diet.analysis.model_parts import encoder_parts, input_positions
 from keras_diet.layers.position.sinusoids import Sinusoids
 
+RANKS = ("8", "16", "32", "64", "128")
 # Each row has a position encoding and other options of the example.
 # The factors of "input, P" and "sinusoidal" multiply the positions, not the scores.
 ROWS: dict[str, tuple[str, ...]] = {
-    **{f"diet_abs, rank {rank}": ("diet_abs", "--rank", str(rank)) for rank in (8, 16, 32, 64, 128)},
+    **{f"diet_abs, rank {rank}": ("diet_abs", "--rank", rank) for rank in RANKS},
     **{name: (name,) for name in ("diet_rel", "t5", "tupe_abs", "fire", "input")},
     "input, P": ("input",),
     **{name: (name,) for name in ("sinusoidal", "none", "alibi", "kerple", "sandwich", "rotary")},
     **{name: (name,) for name in ("shaw", "transformer_xl")},
 }
-# The same with segments or masks of the documents in a sequence.
+MASKED = ", document masks"
+# The same rows with segments or masks of the documents in a sequence.
 ROWS |= {
-    f"{row}, {name}": (*ROWS[row], *options)
+    f"{row}{suffix}": (*ROWS[row], *options)
     for row in list(ROWS)
-    for name, options in {
-        "segments at the input": ("--document-segments", "--segment-encoding", "input"),
-        "segments per head": ("--document-segments", "--segment-encoding", "per-head"),
-        "document masks": ("--document-masks",),
+    for suffix, options in {
+        ", segments at the input": ("--document-segments", "--segment-encoding", "input"),
+        ", segments per head": ("--document-segments", "--segment-encoding", "per-head"),
+        MASKED: ("--document-masks",),
     }.items()
 }
 # The names of the parameters that a bias layer is linear in, or of two factors.

@@ -73,25 +73,35 @@ def run_of(row, stddev, seed, loss, lengths=(), **others):
 
 def test_the_best_scale_of_each_row_is_evaluated_on_longer_sequences():
     lengths = (4.1, 5.2, 5.3, 5.4)
-    others = [run_of("diet_rel", 0.5, seed, 4.75, learning_rate=0.003) for seed in (0, 1)]
+    # One of them is better, but was not evaluated.
+    others = [run_of("diet_rel", 0.5, seed, 4 - seed, learning_rate=0.003) for seed in (0, 1)]
     runs = [
         run_of("diet_rel", 0.1, 0, 4.25, (6.0,) * 4),
         run_of("diet_rel", 0.5, 0, 4.125, lengths),
         run_of("diet_rel", 0.5, 1, 4.25, lengths),
         run_of("t5", 0.1, 0, 5.0, (7.0,) * 4),
+        run_of("t5, document masks", None, 0, 4.5, (6.5,) * 4, first_scores=0.25),
         *others,
         run_of("diet_rel", 0.3, 0, 3.5, (8.0,) * 4, width=256),
     ]
     best = initial_scores_page.best_settings({"runs": runs})
-    assert [setting[1:3] for setting in best] == [(128, 0.5), (128, 0.1), (256, 0.3)]
-    assert list(best.values()) == [runs[1:3], runs[3:4], runs[6:]]
+    expected = [(128, 0.5), (128, 0.1), (128, None), (256, 0.3)]
+    assert [setting[1:3] for setting in best] == expected
+    assert list(best.values()) == [runs[1:3], runs[3:4], runs[4:5], runs[7:]]
     figure = initial_scores_page.plot_losses({"runs": runs})
     axes, _ = figure.axes
     # The mean of each scale, and the seeds of each, with the usual rate.
     assert axes.lines[0].get_ydata() == pytest.approx([4.25, 4.1875])
     assert [list(line.get_ydata()) for line in axes.lines[1:]] == [[4.25], [4.125, 4.25]]
     (axes,) = initial_scores_page.plot_lengths({"runs": runs}).axes
-    assert [list(line.get_ydata()) for line in axes.lines] == [list(lengths), [7.0] * 4]
+    lines = [(line.get_label(), list(line.get_ydata())) for line in axes.lines]
+    assert lines == [
+        ("diet_rel", list(lengths)),
+        *(("t5", [7.0] * 4), ("t5, document masks", [6.5] * 4)),
+    ]
+    # The same encoding has the same color.
+    styles = [line.get_color() + line.get_linestyle() for line in axes.lines]
+    assert styles == ["C0-", "C1-", "C1:"]
 
 
 def test_the_page_has_means_over_the_seeds():

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import keras
 import numpy as np
@@ -61,9 +62,7 @@ def test_runs_train_like_the_example(words, tmp_path, monkeypatch):
     assert len({run["losses"][-1] for run in trained}) == 4
     assert trained[2]["first_scores"] == pytest.approx(0.7, rel=1e-4)
     output = train_with_the_example(options, trained[3], tmp_path / "example")
-    with open(output / "history.csv", newline="") as file:
-        losses = [float(row["val_loss"]) for row in csv.DictReader(file)]
-    assert trained[3]["losses"] == pytest.approx(losses, rel=1e-4)
+    assert trained[3]["losses"] == pytest.approx(losses_of(output), rel=1e-4)
     masked_lm = models.DietBertMaskedLM.from_preset(str(output / "preset"))
     tokenizer, masked_lm.preprocessor = masked_lm.preprocessor.tokenizer, None
     longer = models.extend_positions(masked_lm, 40, "repeat")
@@ -79,6 +78,46 @@ def test_runs_train_like_the_example(words, tmp_path, monkeypatch):
     np.testing.assert_array_equal(labels, splits["validation/labels"])
     expected = finetuned_outputs(masked_lm.backbone, splits, options, seed=5)
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "suffix, example_options, dataset_options",
+    [
+        ("document masks", ("--document-masks",), {"document_masks": True}),
+        (
+            "segments at the input",
+            ("--document-segments", "--segment-encoding", "input"),
+            {"num_segments": 2},
+        ),
+        ("segments per head", ("--document-segments",), {"num_segments": 2}),
+    ],
+)
+@pytest.mark.usefixtures("unpatched")
+def test_rows_with_masks_and_segments_train_like_the_example(
+    words, tmp_path, suffix, example_options, dataset_options
+):
+    short_documents = "\n\n".join(re.findall(r"\S+ \S+ \S+", TEXT))
+    (tmp_path / "corpus.txt").write_text(short_documents, encoding="utf-8")
+    rows = ["--rows", "diet_abs, rank 8", f"diet_abs, rank 8, {suffix}"]
+    options = initial_scores.parse_arguments(
+        [*words, *rows, "--stddevs", "default", "--seeds", "3", "--lengths"]
+    )
+    runs = list(initial_scores.runs_of(options))
+    for run in runs:
+        initial_scores_runs.pack(run, options)
+    plain, trained = (initial_scores_runs.train([run], options)[0] for run in runs)
+    assert abs(trained["losses"][-1] - plain["losses"][-1]) > 1e-4
+    output = train_with_the_example(options, trained, tmp_path / "example", example_options)
+    assert trained["losses"] == pytest.approx(losses_of(output), rel=1e-4)
+    masked_lm = models.DietBertMaskedLM.from_preset(str(output / "preset"))
+    tokenizer, masked_lm.preprocessor = masked_lm.preprocessor.tokenizer, None
+    longer = models.extend_positions(masked_lm, 40, "repeat")
+    sequences = np.load(output.parent / "evaluation_40.npy")
+    batches = pretraining.masked_lm_dataset(
+        sequences, tokenizer, 4, shuffle=False, seed=3, **dataset_options
+    )
+    loss, _ = longer.evaluate(batches[:4], verbose=0)
+    assert trained["lengths"]["40"] == pytest.approx(loss, rel=1e-4)
 
 
 def make_task(folder):
@@ -113,13 +152,19 @@ def finetuned_outputs(backbone, splits, options, seed):
     return classifier.predict({name: splits[f"validation/{name}"] for name in names}, verbose=0)
 
 
-def train_with_the_example(options, run, folder):
+def losses_of(folder):
+    with open(folder / "history.csv", newline="") as file:
+        return [float(row["val_loss"]) for row in csv.DictReader(file)]
+
+
+def train_with_the_example(options, run, folder, words=()):
     """Train with `fit`, and return the folder of the model."""
     import pretrain_masked_lm
 
+    packed = options.runs / ("document_masks" if "--document-masks" in words else "")
     folder.mkdir()
-    for name in ("train.npy", "validation.npy", "vocabulary.txt"):
-        (folder / name).write_bytes((options.runs / name).read_bytes())
+    for name in ("train.npy", "validation.npy", "evaluation_40.npy", "vocabulary.txt"):
+        (folder / name).write_bytes((packed / name).read_bytes())
     recipe = [word for name, value in RECIPE.items() for word in (f"--{name}", str(value))]
     pretrain_masked_lm.main(
         [
@@ -127,7 +172,7 @@ def train_with_the_example(options, run, folder):
             *("--position-encoding", "diet_abs", "--rank", "8", "--output-dir", str(folder)),
             *("--hidden-dim", "16", "--intermediate-dim", "64", "--dropout", "0"),
             *("--warmup-proportion", "0.05", "--learning-rate", "0.002"),
-            *("--seed", str(run["seed"]), *recipe),
+            *("--seed", str(run["seed"]), *recipe, *words),
         ]
     )
     return folder / "diet_abs"
