@@ -111,8 +111,9 @@ class DietEncoder(DietStack):
             a base for each layer, and repeats. Defaults to `None`: 10,000.
         initial_score_stddev: float or `None`. Standard deviation of `B` before training, with
             `"diet_abs"`, `"diet_abs_input"` and `"diet_rel"`. Small models use word order earlier
-            with 1, if the training has sequences of the full length. Defaults to `None`, which
-            means the initializer of the bias layer.
+            with 1, if the training has sequences of the full length and, with `"diet_abs"`, if
+            `rank` is at least `max_sequence_length`. Defaults to `None`, which means the
+            initializer of the bias layer.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
