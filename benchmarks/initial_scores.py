@@ -142,7 +142,7 @@ def runs_of(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def group_of(run: dict[str, Any]) -> tuple:
     """Return what the runs of a group have in common. Sinusoids are not variables."""
     common = run["row"], run["width"], run["learning_rate"]
-    return (*common, run["stddev"]) if ROWS[run["row"]][0] == "sinusoidal" else common
+    return (*common, run["stddev"]) if run["row"] == "sinusoidal" else common
 
 
 if __name__ == "__main__":

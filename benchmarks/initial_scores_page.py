@@ -52,7 +52,7 @@ def mean_loss(runs: list[dict[str, Any]]) -> float:
 
 def make_page(results: dict[str, Any]) -> str:
     lines = [
-        *head_of_page("The scale of the first positional scores", results),
+        *head_of_page("The scale of the initial positional scores", results),
         "Losses of masked tokens of held-out text, mean and deviation over the seeds. `s` is the",
         'standard deviation of the positional scores before training. For "input, P" and',
         '"sinusoidal", it is the factor of the positions.',
@@ -71,7 +71,7 @@ def make_page(results: dict[str, Any]) -> str:
     columns, table = lengths_of(results)
     if table:
         lines += ["", "## Longer sequences than in training", ""]
-        lines += ["Each row has the `s` with the lowest loss.", ""]
+        lines += ["Each row has the `s` with the lowest loss of those that were evaluated.", ""]
         lines += markdown_table(columns, table)
     columns, table = glue_of(results)
     if table:
@@ -125,7 +125,7 @@ def glue_of(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def best_settings(results: dict[str, Any]) -> dict[tuple, list[dict[str, Any]]]:
-    """Return the runs with the lowest mean loss of each row and width, if they have lengths."""
+    """Of the runs with lengths, return those with the lowest mean loss of each row and width."""
     best: dict[tuple, tuple] = {}
     settings = settings_of({"runs": [run for run in results["runs"] if run["lengths"]]})
     for setting in sorted(settings, key=lambda each: mean_loss(settings[each])):
@@ -143,7 +143,7 @@ def plot_losses(results: dict[str, Any]) -> Figure:
     for axes, width in zip(all_axes, widths, strict=True):
         for row in ROWS:
             lines = [
-                (runs[0]["first_scores"], runs)
+                (statistics.mean(run["first_scores"] for run in runs), runs)
                 for (name, of_width, stddev, rate), runs in settings_of(results).items()
                 if (name, of_width, rate) == (row, width, usual_rate)
                 and runs[0]["first_scores"] is not None
@@ -158,7 +158,7 @@ def plot_losses(results: dict[str, Any]) -> Figure:
             for place, runs in lines:
                 axes.plot([place] * len(runs), list(map(loss_of, runs)), ".", color=color)
         axes.set(title=f"width {width}", xscale="log", ylabel="validation loss")
-        axes.set_xlabel("standard deviation of the first positional scores")
+        axes.set_xlabel("standard deviation of the initial positional scores")
     figure.legend(labels.values(), labels, loc="outside right upper", fontsize="small")
     return figure
 

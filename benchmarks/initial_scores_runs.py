@@ -43,8 +43,10 @@ def arguments_of(run: dict[str, Any], options: argparse.Namespace) -> argparse.N
     rates = {"learning-rate": run["learning_rate"], "seed": run["seed"]}
     words += map(str, as_options({**options.recipe, **sizes, **rates}))
     words += ["--text", *options.text, "--validation-text", *options.validation_text]
-    # With document masks, each document in a sequence begins with `[CLS]`.
-    folder = options.runs / ("document_masks" if "--document-masks" in words else "")
+    folder = options.runs
+    if "--document-masks" in words:
+        # Its packed text differs: each document begins with `[CLS]`.
+        folder = folder / "document_masks"
     words += ["--output-dir", str(folder)]
     return pretrain_options.parse_arguments(["--position-encoding", encoding, *words])
 
@@ -73,7 +75,7 @@ def pack(run: dict[str, Any], options: argparse.Namespace) -> None:
     arguments = arguments_of(run, options)
     folder = arguments.output_dir
     paths = {length: folder / f"evaluation_{length}.npy" for length in LENGTHS}
-    glue = {name: folder / f"glue_{name}.npz" for name in study.TASKS if options.glue}
+    glue = {name: options.runs / f"glue_{name}.npz" for name in study.TASKS if options.glue}
     if all(path.exists() for path in (*paths.values(), *glue.values())):
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -169,7 +171,7 @@ def train(group: list[dict[str, Any]], options: argparse.Namespace) -> list[dict
     for index, run in enumerate(group):
         run["losses"] = [each[index] for each in losses]
         run["lengths"] = {}
-    if options.lengths and encoding != "scaled_sinusoids":
+    if options.lengths and group[0]["row"] != "sinusoidal":
         evaluate_lengths(copies, masked_lm, group, held_out, arguments)
     if options.glue:
         finetune(copies, masked_lm, group, options)
@@ -205,11 +207,10 @@ def evaluate_lengths(copies, masked_lm, group, held_out, arguments):
 
 def finetune(copies, masked_lm, group, options):
     """Fine-tune all copies on each task of GLUE, and add the metrics to the runs."""
-    folder = arguments_of(group[0], options).output_dir
     arguments = glue_arguments(options)
     for name in study.TASKS:
         task = glue_tasks.TASKS[name]
-        splits = np.load(folder / f"glue_{name}.npz")
+        splits = np.load(options.runs / f"glue_{name}.npz")
         inputs, labels = split_of(splits, "train")
         per_epoch = len(labels) // arguments.batch_size
         classifiers = None

@@ -22,15 +22,12 @@ ROWS: dict[str, tuple[str, ...]] = {
 }
 MASKED = ", document masks"
 # The same rows with segments or masks of the documents in a sequence.
-ROWS |= {
-    f"{row}{suffix}": (*ROWS[row], *options)
-    for row in list(ROWS)
-    for suffix, options in {
-        ", segments at the input": ("--document-segments", "--segment-encoding", "input"),
-        ", segments per head": ("--document-segments", "--segment-encoding", "per-head"),
-        MASKED: ("--document-masks",),
-    }.items()
-}
+for row in ("diet_abs, rank 32", "diet_rel", "input"):
+    for place, value in (("at the input", "input"), ("per head", "per-head")):
+        words = "--document-segments", "--segment-encoding", value
+        ROWS[f"{row}, segments {place}"] = (*ROWS[row], *words)
+for row in ("diet_abs, rank 32", "diet_rel", "t5", "tupe_abs", "input", "none", "alibi", "rotary"):
+    ROWS[row + MASKED] = (*ROWS[row], "--document-masks")
 # The names of the parameters that a bias layer is linear in, or of two factors.
 LINEAR = {
     "RelativePositionBias": ("relative_embedding",),
@@ -69,9 +66,9 @@ def scale(backbone: Any, run: dict[str, Any]) -> float | None:
     if ROWS[run["row"]][0] in ("none", "rotary", "shaw", "transformer_xl"):
         return None
     found = stddev_of_scores(backbone)
-    if run["stddev"] is None or ROWS[run["row"]][0] == "sinusoidal":
+    if run["stddev"] is None or run["row"] == "sinusoidal":
         return found
-    if run["row"].startswith("input, P"):
+    if run["row"] == "input, P":
         multiply(backbone.input_encoding.position_embedding.trainable_variables, run["stddev"])
     elif ROWS[run["row"]][0] == "input":
         factor = math.sqrt(run["stddev"] / found)

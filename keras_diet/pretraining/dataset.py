@@ -70,8 +70,8 @@ def masked_lm_dataset(
             a dictionary with such an array for each, which needs `repeat=True`.
         tokenizer: A `keras_hub.models.BertTokenizer`, or another tokenizer with
             `vocabulary_size()`, `mask_token_id`, `pad_token_id` and `special_token_ids`. With
-            several segments it also needs `sep_token_id`, and with `document_masks` also
-            `cls_token_id`.
+            several segments it also needs `sep_token_id`, and with `document_masks` both
+            `sep_token_id` and `cls_token_id`.
         batch_size: int. Number of sequences in a batch. The paper uses 4096 (Table 7).
         shuffle: bool. Whether to shuffle all sequences in each epoch. Defaults to `True`.
         repeat: bool. Whether to repeat without end. Defaults to `False`.

@@ -10,7 +10,10 @@ from keras_diet.models import DietBertBackbone
 from tests.helpers import to_numpy
 
 pytestmark = pytest.mark.any_backend
-SCALED = ["diet_abs, rank 8", "diet_rel", "t5", "tupe_abs", "fire", "input"]
+SCALED = [
+    *("diet_abs, rank 8", "diet_rel, segments per head", "t5", "tupe_abs, document masks", "fire"),
+    *("input", "input, segments at the input"),
+]
 
 
 def make_backbone(row):
@@ -36,10 +39,12 @@ def test_scores_get_the_standard_deviation(row):
     after = [centered(scores) for scores in analysis.position_scores(backbone)]
     assert found == pytest.approx(0.37, rel=1e-3)
     for old, new in zip(before, after, strict=True):
-        assert row == "input" or new.std() == pytest.approx(0.37, rel=1e-3)
+        assert row.startswith("input") or new.std() == pytest.approx(0.37, rel=1e-3)
         # Only the scale changed. Positions at the input have one factor for all layers.
         factor = after[0].std() / before[0].std()
-        assert row != "input" or new.std() == pytest.approx(factor * old.std(), rel=1e-3)
+        assert not row.startswith("input") or new.std() == pytest.approx(
+            factor * old.std(), rel=1e-3
+        )
         np.testing.assert_allclose(new / new.std(), old / old.std(), atol=1e-3)
 
 
@@ -102,6 +107,27 @@ def test_the_best_scale_of_each_row_is_evaluated_on_longer_sequences():
     # The same encoding has the same color.
     styles = [line.get_color() + line.get_linestyle() for line in axes.lines]
     assert styles == ["C0-", "C1-", "C1:"]
+
+
+def test_scores_as_they_begin_are_points_of_the_plot():
+    runs = [
+        run_of("t5", 1.5, 0, 5.0),
+        run_of("t5", None, 0, 5.5, first_scores=0.25),
+        run_of("t5", None, 1, 5.25, first_scores=0.5),
+        *(run_of("none", None, seed, 6.0) for seed in (0, 1)),
+    ]
+    (axes,) = initial_scores_page.plot_losses({"runs": runs}).axes
+    assert list(axes.lines[0].get_xdata()) == [0.375, 1.5]
+    assert list(axes.lines[0].get_ydata()) == [5.375, 5.0]
+    assert len(axes.lines) == 3
+
+
+def test_rows_with_documents_have_the_options_of_their_row():
+    rows = initial_scores_scale.ROWS
+    diet_abs = "diet_abs", "--rank", "32"
+    assert rows["diet_abs, rank 32, document masks"] == (*diet_abs, "--document-masks")
+    per_head = "--document-segments", "--segment-encoding", "per-head"
+    assert rows["diet_abs, rank 32, segments per head"] == (*diet_abs, *per_head)
 
 
 def test_the_page_has_means_over_the_seeds():

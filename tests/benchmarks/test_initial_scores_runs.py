@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import initial_scores, initial_scores_runs
+from benchmarks.example_runs import as_options
 from keras_diet import models, pretraining
 from tests.examples import TEXT
 
@@ -98,26 +99,34 @@ def test_rows_with_masks_and_segments_train_like_the_example(
 ):
     short_documents = "\n\n".join(re.findall(r"\S+ \S+ \S+", TEXT))
     (tmp_path / "corpus.txt").write_text(short_documents, encoding="utf-8")
-    rows = ["--rows", "diet_abs, rank 8", f"diet_abs, rank 8, {suffix}"]
+    # Training makes attention matter for the loss.
+    recipe = RECIPE | {"steps": 40, "validation-interval": 20}
+    changes = [f"{name}={value}" for name, value in recipe.items()]
     options = initial_scores.parse_arguments(
-        [*words, *rows, "--stddevs", "default", "--seeds", "3", "--lengths"]
+        [
+            *(*words, "--rows", f"diet_abs, rank 32, {suffix}", "--stddevs", "default"),
+            *("--seeds", "3", "--lengths", "--change", *changes, "--learning-rates", "0.02"),
+        ]
     )
-    runs = list(initial_scores.runs_of(options))
-    for run in runs:
-        initial_scores_runs.pack(run, options)
-    plain, trained = (initial_scores_runs.train([run], options)[0] for run in runs)
-    assert abs(trained["losses"][-1] - plain["losses"][-1]) > 1e-4
+    (run,) = initial_scores.runs_of(options)
+    initial_scores_runs.pack(run, options)
+    (trained,) = initial_scores_runs.train([run], options)
+    example_options += ("--rank", "32", *map(str, as_options(recipe)), "--learning-rate", "0.02")
     output = train_with_the_example(options, trained, tmp_path / "example", example_options)
     assert trained["losses"] == pytest.approx(losses_of(output), rel=1e-4)
     masked_lm = models.DietBertMaskedLM.from_preset(str(output / "preset"))
     tokenizer, masked_lm.preprocessor = masked_lm.preprocessor.tokenizer, None
     longer = models.extend_positions(masked_lm, 40, "repeat")
-    sequences = np.load(output.parent / "evaluation_40.npy")
-    batches = pretraining.masked_lm_dataset(
-        sequences, tokenizer, 4, shuffle=False, seed=3, **dataset_options
-    )
-    loss, _ = longer.evaluate(batches[:4], verbose=0)
-    assert trained["lengths"]["40"] == pytest.approx(loss, rel=1e-4)
+    for model, length in ((masked_lm, 16), (longer, 40)):
+        batches = pretraining.masked_lm_dataset(
+            np.load(output.parent / f"evaluation_{length}.npy"),
+            *(tokenizer, 160 // length),
+            shuffle=False,
+            seed=3,
+            **dataset_options,
+        )
+        loss, _ = model.evaluate(batches[:4], verbose=0)
+        assert trained["lengths"][str(length)] == pytest.approx(loss, rel=1e-4)
 
 
 def make_task(folder):
@@ -163,7 +172,8 @@ def train_with_the_example(options, run, folder, words=()):
 
     packed = options.runs / ("document_masks" if "--document-masks" in words else "")
     folder.mkdir()
-    for name in ("train.npy", "validation.npy", "evaluation_40.npy", "vocabulary.txt"):
+    names = "train.npy", "validation.npy", "evaluation_16.npy", "evaluation_40.npy"
+    for name in (*names, "vocabulary.txt"):
         (folder / name).write_bytes((packed / name).read_bytes())
     recipe = [word for name, value in RECIPE.items() for word in (f"--{name}", str(value))]
     pretrain_masked_lm.main(
@@ -180,7 +190,8 @@ def train_with_the_example(options, run, folder, words=()):
 
 def test_finished_runs_are_kept_and_files_are_merged(words, tmp_path, monkeypatch):
     """Runs are trained in processes, which this test leaves out."""
-    monkeypatch.setattr(initial_scores, "pack", lambda run, options: None)
+    packed = []
+    monkeypatch.setattr(initial_scores, "pack", lambda run, options: packed.append(run["row"]))
     monkeypatch.setattr(
         initial_scores.concurrent.futures,
         "ProcessPoolExecutor",
@@ -197,6 +208,7 @@ def test_finished_runs_are_kept_and_files_are_merged(words, tmp_path, monkeypatc
 
     monkeypatch.setattr(initial_scores, "train_on_device", train)
     initial_scores.main(words)
+    assert packed == ["diet_abs, rank 8"] * 4
     assert groups.pop() == [
         *((0.002, 3, 0.7), (0.002, 3, None)),
         *((0.002, 5, 0.7), (0.002, 5, None)),
