@@ -7,9 +7,9 @@ round, so that a busy machine slows both. A ratio is the median of the ratios of
     git worktree add ../before HEAD~20
     KERAS_BACKEND=jax python -m benchmarks.compare_commits ../before --output runs/compare_jax.json
 
-The tables of docs/comparison/compare_commits.md come from such files:
+This command prints the tables of such files:
 
-    python -m benchmarks.compare_commits --show docs/comparison/compare_commits_*.json
+    python -m benchmarks.compare_commits --show runs/compare_*.json
 """
 
 import argparse

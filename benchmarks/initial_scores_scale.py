@@ -22,12 +22,13 @@ ROWS: dict[str, tuple[str, ...]] = {
 }
 MASKED = ", document masks"
 # The same rows with segments or masks of the documents in a sequence.
-for row in ("diet_abs, rank 32", "diet_rel", "input"):
-    for place, value in (("at the input", "input"), ("per head", "per-head")):
-        words = "--document-segments", "--segment-encoding", value
-        ROWS[f"{row}, segments {place}"] = (*ROWS[row], *words)
-for row in ("diet_abs, rank 32", "diet_rel", "t5", "tupe_abs", "input", "none", "alibi", "rotary"):
-    ROWS[row + MASKED] = (*ROWS[row], "--document-masks")
+ROWS |= {
+    f"{row}, segments {place}": (*ROWS[row], "--document-segments", "--segment-encoding", value)
+    for row in ("diet_abs, rank 32", "diet_rel", "input")
+    for place, value in (("at the input", "input"), ("per head", "per-head"))
+}
+WITH_MASKS = "diet_abs, rank 32", "diet_rel", "t5", "tupe_abs", "input", "none", "alibi", "rotary"
+ROWS |= {row + MASKED: (*ROWS[row], "--document-masks") for row in WITH_MASKS}
 # The names of the parameters that a bias layer is linear in, or of two factors.
 LINEAR = {
     "RelativePositionBias": ("relative_embedding",),

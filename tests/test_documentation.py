@@ -249,7 +249,7 @@ def measured_tables():
         blocks = re.split(r"\n\s*\n", text_of(page))
         for i, block in enumerate(blocks):
             around = "".join(blocks[max(0, i - 2) : i] + blocks[i + 1 : i + 2])
-            links = re.findall(r"\]\((\.\./(?:benchmarks|comparison|results)/[^)#]+)", around)
+            links = re.findall(r"\]\((\.\./(?:benchmarks|results)/[^)#]+)", around)
             if links and block.startswith("|") and page.parent.name in ("get_started", "guides"):
                 yield pytest.param(page, block, links, id=f"{page.stem}: {block.splitlines()[0]}")
 
@@ -273,12 +273,12 @@ def test_costs_are_in_the_columns_of_their_models():
     assert len(rows) == 6
     for size, backend, shown in rows:
         backend = backend.lower().replace("pytorch", "torch")
-        path = ROOT / f"docs/comparison/compare_commits_{backend}_{size}.json"
-        times = json.loads(path.read_text(encoding="utf-8"))
+        path = ROOT / f"docs/benchmarks/step_time_{backend}_{size}_inference.json"
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         expected = [
-            f"{times[f'{encoding}, {size}, {length}']['ratio_to_input']:.3f}"
+            f"{cells[f'{size}, {length} tokens, inference']['rows'][row]['ratio_to_input']:.3f}"
             for length in ("8 x 128", "2 x 512")
-            for encoding in ("diet_abs", "diet_rel")
+            for row in ("diet_abs", "diet_rel")
         ]
         assert shown.split(" | ") == expected
 
