@@ -64,16 +64,7 @@ def test_runs_train_like_the_example(words, tmp_path, monkeypatch):
     assert trained[2]["first_scores"] == pytest.approx(0.7, rel=1e-4)
     output = train_with_the_example(options, trained[3], tmp_path / "example")
     assert trained[3]["losses"] == pytest.approx(losses_of(output), rel=1e-4)
-    masked_lm = models.DietBertMaskedLM.from_preset(str(output / "preset"))
-    tokenizer, masked_lm.preprocessor = masked_lm.preprocessor.tokenizer, None
-    longer = models.extend_positions(masked_lm, 40, "repeat")
-    for model, length in ((masked_lm, 16), (longer, 40)):
-        sequences = np.load(options.runs / f"evaluation_{length}.npy")
-        batches = pretraining.masked_lm_dataset(
-            sequences, tokenizer, 160 // length, shuffle=False, seed=5
-        )
-        loss, _ = model.evaluate(batches[:4], verbose=0)
-        assert trained[3]["lengths"][str(length)] == pytest.approx(loss, rel=1e-4)
+    masked_lm = evaluate_lengths(trained[3], output)
     assert [run["glue"] for run in trained] == [{"rte": {"accuracy": 0.5}}] * 5
     found, labels = evaluated[3]
     np.testing.assert_array_equal(labels, splits["validation/labels"])
@@ -114,19 +105,25 @@ def test_rows_with_masks_and_segments_train_like_the_example(
     example_options += ("--rank", "32", *map(str, as_options(recipe)), "--learning-rate", "0.02")
     output = train_with_the_example(options, trained, tmp_path / "example", example_options)
     assert trained["losses"] == pytest.approx(losses_of(output), rel=1e-4)
-    masked_lm = models.DietBertMaskedLM.from_preset(str(output / "preset"))
+    evaluate_lengths(trained, output, **dataset_options)
+
+
+def evaluate_lengths(run, folder, **dataset_options):
+    """Compare the losses by length with those of the example's preset, and return its model."""
+    masked_lm = models.DietBertMaskedLM.from_preset(str(folder / "preset"))
     tokenizer, masked_lm.preprocessor = masked_lm.preprocessor.tokenizer, None
     longer = models.extend_positions(masked_lm, 40, "repeat")
     for model, length in ((masked_lm, 16), (longer, 40)):
         batches = pretraining.masked_lm_dataset(
-            np.load(output.parent / f"evaluation_{length}.npy"),
+            np.load(folder.parent / f"evaluation_{length}.npy"),
             *(tokenizer, 160 // length),
             shuffle=False,
-            seed=3,
+            seed=run["seed"],
             **dataset_options,
         )
         loss, _ = model.evaluate(batches[:4], verbose=0)
-        assert trained["lengths"][str(length)] == pytest.approx(loss, rel=1e-4)
+        assert run["lengths"][str(length)] == pytest.approx(loss, rel=1e-4)
+    return masked_lm
 
 
 def make_task(folder):
