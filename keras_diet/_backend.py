@@ -54,22 +54,6 @@ def has_hooks(layer):
     return "call" in vars(layer) or any(hooks) or module._has_any_global_hook()
 
 
-def add(scores, bias):
-    """Return `scores + bias`. The caller must not use `scores` afterwards.
-
-    PyTorch writes the sum into the memory of `scores`.
-    """
-    if _on_torch() and scores.dtype == bias.dtype and _fits_into(bias, scores):
-        return scores.add_(bias)
-    return ops.add(scores, bias)
-
-
-def _fits_into(tensor, other):
-    import torch
-
-    return torch.broadcast_shapes(tensor.shape, other.shape) == other.shape
-
-
 def add_products(bias, query_features, key_features):
     """Return `bias` plus the inner products of few features, `(B or 1, H or 1, T, S)`.
 
@@ -310,34 +294,6 @@ def top_k(inputs, k):
     return inputs.gather(-1, indices), indices
 
 
-def take_along_axis(inputs, indices, axis):
-    """Return `ops.take_along_axis(inputs, indices, axis)`, for indices from 0 on.
-
-    Keras also lets indices count from the end, which takes more operations on PyTorch.
-    """
-    if not _on_torch():
-        return ops.take_along_axis(inputs, indices, axis)
-    sizes = list(inputs.shape)
-    sizes[axis] = indices.shape[axis]
-    return inputs.gather(axis, indices.long().expand(sizes))
-
-
-def take_rows(inputs, indices):
-    """Return `ops.take(inputs, indices, axis=0)`, for a list of indices from 0 on."""
-    return inputs.index_select(0, indices) if _on_torch() else ops.take(inputs, indices, axis=0)
-
-
-def logits(embedding, inputs):
-    """Return `embedding(inputs, reverse=True)`, for a `ReversibleEmbedding`.
-
-    For a single row, XLA on a CPU would copy the transposed matrix in each call.
-    """
-    if inputs.shape[:2] != (1, 1) or _on_torch() or embedding.quantization_mode is not None:
-        return embedding(inputs, reverse=True)
-    matrix = ops.cast(embedding.embeddings, embedding.compute_dtype)
-    return ops.matmul(matrix, inputs[0, 0])[None, None]
-
-
 def slice(tensor, starts, sizes):
     """Return `ops.slice(tensor, starts, sizes)`. On PyTorch a start may be a traced tensor."""
     if not _on_torch() or not any(map(ops.is_tensor, starts)):
@@ -366,17 +322,6 @@ def _positions(start, size):
     import torch
 
     return torch.arange(size, device=start.device) + start
-
-
-def writes(tensor):
-    """Return a value that is another one after a function wrote to `tensor`.
-
-    Only PyTorch has functions that write to tensors. It counts the calls.
-    """
-    if not _on_torch():
-        return 0
-    # In inference mode PyTorch does not count, so any function may have written.
-    return object() if tensor.is_inference() else tensor._version
 
 
 def plain_operation(overload):

@@ -16,40 +16,6 @@ def normal(rng, *shape):
     return rng.normal(size=shape).astype("float32")
 
 
-SCORES_SHAPE = (BATCH, NUM_HEADS, LENGTH, HIDDEN)
-BIAS_SHAPES = [SCORES_SHAPE, (1, *SCORES_SHAPE[1:]), (BATCH, 1, LENGTH, 1), (HIDDEN,)]
-
-
-@pytest.mark.parametrize("shape", BIAS_SHAPES, ids=str)
-def test_sum_and_its_gradients(rng, shape):
-    factor, bias = keras.Variable(normal(rng, *SCORES_SHAPE)), keras.Variable(normal(rng, *shape))
-    random = normal(rng, *SCORES_SHAPE)
-
-    def add():
-        # Not the variable itself: PyTorch adds into the memory of the scores.
-        return _backend.add(ops.multiply(factor, 2.0), ops.convert_to_tensor(bias))
-
-    expected = 2 * to_numpy(factor) + to_numpy(bias)
-    assert_close(add(), expected, 1e-6)
-    of_factor, of_bias = gradients(lambda: weighted_sum(add(), random), [factor, bias])
-    assert_close(of_factor, 2 * random, 1e-6)
-    summed = random.sum(axis=tuple(range(4 - len(shape))))
-    axes = tuple(axis for axis, size in enumerate(shape) if size == 1)
-    assert_close(of_bias, summed.sum(axis=axes, keepdims=True))
-
-
-@pytest.mark.parametrize(
-    "dtype, bias_dtype, batch",
-    [("float32", "bfloat16", 1), ("bfloat16", "float32", 1), ("float16", "float16", 3)],
-)
-def test_sum_of_other_dtypes_and_shapes(rng, dtype, bias_dtype, batch):
-    scores, bias = normal(rng, 1, *SCORES_SHAPE[1:]), normal(rng, batch, *SCORES_SHAPE[1:])
-    expected = ops.add(ops.cast(scores, dtype), ops.cast(bias, bias_dtype))
-    actual = _backend.add(ops.cast(scores, dtype), ops.cast(bias, bias_dtype))
-    assert actual.dtype == expected.dtype
-    assert_close(actual, expected, 1e-6)
-
-
 QUERIES, KEYS = 5, 7
 MASK = np.random.default_rng(5).random((BATCH, 1, QUERIES, KEYS)) < 0.6
 MASK[0, :, 3] = False
@@ -94,7 +60,7 @@ def test_fused_attention_equals_arrays(rng, name, value_dim):
     assert_close(to_numpy(output)[defined], expected[defined])
 
 
-@pytest.mark.parametrize("bias_shape", [None, SCORES_SHAPE], ids=str)
+@pytest.mark.parametrize("bias_shape", [None, (BATCH, NUM_HEADS, LENGTH, HIDDEN)], ids=str)
 @pytest.mark.parametrize("sizes", [(BATCH, 1, 1, NUM_HEADS), (1, NUM_HEADS, 1, 1)], ids=str)
 def test_sum_with_products_of_features(rng, bias_shape, sizes):
     """For features of the batch or not, and of each head or not."""
@@ -212,45 +178,6 @@ def test_positions_have_32_bits_with_any_floatx():
     assert_close(scores[0, 1, 4], -np.arange(4, -1, -1) / 256)
 
 
-@pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.parametrize("kind", ["float32", "mixed_bfloat16", "int8", "LoRA"])
-def test_logits_of_one_token(rng, kind, batch):
-    embedding = keras.layers.ReversibleEmbedding(
-        31, 6, embeddings_initializer="normal", dtype=kind if "float" in kind else "float32"
-    )
-    embedding.build(None)
-    if kind == "int8":
-        embedding.quantize("int8")
-    elif kind == "LoRA":
-        embedding.enable_lora(2)
-        embedding.lora_embeddings_b.assign(normal(rng, 2, 6))
-    inputs = ops.convert_to_tensor(normal(rng, batch, 1, 6))
-    found, expected = _backend.logits(embedding, inputs), embedding(inputs, reverse=True)
-    assert found.shape == (batch, 1, 31)
-    assert found.dtype == expected.dtype
-    tolerance = 0.02 if kind == "mixed_bfloat16" else 1e-6
-    assert_close(ops.cast(found, "float32"), to_numpy(ops.cast(expected, "float32")), tolerance)
-
-
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="reads a program of JAX")
-def test_logits_of_one_token_copy_no_matrix():
-    import jax
-
-    embedding = keras.layers.ReversibleEmbedding(301, 64)
-    embedding.build(None)
-
-    def bytes_of(function):
-        def stateless(matrix, inputs):
-            with keras.StatelessScope([(embedding._embeddings, matrix)]):
-                return function(inputs)
-
-        program = jax.jit(stateless).lower(embedding._embeddings.value, np.ones((1, 1, 64), "f"))
-        return program.compile().cost_analysis()["bytes accessed"]
-
-    matrix = 4 * 301 * 64
-    assert matrix < bytes_of(lambda inputs: _backend.logits(embedding, inputs)) < 1.5 * matrix
-
-
 @pytest.mark.parametrize("k, values", [(1, 5), (4, 2), (4, 5), (13, 5)])
 def test_top_k_prefers_the_lower_index(rng, k, values):
     inputs = rng.integers(-values, values, size=(BATCH, 3, 13)).astype("float32")
@@ -259,16 +186,3 @@ def test_top_k_prefers_the_lower_index(rng, k, values):
     expected = np.argsort(-inputs, axis=-1, kind="stable")[..., :k]
     np.testing.assert_array_equal(to_numpy(indices), expected)
     np.testing.assert_array_equal(to_numpy(actual), np.take_along_axis(inputs, expected, axis=-1))
-
-
-@pytest.mark.any_backend("torch")
-@pytest.mark.parametrize("inference_mode", [False, True])
-def test_writes_are_seen(inference_mode):
-    import torch
-
-    with torch.inference_mode(inference_mode):
-        tensor = torch.zeros(3)
-        before = _backend.writes(tensor)
-        assert (before == _backend.writes(tensor)) is not inference_mode
-        tensor += 1.0
-        assert before != _backend.writes(tensor)

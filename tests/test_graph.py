@@ -133,11 +133,11 @@ def test_only_donated_arguments_are_overwritten(donated):
 
 
 def test_beams_do_not_write_to_the_cache_of_the_caller():
-    from keras_diet.samplers.beam_cache import BeamCache
+    from keras_diet.samplers.beam_cache import repeat_cache
 
     for num_beams in (1, 3):
         cache = keras.ops.ones((1, 2))
-        repeated = BeamCache(num_beams).repeat(cache, 1)
+        repeated = repeat_cache(cache, num_beams, 1)
         repeated += 1.0
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(cache), np.ones((1, 2)))
         assert tuple(repeated.shape) == (num_beams, 2)

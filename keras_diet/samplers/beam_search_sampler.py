@@ -11,7 +11,7 @@ from keras import ops
 from keras_diet import _backend, validation
 from keras_diet._recording import RecordedFunction
 from keras_diet.samplers import hypotheses
-from keras_diet.samplers.beam_cache import BeamCache
+from keras_diet.samplers.beam_cache import reorder_cache, repeat_cache
 from keras_diet.samplers.hypotheses import (
     NOTHING,
     Candidates,
@@ -60,8 +60,8 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
             recorded on PyTorch, if it gets all tensors as keywords.
         prompt: Integer tensor `(B, T)`. Tokens are generated from `index` on.
         cache: Structure of tensors whose first axis is the batch, or `None`. They are repeated for
-            the beams once, and reordered in each step. Tensors that `next` returns as it got them
-            are not reordered. Defaults to `None`.
+            the beams once, and reordered in each step. `next` should read other tensors, such as
+            the keys and values of a source, from an enclosing scope. Defaults to `None`.
         index: int or scalar tensor. The first position to generate. Defaults to `0`.
         mask: Boolean tensor `(B, T)`, true for tokens of the prompt, which stay as they are.
             Defaults to `None`, which means no such tokens from `index` on.
@@ -122,8 +122,7 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
         index = ops.cast(index, "int32")
         stops = () if stop_token_ids is None else tuple(stop_token_ids)
         generated = hypotheses.count_generated(prompt, index, mask)
-        beam_cache = BeamCache(self.num_beams)
-        cache = () if cache is None else beam_cache.repeat(cache, ops.shape(prompt)[0])
+        cache = () if cache is None else repeat_cache(cache, self.num_beams, ops.shape(prompt)[0])
         live, finished = hypotheses.start(prompt, self.num_beams)
         done = ops.zeros_like(prompt[:, 0], dtype="bool")
 
@@ -131,7 +130,6 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
             return ops.logical_not(ops.all(done))
 
         def step(next, generated, live, finished, done, cache, index):
-            watched = beam_cache.watch(cache)
             sequences = ops.reshape(live.sequences, (-1, ops.shape(live.sequences)[-1]))
             logits, _, cache = next(sequences, cache, index)
             candidates = self._candidates(live, logits, len(stops))
@@ -139,7 +137,7 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
             finished = self._finish(live, finished, candidates, stops, here, done)
             live, beams = self._next_live(live, candidates, stops, here)
             done = ops.logical_or(done, self._cannot_improve(live, finished, generated.total))
-            cache = beam_cache.follow(watched, cache, beams)
+            cache = reorder_cache(cache, beams)
             return live, finished, done, cache, index + 1
 
         body = functools.partial(step, next, generated)

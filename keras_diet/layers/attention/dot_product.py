@@ -150,7 +150,7 @@ def attend_by_scores(
     scores = order.multiply(query, key)
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
     if lowered.bias is not None:
-        scores = _backend.add(scores, order.swap(lowered.bias))
+        scores = ops.add(scores, order.swap(lowered.bias))
     for change in options.functions("scores"):
         scores = order.swap(change(order.swap(scores)))
     mask = None if lowered.mask is None else order.swap(lowered.mask)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from keras import tree
 
-from keras_diet.samplers import BeamSearchSampler
-from keras_diet.samplers.beam_cache import BeamCache
+from keras_diet.samplers import BeamSearchSampler, beam_search_sampler
 from tests.helpers import to_numpy
 from tests.models.diet_transformer.pairs import SOURCES
 from tests.models.diet_transformer.tiny import (
@@ -32,13 +31,25 @@ SPECIFICATIONS = {
     "t5": {"position_encoding": "t5", "sharing": "head-wise"},
     "rotary": {"position_encoding": "rotary", "hidden_dim": 18},
     "none": {"position_encoding": "none"},
+    # Of the embeddings, which also compute the logits.
+    "adapter": {},
+    "int8": {},
 }
 
 
 @functools.cache
 def task_of(name="default"):
     """Generation does not change a task, so tests share one."""
-    return tiny_task(**SPECIFICATIONS[name])
+    task = tiny_task(**SPECIFICATIONS[name])
+    embedding = task.backbone.token_embedding
+    if name == "adapter":
+        embedding.enable_lora(2)
+        embedding.lora_embeddings_b.assign(embedding.lora_embeddings_b + 0.5)
+    elif name == "int8":
+        # Each token has its own scale.
+        embedding.embeddings.assign(embedding.embeddings * np.linspace(0.3, 1.7, 31)[:, None])
+        embedding.quantize("int8")
+    return task
 
 
 @functools.cache
@@ -182,11 +193,11 @@ def test_the_source_is_read_once_and_shared_by_its_beams(rng, monkeypatch):
     attentions = [block.cross_attention for block in backbone.decoder.transformer_layers]
     encoded = watch(monkeypatch, (backbone.encoder, "call"))
     projected = watch(monkeypatch, *((attention, "project_keys") for attention in attentions))
-    repeats = watch(monkeypatch, (BeamCache, "repeat"))
+    repeats = watch(monkeypatch, (beam_search_sampler, "repeat_cache"))
     calls = watch(monkeypatch, *((attention, "call") for attention in attentions))
     generate(task_of(), prompts(random_inputs(rng)), BeamSearchSampler(4), None)
     assert list(map(len, (encoded, projected, calls))) == [1, 2, 2 * (TARGET_LENGTH - 1)]
-    cache = repeats[0][0][1]
+    cache = repeats[0][0][0]
     assert {tensor.shape[2] for tensor in tree.flatten(cache)} == {TARGET_LENGTH}
     batches = {(len(args[0]), *map(len, kwargs["projected_keys"])) for args, kwargs in calls}
     assert batches == {(8, 2, 2)}
