@@ -36,12 +36,8 @@ PACKAGES = (
 )
 # Information of Linux about this process.
 PROCESS = Path("/proc/self")
-# These variables change the number of cores that a backend uses, the code that it compiles, or the
-# memory that the C library of Linux keeps.
-VARIABLES = (
-    *("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "XLA_FLAGS"),
-    *("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"),
-)
+# These variables change the number of cores that a backend uses, or the code that it compiles.
+VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "XLA_FLAGS")
 
 
 def seconds(function: Callable[[], Any]) -> float:
