@@ -1,6 +1,6 @@
 """Calls for which a backend has another way than `keras.ops`, all in this file.
 
-Each function returns the same on every backend. Only the time, or how devices are called, differs.
+The results of a model are the same on every backend.
 """
 
 import math
@@ -21,8 +21,6 @@ def dense(layer, inputs, num_axes=1):
     from torch.nn import functional
 
     kernel = ops.convert_to_tensor(layer.kernel)
-    if kernel.shape[:num_axes] != inputs.shape[-num_axes:]:
-        return layer(inputs)
     outer, output_shape = inputs.shape[:-num_axes], kernel.shape[num_axes:]
     # PyTorch cannot infer a size in an empty batch.
     input_dim = math.prod(kernel.shape[:num_axes])

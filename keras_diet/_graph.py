@@ -16,16 +16,12 @@ _RESHAPING = {
 }
 
 
-def record(
-    function: Callable[..., Any], arguments: Any, donated: int | None = None
-) -> tuple[Callable[..., Any], Any]:
+def record(function: Callable[..., Any], arguments: Any) -> tuple[Callable[..., Any], Any]:
     """Record the operations of a function of tensors.
 
     Args:
         function: The function.
         arguments: Sequence of nests of tensors.
-        donated: Index of the argument that nobody reads after a call, or `None`. Updates of its
-            tensors need no copy then.
 
     Returns:
         A function that takes the tensors one by one and returns a list, and the `optree` structure
@@ -45,13 +41,8 @@ def record(
     module = make_fx(of_tensors)(*tensors)
     module.graph.eliminate_dead_code()
     _join_views(module)
-    module = _share_results(module)
     _fold_constants(module)
     module.graph.eliminate_dead_code()
-    if donated is not None:
-        first = optree.tree_structure(arguments[:donated]).num_leaves
-        count = optree.tree_structure(arguments[donated]).num_leaves
-        _update_in_place(module, slice(first, first + count))
     return _runner(module), structures[0]
 
 
@@ -60,9 +51,9 @@ def _is_view(node):
     return getattr(node.target, "is_view", True)
 
 
-def _written(graph, results=()):
-    """Return the nodes whose memory a later operation changes, and `results`."""
-    written = set(results)
+def _written(graph):
+    """Return the nodes whose memory a later operation or the caller changes."""
+    written = set(graph.output_node().all_input_nodes)
     for node in reversed(graph.nodes):
         if node.op != "call_function":
             continue
@@ -71,21 +62,13 @@ def _written(graph, results=()):
     return written
 
 
-def _share_results(module):
-    """Compute equal results once, unless the graph changes tensors in place."""
-    from torch.fx.passes.dialect.common.cse_pass import CSEPass
-
-    return module if _written(module.graph) else CSEPass()(module).graph_module
-
-
 def _fold_constants(module):
     """Compute now what depends on no argument. Of weights these are views, which see new values."""
     from torch.fx.node import map_arg
     from torch.nn import Parameter
 
     graph = module.graph
-    # The caller may change results.
-    written = _written(graph, graph.output_node().all_input_nodes)
+    written = _written(graph)
     constants: dict[Any, Any] = {}
     of_weights = set()
     for node in graph.nodes:
@@ -133,17 +116,6 @@ def _layout(node):
     if not hasattr(value, "stride"):
         return None
     return value.shape, value.stride(), value.storage_offset(), value.dtype
-
-
-def _update_in_place(module, donated):
-    """Update arguments that nobody else reads without a copy."""
-    import torch
-
-    arguments = [node for node in module.graph.nodes if node.op == "placeholder"][donated]
-    for node in module.graph.nodes:
-        is_update = node.target is torch.ops.aten.index_copy.default
-        if is_update and node.args[0] in arguments and len(node.args[0].users) == 1:
-            node.target = torch.ops.aten.index_copy_.default
 
 
 def _runner(module):

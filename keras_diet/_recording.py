@@ -27,7 +27,7 @@ class RecordedFunction:
     the same model and name, the operations are recorded. From then on they run alone, with the
     same results. They read the weights of the model, so new values count. A model is recorded
     again after `compile`, and if it has other weights, as after LoRA and quantization. An object
-    serves one `predict` or `generate`, in which the weights do not change.
+    serves one `predict` or `generate`, in which no weight is replaced.
 
     Other backends call the function. So does PyTorch while it records gradients or inside of
     `torch.autocast`, in a model that is compiled with `run_eagerly=True`, and in one with hooks or
@@ -40,17 +40,12 @@ class RecordedFunction:
         function: Function of nests of tensors that returns a nest of tensors. It reads nothing but
             its arguments and the weights of the model, and draws no random numbers. The nests
             always have the same structure.
-        donated: Index of an argument whose tensors nobody reads after a call, or `None`. The graph
-            may overwrite them.
     """
 
-    def __init__(
-        self, model: Any, name: Any, function: Callable[..., Any], donated: int | None = None
-    ) -> None:
-        self.model, self.name, self.function, self.donated = model, name, function, donated
+    def __init__(self, model: Any, name: Any, function: Callable[..., Any]) -> None:
+        self.model, self.name, self.function = model, name, function
         self.records = keras.backend.backend() == "torch" and _may_record(model)
         self.weights: Any = None
-        self.graphs: dict[Any, Any] = {}
 
     def __call__(self, *arguments: Any) -> Any:
         if not self.records:
@@ -58,7 +53,7 @@ class RecordedFunction:
         tensors: list[Any] = optree.tree_leaves(arguments)  # type: ignore[arg-type]
         # A graph has views, which need the same strides.
         kinds = tuple((each.shape, each.stride(), each.dtype, each.device) for each in tensors)
-        graph = self.graphs.get(kinds) or self._find(kinds, arguments)
+        graph = self._find(kinds, arguments)
         if graph is None:
             return self.function(*arguments)
         run, structure = graph
@@ -74,12 +69,10 @@ class RecordedFunction:
             is_new = signature not in graphs
             graph = graphs.pop(signature, None)
             if graph is None and not is_new:
-                graph = _graph.record(self.function, arguments, self.donated)
+                graph = _graph.record(self.function, arguments)
             graphs[signature] = graph
             if len(graphs) > MAX_GRAPHS:
                 graphs.popitem(last=False)
-        if graph is not None:
-            self.graphs[kinds] = graph
         return graph
 
 

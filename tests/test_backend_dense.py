@@ -8,6 +8,8 @@ from keras import ops
 from keras_diet import _backend
 from tests.helpers import assert_close, gradients, randomize, to_numpy, weighted_sum
 
+# Other backends call the layer.
+pytestmark = pytest.mark.any_backend("torch")
 BATCH, LENGTH, HIDDEN, NUM_HEADS, KEY_DIM = 2, 5, 7, 3, 11
 X_SHAPE = (BATCH, LENGTH, HIDDEN)
 
@@ -89,12 +91,9 @@ CHANGES = {
     "int8": lambda layer: layer.quantize("int8"),
     "lora_of_int8": lambda layer: (layer.quantize("int8"), with_lora(layer)),
     "call": with_other_call,
+    "hook": lambda layer: layer.register_forward_hook(lambda _, inputs, output: 2 * output),
+    "pre_hook": lambda layer: layer.register_forward_pre_hook(lambda _, inputs: 2 * inputs[0]),
 }
-if keras.backend.backend() == "torch":
-    CHANGES |= {
-        "hook": lambda layer: layer.register_forward_hook(lambda _, inputs, output: 2 * output),
-        "pre_hook": lambda layer: layer.register_forward_pre_hook(lambda _, inputs: 2 * inputs[0]),
-    }
 
 
 @some_layers

@@ -1,6 +1,5 @@
 """Recorded graphs of PyTorch are made shorter, and give the same results."""
 
-import keras
 import numpy as np
 import pytest
 
@@ -10,9 +9,9 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.any_backend
 
 
-def record(function, *arguments, **options):
+def record(function, *arguments):
     """Return the recorded function for the same arguments, and its code."""
-    run, structure = _graph.record(function, arguments, **options)
+    run, structure = _graph.record(function, arguments)
     return run, structure, run.code
 
 
@@ -34,16 +33,18 @@ def test_structures_are_kept():
     assert found == {"b": (torch.tensor([3.25]),), "a": [torch.tensor([7.5])]}
 
 
-def test_constants_are_folded_and_equal_results_shared():
+def test_constants_are_folded():
     def function(x):
         places = torch.arange(3.0) * 2.0
-        return x.exp() + places, x.exp() - places
+        return x.exp() + places, x - places
 
     run, _, code = record(function, torch.tensor([1.0, 2.0, 3.0]))
-    assert (code.count("aten_exp"), code.count("aten_arange"), code.count("aten_mul")) == (1, 0, 0)
+    assert "aten_exp" in code
+    assert "aten_arange" not in code
+    assert "aten_mul" not in code
     first, second = run(torch.zeros(3))
     np.testing.assert_array_equal(first, [1.0, 3.0, 5.0])
-    np.testing.assert_array_equal(second, [1.0, -1.0, -3.0])
+    np.testing.assert_array_equal(second, [0.0, -2.0, -4.0])
 
 
 def test_new_values_of_weights_count():
@@ -63,7 +64,6 @@ def test_constants_that_are_written_to_begin_anew(through_view):
         total = torch.arange(4.0) + 1.0
         part = total.view(2, 2) if through_view else total
         part.add_(x)
-        # Both would be one tensor if equal results were shared.
         return total, torch.arange(4.0) + 1.0
 
     x = torch.full((2, 2) if through_view else (4,), 10.0)
@@ -105,39 +105,3 @@ def test_views_are_joined():
     # The first is the argument itself, and `expand` changes nothing.
     assert "aten_expand" not in code
     assert code.count("aten_view_default") == 1
-
-
-@pytest.mark.parametrize("donated", [None, 1])
-def test_only_donated_arguments_are_overwritten(donated):
-    """Also not a donated one that is read again, or is only a part of what is written to."""
-
-    def function(first, cache, index):
-        changed, read = cache
-        return (
-            first.index_copy(0, index, part),
-            changed.index_copy(0, index, part),
-            (read.index_copy(0, index, part) - read),
-        )
-
-    part = torch.tensor([[8.0, 9.0]])
-    first, changed, read = (torch.full((3, 2), value) for value in (1.0, 2.0, 3.0))
-    index = torch.tensor([1])
-    run, _, _ = record(function, first, (changed, read), index, donated=donated)
-    outputs = run(first, changed, read, index)
-    np.testing.assert_array_equal(outputs[0], [[1, 1], [8, 9], [1, 1]])
-    np.testing.assert_array_equal(outputs[1], [[2, 2], [8, 9], [2, 2]])
-    np.testing.assert_array_equal(outputs[2], [[0, 0], [5, 6], [0, 0]])
-    np.testing.assert_array_equal(first, np.full((3, 2), 1.0))
-    np.testing.assert_array_equal(read, np.full((3, 2), 3.0))
-    assert (outputs[1] is changed) == (donated == 1)
-
-
-def test_beams_do_not_write_to_the_cache_of_the_caller():
-    from keras_diet.samplers.beam_cache import repeat_cache
-
-    for num_beams in (1, 3):
-        cache = keras.ops.ones((1, 2))
-        repeated = repeat_cache(cache, num_beams, 1)
-        repeated += 1.0
-        np.testing.assert_array_equal(keras.ops.convert_to_numpy(cache), np.ones((1, 2)))
-        assert tuple(repeated.shape) == (num_beams, 2)

@@ -9,18 +9,17 @@ from keras_diet.types import Tensor
 
 
 def repeat_cache(cache: Any, num_beams: int, batch_size: int | Tensor) -> Any:
-    """Return a copy of the cache in which each entry of the first axis is there for each beam."""
+    """Return a copy of the cache with each row repeated for its beams."""
 
     def repeat(tensor):
         shape = tuple(tensor.shape)
-        sizes_differ = isinstance(batch_size, int) and shape[:1] not in ((None,), (batch_size,))
-        if not shape or sizes_differ:
+        if not shape or (isinstance(batch_size, int) and shape[0] not in (None, batch_size)):
             raise ValueError(
                 "The first axis of each tensor in `cache` must be the batch. "
                 f"Received: a tensor of shape {shape} for a `prompt` of {batch_size} rows. "
                 "Transpose it, or let `next` read it from an enclosing scope."
             )
-        # PyTorch may return a view of the tensor.
+        # With one beam, PyTorch returns the tensor of the caller.
         return ops.copy(ops.repeat(tensor, num_beams, axis=0))
 
     return tree.map_structure(repeat, cache)

@@ -60,8 +60,9 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
             recorded on PyTorch, if it gets all tensors as keywords.
         prompt: Integer tensor `(B, T)`. Tokens are generated from `index` on.
         cache: Structure of tensors whose first axis is the batch, or `None`. They are repeated for
-            the beams once, and reordered in each step. `next` should read other tensors, such as
-            the keys and values of a source, from an enclosing scope. Defaults to `None`.
+            the beams once, and reordered in each step. `next` gets other tensors, such as the keys
+            of a source, from an enclosing scope or as keywords of the `functools.partial`. Defaults
+            to `None`.
         index: int or scalar tensor. The first position to generate. Defaults to `0`.
         mask: Boolean tensor `(B, T)`, true for tokens of the prompt, which stay as they are.
             Defaults to `None`, which means no such tokens from `index` on.
@@ -149,8 +150,7 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
 
             # The step reads no tensors but its arguments and the weights of the model.
             name = (method.func.__name__, *self.get_config().items(), stops)
-            # The cache is a copy for the beams, of which only the next step needs anything.
-            recorded = RecordedFunction(model, name, step_of_tensors, donated=5)
+            recorded = RecordedFunction(model, name, step_of_tensors)
             body = functools.partial(recorded, method.keywords, generated)
 
         live, finished, *_ = self.run_loop(

@@ -11,14 +11,26 @@ BEAMS = np.array([[1, 1, 0], [2, 0, 2]], "int32")
 
 
 def test_tensors_are_repeated_and_follow_their_beams(rng):
-    keys, lengths = rng.normal(size=(2, 4)).astype("float32"), np.array([7, 9], "int32")
-    cache = {"keys": ops.convert_to_tensor(keys), "lengths": (ops.convert_to_tensor(lengths),)}
-    repeated = repeat_cache(cache, 3, 2)
-    np.testing.assert_array_equal(to_numpy(repeated["keys"]), keys[[0, 0, 0, 1, 1, 1]])
-    changed = {**repeated, "lengths": (repeated["lengths"][0] + ops.arange(6, dtype="int32"),)}
-    reordered = reorder_cache(changed, ops.convert_to_tensor(BEAMS))
-    np.testing.assert_array_equal(to_numpy(reordered["keys"]), keys[[0, 0, 0, 1, 1, 1]])
-    np.testing.assert_array_equal(to_numpy(reordered["lengths"][0]), [8, 8, 7, 14, 12, 14])
+    rows = {"keys": rng.normal(size=(2, 5, 4, 1)), "lengths": np.array([7, 9])}
+    repeated = repeat_cache({name: (ops.convert_to_tensor(x),) for name, x in rows.items()}, 3, 2)
+    for name, values in rows.items():
+        np.testing.assert_allclose(to_numpy(repeated[name][0]), values[[0, 0, 0, 1, 1, 1]], 1e-6)
+    # Each beam has its own values after a step.
+    beams = {name: rng.normal(size=(6, *values.shape[1:])) for name, values in rows.items()}
+    cache = {name: (ops.convert_to_tensor(values),) for name, values in beams.items()}
+    reordered = reorder_cache(cache, ops.convert_to_tensor(BEAMS))
+    for name, values in beams.items():
+        np.testing.assert_allclose(to_numpy(reordered[name][0]), values[[1, 1, 0, 5, 3, 5]], 1e-6)
+
+
+@pytest.mark.any_backend("torch")
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_the_cache_of_the_caller_is_copied(num_beams):
+    cache = ops.ones((1, 2))
+    repeated = repeat_cache(cache, num_beams, 1)
+    repeated += 1.0
+    np.testing.assert_array_equal(to_numpy(cache), np.ones((1, 2)))
+    assert tuple(repeated.shape) == (num_beams, 2)
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (4, 2)])

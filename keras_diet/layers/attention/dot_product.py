@@ -93,7 +93,6 @@ def attend(
     for bias in options.functions("bias"):
         scores = bias(query, key, terms.start_index)
         if terms.bias is not None:
-            # Not in place: a hook may keep the tensor that it returns.
             scores = ops.add(scores, terms.bias)
         terms = terms.replace(bias=scores)
     plan = terms.plan

@@ -301,12 +301,11 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         )
 
         # All beams of a row read the same source, so the sampler need not repeat it.
-        shared = {"source": memory.source, "source_padding_mask": memory.source_padding_mask}
-        embedding = backbone.token_embedding
-        if embedding.quantization_mode is None:
-            # XLA multiplies faster by a matrix that is transposed once, and not in each step.
-            matrix = ops.cast(embedding.embeddings, embedding.compute_dtype)
-            shared["output_kernel"] = ops.transpose(matrix)
+        shared = {
+            "source": memory.source,
+            "source_padding_mask": memory.source_padding_mask,
+            "output_kernel": self._output_kernel(),
+        }
         token_ids = self.sampler(
             next=functools.partial(self._next_token, **shared),
             prompt=prompt,
@@ -326,7 +325,16 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             "decoder_padding_mask": ops.equal(ops.cumsum(ends, axis=-1) - ends, 0),
         }
 
-    def _next_token(self, prompt, target, index, source, source_padding_mask, output_kernel=None):
+    def _output_kernel(self):
+        """Return the transposed embeddings, or `None` if they are quantized.
+
+        XLA would transpose them in each step, so they take the memory of a second matrix.
+        """
+        embedding = self.backbone.token_embedding
+        is_quantized = embedding.quantization_mode is not None
+        return None if is_quantized else ops.transpose(embedding.embeddings)
+
+    def _next_token(self, prompt, target, index, source, source_padding_mask, output_kernel):
         last = _backend.slice(prompt, (0, index - 1), (ops.shape(prompt)[0], 1))
         memory = DecoderMemory(target, source, source_padding_mask)
         hidden_states, after = self.backbone.decode_step(last, memory, index - 1)
