@@ -16,12 +16,16 @@ _RESHAPING = {
 }
 
 
-def record(function: Callable[..., Any], arguments: Any) -> tuple[Callable[..., Any], Any]:
+def record(
+    function: Callable[..., Any], arguments: Any, donated: int | None = None
+) -> tuple[Callable[..., Any], Any]:
     """Record the operations of a function of tensors.
 
     Args:
         function: The function.
         arguments: Sequence of nests of tensors.
+        donated: Index of the argument that nobody reads after a call, or `None`. Updates of its
+            tensors need no copy then.
 
     Returns:
         A function that takes the tensors one by one and returns a list, and the `optree` structure
@@ -43,6 +47,10 @@ def record(function: Callable[..., Any], arguments: Any) -> tuple[Callable[..., 
     _join_views(module)
     _fold_constants(module)
     module.graph.eliminate_dead_code()
+    if donated is not None:
+        first = optree.tree_structure(arguments[:donated]).num_leaves
+        count = optree.tree_structure(arguments[donated]).num_leaves
+        _update_in_place(module, slice(first, first + count))
     return _runner(module), structures[0]
 
 
@@ -116,6 +124,17 @@ def _layout(node):
     if not hasattr(value, "stride"):
         return None
     return value.shape, value.stride(), value.storage_offset(), value.dtype
+
+
+def _update_in_place(module, donated):
+    """Update donated tensors in their own memory, if nothing else reads them."""
+    import torch
+
+    arguments = [node for node in module.graph.nodes if node.op == "placeholder"][donated]
+    for node in module.graph.nodes:
+        is_update = node.target is torch.ops.aten.index_copy.default
+        if is_update and node.args[0] in arguments and len(node.args[0].users) == 1:
+            node.target = torch.ops.aten.index_copy_.default
 
 
 def _runner(module):

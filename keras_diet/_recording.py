@@ -40,10 +40,14 @@ class RecordedFunction:
         function: Function of nests of tensors that returns a nest of tensors. It reads nothing but
             its arguments and the weights of the model, and draws no random numbers. The nests
             always have the same structure.
+        donated: Index of an argument whose tensors nobody reads after a call, or `None`. The graph
+            may overwrite them.
     """
 
-    def __init__(self, model: Any, name: Any, function: Callable[..., Any]) -> None:
-        self.model, self.name, self.function = model, name, function
+    def __init__(
+        self, model: Any, name: Any, function: Callable[..., Any], donated: int | None = None
+    ) -> None:
+        self.model, self.name, self.function, self.donated = model, name, function, donated
         self.records = keras.backend.backend() == "torch" and _may_record(model)
         self.weights: Any = None
 
@@ -69,7 +73,7 @@ class RecordedFunction:
             is_new = signature not in graphs
             graph = graphs.pop(signature, None)
             if graph is None and not is_new:
-                graph = _graph.record(self.function, arguments)
+                graph = _graph.record(self.function, arguments, self.donated)
             graphs[signature] = graph
             if len(graphs) > MAX_GRAPHS:
                 graphs.popitem(last=False)

@@ -9,9 +9,9 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.any_backend
 
 
-def record(function, *arguments):
+def record(function, *arguments, **options):
     """Return the recorded function for the same arguments, and its code."""
-    run, structure = _graph.record(function, arguments)
+    run, structure = _graph.record(function, arguments, **options)
     return run, structure, run.code
 
 
@@ -105,3 +105,28 @@ def test_views_are_joined():
     # The first is the argument itself, and `expand` changes nothing.
     assert "aten_expand" not in code
     assert code.count("aten_view_default") == 1
+
+
+@pytest.mark.parametrize("donated", [None, 1])
+def test_only_donated_arguments_are_overwritten(donated):
+    """Also not a donated one that is read again, or is only a part of what is written to."""
+
+    def function(first, cache, index):
+        changed, read = cache
+        return (
+            first.index_copy(0, index, part),
+            changed.index_copy(0, index, part),
+            (read.index_copy(0, index, part) - read),
+        )
+
+    part = torch.tensor([[8.0, 9.0]])
+    first, changed, read = (torch.full((3, 2), value) for value in (1.0, 2.0, 3.0))
+    index = torch.tensor([1])
+    run, _, _ = record(function, first, (changed, read), index, donated=donated)
+    outputs = run(first, changed, read, index)
+    np.testing.assert_array_equal(outputs[0], [[1, 1], [8, 9], [1, 1]])
+    np.testing.assert_array_equal(outputs[1], [[2, 2], [8, 9], [2, 2]])
+    np.testing.assert_array_equal(outputs[2], [[0, 0], [5, 6], [0, 0]])
+    np.testing.assert_array_equal(first, np.full((3, 2), 1.0))
+    np.testing.assert_array_equal(read, np.full((3, 2), 3.0))
+    assert (outputs[1] is changed) == (donated == 1)

@@ -150,7 +150,8 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
 
             # The step reads no tensors but its arguments and the weights of the model.
             name = (method.func.__name__, *self.get_config().items(), stops)
-            recorded = RecordedFunction(model, name, step_of_tensors)
+            # The cache is a copy for the beams, of which only the next step needs anything.
+            recorded = RecordedFunction(model, name, step_of_tensors, donated=5)
             body = functools.partial(recorded, method.keywords, generated)
 
         live, finished, *_ = self.run_loop(
