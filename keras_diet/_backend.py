@@ -292,6 +292,18 @@ def top_k(inputs, k):
     return inputs.gather(-1, indices), indices
 
 
+def take_along_axis(inputs, indices, axis):
+    """Return `ops.take_along_axis(inputs, indices, axis)`, for indices from 0 on.
+
+    Keras also lets indices count from the end, which takes more operations on PyTorch.
+    """
+    if not _on_torch():
+        return ops.take_along_axis(inputs, indices, axis)
+    sizes = list(inputs.shape)
+    sizes[axis] = indices.shape[axis]
+    return inputs.gather(axis, indices.long().expand(sizes))
+
+
 def slice(tensor, starts, sizes):
     """Return `ops.slice(tensor, starts, sizes)`. On PyTorch a start may be a traced tensor."""
     if not _on_torch() or not any(map(ops.is_tensor, starts)):

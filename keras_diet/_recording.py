@@ -50,6 +50,7 @@ class RecordedFunction:
         self.model, self.name, self.function, self.donated = model, name, function, donated
         self.records = keras.backend.backend() == "torch" and _may_record(model)
         self.weights: Any = None
+        self.graphs: dict[Any, Any] = {}
 
     def __call__(self, *arguments: Any) -> Any:
         if not self.records:
@@ -57,7 +58,7 @@ class RecordedFunction:
         tensors: list[Any] = optree.tree_leaves(arguments)  # type: ignore[arg-type]
         # A graph has views, which need the same strides.
         kinds = tuple((each.shape, each.stride(), each.dtype, each.device) for each in tensors)
-        graph = self._find(kinds, arguments)
+        graph = self.graphs.get(kinds) or self._find(kinds, arguments)
         if graph is None:
             return self.function(*arguments)
         run, structure = graph
@@ -77,6 +78,8 @@ class RecordedFunction:
             graphs[signature] = graph
             if len(graphs) > MAX_GRAPHS:
                 graphs.popitem(last=False)
+        if graph is not None:
+            self.graphs[kinds] = graph
         return graph
 
 

@@ -109,7 +109,7 @@ def extend(live: Live, logits: Tensor, count: int) -> Candidates:
     sums = ops.reshape(ops.expand_dims(live.log_probs, -1) + log_probs, (-1, num_beams * per_beam))
     sums, chosen = _backend.top_k(sums, count)
     tokens = ops.reshape(ops.cast(tokens, "int32"), (-1, num_beams * per_beam))
-    tokens = ops.take_along_axis(tokens, chosen, axis=1)
+    tokens = _backend.take_along_axis(tokens, chosen, axis=1)
     return Candidates(sums, ops.cast(chosen, "int32") // per_beam, tokens)
 
 
@@ -126,7 +126,7 @@ def choose_live(candidates: Candidates, ends: Tensor, num_beams: int) -> Candida
     count = candidates.tokens.shape[1]
     rank = _backend.arange(count) + count * ops.cast(ends, "int32")
     _, chosen = ops.top_k(-rank, num_beams)
-    return Candidates(*(ops.take_along_axis(each, chosen, axis=1) for each in candidates))
+    return Candidates(*(_backend.take_along_axis(each, chosen, axis=1) for each in candidates))
 
 
 def append(sequences: Tensor, candidates: Candidates, position: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ def append(sequences: Tensor, candidates: Candidates, position: Tensor) -> Tenso
         candidates: Candidates of shape `(B, C)`.
         position: Boolean tensor `(B, T)`, true where the new token belongs.
     """
-    extended = ops.take_along_axis(sequences, ops.expand_dims(candidates.beams, -1), axis=1)
+    extended = _backend.take_along_axis(sequences, ops.expand_dims(candidates.beams, -1), axis=1)
     tokens = ops.expand_dims(ops.cast(candidates.tokens, sequences.dtype), -1)
     return ops.where(ops.expand_dims(position, 1), tokens, extended)
 
@@ -149,7 +149,7 @@ def keep_best(finished: Finished, sequences: Tensor, scores: Tensor) -> Finished
     scores = ops.concatenate([finished.scores, scores], axis=1)
     scores, indices = _backend.top_k(scores, num_beams)
     indices = ops.expand_dims(indices, -1)
-    return Finished(ops.take_along_axis(sequences, indices, axis=1), scores)
+    return Finished(_backend.take_along_axis(sequences, indices, axis=1), scores)
 
 
 def fill_with_live(finished: Finished, live: Live, live_scores: Tensor) -> Finished:
@@ -161,6 +161,6 @@ def fill_with_live(finished: Finished, live: Live, live_scores: Tensor) -> Finis
     sequences = ops.concatenate([finished.sequences, live.sequences], axis=1)
     scores = ops.concatenate([finished.scores, live_scores], axis=1)
     return Finished(
-        ops.take_along_axis(sequences, ops.expand_dims(indices, -1), axis=1),
-        ops.take_along_axis(scores, indices, axis=1),
+        _backend.take_along_axis(sequences, ops.expand_dims(indices, -1), axis=1),
+        _backend.take_along_axis(scores, indices, axis=1),
     )
