@@ -49,13 +49,13 @@ def test_constants_are_folded():
 
 def test_new_values_of_weights_count():
     weight = torch.nn.Parameter(torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
-    run, _, code = record(lambda x: (x @ weight.t(), 2.0 * weight), torch.ones(1, 2))
+    run, _, code = record(lambda x: (x @ weight.t(), x + 2.0 * weight), torch.ones(1, 2))
     # Views are folded, and see new values. Other results do not.
     assert "aten_t_default" not in code
     weight.copy_(torch.tensor([[7.0, 1.0], [3.0, 5.0], [2.0, 2.0]]))
-    product, double = run(torch.tensor([[1.0, 10.0]]))
+    product, total = run(torch.tensor([[1.0, 10.0]]))
     np.testing.assert_array_equal(product, [[17.0, 53.0, 22.0]])
-    np.testing.assert_array_equal(double, [[14.0, 2.0], [6.0, 10.0], [4.0, 4.0]])
+    np.testing.assert_array_equal(total, [[15.0, 12.0], [7.0, 20.0], [5.0, 14.0]])
 
 
 @pytest.mark.parametrize("through_view", [False, True])
@@ -109,24 +109,21 @@ def test_views_are_joined():
 
 @pytest.mark.parametrize("donated", [None, 1])
 def test_only_donated_arguments_are_overwritten(donated):
-    """Also not a donated one that is read again, or is only a part of what is written to."""
+    """Also not a donated one that is read again, and no argument before or after."""
 
-    def function(first, cache, index):
-        changed, read = cache
-        return (
-            first.index_copy(0, index, part),
-            changed.index_copy(0, index, part),
-            (read.index_copy(0, index, part) - read),
-        )
+    def function(first, cache, last):
+        changed, read = (tensor.index_copy(0, index, part) for tensor in cache)
+        others = (tensor.index_copy(0, index, part) for tensor in (*first, last))
+        return changed, read - cache[1], *others
 
-    part = torch.tensor([[8.0, 9.0]])
-    first, changed, read = (torch.full((3, 2), value) for value in (1.0, 2.0, 3.0))
-    index = torch.tensor([1])
-    run, _, _ = record(function, first, (changed, read), index, donated=donated)
-    outputs = run(first, changed, read, index)
+    part, index = torch.tensor([[8.0, 9.0]]), torch.tensor([1])
+    changed, read, *others = (torch.full((3, 2), value) for value in (1.0, 2.0, 3.0, 4.0, 5.0))
+    run, _, _ = record(function, others[:2], (changed, read), others[2], donated=donated)
+    outputs = run(*others[:2], changed, read, others[2])
     np.testing.assert_array_equal(outputs[0], [[1, 1], [8, 9], [1, 1]])
-    np.testing.assert_array_equal(outputs[1], [[2, 2], [8, 9], [2, 2]])
-    np.testing.assert_array_equal(outputs[2], [[0, 0], [5, 6], [0, 0]])
-    np.testing.assert_array_equal(first, np.full((3, 2), 1.0))
-    np.testing.assert_array_equal(read, np.full((3, 2), 3.0))
-    assert (outputs[1] is changed) == (donated == 1)
+    np.testing.assert_array_equal(outputs[1], [[0, 0], [6, 7], [0, 0]])
+    for value, output, argument in zip((3, 4, 5), outputs[2:], others, strict=True):
+        np.testing.assert_array_equal(output, [[value, value], [8, 9], [value, value]])
+        np.testing.assert_array_equal(argument, np.full((3, 2), value))
+    np.testing.assert_array_equal(read, np.full((3, 2), 2.0))
+    assert (outputs[0] is changed) == (donated == 1)

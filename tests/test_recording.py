@@ -76,6 +76,10 @@ def test_beam_search(rng, name):
     inputs = translation.random_inputs(rng, target_length=6)
     inputs["decoder_padding_mask"][:, 2:] = 0
     assert_same_translations(model, lambda: model.generate(inputs, stop_token_ids=(7, 12)))
+    # The cache is updated in place.
+    codes = "".join(run.code for run in graphs_of(model))
+    assert "aten_index_copy__default" in codes
+    assert "aten_index_copy_default" not in codes
 
 
 def test_another_search_has_a_graph_of_its_own(rng):
@@ -127,12 +131,22 @@ def change_by_training(model):
     model.train_on_batch(inputs, targets)
 
 
+def layer_of(model):
+    return model.encoder.transformer_layers[0].feedforward_output_dense
+
+
 CHANGES = {
     "training": change_by_training,
     "assigned weights": lambda model: model.set_weights([0.7 * w for w in model.get_weights()]),
     "lora": lambda model: (
         model.enable_lora(2),
         [w.assign(ops.ones_like(w)) for w in model.trainable_variables],
+    ),
+    # Without a call of the model.
+    "lora of a layer": lambda model: (
+        layer_of(model).enable_lora(2),
+        # Not all equal, because layer normalization subtracts the mean.
+        layer_of(model).lora_kernel_b.assign(np.linspace(-3.0, 9.0, 30).reshape(2, 15)),
     ),
     "int8": lambda model: model.quantize("int8"),
     "compile": lambda model: (
@@ -173,6 +187,17 @@ def test_other_shapes_are_recorded_and_old_ones_forgotten(rng, monkeypatch):
             model, lambda x=inputs: model.predict_on_batch(x), min(3, len(before) + 1)
         )
         assert graphs_of(model)[-1] not in before
+
+
+def test_the_graphs_used_last_are_kept(rng, monkeypatch):
+    monkeypatch.setattr(_recording, "MAX_GRAPHS", 3)
+    model, predict = recorded_backbone(rng)
+    (first,) = graphs_of(model)
+    for length in (5, 7, 9):
+        for _ in range(2):
+            model.predict_on_batch(random_inputs(rng, batch_size=1, length=length))
+        predict()
+    assert first in graphs_of(model)
 
 
 def test_cached_positions(rng):

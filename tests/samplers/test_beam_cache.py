@@ -33,7 +33,7 @@ def test_the_cache_of_the_caller_is_copied(num_beams):
     assert tuple(repeated.shape) == (num_beams, 2)
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (4, 2)])
+@pytest.mark.parametrize("shape", [(), (3,), (1, 2), (4, 2)])
 def test_tensors_without_the_batch_first_are_refused(shape):
     with pytest.raises(ValueError, match=r"first axis.*`cache`.*Received: a tensor of shape"):
         repeat_cache({"keys": ops.zeros(shape)}, 3, 2)

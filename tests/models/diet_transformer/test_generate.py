@@ -31,13 +31,12 @@ SPECIFICATIONS = {
     "t5": {"position_encoding": "t5", "sharing": "head-wise"},
     "rotary": {"position_encoding": "rotary", "hidden_dim": 18},
     "none": {"position_encoding": "none"},
-    # Logits have the dtype of a full pass.
-    "mixed_bfloat16": {"dtype": "mixed_bfloat16"},
     # The embeddings also compute the logits.
     "adapter": {},
     "int8": {},
+    "int4": {},
 }
-OF_LOGITS = ("default", "mixed_bfloat16", "adapter", "int8")
+OF_LOGITS = ("default", "adapter", "int8", "int4")
 
 
 @functools.cache
@@ -49,10 +48,10 @@ def task_of(name="default"):
         embedding.enable_lora(2)
         shape = embedding.lora_embeddings_b.shape
         embedding.lora_embeddings_b.assign(np.random.default_rng(3).normal(size=shape))
-    elif name == "int8":
+    elif name in ("int8", "int4"):
         # Each token has its own scale.
         embedding.embeddings.assign(embedding.embeddings * np.linspace(0.3, 1.7, 31)[:, None])
-        embedding.quantize("int8")
+        embedding.quantize(name)
     return task
 
 
@@ -212,9 +211,27 @@ def test_the_embeddings_are_transposed_once(rng, monkeypatch):
     """Their layer would transpose them in each step, which XLA does not move out of the loop."""
     task = tiny_task(num_layers=1)
     calls = watch(monkeypatch, (task.backbone.token_embedding, "call"))
+    kernels = watch(monkeypatch, (task, "_output_kernel"))
     generate(task, prompts(random_inputs(rng)), BeamSearchSampler(3), None)
-    assert len(calls) == TARGET_LENGTH
+    assert (len(calls), len(kernels)) == (TARGET_LENGTH, 1)
     assert not any(kwargs.get("reverse") for _, kwargs in calls)
+
+
+@any_backend
+def test_logits_have_the_dtype_of_a_full_pass(rng, monkeypatch):
+    task = tiny_task(num_layers=1, dtype="mixed_bfloat16")
+    inputs = prompts(random_inputs(rng))
+    step, dtypes = task._next_token, set()
+
+    def next_token(*args, **kwargs):
+        logits, *others = step(*args, **kwargs)
+        dtypes.add(logits.dtype)
+        return logits, *others
+
+    monkeypatch.setattr(task, "_next_token", next_token)
+    task.compile(sampler="greedy", run_eagerly=True)
+    task.generate(inputs, stop_token_ids=None)
+    assert dtypes == {task({name: inputs[name] for name in task.input}).dtype}
 
 
 @pytest.mark.usefixtures("compiled_steps")
@@ -236,6 +253,9 @@ def test_compiled_generation_follows_changes(rng):
             task.backbone.quantize("int4")
         found.append(task.generate(inputs, stop_token_ids=None)["decoder_token_ids"])
         assert (found[-1] != found[-2]).any(), change
+        targets = {"decoder_token_ids": found[-1], "decoder_padding_mask": np.ones_like(found[-1])}
+        logits = to_numpy(task({**{name: inputs[name] for name in task.input}, **targets}))
+        np.testing.assert_array_equal(found[-1][:, 1:], logits.argmax(-1)[:, :-1])
 
 
 # === Texts ===
