@@ -43,7 +43,6 @@ def record(
         return results
 
     module = make_fx(of_tensors)(*tensors)
-    module.graph.eliminate_dead_code()
     _join_views(module)
     _fold_constants(module)
     module.graph.eliminate_dead_code()

@@ -231,7 +231,7 @@ def test_logits_have_the_dtype_of_a_full_pass(rng, monkeypatch):
     monkeypatch.setattr(task, "_next_token", next_token)
     task.compile(sampler="greedy", run_eagerly=True)
     task.generate(inputs, stop_token_ids=None)
-    assert dtypes == {task({name: inputs[name] for name in task.input}).dtype}
+    assert dtypes == {task(inputs).dtype}
 
 
 @pytest.mark.usefixtures("compiled_steps")
@@ -254,7 +254,7 @@ def test_compiled_generation_follows_changes(rng):
         found.append(task.generate(inputs, stop_token_ids=None)["decoder_token_ids"])
         assert (found[-1] != found[-2]).any(), change
         targets = {"decoder_token_ids": found[-1], "decoder_padding_mask": np.ones_like(found[-1])}
-        logits = to_numpy(task({**{name: inputs[name] for name in task.input}, **targets}))
+        logits = to_numpy(task({**inputs, **targets}))
         np.testing.assert_array_equal(found[-1][:, 1:], logits.argmax(-1)[:, :-1])
 
 
