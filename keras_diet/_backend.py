@@ -48,8 +48,8 @@ def has_hooks(layer):
     """Whether a tool that calibrates or watches layers replaced the call, or added hooks."""
     from torch.nn.modules import module
 
-    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks)
-    return "call" in vars(layer) or any(hooks) or module._has_any_global_hook()
+    hooks = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks
+    return bool("call" in vars(layer) or hooks or module._has_any_global_hook())
 
 
 def add_products(bias, query_features, key_features):

@@ -1,6 +1,7 @@
 """Inference on PyTorch as recorded graphs, which run without the calls of Keras's layers."""
 
 import collections
+import operator
 import threading
 import weakref
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from keras_diet._compat import flatten_layers
 # Number of graphs that are kept for a model. A graph holds operations and refers to the weights.
 MAX_GRAPHS = 16
 _OUR_LAYERS = {"keras", "keras_hub", "keras_diet"}
-# For each model, its graphs by signature, the last used one at the end.
+# For each model, its variables and its graphs by signature, the last used one at the end.
 _graphs: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
@@ -49,7 +50,6 @@ class RecordedFunction:
     ) -> None:
         self.model, self.name, self.function, self.donated = model, name, function, donated
         self.records = keras.backend.backend() == "torch" and _may_record(model)
-        self.weights: Any = None
         self.graphs: dict[Any, Any] = {}
 
     def __call__(self, *arguments: Any) -> Any:
@@ -66,11 +66,12 @@ class RecordedFunction:
 
     def _find(self, kinds, arguments):
         """Return the graph and the structure of its results, or `None` the first time."""
-        if self.weights is None:
-            self.weights = tuple(id(variable.value) for variable in self.model.variables)
-        signature = (self.name, self.weights, kinds)
+        variables, signature = self.model.variables, (self.name, kinds)
         with _lock:
-            graphs = _graphs.setdefault(self.model, collections.OrderedDict())
+            known, graphs = _graphs.get(self.model, ([], {}))
+            if len(known) != len(variables) or not all(map(operator.is_, known, variables)):
+                graphs = collections.OrderedDict()
+                _graphs[self.model] = variables, graphs
             is_new = signature not in graphs
             graph = graphs.pop(signature, None)
             if graph is None and not is_new:
@@ -97,7 +98,6 @@ def _may_record(model):
     # The graph would have the dtypes of this context, or lack them.
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         return False
-    return not any(
-        _backend.has_hooks(layer) or type(layer).__module__.partition(".")[0] not in _OUR_LAYERS
-        for layer in flatten_layers(model)
-    )
+    layers = flatten_layers(model)
+    packages = {kind.__module__.partition(".")[0] for kind in set(map(type, layers))}
+    return packages <= _OUR_LAYERS and not any(map(_backend.has_hooks, layers))

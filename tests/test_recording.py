@@ -20,16 +20,22 @@ from tests.models.tiny import random_inputs, randomize_weights, tiny_backbone
 pytestmark = pytest.mark.any_backend
 
 
+def signatures_of(model):
+    _, graphs = _recording._graphs.get(model, ([], {}))
+    return list(graphs)
+
+
 def graphs_of(model):
     """The recorded graphs, without the signatures that were seen once."""
-    return [each[0] for each in _recording._graphs.get(model, {}).values() if each is not None]
+    _, graphs = _recording._graphs.get(model, ([], {}))
+    return [each[0] for each in graphs.values() if each is not None]
 
 
 def without_recording(model, function):
     model.run_eagerly = True
-    signatures = list(_recording._graphs.get(model, {}))
+    signatures = signatures_of(model)
     result = function()
-    assert list(_recording._graphs.get(model, {})) == signatures
+    assert signatures_of(model) == signatures
     model.run_eagerly = False
     return result
 

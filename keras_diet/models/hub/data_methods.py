@@ -205,13 +205,16 @@ class DataMethods(Task):
         return checked_class_weight(class_weight, self.classes)
 
     def _one_batch(self, x, y=None, sample_weight=None, labels=True):
-        """Return tensors of one batch."""
-        return_weights(self._models())
+        """Return one batch after checking it."""
         if self.preprocessor is None:
-            batch = self.checked_ids(x, y, sample_weight)
-        else:
-            data = self.as_dataset(x, y, sample_weight, batch_size=sys.maxsize, labels=labels)
-            batch = keras.utils.unpack_x_y_sample_weight(data.batch(0, 0))
+            return self.checked_ids(x, y, sample_weight)
+        data = self.as_dataset(x, y, sample_weight, batch_size=sys.maxsize, labels=labels)
+        return keras.utils.unpack_x_y_sample_weight(data.batch(0, 0))
+
+    def _batch_tensors(self, x, y, sample_weight):
+        """Return tensors of one batch, for methods of `keras.Model`."""
+        return_weights(self._models())
+        batch = self._one_batch(x, y, sample_weight)
         return keras.tree.map_structure(keras.ops.convert_to_tensor, batch, none_is_leaf=False)
 
     # === Steps of Keras's trainers. On JAX there is a state before the data. ===
@@ -516,12 +519,12 @@ class DataMethods(Task):
     ) -> Any:
         """Train on one batch, as `keras.Model.train_on_batch`."""
         kwargs["class_weight"] = self.class_weight_of(kwargs.get("class_weight"))
-        return keras.Model.train_on_batch(self, *self._one_batch(x, y, sample_weight), **kwargs)
+        return keras.Model.train_on_batch(self, *self._batch_tensors(x, y, sample_weight), **kwargs)
 
     @whole_batches()
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
         """Evaluate one batch, as `keras.Model.test_on_batch`."""
-        return keras.Model.test_on_batch(self, *self._one_batch(x, y, sample_weight), **kwargs)
+        return keras.Model.test_on_batch(self, *self._batch_tensors(x, y, sample_weight), **kwargs)
 
     def predict_on_batch(self, x: Any) -> Any:
         """Return the outputs of one batch, as `keras.Model.predict_on_batch`."""
