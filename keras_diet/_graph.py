@@ -19,7 +19,10 @@ _RESHAPING = {
 def record(
     function: Callable[..., Any], arguments: Any, donated: int | None = None
 ) -> tuple[Callable[..., Any], Any]:
-    """Record the operations of a function of tensors.
+    """Record the operations of a function of tensors, without computing them.
+
+    The function gets tensors without values. Computing would take the memory of all results at
+    once, because the recorder keeps them to its end.
 
     Args:
         function: The function.
@@ -42,7 +45,7 @@ def record(
         structures.append(structure_of_results)
         return results
 
-    module = make_fx(of_tensors)(*tensors)
+    module = make_fx(of_tensors, tracing_mode="fake", _allow_non_fake_inputs=True)(*tensors)
     _join_views(module)
     _fold_constants(module)
     module.graph.eliminate_dead_code()
