@@ -1,6 +1,7 @@
 """Graphs of PyTorch's operations: recorded, made shorter, and run with few calls of Python."""
 
 import functools
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,9 @@ import optree
 
 from keras_diet import _backend
 
+# Number of entries up to which a constant is kept with a graph. Larger ones are computed each time:
+# a bias without weights has `num_heads * T * T` in each layer.
+MAX_CONSTANT_SIZE = 2**16
 # Views that keep the order of the entries. One `view` is enough for several of them.
 _RESHAPING = {
     *("aten.view.default", "aten._unsafe_view.default"),
@@ -19,10 +23,10 @@ _RESHAPING = {
 def record(
     function: Callable[..., Any], arguments: Any, donated: int | None = None
 ) -> tuple[Callable[..., Any], Any]:
-    """Record the operations of a function of tensors, without computing them.
+    """Record the operations of a function of tensors. Only small constants are computed.
 
-    The function gets tensors without values. Computing would take the memory of all results at
-    once, because the recorder keeps them to its end.
+    While the recorder computes, it keeps all results to its end. So the function gets tensors
+    without values.
 
     Args:
         function: The function.
@@ -88,9 +92,10 @@ def _fold_constants(module):
             if isinstance(constants[node], Parameter):
                 of_weights.add(node)
         elif node.op == "call_function" and node not in written and constants.keys() >= set(inputs):
-            if not of_weights.isdisjoint(inputs):
-                if not _is_view(node):
-                    continue
+            is_of_weights = not of_weights.isdisjoint(inputs)
+            if not _is_view(node) and (is_of_weights or _size(node) > MAX_CONSTANT_SIZE):
+                continue
+            if is_of_weights:
                 of_weights.add(node)
             values = map_arg((node.args, node.kwargs), constants.__getitem__)
             constants[node] = node.target(*values[0], **values[1])
@@ -101,6 +106,10 @@ def _fold_constants(module):
             with graph.inserting_before(node):
                 constant = graph.get_attr(name)
             node.replace_all_uses_with(constant)
+
+
+def _size(node):
+    return sum(math.prod(each.shape) for each in optree.tree_leaves(node.meta["val"]))
 
 
 def _join_views(module):
@@ -158,6 +167,7 @@ def _runner(module):
     source = re.sub(r"\bself\.\w+|torch\.ops\.\w+\.\w+\.\w+", bind, code.src)
     namespace = {**code.globals, **names}
     exec(compile(source, "<recorded graph>", "exec"), namespace)
-    run = functools.partial(namespace["forward"], None)
+    # A function in its own namespace would be freed late.
+    run = functools.partial(namespace.pop("forward"), None)
     run.code = source
     return run

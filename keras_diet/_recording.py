@@ -1,7 +1,6 @@
 """Inference on PyTorch as recorded graphs, which run without the calls of Keras's layers."""
 
 import collections
-import operator
 import threading
 import weakref
 from collections.abc import Callable
@@ -13,11 +12,14 @@ import optree
 from keras_diet import _backend, _graph
 from keras_diet._compat import flatten_layers
 
-# Number of graphs that are kept for a model. A graph holds operations and refers to the weights.
+# Number of signatures that are kept for a model. A graph holds operations and small constants, and
+# refers to the weights.
 MAX_GRAPHS = 16
-_OUR_LAYERS = {"keras", "keras_hub", "keras_diet"}
-# For each model, its variables and its graphs by signature, the last used one at the end.
+_PACKAGES = {"keras", "keras_hub", "keras_diet"}
+# For each model, where its weights are in memory, and its graphs by signature. The last used one is
+# at the end. A signature that was seen once has `None`.
 _graphs: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+# PyTorch's recorder changes the modules of PyTorch while it runs, so one thread records at a time.
 _lock = threading.Lock()
 
 
@@ -27,10 +29,10 @@ class RecordedFunction:
     The second time that tensors of the same shapes and dtypes come, in this or another object with
     the same model and name, the operations are recorded. From then on they run alone, with the
     same results. They read the weights of the model, so new values count. A model is recorded
-    again after `compile`, and if it has other weights, as after LoRA and quantization. An object
-    serves one `predict` or `generate`, in which no weight is replaced.
+    again after `compile`, and if its weights are other tensors, as after LoRA and quantization. An
+    object serves one `predict` or `generate`, in which no weight is replaced.
 
-    Other backends call the function. So does PyTorch while it records gradients or inside of
+    Other backends call the function. So does PyTorch if a gradient may be asked for, inside of
     `torch.autocast`, in a model that is compiled with `run_eagerly=True`, and in one with hooks or
     with layers from other packages, whose calls may read what changes.
 
@@ -39,8 +41,8 @@ class RecordedFunction:
         name: Name of the function, with everything that its results depend on beside its
             arguments and the model.
         function: Function of nests of tensors that returns a nest of tensors. It reads nothing but
-            its arguments and the weights of the model, and draws no random numbers. The nests
-            always have the same structure.
+            its arguments and the weights of the model, draws no random numbers, and does not look
+            at the values of tensors.
         donated: Index of an argument whose tensors nobody reads after a call, or `None`. The graph
             may overwrite them.
     """
@@ -55,10 +57,11 @@ class RecordedFunction:
     def __call__(self, *arguments: Any) -> Any:
         if not self.records:
             return self.function(*arguments)
-        tensors: list[Any] = optree.tree_leaves(arguments)  # type: ignore[arg-type]
+        tensors: list[Any]
+        tensors, nest = optree.tree_flatten(arguments)  # type: ignore[arg-type]
         # A graph has views, which need the same strides.
         kinds = tuple((each.shape, each.stride(), each.dtype, each.device) for each in tensors)
-        graph = self.graphs.get(kinds) or self._find(kinds, arguments)
+        graph = self.graphs.get((nest, kinds)) or self._find((nest, kinds), arguments)
         if graph is None:
             return self.function(*arguments)
         run, structure = graph
@@ -66,12 +69,13 @@ class RecordedFunction:
 
     def _find(self, kinds, arguments):
         """Return the graph and the structure of its results, or `None` the first time."""
-        variables, signature = self.model.variables, (self.name, kinds)
+        signature = (self.name, kinds)
+        weights = [variable.value.data_ptr() for variable in self.model.variables]
         with _lock:
-            known, graphs = _graphs.get(self.model, ([], {}))
-            if len(known) != len(variables) or not all(map(operator.is_, known, variables)):
+            known, graphs = _graphs.get(self.model, (None, None))
+            if known != weights:
                 graphs = collections.OrderedDict()
-                _graphs[self.model] = variables, graphs
+                _graphs[self.model] = weights, graphs
             is_new = signature not in graphs
             graph = graphs.pop(signature, None)
             if graph is None and not is_new:
@@ -100,4 +104,4 @@ def _may_record(model):
         return False
     layers = flatten_layers(model)
     packages = {kind.__module__.partition(".")[0] for kind in set(map(type, layers))}
-    return packages <= _OUR_LAYERS and not any(map(_backend.has_hooks, layers))
+    return packages <= _PACKAGES and not any(map(_backend.has_hooks, layers))

@@ -35,7 +35,7 @@ def test_structures_are_kept():
 
 def test_recording_computes_nothing():
     def function(x):
-        # 16 TB.
+        # 17.6 TB.
         products = x[:, None] * x
         return products.sum(0)
 
@@ -55,6 +55,20 @@ def test_constants_are_folded():
     first, second = run(torch.zeros(3))
     np.testing.assert_array_equal(first, [1.0, 3.0, 5.0])
     np.testing.assert_array_equal(second, [0.0, -2.0, -4.0])
+
+
+def test_large_constants_are_not_kept(monkeypatch):
+    def function(x):
+        places = torch.arange(3.0) * 2.0
+        return x + places[:, None] * torch.arange(4.0)
+
+    monkeypatch.setattr(_graph, "MAX_CONSTANT_SIZE", 4)
+    run, _, code = record(function, torch.zeros(3, 4))
+    # The outer product is computed each time, from constants.
+    assert "aten_arange" not in code
+    assert code.count("aten_mul") == 1
+    (found,) = run(torch.ones(3, 4))
+    np.testing.assert_array_equal(found, 1.0 + np.outer([0.0, 2.0, 4.0], np.arange(4.0)))
 
 
 def test_new_values_of_weights_count():

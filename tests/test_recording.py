@@ -3,6 +3,7 @@
 import concurrent.futures
 import functools
 import gc
+import types
 import weakref
 
 import keras
@@ -88,6 +89,13 @@ def test_beam_search(rng, name):
     assert "aten_index_copy_default" not in codes
 
 
+class ShortestSearch(BeamSearchSampler):
+    """A search with another score and the same configuration."""
+
+    def _penalty(self, length):
+        return 1.0 / ops.cast(length, "float32")
+
+
 def test_another_search_has_a_graph_of_its_own(rng):
     model = translation.tiny_task(position_encoding="sinusoidal")
     inputs = translation.random_inputs(rng)
@@ -97,11 +105,26 @@ def test_another_search_has_a_graph_of_its_own(rng):
         (BeamSearchSampler(3), (9,)),
         (BeamSearchSampler(3, length_penalty=9.0), (9,)),
         (BeamSearchSampler(2, length_penalty=9.0), (9,)),
+        (ShortestSearch(2, length_penalty=9.0), (9,)),
     ]:
         count = len(graphs_of(model))
         model.sampler = sampler
         assert_same_translations(model, lambda x=stops: model.generate(inputs, stop_token_ids=x))
         assert len(graphs_of(model)) > count
+
+
+def test_a_search_reads_numbers_of_its_function():
+    def next_token(self, prompt, cache, index, factor):
+        return factor * ops.one_hot(2 * prompt[:, index - 1], 16), None, cache
+
+    model = tiny_backbone()
+    prompt = ops.convert_to_tensor([[1, 0, 0, 0]])
+    for factor, expected in ((3.5, [1, 2, 4, 8]), (-3.5, [1, 0, 1, 0])):
+        method = functools.partial(types.MethodType(next_token, model), factor=factor)
+        for _ in range(3):
+            search = BeamSearchSampler(2)
+            found = search(method, prompt, index=1, model=model)
+            np.testing.assert_array_equal(found, [expected])
 
 
 def test_sources_of_another_call_are_read(rng):
@@ -155,6 +178,10 @@ CHANGES = {
         layer_of(model).lora_kernel_b.assign(np.linspace(-3.0, 9.0, 30).reshape(2, 15)),
     ),
     "int8": lambda model: model.quantize("int8"),
+    # `torch.nn.Module.to` and others replace the memory of parameters.
+    "other memory": lambda model: [
+        setattr(weight.value, "data", 0.7 * weight.value.data) for weight in model.weights
+    ],
     "compile": lambda model: (
         setattr(model.embeddings_layer_norm, "epsilon", 0.7),
         model.compile(),
@@ -257,8 +284,12 @@ def hook_of_all_layers(layer):
     return register_module_forward_hook(lambda each, _, y: 3.0 * y if each is layer else None)
 
 
-@pytest.mark.parametrize("around", [autocast, hook_of_all_layers])
-def test_what_surrounds_a_call_is_not_recorded(rng, around):
+def scope_of_other_weights(layer):
+    return keras.StatelessScope([(layer.bias, ops.ones_like(layer.bias))])
+
+
+@pytest.mark.parametrize("around", [autocast, hook_of_all_layers, scope_of_other_weights])
+def test_what_surrounds_a_call_counts(rng, around):
     model = randomize_weights(tiny_backbone())
     predict = functools.partial(model.predict_on_batch, random_inputs(rng))
     layer = model.encoder.transformer_layers[0].feedforward_output_dense
@@ -272,11 +303,9 @@ def test_what_surrounds_a_call_is_not_recorded(rng, around):
 
 
 def test_graphs_do_not_keep_the_kernels_of_a_quantized_model(rng):
-    model, predict = recorded_backbone(rng)
+    model, _ = recorded_backbone(rng)
     kernel = weakref.ref(model.encoder.transformer_layers[0].feedforward_output_dense.kernel.value)
     model.quantize("int8")
-    predict()
-    gc.collect()
     assert kernel() is None
 
 

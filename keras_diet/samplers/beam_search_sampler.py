@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import keras
 import keras_hub
@@ -56,8 +56,8 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
     Call arguments:
         next: Function `(prompt, cache, index) -> (logits, hidden_states, cache)` that returns the
             logits of the token at `index`. It gets a prompt of `B * num_beams` rows, in which the
-            beams of a row are neighbours. A `functools.partial` of a method of `model` is
-            recorded on PyTorch, if it gets all tensors as keywords.
+            beams of a row are neighbours. A `functools.partial` of a method of `model`, with
+            tensors as keywords, is recorded on PyTorch.
         prompt: Integer tensor `(B, T)`. Tokens are generated from `index` on.
         cache: Structure of tensors whose first axis is the batch, or `None`. They are repeated for
             the beams once, and reordered in each step. `next` gets other tensors, such as the keys
@@ -142,17 +142,16 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
             return live, finished, done, cache, index + 1
 
         body = functools.partial(step, next, generated)
-        method = next if isinstance(next, functools.partial) else None
-        if method is not None and getattr(method.func, "__self__", None) is model is not None:
+        if _is_method(next, model):
 
             def step_of_tensors(tensors, *arguments):
-                return step(functools.partial(method.func, **tensors), *arguments)
+                return step(functools.partial(next.func, **tensors), *arguments)
 
             # The step reads no tensors but its arguments and the weights of the model.
-            name = (method.func.__name__, *self.get_config().items(), stops)
+            name = (type(self), next.func.__name__, *self.get_config().items(), stops)
             # The cache is a copy for the beams, of which only the next step needs anything.
             recorded = RecordedFunction(model, name, step_of_tensors, donated=5)
-            body = functools.partial(recorded, method.keywords, generated)
+            body = functools.partial(recorded, next.keywords, generated)
 
         live, finished, *_ = self.run_loop(
             cond,
@@ -229,3 +228,11 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
             "length_penalty": self.length_penalty,
             "return_all_beams": self.return_all_beams,
         }
+
+
+def _is_method(function: Any, model: Any) -> TypeGuard[functools.partial[Any]]:
+    """Whether `function` is a `functools.partial` of a method of `model`, with tensors alone."""
+    owner = getattr(getattr(function, "func", None), "__self__", None)
+    if model is None or owner is not model or function.args:
+        return False
+    return all(map(ops.is_tensor, keras.tree.flatten(function.keywords)))
