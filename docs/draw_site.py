@@ -1,8 +1,8 @@
 """Draw pictures of the site: `python docs/draw_site.py`.
 
 `diet.svg` shows what DIET adds to the scores of a head, as Figure 3 of the paper does, and
-`paper_results.svg` the paper's results, as Figure 1. The others have the step times
-and the memory in docs/benchmarks, and healing in docs/results.
+`paper_results.svg` the paper's results, as Figure 1. `healing.svg` has results of docs/results, and
+the others have those of docs/benchmarks.
 """
 
 import csv
@@ -27,6 +27,15 @@ PAPER = {
     "CS-EN": {"input": 22.93, "Shaw": 23.89, "REL": 23.93},
 }
 
+# Rows of `benchmarks.gpu`: how they are drawn.
+GPU_ROWS = {
+    "no_bias": ("no bias", {"color": "gray"}),
+    "diet_abs": ('DIET-ABS, "auto"', {"color": "#1f5fa8", "marker": "o"}),
+    "diet_abs_features": ('DIET-ABS, "features"', {"color": "#1f5fa8", "linestyle": "--"}),
+    "diet_rel": ("DIET-REL", {"color": "#c4561b", "marker": "s"}),
+    "hugging_face_t5": ("T5 in transformers", {"color": "black", "linestyle": ":"}),
+}
+
 # The same picture is the same file.
 rcParams["svg.hashsalt"] = "keras_diet"
 
@@ -34,6 +43,11 @@ rcParams["svg.hashsalt"] = "keras_diet"
 def save(figure, name):
     """Write a picture."""
     figure.savefig(PICTURES / f"{name}.svg", metadata={"Date": None})
+
+
+def cells_of(name):
+    """Return the results of a file in docs/benchmarks."""
+    return json.loads((DOCS / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))["cells"]
 
 
 def matrix(axis, values, title, labels=None, color="Blues"):
@@ -93,8 +107,7 @@ def draw_costs() -> None:
         noise = []
         for place, backend in enumerate(BACKENDS):
             for size, offset in (("small", -0.12), ("base", 0.12)):
-                path = DOCS / "benchmarks" / f"step_time_{backend}_{size}_inference.json"
-                cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+                cells = cells_of(f"step_time_{backend}_{size}_inference")
                 rows = cells[f"{size}, {length} tokens, inference"]["rows"]
                 noise.append(abs(rows["input_again"]["ratio_to_input"] - 1))
                 for encoding, (marker, color) in MARKERS.items():
@@ -112,26 +125,73 @@ def draw_costs() -> None:
     save(figure, "costs")
 
 
-def draw_memory() -> None:
-    """Draw the memory that attention takes, for each way to compute it."""
-    figure = Figure(figsize=(8.2, 3.2), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
+def draw_lengths() -> None:
+    """Draw the time and the memory of attention over many tokens, for each way to compute it."""
+    figure = Figure(figsize=(8.2, 4.8), layout="constrained")
+    axes = figure.subplots(2, 2, sharex=True, sharey="row")
     hatches = {"full": "", "features": "//", "blockwise": "xx"}
-    cells = {"8192 tokens, inference": axes[0], "4096 tokens, training": axes[1]}
-    for place, backend in enumerate(BACKENDS):
-        path = DOCS / "benchmarks" / f"attention_implementations_{backend}.json"
-        found = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        for cell, axis in cells.items():
+    cells = ["8192 tokens, inference", "4096 tokens, training"]
+    for (time, memory), cell in zip(axes.T, cells, strict=True):
+        time.set_title(cell)
+        for place, backend in enumerate(BACKENDS):
+            found = cells_of(f"attention_implementations_{backend}")[f"diet_abs, {cell}"]["rows"]
             for i, (implementation, hatch) in enumerate(hatches.items()):
-                memory = found[f"diet_abs, {cell}"]["rows"][implementation]["mib"]
-                label = implementation if place == 0 else None
-                style = {"color": f"C{i}", "hatch": hatch, "edgecolor": "white", "label": label}
-                axis.bar(place + 0.27 * (i - 1), memory, 0.25, **style)
-            axis.set(title=cell, yscale="log")
-            axis.set_xticks(range(3), BACKENDS.values())
-    axes[0].set_ylabel("memory, MiB")
-    axes[0].legend(fontsize=8)
-    save(figure, "memory")
+                style = {"color": f"C{i}", "hatch": hatch, "edgecolor": "white", "width": 0.25}
+                style["label"] = implementation if place == 0 else None
+                row, at = found[implementation], place + 0.27 * (i - 1)
+                time.bar(at, row["milliseconds"] / 1000, **style)
+                memory.bar(at, row["mib"], **style)
+        memory.set_yscale("log")
+        memory.set_xticks(range(3), BACKENDS.values())
+    axes[0, 0].set_ylabel("seconds")
+    axes[1, 0].set_ylabel("memory, MiB")
+    axes[0, 0].legend(fontsize=8)
+    save(figure, "lengths")
+
+
+def draw_gpu() -> None:
+    """Draw the time and the memory of one attention layer on a GPU, for each length."""
+    figure = Figure(figsize=(8.2, 4.8), layout="constrained")
+    axes = figure.subplots(2, 2, sharey="row")
+    for (time, memory), backend in zip(axes.T, ("torch", "jax"), strict=True):
+        cells = [
+            cell for cell in cells_of(f"gpu_{backend}").values() if cell["part"] == "attention"
+        ]
+        lengths = [int(cell["name"]) for cell in cells]
+        for row, (label, style) in GPU_ROWS.items():
+            if all(row in cell["result"] for cell in cells):
+                found = [cell["result"][row] for cell in cells]
+                time.plot(lengths, [each["ratio"] for each in found], label=label, **style)
+                memory.plot(lengths, [each["mib"] for each in found], **style)
+        for axis in (time, memory):
+            axis.set(xscale="log", yscale="log")
+            axis.set_xticks(lengths, map(str, lengths))
+            axis.set_xticks([], minor=True)
+        time.set_title(BACKENDS[backend])
+        time.set_yticks([1, 2, 5, 10, 20, 40], [1, 2, 5, 10, 20, 40])
+        memory.set_xlabel("tokens")
+    axes[0, 0].set_ylabel("time / time without a bias")
+    axes[1, 0].set_ylabel("memory, MiB")
+    axes[0, 0].legend(fontsize=8)
+    save(figure, "gpu")
+
+
+def draw_searches() -> None:
+    """Draw the time of beam search as a multiple of that of other libraries."""
+    figure = Figure(figsize=(8.2, 2.9), layout="constrained")
+    axes = figure.subplots(1, 2)
+    for axis, name in zip(axes, ("transformers", "CTranslate2"), strict=True):
+        for i, (backend, label) in enumerate(BACKENDS.items()):
+            cells = cells_of(f"decoding_{backend}")
+            ratios = [cell[name.lower()]["ratio"] for cell in cells.values()]
+            bars = axis.bar(np.arange(len(cells)) + 0.27 * (i - 1), ratios, 0.25, label=label)
+            axis.bar_label(bars, fmt="%.2f", fontsize=7)
+            axis.set_xticks(range(len(cells)), cells)
+        axis.axhline(1.0, color="gray", linewidth=1)
+        axis.set(title=f"time / time of {name}", xlabel="batch size, beams")
+        axis.margins(y=0.12)
+    axes[1].legend(fontsize=8)
+    save(figure, "searches")
 
 
 def draw_paper_results() -> None:
@@ -164,6 +224,8 @@ def draw_healing() -> None:
 if __name__ == "__main__":
     draw_diet()
     draw_costs()
-    draw_memory()
+    draw_lengths()
+    draw_gpu()
+    draw_searches()
     draw_paper_results()
     draw_healing()

@@ -267,22 +267,5 @@ def test_numbers_of_tables_are_those_of_the_files(page, table, links):
 
 
 @pytest.mark.any_backend
-def test_costs_are_in_the_columns_of_their_models():
-    text = text_of(ROOT / "docs/get_started/cost_and_speed.md")
-    rows = re.findall(r"^\| BERT-(\w+), (\w+) \| (.*) \|$", text, re.M)
-    assert len(rows) == 6
-    for size, backend, shown in rows:
-        backend = backend.lower().replace("pytorch", "torch")
-        path = ROOT / f"docs/benchmarks/step_time_{backend}_{size}_inference.json"
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        expected = [
-            f"{cells[f'{size}, {length} tokens, inference']['rows'][row]['ratio_to_input']:.3f}"
-            for length in ("8 x 128", "2 x 512")
-            for row in ("diet_abs", "diet_rel")
-        ]
-        assert shown.split(" | ") == expected
-
-
-@pytest.mark.any_backend
 def test_tables_with_measured_numbers_are_found():
     assert len(list(measured_tables())) > 9

@@ -107,7 +107,9 @@ def test_pages_have_navigation(site):
         assert "hidden" not in sidebar[0], path
 
 
-@pytest.mark.parametrize("name", ["diet", "costs", "memory", "healing", "paper_results"])
+@pytest.mark.parametrize(
+    "name", ["diet", "costs", "lengths", "gpu", "searches", "healing", "paper_results"]
+)
 def test_plots_show_the_files(tmp_path, monkeypatch, name):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     import draw_site
