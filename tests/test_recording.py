@@ -12,6 +12,7 @@ import pytest
 from keras import ops
 
 from keras_diet import _recording
+from keras_diet._recording import RecordedFunction
 from keras_diet.layers import POSITION_ENCODINGS, cache_positions
 from keras_diet.samplers import BeamSearchSampler
 from tests.models import tasks
@@ -113,18 +114,79 @@ def test_another_search_has_a_graph_of_its_own(rng):
         assert len(graphs_of(model)) > count
 
 
-def test_a_search_reads_numbers_of_its_function():
-    def next_token(self, prompt, cache, index, factor):
-        return factor * ops.one_hot(2 * prompt[:, index - 1], 16), None, cache
+def one_hot(prompt, index):
+    return ops.one_hot(2 * ops.take(prompt, index - 1, axis=1), 16)
+
+
+def by_keyword(self, prompt, cache, index, up=0.0, down=0.0):
+    return (up - down) * one_hot(prompt, index), None, cache
+
+
+def turned(self, prompt, cache, index, up):
+    return -up * one_hot(prompt, index), None, cache
+
+
+def by_position(self, factor, prompt, cache, index):
+    return factor * one_hot(prompt, index), None, cache
+
+
+UP, DOWN = [1, 2, 4, 8], [1, 0, 1, 0]
+FACTOR = np.float32(3.5)
+
+
+@pytest.mark.parametrize(
+    "functions, is_recorded",
+    {
+        "keywords": ([(by_keyword, (), "up", UP), (by_keyword, (), "down", DOWN)], True),
+        "methods": ([(by_keyword, (), "up", UP), (turned, (), "up", DOWN)], True),
+        "positions": (
+            [(by_position, (FACTOR,), "", UP), (by_position, (-FACTOR,), "", DOWN)],
+            False,
+        ),
+        "numbers": ([(by_keyword, (), "up number", UP), (turned, (), "up number", DOWN)], False),
+    }.values(),
+    ids=["keywords", "methods", "positions", "numbers"],
+)
+def test_functions_of_searches_are_told_apart(functions, is_recorded):
+    import torch
 
     model = tiny_backbone()
     prompt = ops.convert_to_tensor([[1, 0, 0, 0]])
-    for factor, expected in ((3.5, [1, 2, 4, 8]), (-3.5, [1, 0, 1, 0])):
-        method = functools.partial(types.MethodType(next_token, model), factor=factor)
+    for function, arguments, keyword, expected in functions:
+        tensors = map(ops.convert_to_tensor, arguments)
+        name, _, number = keyword.partition(" ")
+        keywords = {name: 3.5 if number else ops.convert_to_tensor(FACTOR)} if name else {}
+        method = functools.partial(types.MethodType(function, model), *tensors, **keywords)
         for _ in range(3):
-            search = BeamSearchSampler(2)
-            found = search(method, prompt, index=1, model=model)
+            with torch.no_grad():
+                found = BeamSearchSampler(2)(method, prompt, index=1, model=model)
             np.testing.assert_array_equal(found, [expected])
+    assert bool(graphs_of(model)) == is_recorded
+
+
+def test_other_nests_have_graphs_of_their_own():
+    import torch
+
+    def function(nest):
+        return 2.0 * nest["a"] if "a" in nest else -nest["b"]
+
+    model = tiny_backbone()
+    for name, expected in (("a", 3.0), ("b", -1.5)):
+        for _ in range(3):
+            with torch.no_grad():
+                recorded = RecordedFunction(model, "function", function)
+                assert recorded({name: torch.tensor(1.5)}) == expected
+
+
+def test_an_object_looks_for_a_graph_once(monkeypatch):
+    import torch
+
+    with torch.no_grad():
+        recorded = RecordedFunction(tiny_backbone(), "function", lambda x: x + 1.0)
+        for _ in range(2):
+            recorded(torch.ones(3))
+        monkeypatch.setattr(recorded, "_find", None)
+        np.testing.assert_array_equal(recorded(torch.zeros(3)), [1.0, 1.0, 1.0])
 
 
 def test_sources_of_another_call_are_read(rng):
@@ -178,6 +240,8 @@ CHANGES = {
         layer_of(model).lora_kernel_b.assign(np.linspace(-3.0, 9.0, 30).reshape(2, 15)),
     ),
     "int8": lambda model: model.quantize("int8"),
+    # Without a call of the model.
+    "int8 of a layer": lambda model: layer_of(model).quantize("int8"),
     # `torch.nn.Module.to` and others replace the memory of parameters.
     "other memory": lambda model: [
         setattr(weight.value, "data", 0.7 * weight.value.data) for weight in model.weights
@@ -192,13 +256,16 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_changed_weights_count(rng, change):
     # Quantization changes a frozen model, too.
-    model, predict = recorded_backbone(rng, trainable=change != "int8")
+    model, predict = recorded_backbone(rng, trainable="int8" not in change)
+    (old,) = graphs_of(model)
     before = predict()["sequence_output"]
     CHANGES[change](model)
     expected = without_recording(model, predict)["sequence_output"]
     for _ in range(3):
         np.testing.assert_array_equal(predict()["sequence_output"], expected)
     assert np.abs(expected - before).max() > 1e-3
+    (new,) = graphs_of(model)
+    assert (new is old) == (change == "assigned weights")
 
 
 def test_loaded_weights_count(rng, tmp_path):
@@ -260,7 +327,20 @@ def make_hooked(model):
     return lambda: factor.__setitem__(0, 3.0)
 
 
-@pytest.mark.parametrize("make", [make_live, make_hooked])
+def make_pre_hooked(model):
+    factor = [1.0]
+    layer_of(model).register_forward_pre_hook(lambda layer, inputs: inputs[0] * factor[0])
+    return lambda: factor.__setitem__(0, 3.0)
+
+
+def make_replaced(model):
+    factor, layer = [1.0], layer_of(model)
+    call = layer.call
+    layer.call = lambda inputs, training=None: call(inputs) * factor[0]
+    return lambda: factor.__setitem__(0, 3.0)
+
+
+@pytest.mark.parametrize("make", [make_live, make_hooked, make_pre_hooked, make_replaced])
 def test_what_may_change_is_not_recorded(rng, monkeypatch, make):
     monkeypatch.setattr(Live, "factor", 1.0)
     model = randomize_weights(tiny_backbone())

@@ -57,7 +57,8 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
         next: Function `(prompt, cache, index) -> (logits, hidden_states, cache)` that returns the
             logits of the token at `index`. It gets a prompt of `B * num_beams` rows, in which the
             beams of a row are neighbours. A `functools.partial` of a method of `model`, with
-            tensors as keywords, is recorded on PyTorch.
+            tensors as keywords, is recorded on PyTorch. The method must not look at the values of
+            tensors: `ops.take(prompt, index, axis=1)` is right, and `prompt[:, index]` is not.
         prompt: Integer tensor `(B, T)`. Tokens are generated from `index` on.
         cache: Structure of tensors whose first axis is the batch, or `None`. They are repeated for
             the beams once, and reordered in each step. `next` gets other tensors, such as the keys
