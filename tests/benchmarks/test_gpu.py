@@ -57,37 +57,3 @@ def test_what_does_not_fit_into_memory_is_marked(monkeypatch):
     results = gpu.measure_attention(10, options)
     assert results["t5"] == {"failed": "out of memory"}
     assert np.isfinite(results["diet_rel"]["milliseconds"])
-
-
-ROWS = {
-    "PyTorch: no bias": "torch no_bias",
-    'PyTorch: DIET-ABS, `"features"`': "torch diet_abs_features",
-    'PyTorch: DIET-ABS, `"auto"`': "torch diet_abs",
-    "PyTorch: DIET-REL": "torch diet_rel",
-    "JAX: no bias": "jax no_bias",
-    'JAX: DIET-ABS, `"features"`': "jax diet_abs_features",
-    'JAX: DIET-ABS, `"auto"`': "jax diet_abs",
-    "JAX: DIET-REL": "jax diet_rel",
-}
-
-
-def test_the_table_on_the_page_has_the_numbers_of_the_files():
-    docs = measure.ROOT / "docs"
-    page = (docs / "get_started" / "cost_and_speed.md").read_text()
-    lines = page.split("| milliseconds (MiB) |")[1].split("\n\n")[0].splitlines()
-    lengths = [cell.split()[0] for cell in lines[0].strip("|").split("|")]
-    found = {}
-    for line in lines[2:]:
-        name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
-        found[ROWS[name]] = cells
-    assert len(found) == len(ROWS)
-    for row, cells in found.items():
-        backend, name = row.split()
-        file = json.loads((docs / "benchmarks" / f"gpu_{backend}.json").read_text())
-        for length, cell in zip(lengths, cells, strict=True):
-            result = file["cells"][f"attention, {length}"]["result"][name]
-            milliseconds, mib = cell.strip(")").split(" (")
-            # Two digits, or whole numbers.
-            wanted = f"{result['milliseconds']:.2g}" if result["milliseconds"] < 10 else None
-            wanted = wanted or f"{result['milliseconds']:.0f}"
-            assert (float(milliseconds), mib) == (float(wanted), f"{result['mib']:.0f}"), row
