@@ -48,8 +48,17 @@ def has_hooks(layer):
     """Whether a tool that calibrates or watches layers replaced the call, or added hooks."""
     from torch.nn.modules import module
 
-    hooks = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks
-    return bool("call" in vars(layer) or hooks or module._has_any_global_hook())
+    return bool(
+        "call" in vars(layer)
+        or layer._forward_hooks
+        or layer._forward_pre_hooks
+        or layer._backward_hooks
+        or layer._backward_pre_hooks
+        or module._global_forward_hooks
+        or module._global_forward_pre_hooks
+        or module._global_backward_hooks
+        or module._global_backward_pre_hooks
+    )
 
 
 def add_products(bias, query_features, key_features):

@@ -96,6 +96,23 @@ CHANGES = {
 }
 
 
+def test_hooks_of_gradients_are_called(rng):
+    from torch.nn.modules import module
+
+    layer, inputs, _ = make_layer(rng, "dense")
+    registers = (
+        layer.register_full_backward_hook,
+        layer.register_full_backward_pre_hook,
+        module.register_module_full_backward_hook,
+        module.register_module_full_backward_pre_hook,
+    )
+    for register in registers:
+        called = []
+        with register(lambda *_, called=called: called.append(True)):
+            _backend.dense(layer, inputs.requires_grad_()).sum().backward()
+        assert called
+
+
 @some_layers
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_layer_that_does_more_is_called(rng, name, change):
