@@ -45,6 +45,14 @@ def save(figure, name):
     figure.savefig(PICTURES / f"{name}.svg", metadata={"Date": None})
 
 
+def save_time_and_memory(figure, axes, name, time):
+    """Write a picture with the time in its first row, and the memory in its second one."""
+    axes[0, 0].set_ylabel(time)
+    axes[1, 0].set_ylabel("memory, MiB")
+    axes[0, 0].legend(fontsize=8)
+    save(figure, name)
+
+
 def cells_of(name):
     """Return the results of a file in docs/benchmarks."""
     return json.loads((DOCS / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))["cells"]
@@ -143,10 +151,7 @@ def draw_lengths() -> None:
                 memory.bar(at, row["mib"], **style)
         memory.set_yscale("log")
         memory.set_xticks(range(3), BACKENDS.values())
-    axes[0, 0].set_ylabel("seconds")
-    axes[1, 0].set_ylabel("memory, MiB")
-    axes[0, 0].legend(fontsize=8)
-    save(figure, "lengths")
+    save_time_and_memory(figure, axes, "lengths", "seconds")
 
 
 def draw_gpu() -> None:
@@ -170,10 +175,7 @@ def draw_gpu() -> None:
         time.set_title(BACKENDS[backend])
         time.set_yticks([1, 2, 5, 10, 20, 40], [1, 2, 5, 10, 20, 40])
         memory.set_xlabel("tokens")
-    axes[0, 0].set_ylabel("time / time without a bias")
-    axes[1, 0].set_ylabel("memory, MiB")
-    axes[0, 0].legend(fontsize=8)
-    save(figure, "gpu")
+    save_time_and_memory(figure, axes, "gpu", "time / time without a bias")
 
 
 def draw_searches() -> None:

@@ -3,6 +3,7 @@
 The results of a model are the same on every backend.
 """
 
+import functools
 import math
 
 import keras
@@ -46,19 +47,22 @@ def _is_plain(layer, inputs):
 
 def has_hooks(layer):
     """Whether a tool that calibrates or watches layers replaced the call, or added hooks."""
+    kinds, of_all_layers = _hooks_of_torch()
+    own = vars(layer)
+    return "call" in own or any(map(own.__getitem__, kinds)) or any(of_all_layers)
+
+
+@functools.cache
+def _hooks_of_torch():
+    """Return the kinds of hooks that a layer may have, and the dictionaries of those of all layers.
+
+    PyTorch has no public name for them, and its versions have different kinds.
+    """
+    import torch
     from torch.nn.modules import module
 
-    return bool(
-        "call" in vars(layer)
-        or layer._forward_hooks
-        or layer._forward_pre_hooks
-        or layer._backward_hooks
-        or layer._backward_pre_hooks
-        or module._global_forward_hooks
-        or module._global_forward_pre_hooks
-        or module._global_backward_hooks
-        or module._global_backward_pre_hooks
-    )
+    kinds = [name for name in vars(torch.nn.Module()) if name.endswith("_hooks")]
+    return kinds, [hooks for name, hooks in vars(module).items() if name.endswith("_hooks")]
 
 
 def add_products(bias, query_features, key_features):

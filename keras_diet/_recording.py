@@ -60,8 +60,8 @@ class RecordedFunction:
         tensors: list[Any]
         tensors, nest = optree.tree_flatten(arguments)  # type: ignore[arg-type]
         # A graph has views, which need the same strides.
-        kinds = tuple((each.shape, each.stride(), each.dtype, each.device) for each in tensors)
-        graph = self.graphs.get((nest, kinds)) or self._find((nest, kinds), arguments)
+        kinds = (nest, *((each.shape, each.stride(), each.dtype, each.device) for each in tensors))
+        graph = self.graphs.get(kinds) or self._find(kinds, arguments)
         if graph is None:
             return self.function(*arguments)
         run, structure = graph

@@ -96,6 +96,17 @@ CHANGES = {
 }
 
 
+@some_layers
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_layer_that_does_more_is_called(rng, name, change):
+    layer, inputs, num_axes = make_layer(rng, name)
+    before = to_numpy(layer(inputs))
+    CHANGES[change](layer)
+    expected = to_numpy(layer(inputs))
+    assert np.abs(expected - before).max() > 1e-4
+    assert_close(_backend.dense(layer, inputs, num_axes), expected, 1e-6)
+
+
 def test_hooks_of_gradients_are_called(rng):
     from torch.nn.modules import module
 
@@ -111,17 +122,6 @@ def test_hooks_of_gradients_are_called(rng):
         with register(lambda *_, called=called: called.append(True)):
             _backend.dense(layer, inputs.requires_grad_()).sum().backward()
         assert called
-
-
-@some_layers
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_layer_that_does_more_is_called(rng, name, change):
-    layer, inputs, num_axes = make_layer(rng, name)
-    before = to_numpy(layer(inputs))
-    CHANGES[change](layer)
-    expected = to_numpy(layer(inputs))
-    assert np.abs(expected - before).max() > 1e-4
-    assert_close(_backend.dense(layer, inputs, num_axes), expected, 1e-6)
 
 
 class Doubled(keras.layers.Dense):

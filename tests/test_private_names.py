@@ -48,7 +48,7 @@ def test_private_names_are_in_one_file():
     own = own_names()
     used = {path: private_names(source, own) for path, source in SOURCES.items()}
     assert {path for path, names in used.items() if names} <= ALLOWED
-    assert len(set().union(*used.values())) <= 17
+    assert len(set().union(*used.values())) <= 9
 
 
 def exists(name):
