@@ -32,7 +32,6 @@ PRIVATE_NAMES = {
     "Layer._layers": "Without it a model on PyTorch is not constructed yet and has no layers.",
     "MultiHeadAttention._compute_attention": "Keras documents it as the method to override.",
     "MultiHeadAttention._dropout_layer": "Our dropout draws the same numbers as the stock layer.",
-    "MultiHeadAttention._gate_dense": "The projection of the gate. It has no public property.",
     "register_presets": "No public function registers the name of a preset.",
     "Preprocessor._add_missing_kwargs": "No public method sets the lengths of a new preprocessor.",
 }
@@ -100,9 +99,12 @@ class OpenMultiHeadAttention(keras.layers.MultiHeadAttention):
     def gate(self, query):
         """Return the gate of the output of the heads, or `None` without `use_gate`.
 
-        A property for the layer would give its weights another name in files than Keras.
+        Keras has no public property for its projection, but files have the name of the layer.
         """
-        return self._gate_dense(query) if self.use_gate else None
+        if not self.use_gate:
+            return None
+        (gate,) = (layer for layer in sublayers(self) if layer.name == "gate")
+        return gate(query)
 
     @property
     def overrides_compute_attention(self):

@@ -95,12 +95,8 @@ def forget_graphs(model: Any) -> None:
 
 
 def _may_record(model):
-    import torch
-
-    if torch.is_grad_enabled() or torch.compiler.is_compiling() or model.run_eagerly:
-        return False
-    # The graph would have the dtypes of this context, or lack them.
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+    # In a context that casts, the graph would have its dtypes, or lack them.
+    if model.run_eagerly or not _backend.only_infers():
         return False
     layers = flatten_layers(model)
     packages = {kind.__module__.partition(".")[0] for kind in set(map(type, layers))}

@@ -1,11 +1,13 @@
 """`_backend.dense` returns the same as the layer."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from keras_diet import _backend
+from keras_diet import _backend, _graph
 from tests.helpers import assert_close, gradients, randomize, to_numpy, weighted_sum
 
 # Other backends call the layer.
@@ -18,13 +20,13 @@ def normal(rng, *shape):
     return rng.normal(size=shape).astype("float32")
 
 
-def to_heads(num_heads, key_dim, **kwargs):
+def to_heads(num_heads, key_dim, bias_axes="de", **kwargs):
     shape = (None, num_heads, key_dim)
-    return keras.layers.EinsumDense("abc,cde->abde", shape, bias_axes="de", **kwargs)
+    return keras.layers.EinsumDense("abc,cde->abde", shape, bias_axes=bias_axes, **kwargs)
 
 
-def from_heads(**kwargs):
-    return keras.layers.EinsumDense("abcd,cde->abe", (None, HIDDEN), bias_axes="e", **kwargs)
+def from_heads(bias_axes="e", **kwargs):
+    return keras.layers.EinsumDense("abcd,cde->abe", (None, HIDDEN), bias_axes=bias_axes, **kwargs)
 
 
 # How to make the layer, the shape of an input and over how many of its axes the layer goes.
@@ -35,6 +37,10 @@ LAYERS = {
     "to_square_heads": (lambda **kwargs: to_heads(3, 3, **kwargs), (BATCH, LENGTH, 3), 1),
     "from_heads": (from_heads, (BATCH, LENGTH, NUM_HEADS, KEY_DIM), 2),
     "from_square_heads": (from_heads, (BATCH, LENGTH, 3, 3), 2),
+}
+NO_BIAS = {
+    name: {"use_bias": False} if name in ("dense", "activation") else {"bias_axes": None}
+    for name in LAYERS
 }
 some_layers = pytest.mark.parametrize("name", ["dense", "to_heads", "from_heads"])
 
@@ -62,6 +68,116 @@ def test_outputs_and_gradients_equal_those_of_the_layer(rng, name):
     for gradient, expected_gradient in zip(actual, expected, strict=True):
         assert np.abs(expected_gradient).max() > 1e-2
         assert_close(gradient, expected_gradient)
+
+
+def library_of(function, *tensors):
+    """The library that multiplies in a function, in the context of the caller."""
+    code = _graph.record(function, tensors)[0].code
+    libraries = {"oneDNN": code.count("mkldnn"), "MKL": code.count("mm_default")}
+    assert sorted(libraries.values()) == [0, 1]
+    return max(libraries, key=libraries.get)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_outputs_without_gradients(rng, name, use_bias, library):
+    """On the way of each processor, for any strides, one row, and none."""
+    import torch
+
+    layer, inputs, num_axes = make_layer(rng, name, **({} if use_bias else NO_BIAS[name]))
+    expected = to_numpy(layer(inputs))
+    with torch.no_grad():
+        for x, rows in [
+            (inputs, slice(None)),
+            (inputs.mT.contiguous().mT, slice(None)),
+            (inputs[1:], slice(1, None)),
+            (inputs[:0], slice(0)),
+        ]:
+            output = _backend.dense(layer, x, num_axes)
+            assert output.shape == expected[rows].shape
+            assert_close(output, expected[rows], 1e-6)
+        assert library_of(lambda x: _backend.dense(layer, x, num_axes), inputs) == library
+
+
+def contexts():
+    import torch
+
+    return {
+        "no_grad": torch.no_grad,
+        "inference_mode": torch.inference_mode,
+        "enable_grad": torch.enable_grad,
+        "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+        "no_onednn": lambda: torch.backends.mkldnn.flags(enabled=False),
+        "float64": contextlib.nullcontext,
+        "bfloat16": contextlib.nullcontext,
+    }
+
+
+@pytest.mark.parametrize("name", contexts())
+def test_onednn_multiplies_where_it_can(rng, name, monkeypatch):
+    """It has no gradients, and the other cases are not its own."""
+    import torch
+
+    monkeypatch.setattr(_backend, "_is_mkl_slow", lambda: True)
+    dtype = name if name in ("float64", "bfloat16") else "float32"
+    layer, inputs, _ = make_layer(rng, "dense", dtype=dtype)
+    inputs = ops.cast(inputs, dtype)
+    with torch.no_grad(), contexts()[name]():
+        wanted = "oneDNN" if name in ("no_grad", "inference_mode") else "MKL"
+        assert library_of(lambda x: _backend.dense(layer, x), inputs) == wanted
+
+
+def test_exported_programs_have_common_operations(rng, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(_backend, "_is_mkl_slow", lambda: True)
+    inputs, matrix = map(ops.convert_to_tensor, (normal(rng, *X_SHAPE), normal(rng, HIDDEN, 4)))
+
+    class Product(torch.nn.Module):
+        def forward(self, inputs):
+            return _backend.matmul(inputs, matrix)
+
+    with torch.no_grad():
+        program = torch.export.export(Product(), (inputs,))
+    assert "aten.linear.default" in str(program.graph)
+    assert "mkldnn" not in str(program.graph)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_product_with_a_matrix(rng, dtype, library):
+    import torch
+
+    inputs, matrix = normal(rng, *X_SHAPE), normal(rng, HIDDEN, KEY_DIM)
+    tensors = ops.cast(ops.convert_to_tensor(inputs), dtype), ops.convert_to_tensor(matrix)
+    expected = ops.matmul(*tensors)
+    with torch.no_grad():
+        output = _backend.matmul(*tensors)
+        assert output.dtype == expected.dtype
+        assert_close(output, expected, 1e-6)
+        assert dtype != "float32" or library_of(_backend.matmul, *tensors) == library
+
+
+@pytest.mark.parametrize(
+    "capabilities, onednn, is_slow",
+    [
+        ({"cpu_name": "AMD EPYC 9B45"}, True, True),
+        ({"cpu_name": "AMD EPYC 9B45"}, False, False),
+        ({"cpu_name": "Intel(R) Xeon(R) Platinum 8481C"}, True, False),
+        ({"architecture": "arm64"}, True, False),
+        (None, True, False),
+    ],
+    ids=["amd", "amd_without_onednn", "intel", "arm", "old_pytorch"],
+)
+def test_processors_on_which_mkl_is_slow(monkeypatch, capabilities, onednn, is_slow):
+    import torch
+
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: onednn)
+    if capabilities is None:
+        monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    else:
+        function = lambda: capabilities  # noqa: E731
+        monkeypatch.setattr(torch.cpu, "get_capabilities", function, raising=False)
+    assert _backend._is_mkl_slow.__wrapped__() == is_slow
 
 
 @some_layers

@@ -58,9 +58,30 @@ def test_every_encoding(rng, name):
     model = randomize_weights(tiny_backbone(position_encoding=name, hidden_dim=18))
     inputs = random_inputs(rng, batch_size=3)
     assert_recorded_results_are_equal(model, lambda: model.predict_on_batch(inputs))
-    code = graphs_of(model)[0].code
-    # Queries, keys, values, outputs, and two of the feedforward network: product and bias in one.
-    assert code.count("aten_addmm") == 6 * model.num_layers
+
+
+def products_of(model):
+    """How often the graphs multiply by a matrix of weights: with a bias, without, by oneDNN."""
+    code = "".join(run.code for run in graphs_of(model))
+    names = ("aten_addmm", "aten_mm", "mkldnn__linear_pointwise")
+    return [code.count(f"_{name}_default(") for name in names]
+
+
+def test_each_dense_layer_is_one_operation(rng, library):
+    model = randomize_weights(tiny_backbone(position_encoding="alibi"))
+    inputs = random_inputs(rng, batch_size=3)
+    assert_recorded_results_are_equal(model, lambda: model.predict_on_batch(inputs))
+    # Queries, keys, values, outputs, and two of the feedforward network. Keras multiplies once.
+    count = 6 * model.num_layers
+    assert products_of(model) == {"MKL": [count, 1, 0], "oneDNN": [0, 1, count]}[library]
+
+
+def test_logits_of_a_search_are_one_operation(rng, library):
+    model = translation.tiny_task(num_layers=1)
+    inputs = translation.random_inputs(rng, target_length=6)
+    assert_same_translations(model, lambda: model.generate(inputs, stop_token_ids=None))
+    # Two graphs have a step, whose logits have no bias.
+    assert products_of(model) == {"MKL": [22, 2, 0], "oneDNN": [0, 0, 24]}[library]
 
 
 @pytest.mark.parametrize("task", ["classifier", "masked_lm", "embedder", "token_classifier"])

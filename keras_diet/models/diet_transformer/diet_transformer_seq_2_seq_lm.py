@@ -341,7 +341,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         if output_kernel is None:
             logits = self.backbone.token_embedding(hidden_states, reverse=True)
         else:
-            logits = ops.matmul(hidden_states, output_kernel)
+            logits = _backend.matmul(hidden_states, output_kernel)
         return logits[:, 0], hidden_states[:, 0], after.target
 
     # === Files ===
