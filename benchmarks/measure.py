@@ -23,6 +23,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_diet import _backend
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = (
     "keras-diet",
@@ -161,18 +163,31 @@ def compiled(function: Callable[..., Any], jit_compile: bool = True) -> Callable
     return function
 
 
+def without_gradients() -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which PyTorch records no gradients. Other backends record none anyway."""
+    if keras.config.backend() != "torch":
+        return contextlib.nullcontext()
+    import torch
+
+    return torch.no_grad()
+
+
 def make_matmul(
     rows: int, inner: int, columns: int, dtype: str = "float32", jit_compile: bool = True
 ) -> tuple[Callable[[], float], int]:
-    """Return a function that multiplies two matrices of these sizes, and its number of FLOPs."""
+    """Return a function that multiplies two matrices of these sizes, and its number of FLOPs.
+
+    It multiplies as our layers do without gradients.
+    """
     rng = np.random.default_rng(0)
     a = ops.convert_to_tensor(rng.normal(size=(rows, inner)), dtype)
     b = ops.convert_to_tensor(rng.normal(size=(inner, columns)), dtype)
-    product = compiled(ops.matmul, jit_compile)
+    product = compiled(_backend.matmul, jit_compile)
 
     def multiply():
-        # Reading one number waits for the whole product and copies hardly any memory.
-        return float(ops.cast(product(a, b)[0, 0], "float32"))
+        with without_gradients():
+            # Reading one number waits for the whole product and copies hardly any memory.
+            return float(ops.cast(product(a, b)[0, 0], "float32"))
 
     return multiply, 2 * rows * inner * columns
 
