@@ -65,6 +65,7 @@ def only_infers():
     return not (
         torch.is_grad_enabled()
         or torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
         or torch.is_autocast_enabled("cpu")
         or torch.is_autocast_enabled("cuda")
     )
