@@ -13,7 +13,7 @@ from keras import ops
 def dense(layer, inputs, num_axes=1):
     """Return `layer(inputs)`, for a `Dense` or `EinsumDense` over the last `num_axes` axes.
 
-    PyTorch multiplies and adds the bias in one call. Keras makes two calls, and for an
+    On PyTorch, one call multiplies and adds the bias. Keras makes two calls, and for an
     `EinsumDense` a batched product with a batch of one. Layers that do more in their call are
     called: with LoRA, quantized weights, hooks or another dtype.
     """
@@ -30,7 +30,7 @@ def dense(layer, inputs, num_axes=1):
 
 
 def matmul(inputs, matrix):
-    """Return `ops.matmul(inputs, matrix)`, for a matrix of weights."""
+    """Return `ops.matmul(inputs, matrix)`, for a matrix of weights, as quickly as `dense`."""
     is_plain = _on_torch() and inputs.dtype == matrix.dtype
     return _linear(inputs, matrix) if is_plain else ops.matmul(inputs, matrix)
 
@@ -38,13 +38,14 @@ def matmul(inputs, matrix):
 def _linear(inputs, matrix, bias=None):
     """Return `inputs @ matrix + bias` on PyTorch.
 
-    By default, PyTorch multiplies with MKL, which takes twice the time of oneDNN on processors of
-    AMD (pytorch/builder#504). PyTorch contains oneDNN too, but not its gradients.
+    PyTorch multiplies with MKL, which takes twice the time of oneDNN on processors of AMD
+    (pytorch/builder#504). PyTorch contains both.
     """
     import torch
 
-    on_cpu = inputs.dtype == torch.float32 and inputs.device.type == "cpu"
-    if on_cpu and _is_mkl_slow() and torch.backends.mkldnn.enabled and only_infers():
+    if _is_mkl_slow() and _onednn_takes(inputs, matrix, bias):
+        # It ignores the strides of a bias.
+        bias = None if bias is None else bias.contiguous()
         return torch.ops.mkldnn._linear_pointwise(inputs, matrix.T, bias, "none", [], "")
     return torch.nn.functional.linear(inputs, matrix.T, bias)
 
@@ -53,13 +54,29 @@ def _linear(inputs, matrix, bias=None):
 def _is_mkl_slow():
     import torch
 
-    # Old versions of PyTorch do not tell the processor.
+    # Old versions of PyTorch do not name the processor.
     capabilities = getattr(torch.cpu, "get_capabilities", dict)()
-    return "AMD" in capabilities.get("cpu_name", "") and torch.backends.mkldnn.is_available()
+    has_both = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
+    return has_both and "AMD" in capabilities.get("cpu_name", "")
+
+
+def _onednn_takes(inputs, *weights):
+    """Whether PyTorch may call oneDNN, which loses gradients without an error."""
+    import torch
+    from torch.autograd.forward_ad import unpack_dual
+
+    tensors = [tensor for tensor in (inputs, *weights) if tensor is not None]
+    return (
+        (inputs.dtype, inputs.device.type) == (torch.float32, "cpu")
+        and torch.backends.mkldnn.enabled
+        and only_infers()
+        # Gradients in forward mode are recorded inside of `torch.no_grad` too.
+        and not any(unpack_dual(tensor).tangent is not None for tensor in tensors)
+    )
 
 
 def only_infers():
-    """Whether PyTorch computes values now, without gradients, and in the dtypes of the tensors."""
+    """Whether PyTorch records no gradients and no program now, and casts nothing."""
     import torch
 
     return not (

@@ -99,12 +99,12 @@ class OpenMultiHeadAttention(keras.layers.MultiHeadAttention):
     def gate(self, query):
         """Return the gate of the output of the heads, or `None` without `use_gate`.
 
-        Keras has no public property for its projection, but files have the name of the layer.
+        Keras has no public property for its projection. Weights in files have the name "gate".
         """
         if not self.use_gate:
             return None
-        (gate,) = (layer for layer in sublayers(self) if layer.name == "gate")
-        return gate(query)
+        dense = [each for each in sublayers(self) if isinstance(each, keras.layers.EinsumDense)]
+        return next(layer for layer in dense if layer.name == "gate")(query)
 
     @property
     def overrides_compute_attention(self):

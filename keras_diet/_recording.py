@@ -95,7 +95,6 @@ def forget_graphs(model: Any) -> None:
 
 
 def _may_record(model):
-    # In a context that casts, the graph would have its dtypes, or lack them.
     if model.run_eagerly or not _backend.only_infers():
         return False
     layers = flatten_layers(model)

@@ -81,7 +81,7 @@ def library_of(function, *tensors):
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("use_bias", [True, False])
 def test_outputs_without_gradients(rng, name, use_bias, library):
-    """On the way of each processor, for any strides, one row, and none."""
+    """On the way of each processor, also for one row and for none."""
     import torch
 
     layer, inputs, num_axes = make_layer(rng, name, **({} if use_bias else NO_BIAS[name]))
@@ -113,12 +113,19 @@ def contexts():
     }
 
 
-@pytest.mark.parametrize("name", contexts())
-def test_onednn_multiplies_where_it_can(rng, name, monkeypatch):
-    """It has no gradients, and the other cases are not its own."""
+@pytest.fixture
+def on_amd(monkeypatch):
     import torch
 
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("this PyTorch has no oneDNN")
     monkeypatch.setattr(_backend, "_is_mkl_slow", lambda: True)
+
+
+@pytest.mark.parametrize("name", contexts())
+def test_onednn_multiplies_where_it_can(rng, name, on_amd):
+    import torch
+
     dtype = name if name in ("float64", "bfloat16") else "float32"
     layer, inputs, _ = make_layer(rng, "dense", dtype=dtype)
     inputs = ops.cast(inputs, dtype)
@@ -128,11 +135,46 @@ def test_onednn_multiplies_where_it_can(rng, name, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-def test_exported_programs_have_common_operations(rng, monkeypatch):
+@pytest.mark.parametrize("argument", ["inputs", "kernel", "bias"])
+def test_gradients_in_forward_mode(rng, argument, on_amd):
+    """PyTorch records them inside of `no_grad` too, and oneDNN would return zeros."""
+    import torch
+
+    layer, inputs, _ = make_layer(rng, "dense")
+    values = {"inputs": inputs, "kernel": layer.kernel.value, "bias": layer.bias.value}
+    tangent = ops.convert_to_tensor(normal(rng, *values[argument].shape))
+
+    def call(value):
+        inputs, kernel, bias = ({**values, argument: value}[name] for name in values)
+        return _backend._linear(inputs, kernel, bias)
+
+    with torch.no_grad():
+        _, found = torch.func.jvp(call, (values[argument],), (tangent,))
+    expected = {
+        "inputs": lambda: tangent @ values["kernel"],
+        "kernel": lambda: inputs @ tangent,
+        "bias": lambda: tangent.expand(found.shape),
+    }
+    with torch.no_grad():
+        assert_close(found, expected[argument](), 1e-6)
+
+
+def test_any_strides(rng, library):
+    """As in `torch.vmap` over the weights of several models."""
+    import torch
+
+    inputs, matrix, bias = normal(rng, 4, HIDDEN), normal(rng, HIDDEN, 6), normal(rng, 6)
+    tensors = [torch.as_tensor(each) for each in (inputs, matrix, bias)]
+    strided = [torch.stack([each, 0 * each], dim=-1)[..., 0] for each in tensors]
+    with torch.no_grad():
+        assert_close(_backend._linear(*strided), inputs @ matrix + bias, 1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_exported_programs_have_common_operations(rng, on_amd):
     """Other machines may lack oneDNN, and so does ONNX."""
     import torch
 
-    monkeypatch.setattr(_backend, "_is_mkl_slow", lambda: True)
     inputs, matrix = map(ops.convert_to_tensor, (normal(rng, *X_SHAPE), normal(rng, HIDDEN, 4)))
 
     class Product(torch.nn.Module):
@@ -147,40 +189,44 @@ def test_exported_programs_have_common_operations(rng, monkeypatch):
         assert "mkldnn" not in graph
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_product_with_a_matrix(rng, dtype, library):
+def test_product_with_a_matrix(rng, library):
     import torch
 
-    inputs, matrix = normal(rng, *X_SHAPE), normal(rng, HIDDEN, KEY_DIM)
-    tensors = ops.cast(ops.convert_to_tensor(inputs), dtype), ops.convert_to_tensor(matrix)
-    expected = ops.matmul(*tensors)
+    inputs, matrix = map(ops.convert_to_tensor, (normal(rng, *X_SHAPE), normal(rng, HIDDEN, 4)))
     with torch.no_grad():
-        output = _backend.matmul(*tensors)
-        assert output.dtype == expected.dtype
-        assert_close(output, expected, 1e-6)
-        assert dtype != "float32" or library_of(_backend.matmul, *tensors) == library
+        assert_close(_backend.matmul(inputs, matrix), ops.matmul(inputs, matrix), 1e-6)
+        assert library_of(_backend.matmul, inputs, matrix) == library
+
+
+def test_product_with_a_matrix_in_half_precision(rng):
+    inputs, matrix = map(ops.convert_to_tensor, (normal(rng, *X_SHAPE), normal(rng, HIDDEN, 4)))
+    inputs = ops.cast(inputs, "bfloat16")
+    output, expected = _backend.matmul(inputs, matrix), ops.matmul(inputs, matrix)
+    assert output.dtype == expected.dtype
+    assert_close(output, expected, 0)
 
 
 @pytest.mark.parametrize(
-    "capabilities, onednn, is_slow",
+    "capabilities, libraries, is_slow",
     [
-        ({"cpu_name": "AMD EPYC 9B45"}, True, True),
-        ({"cpu_name": "AMD EPYC 9B45"}, False, False),
-        ({"cpu_name": "Intel(R) Xeon(R) Platinum 8481C"}, True, False),
-        ({"architecture": "arm64"}, True, False),
-        (None, True, False),
+        ({"cpu_name": "AMD EPYC 9B45"}, ["mkl", "mkldnn"], True),
+        ({"cpu_name": "AMD EPYC 9B45"}, ["mkl"], False),
+        ({"cpu_name": "AMD EPYC 9B45"}, ["mkldnn"], False),
+        ({"cpu_name": "Intel(R) Xeon(R) Platinum 8481C"}, ["mkl", "mkldnn"], False),
+        ({"architecture": "arm64"}, ["mkl", "mkldnn"], False),
+        (None, ["mkl", "mkldnn"], False),
     ],
-    ids=["amd", "amd_without_onednn", "intel", "arm", "old_pytorch"],
+    ids=["amd", "without_onednn", "without_mkl", "intel", "arm", "old_pytorch"],
 )
-def test_processors_on_which_mkl_is_slow(monkeypatch, capabilities, onednn, is_slow):
+def test_processors_on_which_mkl_is_slow(monkeypatch, capabilities, libraries, is_slow):
     import torch
 
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: onednn)
+    for name in ("mkl", "mkldnn"):
+        library = getattr(torch.backends, name)
+        monkeypatch.setattr(library, "is_available", lambda name=name: name in libraries)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
     if capabilities is None:
-        monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
-    else:
-        function = lambda: capabilities  # noqa: E731
-        monkeypatch.setattr(torch.cpu, "get_capabilities", function, raising=False)
+        monkeypatch.delattr(torch.cpu, "get_capabilities")
     assert _backend._is_mkl_slow.__wrapped__() == is_slow
 
 

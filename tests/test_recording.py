@@ -52,14 +52,6 @@ def assert_recorded_results_are_equal(model, function, num_graphs=1):
         assert number == 0 or len(graphs_of(model)) == num_graphs
 
 
-@pytest.mark.parametrize("name", sorted(POSITION_ENCODINGS))
-def test_every_encoding(rng, name):
-    # Rotary positions need heads of an even size.
-    model = randomize_weights(tiny_backbone(position_encoding=name, hidden_dim=18))
-    inputs = random_inputs(rng, batch_size=3)
-    assert_recorded_results_are_equal(model, lambda: model.predict_on_batch(inputs))
-
-
 def products_of(model):
     """How often the graphs multiply by a matrix of weights: with a bias, without, by oneDNN."""
     code = "".join(run.code for run in graphs_of(model))
@@ -67,21 +59,34 @@ def products_of(model):
     return [code.count(f"_{name}_default(") for name in names]
 
 
-def test_each_dense_layer_is_one_operation(rng, library):
+@pytest.mark.parametrize("name", sorted(POSITION_ENCODINGS))
+def test_every_encoding(rng, name):
+    # Rotary positions need heads of an even size.
+    model = randomize_weights(tiny_backbone(position_encoding=name, hidden_dim=18))
+    inputs = random_inputs(rng, batch_size=3)
+    assert_recorded_results_are_equal(model, lambda: model.predict_on_batch(inputs))
+    # Queries, keys, values, outputs, and two of the feedforward network: product and bias in one.
+    with_bias, _, by_onednn = products_of(model)
+    assert with_bias + by_onednn == 6 * model.num_layers
+
+
+def test_each_product_is_one_operation(rng, library):
     model = randomize_weights(tiny_backbone(position_encoding="alibi"))
     inputs = random_inputs(rng, batch_size=3)
     assert_recorded_results_are_equal(model, lambda: model.predict_on_batch(inputs))
-    # Queries, keys, values, outputs, and two of the feedforward network. Keras multiplies once.
     count = 6 * model.num_layers
+    # The pooled output is one of Keras.
     assert products_of(model) == {"MKL": [count, 1, 0], "oneDNN": [0, 1, count]}[library]
 
 
-def test_logits_of_a_search_are_one_operation(rng, library):
+def test_each_product_of_a_search_is_one_operation(rng, library):
     model = translation.tiny_task(num_layers=1)
     inputs = translation.random_inputs(rng, target_length=6)
     assert_same_translations(model, lambda: model.generate(inputs, stop_token_ids=None))
-    # Two graphs have a step, whose logits have no bias.
-    assert products_of(model) == {"MKL": [22, 2, 0], "oneDNN": [0, 0, 24]}[library]
+    # One graph encodes, and two have a step: queries and outputs of both attention layers, keys
+    # and values of one, two of the feedforward network, and the logits, which have no bias.
+    count = 6 + 2 * 8
+    assert products_of(model) == {"MKL": [count, 2, 0], "oneDNN": [0, 0, count + 2]}[library]
 
 
 @pytest.mark.parametrize("task", ["classifier", "masked_lm", "embedder", "token_classifier"])
