@@ -159,15 +159,43 @@ def test_gradients_in_forward_mode(rng, argument, on_amd):
         assert_close(found, expected[argument](), 1e-6)
 
 
-def test_any_strides(rng, library):
+@pytest.mark.parametrize("strided", ["inputs", "matrix", "bias"])
+def test_any_strides(rng, strided, library):
     """As in `torch.vmap` over the weights of several models."""
     import torch
 
-    inputs, matrix, bias = normal(rng, 4, HIDDEN), normal(rng, HIDDEN, 6), normal(rng, 6)
-    tensors = [torch.as_tensor(each) for each in (inputs, matrix, bias)]
-    strided = [torch.stack([each, 0 * each], dim=-1)[..., 0] for each in tensors]
+    shapes = {"inputs": (4, HIDDEN), "matrix": (HIDDEN, 6), "bias": (6,)}
+    arrays = {name: normal(rng, *shape) for name, shape in shapes.items()}
+    tensors = {name: torch.as_tensor(array) for name, array in arrays.items()}
+    tensors[strided] = torch.stack([tensors[strided], 0 * tensors[strided]], dim=-1)[..., 0]
     with torch.no_grad():
-        assert_close(_backend._linear(*strided), inputs @ matrix + bias, 1e-6)
+        output = _backend._linear(**tensors)
+    assert_close(output, arrays["inputs"] @ arrays["matrix"] + arrays["bias"], 1e-6)
+
+
+def test_onednn_multiplies_on_cpus(on_amd):
+    import torch
+
+    with torch.no_grad():
+        assert _backend._onednn_takes(torch.zeros(2, 3))
+        assert not _backend._onednn_takes(torch.zeros(2, 3, device="meta"))
+
+
+def names_a_gpu(device):
+    return device == "cuda"
+
+
+@pytest.mark.parametrize(
+    "name, function",
+    [("is_autocast_enabled", names_a_gpu), ("compiler.is_compiling", lambda: True)],
+)
+def test_programs_and_casts_are_no_inference(monkeypatch, name, function):
+    import torch
+
+    with torch.no_grad():
+        assert _backend.only_infers()
+        monkeypatch.setattr(f"torch.{name}", function)
+        assert not _backend.only_infers()
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
