@@ -75,6 +75,26 @@ def _seed_of_tensorflow():
     keras.utils.set_random_seed(13)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_tuning_of_tensorflow():
+    """Iterate over `tf.data` without the thread that tunes its buffers.
+
+    It sleeps for up to a minute, and the iterator cannot be deleted before it wakes up.
+    """
+    if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
+        yield
+        return
+    import tensorflow as tf
+
+    options, iterate = tf.data.Options(), tf.data.Dataset.__iter__
+    options.autotune.enabled = False
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            tf.data.Dataset, "__iter__", lambda dataset: iterate(dataset.with_options(options))
+        )
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _seed(_seed_of_tensorflow):
     """Give initializers and dropout the same seed in every test."""
