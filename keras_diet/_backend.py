@@ -80,7 +80,7 @@ def only_infers():
     import torch
 
     return not (
-        torch.is_grad_enabled()
+        records_gradients()
         or torch.compiler.is_compiling()
         or torch.jit.is_tracing()
         or torch.is_autocast_enabled("cpu")

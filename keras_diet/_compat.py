@@ -103,8 +103,7 @@ class OpenMultiHeadAttention(keras.layers.MultiHeadAttention):
         """
         if not self.use_gate:
             return None
-        dense = [each for each in sublayers(self) if isinstance(each, keras.layers.EinsumDense)]
-        return next(layer for layer in dense if layer.name == "gate")(query)
+        return next(layer for layer in sublayers(self) if layer.name == "gate")(query)
 
     @property
     def overrides_compute_attention(self):

@@ -99,44 +99,36 @@ def test_outputs_without_gradients(rng, name, use_bias, library):
         assert library_of(lambda x: _backend.dense(layer, x, num_axes), inputs) == library
 
 
-def contexts():
-    import torch
-
-    return {
-        "no_grad": torch.no_grad,
-        "inference_mode": torch.inference_mode,
-        "enable_grad": torch.enable_grad,
-        "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
-        "no_onednn": lambda: torch.backends.mkldnn.flags(enabled=False),
-        "float64": contextlib.nullcontext,
-        "bfloat16": contextlib.nullcontext,
-    }
-
-
-@pytest.fixture
-def on_amd(monkeypatch):
-    import torch
-
-    if not torch.backends.mkldnn.is_available():
-        pytest.skip("this PyTorch has no oneDNN")
-    monkeypatch.setattr(_backend, "_is_mkl_slow", lambda: True)
+on_amd = pytest.mark.parametrize("library", ["oneDNN"], indirect=True)
+# Contexts of PyTorch, and the dtypes of layers.
+CONTEXTS = {
+    "no_grad": lambda torch: torch.no_grad(),
+    "inference_mode": lambda torch: torch.inference_mode(),
+    "enable_grad": lambda torch: torch.enable_grad(),
+    "autocast": lambda torch: torch.autocast("cpu", torch.bfloat16),
+    "no_onednn": lambda torch: torch.backends.mkldnn.flags(enabled=False),
+    "float64": lambda torch: contextlib.nullcontext(),
+    "bfloat16": lambda torch: contextlib.nullcontext(),
+}
 
 
-@pytest.mark.parametrize("name", contexts())
-def test_onednn_multiplies_where_it_can(rng, name, on_amd):
+@on_amd
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_onednn_multiplies_where_it_can(rng, name, library):
     import torch
 
     dtype = name if name in ("float64", "bfloat16") else "float32"
     layer, inputs, _ = make_layer(rng, "dense", dtype=dtype)
     inputs = ops.cast(inputs, dtype)
-    with torch.no_grad(), contexts()[name]():
-        wanted = "oneDNN" if name in ("no_grad", "inference_mode") else "MKL"
+    with torch.no_grad(), CONTEXTS[name](torch):
+        wanted = library if name in ("no_grad", "inference_mode") else "MKL"
         assert library_of(lambda x: _backend.dense(layer, x), inputs) == wanted
 
 
+@on_amd
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("argument", ["inputs", "kernel", "bias"])
-def test_gradients_in_forward_mode(rng, argument, on_amd):
+def test_gradients_in_forward_mode(rng, argument, library):
     """PyTorch records them inside of `no_grad` too, and oneDNN would return zeros."""
     import torch
 
@@ -173,7 +165,8 @@ def test_any_strides(rng, strided, library):
     assert_close(output, arrays["inputs"] @ arrays["matrix"] + arrays["bias"], 1e-6)
 
 
-def test_onednn_multiplies_on_cpus(on_amd):
+@on_amd
+def test_onednn_multiplies_on_cpus(library):
     import torch
 
     with torch.no_grad():
@@ -198,8 +191,9 @@ def test_programs_and_casts_are_no_inference(monkeypatch, name, function):
         assert not _backend.only_infers()
 
 
+@on_amd
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-def test_exported_programs_have_common_operations(rng, on_amd):
+def test_exported_programs_have_common_operations(rng, library):
     """Other machines may lack oneDNN, and so does ONNX."""
     import torch
 
