@@ -98,7 +98,7 @@ def attend(
     plan = terms.plan
     if plan.batch_first and has_columns(terms):
         query, key, value = with_repeated_keys(query, key, value)
-    query, key, scale, terms = lower_columns(query, key, options.scale, terms)
+    query, key, terms = lower_columns(query, key, options.scale, terms)
     program = PROGRAMS[plan.program]
 
     def attend_block(query, key, value, terms, start):
@@ -106,11 +106,11 @@ def attend(
         if options.dropout is not None:
             dropout = functools.partial(options.dropout, start=start)
             block_options = dataclasses.replace(options, dropout=dropout)
-        return program(lower_scores(query, key, scale, terms), value, terms, block_options)[0]
+        return program(lower_scores(query, key, terms), value, terms, block_options)[0]
 
     if plan.block_size is not None:
         return attend_in_blocks(attend_block, query, key, value, terms, plan.block_size), None
-    return program(lower_scores(query, key, scale, terms), value, terms, options)
+    return program(lower_scores(query, key, terms), value, terms, options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +143,7 @@ def attend_by_scores(
     """Compute scores, softmax and output with plain operations."""
     order = BATCH_FIRST if lowered.batch_first else HEADS_FIRST
     query, key = _at_least_float32(lowered.query), lowered.key
-    query = ops.multiply(query, ops.cast(lowered.scale, query.dtype))
+    query = ops.multiply(query, ops.cast(options.scale, query.dtype))
     query = ops.transpose(query, (*order.front, 1, 3))
     key = ops.transpose(ops.cast(key, query.dtype), (*order.front, 3, 1))
     scores = order.multiply(query, key)
@@ -177,7 +177,7 @@ def attend_by_kernel(
         value,
         bias=bias,
         mask=mask,
-        scale=folded.scale,
+        scale=options.scale,
         is_causal=folded.is_causal,
         flash_attention=options.flash_attention,
     )

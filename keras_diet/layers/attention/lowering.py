@@ -27,12 +27,11 @@ MASKED_FLOAT16 = -3e4
 
 @dataclasses.dataclass(frozen=True)
 class LoweredScores:
-    """What a program needs to compute scores.
+    """What a program needs to compute scores, except the scale of products.
 
     Attributes:
         query: Tensor `(B, T, H, size)`, with columns for features if the plan says so.
         key: Tensor `(B, S, H, size)`, with columns too.
-        scale: float. Factor of the products of queries and keys.
         bias: Tensor `(B or 1, H or 1, T or 1, S or 1)`, or `None`.
         mask: Boolean tensor `(B or 1, H or 1, T or 1, S or 1)`, or `None`.
         is_causal: bool. Whether the program applies the causal mask itself.
@@ -41,7 +40,6 @@ class LoweredScores:
 
     query: Tensor
     key: Tensor
-    scale: float
     bias: Tensor | None = None
     mask: Tensor | None = None
     is_causal: bool = False
@@ -127,22 +125,22 @@ def _of_one_row(scores, bias):
 
 def lower_columns(
     query: Tensor, key: Tensor, scale: float, terms: ScoreTerms
-) -> tuple[Tensor, Tensor, float, ScoreTerms]:
+) -> tuple[Tensor, Tensor, ScoreTerms]:
     """Move features and padding to columns of queries and keys, if the plan says so.
 
-    The products of the columns are the terms, so the queries are scaled first.
+    The program multiplies all columns by `scale`, so the features are divided by it.
     """
     if not has_columns(terms):
-        return query, key, scale, terms
+        return query, key, terms
     pairs = list(terms.features)
     if terms.padding_mask is not None and not terms.plan.masks_padding:
         pairs.append(padding_features(terms.padding_mask, query.dtype))
         terms = terms.replace(padding_mask=None)
     query_features, key_features = concatenate_features(*pairs)
     alignment = terms.plan.alignment
-    query = append_columns(query * ops.cast(scale, query.dtype), query_features, alignment)
+    query = append_columns(query, query_features / scale, alignment)
     key = append_columns(key, key_features, alignment)
-    return query, key, 1.0, terms.replace(features=())
+    return query, key, terms.replace(features=())
 
 
 def has_columns(terms: ScoreTerms) -> bool:
@@ -156,7 +154,7 @@ def has_columns(terms: ScoreTerms) -> bool:
     return pads_scores and terms.bias is not None
 
 
-def lower_scores(query: Tensor, key: Tensor, scale: float, terms: ScoreTerms) -> LoweredScores:
+def lower_scores(query: Tensor, key: Tensor, terms: ScoreTerms) -> LoweredScores:
     """Give the remaining terms the form of one bias and one mask."""
     dtype, plan = query.dtype, terms.plan
     if plan.program == "scores":
@@ -179,7 +177,7 @@ def lower_scores(query: Tensor, key: Tensor, scale: float, terms: ScoreTerms) ->
         mask = mask_of_tokens(terms, ops.shape(query)[1], ops.shape(key)[1])
         masks += [] if mask is None else [mask]
     mask = all_of([with_score_axes(mask) for mask in masks])
-    return LoweredScores(query, key, scale, bias, mask, is_causal, plan.batch_first)
+    return LoweredScores(query, key, bias, mask, is_causal, plan.batch_first)
 
 
 def _leaves_causal_mask_to_program(terms, bias, masks):
