@@ -8,6 +8,7 @@ import pytest
 from keras import ops
 
 from keras_diet import _backend, _graph
+from keras_diet.models.hub.reversible_embedding import ReversibleEmbedding
 from tests.helpers import assert_close, gradients, randomize, to_numpy, weighted_sum
 
 # Other backends call the layer.
@@ -218,6 +219,22 @@ def test_product_with_a_matrix(rng, library):
     with torch.no_grad():
         assert_close(_backend.matmul(inputs, matrix), ops.matmul(inputs, matrix), 1e-6)
         assert library_of(_backend.matmul, inputs, matrix) == library
+
+
+@pytest.mark.parametrize("change", [None, "lora"])
+def test_logits_over_a_vocabulary(rng, change, library):
+    import torch
+
+    layer, inputs = ReversibleEmbedding(5, HIDDEN), ops.convert_to_tensor(normal(rng, *X_SHAPE))
+    layer.build()
+    randomize(layer, rng)
+    expected = inputs @ layer.embeddings.value.T
+    with torch.no_grad():
+        assert library_of(lambda x: layer(x, reverse=True), inputs) == library
+        if change:
+            CHANGES[change](layer)
+            expected = inputs @ layer.embeddings.T
+        assert_close(layer(inputs, reverse=True), expected, 1e-6)
 
 
 def test_product_with_a_matrix_in_half_precision(rng):

@@ -40,7 +40,7 @@ def test_names_are_those_of_kerashub(family):
     assert {name: x.name for name, x in ours.input.items()} == {name: name for name in ours.input}
     for attribute in ("vocabulary_size", "hidden_dim", "max_sequence_length"):
         assert getattr(ours, attribute) == getattr(theirs, attribute)
-    assert type(ours.token_embedding) is keras.layers.ReversibleEmbedding
+    assert isinstance(ours.token_embedding, keras.layers.ReversibleEmbedding)
     assert ours.token_embedding.tie_weights
 
 

@@ -130,8 +130,8 @@ class AxesOrder:
     multiply: Callable[[Tensor, Tensor], Tensor]
 
 
-# The gradient of a bias is a sum over the batch, and XLA on a CPU takes many times as long unless
-# it sums over the outermost axis.
+# The gradient of a bias is a sum over the batch. XLA on a CPU takes many times as long if that axis
+# is the outermost.
 HEADS_FIRST = AxesOrder((2, 0), (1, 2, 0, 3), lambda x: ops.swapaxes(x, 0, 1), ops.matmul)
 # Decoding needs no gradients, and a memory of keys has this order.
 BATCH_FIRST = AxesOrder((0, 2), (0, 2, 1, 3), lambda x: x, multiply_shared)
