@@ -31,8 +31,10 @@ def dense(layer, inputs, num_axes=1):
 
 def matmul(inputs, matrix):
     """Return `ops.matmul(inputs, matrix)`, for a matrix of weights, as quickly as `dense`."""
-    is_plain = _on_torch() and inputs.dtype == matrix.dtype
-    return _linear(inputs, matrix) if is_plain else ops.matmul(inputs, matrix)
+    if not _on_torch() or inputs.dtype != matrix.dtype:
+        return ops.matmul(inputs, matrix)
+    # `torch.autocast` changes the dtype, and Keras changes it back.
+    return _linear(inputs, matrix).to(inputs.dtype)
 
 
 def _linear(inputs, matrix, bias=None):

@@ -219,28 +219,11 @@ def test_tables_have_the_rows_of_the_paper():
     assert [len(table) for table in names["TABLES"]] == [9, 9, 15, 6, 7, 7]
 
 
-def numbers_of(value):
-    """All numbers in the values of a JSON file."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        return [number for part in value for number in numbers_of(part)]
-    return [float(value)] if isinstance(value, (int, float)) else []
-
-
 def measured_numbers(file):
-    """The numbers in a page of results, and in the files that it comes from."""
-    beside = file.parent.glob("*.csv") if file.name == "README.md" else [file.with_suffix(".json")]
-    texts = [each.read_text(encoding="utf-8") for each in (file, *beside) if each.exists()]
-    return [
-        number
-        for text in texts
-        for number in (
-            numbers_of(json.loads(text))
-            if text.startswith("{")
-            else map(float, re.findall(r"\d+\.?\d*", text))
-        )
-    ]
+    """The numbers in a page of results, and in the tables beside an overview of them."""
+    files = [file, *(file.parent.glob("*.csv") if file.name == "README.md" else [])]
+    texts = [each.read_text(encoding="utf-8") for each in files]
+    return [float(number) for text in texts for number in re.findall(r"\d+\.?\d*", text)]
 
 
 def measured_tables():

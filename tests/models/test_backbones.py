@@ -10,6 +10,7 @@ import pytest
 
 from keras_diet import layers as L
 from keras_diet.models import DietBertBackbone, DietTransformerBackbone
+from keras_diet.models.hub.reversible_embedding import ReversibleEmbedding
 from tests.helpers import assert_close, once, to_numpy
 from tests.layers.bias_layers import Distances
 from tests.models import tiny as bert
@@ -40,8 +41,12 @@ def test_names_are_those_of_kerashub(family):
     assert {name: x.name for name, x in ours.input.items()} == {name: name for name in ours.input}
     for attribute in ("vocabulary_size", "hidden_dim", "max_sequence_length"):
         assert getattr(ours, attribute) == getattr(theirs, attribute)
-    assert isinstance(ours.token_embedding, keras.layers.ReversibleEmbedding)
-    assert ours.token_embedding.tie_weights
+    embedding = ours.token_embedding
+    assert isinstance(embedding, keras.layers.ReversibleEmbedding)
+    assert embedding.tie_weights
+    # Layers of KerasHub have it in their config.
+    copy = keras.layers.deserialize(keras.layers.serialize(embedding))
+    assert type(copy) is type(embedding) is ReversibleEmbedding
 
 
 @pytest.mark.parametrize(

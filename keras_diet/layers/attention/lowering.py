@@ -27,7 +27,7 @@ MASKED_FLOAT16 = -3e4
 
 @dataclasses.dataclass(frozen=True)
 class LoweredScores:
-    """What a program needs to compute scores, except the scale of products.
+    """What a program needs to compute scores, beside the scale in `AttentionOptions`.
 
     Attributes:
         query: Tensor `(B, T, H, size)`, with columns for features if the plan says so.

@@ -9,10 +9,12 @@ from keras_diet import _backend
 from keras_diet.types import Tensor
 
 
-# Files of weights contain the name of the class.
 @keras.saving.register_keras_serializable(package="keras_diet")
 class ReversibleEmbedding(keras.layers.ReversibleEmbedding):
-    """Keras's layer with tied weights, whose logits are as quick as `_backend.matmul`."""
+    """Keras's layer with tied weights, whose logits are as quick as `_backend.matmul`.
+
+    It has the name of Keras's class, because files of weights contain the name.
+    """
 
     def call(self, inputs: Tensor, reverse: bool = False) -> Any:
         if reverse:
