@@ -43,13 +43,50 @@ def _linear(inputs, matrix, bias=None):
     PyTorch multiplies with MKL, which takes twice the time of oneDNN on processors of AMD
     (pytorch/builder#504). PyTorch contains both.
     """
+    from torch.nn import functional
+
+    if _is_mkl_slow() and _onednn_takes(inputs):
+        return _onednn_linear().apply(inputs, matrix, bias)
+    return functional.linear(inputs, matrix.T, bias)
+
+
+@functools.cache
+def _onednn_linear():
+    """Return `_linear` by oneDNN. PyTorch has no gradient of its operation."""
     import torch
 
-    if _is_mkl_slow() and _onednn_takes(inputs, matrix, bias):
-        # It ignores the strides of a bias.
-        bias = None if bias is None else bias.contiguous()
-        return torch.ops.mkldnn._linear_pointwise(inputs, matrix.T, bias, "none", [], "")
-    return torch.nn.functional.linear(inputs, matrix.T, bias)
+    class OneDNNLinear(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(inputs, matrix, bias):
+            # It ignores the strides of a bias.
+            bias = None if bias is None else bias.contiguous()
+            return torch.ops.mkldnn._linear_pointwise(inputs, matrix.T, bias, "none", [], "")
+
+        @staticmethod
+        def setup_context(context, arguments, output):
+            context.save_for_backward(*arguments[:2])
+            context.save_for_forward(*arguments[:2])
+
+        @staticmethod
+        def backward(context, gradient):
+            inputs, matrix = context.saved_tensors
+            rows = gradient.reshape(-1, gradient.shape[-1])
+            of_inputs, of_matrix, of_bias = context.needs_input_grad
+            return (
+                _linear(gradient, matrix.T) if of_inputs else None,
+                _linear(inputs.reshape(-1, inputs.shape[-1]).T, rows) if of_matrix else None,
+                rows.sum(0) if of_bias else None,
+            )
+
+        @staticmethod
+        def jvp(context, of_inputs, of_matrix, of_bias):
+            inputs, matrix = context.saved_tensors
+            output = _linear(of_inputs, matrix) + _linear(inputs, of_matrix)
+            return output if of_bias is None else output + of_bias
+
+    return OneDNNLinear
 
 
 @functools.cache
@@ -62,28 +99,23 @@ def _is_mkl_slow():
     return has_both and "AMD" in capabilities.get("cpu_name", "")
 
 
-def _onednn_takes(inputs, *weights):
-    """Whether PyTorch may call oneDNN, which loses gradients without an error."""
+def _onednn_takes(inputs):
     import torch
-    from torch.autograd.forward_ad import unpack_dual
 
-    tensors = [tensor for tensor in (inputs, *weights) if tensor is not None]
     return (
         (inputs.dtype, inputs.device.type) == (torch.float32, "cpu")
         and torch.backends.mkldnn.enabled
-        and only_infers()
-        # Gradients in forward mode are recorded inside of `torch.no_grad` too.
-        and not any(unpack_dual(tensor).tangent is not None for tensor in tensors)
+        and only_runs()
+        and inputs.numel() > 0
     )
 
 
-def only_infers():
-    """Whether PyTorch records no gradients and no program now, and casts nothing."""
+def only_runs():
+    """Whether PyTorch records no program now, and casts nothing."""
     import torch
 
     return not (
-        records_gradients()
-        or torch.compiler.is_compiling()
+        torch.compiler.is_compiling()
         or torch.jit.is_tracing()
         or torch.is_autocast_enabled("cpu")
         or torch.is_autocast_enabled("cuda")

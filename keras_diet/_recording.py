@@ -95,7 +95,7 @@ def forget_graphs(model: Any) -> None:
 
 
 def _may_record(model):
-    if model.run_eagerly or not _backend.only_infers():
+    if model.run_eagerly or _backend.records_gradients() or not _backend.only_runs():
         return False
     layers = flatten_layers(model)
     packages = {kind.__module__.partition(".")[0] for kind in set(map(type, layers))}

@@ -55,7 +55,7 @@ def make_layer(rng, name, **kwargs):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_outputs_and_gradients_equal_those_of_the_layer(rng, name):
+def test_outputs_and_gradients_equal_those_of_the_layer(rng, name, library):
     layer, inputs, num_axes = make_layer(rng, name)
     # The gradient of the loss by `random` is the output.
     inputs, random = keras.Variable(inputs), keras.Variable(normal(rng, *layer(inputs).shape))
@@ -122,34 +122,68 @@ def test_onednn_multiplies_where_it_can(rng, name, library):
     layer, inputs, _ = make_layer(rng, "dense", dtype=dtype)
     inputs = ops.cast(inputs, dtype)
     with torch.no_grad(), CONTEXTS[name](torch):
-        wanted = library if name in ("no_grad", "inference_mode") else "MKL"
+        wanted = library if name in ("no_grad", "inference_mode", "enable_grad") else "MKL"
         assert library_of(lambda x: _backend.dense(layer, x), inputs) == wanted
+
+
+ARGUMENTS = ("inputs", "kernel", "bias")
+
+
+def make_product(rng, argument):
+    """Functions of one argument, which multiply by `_linear` and by PyTorch, and a value of it."""
+    layer, inputs, _ = make_layer(rng, "dense")
+    values = {"inputs": inputs, "kernel": layer.kernel.value, "bias": layer.bias.value}
+    values = {name: value.detach() for name, value in values.items()}
+
+    def of_argument(function):
+        return lambda value: function(*{**values, argument: value}.values())
+
+    plain = of_argument(lambda inputs, kernel, bias: inputs @ kernel + bias)
+    return of_argument(_backend._linear), plain, values[argument]
+
+
+# PyTorch computes gradients in forward mode inside of `no_grad` too.
+DERIVATIVES = {
+    "forward": lambda torch, f, x: torch.func.jvp(f, (x,), (torch.cos(3 * x),))[1],
+    "forward in no_grad": lambda torch, f, x: torch.no_grad()(DERIVATIVES["forward"])(torch, f, x),
+    "second": lambda torch, f, x: torch.func.hessian(lambda x: f(x).sin().sum())(x),
+    "backward twice": lambda torch, f, x: torch.autograd.functional.hessian(
+        lambda x: f(x).sin().sum(), x
+    ),
+    "of each row": lambda torch, f, x: torch.func.jacrev(f)(x),
+}
 
 
 @on_amd
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-@pytest.mark.parametrize("argument", ["inputs", "kernel", "bias"])
-def test_gradients_in_forward_mode(rng, argument, library):
-    """PyTorch records them inside of `no_grad` too, and oneDNN would return zeros."""
+@pytest.mark.filterwarnings("ignore:.*performance drop:UserWarning")
+@pytest.mark.parametrize("argument", ARGUMENTS)
+@pytest.mark.parametrize("kind", DERIVATIVES)
+def test_other_derivatives(rng, argument, kind, library):
     import torch
 
+    product, plain, value = make_product(rng, argument)
+    found, expected = (DERIVATIVES[kind](torch, f, value) for f in (product, plain))
+    assert np.abs(to_numpy(expected)).max() > 1e-2
+    assert_close(found, expected, 1e-5)
+
+
+@on_amd
+@pytest.mark.parametrize("argument", ARGUMENTS)
+def test_frozen_arguments_cost_no_product(rng, monkeypatch, argument, library):
+    product, _, value = make_product(rng, argument)
+    output = product(value.requires_grad_()).sum()
+    calls, linear = [], _backend._linear
+    monkeypatch.setattr(_backend, "_linear", lambda *args: calls.append(args) or linear(*args))
+    output.backward()
+    assert len(calls) == (argument != "bias")
+
+
+@on_amd
+def test_gradients_of_no_rows(rng, library):
     layer, inputs, _ = make_layer(rng, "dense")
-    values = {"inputs": inputs, "kernel": layer.kernel.value, "bias": layer.bias.value}
-    tangent = ops.convert_to_tensor(normal(rng, *values[argument].shape))
-
-    def call(value):
-        inputs, kernel, bias = ({**values, argument: value}[name] for name in values)
-        return _backend._linear(inputs, kernel, bias)
-
-    with torch.no_grad():
-        _, found = torch.func.jvp(call, (values[argument],), (tangent,))
-    expected = {
-        "inputs": lambda: tangent @ values["kernel"],
-        "kernel": lambda: inputs @ tangent,
-        "bias": lambda: tangent.expand(found.shape),
-    }
-    with torch.no_grad():
-        assert_close(found, expected[argument](), 1e-6)
+    _backend.dense(layer, inputs[:0]).sum().backward()
+    assert np.all(to_numpy(layer.kernel.value.grad) == 0)
 
 
 @pytest.mark.parametrize("strided", ["inputs", "matrix", "bias"])
@@ -170,9 +204,8 @@ def test_any_strides(rng, strided, library):
 def test_onednn_multiplies_on_cpus(library):
     import torch
 
-    with torch.no_grad():
-        assert _backend._onednn_takes(torch.zeros(2, 3))
-        assert not _backend._onednn_takes(torch.zeros(2, 3, device="meta"))
+    assert _backend._onednn_takes(torch.zeros(2, 3))
+    assert not _backend._onednn_takes(torch.zeros(2, 3, device="meta"))
 
 
 def names_a_gpu(device):
@@ -183,13 +216,10 @@ def names_a_gpu(device):
     "name, function",
     [("is_autocast_enabled", names_a_gpu), ("compiler.is_compiling", lambda: True)],
 )
-def test_programs_and_casts_are_no_inference(monkeypatch, name, function):
-    import torch
-
-    with torch.no_grad():
-        assert _backend.only_infers()
-        monkeypatch.setattr(f"torch.{name}", function)
-        assert not _backend.only_infers()
+def test_programs_and_casts_are_seen(monkeypatch, name, function):
+    assert _backend.only_runs()
+    monkeypatch.setattr(f"torch.{name}", function)
+    assert not _backend.only_runs()
 
 
 @on_amd

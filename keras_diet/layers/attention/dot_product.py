@@ -95,6 +95,9 @@ def attend(
         if terms.bias is not None:
             scores = ops.add(scores, terms.bias)
         terms = terms.replace(bias=scores)
+    if _backend.is_float16(query.dtype):
+        # Products of float16 reach infinity long before their softmax means anything.
+        query = ops.cast(query, "float32")
     plan = terms.plan
     if plan.batch_first and has_columns(terms):
         query, key, value = with_repeated_keys(query, key, value)
@@ -142,10 +145,9 @@ def attend_by_scores(
 ) -> tuple[Tensor, Tensor]:
     """Compute scores, softmax and output with plain operations."""
     order = BATCH_FIRST if lowered.batch_first else HEADS_FIRST
-    query, key = _at_least_float32(lowered.query), lowered.key
-    query = ops.multiply(query, ops.cast(options.scale, query.dtype))
+    query = ops.multiply(lowered.query, ops.cast(options.scale, lowered.query.dtype))
     query = ops.transpose(query, (*order.front, 1, 3))
-    key = ops.transpose(ops.cast(key, query.dtype), (*order.front, 3, 1))
+    key = ops.transpose(ops.cast(lowered.key, query.dtype), (*order.front, 3, 1))
     scores = order.multiply(query, key)
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
     if lowered.bias is not None:
@@ -196,8 +198,3 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
     probabilities = ops.softmax(ops.where(mask, scores, MASKED), axis=-1)
     # Without this, a query that may attend to no key would attend to all.
     return ops.where(mask, probabilities, 0.0)
-
-
-def _at_least_float32(query):
-    # Products of float16 reach infinity long before their softmax means anything.
-    return ops.cast(query, "float32") if _backend.is_float16(query.dtype) else query

@@ -134,7 +134,7 @@ def lower_columns(
         return query, key, terms
     pairs = list(terms.features)
     if terms.padding_mask is not None and not terms.plan.masks_padding:
-        pairs.append(padding_features(terms.padding_mask, query.dtype))
+        pairs.append(padding_features(terms.padding_mask, key.dtype))
         terms = terms.replace(padding_mask=None)
     query_features, key_features = concatenate_features(*pairs)
     alignment = terms.plan.alignment

@@ -11,7 +11,7 @@ from keras_diet.types import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class ReversibleEmbedding(keras.layers.ReversibleEmbedding):
-    """Keras's layer with tied weights, whose logits are as quick as `_backend.matmul`.
+    """Keras's layer with its default options, whose logits are as quick as `_backend.matmul`.
 
     It has the name of Keras's class, because files of weights contain the name.
     """
