@@ -46,7 +46,9 @@ def _linear(inputs, matrix, bias=None):
     from torch.nn import functional
 
     if _is_mkl_slow() and _onednn_takes(inputs):
-        return _onednn_linear().apply(inputs, matrix, bias)
+        # With more axes its output would be a view, which no code may change in place.
+        rows = _onednn_linear().apply(inputs.reshape(-1, inputs.shape[-1]), matrix, bias)
+        return rows.reshape(*inputs.shape[:-1], matrix.shape[-1])
     return functional.linear(inputs, matrix.T, bias)
 
 
@@ -62,22 +64,27 @@ def _onednn_linear():
         def forward(inputs, matrix, bias):
             # It ignores the strides of a bias.
             bias = None if bias is None else bias.contiguous()
+            # Other strides take a thousand times as long.
+            if not (matrix.is_contiguous() or matrix.T.is_contiguous()):
+                matrix = matrix.contiguous()
             return torch.ops.mkldnn._linear_pointwise(inputs, matrix.T, bias, "none", [], "")
 
         @staticmethod
         def setup_context(context, arguments, output):
-            context.save_for_backward(*arguments[:2])
+            inputs, matrix, _ = arguments
+            of_inputs, of_matrix, _ = context.needs_input_grad
+            # A frozen layer keeps no inputs.
+            context.save_for_backward(inputs if of_matrix else None, matrix if of_inputs else None)
             context.save_for_forward(*arguments[:2])
 
         @staticmethod
         def backward(context, gradient):
             inputs, matrix = context.saved_tensors
-            rows = gradient.reshape(-1, gradient.shape[-1])
             of_inputs, of_matrix, of_bias = context.needs_input_grad
             return (
                 _linear(gradient, matrix.T) if of_inputs else None,
-                _linear(inputs.reshape(-1, inputs.shape[-1]).T, rows) if of_matrix else None,
-                rows.sum(0) if of_bias else None,
+                _linear(inputs.T, gradient) if of_matrix else None,
+                gradient.sum(0) if of_bias else None,
             )
 
         @staticmethod

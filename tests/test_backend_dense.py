@@ -180,10 +180,89 @@ def test_frozen_arguments_cost_no_product(rng, monkeypatch, argument, library):
 
 
 @on_amd
-def test_gradients_of_no_rows(rng, library):
+@pytest.mark.parametrize("empty", [np.s_[:0], np.s_[:, :0]], ids=["batch", "length"])
+def test_gradients_of_no_rows(rng, empty, library):
     layer, inputs, _ = make_layer(rng, "dense")
-    _backend.dense(layer, inputs[:0]).sum().backward()
+    output = _backend.dense(layer, inputs[empty])
+    assert output.shape == (*inputs[empty].shape[:2], KEY_DIM)
+    output.sum().backward()
     assert np.all(to_numpy(layer.kernel.value.grad) == 0)
+
+
+def trainable_product(rng):
+    """Inputs and a matrix with gradients."""
+    shapes = (X_SHAPE, (HIDDEN, 4))
+    return [ops.convert_to_tensor(normal(rng, *shape)).requires_grad_() for shape in shapes]
+
+
+@on_amd
+def test_a_penalty_of_gradients(rng, library):
+    import torch
+
+    inputs, matrix = trainable_product(rng)
+    found = []
+    for product in (_backend._linear, torch.matmul):
+        loss = product(inputs, matrix).sin().sum()
+        (gradient,) = torch.autograd.grad(loss, inputs, create_graph=True)
+        found.append(torch.autograd.grad((gradient**2).sum(), [inputs, matrix]))
+    for gradient, expected in zip(*found, strict=True):
+        assert np.abs(to_numpy(expected)).max() > 1e-2
+        assert_close(gradient, expected, 1e-5)
+
+
+@on_amd
+def test_what_changes_in_place(rng, library):
+    """The output may change, as without oneDNN. Weights that the gradient needs may not."""
+    import torch
+
+    inputs, matrix = trainable_product(rng)
+    output = _backend._linear(inputs, matrix)
+    output.relu_()
+    assert_close(output, (inputs @ matrix).relu(), 1e-6)
+    with torch.no_grad():
+        matrix.mul_(2)
+    with pytest.raises(RuntimeError, match="inplace"):
+        output.sum().backward()
+
+
+@on_amd
+def test_frozen_layers_keep_no_inputs(rng, library):
+    import torch
+
+    inputs, matrix = trainable_product(rng)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda tensor: tensor):
+        _backend._linear(inputs, matrix.detach())
+        _backend._linear(inputs.detach(), matrix)
+    assert [tuple(tensor.shape) for tensor in kept] == [(HIDDEN, 4), (BATCH * LENGTH, HIDDEN)]
+
+
+@on_amd
+@pytest.mark.parametrize("change", ["sliced", "expanded", "permuted"])
+def test_onednn_gets_matrices_that_it_multiplies_quickly(rng, monkeypatch, change, library):
+    """With other strides, it takes a thousand times as long."""
+    import torch
+
+    strides, multiply = [], torch.ops.mkldnn._linear_pointwise
+
+    def watched(inputs, matrix, *options):
+        strides.append(matrix.is_contiguous() or matrix.T.is_contiguous())
+        return multiply(inputs, matrix, *options)
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", watched)
+    losses = {
+        "sliced": lambda x: torch.cat([x, 2 * x], -1).sin().sum(),
+        "expanded": lambda x: x.sum(),
+        "permuted": lambda x: x.permute(2, 0, 1).contiguous().sin().sum(),
+    }
+    inputs, matrix = trainable_product(rng)
+    found = [
+        torch.autograd.grad(losses[change](product(inputs, matrix)), [inputs, matrix])
+        for product in (_backend._linear, torch.matmul)
+    ]
+    assert strides == [True, True, True]
+    for gradient, expected in zip(*found, strict=True):
+        assert_close(gradient, expected, 1e-5)
 
 
 @pytest.mark.parametrize("strided", ["inputs", "matrix", "bias"])
@@ -290,9 +369,10 @@ def test_logits_in_autocast_have_the_dtype_of_keras(rng):
     assert_close(logits, expected, 0)
 
 
-def test_product_with_a_matrix_in_half_precision(rng):
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_product_with_a_matrix_in_half_precision(rng, dtype):
     inputs, matrix = map(ops.convert_to_tensor, (normal(rng, *X_SHAPE), normal(rng, HIDDEN, 4)))
-    inputs = ops.cast(inputs, "bfloat16")
+    inputs, matrix = ops.cast(inputs, "bfloat16"), ops.cast(matrix, dtype)
     output, expected = _backend.matmul(inputs, matrix), ops.matmul(inputs, matrix)
     assert output.dtype == expected.dtype
     assert_close(output, expected, 0)
