@@ -75,7 +75,7 @@ def _onednn_linear():
             of_inputs, of_matrix, _ = context.needs_input_grad
             # A frozen layer keeps no inputs.
             context.save_for_backward(inputs if of_matrix else None, matrix if of_inputs else None)
-            context.save_for_forward(*arguments[:2])
+            context.save_for_forward(inputs, matrix)
 
         @staticmethod
         def backward(context, gradient):
