@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 def encoder(tmp_path):
     backbone = randomize_weights(tiny_backbone(position_encoding="input", segment_encoding="input"))
     embedder = DietBertTextEmbedder(backbone, tiny_preprocessor("embedder"))
-    embedder.export_to_hugging_face(tmp_path / "encoder")
+    embedder.export_to_hugging_face(tmp_path / "encoder", "bert")
     return tmp_path / "encoder"
 
 

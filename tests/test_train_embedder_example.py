@@ -36,7 +36,7 @@ def write_stsb(folder, rng):
 def encoder(tmp_path):
     backbone = randomize_weights(tiny_backbone(position_encoding="input", segment_encoding="input"))
     embedder = DietBertTextEmbedder(backbone, tiny_preprocessor("embedder"))
-    embedder.export_to_hugging_face(tmp_path / "encoder")
+    embedder.export_to_hugging_face(tmp_path / "encoder", "bert")
     return str(tmp_path / "encoder")
 
 

@@ -30,7 +30,7 @@ from keras_diet.models.diet_bert.diet_bert_token_classifier import (
     DietBertTokenClassifierPreprocessor,
 )
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
-from keras_diet.models.diet_bert.hugging_face.tokenizer import HuggingFaceTokenizer
+from keras_diet.models.diet_bert.hugging_face_tokenizer import HuggingFaceTokenizer
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
 from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm import (
     DietTransformerSeq2SeqLM,

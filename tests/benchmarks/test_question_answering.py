@@ -10,7 +10,7 @@ pytest.importorskip("transformers")
 from benchmarks import question_answering as benchmark
 from keras_diet.models.question_answering import question_answerer
 from tests.examples import squad_paragraph
-from tests.models.test_hugging_face import make
+from tests.models.test_from_bert_of_hugging_face import make
 
 pytestmark = [
     pytest.mark.any_backend,

@@ -435,7 +435,7 @@ def test_a_task_is_written_with_any_tokenizer(tmp_path, kind):
     backbone = tiny_backbone(vocabulary_size=ours.vocabulary_size(), **arguments)
     preprocessor = DietBertTextClassifierPreprocessor(ours, sequence_length=61)
     task = randomize_weights(DietBertTextClassifier(backbone, 3, preprocessor=preprocessor))
-    task.export_to_hugging_face(tmp_path)
+    task.export_to_hugging_face(tmp_path, "roberta")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     inputs = theirs(A, B, padding=True, return_tensors="pt")
     # RoBERTa's template does not number the segments.
@@ -554,7 +554,7 @@ def test_a_tokenizer_without_a_template_is_written_without_one(names, tmp_path):
     ours = HuggingFaceTokenizer(words(post_processor=None, added_tokens=added), **names)
     backbone = tiny_backbone(position_encoding="input", segment_encoding="input")
     preprocessor = DietBertTextEmbedderPreprocessor(ours, sequence_length=5)
-    DietBertTextEmbedder(backbone, preprocessor).export_to_hugging_face(tmp_path)
+    DietBertTextEmbedder(backbone, preprocessor).export_to_hugging_face(tmp_path, "bert")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert theirs("fox", "fox fox")["input_ids"] == [5, 5, 5]
     packed = preprocessor((["fox"], ["fox fox"]))["token_ids"]

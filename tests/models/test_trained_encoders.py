@@ -102,15 +102,12 @@ def test_gradients_are_those_of_transformers(model_type, rng):
 @any_backend
 @pytest.mark.parametrize("model_type", ENCODERS)
 def test_weights_and_outputs_come_back_to_transformers(model_type, rng, tmp_path):
-    import transformers
-
     model = make(model_type)
-    backbone = DietBertBackbone.from_hugging_face(model, dropout=0.25)
-    model_type = model.config.model_type
-    backbone.export_to_hugging_face(tmp_path, model_type)
+    # What was read is written as the type that it was.
+    DietBertBackbone.from_hugging_face(model, dropout=0.25).export_to_hugging_face(tmp_path)
     back = type(model).from_pretrained(tmp_path)
-    assert type(back) is type(model)
     config = back.config.to_dict()
+    assert config["model_type"] == model.config.model_type
     roles = ("pad", "bos", "eos", "cls", "sep")
     assert max(config.get(f"{role}_token_id") or 0 for role in roles) < VOCABULARY_SIZE
     rates = {name: config[name] for name in config if "dropout" in name}
@@ -121,14 +118,8 @@ def test_weights_and_outputs_come_back_to_transformers(model_type, rng, tmp_path
         if not name.startswith("pooler") or "pooler.dense.weight" in actual:
             np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
     inputs = random_inputs(rng, 1, model.config.pad_token_id)
-    # The first type that computes the same is the default.
-    backbone.export_to_hugging_face(tmp_path / "first")
-    first = transformers.AutoModel.from_pretrained(tmp_path / "first")
-    models = (model, back, getattr(first, "encoder", first) if model_type == "t5" else first)
-    states = [outputs(each, inputs).last_hidden_state.detach().numpy() for each in models]
-    np.testing.assert_array_equal(states[1], states[0])
-    assert_close(states[2], states[0], 1e-6)
-    assert transformers.AutoConfig.from_pretrained(tmp_path).model_type == model_type
+    states = [outputs(each, inputs).last_hidden_state.detach().numpy() for each in (model, back)]
+    np.testing.assert_array_equal(*states)
 
 
 # === Heads ===
@@ -452,7 +443,7 @@ def test_embedders_are_written_for_sentence_transformers(tmp_path, pooling_mode,
     tokenizer, texts = DietBertTokenizer(VOCABULARY, lowercase=False), [*TEXTS, "THE Fox dog"]
     preprocessor = DietBertTextEmbedderPreprocessor(tokenizer, sequence_length=9)
     embedder = DietBertTextEmbedder(backbone, preprocessor, pooling_mode, normalize)
-    embedder.export_to_hugging_face(tmp_path)
+    embedder.export_to_hugging_face(tmp_path, "bert")
     theirs = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")
     assert theirs.max_seq_length == 9
     expected = to_numpy(embedder.encode_text(texts, verbose=0))
@@ -479,7 +470,7 @@ def test_a_task_is_written_with_its_tokenizer(tmp_path, rng, of_transformers):
         preprocessor=tiny_preprocessor("classifier", VOCABULARY[::-1]),
         class_names=list("abc"),
     )
-    classifier.export_to_hugging_face(tmp_path)
+    classifier.export_to_hugging_face(tmp_path, "bert")
     if of_transformers:
         model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path)
         tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -514,8 +505,51 @@ def test_a_task_is_written_with_its_tokenizer(tmp_path, rng, of_transformers):
 )
 def test_arguments_that_transformers_does_not_have(tmp_path, name, value):
     backbone = tiny_backbone(**{**AT_INPUT, name: value})
-    with pytest.raises(ValueError, match=f"No type of .*'{name}': {re.escape(repr(value))}"):
-        backbone.export_to_hugging_face(tmp_path)
+    message = f"A 'bert' .* does not compute .*'{name}': {re.escape(repr(value))}"
+    with pytest.raises(ValueError, match=message):
+        backbone.export_to_hugging_face(tmp_path, "bert")
+
+
+WITHOUT_EFFECT = {
+    **{"dropout": 0.3, "activation_dropout": 0.2, "frozen_layers": ["pooled_dense"]},
+    **{"attention_implementation": "full", "recompute": "block", "bias_initializer": "ones"},
+    **{"name": "mine", "trainable": False, "dtype": "bfloat16"},
+    # These say what is the default.
+    **{"attention_scale": 8**-0.5, "attention_windows": [None, None, None]},
+}
+OF_T5 = {"sharing": "layer-wise", "max_distance": 128}
+
+
+@any_backend
+@pytest.mark.parametrize(
+    ("model_type", "name"),
+    [*(("bert", each) for each in WITHOUT_EFFECT), *(("mpnet", each) for each in OF_T5)],
+)
+def test_arguments_without_effect_are_left_out(model_type, name, tmp_path):
+    original = DietBertBackbone.from_hugging_face(make(model_type))
+    changes = {name: {**WITHOUT_EFFECT, **OF_T5}[name]}
+    changed = DietBertBackbone.from_config({**original.get_config(), **changes})
+    written = []
+    for backbone in (original, changed):
+        backbone.export_to_hugging_face(tmp_path, model_type)
+        config = json.loads((tmp_path / "config.json").read_text())
+        written.append({key: config[key] for key in config if "dropout" not in key})
+    assert written[0] == written[1]
+
+
+@any_backend
+def test_a_model_from_elsewhere_needs_its_type(tmp_path):
+    roberta = DietBertBackbone.from_hugging_face(make("roberta"))
+    copy = DietBertBackbone.from_config(roberta.get_config())
+    with pytest.raises(ValueError, match="model_type=None.*: roberta, xlm-roberta, camembert, dat"):
+        copy.export_to_hugging_face(tmp_path)
+    with pytest.raises(ValueError, match="compute what the model computes are: none"):
+        tiny_backbone().export_to_hugging_face(tmp_path)
+    with pytest.raises(ValueError, match="`model_type` must be one of 'bert'.*'gpt2'"):
+        copy.export_to_hugging_face(tmp_path, "gpt2")
+    # Another type than the one that was read.
+    roberta.export_to_hugging_face(tmp_path, "camembert")
+    assert DietBertBackbone.from_hugging_face(tmp_path).hugging_face_type == "camembert"
 
 
 @any_backend
@@ -529,7 +563,7 @@ def test_arguments_that_transformers_does_not_have(tmp_path, name, value):
 )
 def test_kinds_of_labels_are_written(arguments, kind, tmp_path):
     task = DietBertTextClassifier(tiny_backbone(**AT_INPUT, activation="gelu"), **arguments)
-    task.export_to_hugging_face(tmp_path)
+    task.export_to_hugging_face(tmp_path, "bert")
     config = json.loads((tmp_path / "config.json").read_text())
     names = task.class_names or [f"LABEL_{i}" for i in range(task.num_classes)]
     assert config["label2id"] == {name: i for i, name in enumerate(names)}
@@ -542,19 +576,14 @@ def test_kinds_of_labels_are_written(arguments, kind, tmp_path):
 @any_backend
 def test_what_transformers_cannot_compute_is_not_written(tmp_path):
     gte = DietBertBackbone.from_hugging_face(make("gte"))
-    # Only some types have no segments.
-    tiny_backbone(
-        position_encoding="input", segment_encoding="none", activation="gelu"
-    ).export_to_hugging_face(tmp_path)
-    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "bert-generation"
     preprocessor = tiny_preprocessor("classifier")
     roberta = tiny_backbone(**AT_INPUT, first_position=2)
     task = DietBertTextClassifier(roberta, 2, preprocessor=preprocessor)
     with pytest.raises(ValueError, match=r"must be 1\..*pad_token_id=0, first_position=2"):
-        task.export_to_hugging_face(tmp_path / "new")
+        task.export_to_hugging_face(tmp_path / "new", "roberta")
     masked_lm = DietBertMaskedLM(tiny_backbone(**AT_INPUT, activation="gelu"), activation="relu")
     with pytest.raises(ValueError, match=r"`activation` must be 'gelu'.*activation='relu'"):
-        masked_lm.export_to_hugging_face(tmp_path / "new")
+        masked_lm.export_to_hugging_face(tmp_path / "new", "bert")
     roberta.enable_lora(2)
     with pytest.raises(ValueError, match="LoRA or quantized"):
         roberta.export_to_hugging_face(tmp_path / "new")
@@ -574,13 +603,13 @@ def test_arguments_with_another_form_are_written(tmp_path):
     of_t5 = DietBertBackbone.from_config({**arguments, "max_distance": None})
     electra = DietBertBackbone.from_hugging_face(make("electra", embedding_size=24))
     without_windows = make("modernbert", layer_types=["full_attention"] * 3)
-    for backbone, name, value in (
-        (electra, "embedding_size", 24),
-        (DietBertBackbone.from_hugging_face(without_windows), "local_attention", 128),
-        (without_segments, "type_vocab_size", 0),
-        (of_t5, "relative_attention_max_distance", 128),
+    for backbone, model_type, name, value in (
+        (electra, None, "embedding_size", 24),
+        (DietBertBackbone.from_hugging_face(without_windows), None, "local_attention", 128),
+        (without_segments, None, "type_vocab_size", 0),
+        (of_t5, "t5", "relative_attention_max_distance", 128),
     ):
-        backbone.export_to_hugging_face(tmp_path)
+        backbone.export_to_hugging_face(tmp_path, model_type)
         assert json.loads((tmp_path / "config.json").read_text())[name] == value
         back = DietBertBackbone.from_hugging_face(tmp_path)
         assert back.segment_encoding == backbone.segment_encoding

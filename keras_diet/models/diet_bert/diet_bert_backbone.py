@@ -17,7 +17,7 @@ from keras_diet.layers.position.position_encoding import (
 from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
 from keras_diet.layers.transformer.transformer_block import NORMALIZATIONS
-from keras_diet.models.diet_bert.cached_positions import rebuild_with_cached_positions
+from keras_diet.models.diet_bert.caching import rebuild_with_cached_positions
 from keras_diet.models.diet_bert.from_bert.convert import convert_bert
 from keras_diet.models.diet_bert.hugging_face.read import read_backbone
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
@@ -161,6 +161,8 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
     export_to_hugging_face = write_hugging_face
     get_layout_map = staticmethod(transformer_layout_map)
     with_cached_positions = rebuild_with_cached_positions
+    # The type that `from_hugging_face` has read, which `export_to_hugging_face` writes.
+    hugging_face_type: str | None = None
 
     @splits_explained()
     def __init__(

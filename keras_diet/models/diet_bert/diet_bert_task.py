@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import keras
 from tokenizers import normalizers
 
-from keras_diet.models.diet_bert.cached_positions import rebuild_with_cached_positions
+from keras_diet.models.diet_bert.caching import rebuild_with_cached_positions
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
 from keras_diet.models.diet_bert.hugging_face.architectures import architecture_of
@@ -26,8 +26,8 @@ from keras_diet.models.diet_bert.hugging_face.heads import (
     Head,
     read_pooling,
 )
-from keras_diet.models.diet_bert.hugging_face.tokenizer import FILE, HuggingFaceTokenizer
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
+from keras_diet.models.diet_bert.hugging_face_tokenizer import FILE, HuggingFaceTokenizer
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.document_inputs import DocumentInputs
 from keras_diet.models.hub.packing import template_of
@@ -196,7 +196,7 @@ class DietBertTask(DocumentInputs, HubTask):
                 remedy = f"Pass {argument} to `{cls.__name__}` for a new head."
                 head.check(architecture, f"the `{checkpoint.architecture}`", remedy)
             found |= head.arguments(checkpoint, architecture, has_head)
-            uses_pooler &= not has_head or "pooled_dense" not in head.layers(architecture)
+            uses_pooler &= not has_head or "pooled_dense" not in architecture.heads[head.kinds[0]]
         with warnings.catch_warnings():
             if not uses_pooler:
                 warnings.filterwarnings("ignore", ".*has no pooler", UserWarning)

@@ -4,191 +4,10 @@ A new type is one entry of `ARCHITECTURES`. What it leaves out is as in BERT.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
 
 from keras_diet import validation
+from keras_diet.models.diet_bert.hugging_face.architecture import ACTIVATIONS, Architecture, Field
 from keras_diet.types import Config
-
-# BERT's names of the arguments of a backbone.
-_NAMES = {
-    "vocabulary_size": "vocab_size",
-    "num_layers": "num_hidden_layers",
-    "num_heads": "num_attention_heads",
-    "hidden_dim": "hidden_size",
-    "intermediate_dim": "intermediate_size",
-    "max_sequence_length": "max_position_embeddings",
-    "activation": "hidden_act",
-    "layer_norm_epsilon": "layer_norm_eps",
-}
-# What `transformers` takes for values that a configuration leaves out. It always writes sizes.
-_DEFAULTS = {
-    "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.1,
-    "layer_norm_eps": 1e-12,
-    "rope_theta": 10_000.0,
-    "type_vocab_size": 2,
-}
-_ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_python": "gelu",
-    "gelu_new": "gelu_approximate",
-    "gelu_fast": "gelu_approximate",
-    "gelu_pytorch_tanh": "gelu_approximate",
-    "gelu_python_tanh": "gelu_approximate",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-}
-_THEIR_ACTIVATIONS = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
-
-
-@dataclasses.dataclass(frozen=True)
-class Field:
-    """Values of a configuration that a backbone has in another form.
-
-    Attributes:
-        read: `read(config)` returns arguments of the backbone.
-        write: The reverse: `write(arguments)` returns values of the configuration.
-    """
-
-    read: Callable[[Config], Config] = lambda config: {}
-    write: Callable[[Config], Config] = lambda arguments: {}
-
-
-@dataclasses.dataclass(frozen=True)
-class Architecture:
-    """One type of encoders.
-
-    Attributes:
-        name: How the names of its classes in `transformers` begin.
-        base: Name of the encoder in a model with a head. Its weights begin with it there.
-        layers: Hugging Face's layers by ours, with the names in files, which can differ from
-            those in memory. `{}` is the number of the block. Several of our layers, in a tuple, are
-            the parts of one layer there.
-        constants: Arguments of the backbone that all encoders of the type have.
-        names: Names in the configuration that differ from BERT's, by arguments of the backbone.
-            `None` has no name there.
-        fields: Values of the configuration in another form.
-        dropout: Names of dropout rates in the configuration. The first one is read.
-        defaults: Defaults of `transformers` that differ from BERT's, by names in the configuration.
-        required: Values that the backbone computes, by names in the configuration. A function
-            computes the value from the sizes in the configuration.
-        encoder_class: How the name of the class without a head ends.
-        when_gated: Layers with other names if the feed-forward networks are gated.
-        zeros: Names of weights that only the backbone or the task has, and that are zero.
-        unused: Beginnings of names of weights that the encoder does not use.
-        classifier: Layers of the head of a text classifier by their names here.
-        masked_lm: Layers of the head of a masked language model, likewise.
-        masked_lm_activation: Activation of that head, or `None` for that of the encoder.
-        token_classifier: Layers of the head of a token classifier.
-        question_answerer: Layers of the head of a question answerer.
-        pairs_neighbors: Whether rotary positions turn the numbers `2k` and `2k + 1` of a head.
-    """
-
-    name: str
-    base: str
-    layers: Mapping[Any, str]
-    constants: Config
-    names: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
-    fields: tuple[Field, ...] = ()
-    dropout: tuple[str, ...] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-    defaults: Config = dataclasses.field(default_factory=dict)
-    required: Config = dataclasses.field(default_factory=dict)
-    encoder_class: str = "Model"
-    when_gated: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    zeros: tuple[str, ...] = ()
-    unused: tuple[str, ...] = ()
-    classifier: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    masked_lm: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    masked_lm_activation: str | None = None
-    token_classifier: Mapping[str, str] = dataclasses.field(
-        default_factory=lambda: {"output_dense": "classifier"}
-    )
-    question_answerer: Mapping[str, str] = dataclasses.field(
-        default_factory=lambda: {"output_dense": "qa_outputs"}
-    )
-    pairs_neighbors: bool = False
-
-    def backbone_arguments(self, config: Config, source: str) -> Config:
-        """Return the arguments of the backbone in a configuration.
-
-        Raises:
-            ValueError: If the configuration lacks a value, or has one that the backbone does not
-                compute.
-        """
-        given = {name: value for name, value in config.items() if value is not None}
-        config, names = {**_DEFAULTS, **self.defaults, **given}, self._names()
-        if missing := sorted(names.values() - config.keys()):
-            raise ValueError(
-                f"The configuration of a {config['model_type']!r} must have {', '.join(missing)}. "
-                f"Received: {', '.join(given)} in {source}. If `transformers` loads the folder, "
-                "`save_pretrained` writes them."
-            )
-        self.check_values(self.required, config, source)
-        arguments = {**self.constants, "dropout": config[self.dropout[0]]}
-        for ours, theirs in names.items():
-            arguments[ours] = value = config[theirs]
-            if ours.endswith("activation"):
-                validation.choice(theirs, value, tuple(_ACTIVATIONS))
-                arguments[ours] = _ACTIVATIONS[value]
-        for field in self.fields:
-            arguments |= field.read(config)
-        return arguments
-
-    def configuration(self, arguments: Config) -> Config:
-        """Return the configuration of a backbone, if this type computes it.
-
-        Args:
-            arguments: All arguments of the backbone, with lists of what may differ between layers.
-        """
-        config = dict.fromkeys(self.dropout, arguments["dropout"])
-        for ours, theirs in self._names().items():
-            config[theirs] = value = arguments[ours]
-            if ours.endswith("activation"):
-                config[theirs] = _THEIR_ACTIVATIONS.get(value, value)
-        for field in self.fields:
-            config |= field.write(arguments)
-        return config | _values(self.required, config)
-
-    def check_values(self, required: Config, config: Config, source: str) -> None:
-        """Raise a `ValueError` if a configuration has other values than the required ones."""
-        for name, value in _values(required, config).items():
-            if config.get(name, value) != value:
-                sizes = ("num_heads", "hidden_dim") if callable(required[name]) else ()
-                names = [name, *(self._names()[each] for each in sizes)]
-                received = ", ".join(f"{each}={config[each]!r}" for each in names)
-                raise ValueError(
-                    f"`{name}` must be {value!r} in the configuration of a "
-                    f"{config['model_type']!r}. Received: {received} in {source}"
-                )
-
-    def _names(self) -> dict[str, str]:
-        """Return the names in the configuration of the arguments of the backbone."""
-        names = {**_NAMES, **self.names}
-        return {ours: theirs for ours, theirs in names.items() if theirs is not None}
-
-
-def _values(required: Config, config: Config) -> Config:
-    return {name: each(config) if callable(each) else each for name, each in required.items()}
-
-
-def architecture_of(config: Config, source: str) -> Architecture:
-    """Return the entry of the table for a configuration.
-
-    Raises:
-        ValueError: If the table has no entry for its `model_type`.
-    """
-    model_type = str(config.get("model_type"))
-    if model_type in ("deberta", "deberta-v2"):
-        raise ValueError(
-            f"DeBERTa cannot be read. Received: model_type={model_type!r} in {source}. Its scores "
-            "have products of contents with relative positions (disentangled attention), which no "
-            "encoding of this library has."
-        )
-    validation.choice("model_type", model_type, tuple(ARCHITECTURES))
-    return ARCHITECTURES[model_type]
-
 
 # === Constants and fields ===
 
@@ -206,7 +25,7 @@ _NO_SEGMENTS_IF_0 = Field(
     )
 )
 _POOLER_AS_ENCODER = Field(
-    read=lambda config: {"pooler_activation": _ACTIVATIONS[config["hidden_act"]]}
+    read=lambda config: {"pooler_activation": ACTIVATIONS[config["hidden_act"]]}
 )
 # The positions of RoBERTa count tokens that are not padding.
 _COUNTED_POSITIONS = Field(
@@ -328,6 +147,10 @@ _BERT_LM = {
 }
 _ROBERTA_LM = _in("lm_head", dense="dense", layer_norm="layer_norm", bias="bias")
 _ROBERTA_CLASSIFIER = _in("classifier", pooled_dense="dense", output_dense="out_proj")
+# Most types have these two heads.
+_TOKEN_CLASSIFIER = {"ForTokenClassification": {"output_dense": "classifier"}}
+_QUESTION_ANSWERER = {"ForQuestionAnswering": {"output_dense": "qa_outputs"}}
+_TOKEN_HEADS = {**_TOKEN_CLASSIFIER, **_QUESTION_ANSWERER}
 _BERT = Architecture(
     name="Bert",
     base="bert",
@@ -335,8 +158,11 @@ _BERT = Architecture(
     constants=_AT_INPUT,
     names=_SEGMENTS,
     required=_ABSOLUTE,
-    classifier={"output_dense": "classifier"},
-    masked_lm=_BERT_LM,
+    heads={
+        **_TOKEN_HEADS,
+        "ForSequenceClassification": {"output_dense": "classifier"},
+        "ForMaskedLM": _BERT_LM,
+    },
 )
 _ROBERTA = dataclasses.replace(
     _BERT,
@@ -344,8 +170,11 @@ _ROBERTA = dataclasses.replace(
     base="roberta",
     fields=(_COUNTED_POSITIONS,),
     defaults={"pad_token_id": 1},
-    classifier=_ROBERTA_CLASSIFIER,
-    masked_lm=_ROBERTA_LM,
+    heads={
+        **_TOKEN_HEADS,
+        "ForSequenceClassification": _ROBERTA_CLASSIFIER,
+        "ForMaskedLM": _ROBERTA_LM,
+    },
     masked_lm_activation="gelu",
 )
 _T5_DENSE = "encoder.block.{}.layer.1.DenseReluDense"
@@ -360,8 +189,6 @@ ARCHITECTURES: dict[str, Architecture] = {
         constants=_WITHOUT_SEGMENTS,
         encoder_class="Encoder",
         required=_ABSOLUTE,
-        token_classifier={},
-        question_answerer={},
     ),
     "roberta": _ROBERTA,
     "xlm-roberta": dataclasses.replace(_ROBERTA, name="XLMRoberta"),
@@ -414,11 +241,17 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
         dropout=("dropout", "attention_dropout"),
         defaults={"activation": "gelu", "dropout": 0.1},
-        classifier={"pooled_dense": "pre_classifier", "output_dense": "classifier"},
-        masked_lm={
-            "dense": "vocab_transform",
-            "layer_norm": "vocab_layer_norm",
-            "bias": "vocab_projector.bias",
+        heads={
+            **_TOKEN_HEADS,
+            "ForSequenceClassification": {
+                "pooled_dense": "pre_classifier",
+                "output_dense": "classifier",
+            },
+            "ForMaskedLM": {
+                "dense": "vocab_transform",
+                "layer_norm": "vocab_layer_norm",
+                "bias": "vocab_projector.bias",
+            },
         },
     ),
     "electra": Architecture(
@@ -430,10 +263,13 @@ ARCHITECTURES: dict[str, Architecture] = {
         fields=(_EMBEDDING_SIZE,),
         defaults={"embedding_size": 128},
         required=_ABSOLUTE,
-        classifier=_ROBERTA_CLASSIFIER,
-        masked_lm={
-            **_in("generator_predictions", dense="dense", layer_norm="LayerNorm"),
-            "bias": "generator_lm_head.bias",
+        heads={
+            **_TOKEN_HEADS,
+            "ForSequenceClassification": _ROBERTA_CLASSIFIER,
+            "ForMaskedLM": {
+                **_in("generator_predictions", dense="dense", layer_norm="LayerNorm"),
+                "bias": "generator_lm_head.bias",
+            },
         },
         masked_lm_activation="gelu",
     ),
@@ -452,8 +288,11 @@ ARCHITECTURES: dict[str, Architecture] = {
         fields=(_COUNTED_POSITIONS,),
         defaults={"pad_token_id": 1},
         required={"relative_attention_num_buckets": 32, "pad_token_id": 1},
-        classifier=_ROBERTA_CLASSIFIER,
-        masked_lm=_ROBERTA_LM,
+        heads={
+            **_TOKEN_HEADS,
+            "ForSequenceClassification": _ROBERTA_CLASSIFIER,
+            "ForMaskedLM": _ROBERTA_LM,
+        },
         masked_lm_activation="gelu",
     ),
     "modernbert": Architecture(
@@ -491,10 +330,14 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
         required={"attention_bias": False, "mlp_bias": False, "norm_bias": False},
         zeros=("head.dense.bias", "head.norm.bias"),
-        masked_lm={"dense": "head.dense", "layer_norm": "head.norm", "bias": "decoder.bias"},
+        heads={
+            "ForMaskedLM": {
+                "dense": "head.dense",
+                "layer_norm": "head.norm",
+                "bias": "decoder.bias",
+            },
+        },
         masked_lm_activation="gelu",
-        token_classifier={},
-        question_answerer={},
     ),
     "nomic_bert": Architecture(
         name="NomicBert",
@@ -515,9 +358,11 @@ ARCHITECTURES: dict[str, Architecture] = {
         names=_SEGMENTS,
         fields=(_ROTARY_POSITIONS,),
         defaults={"hidden_act": "silu", "hidden_dropout_prob": 0.0, "rope_theta": 1000.0},
-        classifier={"output_dense": "classifier"},
-        masked_lm={**_BERT_LM, "layer_norm": "cls.predictions.transform.layer_norm"},
-        question_answerer={},
+        heads={
+            **_TOKEN_CLASSIFIER,
+            "ForSequenceClassification": {"output_dense": "classifier"},
+            "ForMaskedLM": {**_BERT_LM, "layer_norm": "cls.predictions.transform.layer_norm"},
+        },
     ),
     "jina_embeddings_v3": Architecture(
         name="JinaEmbeddingsV3",
@@ -536,8 +381,11 @@ ARCHITECTURES: dict[str, Architecture] = {
         names=_SEGMENTS,
         fields=(_ROTARY_POSITIONS,),
         defaults={"layer_norm_eps": 1e-5, "rope_theta": 20_000.0, "type_vocab_size": 1},
-        classifier=_ROBERTA_CLASSIFIER,
-        masked_lm=_ROBERTA_LM,
+        heads={
+            **_TOKEN_HEADS,
+            "ForSequenceClassification": _ROBERTA_CLASSIFIER,
+            "ForMaskedLM": _ROBERTA_LM,
+        },
         masked_lm_activation="gelu",
     ),
     "gte": Architecture(
@@ -558,10 +406,12 @@ ARCHITECTURES: dict[str, Architecture] = {
         fields=(_ROTARY_POSITIONS, _NO_SEGMENTS_IF_0),
         defaults={"type_vocab_size": 1, "rope_theta": 160_000.0},
         zeros=("encoder.layer.{}.mlp.up_gate_proj.bias",),
-        classifier={"output_dense": "classifier"},
-        masked_lm=_in("lm_head", dense="dense", layer_norm="norm", bias="decoder.bias"),
+        heads={
+            **_TOKEN_CLASSIFIER,
+            "ForSequenceClassification": {"output_dense": "classifier"},
+            "ForMaskedLM": _in("lm_head", dense="dense", layer_norm="norm", bias="decoder.bias"),
+        },
         masked_lm_activation="gelu",
-        question_answerer={},
     ),
     "eurobert": Architecture(
         name="EuroBert",
@@ -586,7 +436,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             "mlp_bias": False,
             "num_key_value_heads": lambda config: config["num_attention_heads"],
         },
-        question_answerer={},
+        heads=_TOKEN_CLASSIFIER,
     ),
     "t5": Architecture(
         name="T5",
@@ -635,7 +485,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             "relative_attention_num_buckets": 32,
             "d_kv": lambda config: config["d_model"] // config["num_heads"],
         },
-        question_answerer={},
+        heads=_TOKEN_CLASSIFIER,
     ),
     "roformer": Architecture(
         name="RoFormer",
@@ -646,8 +496,28 @@ ARCHITECTURES: dict[str, Architecture] = {
         fields=(_EMBEDDING_SIZE, _POOLER_AS_ENCODER),
         required={**_ENCODER, "rotary_value": False},
         unused=("encoder.embed_positions.",),
-        classifier=_ROBERTA_CLASSIFIER,
-        masked_lm=_BERT_LM,
+        heads={
+            **_TOKEN_HEADS,
+            "ForSequenceClassification": _ROBERTA_CLASSIFIER,
+            "ForMaskedLM": _BERT_LM,
+        },
         pairs_neighbors=True,
     ),
 }
+
+
+def architecture_of(config: Config, source: str) -> Architecture:
+    """Return the entry of the table for a configuration.
+
+    Raises:
+        ValueError: If the table has no entry for its `model_type`.
+    """
+    model_type = str(config.get("model_type"))
+    if model_type in ("deberta", "deberta-v2"):
+        raise ValueError(
+            f"DeBERTa cannot be read. Received: model_type={model_type!r} in {source}. Its scores "
+            "have products of contents with relative positions (disentangled attention), which no "
+            "encoding of this library has."
+        )
+    validation.choice("model_type", model_type, tuple(ARCHITECTURES))
+    return ARCHITECTURES[model_type]

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import keras
 
 from keras_diet import validation
 from keras_diet._compat import flatten_layers
-from keras_diet.models.diet_bert.hugging_face.architectures import Architecture
+from keras_diet.models.diet_bert.hugging_face.architecture import Architecture
 from keras_diet.models.diet_bert.hugging_face.checkpoint import (
     Checkpoint,
     is_hugging_face_folder,
@@ -20,7 +20,7 @@ from keras_diet.models.diet_bert.hugging_face.weights import Part, parts_of_laye
 from keras_diet.types import Config
 
 # Our names of the poolings of sentence-transformers.
-POOLING = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
+OUR_POOLINGS = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
 
 # What the head of a masked language model requires. ModernBERT's configuration has the last three.
 _OF_MASKED_LM = {
@@ -36,17 +36,15 @@ class Head:
     """The head of a task in Hugging Face.
 
     Attributes:
-        kinds: How the names of the classes in `transformers` end that have such a head.
-        layers: `layers(architecture)` returns their layers by ours. Without any, heads of this type
-            cannot be read.
+        kinds: How the names of the classes in `transformers` end that have such a head. The first
+            one is its name in `Architecture.heads`.
         arguments: `arguments(checkpoint, architecture, has_head)` returns the arguments of the
             task that the checkpoint determines.
         settings: The reverse: `settings(task)` returns the values of the configuration.
     """
 
     kinds: tuple[str, ...]
-    layers: Callable[[Architecture], Mapping[str, str]]
-    arguments: Callable[[Checkpoint, Architecture, bool], Config]
+    arguments: Callable[[Checkpoint, Architecture, bool], Config] = lambda *_: {}
     settings: Callable[[keras.Model], Config] = lambda task: {}
 
     def is_in(self, checkpoint: Checkpoint) -> bool:
@@ -57,7 +55,7 @@ class Head:
         """Return the weights of the head of a task by their names in Hugging Face."""
         parts = {
             f"{theirs}{kind}": part
-            for name, theirs in self.layers(architecture).items()
+            for name, theirs in architecture.heads[self.kinds[0]].items()
             for kind, part in _parts(task, name).items()
         }
         return {name: parts[name] for name in parts if name not in architecture.zeros}
@@ -75,7 +73,7 @@ class Head:
 
     def check(self, architecture: Architecture, source: str, remedy: str) -> None:
         """Raise a `ValueError` if the task has another head than the models of a type."""
-        if not self.layers(architecture):
+        if self.kinds[0] not in architecture.heads:
             raise ValueError(f"The task has another head than {source}. {remedy}")
 
 
@@ -120,10 +118,6 @@ def _labels(task: keras.Model) -> Config:
     }
 
 
-def _nothing(checkpoint: Checkpoint, architecture: Architecture, has_head: bool) -> Config:
-    return {}
-
-
 def _of_masked_lm(checkpoint: Checkpoint, architecture: Architecture, has_head: bool) -> Config:
     if not has_head:
         return {}
@@ -162,31 +156,13 @@ def read_pooling(source: Any) -> Config:
     flags = [name for name, is_on in config.items() if name.startswith(prefix) and is_on]
     modes = config.get("pooling_mode", [name.removeprefix(prefix) for name in flags])
     mode = modes if isinstance(modes, str) else "+".join(modes)
-    mode = POOLING.get(mode, mode)
-    validation.choice(f"pooling_mode in {path}", mode, tuple(POOLING.values()))
+    mode = OUR_POOLINGS.get(mode, mode)
+    validation.choice(f"pooling_mode in {path}", mode, tuple(OUR_POOLINGS.values()))
     return {"pooling_mode": mode, "normalize": "Normalize" in modules}
 
 
-TEXT_CLASSIFIER = Head(
-    ("ForSequenceClassification",),
-    lambda architecture: architecture.classifier,
-    _classes_of_texts,
-    _labels,
-)
-TOKEN_CLASSIFIER = Head(
-    ("ForTokenClassification",),
-    lambda architecture: architecture.token_classifier,
-    _classes,
-    _labels,
-)
-QUESTION_ANSWERER = Head(
-    ("ForQuestionAnswering",),
-    lambda architecture: architecture.question_answerer,
-    _nothing,
-)
-MASKED_LM = Head(
-    ("ForMaskedLM", "BertForPreTraining"),
-    lambda architecture: architecture.masked_lm,
-    _of_masked_lm,
-)
-NO_HEAD = Head((), lambda architecture: {}, _nothing)
+TEXT_CLASSIFIER = Head(("ForSequenceClassification",), _classes_of_texts, _labels)
+TOKEN_CLASSIFIER = Head(("ForTokenClassification",), _classes, _labels)
+QUESTION_ANSWERER = Head(("ForQuestionAnswering",))
+MASKED_LM = Head(("ForMaskedLM", "BertForPreTraining"), _of_masked_lm)
+NO_HEAD = Head(())

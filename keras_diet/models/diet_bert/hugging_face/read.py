@@ -81,4 +81,5 @@ def backbone_of_checkpoint(cls: type[keras.Model], checkpoint: Checkpoint, **arg
     of_config = architecture.backbone_arguments(checkpoint.config, checkpoint.source)
     backbone = cls(**{**of_config, **arguments})
     set_weights(backbone, checkpoint, architecture)
+    backbone.hugging_face_type = checkpoint.config["model_type"]
     return backbone

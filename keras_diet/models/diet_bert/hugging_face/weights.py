@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from keras_diet._arrays import float32_array
-from keras_diet.models.diet_bert.hugging_face.architectures import Architecture
+from keras_diet.models.diet_bert.hugging_face.architecture import Architecture
 from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint
 
 # Where our layers are, in a backbone and in each block of its encoder.

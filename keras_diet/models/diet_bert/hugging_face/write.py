@@ -17,16 +17,17 @@ from tokenizers import processors
 from keras_diet import validation
 from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES
 from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint
-from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD, POOLING
+from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD, OUR_POOLINGS
 from keras_diet.models.diet_bert.hugging_face.weights import parts_by_name
 from keras_diet.models.hub.packing import template_of
 from keras_diet.models.hub.quantization import has_lora, quantized_layers
 from keras_diet.models.hub.tokenizer import FastTokenizer
 from keras_diet.types import Config
 
-# Arguments of a backbone that do not change what it computes.
+# Arguments of a backbone that do not change what it computes with given weights.
 _WITHOUT_EFFECT = {"name", "trainable", "dtype", "attention_implementation", "recompute", "dropout"}
-_WITHOUT_EFFECT |= {"frozen_layers", "kernel_initializer", "encode_inputs"}
+_WITHOUT_EFFECT |= {"activation_dropout", "frozen_layers", "encode_inputs"}
+_WITHOUT_EFFECT |= {"kernel_initializer", "bias_initializer"}
 
 
 def write_hugging_face(
@@ -41,11 +42,12 @@ def write_hugging_face(
     Args:
         folder: The folder. It is made if it does not exist.
         model_type: One of the types of `from_hugging_face`, such as `"roberta"`. Defaults to
-            `None`, which means the first type that computes what the model computes.
+            `None`, which means the type that `from_hugging_face` has read. Another model, also one
+            from a preset, needs it.
 
     Raises:
-        ValueError: If no type of `transformers`, or not this one, computes what the model computes;
-            or if the model has LoRA or quantized weights.
+        ValueError: If the type is not given, or does not compute what the model computes; or if
+            the model has LoRA or quantized weights.
 
     Example:
 
@@ -54,7 +56,7 @@ def write_hugging_face(
         vocabulary_size=100, num_layers=2, num_heads=4, hidden_dim=32, intermediate_dim=64,
         position_encoding="input", segment_encoding="input",
     )
-    backbone.export_to_hugging_face("a/folder")
+    backbone.export_to_hugging_face("a/folder", "bert")
     model = transformers.AutoModel.from_pretrained("a/folder")
     ```
     """
@@ -65,10 +67,22 @@ def write_hugging_face(
             "quantized layers. A preset keeps them, and a preset that is loaded again has LoRA's "
             "updates in its kernels."
         )
-    if model_type is not None:
-        validation.choice("model_type", model_type, tuple(ARCHITECTURES))
-    model_type, config = _configuration(backbone, model_type)
+    model_type = model_type or backbone.hugging_face_type
+    if model_type is None:
+        fits = [each for each in ARCHITECTURES if not _differences(backbone, each)]
+        raise ValueError(
+            "`model_type` must name a type of `transformers`, unless `from_hugging_face` has read "
+            "the model. Received: model_type=None. The types that compute what the model computes "
+            f"are: {', '.join(fits) or 'none'}"
+        )
+    validation.choice("model_type", model_type, tuple(ARCHITECTURES))
+    if differences := _differences(backbone, model_type):
+        raise ValueError(
+            f"A {model_type!r} of `transformers` does not compute what the model computes. "
+            f"Received: {differences}. A preset keeps the model."
+        )
     architecture = ARCHITECTURES[model_type]
+    config = _configuration(backbone, model_type)
     parts = parts_by_name(backbone, architecture)
     _check_zeros(backbone, architecture, parts)
     config["architectures"] = [architecture.name + architecture.encoder_class]
@@ -79,7 +93,8 @@ def write_hugging_face(
         parts_of_head = head.parts(model, architecture)
         # Of the heads, only some classifiers of texts use the pooler of the encoder.
         pooler = architecture.layers.get("pooled_dense", " ")
-        if model.backbone_output != "pooled_output" or "pooled_dense" in architecture.classifier:
+        has_own = "pooled_dense" in architecture.heads[head.kinds[0]]
+        if model.backbone_output != "pooled_output" or has_own:
             parts = {name: parts[name] for name in parts if not name.startswith(pooler)}
         parts = {f"{architecture.base}.{name}": parts[name] for name in parts}
         parts |= {name: [part] for name, part in parts_of_head.items()}
@@ -130,7 +145,7 @@ def _write_sentence_transformer(embedder: keras.Model, folder: Path) -> None:
             "word_embedding_dimension": embedder.backbone.hidden_dim,
             **{
                 f"pooling_mode_{theirs}": embedder.pooling_mode == ours
-                for theirs, ours in POOLING.items()
+                for theirs, ours in OUR_POOLINGS.items()
             },
         },
     }
@@ -181,31 +196,20 @@ def _check_zeros(backbone, architecture, parts):
             )
 
 
-def _configuration(backbone: keras.Model, model_type: str | None) -> tuple[str, Config]:
-    """Return the type and the configuration that describe a backbone."""
-    defaults = _defaults(type(backbone)) | _defaults(type(backbone.encoder))
-    received = _comparable({**defaults, **backbone.get_config()})
-    found = {}
-    for candidate in ARCHITECTURES if model_type is None else [model_type]:
-        architecture = ARCHITECTURES[candidate]
-        config = {"model_type": candidate, **architecture.configuration(received)}
-        described = architecture.backbone_arguments(config, "the configuration")
-        described = _comparable({**defaults, **described})
-        # Arguments of the backbone that the configuration does not describe.
-        differences = {
-            name: received[name]
-            for name in defaults
-            if name not in _WITHOUT_EFFECT and received[name] != described[name]
-        }
-        if not differences:
-            return candidate, config
-        found[candidate] = differences
-    nearest = min(found, key=lambda each: len(found[each]))
-    raise ValueError(
-        f"{'No type' if model_type is None else 'This type'} of `transformers` computes what the "
-        f"model computes. Received: {found[nearest]}. The nearest type, {nearest!r}, has other "
-        "values. A preset keeps the model."
-    )
+def _configuration(backbone: keras.Model, model_type: str) -> Config:
+    """Return the configuration of a type with the arguments of a backbone."""
+    arguments = _comparable({**_defaults(backbone), **backbone.get_config()})
+    return {"model_type": model_type, **ARCHITECTURES[model_type].configuration(arguments)}
+
+
+def _differences(backbone: keras.Model, model_type: str) -> Config:
+    """Return the arguments with which a backbone computes something else than a type."""
+    defaults, config = _defaults(backbone), _configuration(backbone, model_type)
+    described = ARCHITECTURES[model_type].backbone_arguments(config, "the configuration")
+    theirs = _comparable({**defaults, **described})
+    ours = _comparable({**defaults, **backbone.get_config()})
+    compared = defaults.keys() - _WITHOUT_EFFECT
+    return {name: ours[name] for name in sorted(compared) if ours[name] != theirs[name]}
 
 
 def _comparable(arguments: Config) -> Config:
@@ -216,20 +220,24 @@ def _comparable(arguments: Config) -> Config:
         pattern = itertools.cycle(value if isinstance(value, (list, tuple)) else [value])
         values = itertools.islice(pattern, arguments["num_layers"])
         lists[name] = [default if each is None else each for each in values]
+    head_dim = arguments["hidden_dim"] // arguments["num_heads"]
     # Without segments at the input, nothing has their number.
     has_segments = arguments["segment_encoding"] == "input"
     return {
         **arguments,
         **lists,
         "max_distance": arguments["max_distance"] or 128,
+        # The types with a bias share it between layers.
+        "sharing": arguments["sharing"] or "layer-wise",
+        "attention_scale": arguments["attention_scale"] or head_dim**-0.5,
         "num_segments": arguments["num_segments"] if has_segments else 0,
     }
 
 
-def _defaults(cls: type) -> Config:
-    """Return the arguments of a class and its bases, with their defaults."""
+def _defaults(backbone: keras.Model) -> Config:
+    """Return the arguments of a backbone and of its encoder, with their defaults."""
     defaults: Config = {}
-    for base in reversed(cls.__mro__):
+    for base in (*reversed(type(backbone).__mro__), *reversed(type(backbone.encoder).__mro__)):
         if base.__module__.startswith("keras_diet") and "__init__" in vars(base):
             parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
             defaults |= {each.name: each.default for each in parameters}
