@@ -69,20 +69,20 @@ def write_hugging_face(
         )
     model_type = model_type or backbone.hugging_face_type
     if model_type is None:
-        fits = [each for each in ARCHITECTURES if not _differences(backbone, each)]
+        fits = [each for each in ARCHITECTURES if not _describe(backbone, each)[1]]
         raise ValueError(
             "`model_type` must name a type of `transformers`, unless `from_hugging_face` has read "
             "the model. Received: model_type=None. The types that compute what the model computes "
             f"are: {', '.join(fits) or 'none'}"
         )
     validation.choice("model_type", model_type, tuple(ARCHITECTURES))
-    if differences := _differences(backbone, model_type):
+    config, differences = _describe(backbone, model_type)
+    if differences:
         raise ValueError(
             f"A {model_type!r} of `transformers` does not compute what the model computes. "
             f"Received: {differences}. A preset keeps the model."
         )
     architecture = ARCHITECTURES[model_type]
-    config = _configuration(backbone, model_type)
     parts = parts_by_name(backbone, architecture)
     _check_zeros(backbone, architecture, parts)
     config["architectures"] = [architecture.name + architecture.encoder_class]
@@ -196,20 +196,16 @@ def _check_zeros(backbone, architecture, parts):
             )
 
 
-def _configuration(backbone: keras.Model, model_type: str) -> Config:
-    """Return the configuration of a type with the arguments of a backbone."""
-    arguments = _comparable({**_defaults(backbone), **backbone.get_config()})
-    return {"model_type": model_type, **ARCHITECTURES[model_type].configuration(arguments)}
-
-
-def _differences(backbone: keras.Model, model_type: str) -> Config:
-    """Return the arguments with which a backbone computes something else than a type."""
-    defaults, config = _defaults(backbone), _configuration(backbone, model_type)
-    described = ARCHITECTURES[model_type].backbone_arguments(config, "the configuration")
-    theirs = _comparable({**defaults, **described})
+def _describe(backbone: keras.Model, model_type: str) -> tuple[Config, Config]:
+    """Return the configuration of a type, and the arguments of a backbone that it does not have."""
+    defaults = _defaults(backbone)
     ours = _comparable({**defaults, **backbone.get_config()})
-    compared = defaults.keys() - _WITHOUT_EFFECT
-    return {name: ours[name] for name in sorted(compared) if ours[name] != theirs[name]}
+    architecture = ARCHITECTURES[model_type]
+    config = {"model_type": model_type, **architecture.configuration(ours)}
+    described = architecture.backbone_arguments(config, "the configuration")
+    theirs = _comparable({**defaults, **described})
+    compared = sorted(defaults.keys() - _WITHOUT_EFFECT)
+    return config, {name: ours[name] for name in compared if ours[name] != theirs[name]}
 
 
 def _comparable(arguments: Config) -> Config:
