@@ -12,13 +12,6 @@ import numpy as np
 import pytest
 from keras import ops, tree
 
-from keras_diet.layers import (
-    LinformerMultiHeadAttention,
-    RelativeMultiHeadAttention,
-    RotaryMultiHeadAttention,
-    TransformerXLMultiHeadAttention,
-)
-
 HALF_POLICIES = ("mixed_float16", "bfloat16", "mixed_bfloat16")
 
 
@@ -304,6 +297,14 @@ def _check_policy(layer, inputs, call_kwargs, policy):
         assert np.all(np.isfinite(to_numpy(output))), f"not finite under {policy}"
 
 
+# What the reference calls weights whose names are others in the layers.
+NAMES_OF_REFERENCE = {
+    "key_embedding": "distance_key_embedding",
+    "value_embedding": "distance_value_embedding",
+    "position/kernel": "position_kernel",
+}
+
+
 def attention_weights(attention):
     """The weights of an attention layer as `reference.multi_head_attention` takes them."""
     projections = {
@@ -318,19 +319,14 @@ def attention_weights(attention):
         bias_shape = dense.kernel.shape[1:] if name != "output" else dense.kernel.shape[-1:]
         bias = np.zeros(bias_shape) if dense.bias is None else to_numpy(dense.bias)
         weights[f"{name}_bias"] = bias
-    if isinstance(attention, RelativeMultiHeadAttention):
-        weights["distance_key_embedding"] = to_numpy(attention.key_embedding)
-        if attention.use_value_embedding:
-            weights["distance_value_embedding"] = to_numpy(attention.value_embedding)
-    if isinstance(attention, RotaryMultiHeadAttention):
+    # What a variant of attention has beside them.
+    of_projections = {id(each) for dense in projections.values() for each in dense.weights}
+    for weight in attention.weights:
+        if id(weight) not in of_projections:
+            name = weight.path.removeprefix(f"{attention.path}/")
+            weights[NAMES_OF_REFERENCE.get(name, name)] = to_numpy(weight)
+    if "max_wavelength" in attention.get_config():
         weights["max_wavelength"] = attention.max_wavelength
-    if isinstance(attention, TransformerXLMultiHeadAttention):
-        weights["position_kernel"] = to_numpy(attention.position_dense.kernel)
-        weights["content_bias"] = to_numpy(attention.content_bias)
-        weights["position_bias"] = to_numpy(attention.position_bias)
-    if isinstance(attention, LinformerMultiHeadAttention):
-        weights["key_projection"] = to_numpy(attention.key_projection)
-        weights["value_projection"] = to_numpy(attention.value_projection)
     return weights
 
 

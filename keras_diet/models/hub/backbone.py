@@ -90,7 +90,8 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
         frozen = config.pop("frozen_layers", ())
         if config.get("dtype") is None:
             config["dtype"] = mixed_precision
-        backbone = super().from_config(config)
+        # It may hold a bias layer that the user made.
+        backbone = super().from_config(keras.saving.deserialize_keras_object(config))
         quantize_layers(backbone, quantized)
         freeze_layers(backbone, frozen)
         return backbone

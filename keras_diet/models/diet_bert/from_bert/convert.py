@@ -28,7 +28,7 @@ from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint, read
 from keras_diet.models.diet_bert.hugging_face.read import backbone_of_checkpoint
 from keras_diet.types import DType
 
-POSITION_ENCODINGS = ("diet_abs", "diet_rel", "diet_abs_input", "input", "none")
+TARGETS = ("diet_abs", "diet_rel", "diet_abs_input", "input", "none")
 _WITH_INPUT = ("input", "diet_abs_input")
 _LIKE_BERT = {"position_encoding": "input", "segment_encoding": "input"}
 _ARGUMENTS = (
@@ -114,7 +114,7 @@ def convert_bert(
     backbone = keras_diet.models.DietBertBackbone.from_bert(bert, "diet_abs")
     ```
     """
-    validation.choice("position_encoding", position_encoding, POSITION_ENCODINGS)
+    validation.choice("position_encoding", position_encoding, TARGETS)
     if sharing is None and position_encoding == "diet_abs":
         sharing = "none"
     checkpoint = read_checkpoint(bert)

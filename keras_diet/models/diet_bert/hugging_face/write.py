@@ -1,7 +1,6 @@
 """From a backbone or a task to a folder that `transformers` loads."""
 
 import dataclasses
-import inspect
 import itertools
 import json
 import os
@@ -15,6 +14,7 @@ from safetensors.numpy import save_file
 from tokenizers import processors
 
 from keras_diet import validation
+from keras_diet.layers.configuration import constructor_arguments
 from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES
 from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint
 from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD, POOLING
@@ -26,7 +26,7 @@ from keras_diet.types import Config
 
 # Arguments of a backbone that do not change what it computes.
 _WITHOUT_EFFECT = {"name", "trainable", "dtype", "attention_implementation", "recompute", "dropout"}
-_WITHOUT_EFFECT |= {"frozen_layers", "kernel_initializer", "encode_inputs"}
+_WITHOUT_EFFECT |= {"frozen_layers", "bias_initializer", "activation_dropout"}
 
 
 def write_hugging_face(
@@ -183,7 +183,8 @@ def _check_zeros(backbone, architecture, parts):
 
 def _configuration(backbone: keras.Model, model_type: str | None) -> tuple[str, Config]:
     """Return the type and the configuration that describe a backbone."""
-    defaults = _defaults(type(backbone)) | _defaults(type(backbone.encoder))
+    arguments = constructor_arguments(type(backbone))
+    defaults = {name: each.default for name, each in arguments.items()}
     received = _comparable({**defaults, **backbone.get_config()})
     found = {}
     for candidate in ARCHITECTURES if model_type is None else [model_type]:
@@ -224,13 +225,3 @@ def _comparable(arguments: Config) -> Config:
         "max_distance": arguments["max_distance"] or 128,
         "num_segments": arguments["num_segments"] if has_segments else 0,
     }
-
-
-def _defaults(cls: type) -> Config:
-    """Return the arguments of a class and its bases, with their defaults."""
-    defaults: Config = {}
-    for base in reversed(cls.__mro__):
-        if base.__module__.startswith("keras_diet") and "__init__" in vars(base):
-            parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
-            defaults |= {each.name: each.default for each in parameters}
-    return {name: defaults[name] for name in defaults if name not in ("self", "args", "kwargs")}
