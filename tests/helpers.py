@@ -1,7 +1,6 @@
 """Helpers for the tests of all layers: comparison, gradients on any backend, the layer check."""
 
 import contextlib
-import inspect
 import itertools
 import json
 import os
@@ -11,6 +10,8 @@ import keras
 import numpy as np
 import pytest
 from keras import ops, tree
+
+from keras_diet.layers.configuration import constructor_arguments
 
 HALF_POLICIES = ("mixed_float16", "bfloat16", "mixed_bfloat16")
 
@@ -162,7 +163,7 @@ def check_layer(layer, *inputs, zero_gradient=(), policies=HALF_POLICIES, **call
 def check_config(layer):
     """Assert that `layer` has an equal copy, from its configuration and from its serialization."""
     config = layer.get_config()
-    names = _constructor_arguments(type(layer))
+    names = constructor_arguments(type(layer))
     lost = [name for name in names if name not in config and not _refuses(layer, name)]
     assert not lost, f"not in the config: {lost}"
     names = [name for name in names if name in config]
@@ -179,23 +180,6 @@ def check_config(layer):
                 # The attribute is a layer that was built from the argument.
                 continue
             assert _argument(copy, name) == _argument(layer, name), f"`{name}` is lost"
-
-
-def _constructor_arguments(layer_class):
-    """Names of the constructor's arguments, including the arguments of base classes."""
-    names = []
-    for base in layer_class.__mro__:
-        if base is keras.layers.Layer:
-            break
-        if "__init__" in base.__dict__:
-            parameters = inspect.signature(base.__init__).parameters.values()
-            named = [
-                p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-            ]
-            names += [name for name in named if name != "self"]
-            if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-                break
-    return names
 
 
 def _refuses(layer, argument):

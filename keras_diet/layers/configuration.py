@@ -79,6 +79,16 @@ def with_arguments(config: Config, layer: Any, names: Iterable[str] | None = Non
     return config | {name: serialize(value) for name, value in values.items()}
 
 
+def deserialized(config: Config) -> Config:
+    """Return a configuration in which serialized layers and other objects are objects again."""
+    return {
+        name: keras.saving.deserialize_keras_object(value)
+        if isinstance(value, dict) and "class_name" in value
+        else value
+        for name, value in config.items()
+    }
+
+
 def frozen_layers(layer: Any, prefix: str = "") -> Iterator[str]:
     """Yield the paths of layers inside that are frozen although the layer around them is not.
 

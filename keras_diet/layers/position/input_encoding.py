@@ -7,7 +7,7 @@ from keras import ops
 from keras_hub.layers import PositionEmbedding
 
 from keras_diet import _backend, validation
-from keras_diet.layers.configuration import with_arguments
+from keras_diet.layers.configuration import deserialized, with_arguments
 from keras_diet.layers.initializers import bert_initializer, embedding_initializer, fresh
 from keras_diet.layers.position.position_encoding import PositionEncoding, call_named
 from keras_diet.layers.position.sinusoids import Sinusoids
@@ -170,7 +170,7 @@ class InputEncoding(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: Config) -> "InputEncoding":
         """Make the layer from its configuration, which may hold a `position_embedding`."""
-        return super().from_config(keras.saving.deserialize_keras_object(config))
+        return super().from_config(deserialized(config))
 
 
 def make_input_encoding(

@@ -12,6 +12,7 @@ from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiH
 from keras_diet.layers.attention.score_terms import ScoreTerms
 from keras_diet.layers.configuration import (
     constructor_arguments,
+    deserialized,
     freeze_layers,
     frozen_layers,
     takes_arguments_of,
@@ -152,7 +153,7 @@ class TransformerLayer(keras.layers.Layer):
 
         `build` freezes layers inside.
         """
-        config = keras.saving.deserialize_keras_object(config)
+        config = deserialized(config)
         frozen = config.pop("frozen_layers", ())
         layer = super().from_config(config)
         layer.frozen_layers = frozen

@@ -94,6 +94,25 @@ def test_names_that_are_registered_again(registry):
         find_position_encoding("rope")
 
 
+def test_a_function_gets_the_arguments_that_it_names(register):
+    received = []
+
+    def bias(num_heads, key_dim, max_length, is_causal, max_distance=4, **kwargs):
+        received.append((num_heads, key_dim, max_length, is_causal, max_distance, set(kwargs)))
+        return Slopes(num_heads)
+
+    name = register(bias=bias, sharing_modes=("layer-wise", "head-wise"))
+    arguments = {"position_encoding": name, "max_sequence_length": 7}
+    DietEncoder(1, 3, 11, **arguments).build((2, 5, 18))
+    DietEncoder(1, 3, 11, **arguments, sharing="head-wise", max_distance=5).build((2, 5, 18))
+    DietDecoder(1, 3, 11, **arguments, max_distance=5).build((2, 5, 18))
+    layer, of_heads = {"dtype", "name"}, {"dtype", "name", "share_heads"}
+    expected = [(False, 4, layer), (False, 5, of_heads), (True, 5, layer), (False, 5, layer)]
+    assert received == [(3, 6, 7, *each) for each in expected]
+    with pytest.raises(ValueError, match=r"`rank` is not supported.*'custom'"):
+        DietEncoder(1, 3, 11, name, rank=2)
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
