@@ -8,7 +8,8 @@ from keras_diet import layers
 from tests.layers.bias_layers import BIAS_LAYERS
 
 NUM_HEADS, QUERIES, KEYS = 8, 5, 41
-LAYERS = [name for name, spec in BIAS_LAYERS.items() if spec.any_length]
+# T5's scores do not grow with the distance.
+LAYERS = [name for name, spec in BIAS_LAYERS.items() if spec.any_length and name[:2] != "t5"]
 
 
 def outputs(name, dtype, start, is_cached=False, **options):
