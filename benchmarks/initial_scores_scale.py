@@ -52,7 +52,7 @@ def scaled_sinusoids(run):
     layers.register_position_encoding(
         "scaled_sinusoids",
         layers.PositionEncoding(
-            embedding=lambda sizes, dtype, name: ScaledSinusoids(dtype="float32", name=name)
+            embedding=lambda dtype, name: ScaledSinusoids(dtype="float32", name=name)
         ),
     )
     return "scaled_sinusoids"

@@ -142,7 +142,7 @@ def convert(bert, position_encoding, arguments, **options):
     return models.DietBertBackbone.from_bert(
         bert,
         position_encoding,
-        rank=arguments.rank if encoding.has_rank else None,
+        rank=arguments.rank if encoding.takes("rank") else None,
         sharing=arguments.sharing if arguments.sharing in encoding.sharing_modes else None,
         **options,
     )

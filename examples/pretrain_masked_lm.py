@@ -185,13 +185,13 @@ def build_model(arguments, position_encoding, tokenizer):
         dropout=arguments.dropout,
         max_sequence_length=arguments.sequence_length,
         position_encoding=position_encoding,
-        rank=arguments.rank if encoding.has_rank else None,
+        rank=arguments.rank if encoding.takes("rank") else None,
         initial_score_stddev=arguments.initial_score_stddev
-        if encoding.has_initial_score_stddev
+        if encoding.takes("initial_score_stddev")
         else None,
         sharing=arguments.sharing if arguments.sharing in encoding.sharing_modes else None,
         segment_encoding=arguments.segment_encoding or segments,
-        projection_dim=arguments.projection_dim if encoding.allows_projection else None,
+        projection_dim=arguments.projection_dim if encoding.takes("projection_dim") else None,
         recompute=arguments.recompute,
         dtype=arguments.dtype,
     )

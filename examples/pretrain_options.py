@@ -153,10 +153,10 @@ def add_training_options(add):
 def check_encoding_options(parser, arguments):
     """Refuse an option that none of the encodings uses."""
     uses = {
-        "rank": lambda encoding: encoding.has_rank,
-        "initial_score_stddev": lambda encoding: encoding.has_initial_score_stddev,
+        "rank": lambda encoding: encoding.takes("rank"),
+        "initial_score_stddev": lambda encoding: encoding.takes("initial_score_stddev"),
         "sharing": lambda encoding: arguments.sharing in encoding.sharing_modes,
-        "projection_dim": lambda encoding: encoding.allows_projection,
+        "projection_dim": lambda encoding: encoding.takes("projection_dim"),
     }
     for name, is_used in uses.items():
         value = getattr(arguments, name)

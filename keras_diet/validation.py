@@ -65,7 +65,11 @@ def _number(name, value, is_allowed, rule):
 
 
 def boolean(name: str, value: Any) -> bool:
-    """Return `value` as a `bool`, or raise a `ValueError` unless it is one. "no" would be true."""
+    """Return `value` as a `bool`, or raise a `ValueError` unless it is one.
+
+    It is for flags that look as if they took a name: `gated="swiglu"` would be true. Other flags
+    are not checked, as in Keras.
+    """
     return bool(choice(name, value, (False, True)))
 
 

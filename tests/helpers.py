@@ -1,7 +1,6 @@
 """Helpers for the tests of all layers: comparison, gradients on any backend, the layer check."""
 
 import contextlib
-import inspect
 import itertools
 import json
 import os
@@ -12,12 +11,7 @@ import numpy as np
 import pytest
 from keras import ops, tree
 
-from keras_diet.layers import (
-    LinformerMultiHeadAttention,
-    RelativeMultiHeadAttention,
-    RotaryMultiHeadAttention,
-    TransformerXLMultiHeadAttention,
-)
+from keras_diet.layers.configuration import constructor_arguments
 
 HALF_POLICIES = ("mixed_float16", "bfloat16", "mixed_bfloat16")
 
@@ -169,7 +163,7 @@ def check_layer(layer, *inputs, zero_gradient=(), policies=HALF_POLICIES, **call
 def check_config(layer):
     """Assert that `layer` has an equal copy, from its configuration and from its serialization."""
     config = layer.get_config()
-    names = _constructor_arguments(type(layer))
+    names = constructor_arguments(type(layer))
     lost = [name for name in names if name not in config and not _refuses(layer, name)]
     assert not lost, f"not in the config: {lost}"
     names = [name for name in names if name in config]
@@ -186,23 +180,6 @@ def check_config(layer):
                 # The attribute is a layer that was built from the argument.
                 continue
             assert _argument(copy, name) == _argument(layer, name), f"`{name}` is lost"
-
-
-def _constructor_arguments(layer_class):
-    """Names of the constructor's arguments, including the arguments of base classes."""
-    names = []
-    for base in layer_class.__mro__:
-        if base is keras.layers.Layer:
-            break
-        if "__init__" in base.__dict__:
-            parameters = inspect.signature(base.__init__).parameters.values()
-            named = [
-                p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-            ]
-            names += [name for name in named if name != "self"]
-            if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-                break
-    return names
 
 
 def _refuses(layer, argument):
@@ -304,6 +281,14 @@ def _check_policy(layer, inputs, call_kwargs, policy):
         assert np.all(np.isfinite(to_numpy(output))), f"not finite under {policy}"
 
 
+# What the reference calls weights whose names are others in the layers.
+NAMES_OF_REFERENCE = {
+    "key_embedding": "distance_key_embedding",
+    "value_embedding": "distance_value_embedding",
+    "position/kernel": "position_kernel",
+}
+
+
 def attention_weights(attention):
     """The weights of an attention layer as `reference.multi_head_attention` takes them."""
     projections = {
@@ -318,19 +303,14 @@ def attention_weights(attention):
         bias_shape = dense.kernel.shape[1:] if name != "output" else dense.kernel.shape[-1:]
         bias = np.zeros(bias_shape) if dense.bias is None else to_numpy(dense.bias)
         weights[f"{name}_bias"] = bias
-    if isinstance(attention, RelativeMultiHeadAttention):
-        weights["distance_key_embedding"] = to_numpy(attention.key_embedding)
-        if attention.use_value_embedding:
-            weights["distance_value_embedding"] = to_numpy(attention.value_embedding)
-    if isinstance(attention, RotaryMultiHeadAttention):
+    # What a variant of attention has beside them.
+    of_projections = {id(each) for dense in projections.values() for each in dense.weights}
+    for weight in attention.weights:
+        if id(weight) not in of_projections:
+            name = weight.path.removeprefix(f"{attention.path}/")
+            weights[NAMES_OF_REFERENCE.get(name, name)] = to_numpy(weight)
+    if "max_wavelength" in attention.get_config():
         weights["max_wavelength"] = attention.max_wavelength
-    if isinstance(attention, TransformerXLMultiHeadAttention):
-        weights["position_kernel"] = to_numpy(attention.position_dense.kernel)
-        weights["content_bias"] = to_numpy(attention.content_bias)
-        weights["position_bias"] = to_numpy(attention.position_bias)
-    if isinstance(attention, LinformerMultiHeadAttention):
-        weights["key_projection"] = to_numpy(attention.key_projection)
-        weights["value_projection"] = to_numpy(attention.value_projection)
     return weights
 
 

@@ -160,3 +160,29 @@ class Docstrings(griffe.Extension):
         if obj.is_function:
             for parameter in obj.parameters:
                 parameter.annotation = None
+
+    def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
+        """Show the arguments that a constructor takes as `**kwargs` for another class."""
+        for path in PATH_OF_NAME.values():
+            found = pkg[path.removeprefix("keras_diet.")]
+            constructor = found.members.get("__init__")
+            if isinstance(constructor, griffe.Function):
+                constructor.parameters = griffe.Parameters(*all_parameters(constructor, pkg))
+
+
+def all_parameters(constructor: griffe.Function, package: griffe.Module) -> list[griffe.Parameter]:
+    """Return the parameters of a constructor, also those of `takes_arguments_of`."""
+    parameters = {each.name: each for each in constructor.parameters}
+    for decorator in constructor.decorators:
+        call = decorator.value
+        if isinstance(call, griffe.ExprCall) and str(call.function) == "takes_arguments_of":
+            path, *without = call.arguments
+            left_out = ast.literal_eval(str(without[0].value)) if without else ()
+            others = parameters.pop("kwargs")
+            other = package[path.canonical_path.removeprefix("keras_diet.")]["__init__"]
+            for each in all_parameters(other, package):
+                if each.name not in (*parameters, *left_out, "self", "kwargs"):
+                    arguments = {"kind": griffe.ParameterKind.keyword_only, "default": each.default}
+                    parameters[each.name] = griffe.Parameter(each.name, **arguments)
+            parameters["kwargs"] = others
+    return list(parameters.values())

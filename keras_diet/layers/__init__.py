@@ -17,7 +17,7 @@ from keras_diet.layers.position.fire_position_bias import FirePositionBias
 from keras_diet.layers.position.input_encoding import InputEncoding
 from keras_diet.layers.position.kerple_position_bias import KerplePositionBias
 from keras_diet.layers.position.position_bias import PositionBias
-from keras_diet.layers.position.position_encoding import EncoderSizes, PositionEncoding
+from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_position_bias import RelativePositionBias
 from keras_diet.layers.position.sandwich_position_bias import SandwichPositionBias
 from keras_diet.layers.position.segment_bias import SegmentBias
@@ -48,7 +48,6 @@ __all__ = [
     "CachedPositionBias",
     "DietDecoder",
     "DietEncoder",
-    "EncoderSizes",
     "FirePositionBias",
     "InputEncoding",
     "KerplePositionBias",

@@ -1,6 +1,7 @@
 """What the configurations of layers hold: their arguments, and which layers inside are frozen."""
 
-from collections.abc import Collection, Iterator
+import inspect
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import keras
@@ -9,13 +10,83 @@ from keras_diet._compat import sublayers
 from keras_diet.types import Config
 
 
-def serialized_arguments(layer: Any) -> Config:
-    """Return the arguments that the class lists in `own_arguments`, for a configuration.
+def named_arguments(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the arguments that the signature of a function or a class names."""
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = inspect.signature(function).parameters
+    return {name: each for name, each in parameters.items() if each.kind not in variadic}
 
-    Each of them is an attribute of the same name.
+
+def constructor_arguments(cls: type) -> dict[str, inspect.Parameter]:
+    """Return the arguments of the constructor of a class, except those of Keras's classes.
+
+    They include the arguments of the base classes that the class takes as `**kwargs`.
     """
-    arguments = {name: getattr(layer, name) for name in layer.own_arguments}
-    return {name: keras.saving.serialize_keras_object(each) for name, each in arguments.items()}
+    arguments: dict[str, inspect.Parameter] = {}
+    for base in cls.__mro__:
+        if base.__module__.partition(".")[0] in ("keras", "builtins"):
+            break
+        constructor = vars(base).get("__init__")
+        if constructor is not None:
+            # The first class that names an argument has its default.
+            arguments |= named_arguments(constructor) | arguments
+            kinds = [each.kind for each in inspect.signature(constructor).parameters.values()]
+            if inspect.Parameter.VAR_KEYWORD not in kinds:
+                break
+    return {name: each for name, each in arguments.items() if name != "self"}
+
+
+def takes_arguments_of(
+    cls: type, without: Collection[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator for a constructor that passes its `**kwargs` to another class.
+
+    The signature of the constructor then shows the arguments of that class.
+
+    Args:
+        cls: The other class.
+        without: Names of arguments of that class that the constructor sets itself.
+    """
+
+    def decorate(constructor: Any) -> Any:
+        signature = inspect.signature(constructor)
+        *own, others = signature.parameters.values()
+        names = {each.name for each in own} | set(without)
+        passed = [
+            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for name, each in constructor_arguments(cls).items()
+            if name not in names
+        ]
+        constructor.__signature__ = signature.replace(parameters=[*own, *passed, others])
+        return constructor
+
+    return decorate
+
+
+def with_arguments(config: Config, layer: Any, names: Iterable[str] | None = None) -> Config:
+    """Return a configuration of a layer with the arguments of its constructor that it lacks.
+
+    Each is an attribute of the same name.
+
+    Args:
+        config: The configuration of the base class.
+        layer: The layer.
+        names: Names of the arguments. Defaults to `None`, which means `constructor_arguments`.
+    """
+    names = constructor_arguments(type(layer)) if names is None else names
+    values = {name: getattr(layer, name) for name in names if name not in config}
+    serialize = keras.saving.serialize_keras_object
+    return config | {name: serialize(value) for name, value in values.items()}
+
+
+def deserialized(config: Config) -> Config:
+    """Return a configuration in which serialized layers and other objects are objects again."""
+    return {
+        name: keras.saving.deserialize_keras_object(value)
+        if isinstance(value, dict) and "class_name" in value
+        else value
+        for name, value in config.items()
+    }
 
 
 def frozen_layers(layer: Any, prefix: str = "") -> Iterator[str]:

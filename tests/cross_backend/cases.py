@@ -2,6 +2,8 @@
 
 import itertools
 
+from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
+
 BACKENDS = ("tensorflow", "jax", "torch")
 BACKEND_PAIRS = tuple(itertools.combinations(BACKENDS, 2))
 NAMES = ("position_encoding", "sharing", "segment_encoding", "projection_dim")
@@ -11,9 +13,8 @@ def _cases(*rows):
     return tuple(dict(zip(NAMES, values, strict=False)) for values in rows)
 
 
-# Each encoding of the paper with each sharing. The place of the segments varies with them. Rotary
-# positions need an even size of the heads: their tests compare each backend with NumPy.
-ENCODINGS = _cases(
+# The encodings of the paper with each sharing. The place of the segments varies with them.
+PAPER = (
     ("diet_abs", "none", "per-head"),
     ("diet_abs", "head-wise", "input"),
     ("diet_abs", "layer-wise", "none"),
@@ -22,20 +23,17 @@ ENCODINGS = _cases(
     ("diet_rel", "layer-wise", "input"),
     ("input", None, "input"),
     ("input", None, "per-head"),
-    ("none", None, "per-head"),
-    ("t5", "head-wise", "per-head"),
-    ("tupe_abs", "layer-wise", "per-head"),
-    ("tupe_rel", "none", "per-head"),
-    ("shaw", "head-wise", "per-head"),
-    ("sinusoidal", None, "per-head"),
-    ("alibi", "layer-wise", "per-head"),
-    ("kerple", "head-wise", "per-head"),
-    ("sandwich", "layer-wise", "per-head"),
-    ("fire", "head-wise", "per-head"),
-    ("transformer_xl", "none", "per-head"),
-    ("diet_abs_input", "none", "per-head"),
     ("diet_abs", "none", "input", 5),
     ("sinusoidal", None, "none", 5),
+)
+# Rotary positions need an even size of the heads: their tests compare each backend with NumPy.
+OTHERS = POSITION_ENCODINGS.keys() - {"diet_abs", "diet_rel", "input", "rotary"}
+ENCODINGS = _cases(
+    *PAPER,
+    *(
+        (name, (None, *POSITION_ENCODINGS[name].sharing_modes)[-1], "per-head")
+        for name in sorted(OTHERS)
+    ),
 )
 GRADIENT_ENCODINGS = _cases(
     ("diet_abs", "none", "per-head"),

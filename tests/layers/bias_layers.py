@@ -1,6 +1,7 @@
-"""The table of all bias layers that read positions only, and their scores by the references."""
+"""The table of all bias layers that read positions only, and of their scores by the papers."""
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 
 import keras
@@ -8,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_diet import layers
+from keras_diet.layers.position.position_encoding import call_named
 from tests import reference
 from tests.helpers import randomize, to_numpy
 
@@ -31,57 +33,159 @@ class Distances(layers.PositionBias):
 
 @dataclasses.dataclass(frozen=True)
 class BiasSpec:
-    """A row of the table: how to make a layer, and what it can do.
+    """A row of the table: how to make a layer, its scores, and what it can do.
 
     Attributes:
-        make: Function of more arguments. No argument that it sets has its default value.
-        arguments: Names of the arguments of all bias layers that this one takes.
+        layer: The class.
+        reference: `reference(bias, weights, query_length, key_length, start)` returns the scores
+            by the paper, `(1, num_heads, query_length, key_length)`.
+        sizes: Arguments of the class. None has its default value.
+        distance_only: Whether the layer says that its scores depend on the distance alone.
+        any_length: Whether it has scores for any length, without a `max_length`.
         features: Whether it has features.
         max_keys: The largest number of keys.
     """
 
-    make: Callable
-    arguments: tuple = ("share_heads", "max_length", "initializer")
+    layer: type
+    reference: Callable
+    sizes: dict = dataclasses.field(default_factory=dict)
+    distance_only: bool = False
+    any_length: bool = False
     features: bool = False
     max_keys: int = MAX_LENGTH
 
+    def make(self, num_heads=NUM_HEADS, **kwargs):
+        """A layer, by default for `NUM_HEADS` heads."""
+        return self.layer(num_heads, **{"max_length": MAX_LENGTH, **self.sizes, **kwargs})
 
-def of(bias_class, *sizes, **fixed):
-    """A function that makes a layer for `NUM_HEADS` heads."""
-    return lambda **kwargs: bias_class(NUM_HEADS, *sizes, **{**fixed, **kwargs})
+    def takes(self, argument):
+        """Whether the class has an argument."""
+        return argument in inspect.signature(self.layer).parameters
 
 
+# === The papers ===
+
+
+def of_pairs(score):
+    """The reference for `score(bias, weights, head, i, j)` of a query at `i` and a key at `j`."""
+
+    def scores(bias, weights, query_length, key_length, start):
+        values = np.zeros((1, bias.num_heads, query_length, key_length))
+        for h, i, j in np.ndindex(values.shape[1:]):
+            values[0, h, i, j] = score(bias, weights, h, start + i, j)
+        return values
+
+    return scores
+
+
+def of_head(weight, head):
+    """The value of a weight for a head. Shared heads have one value."""
+    return weight.reshape(-1)[head % weight.size]
+
+
+def absolute(bias, weights, query_length, key_length, start):
+    embeddings = weights["query_embedding"], weights["key_embedding"]
+    return reference.absolute_position_bias(
+        *embeddings, query_length, key_length, start, bias.num_heads
+    )
+
+
+def relative(bias, weights, query_length, key_length, start):
+    return reference.relative_position_bias(
+        weights["relative_embedding"], query_length, key_length, start, bias.num_heads
+    )
+
+
+def bucketed(bias, weights, query_length, key_length, start):
+    return reference.bucketed_relative_position_bias(
+        *(weights["bucket_embedding"], query_length, key_length, bias.max_distance),
+        *(bias.bidirectional, start, bias.num_heads),
+    )
+
+
+def untied(bias, weights, query_length, key_length, start):
+    assert ("cls_scores" in weights) == bias.untie_cls
+    lengths, of_bins = (query_length, key_length), None
+    if bias.relative:
+        of_bins = bucketed(bias.relative_bias, weights, *lengths, start)
+    named = {f"position_norm_{name}": weights[name] for name in ("gamma", "beta")}
+    return reference.untied_position_bias(
+        {**weights, **named}, *lengths, of_bins, start, bias.num_heads, bias.layer_norm_epsilon
+    )
+
+
+def cached(bias, weights, query_length, key_length, start):
+    scores = weights["scores"][None, :, start : start + query_length, :key_length]
+    return np.broadcast_to(scores, (1, bias.num_heads, query_length, key_length))
+
+
+def kerple(bias, weights, head, i, j):
+    r1, r2, distance = of_head(weights["r1"], head), of_head(weights["r2"], head), abs(i - j)
+    return -r1 * (np.log(1 + r2 * distance) if bias.kernel == "log" else float(distance) ** r2)
+
+
+def sandwich(bias, weights, query_length, key_length, start):
+    size = bias.position_dim
+    positions = reference.sinusoidal_positions(start + query_length + key_length, size)
+
+    def score(bias, weights, head, i, j):
+        return (positions[i] @ positions[j] - size / 2) / (8 * (head + 1) / bias.num_heads)
+
+    return of_pairs(score)(bias, weights, query_length, key_length, start)
+
+
+def fire(bias, weights, head, i, j):
+    """`f(psi(|i - j|) / psi(max(L, i, j)))` with one hidden layer (Li et al.)."""
+
+    def psi(x):
+        return np.log(abs(weights["c"]) * x + 1)
+
+    x = psi(abs(i - j)) / psi(max(abs(weights["multiplier"]) * bias.threshold, i, j))
+    hidden = np.maximum(x * weights["hidden_kernel"] + weights["hidden_bias"], 0)
+    head = 0 if bias.share_heads else head
+    return hidden @ weights["output_kernel"][:, head] + weights["output_bias"][head]
+
+
+# === The table ===
+
+FAR = {"distance_only": True, "any_length": True}
 BINS = {"num_buckets": 6, "max_distance": 5}
-FREE = {"max_length": MAX_LENGTH}
-NO_INITIALIZER = ("share_heads", "max_length")
-untied = {"key_dim": 2, **FREE, "position_dim": 7, "layer_norm_epsilon": 1e-3}
+CAUSAL = {"num_buckets": 14, "max_distance": 11, "bidirectional": False}
+UNTIED = {"key_dim": 2, "position_dim": 7, "layer_norm_epsilon": 1e-3}
+UNTIED_BINS = {**UNTIED, **BINS, "relative": True}
+PROJECTED = {"rank": 2, "key_length": 13}
 BIAS_LAYERS = {
-    "absolute": BiasSpec(of(layers.AbsolutePositionBias, **FREE, rank=5), features=True),
+    "absolute": BiasSpec(layers.AbsolutePositionBias, absolute, {"rank": 5}, features=True),
     "absolute_of_projected_keys": BiasSpec(
-        of(layers.AbsolutePositionBias, **FREE, rank=2, key_length=13), features=True, max_keys=13
+        layers.AbsolutePositionBias, absolute, PROJECTED, features=True, max_keys=13
     ),
-    "relative": BiasSpec(of(layers.RelativePositionBias, **FREE)),
-    "t5": BiasSpec(of(layers.BucketedRelativePositionBias, **BINS, **FREE)),
-    "t5_causal": BiasSpec(
-        of(layers.BucketedRelativePositionBias, 14, 11, bidirectional=False, **FREE)
+    "relative": BiasSpec(layers.RelativePositionBias, relative, distance_only=True),
+    "t5": BiasSpec(layers.BucketedRelativePositionBias, bucketed, BINS, **FAR),
+    "t5_causal": BiasSpec(layers.BucketedRelativePositionBias, bucketed, CAUSAL, **FAR),
+    "tupe_abs": BiasSpec(layers.UntiedPositionBias, untied, UNTIED),
+    "tupe_rel": BiasSpec(layers.UntiedPositionBias, untied, UNTIED_BINS),
+    "tupe_tied": BiasSpec(layers.UntiedPositionBias, untied, {**UNTIED_BINS, "untie_cls": False}),
+    "alibi": BiasSpec(
+        layers.AlibiPositionBias,
+        of_pairs(lambda bias, weights, head, i, j: -bias.slopes[head] * abs(i - j)),
+        **FAR,
     ),
-    "tupe_abs": BiasSpec(of(layers.UntiedPositionBias, **untied)),
-    "tupe_rel": BiasSpec(of(layers.UntiedPositionBias, **untied, relative=True, **BINS)),
-    "tupe_tied": BiasSpec(
-        of(layers.UntiedPositionBias, **untied, relative=True, **BINS, untie_cls=False)
+    "sandwich": BiasSpec(layers.SandwichPositionBias, sandwich, {"position_dim": 10}, **FAR),
+    "kerple_log": BiasSpec(layers.KerplePositionBias, of_pairs(kerple), **FAR),
+    "kerple_power": BiasSpec(
+        layers.KerplePositionBias, of_pairs(kerple), {"kernel": "power"}, **FAR
     ),
-    "alibi": BiasSpec(of(layers.AlibiPositionBias, **FREE), ("max_length",)),
-    "sandwich": BiasSpec(of(layers.SandwichPositionBias, position_dim=10, **FREE), ("max_length",)),
-    "kerple_log": BiasSpec(of(layers.KerplePositionBias, **FREE), NO_INITIALIZER),
-    "kerple_power": BiasSpec(of(layers.KerplePositionBias, kernel="power", **FREE), NO_INITIALIZER),
     "fire": BiasSpec(
-        of(layers.FirePositionBias, hidden_dim=5, threshold=4.5, **FREE), NO_INITIALIZER
+        *(layers.FirePositionBias, of_pairs(fire), {"hidden_dim": 5, "threshold": 4.5}),
+        any_length=True,
     ),
-    "cached": BiasSpec(
-        of(layers.CachedPositionBias, **FREE, key_length=7), NO_INITIALIZER, max_keys=7
+    "cached": BiasSpec(layers.CachedPositionBias, cached, {"key_length": 7}, max_keys=7),
+    "custom": BiasSpec(
+        Distances,
+        of_pairs(lambda bias, weights, head, i, j: of_head(weights["slopes"], head) * (i - j)),
     ),
-    "custom": BiasSpec(of(Distances, **FREE)),
 }
+SPEC_OF_LAYER = {spec.layer: spec for spec in BIAS_LAYERS.values()}
 
 
 def make_bias(name, rng, **kwargs):
@@ -100,83 +204,21 @@ def sequence(length):
 
 
 def weights_of(bias):
-    """The weights of a layer by name."""
-    return {weight.name: to_numpy(weight) for weight in bias.weights}
+    """The weights of a layer by name, inside of the limits of their constraints."""
+    limited = {w.name: w if w.constraint is None else w.constraint(w.value) for w in bias.weights}
+    return {name: to_numpy(weight) for name, weight in limited.items()}
 
 
-def expected_scores(bias, query_length, key_length=None, start=0, weights=None, num_heads=None):
+def expected_scores(bias, query_length, key_length=None, start=0, weights=None):
     """The scores of a bias layer by its paper, `(1, H, T, S)`."""
-    key_length = key_length or query_length
-    if weights is None:
-        weights = weights_of(bias)
-        if isinstance(bias, layers.KerplePositionBias):
-            # The layer moves weights outside of their limits to the limits.
-            largest = np.inf if bias.kernel == "log" else 2.0
-            limits = {"r1": np.inf, "r2": largest}
-            weights = {name: np.clip(weights[name], 0.01, limits[name]) for name in limits}
-    num_heads = num_heads or bias.num_heads
-    shape = (1, num_heads, query_length, key_length)
-    lengths = (query_length, key_length)
-    if isinstance(bias, layers.AbsolutePositionBias):
-        return reference.absolute_position_bias(
-            weights["query_embedding"], weights["key_embedding"], *lengths, start, num_heads
-        )
-    if isinstance(bias, layers.RelativePositionBias):
-        return reference.relative_position_bias(
-            weights["relative_embedding"], *lengths, start, num_heads
-        )
-    if isinstance(bias, layers.BucketedRelativePositionBias):
-        return reference.bucketed_relative_position_bias(
-            *(weights["bucket_embedding"], *lengths, bias.max_distance),
-            *(bias.bidirectional, start, num_heads),
-        )
-    if isinstance(bias, layers.UntiedPositionBias):
-        assert ("cls_scores" in weights) == bias.untie_cls
-        relative = None
-        if bias.relative:
-            of_bins = {"bucket_embedding": weights["bucket_embedding"]}
-            relative = expected_scores(bias.relative_bias, *lengths, start, of_bins, num_heads)
-        named = {f"position_norm_{name}": weights[name] for name in ("gamma", "beta")}
-        return reference.untied_position_bias(
-            {**weights, **named}, *lengths, relative, start, num_heads, bias.layer_norm_epsilon
-        )
-    scores = np.zeros(shape)
-    if isinstance(bias, layers.CachedPositionBias):
-        return scores + weights["scores"][None, :, start : start + query_length, :key_length]
-    if isinstance(bias, layers.SandwichPositionBias):
-        positions = np.array(
-            [
-                [(np.sin, np.cos)[k % 2](p / 10_000 ** (k // 2 * 2 / bias.position_dim))]
-                for p in range(start + query_length + key_length)
-                for k in range(bias.position_dim)
-            ]
-        ).reshape(-1, bias.position_dim)
-    for h, i, j in np.ndindex(shape[1:]):
-        distance = start + i - j
-        if isinstance(bias, Distances):
-            scores[0, h, i, j] = np.broadcast_to(weights["slopes"].ravel(), num_heads)[h] * distance
-        elif isinstance(bias, layers.AlibiPositionBias):
-            scores[0, h, i, j] = -bias.slopes[h] * abs(distance)
-        elif isinstance(bias, layers.SandwichPositionBias):
-            product = positions[start + i] @ positions[j] - bias.position_dim / 2
-            scores[0, h, i, j] = product / (8 * (h + 1) / num_heads)
-        elif isinstance(bias, layers.KerplePositionBias):
-            r1, r2 = (np.broadcast_to(weights[name], num_heads)[h] for name in ("r1", "r2"))
-            is_log = bias.kernel == "log"
-            of_distance = np.log(1 + r2 * abs(distance)) if is_log else float(abs(distance)) ** r2
-            scores[0, h, i, j] = -r1 * of_distance
-        else:
-            scores[0, h, i, j] = fire_score(bias, weights, h, start + i, j)
-    return scores
+    weights = weights_of(bias) if weights is None else weights
+    scores = SPEC_OF_LAYER[type(bias)].reference
+    return scores(bias, weights, query_length, key_length or query_length, start)
 
 
-def fire_score(bias, weights, head, i, j):
-    """`f(psi(|i - j|) / psi(max(L, i, j)))` with one hidden layer (Li et al.)."""
-
-    def psi(x):
-        return np.log(abs(weights["c"]) * x + 1)
-
-    x = psi(abs(i - j)) / psi(max(abs(weights["multiplier"]) * bias.threshold, i, j))
-    hidden = np.maximum(x * weights["hidden_kernel"] + weights["hidden_bias"], 0)
-    head = 0 if bias.share_heads else head
-    return hidden @ weights["output_kernel"][:, head] + weights["output_bias"][head]
+def is_distance_only(encoding):
+    """Whether the bias of a `PositionEncoding` depends on the distance alone."""
+    if encoding.bias is None:
+        return False
+    sizes = {"num_heads": 2, "key_dim": 4, "max_length": 5, "is_causal": False}
+    return SPEC_OF_LAYER[type(call_named(encoding.bias, sizes))].distance_only

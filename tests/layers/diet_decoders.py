@@ -5,8 +5,14 @@ from keras import ops
 
 from keras_diet.layers import DietDecoder
 from tests import reference
-from tests.helpers import decoder_block_weights, norm_weights, randomize, to_numpy
-from tests.layers.diet_encoders import arguments_of_scores, expected_scores, norm_of, of_layer
+from tests.helpers import decoder_block_weights, norm_weights, randomize
+from tests.layers.diet_encoders import (
+    arguments_of_scores,
+    expected_positions,
+    expected_scores,
+    norm_of,
+    of_layer,
+)
 
 BATCH, LENGTH, SOURCE, HIDDEN, SOURCE_DIM = 2, 5, 7, 12, 10
 NUM_LAYERS, NUM_HEADS, INTERMEDIATE, MAX_LENGTH, MEMORY, RANK = 2, 3, 11, 9, 8, 13
@@ -33,7 +39,8 @@ def make_inputs(rng):
 
 def expected_output(decoder, target, source):
     """The output of the decoder with `PADDINGS` by the reference."""
-    x = target + _expected_positions(decoder)
+    positions = expected_positions(decoder, LENGTH, HIDDEN)
+    x = target if positions is None else target + positions
     for i, block in enumerate(decoder.transformer_layers):
         weights = decoder_block_weights(block)
         of_scores = (decoder, i, HIDDEN // NUM_HEADS)
@@ -58,15 +65,6 @@ def expected_output(decoder, target, source):
     if not decoder.normalize_first:
         return x
     return norm_of(decoder)(x, *norm_weights("", decoder.output_layer_norm).values(), EPSILON)
-
-
-def _expected_positions(decoder):
-    if decoder.position_encoding in ("input", "diet_abs_input", "t5_input"):
-        embedding = decoder.input_encoding.position_embedding.position_embeddings
-        return to_numpy(embedding)[:LENGTH]
-    if decoder.position_encoding == "sinusoidal":
-        return reference.sinusoidal_positions(LENGTH, HIDDEN)
-    return 0.0
 
 
 def _expected_bias(biases, index, key_length):

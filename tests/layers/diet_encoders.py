@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_diet.layers import DietEncoder
+from keras_diet.layers.position.sinusoids import Sinusoids
 from tests import reference
 from tests.helpers import block_weights, norm_weights, randomize, to_numpy
 from tests.layers import bias_layers
@@ -146,13 +147,17 @@ def arguments_of_scores(stack, index, head_dim, with_positions=True):
     return arguments
 
 
+def expected_positions(stack, length, size):
+    """The positions `(length, size)` at the input of a stack, or `None`."""
+    layer = getattr(stack.input_encoding, "position_embedding", None)
+    if isinstance(layer, Sinusoids):
+        return reference.sinusoidal_positions(length, size)
+    return None if layer is None else to_numpy(layer.position_embeddings)[:length]
+
+
 def expected_inputs(encoder, x, segment_ids):
     """The inputs of the first block; every token of `x` is another word."""
-    positions = None
-    if encoder.position_encoding in ("input", "diet_abs_input", "t5_input"):
-        positions = to_numpy(encoder.input_encoding.position_embedding.position_embeddings)
-    elif encoder.position_encoding == "sinusoidal":
-        positions = reference.sinusoidal_positions(MAX_LENGTH, x.shape[-1])
+    positions = expected_positions(encoder, *x.shape[1:])
     segments = encoder.segment_encoding == "input"
     if positions is None and not segments:
         return x

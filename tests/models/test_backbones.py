@@ -83,6 +83,7 @@ def test_dtype_reaches_every_sublayer(rng, family, arguments, dtype):
 
 COMMON = {**bert.SIZES, "dropout": 0.3, "recompute": "block", "attention_implementation": "full"}
 COMMON |= {"sharing": "head-wise", "dtype": "mixed_bfloat16", "name": "mine", "trainable": False}
+HALVES = keras.initializers.serialize(keras.initializers.Constant(0.5))
 OF_BERT = {
     **COMMON,
     **{"position_encoding": "diet_abs_input", "rank": 7, "num_segments": 5, "projection_dim": 5},
@@ -90,11 +91,14 @@ OF_BERT = {
     **{"embedding_dim": 11, "normalize_embeddings": False, "first_position": 3},
     "pooler_activation": "relu",
     # Of the encoder.
-    **{"gated": True, "layer_norm_epsilon": 0.003, "initial_score_stddev": 0.3},
+    **{"gated": True, "layer_norm_epsilon": 0.003, "initial_score_stddev": 0.3, "use_bias": False},
+    **{"normalize_first": True, "normalize_inputs": False, "normalization": "rms_norm"},
+    **{"activation_dropout": 0.2, "attention_scale": 0.7, "bias_initializer": HALVES},
+    **dict.fromkeys(("attention_windows", "max_distance", "max_wavelength")),
 }
 BLOCKWISE = {"position_encoding": "diet_rel", "rank": None, "projection_dim": None}
 BLOCKWISE |= {"attention_implementation": "blockwise", "cached_positions": True}
-BLOCKWISE |= {"first_position": None}
+BLOCKWISE |= {"first_position": None, "attention_windows": [3, None]}
 OF_TRANSLATOR = {
     **COMMON,
     **{"position_encoding": "shaw", "rank": None, "max_distance": 4, "activation": "tanh"},
@@ -134,8 +138,7 @@ def test_every_argument_survives_the_configuration_and_reaches_the_stacks(cls, a
         of_stack = stack.get_config()
         names = set(saved) & set(of_stack) - {"name", "trainable"}
         assert {name: of_stack[name] for name in names} == {name: saved[name] for name in names}
-        # BERT drops no hidden units of feed-forward networks.
-        assert of_stack["activation_dropout"] == (0.0 if cls is DietBertBackbone else 0.3)
+        assert of_stack["activation_dropout"] == (0.2 if cls is DietBertBackbone else 0.3)
     assert copy.embeddings_dropout.rate == 0.3
 
 

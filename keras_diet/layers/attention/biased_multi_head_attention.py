@@ -24,7 +24,7 @@ from keras_diet.layers.attention.key_memory import KeysAndValues
 from keras_diet.layers.attention.lowering import lower_shared_terms
 from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan, make_plan
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, terms_of_arguments
-from keras_diet.layers.configuration import serialized_arguments
+from keras_diet.layers.configuration import with_arguments
 from keras_diet.types import Config, Integer, Shape, Tensor
 
 
@@ -142,8 +142,6 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
      - [FlashBias, 2025](https://arxiv.org/abs/2505.12044), biases as features
     """
 
-    # Arguments that a subclass has beside those of this class.
-    own_arguments: tuple[str, ...] = ()
     # Ways of computing attention that a stack of blocks may choose for this layer.
     implementations: tuple[str, ...] = IMPLEMENTATIONS
     # Whether the call takes a `block_size`.
@@ -366,7 +364,9 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
 
     def get_config(self) -> Config:
         """Return the constructor's arguments. Without `scale`, Keras's layer takes them too."""
-        config = {**super().get_config(), **serialized_arguments(self)}
+        config = with_arguments(super().get_config(), self)
         config["flash_attention"] = self.flash_attention
-        # Without it the configuration is that of Keras's layer.
-        return config if self.scale is None else {**config, "scale": self.scale}
+        if self.scale is None:
+            # Without it the configuration is that of Keras's layer.
+            del config["scale"]
+        return config

@@ -82,7 +82,6 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
     # Projected keys make long sequences cheap, so the layer does not need other implementations.
     implementations = ("auto", "full")
     # A projected key mixes all tokens, also those that are not decoded yet.
-    own_arguments = ("sequence_length", "projection_dim")
     takes_projected_keys = False
 
     def __init__(

@@ -1,5 +1,6 @@
 """Shaw's attention, which adds a learned vector for each distance to keys and values."""
 
+import functools
 from typing import Any
 
 import keras
@@ -77,7 +78,6 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 2.2.2
     """
 
-    own_arguments = ("max_distance", "use_value_embedding", "embedding_initializer")
     # Blocks are computed again for the gradient. TensorFlow would lose the gradients of the
     # variables that the hook reads.
     implementations = ("auto", "full")
@@ -173,9 +173,6 @@ def scores_of_distances(
 _MAX_DISTANCE = 1024
 
 SHAW = PositionEncoding(
-    attention=lambda sizes, **kwargs: RelativeMultiHeadAttention(
-        sizes.num_heads, sizes.head_dim, sizes.max_distance or _MAX_DISTANCE, **kwargs
-    ),
+    attention=functools.partial(RelativeMultiHeadAttention, max_distance=_MAX_DISTANCE),
     sharing_modes=("head-wise",),
-    has_max_distance=True,
 )

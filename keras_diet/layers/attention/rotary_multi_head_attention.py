@@ -69,8 +69,6 @@ class RotaryMultiHeadAttention(BiasedMultiHeadAttention):
      - [Su et al., 2021](https://arxiv.org/abs/2104.09864), section 3
     """
 
-    own_arguments = ("max_wavelength",)
-
     def __init__(
         self, num_heads: int, key_dim: int, max_wavelength: float = 10_000.0, **kwargs: Any
     ) -> None:
@@ -105,9 +103,4 @@ class RotaryMultiHeadAttention(BiasedMultiHeadAttention):
         return ops.cast(ops.concatenate(turned, axis=-1), heads.dtype)
 
 
-ROTARY = PositionEncoding(
-    attention=lambda sizes, **kwargs: RotaryMultiHeadAttention(
-        sizes.num_heads, sizes.head_dim, sizes.max_wavelength or 10_000.0, **kwargs
-    ),
-    has_max_wavelength=True,
-)
+ROTARY = PositionEncoding(attention=RotaryMultiHeadAttention)

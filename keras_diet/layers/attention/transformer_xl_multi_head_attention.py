@@ -69,7 +69,6 @@ class TransformerXLMultiHeadAttention(BiasedMultiHeadAttention):
      - [Yang et al., 2019](https://arxiv.org/abs/1906.08237)
     """
 
-    own_arguments = ("position_bias_initializer",)
     # The scores of positions are computed for all queries at once.
     implementations = ("auto", "full")
     attends_in_blocks = False
@@ -148,8 +147,5 @@ class TransformerXLMultiHeadAttention(BiasedMultiHeadAttention):
 # Each layer has its own `u` and `v`, as in XLNet. The equations of Dai et al. share them between
 # the layers, and the authors' code has a switch for both.
 TRANSFORMER_XL = PositionEncoding(
-    attention=lambda sizes, **kwargs: TransformerXLMultiHeadAttention(
-        sizes.num_heads, sizes.head_dim, **kwargs
-    ),
-    sharing_modes=("none",),
+    attention=TransformerXLMultiHeadAttention, sharing_modes=("none",)
 )

@@ -62,8 +62,6 @@ class AbsolutePositionBias(PositionBias):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), equation 1
     """
 
-    own_arguments = (*PositionBias.own_arguments, "rank")
-
     def __init__(
         self,
         num_heads: int,
@@ -128,20 +126,19 @@ class AbsolutePositionBias(PositionBias):
         )
 
 
-def _bias(sizes, **kwargs):
-    rank = sizes.head_dim if sizes.rank is None else sizes.rank
-    return AbsolutePositionBias(
-        *(sizes.num_heads, sizes.max_length, rank),
-        key_length=sizes.projection_dim,
-        initializer=score_initializer(sizes.initial_score_stddev, rank),
-        **kwargs,
-    )
+def _bias(
+    num_heads,
+    max_length,
+    key_dim,
+    rank=None,
+    projection_dim=None,
+    initial_score_stddev=None,
+    **kwargs,
+):
+    rank = key_dim if rank is None else rank
+    initializer = score_initializer(initial_score_stddev, rank)
+    sizes = {"rank": rank, "key_length": projection_dim}
+    return AbsolutePositionBias(num_heads, max_length, initializer=initializer, **sizes, **kwargs)
 
 
-DIET_ABS = PositionEncoding(
-    _bias,
-    sharing_modes=("layer-wise", "none", "head-wise"),
-    has_rank=True,
-    has_initial_score_stddev=True,
-    allows_projection=True,
-)
+DIET_ABS = PositionEncoding(_bias, sharing_modes=("layer-wise", "none", "head-wise"))

@@ -58,7 +58,6 @@ class AlibiPositionBias(PositionBias):
 
     any_length = True
     distance_only = True
-    own_arguments = ("num_heads", "max_length")
 
     def __init__(self, num_heads: int, max_length: int | None = None, **kwargs: Any) -> None:
         super().__init__(num_heads, max_length, None, False, None, **kwargs)
@@ -80,10 +79,5 @@ def alibi_slopes(num_heads: int) -> np.ndarray:
     return np.concatenate([slopes, between])[:num_heads].astype("float32")
 
 
-ALIBI = PositionEncoding(
-    # The slopes are different for each head, and the same in all layers.
-    lambda sizes, share_heads, **kwargs: AlibiPositionBias(
-        sizes.num_heads, sizes.max_length, **kwargs
-    ),
-    sharing_modes=("layer-wise",),
-)
+# The slopes are different for each head, and the same in all layers.
+ALIBI = PositionEncoding(AlibiPositionBias, sharing_modes=("layer-wise",))

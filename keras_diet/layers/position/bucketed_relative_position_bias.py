@@ -80,10 +80,6 @@ class BucketedRelativePositionBias(PositionBias):
 
     any_length = True
     distance_only = True
-    own_arguments = (
-        *("num_heads", "num_buckets", "max_distance", "bidirectional", "share_heads"),
-        *("max_length", "initializer"),
-    )
 
     def __init__(
         self,
@@ -149,14 +145,9 @@ def _buckets(num_buckets, max_distance, bidirectional):
     return np.concatenate([bucket[::-1], after]).astype("int32")
 
 
-T5 = PositionEncoding(
-    lambda sizes, **kwargs: BucketedRelativePositionBias(
-        sizes.num_heads,
-        max_length=sizes.max_length,
-        bidirectional=not sizes.is_causal,
-        max_distance=sizes.max_distance or 128,
-        **kwargs,
-    ),
-    sharing_modes=("layer-wise", "none", "head-wise"),
-    has_max_distance=True,
-)
+def _bias(num_heads, max_length, is_causal, max_distance=128, **kwargs):
+    sizes = {"max_length": max_length, "max_distance": max_distance}
+    return BucketedRelativePositionBias(num_heads, bidirectional=not is_causal, **sizes, **kwargs)
+
+
+T5 = PositionEncoding(_bias, sharing_modes=("layer-wise", "none", "head-wise"))

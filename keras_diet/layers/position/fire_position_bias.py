@@ -70,7 +70,6 @@ class FirePositionBias(PositionBias):
     """
 
     any_length = True
-    own_arguments = ("num_heads", "hidden_dim", "threshold", "share_heads", "max_length")
 
     def __init__(
         self,
@@ -129,10 +128,5 @@ def _uniform(bound):
     return keras.initializers.RandomUniform(-bound, bound)
 
 
-FIRE = PositionEncoding(
-    lambda sizes, **kwargs: FirePositionBias(
-        sizes.num_heads, max_length=sizes.max_length, **kwargs
-    ),
-    # The paper calls the form that shares the network between the layers FIRE-S.
-    sharing_modes=("none", "layer-wise", "head-wise"),
-)
+# The paper calls the form that shares the network between the layers FIRE-S.
+FIRE = PositionEncoding(FirePositionBias, sharing_modes=("none", "layer-wise", "head-wise"))

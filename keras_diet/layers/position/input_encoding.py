@@ -7,9 +7,9 @@ from keras import ops
 from keras_hub.layers import PositionEmbedding
 
 from keras_diet import _backend, validation
-from keras_diet.layers.configuration import serialized_arguments
+from keras_diet.layers.configuration import deserialized, with_arguments
 from keras_diet.layers.initializers import bert_initializer, embedding_initializer, fresh
-from keras_diet.layers.position.position_encoding import EncoderSizes, PositionEncoding
+from keras_diet.layers.position.position_encoding import PositionEncoding, call_named
 from keras_diet.layers.position.sinusoids import Sinusoids
 from keras_diet.types import Config, DType, Initializer, Integer, Shape, Tensor
 
@@ -66,8 +66,6 @@ class InputEncoding(keras.layers.Layer):
      - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805)
      - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
     """
-
-    own_arguments = ("max_sequence_length", "num_segments", "initializer", "position_embedding")
 
     def __init__(
         self,
@@ -166,21 +164,18 @@ class InputEncoding(keras.layers.Layer):
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
-        config = {**super().get_config(), **serialized_arguments(self)}
+        config = with_arguments(super().get_config(), self)
         return {**config, "position_embedding": None} if self._learns_positions else config
 
     @classmethod
     def from_config(cls, config: Config) -> "InputEncoding":
         """Make the layer from its configuration, which may hold a `position_embedding`."""
-        positions = config.get("position_embedding")
-        if isinstance(positions, dict):
-            config = {**config, "position_embedding": keras.layers.deserialize(positions)}
-        return super().from_config(config)
+        return super().from_config(deserialized(config))
 
 
 def make_input_encoding(
     encoding: PositionEncoding,
-    sizes: EncoderSizes,
+    max_length: int,
     num_segments: int | None,
     dtype: DType,
     name: str = "input_encoding",
@@ -189,7 +184,7 @@ def make_input_encoding(
 
     Args:
         encoding: `PositionEncoding` of the encoder.
-        sizes: `EncoderSizes` of the encoder.
+        max_length: int. Number of positions, in tokens.
         num_segments: int, or `None` if segments are not at the input.
         dtype: The dtype policy.
         name: str. Name of the layer.
@@ -201,14 +196,18 @@ def make_input_encoding(
         return None
     embedding = None
     if encoding.embedding is not None:
-        embedding = encoding.embedding(sizes, dtype=dtype, name="position_embedding")
-    max_length = None if embedding is None else sizes.max_length
+        arguments = {"dtype": dtype, "name": "position_embedding"}
+        embedding = call_named(encoding.embedding, {"max_length": max_length}, **arguments)
     return InputEncoding(
-        max_length, num_segments, position_embedding=embedding, dtype=dtype, name=name
+        None if embedding is None else max_length,
+        num_segments,
+        position_embedding=embedding,
+        dtype=dtype,
+        name=name,
     )
 
 
-def _sinusoidal(sizes, dtype, name):
+def _sinusoidal(dtype, name):
     # In bfloat16, neighboring positions above 256 would be equal.
     return Sinusoids(dtype="float32", name=name)
 
@@ -221,7 +220,6 @@ def _learned(max_length, initializer, **kwargs):
 
 
 INPUT = PositionEncoding(
-    embedding=lambda sizes, **kwargs: _learned(sizes.max_length, bert_initializer(), **kwargs),
-    allows_projection=True,
+    embedding=lambda max_length, **kwargs: _learned(max_length, bert_initializer(), **kwargs)
 )
-SINUSOIDAL = PositionEncoding(embedding=_sinusoidal, allows_projection=True)
+SINUSOIDAL = PositionEncoding(embedding=_sinusoidal)

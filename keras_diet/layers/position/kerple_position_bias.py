@@ -74,7 +74,6 @@ class KerplePositionBias(PositionBias):
 
     any_length = True
     distance_only = True
-    own_arguments = ("num_heads", "kernel", "share_heads", "max_length")
 
     def __init__(
         self,
@@ -139,10 +138,5 @@ def _in_range(weight):
     return ops.cast(values, "float32")
 
 
-KERPLE = PositionEncoding(
-    lambda sizes, **kwargs: KerplePositionBias(
-        sizes.num_heads, max_length=sizes.max_length, **kwargs
-    ),
-    # The authors' code shares the parameters between the layers.
-    sharing_modes=("layer-wise", "none", "head-wise"),
-)
+# The authors' code shares the parameters between the layers.
+KERPLE = PositionEncoding(KerplePositionBias, sharing_modes=("layer-wise", "none", "head-wise"))

@@ -1,5 +1,6 @@
 """The base of all biases that depend on positions alone."""
 
+import itertools
 import numbers
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_diet import validation
-from keras_diet.layers.configuration import serialized_arguments
+from keras_diet.layers.configuration import named_arguments, with_arguments
 from keras_diet.layers.initializers import embedding_initializer
 from keras_diet.types import Config, Initializer, Integer, Shape, Tensor
 
@@ -18,7 +19,7 @@ class PositionBias(keras.layers.Layer):
 
     A subclass creates its weights in `build` and returns the scores of a range of positions from
     `compute_scores`. This class checks lengths, shares heads and writes the configuration. A
-    subclass with other arguments names them all in `own_arguments` and keeps each as an attribute.
+    subclass with other arguments keeps each as an attribute of the same name.
 
     A subclass that changes the scores of a class with `features`, such as `AbsolutePositionBias`,
     sets `features = None`. A subclass whose `call` takes no `start_index` sets `rows = None`.
@@ -79,9 +80,6 @@ class PositionBias(keras.layers.Layer):
 
     any_length = False
     distance_only = False
-    own_arguments: tuple[str, ...] = (
-        *("num_heads", "max_length", "key_length", "share_heads", "initializer"),
-    )
     # Subclasses with scores of low rank define `features(query, key=None, start_index=0)`.
     features: Callable[..., Any] | None = None
 
@@ -105,6 +103,10 @@ class PositionBias(keras.layers.Layer):
             self.key_length = self.max_length
         self.share_heads = share_heads
         self.initializer = embedding_initializer(initializer)
+        # A subclass with its own constructor may pass them on in its `**kwargs`.
+        given = (key_length is not None, share_heads, initializer is not None)
+        names = ("key_length", "share_heads", "initializer")
+        self._given = tuple(itertools.compress(names, given))
         self.input_spec = keras.layers.InputSpec(min_ndim=2)
 
     @property
@@ -164,4 +166,5 @@ class PositionBias(keras.layers.Layer):
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
-        return {**super().get_config(), **serialized_arguments(self)}
+        names = (*named_arguments(type(self)), *self._given)
+        return with_arguments(super().get_config(), self, names)

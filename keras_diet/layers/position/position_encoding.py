@@ -7,93 +7,58 @@ from typing import Any
 
 import keras
 
-from keras_diet import validation
+from keras_diet.layers.configuration import named_arguments
 from keras_diet.types import Config
 
 SHARING_MODES = ("none", "head-wise", "layer-wise")
-
-
-@dataclasses.dataclass(frozen=True)
-class EncoderSizes:
-    """The sizes of an encoder or decoder. The functions of a `PositionEncoding` get them.
-
-    Attributes:
-        num_layers: Number of blocks.
-        num_heads: Number of attention heads.
-        hidden_dim: Size of the hidden states.
-        max_length: Number of positions, in tokens.
-        rank: Rank of positional scores, or `None` for the head size.
-        projection_dim: Number of projected keys of Linformer, or `None`.
-        max_distance: Distance of tokens from which on all share their parameters, or `None` for the
-            default of the encoding.
-        max_wavelength: Base of the wavelengths of rotary positions in the layer whose attention is
-            made, or `None` for the default of the encoding.
-        is_causal: Whether a token attends only to itself and earlier tokens, as in self-attention
-            of a decoder.
-        initial_score_stddev: Standard deviation of the positional scores before training, or `None`
-            for the default of the encoding.
-
-    Example:
-
-    ```python
-    sizes = keras_diet.layers.EncoderSizes(
-        num_layers=2, num_heads=4, hidden_dim=32, max_length=16
-    )
-    sizes.head_dim  # 8
-    ```
-    """
-
-    num_layers: int
-    num_heads: int
-    hidden_dim: int
-    max_length: int
-    rank: int | None = None
-    projection_dim: int | None = None
-    max_distance: int | None = None
-    max_wavelength: float | None = None
-    is_causal: bool = False
-    initial_score_stddev: float | None = None
-
-    @property
-    def head_dim(self) -> int:
-        """Size of a head, `hidden_dim / num_heads`."""
-        return validation.divisible_heads(self.hidden_dim, self.num_heads)
+# Arguments of an encoder that only some encodings use: those with a function that names them.
+OPTIONAL_ARGUMENTS = (
+    *("rank", "projection_dim", "max_distance", "max_wavelength", "initial_score_stddev"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class PositionEncoding:
     """Where an encoder adds positions: to its inputs, in a score bias, or in its attention layers.
 
-    Each function gets the `EncoderSizes` of the encoder. Functions that return a layer also get its
-    keyword arguments. Any function may be left out. `register_position_encoding` gives the encoding
-    a name.
+    The functions make layers, so a function can be the class of a layer. Any function may be left
+    out. An encoder calls it by keyword, with `dtype`, `name`, and those of these arguments that its
+    signature names:
+
+    - `num_heads`: int. Number of attention heads.
+    - `key_dim`: int. Size of a head.
+    - `max_length`: int. Number of positions, the `max_sequence_length` of the encoder.
+    - `is_causal`: bool. Whether a token attends only to itself and earlier tokens, as in
+      self-attention of a decoder.
+    - `rank`, `max_distance`, `max_wavelength`, `initial_score_stddev`: As in `DietEncoder`. They
+      are left out if they are `None` there, so give them defaults. An encoder refuses those that
+      no function names.
+    - `projection_dim`: int. Number of projected keys of Linformer. Left out without Linformer. An
+      encoding with a `bias` works with Linformer if `bias` names it.
+
+    `register_position_encoding` gives the encoding a name.
 
     Attributes:
-        bias: `bias(sizes, share_heads, dtype, name)` returns a bias layer. The encoder calls it
-            with the hidden states `(B, T, hidden_dim)`, and it returns scores broadcastable to
-            `(B, num_heads, T, T)`. With Linformer the encoder also passes `key`, a tensor with
-            `projection_dim` rows, and the layer returns scores for these keys. A `DietDecoder`
-            also needs `rows(query, key, start_index)`, and passes `key` for other lengths.
-        embedding: `embedding(sizes, dtype, name)` returns a layer. The encoder calls it with its
-            inputs and adds its output to them. A `DietDecoder` also passes `start_index`, the
-            position of the first token, in steps after the first.
-        attention: `attention(sizes, dropout, use_bias, kernel_initializer, bias_initializer, dtype,
-            name)` returns the attention layer of a block. It also gets `scale`, if the encoder has
-            an `attention_scale`. Defaults to `None`, which means `BiasedMultiHeadAttention`, or
+        bias: Returns a bias layer. The encoder calls it with the hidden states
+            `(B, T, hidden_dim)`, and it returns scores broadcastable to `(B, num_heads, T, T)`.
+            With Linformer the encoder also passes `key`, a tensor with `projection_dim` rows, and
+            the layer returns scores for these keys. A `DietDecoder` also needs
+            `rows(query, key, start_index)`, and passes `key` for other lengths.
+        embedding: Returns a layer. The encoder calls it with its inputs and adds its output to
+            them. A `DietDecoder` also passes `start_index`, the position of the first token, in
+            steps after the first. Of the arguments above, it gets `max_length` only.
+        attention: Returns the attention layer of a block. It also gets `dropout`, `use_bias`,
+            `kernel_initializer` and `bias_initializer`, and `scale` if the encoder has an
+            `attention_scale`. Defaults to `None`, which means `BiasedMultiHeadAttention`, or
             `LinformerMultiHeadAttention` with a `projection_dim`.
-        scale: `scale(sizes)` returns the factor of the products of queries and keys. Defaults to
-            `None`, which means `1 / sqrt(head_dim)`. Only used without `attention`, and without an
-            `attention_scale` of the encoder.
+        scale: Returns the factor of the products of queries and keys, without a `dtype` and a
+            `name`. Defaults to `None`, which means `1 / sqrt(key_dim)`. Only used without
+            `attention`, and without an `attention_scale` of the encoder.
         sharing_modes: tuple. The values of `sharing` that the encoding supports, the default
             first. Possible values are `"none"`, `"head-wise"` and `"layer-wise"`. With
             `"layer-wise"` the encoder makes one bias for all layers. With `"head-wise"` it passes
-            `share_heads=True`. An encoding without a `bias` has at most one value, which says how
-            its attention layers share parameters.
-        has_rank: bool. Whether the encoding uses `rank`.
-        has_max_distance: bool. Whether the encoding uses `max_distance`.
-        has_max_wavelength: bool. Whether the encoding uses `max_wavelength`.
-        has_initial_score_stddev: bool. Whether the encoding uses `initial_score_stddev`.
-        allows_projection: bool. Whether the encoding works with Linformer's `projection_dim`.
+            `share_heads=True` to `bias`. An encoding without a `bias` has at most one value, which
+            says how its attention layers share parameters.
 
     Raises:
         ValueError: If `sharing_modes` is not a tuple of these names, is empty with a `bias`, or
@@ -103,14 +68,14 @@ class PositionEncoding:
 
     ```python
     # Learned vectors for the distances of keys but not of values (section 2.2.2).
+    def attention(num_heads, key_dim, max_distance=9, **kwargs):
+        return keras_diet.layers.RelativeMultiHeadAttention(
+            num_heads, key_dim, max_distance, use_value_embedding=False, **kwargs
+        )
+
     keras_diet.layers.register_position_encoding(
         "shaw_keys",
-        keras_diet.layers.PositionEncoding(
-            attention=lambda sizes, **kwargs: keras_diet.layers.RelativeMultiHeadAttention(
-                sizes.num_heads, sizes.head_dim, max_distance=9, use_value_embedding=False, **kwargs
-            ),
-            sharing_modes=("head-wise",),
-        ),
+        keras_diet.layers.PositionEncoding(attention=attention, sharing_modes=("head-wise",)),
     )
     encoder = keras_diet.layers.DietEncoder(2, 4, 64, position_encoding="shaw_keys")
     y = encoder(np.ones((2, 10, 32), dtype="float32"))
@@ -120,13 +85,8 @@ class PositionEncoding:
     bias: Callable[..., keras.layers.Layer] | None = None
     embedding: Callable[..., keras.layers.Layer] | None = None
     attention: Callable[..., keras.layers.Layer] | None = None
-    scale: Callable[[EncoderSizes], float] | None = None
+    scale: Callable[..., float] | None = None
     sharing_modes: tuple[str, ...] = ()
-    has_rank: bool = False
-    has_max_distance: bool = False
-    has_max_wavelength: bool = False
-    has_initial_score_stddev: bool = False
-    allows_projection: bool = False
 
     def __post_init__(self) -> None:
         """Check that the fields fit together."""
@@ -144,47 +104,27 @@ class PositionEncoding:
                 f"sharing_modes={modes!r} {'without' if self.bias is None else 'with'} a `bias`"
             )
 
+    def takes(self, argument: str) -> bool:
+        """Whether the encoding uses an argument of an encoder, by its name."""
+        if argument == "sharing":
+            return bool(self.sharing_modes)
+        if argument == "projection_dim" and self.bias is None:
+            return self.attention is None
+        functions = (self.bias, self.attention)
+        return any(each is not None and argument in named_arguments(each) for each in functions)
 
-def check_arguments(
-    encoding: PositionEncoding,
-    name: str,
-    rank: int | None,
-    sharing: str | None,
-    projection_dim: int | None,
-    max_distance: int | None,
-    max_wavelength: Any,
-    initial_score_stddev: float | None,
-) -> None:
-    """Raise a `ValueError` for arguments of an encoder that its encoding does not support.
+
+def call_named(function: Callable[..., Any], arguments: Config, **others: Any) -> Any:
+    """Call a function of a `PositionEncoding`.
 
     Args:
-        encoding: `PositionEncoding`.
-        name: Name of the encoding in messages.
-        rank: `None`, or the rank of positional scores.
-        sharing: `None`, or one of `sharing_modes`.
-        projection_dim: `None`, or a number of projected keys.
-        max_distance: `None`, or the distance from which on tokens share their parameters.
-        max_wavelength: `None`, or the base of the wavelengths, of all layers or for each.
-        initial_score_stddev: `None`, or the standard deviation of the scores before training.
+        function: The function, or a class.
+        arguments: The function gets those that its signature names, except `None`.
+        **others: Arguments that every function gets.
     """
-
-    for argument, value, is_supported in (
-        ("sharing", sharing, encoding.sharing_modes),
-        ("rank", rank, encoding.has_rank),
-        ("projection_dim", projection_dim, encoding.allows_projection),
-        ("max_distance", max_distance, encoding.has_max_distance),
-        ("max_wavelength", max_wavelength, encoding.has_max_wavelength),
-        ("initial_score_stddev", initial_score_stddev, encoding.has_initial_score_stddev),
-    ):
-        if value is not None and not is_supported:
-            raise ValueError(
-                f"`{argument}` is not supported with position_encoding={name}. Received: "
-                f"{argument}={value!r}. Leave it at `None` or choose another encoding."
-            )
-        if argument == "sharing" and sharing is not None:
-            validation.choice("sharing", sharing, encoding.sharing_modes)
-        if argument in ("rank", "projection_dim", "max_distance"):
-            validation.optional_positive_int(argument, value)
+    names = named_arguments(function)
+    given = {name: arguments[name] for name in names if arguments.get(name) is not None}
+    return function(**given, **others)
 
 
 def encoding_of_layer(layer: keras.layers.Layer) -> PositionEncoding:
@@ -194,7 +134,7 @@ def encoding_of_layer(layer: keras.layers.Layer) -> PositionEncoding:
     """
     numbers = itertools.count()
 
-    def bias(sizes, **kwargs):
+    def bias(**kwargs):
         number = next(numbers)
         if number == 0:
             return layer
@@ -208,18 +148,3 @@ def another_position_encoding(position_encoding: str | keras.layers.Layer) -> An
     if isinstance(position_encoding, keras.layers.Layer):
         return position_encoding.from_config(position_encoding.get_config())
     return position_encoding
-
-
-def serialize_position_encoding(position_encoding: str | keras.layers.Layer) -> str | Config:
-    """Return a name unchanged, and a bias layer as its configuration."""
-    if isinstance(position_encoding, keras.layers.Layer):
-        return keras.layers.serialize(position_encoding)
-    return position_encoding
-
-
-def deserialize_position_encoding(config: Config) -> Config:
-    """Return the configuration of an encoder, in which a serialized bias layer is a layer again."""
-    position_encoding = config.get("position_encoding")
-    if not isinstance(position_encoding, dict):
-        return config
-    return {**config, "position_encoding": keras.layers.deserialize(position_encoding)}

@@ -58,7 +58,6 @@ class RelativePositionBias(PositionBias):
     """
 
     distance_only = True
-    own_arguments = ("num_heads", "max_length", "share_heads", "initializer")
 
     def __init__(
         self,
@@ -90,12 +89,9 @@ class RelativePositionBias(PositionBias):
         return scores_of_distances(by_distance, query_length, key_length)
 
 
-DIET_REL = PositionEncoding(
-    lambda sizes, **kwargs: RelativePositionBias(
-        *(sizes.num_heads, sizes.max_length),
-        initializer=score_initializer(sizes.initial_score_stddev),
-        **kwargs,
-    ),
-    sharing_modes=("none", "head-wise", "layer-wise"),
-    has_initial_score_stddev=True,
-)
+def _bias(num_heads, max_length, initial_score_stddev=None, **kwargs):
+    initializer = score_initializer(initial_score_stddev)
+    return RelativePositionBias(num_heads, max_length, initializer=initializer, **kwargs)
+
+
+DIET_REL = PositionEncoding(_bias, sharing_modes=("none", "head-wise", "layer-wise"))

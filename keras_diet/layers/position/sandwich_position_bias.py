@@ -71,7 +71,6 @@ class SandwichPositionBias(PositionBias):
 
     any_length = True
     distance_only = True
-    own_arguments = ("num_heads", "position_dim", "max_length")
 
     def __init__(
         self, num_heads: int, position_dim: int = 128, max_length: int | None = None, **kwargs: Any
@@ -95,10 +94,5 @@ class SandwichPositionBias(PositionBias):
         return scores_of_distances(by_distance, query_length, key_length)
 
 
-SANDWICH = PositionEncoding(
-    # The ratios are different for each head, and the same in all layers.
-    lambda sizes, share_heads, **kwargs: SandwichPositionBias(
-        sizes.num_heads, max_length=sizes.max_length, **kwargs
-    ),
-    sharing_modes=("layer-wise",),
-)
+# The ratios are different for each head, and the same in all layers.
+SANDWICH = PositionEncoding(SandwichPositionBias, sharing_modes=("layer-wise",))

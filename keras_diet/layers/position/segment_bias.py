@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_diet import validation
-from keras_diet.layers.configuration import serialized_arguments
+from keras_diet.layers.configuration import with_arguments
 from keras_diet.layers.initializers import embedding_initializer, fresh
 from keras_diet.types import Config, Initializer, Shape, Tensor
 
@@ -58,8 +58,6 @@ class SegmentBias(keras.layers.Layer):
     References:
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), equation 2
     """
-
-    own_arguments = ("num_heads", "num_segments", "share_heads", "initializer")
 
     def __init__(
         self,
@@ -155,4 +153,4 @@ class SegmentBias(keras.layers.Layer):
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
-        return {**super().get_config(), **serialized_arguments(self)}
+        return with_arguments(super().get_config(), self)

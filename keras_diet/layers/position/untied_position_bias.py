@@ -1,5 +1,6 @@
 """TUPE: absolute positions with separate projections, in the attention scores."""
 
+import dataclasses
 from typing import Any
 
 import keras
@@ -81,11 +82,6 @@ class UntiedPositionBias(PositionBias):
      - [Ke et al., 2021](https://arxiv.org/abs/2006.15595), section 3
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 2.2.2
     """
-
-    own_arguments = (
-        *("num_heads", "key_dim", "max_length", "position_dim", "relative", "untie_cls"),
-        *("num_buckets", "max_distance", "share_heads", "layer_norm_epsilon", "initializer"),
-    )
 
     def __init__(
         self,
@@ -180,25 +176,18 @@ class UntiedPositionBias(PositionBias):
         return ops.where(is_query, from_cls, ops.where(is_key, to_cls, scores))
 
 
-def _encoding(relative):
-    def bias(sizes, **kwargs):
-        return UntiedPositionBias(
-            sizes.num_heads,
-            sizes.head_dim,
-            sizes.max_length,
-            position_dim=sizes.hidden_dim,
-            relative=relative,
-            max_distance=sizes.max_distance,
-            **kwargs,
-        )
-
-    return PositionEncoding(
-        bias,
-        has_max_distance=relative,
-        scale=lambda sizes: (2 * sizes.head_dim) ** -0.5,
-        sharing_modes=("layer-wise", "none", "head-wise"),
-    )
+def _absolute(num_heads, key_dim, max_length, **kwargs):
+    return UntiedPositionBias(num_heads, key_dim, max_length, num_heads * key_dim, **kwargs)
 
 
-TUPE_ABS = _encoding(relative=False)
-TUPE_REL = _encoding(relative=True)
+def _relative(num_heads, key_dim, max_length, max_distance=None, **kwargs):
+    bins = {"relative": True, "max_distance": max_distance}
+    return _absolute(num_heads, key_dim, max_length, **bins, **kwargs)
+
+
+TUPE_ABS = PositionEncoding(
+    _absolute,
+    scale=lambda key_dim: (2 * key_dim) ** -0.5,
+    sharing_modes=("layer-wise", "none", "head-wise"),
+)
+TUPE_REL = dataclasses.replace(TUPE_ABS, bias=_relative)

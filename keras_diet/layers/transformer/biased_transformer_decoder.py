@@ -19,6 +19,7 @@ from keras_diet.layers.attention.key_memory import (
     write_keys,
 )
 from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
+from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.transformer.transformer_block import TransformerBlock
 from keras_diet.types import Integer, Shape, Tensor
 
@@ -121,6 +122,7 @@ class BiasedTransformerDecoder(TransformerBlock):
 
     attention_names = ("self_attention", "cross_attention")
 
+    @takes_arguments_of(TransformerBlock)
     def __init__(
         self,
         intermediate_dim: int,

@@ -54,8 +54,6 @@ class CachedPositionBias(PositionBias):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 3.1
     """
 
-    own_arguments = ("num_heads", "max_length", "key_length", "share_heads")
-
     def __init__(
         self,
         num_heads: int,

@@ -10,6 +10,7 @@ from keras_diet._compat import get_keras_mask, keras_masks_removed
 from keras_diet.layers.attention.input_checks import check_masks
 from keras_diet.layers.attention.key_memory import KeyMemory, repeat_rows
 from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
+from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.transformer.biased_transformer_decoder import (
     BiasedTransformerDecoder,
@@ -167,8 +168,7 @@ class DietDecoder(DietStack):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 4.3
     """
 
-    own_arguments = (*DietStack.own_arguments, "cross_attention_positions")
-
+    @takes_arguments_of(DietStack)
     def __init__(
         self,
         num_layers: int,
@@ -190,8 +190,9 @@ class DietDecoder(DietStack):
     def build(self, inputs_shape: Shape, encoder_outputs_shape: Shape | None = None) -> None:
         """Create and build the sublayers. The default is a source of the width of the inputs."""
         source_shape = inputs_shape if encoder_outputs_shape is None else encoder_outputs_shape
-        of_self = (self.encoding, self.sizes(inputs_shape[-1], is_causal=True))
-        of_cross = (self.cross_encoding, self.sizes(inputs_shape[-1]))
+        hidden_dim = inputs_shape[-1]
+        of_self = (self.encoding, self.arguments_of_encoding(hidden_dim, is_causal=True))
+        of_cross = (self.cross_encoding, self.arguments_of_encoding(hidden_dim))
         self.build_input_encoding(inputs_shape)
         self.position_biases = self.make_position_biases(*of_self)
         self.cross_position_biases = self.make_position_biases(*of_cross, prefix="cross_")

@@ -11,6 +11,7 @@ from keras_diet._compat import keras_masks_removed
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.input_checks import check_masks
 from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
+from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.position.segment_bias import SegmentBias
 from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder
 from keras_diet.layers.transformer.diet_stack import DietStack
@@ -158,11 +159,7 @@ class DietEncoder(DietStack):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/)
     """
 
-    own_arguments = (
-        *DietStack.own_arguments,
-        *("segment_encoding", "num_segments", "projection_dim"),
-    )
-
+    @takes_arguments_of(DietStack)
     def __init__(
         self,
         num_layers: int,
@@ -180,9 +177,9 @@ class DietEncoder(DietStack):
         super().__init__(
             num_layers, num_heads, intermediate_dim, position_encoding, rank, sharing, **kwargs
         )
+        self.projection_dim = validation.optional_positive_int("projection_dim", projection_dim)
         # Not every position encoding works with projected keys.
         find_position_encoding(position_encoding, projection_dim=projection_dim)
-        self.projection_dim = projection_dim
         self.segment_encoding = validation.choice(
             "segment_encoding", segment_encoding, ("per-head", "input", "none")
         )
@@ -202,22 +199,22 @@ class DietEncoder(DietStack):
 
     def build(self, inputs_shape: Shape) -> None:
         """Create and build the sublayers."""
-        sizes = self.sizes(inputs_shape[-1])
+        arguments = self.arguments_of_encoding(inputs_shape[-1])
         num_segments = self.num_segments if self.segment_encoding == "input" else None
         self.build_input_encoding(inputs_shape, num_segments)
-        self.position_biases = self.make_position_biases(self.encoding, sizes)
+        self.position_biases = self.make_position_biases(self.encoding, arguments)
         self.segment_biases = []
         if self.segment_encoding == "per-head":
-            arguments = (self.num_heads, self.num_segments)
+            sizes = (self.num_heads, self.num_segments)
             self.segment_biases = [
-                SegmentBias(*arguments, dtype=self.dtype_policy, name=f"segment_bias_{i}")
+                SegmentBias(*sizes, dtype=self.dtype_policy, name=f"segment_bias_{i}")
                 for i in range(self.num_layers)
             ]
         self.transformer_layers = [
             BiasedTransformerEncoder(
                 **self.arguments_of_block(i),
                 self_attention=self.make_attention(
-                    self.encoding, sizes, self.position_biases, "self_attention", i
+                    self.encoding, arguments, self.position_biases, "self_attention", i
                 ),
             )
             for i in range(self.num_layers)

@@ -1,6 +1,5 @@
 """What stacks of blocks have in common: their arguments, their layers, and the score terms."""
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
@@ -15,11 +14,12 @@ from keras_diet.layers.attention.linformer_multi_head_attention import Linformer
 from keras_diet.layers.attention.lowering import lower_bias, lower_shared_terms
 from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan, check_implementation
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms
+from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.position.input_encoding import make_input_encoding
 from keras_diet.layers.position.position_encoding import (
-    EncoderSizes,
+    OPTIONAL_ARGUMENTS,
     PositionEncoding,
-    deserialize_position_encoding,
+    call_named,
 )
 from keras_diet.layers.transformer.cached_positions import (
     CachedPositionBias,
@@ -41,16 +41,10 @@ class DietStack(TransformerLayer):
     `DietEncoder` and `DietDecoder` document the arguments.
     """
 
-    own_arguments = (
-        *TransformerLayer.own_arguments,
-        *("num_layers", "position_encoding", "rank", "sharing", "max_sequence_length"),
-        *("attention_implementation", "encode_inputs", "cached_positions", "max_distance"),
-        *("recompute", "attention_windows", "attention_scale", "max_wavelength"),
-        "initial_score_stddev",
-    )
     # Number of projected keys of Linformer, which only an encoder can have.
     projection_dim: int | None = None
 
+    @takes_arguments_of(TransformerLayer)
     def __init__(
         self,
         num_layers: int,
@@ -75,18 +69,10 @@ class DietStack(TransformerLayer):
         if cached_positions and isinstance(position_encoding, keras.layers.Layer):
             # Keras would track the weights of the layer, although its scores are cached.
             position_encoding = CachedPositionBias.like(position_encoding)
-        self.encoding = find_position_encoding(
-            position_encoding,
-            rank,
-            sharing,
-            max_distance=max_distance,
-            max_wavelength=max_wavelength,
-            initial_score_stddev=initial_score_stddev,
-        )
         check_heads_of_bias("position_encoding", position_encoding, num_heads)
         self.num_layers = validation.positive_int("num_layers", num_layers)
         self.position_encoding = position_encoding
-        self.rank = rank
+        self.rank = validation.optional_positive_int("rank", rank)
         self.sharing = sharing
         self.max_sequence_length = validation.positive_int(
             "max_sequence_length", max_sequence_length
@@ -96,7 +82,7 @@ class DietStack(TransformerLayer):
         )
         self.encode_inputs = encode_inputs
         self.cached_positions = cached_positions
-        self.max_distance = max_distance
+        self.max_distance = validation.optional_positive_int("max_distance", max_distance)
         self.recompute = validation.choice("recompute", recompute, RECOMPUTE)
         self.attention_windows = _of_layers(
             "attention_windows", attention_windows, validation.optional_positive_int
@@ -110,37 +96,34 @@ class DietStack(TransformerLayer):
         self.initial_score_stddev = validation.optional_positive_number(
             "initial_score_stddev", initial_score_stddev
         )
+        optional = {name: getattr(self, name) for name in OPTIONAL_ARGUMENTS}
+        self.encoding = find_position_encoding(position_encoding, sharing=sharing, **optional)
 
     # === Layers ===
 
-    def sizes(self, hidden_dim: Any, is_causal: bool = False) -> EncoderSizes:
-        """Return the sizes for the functions of a `PositionEncoding`."""
-        return EncoderSizes(
-            num_layers=self.num_layers,
-            num_heads=self.num_heads,
-            hidden_dim=hidden_dim,
-            max_length=self.max_sequence_length,
-            rank=self.rank,
-            projection_dim=self.projection_dim,
-            max_distance=self.max_distance,
-            initial_score_stddev=self.initial_score_stddev,
-            is_causal=is_causal,
-        )
+    def arguments_of_encoding(self, hidden_dim: Any, is_causal: bool = False) -> Config:
+        """Return the arguments that the functions of a `PositionEncoding` may name."""
+        return {
+            "num_heads": self.num_heads,
+            "key_dim": validation.divisible_heads(hidden_dim, self.num_heads),
+            "max_length": self.max_sequence_length,
+            "is_causal": is_causal,
+            **{name: getattr(self, name) for name in OPTIONAL_ARGUMENTS},
+        }
 
     def build_input_encoding(self, inputs_shape: Shape, num_segments: int | None = None) -> None:
         """Create and build the layer that adds positions and segments to the inputs, if any."""
-        hidden_dim = inputs_shape[-1]
-        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: hidden_dim})
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: inputs_shape[-1]})
         self.input_encoding = None
         if self.encode_inputs:
             self.input_encoding = make_input_encoding(
-                self.encoding, self.sizes(hidden_dim), num_segments, dtype=self.dtype_policy
+                self.encoding, self.max_sequence_length, num_segments, dtype=self.dtype_policy
             )
         if self.input_encoding is not None:
             self.input_encoding.build(inputs_shape)
 
     def make_position_biases(
-        self, encoding: PositionEncoding, sizes: EncoderSizes, prefix: str = ""
+        self, encoding: PositionEncoding, arguments: Config, prefix: str = ""
     ) -> list[keras.layers.Layer]:
         """Return bias layers: none, one for all layers of the stack, or one for each.
 
@@ -149,37 +132,34 @@ class DietStack(TransformerLayer):
         if encoding.bias is None:
             return []
         sharing = self.sharing or encoding.sharing_modes[0]
-        arguments = {"share_heads": sharing == "head-wise", "dtype": self.dtype_policy}
+        others: Config = {"share_heads": True} if sharing == "head-wise" else {}
+        others["dtype"] = self.dtype_policy
         names = [f"{prefix}position_bias_{i}" for i in range(self.num_layers)]
         if sharing == "layer-wise":
             names = [f"{prefix}position_bias"]
-        biases = [encoding.bias(sizes, name=name, **arguments) for name in names]
+        biases = [call_named(encoding.bias, arguments, name=name, **others) for name in names]
         return list(map(CachedPositionBias.like, biases)) if self.cached_positions else biases
 
     def make_attention(
         self,
         encoding: PositionEncoding,
-        sizes: EncoderSizes,
+        arguments: Config,
         biases: list[keras.layers.Layer],
         name: str,
         index: int,
     ) -> keras.layers.Layer:
         """Return an attention layer of block `index`, to whose scores bias layers are added."""
-        arguments = {"dropout": self.dropout, "name": name, **self.arguments_of_dense()}
-        sizes = dataclasses.replace(sizes, max_wavelength=_of_layer(self.max_wavelength, index))
+        others = {"dropout": self.dropout, "name": name, **self.arguments_of_dense()}
+        arguments = {**arguments, "max_wavelength": _of_layer(self.max_wavelength, index)}
         if self.attention_scale is not None:
-            arguments["scale"] = self.attention_scale
+            others["scale"] = self.attention_scale
         elif encoding.scale is not None:
-            arguments["scale"] = encoding.scale(sizes)
-        if encoding.attention is not None:
-            attention = encoding.attention(sizes, **arguments)
-        elif sizes.projection_dim is None:
-            attention = BiasedMultiHeadAttention(sizes.num_heads, sizes.head_dim, **arguments)
-        else:
-            of_projection = (sizes.max_length, sizes.projection_dim)
-            attention = LinformerMultiHeadAttention(
-                sizes.num_heads, sizes.head_dim, *of_projection, **arguments
-            )
+            others["scale"] = call_named(encoding.scale, arguments)
+        make = encoding.attention or BiasedMultiHeadAttention
+        if encoding.attention is None and self.projection_dim is not None:
+            make = LinformerMultiHeadAttention
+            others["sequence_length"] = self.max_sequence_length
+        attention = call_named(make, arguments, **others)
         check_implementation(
             self.attention_implementation, attention, biases[0] if biases else None
         )
@@ -283,11 +263,6 @@ class DietStack(TransformerLayer):
                 lowered[window] = lower_shared_terms(with_bias, inputs, key, inputs.dtype)
             features = (*segments, *lowered[window].features)
             yield lowered[window].replace(features=features)
-
-    @classmethod
-    def from_config(cls, config: Config) -> Self:
-        """Make the layer from its configuration, which may hold a custom bias layer."""
-        return super().from_config(deserialize_position_encoding(config))
 
 
 def _of_layers(name, value, check):

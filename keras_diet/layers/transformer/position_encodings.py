@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from keras_diet import validation
 from keras_diet.layers.attention.relative_multi_head_attention import SHAW
 from keras_diet.layers.attention.rotary_multi_head_attention import ROTARY
 from keras_diet.layers.attention.transformer_xl_multi_head_attention import TRANSFORMER_XL
@@ -16,7 +17,6 @@ from keras_diet.layers.position.input_encoding import INPUT, SINUSOIDAL
 from keras_diet.layers.position.kerple_position_bias import KERPLE
 from keras_diet.layers.position.position_encoding import (
     PositionEncoding,
-    check_arguments,
     encoding_of_layer,
 )
 from keras_diet.layers.position.relative_position_bias import DIET_REL
@@ -40,7 +40,7 @@ POSITION_ENCODINGS: dict[str, PositionEncoding] = {
     "fire": FIRE,
     "rotary": ROTARY,
     "transformer_xl": TRANSFORMER_XL,
-    "none": PositionEncoding(allows_projection=True),
+    "none": PositionEncoding(),
 }
 _BUILT_IN = frozenset(POSITION_ENCODINGS)
 
@@ -64,8 +64,8 @@ def register_position_encoding(name: str, encoding: PositionEncoding) -> None:
     keras_diet.layers.register_position_encoding(
         "causal_t5",
         keras_diet.layers.PositionEncoding(
-            bias=lambda sizes, **kwargs: keras_diet.layers.BucketedRelativePositionBias(
-                sizes.num_heads, bidirectional=False, **kwargs
+            bias=lambda num_heads, **kwargs: keras_diet.layers.BucketedRelativePositionBias(
+                num_heads, bidirectional=False, **kwargs
             ),
             sharing_modes=("layer-wise", "none"),
         ),
@@ -82,27 +82,17 @@ def register_position_encoding(name: str, encoding: PositionEncoding) -> None:
 
 
 def find_position_encoding(
-    position_encoding: str | keras.layers.Layer,
-    rank: int | None = None,
-    sharing: str | None = None,
-    projection_dim: int | None = None,
-    max_distance: int | None = None,
-    max_wavelength: Any = None,
-    initial_score_stddev: float | None = None,
+    position_encoding: str | keras.layers.Layer, **arguments: Any
 ) -> PositionEncoding:
     """Return the `PositionEncoding` of a name or of a custom bias layer.
 
     Args:
         position_encoding: A name, or a bias layer.
-        rank: `None`, or the rank of positional scores.
-        sharing: `None`, or one of the encoding's `sharing_modes`.
-        projection_dim: `None`, or a number of projected keys.
-        max_distance: `None`, or the distance from which on tokens share their parameters.
-        max_wavelength: `None`, or the base of the wavelengths, of all layers or for each.
-        initial_score_stddev: `None`, or the standard deviation of the scores before training.
+        **arguments: Arguments of an encoder that not all encodings use, such as `rank`. `None`
+            means that the argument is not given.
 
     Raises:
-        ValueError: If the name is unknown, or the encoding does not support an argument.
+        ValueError: If the name is unknown, or the encoding does not use an argument.
     """
     if isinstance(position_encoding, keras.layers.Layer):
         encoding, name = encoding_of_layer(position_encoding), "a bias layer"
@@ -115,8 +105,12 @@ def find_position_encoding(
             "BERT's learned absolute positions are 'input'. Register other names with "
             "`keras_diet.layers.register_position_encoding` first."
         )
-    check_arguments(
-        *(encoding, name, rank, sharing, projection_dim, max_distance, max_wavelength),
-        initial_score_stddev,
-    )
+    for argument, value in arguments.items():
+        if value is not None and not encoding.takes(argument):
+            raise ValueError(
+                f"`{argument}` is not supported with position_encoding={name}. Received: "
+                f"{argument}={value!r}. Leave it at `None` or choose another encoding."
+            )
+    if arguments.get("sharing") is not None:
+        validation.choice("sharing", arguments["sharing"], encoding.sharing_modes)
     return encoding

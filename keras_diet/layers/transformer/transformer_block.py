@@ -10,7 +10,14 @@ import keras
 from keras_diet import _backend, validation
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.score_terms import ScoreTerms
-from keras_diet.layers.configuration import freeze_layers, frozen_layers, serialized_arguments
+from keras_diet.layers.configuration import (
+    constructor_arguments,
+    deserialized,
+    freeze_layers,
+    frozen_layers,
+    takes_arguments_of,
+    with_arguments,
+)
 from keras_diet.layers.initializers import fresh
 from keras_diet.layers.transformer.recomputed_call import call_recomputed
 from keras_diet.types import Activation, Config, Initializer, Shape, Tensor
@@ -39,15 +46,11 @@ class TransformerLayer(keras.layers.Layer):
         use_bias: bool. Whether the dense layers have biases.
         normalization: Name of the kind of normalization.
         normalize_inputs: bool. Whether pre-norm normalizes the inputs of the first self-attention.
-        frozen_layers: Paths of layers inside that are frozen, from a configuration.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
     """
 
-    own_arguments: tuple[str, ...] = (
-        *("intermediate_dim", "num_heads", "dropout", "layer_norm_epsilon", "kernel_initializer"),
-        *("bias_initializer", "normalize_first", "activation_dropout"),
-        *("gated", "use_bias", "normalization", "normalize_inputs"),
-    )
+    # Paths of layers inside that are frozen, from a configuration.
+    frozen_layers: Sequence[str] = ()
 
     def __init__(
         self,
@@ -64,11 +67,9 @@ class TransformerLayer(keras.layers.Layer):
         use_bias: bool = True,
         normalization: str = "layer_norm",
         normalize_inputs: bool = True,
-        frozen_layers: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.frozen_layers = list(frozen_layers)
         self.intermediate_dim = validation.positive_int("intermediate_dim", intermediate_dim)
         self.num_heads = validation.positive_int("num_heads", num_heads)
         self.dropout = validation.rate("dropout", dropout)
@@ -81,11 +82,11 @@ class TransformerLayer(keras.layers.Layer):
         self.normalize_first = normalize_first
         self.activation_dropout = validation.rate("activation_dropout", activation_dropout)
         self.gated = validation.boolean("gated", gated)
-        self.use_bias = validation.boolean("use_bias", use_bias)
+        self.use_bias = use_bias
         self.normalization = validation.choice(
             "normalization", normalization, tuple(NORMALIZATIONS)
         )
-        self.normalize_inputs = validation.boolean("normalize_inputs", normalize_inputs)
+        self.normalize_inputs = normalize_inputs
         if not (normalize_inputs or normalize_first):
             raise ValueError(
                 "`normalize_inputs=False` needs `normalize_first=True`. Post-norm does not "
@@ -101,8 +102,8 @@ class TransformerLayer(keras.layers.Layer):
 
     def arguments_of_block(self) -> Config:
         """Return these arguments for a layer inside. Each call makes new initializers."""
-        arguments = {name: getattr(self, name) for name in TransformerLayer.own_arguments}
-        return {**arguments, "activation": self.activation, **self.arguments_of_dense()}
+        arguments = {name: getattr(self, name) for name in constructor_arguments(TransformerLayer)}
+        return {**arguments, **self.arguments_of_dense()}
 
     def arguments_of_dense(self) -> Config:
         """Return what dense and attention layers inside have in common. Initializers are new."""
@@ -142,9 +143,21 @@ class TransformerLayer(keras.layers.Layer):
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         activation = keras.activations.serialize(self.activation)
-        config = {**super().get_config(), **serialized_arguments(self), "activation": activation}
-        frozen = list(frozen_layers(self)) if self.built else self.frozen_layers
+        config = with_arguments({**super().get_config(), "activation": activation}, self)
+        frozen = list(frozen_layers(self) if self.built else self.frozen_layers)
         return {**config, "frozen_layers": frozen} if frozen else config
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """Make the layer from its configuration, which may hold layers that the user made.
+
+        `build` freezes layers inside.
+        """
+        config = deserialized(config)
+        frozen = config.pop("frozen_layers", ())
+        layer = super().from_config(config)
+        layer.frozen_layers = frozen
+        return layer
 
 
 def takes_score_terms(attention: keras.layers.Layer) -> bool:
@@ -180,10 +193,10 @@ class TransformerBlock(TransformerLayer):
     The blocks document the arguments.
     """
 
-    own_arguments = (*TransformerLayer.own_arguments, "recompute_attention")
     # The attention sublayers, each of which is an argument of the constructor.
     attention_names: tuple[str, ...] = ("self_attention",)
 
+    @takes_arguments_of(TransformerLayer)
     def __init__(
         self,
         intermediate_dim: int,
@@ -290,13 +303,3 @@ class TransformerBlock(TransformerLayer):
             is_made = name in self._made_attentions
             config[name] = None if is_made else keras.layers.serialize(getattr(self, name))
         return config
-
-    @classmethod
-    def from_config(cls, config: Config) -> Self:
-        """Make the block from its configuration, with custom attention layers in it."""
-        layers = {
-            name: keras.layers.deserialize(config[name])
-            for name in cls.attention_names
-            if isinstance(config.get(name), dict)
-        }
-        return super().from_config({**config, **layers})

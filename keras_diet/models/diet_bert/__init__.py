@@ -1,1 +1,1 @@
-"""The DietBert model family, one public class a file."""
+"""The DietBert model family: backbone, tasks, preprocessors and tokenizers."""

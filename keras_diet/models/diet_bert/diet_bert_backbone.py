@@ -1,19 +1,19 @@
 """The BERT encoder with positions and segments in the attention scores."""
 
-from typing import Any, Self
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_diet import _backend, validation
 from keras_diet.layers.attention.score_terms import positions_in_documents
+from keras_diet.layers.configuration import (
+    constructor_arguments,
+    takes_arguments_of,
+    with_arguments,
+)
 from keras_diet.layers.initializers import bert_initializer
 from keras_diet.layers.position.input_encoding import make_input_encoding
-from keras_diet.layers.position.position_encoding import (
-    EncoderSizes,
-    deserialize_position_encoding,
-    serialize_position_encoding,
-)
 from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
 from keras_diet.layers.transformer.transformer_block import NORMALIZATIONS
@@ -32,14 +32,6 @@ from keras_diet.models.hub.token_inputs import (
     ids_below,
 )
 from keras_diet.types import Activation, Config, DType, Tensor
-
-# Constructor arguments that a configuration holds as they are.
-_PLAIN_ARGUMENTS = (
-    *("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim", "dropout"),
-    *("max_sequence_length", "num_segments", "rank", "sharing", "segment_encoding"),
-    *("projection_dim", "attention_implementation", "cached_positions", "recompute"),
-    *("embedding_dim", "normalize_embeddings", "first_position", "pooler_activation"),
-)
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -118,8 +110,21 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
             not padding, from this number on, as in RoBERTa. Defaults to `None`: the position of a
             token is its place in the sequence.
         pooler_activation: Activation of the pooler, by name. Defaults to `"tanh"`.
-        **kwargs: Other arguments of `keras_diet.layers.DietEncoder`, such as `normalize_first`,
-            `layer_norm_epsilon`, `gated` or `attention_windows`.
+        max_distance: As in `keras_diet.layers.DietEncoder`, like all arguments that follow.
+            Defaults to `None`.
+        attention_windows: int, tuple or `None`. Defaults to `None`.
+        attention_scale: float or `None`. Defaults to `None`.
+        max_wavelength: float, tuple or `None`. Defaults to `None`.
+        initial_score_stddev: float or `None`. Defaults to `None`.
+        layer_norm_epsilon: float. Also of the embeddings. Defaults to `1e-12`.
+        bias_initializer: Defaults to `"zeros"`.
+        normalize_first: bool. Defaults to `False`.
+        activation_dropout: float. Defaults to `0.0`.
+        gated: bool. Defaults to `False`.
+        use_bias: bool. Defaults to `True`.
+        normalization: str. Also of the embeddings. Defaults to `"layer_norm"`.
+        normalize_inputs: bool. Defaults to `True`.
+        **kwargs: Keyword arguments of `keras.layers.Layer`, for the encoder.
 
     Call arguments:
         inputs: A dictionary of integer tensors of shape `(B, T)`: `"token_ids"`,
@@ -165,6 +170,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
     hugging_face_type: str | None = None
 
     @splits_explained()
+    @takes_arguments_of(DietEncoder, without=("kernel_initializer", "encode_inputs"))
     def __init__(
         self,
         vocabulary_size: int,
@@ -254,11 +260,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
             name="token_embedding",
         )
         num_positions = self.max_sequence_length + (self.first_position or 0)
-        lengths = (num_positions, self.rank, self.projection_dim)
-        sizes = EncoderSizes(self.num_layers, self.num_heads, embedding_dim, *lengths)
-        encoding = find_position_encoding(
-            position_encoding, self.rank, self.sharing, self.projection_dim
-        )
+        encoding = find_position_encoding(position_encoding)
         if self.first_position is not None and encoding.embedding is None:
             raise ValueError(
                 "`first_position` needs learned positions at the input. Received: first_position="
@@ -267,7 +269,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         # BERT adds positions and segments before the layer normalization, not in the encoder.
         self.input_encoding = make_input_encoding(
             encoding,
-            sizes,
+            num_positions,
             self.num_segments if self.segment_encoding == "input" else None,
             dtype=dtype,
         )
@@ -395,17 +397,11 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
-        config = super().get_config()
-        config.update({name: getattr(self, name) for name in _PLAIN_ARGUMENTS})
-        config.update(self._encoder_arguments)
-        is_name = isinstance(self.activation, str)
-        config.update(
-            position_encoding=serialize_position_encoding(self.position_encoding),
-            activation=self.activation if is_name else keras.activations.serialize(self.activation),
-        )
-        return config
-
-    @classmethod
-    def from_config(cls, config: Config) -> Self:
-        """Build the backbone from its configuration, including a custom bias layer."""
-        return super().from_config(deserialize_position_encoding(config))
+        activation = self.activation
+        if not isinstance(activation, str):
+            activation = keras.activations.serialize(activation)
+        position_encoding = keras.saving.serialize_keras_object(self.position_encoding)
+        of_encoder, names = self.encoder.get_config(), constructor_arguments(type(self))
+        config = {name: of_encoder[name] for name in names if name in of_encoder}
+        config |= {"activation": activation, "position_encoding": position_encoding}
+        return with_arguments({**config, **super().get_config()}, self)

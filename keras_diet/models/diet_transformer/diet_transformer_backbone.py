@@ -2,18 +2,14 @@
 
 import dataclasses
 import math
-from typing import Any, Self
+from typing import Any
 
 import keras
 
 from keras_diet import validation
+from keras_diet.layers.configuration import constructor_arguments, with_arguments
 from keras_diet.layers.position.input_encoding import InputEncoding, make_input_encoding
-from keras_diet.layers.position.position_encoding import (
-    EncoderSizes,
-    another_position_encoding,
-    deserialize_position_encoding,
-    serialize_position_encoding,
-)
+from keras_diet.layers.position.position_encoding import another_position_encoding
 from keras_diet.layers.transformer.diet_decoder import DecoderMemory, DietDecoder
 from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
@@ -22,14 +18,6 @@ from keras_diet.models.hub.layout_map import splits_explained, transformer_layou
 from keras_diet.models.hub.reversible_embedding import ReversibleEmbedding
 from keras_diet.models.hub.token_inputs import PADDING_MASK, TokenInput, ids_below
 from keras_diet.types import Activation, Config, DType, Tensor
-
-# Constructor arguments that encoder and decoder take as they are.
-_ARGUMENTS_OF_STACKS = (
-    *("num_layers", "num_heads", "intermediate_dim", "rank", "sharing", "max_sequence_length"),
-    *("dropout", "activation", "layer_norm_epsilon", "normalize_first", "max_distance"),
-    *("attention_implementation", "recompute", "initial_score_stddev"),
-)
-_OTHER_ARGUMENTS = ("vocabulary_size", "hidden_dim", "cross_attention_positions")
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -184,23 +172,22 @@ class DietTransformerBackbone(HubBackbone):
             dtype=dtype,
             name="token_embedding",
         )
-        sizes = EncoderSizes(
-            self.num_layers, self.num_heads, self.hidden_dim, self.max_sequence_length
-        )
-        encoding = find_position_encoding(
-            position_encoding, self.rank, self.sharing, max_distance=self.max_distance
-        )
+        encoding = find_position_encoding(position_encoding)
         # The order of the functional graph. Weights then have the same order on all backends.
         self.decoder_input_encoding, self.encoder_input_encoding = (
-            make_input_encoding(encoding, sizes, None, dtype, name=f"{side}_input_encoding")
+            make_input_encoding(
+                encoding, self.max_sequence_length, None, dtype, name=f"{side}_input_encoding"
+            )
             for side in ("decoder", "encoder")
         )
         name = "embeddings_dropout"
         self.embeddings_dropout = keras.layers.Dropout(self.dropout, dtype=dtype, name=name)
 
     def _make_stacks(self, position_encoding: str | keras.layers.Layer, dtype: DType) -> None:
+        names = constructor_arguments(DietTransformerBackbone).keys() - {"position_encoding"}
+        names &= constructor_arguments(DietEncoder).keys()
         arguments: dict[str, Any] = {
-            **{name: getattr(self, name) for name in _ARGUMENTS_OF_STACKS},
+            **{name: getattr(self, name) for name in names},
             "activation_dropout": self.dropout,
             # The dropout of the embeddings comes after the positions.
             "encode_inputs": False,
@@ -286,17 +273,5 @@ class DietTransformerBackbone(HubBackbone):
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
-        config = super().get_config()
-        config.update(
-            {name: getattr(self, name) for name in (*_ARGUMENTS_OF_STACKS, *_OTHER_ARGUMENTS)}
-        )
-        config.update(
-            position_encoding=serialize_position_encoding(self.position_encoding),
-            activation=keras.activations.serialize(self.activation),
-        )
-        return config
-
-    @classmethod
-    def from_config(cls, config: Config) -> Self:
-        """Build the backbone from its configuration, including a custom bias layer."""
-        return super().from_config(deserialize_position_encoding(config))
+        activation = keras.activations.serialize(self.activation)
+        return with_arguments({**super().get_config(), "activation": activation}, self)

@@ -10,7 +10,7 @@ from keras_hub.models import Backbone
 
 from keras_diet import validation
 from keras_diet._compat import flatten_layers
-from keras_diet.layers.configuration import freeze_layers, frozen_layers
+from keras_diet.layers.configuration import deserialized, freeze_layers, frozen_layers
 from keras_diet.models.hub.data_methods import DataMethods
 from keras_diet.models.hub.layout_map import misfits_replicated
 from keras_diet.models.hub.model_files import ModelFiles
@@ -90,7 +90,8 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
         frozen = config.pop("frozen_layers", ())
         if config.get("dtype") is None:
             config["dtype"] = mixed_precision
-        backbone = super().from_config(config)
+        # It may hold a bias layer that the user made.
+        backbone = super().from_config(deserialized(config))
         quantize_layers(backbone, quantized)
         freeze_layers(backbone, frozen)
         return backbone

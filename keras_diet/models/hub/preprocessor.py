@@ -1,6 +1,5 @@
 """The base classes of preprocessors, and which of them fits a task and a backbone."""
 
-import inspect
 import os
 from typing import Any, Self
 
@@ -9,6 +8,7 @@ import numpy as np
 from keras_hub.models import Preprocessor, Tokenizer
 
 from keras_diet import validation
+from keras_diet.layers.configuration import constructor_arguments
 from keras_diet.models.hub.classes import numbers_of
 from keras_diet.models.hub.packing import pack_documents, pack_segments, template_of
 from keras_diet.models.hub.texts import in_graph, is_one_text, is_pair, texts_of
@@ -228,11 +228,10 @@ class HubPreprocessor(Preprocessor):
     def _add_missing_kwargs(cls, loader: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Shorten the default lengths of a new preprocessor to the longest of the backbone."""
         longest = loader.config.get("config", {}).get("max_sequence_length")
-        for name in SEQUENCE_LENGTHS:
-            default = _default(cls, name)
+        for name, argument in constructor_arguments(cls).items():
             # A class of a user may have no default, or `None`.
-            if longest is not None and isinstance(default, int):
-                kwargs.setdefault(name, min(default, longest))
+            if name in SEQUENCE_LENGTHS and longest and isinstance(argument.default, int):
+                kwargs.setdefault(name, min(argument.default, longest))
         return super()._add_missing_kwargs(loader, kwargs)
 
 
@@ -284,16 +283,6 @@ class PackingPreprocessor(HubPreprocessor):
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         return {**super().get_config(), "packed": self.packed}
-
-
-def _default(cls: type, name: str) -> Any:
-    """Return the default of an argument of the constructor, in the first class that names it."""
-    for base in cls.__mro__:
-        constructor = vars(base).get("__init__")
-        parameters = inspect.signature(constructor).parameters if constructor else {}
-        if name in parameters:
-            return parameters[name].default
-    return None
 
 
 def checked_preprocessor(task: Any, method: str) -> Any:

@@ -31,7 +31,7 @@ from tests.layers.bias_layers import (
 )
 
 ALL = list(BIAS_LAYERS)
-SHARING = [name for name, spec in BIAS_LAYERS.items() if "share_heads" in spec.arguments]
+SHARING = [name for name, spec in BIAS_LAYERS.items() if spec.takes("share_heads")]
 # Every layer, and those that share their heads also with shared ones.
 VARIANTS = [(name, False) for name in ALL] + [(name, True) for name in SHARING]
 every_bias = pytest.mark.parametrize("name", ALL)
@@ -61,7 +61,7 @@ def test_equals_reference(rng, name, share_heads):
 @settings(deadline=None, max_examples=12, derandomize=True)
 @given(data=st.data())
 def test_all_lengths(name, data):
-    """The reference, rows, features, steps of a decoder, a copy with cached scores."""
+    """Calls, rows, steps of a decoder, features, and a copy with cached scores."""
     spec, rng = BIAS_LAYERS[name], np.random.default_rng(5)
     start = data.draw(st.integers(0, MAX_LENGTH - 1))
     query_length = data.draw(st.integers(1, MAX_LENGTH - start))
@@ -69,24 +69,33 @@ def test_all_lengths(name, data):
     share_heads = data.draw(st.booleans()) and name in SHARING
     bias = variant(name, share_heads, rng)
     query, key = sequence(query_length), sequence(key_length)
-    expected = expected_scores(bias, query_length, key_length, start)
-    assert_close(bias(query, key, start_index=start), expected, 2e-5)
-    assert_close(bias.rows(query, key, np.int64(start)), expected, 2e-5)
-    assert_close(bias.rows(query, key, ops.convert_to_tensor(start, "int32")), expected, 2e-5)
+    cached = bias if name == "cached" else cache_positions(bias)
     steps = [bias(sequence(1), key, start_index=start + i) for i in range(query_length)]
-    assert_close(ops.concatenate(steps, axis=2), expected, 2e-5)
-    if name != "cached":
-        cached = cache_positions(bias)
-        assert_close(cached(query, key, start_index=start), expected, 2e-5)
-        assert set(weights_of(cached)) == {"scores"}
-    assert callable(bias.features) == spec.features
+    found = {
+        "call": bias(query, key, start_index=start),
+        "rows": bias.rows(query, key, np.int64(start)),
+        "rows at a tensor": bias.rows(query, key, ops.convert_to_tensor(start, "int32")),
+        "steps": ops.concatenate(steps, axis=2),
+        "cached": cached(query, key, start_index=start),
+    }
     if spec.features:
-        query_features, key_features = map(to_numpy, bias.features(query, key, start))
+        products = ops.einsum("bthr,bshr->bhts", *bias.features(query, key, start))
+        found["features"] = ops.broadcast_to(products, (1, NUM_HEADS, query_length, key_length))
+    expected = expected_scores(bias, query_length, key_length, start)
+    for scores in found.values():
+        assert_close(scores, expected, 2e-5)
+
+
+@pytest.mark.any_backend
+@every_variant
+def test_what_a_layer_can_do_is_in_the_table(rng, name, share_heads):
+    spec, bias = BIAS_LAYERS[name], variant(name, share_heads, rng)
+    can_do = (bias.distance_only, bias.any_length, callable(bias.features))
+    assert can_do == (spec.distance_only, spec.any_length, spec.features)
+    if spec.features:
+        shapes = [each.shape for each in bias.features(sequence(5), sequence(7))]
         heads = 1 if share_heads else NUM_HEADS
-        assert query_features.shape == (1, query_length, heads, bias.rank)
-        assert key_features.shape == (1, key_length, heads, bias.rank)
-        products = np.einsum("bthr,bshr->bhts", query_features, key_features)
-        assert_close(np.broadcast_to(products, expected.shape), expected)
+        assert shapes == [(1, 5, heads, bias.rank), (1, 7, heads, bias.rank)]
 
 
 @pytest.mark.any_backend
@@ -141,7 +150,7 @@ def test_as_a_layer(rng, name):
         "share_heads": True,
         "initializer": keras.initializers.RandomNormal(stddev=0.5, seed=3),
     }
-    arguments = {key: value for key, value in arguments.items() if key in spec.arguments}
+    arguments = {key: value for key, value in arguments.items() if spec.takes(key)}
     if name == "fire":
         # Otherwise no position would be below the threshold, which has a gradient there.
         arguments["threshold"] = 40.5
@@ -150,7 +159,23 @@ def test_as_a_layer(rng, name):
         check_config(bias)
     else:
         check_layer(bias, sequence(11), sequence(spec.max_keys))
-    assert ("initializer" in bias.get_config()) == ("initializer" in spec.arguments)
+
+
+class Scaled(Distances):
+    """A layer with an own argument, which passes on the others."""
+
+    def __init__(self, num_heads, scale, **kwargs):
+        super().__init__(num_heads, MAX_LENGTH, **kwargs)
+        self.scale = scale
+
+
+@pytest.mark.any_backend
+def test_a_subclass_may_pass_on_arguments_without_naming_them():
+    config = Scaled(3, scale=0.5, share_heads=True, initializer="zeros", name="b").get_config()
+    assert Scaled.from_config(config).get_config() == config
+    assert (config["scale"], config["share_heads"]) == (0.5, True)
+    assert "max_length" not in config
+    assert "share_heads" not in Scaled(3, scale=0.5).get_config()
 
 
 @pytest.mark.any_backend("tensorflow")

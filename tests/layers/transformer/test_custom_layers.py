@@ -1,5 +1,7 @@
 """Stacks with custom attention layers and custom bias layers, and what their layers share."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -68,18 +70,13 @@ def calls(monkeypatch):
     return CustomAttention.calls
 
 
-def custom_attention(sizes, **kwargs):
-    return CustomAttention(sizes.num_heads, sizes.head_dim, **kwargs)
-
-
-def absolute_bias(sizes, **kwargs):
-    return AbsolutePositionBias(sizes.num_heads, sizes.max_length, 2, **kwargs)
+absolute_bias = functools.partial(AbsolutePositionBias, rank=2)
 
 
 @pytest.mark.parametrize("window", [None, 3])
 def test_custom_attention_gets_scores_and_masks(rng, register, calls, window):
     name = register(
-        attention=custom_attention, bias=absolute_bias, sharing_modes=("none", "layer-wise")
+        attention=CustomAttention, bias=absolute_bias, sharing_modes=("none", "layer-wise")
     )
     arguments = {"num_segments": 3, "attention_windows": (window, None)}
     encoder = make_encoder(rng, position_encoding=name, **arguments)

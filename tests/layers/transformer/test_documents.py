@@ -16,7 +16,7 @@ from keras_diet.layers.attention.score_terms import positions_in_documents
 from tests.helpers import assert_close, gradients, once, randomize, to_numpy, weighted_sum
 from tests.layers import diet_encoders
 from tests.layers.attention.test_as_keras import Overriding
-from tests.layers.bias_layers import Distances
+from tests.layers.bias_layers import Distances, is_distance_only
 from tests.layers.diet_encoders import HIDDEN, NUM_HEADS, Slopes
 
 # Documents of 3, 1, 4, 2 and 5 tokens, and padding.
@@ -25,8 +25,6 @@ DOCUMENTS = [(row, IDS[row] == number) for row, number in [(0, 3), (0, 1), (0, 7
 BATCH, LENGTH = IDS.shape
 LONGEST = 5
 NAMES = list(L.POSITION_ENCODINGS)
-# Encodings whose scores depend on the distance of two tokens only.
-DISTANCE_ONLY = ("diet_rel", "t5", "t5_input", "alibi", "kerple", "sandwich")
 # One of each way to read positions.
 KINDS = ("diet_abs", "diet_rel", "tupe_rel", "shaw", "rotary", "input", "sinusoidal", "near_fire")
 LAYERS = {
@@ -235,7 +233,7 @@ def test_scores_of_the_batch_exist_only_where_positions_need_them(
             assert terms.bias is None
             assert terms.query.shape[-1] == 2 * HIDDEN // NUM_HEADS
         else:
-            batch = 1 if name in DISTANCE_ONLY else BATCH
+            batch = 1 if is_distance_only(L.POSITION_ENCODINGS[name]) else BATCH
             assert terms.bias.shape == (batch, NUM_HEADS, LENGTH, LENGTH)
 
 
@@ -321,9 +319,7 @@ class PlainAttention(keras.layers.MultiHeadAttention):
 @any_backend
 @pytest.mark.parametrize("cls", [PlainAttention, Overriding])
 def test_custom_attention_gets_a_mask(rng, register, cls):
-    name = register(
-        attention=lambda sizes, **kwargs: cls(sizes.num_heads, sizes.head_dim, **kwargs)
-    )
+    name = register(attention=cls)
     encoder = make_encoder(rng, name, segment_encoding="none")
     plain = make_encoder(rng, "none", segment_encoding="none")
     plain.set_weights(encoder.get_weights())

@@ -1,40 +1,43 @@
 """What `tests/models/test_table_6.py` does not say of encodings, and custom encodings."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
 
 from keras_diet.layers import (
-    POSITION_ENCODINGS,
     DietDecoder,
     DietEncoder,
-    EncoderSizes,
     PositionEncoding,
     register_position_encoding,
 )
 from keras_diet.layers.position.input_encoding import SINUSOIDAL, make_input_encoding
-from keras_diet.layers.position.position_encoding import SHARING_MODES
-from keras_diet.layers.transformer.position_encodings import find_position_encoding
+from keras_diet.layers.transformer.position_encodings import (
+    POSITION_ENCODINGS,
+    find_position_encoding,
+)
 from tests import reference
 from tests.helpers import assert_close, assert_weights_start_differently, to_numpy
 from tests.layers.diet_encoders import Slopes
 
 pytestmark = pytest.mark.any_backend
-# The ways of sharing of encodings that do not have all of them.
-SHARING = {
-    "shaw": ("head-wise",),
-    "alibi": ("layer-wise",),
-    "sandwich": ("layer-wise",),
-    "transformer_xl": ("none",),
-    **dict.fromkeys(("input", "sinusoidal", "rotary", "none"), ()),
-}
-PROJECTABLE = ("diet_abs", "diet_abs_input", "input", "sinusoidal", "none")
+PROJECTABLE = ["diet_abs", "input", "diet_abs_input", "sinusoidal", "none"]
 
 
-def test_sharing_and_projection():
-    for name, encoding in POSITION_ENCODINGS.items():
-        assert set(encoding.sharing_modes) == set(SHARING.get(name, SHARING_MODES))
-        assert encoding.allows_projection == (name in PROJECTABLE)
+def test_sharing_is_that_of_the_table_of_the_docstring():
+    rows = re.findall(r'^ *\| (`"[^|]*) \|.*\| ?([^|]*) \|$', DietEncoder.__doc__, re.MULTILINE)
+    found = {
+        name: tuple(modes.split(", ")) if modes else ()
+        for names, modes in rows
+        for name in re.findall(r'"(\w+)"', names)
+    }
+    assert found == {name: each.sharing_modes for name, each in POSITION_ENCODINGS.items()}
+
+
+def test_encodings_with_linformer():
+    takes = [name for name, each in POSITION_ENCODINGS.items() if each.takes("projection_dim")]
+    assert takes == PROJECTABLE
 
 
 @pytest.mark.parametrize("max_distance", [None, 19])
@@ -73,8 +76,7 @@ def test_standard_deviation_of_the_first_scores(name, rank, sharing):
 
 
 def test_sines_are_not_computed_in_half_precision():
-    sizes = EncoderSizes(1, 3, 6, 300)
-    encoding = make_input_encoding(SINUSOIDAL, sizes, None, "bfloat16")
+    encoding = make_input_encoding(SINUSOIDAL, 300, None, "bfloat16")
     expected = reference.sinusoidal_positions(300, 6)[None]
     # The steps of bfloat16 are 1/256 near one, and 2 above 256.
     assert_close(encoding(np.zeros((1, 300, 6))), expected, 1e-2)
@@ -92,6 +94,25 @@ def test_names_that_are_registered_again(registry):
         register_position_encoding("t5", PositionEncoding())
     with pytest.raises(ValueError, match=r"'diet_abs',.*='rope'\. RoPE is 'rotary'.* 'input'\."):
         find_position_encoding("rope")
+
+
+def test_a_function_gets_the_arguments_that_it_names(register):
+    received = []
+
+    def bias(num_heads, key_dim, max_length, is_causal, max_distance=4, **kwargs):
+        received.append((num_heads, key_dim, max_length, is_causal, max_distance, set(kwargs)))
+        return Slopes(num_heads)
+
+    name = register(bias=bias, sharing_modes=("layer-wise", "head-wise"))
+    arguments = {"position_encoding": name, "max_sequence_length": 7}
+    DietEncoder(1, 3, 11, **arguments).build((2, 5, 18))
+    DietEncoder(1, 3, 11, **arguments, sharing="head-wise", max_distance=5).build((2, 5, 18))
+    DietDecoder(1, 3, 11, **arguments, max_distance=5).build((2, 5, 18))
+    layer, of_heads = {"dtype", "name"}, {"dtype", "name", "share_heads"}
+    expected = [(False, 4, layer), (False, 5, of_heads), (True, 5, layer), (False, 5, layer)]
+    assert received == [(3, 6, 7, *each) for each in expected]
+    with pytest.raises(ValueError, match=r"`rank` is not supported.*'custom'"):
+        DietEncoder(1, 3, 11, name, rank=2)
 
 
 @pytest.mark.parametrize(

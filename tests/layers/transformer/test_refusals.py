@@ -29,7 +29,6 @@ ROWS = [
     ("activation_dropout", -0.1, RATE),
     ("layer_norm_epsilon", -1.0, "must be a positive, finite number"),
     ("gated", "swiglu", FLAG),
-    ("use_bias", None, FLAG),
     ("normalization", "batch_norm", FLAG),
     ("normalize_inputs", False, "needs `normalize_first=True`.*normalize_first=False"),
     ("attention_windows", 0, SIZE),

@@ -1,7 +1,6 @@
 """From a backbone or a task to a folder that `transformers` loads."""
 
 import dataclasses
-import inspect
 import itertools
 import json
 import os
@@ -15,6 +14,7 @@ from safetensors.numpy import save_file
 from tokenizers import processors
 
 from keras_diet import validation
+from keras_diet.layers.configuration import constructor_arguments
 from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES
 from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint
 from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD, OUR_POOLINGS
@@ -198,7 +198,8 @@ def _check_zeros(backbone, architecture, parts):
 
 def _describe(backbone: keras.Model, model_type: str) -> tuple[Config, Config]:
     """Return the configuration of a type, and the arguments of a backbone that it does not have."""
-    defaults = _defaults(backbone)
+    arguments = constructor_arguments(type(backbone))
+    defaults = {name: each.default for name, each in arguments.items()}
     ours = _comparable({**defaults, **backbone.get_config()})
     architecture = ARCHITECTURES[model_type]
     config = {"model_type": model_type, **architecture.configuration(ours)}
@@ -228,13 +229,3 @@ def _comparable(arguments: Config) -> Config:
         "attention_scale": arguments["attention_scale"] or head_dim**-0.5,
         "num_segments": arguments["num_segments"] if has_segments else 0,
     }
-
-
-def _defaults(backbone: keras.Model) -> Config:
-    """Return the arguments of a backbone and of its encoder, with their defaults."""
-    defaults: Config = {}
-    for base in (*reversed(type(backbone).__mro__), *reversed(type(backbone.encoder).__mro__)):
-        if base.__module__.startswith("keras_diet") and "__init__" in vars(base):
-            parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
-            defaults |= {each.name: each.default for each in parameters}
-    return {name: defaults[name] for name in defaults if name not in ("self", "args", "kwargs")}
