@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_diet import layers
+from keras_diet.layers.transformer.cached_positions import CachedPositionBias
 from tests import reference
 from tests.helpers import randomize, to_numpy
 
@@ -77,9 +78,7 @@ BIAS_LAYERS = {
     "fire": BiasSpec(
         of(layers.FirePositionBias, hidden_dim=5, threshold=4.5, **FREE), NO_INITIALIZER
     ),
-    "cached": BiasSpec(
-        of(layers.CachedPositionBias, **FREE, key_length=7), NO_INITIALIZER, max_keys=7
-    ),
+    "cached": BiasSpec(of(CachedPositionBias, **FREE, key_length=7), NO_INITIALIZER, max_keys=7),
     "custom": BiasSpec(of(Distances, **FREE)),
 }
 
@@ -141,7 +140,7 @@ def expected_scores(bias, query_length, key_length=None, start=0, weights=None, 
             {**weights, **named}, *lengths, relative, start, num_heads, bias.layer_norm_epsilon
         )
     scores = np.zeros(shape)
-    if isinstance(bias, layers.CachedPositionBias):
+    if isinstance(bias, CachedPositionBias):
         return scores + weights["scores"][None, :, start : start + query_length, :key_length]
     if isinstance(bias, layers.SandwichPositionBias):
         positions = np.array(

@@ -4,17 +4,13 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet.layers import (
-    POSITION_ENCODINGS,
-    DietDecoder,
-    DietEncoder,
-    EncoderSizes,
-    PositionEncoding,
-    register_position_encoding,
-)
+from keras_diet.layers import DietDecoder, DietEncoder, PositionEncoding, register_position_encoding
 from keras_diet.layers.position.input_encoding import SINUSOIDAL, make_input_encoding
-from keras_diet.layers.position.position_encoding import SHARING_MODES
-from keras_diet.layers.transformer.position_encodings import find_position_encoding
+from keras_diet.layers.position.position_encoding import SHARING_MODES, EncoderSizes
+from keras_diet.layers.transformer.position_encodings import (
+    POSITION_ENCODINGS,
+    find_position_encoding,
+)
 from tests import reference
 from tests.helpers import assert_close, assert_weights_start_differently, to_numpy
 from tests.layers.diet_encoders import Slopes
