@@ -75,9 +75,10 @@ class InputEncoding(keras.layers.Layer):
         )
         self.num_segments = validation.optional_positive_int("num_segments", num_segments)
         self.initializer = embedding_initializer(initializer)
-        self._learns_positions = position_embedding is None and max_sequence_length is not None
         self.position_embedding = position_embedding
-        if self._learns_positions:
+        self._learns_positions = False
+        if position_embedding is None and max_sequence_length is not None:
+            self._learns_positions = True
             self.position_embedding = LearnedPositions(
                 max_sequence_length,
                 self.initializer,
