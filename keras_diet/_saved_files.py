@@ -54,8 +54,6 @@ CLASSES = {
         "DietTransformerSeq2SeqLMPreprocessor",
         "DietTransformerTokenizer",
         "HuggingFaceTokenizer",
-        "LabelAccuracy",
-        "ReversibleEmbedding",
     ),
     "samplers": ("BeamSearchSampler",),
     "training": (
