@@ -26,7 +26,8 @@ import keras_hub
 import numpy as np
 from common import positive_int
 
-from keras_diet import layers, models, pretraining, training
+from keras_diet import models, pretraining, training
+from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
 
 AT_INPUT = {"position_encoding": "input", "segment_encoding": "input"}
 ENCODINGS = ("diet_abs", "diet_rel", "diet_abs_input", "input", "none")
@@ -138,7 +139,7 @@ def as_inputs(token_ids, tokenizer):
 
 
 def convert(bert, position_encoding, arguments, **options):
-    encoding = layers.POSITION_ENCODINGS[position_encoding]
+    encoding = POSITION_ENCODINGS[position_encoding]
     return models.DietBertBackbone.from_bert(
         bert,
         position_encoding,

@@ -31,7 +31,8 @@ import numpy as np
 from common import make_strategy
 from pretrain_options import parse_arguments
 
-from keras_diet import analysis, layers, models, pretraining, training
+from keras_diet import analysis, models, pretraining, training
+from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
 
 
 def main(argv=None):
@@ -59,7 +60,7 @@ def main(argv=None):
             masked_lm, tokenizer, sequences, validation_sequences, arguments, folder
         )
         save_preset(masked_lm, tokenizer, arguments, folder / "preset")
-        if name != "none" and layers.POSITION_ENCODINGS[name].attention is None:
+        if name != "none" and POSITION_ENCODINGS[name].attention is None:
             scores = analysis.position_scores(masked_lm.backbone)
             analysis.plot_scores(scores).savefig(folder / "position_scores.png")
         print("Masked words of held-out sentences, guessed by the reloaded preset:")
@@ -172,7 +173,7 @@ def pack(arguments, tokenizer, name, documents):
 
 
 def build_model(arguments, position_encoding, tokenizer):
-    encoding = layers.POSITION_ENCODINGS[position_encoding]
+    encoding = POSITION_ENCODINGS[position_encoding]
     is_per_head = position_encoding.startswith("diet") and arguments.projection_dim is None
     # A single segment tells nothing. Fine-tuning adds segments, as in appendix A of the paper.
     segments = ("per-head" if is_per_head else "input") if arguments.document_segments else "none"

@@ -6,7 +6,7 @@ import common
 import keras
 from common import positive_int
 
-from keras_diet import layers
+from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
 
 
 def parse_arguments(argv=None):
@@ -106,7 +106,7 @@ def add_model_options(add):
         "--position-encoding",
         nargs="+",
         default=["diet_abs", "input"],
-        choices=list(layers.POSITION_ENCODINGS),
+        choices=list(POSITION_ENCODINGS),
         help="train one model for each. input is BERT's encoding",
     )
     add("--rank", type=int, help="rank of the positional scores of diet_abs; default: head size")
@@ -160,7 +160,7 @@ def check_encoding_options(parser, arguments):
     }
     for name, is_used in uses.items():
         value = getattr(arguments, name)
-        users = [key for key, encoding in layers.POSITION_ENCODINGS.items() if is_used(encoding)]
+        users = [key for key, encoding in POSITION_ENCODINGS.items() if is_used(encoding)]
         if value is not None and not set(users) & set(arguments.position_encoding):
             parser.error(
                 f"--{name.replace('_', '-')} {value} is only used by: {', '.join(users)}. "

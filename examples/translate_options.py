@@ -6,7 +6,7 @@ import common
 import keras
 from common import positive_int
 
-from keras_diet import layers
+from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
 
 
 def parse_arguments(argv=None):
@@ -54,7 +54,7 @@ def add_model_options(add):
     add(
         "--position-encoding",
         default="diet_rel",
-        choices=list(layers.POSITION_ENCODINGS),
+        choices=list(POSITION_ENCODINGS),
         help="encoding of all attention layers",
     )
     add("--max-distance", type=positive_int, help="for shaw; Tensor2Tensor has 20")

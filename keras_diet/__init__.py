@@ -1,7 +1,16 @@
-"""Position and segment information in the attention scores, for Keras 3 (DIET, EMNLP 2021)."""
+"""Position and segment information in the attention scores, for Keras 3 (DIET, EMNLP 2021).
 
-from keras_diet import analysis, layers, metrics, models, pretraining, samplers, training
+`import keras_diet` imports no other package. Each room is imported when it is used first.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from keras_diet import _saved_files
 from keras_diet.version import __version__
+
+if TYPE_CHECKING:
+    from keras_diet import analysis, layers, metrics, models, pretraining, samplers, training
 
 __all__ = [
     "__version__",
@@ -13,3 +22,16 @@ __all__ = [
     "samplers",
     "training",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return importlib.import_module(f"keras_diet.{name}")
+    raise AttributeError(f"module 'keras_diet' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+_saved_files.register()

@@ -8,7 +8,6 @@ import contextlib
 
 import keras
 from keras.src.backend import AutocastScope, get_keras_mask, set_keras_mask
-from keras_hub.src.utils.preset_utils import register_presets
 
 __all__ = [
     "PRIVATE_NAMES",
@@ -35,6 +34,13 @@ PRIVATE_NAMES = {
     "register_presets": "No public function registers the name of a preset.",
     "Preprocessor._add_missing_kwargs": "No public method sets the lengths of a new preprocessor.",
 }
+
+
+def register_presets(presets, backbone_class):
+    """Give presets of a class of backbones names that KerasHub knows."""
+    from keras_hub.src.utils import preset_utils
+
+    preset_utils.register_presets(presets, backbone_class)
 
 
 def global_seed():

@@ -8,7 +8,6 @@ import pytest
 from keras import ops
 
 from keras_diet import _backend, _graph
-from keras_diet.models.hub.reversible_embedding import ReversibleEmbedding
 from tests.helpers import assert_close, gradients, randomize, to_numpy, weighted_sum
 
 # Other backends call the layer.
@@ -329,45 +328,6 @@ def test_product_with_a_matrix(rng, library):
     with torch.no_grad():
         assert_close(_backend.matmul(inputs, matrix), ops.matmul(inputs, matrix), 1e-6)
         assert library_of(_backend.matmul, inputs, matrix) == library
-
-
-def make_embedding(rng):
-    """A built layer of token embeddings, and hidden states."""
-    layer = ReversibleEmbedding(5, HIDDEN)
-    layer.build()
-    return randomize(layer, rng), ops.convert_to_tensor(normal(rng, *X_SHAPE))
-
-
-def test_logits_over_a_vocabulary(rng, library):
-    import torch
-
-    layer, inputs = make_embedding(rng)
-    with torch.no_grad():
-        assert library_of(lambda x: layer(x, reverse=True), inputs) == library
-        assert_close(layer(inputs, reverse=True), inputs @ layer.embeddings.value.T, 1e-6)
-
-
-def test_logits_with_lora(rng, library):
-    import torch
-
-    layer, inputs = make_embedding(rng)
-    before = inputs @ layer.embeddings.value.T
-    with_lora(layer)
-    with torch.no_grad():
-        logits = layer(inputs, reverse=True)
-        assert np.abs(to_numpy(logits - before)).max() > 1e-2
-        assert_close(logits, inputs @ layer.embeddings.T, 1e-6)
-
-
-def test_logits_in_autocast_have_the_dtype_of_keras(rng):
-    import torch
-
-    layer, inputs = make_embedding(rng)
-    with torch.autocast("cpu", torch.bfloat16):
-        logits = layer(inputs, reverse=True)
-        expected = keras.layers.ReversibleEmbedding.call(layer, inputs, reverse=True)
-    assert logits.dtype == expected.dtype == torch.float32
-    assert_close(logits, expected, 0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -13,7 +13,8 @@ from keras import ops
 
 from keras_diet import _recording
 from keras_diet._recording import RecordedFunction
-from keras_diet.layers import POSITION_ENCODINGS, cache_positions
+from keras_diet.layers import cache_positions
+from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
 from keras_diet.samplers import BeamSearchSampler
 from tests.models import tasks
 from tests.models.diet_transformer import tiny as translation

@@ -1,22 +1,27 @@
 """The parts of a model that the analyses read."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import keras
 import numpy as np
 
 from keras_diet._arrays import float32_array
 from keras_diet.layers import DietEncoder
-from keras_diet.models import DietBertBackbone
-from keras_diet.models.diet_bert.from_bert.convert import copy_bert
+
+if TYPE_CHECKING:
+    from keras_diet.models import DietBertBackbone
 
 
-def as_diet_bert(model: keras.Model) -> DietBertBackbone:
+def as_diet_bert(model: keras.Model) -> "DietBertBackbone":
     """Return the `DietBertBackbone` of a model. KerasHub's BERT is copied into a new one.
 
     Args:
         model: A `DietBertBackbone`, a `keras_hub.models.BertBackbone`, or a task with one of them.
     """
+    # The analysis of a `DietEncoder` does not need KerasHub.
+    from keras_diet.models import DietBertBackbone
+    from keras_diet.models.diet_bert.from_bert.convert import copy_bert
+
     backbone = getattr(model, "backbone", model)
     if isinstance(backbone, DietBertBackbone):
         return backbone

@@ -3,7 +3,6 @@
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.linformer_multi_head_attention import LinformerMultiHeadAttention
-from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.relative_multi_head_attention import RelativeMultiHeadAttention
 from keras_diet.layers.attention.rotary_multi_head_attention import RotaryMultiHeadAttention
 from keras_diet.layers.attention.score_terms import ScoreTerms
@@ -14,7 +13,6 @@ from keras_diet.layers.position.absolute_position_bias import AbsolutePositionBi
 from keras_diet.layers.position.alibi_position_bias import AlibiPositionBias
 from keras_diet.layers.position.bucketed_relative_position_bias import BucketedRelativePositionBias
 from keras_diet.layers.position.fire_position_bias import FirePositionBias
-from keras_diet.layers.position.input_encoding import InputEncoding
 from keras_diet.layers.position.kerple_position_bias import KerplePositionBias
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
@@ -24,32 +22,22 @@ from keras_diet.layers.position.segment_bias import SegmentBias
 from keras_diet.layers.position.untied_position_bias import UntiedPositionBias
 from keras_diet.layers.transformer.biased_transformer_decoder import BiasedTransformerDecoder
 from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder
-from keras_diet.layers.transformer.cached_positions import (
-    CachedPositionBias,
-    cache_positions,
-)
+from keras_diet.layers.transformer.cached_positions import cache_positions
 from keras_diet.layers.transformer.diet_decoder import DietDecoder
 from keras_diet.layers.transformer.diet_encoder import DietEncoder
-from keras_diet.layers.transformer.position_encodings import (
-    POSITION_ENCODINGS,
-    register_position_encoding,
-)
+from keras_diet.layers.transformer.position_encodings import register_position_encoding
 
 __all__ = [
-    "POSITION_ENCODINGS",
     "AbsolutePositionBias",
     "AlibiPositionBias",
     "AttentionHook",
-    "AttentionPlan",
     "BiasedMultiHeadAttention",
     "BiasedTransformerDecoder",
     "BiasedTransformerEncoder",
     "BucketedRelativePositionBias",
-    "CachedPositionBias",
     "DietDecoder",
     "DietEncoder",
     "FirePositionBias",
-    "InputEncoding",
     "KerplePositionBias",
     "LinformerMultiHeadAttention",
     "PositionBias",

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from keras_diet._compat import sublayers
+from keras_diet._compat import flatten_layers, sublayers
 from keras_diet.types import Config
 
 
@@ -109,3 +109,8 @@ def freeze_layers(layer: Any, paths: Collection[str], prefix: str = "") -> None:
         if path in paths:
             part.trainable = not layer.trainable
         freeze_layers(part, paths, f"{path}/")
+
+
+def has_lora(model: keras.layers.Layer) -> bool:
+    """Return whether LoRA is enabled in a layer. It freezes the others."""
+    return any(getattr(layer, "lora_enabled", False) for layer in flatten_layers(model))

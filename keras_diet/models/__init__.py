@@ -1,5 +1,6 @@
 """Models: a BERT family and an encoder-decoder with DIET's encodings, built on KerasHub."""
 
+from keras_diet import _extras  # noqa: F401  Says what is missing.
 from keras_diet.models.diet_bert.adaptation import add_segments, extend_positions
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_masked_lm import (

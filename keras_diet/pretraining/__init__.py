@@ -16,6 +16,7 @@ Every step streams its input, is reproducible from a seed, and runs on every bac
 `as_tf_dataset` needs TensorFlow.
 """
 
+from keras_diet import _extras  # noqa: F401  Says what is missing.
 from keras_diet.pretraining.dataset import as_tf_dataset, masked_lm_dataset
 from keras_diet.pretraining.languages import language_probabilities, sample_languages
 from keras_diet.pretraining.masking import mask_tokens

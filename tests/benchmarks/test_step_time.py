@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import bert_models, step_time
 from benchmarks.step_time import Cell
-from keras_diet.layers import POSITION_ENCODINGS
+from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
 
 TINY = ["--sizes", "tiny", "--lengths", "8", "--tokens", "16", "--rounds", "3", "--no-xla"]
 HUGGING_FACE = ["hugging_face"] if keras.config.backend() == "torch" else []

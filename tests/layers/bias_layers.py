@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_diet import layers
 from keras_diet.layers.position.position_encoding import call_named
+from keras_diet.layers.transformer.cached_positions import CachedPositionBias
 from tests import reference
 from tests.helpers import randomize, to_numpy
 
@@ -179,7 +180,7 @@ BIAS_LAYERS = {
         *(layers.FirePositionBias, of_pairs(fire), {"hidden_dim": 5, "threshold": 4.5}),
         any_length=True,
     ),
-    "cached": BiasSpec(layers.CachedPositionBias, cached, {"key_length": 7}, max_keys=7),
+    "cached": BiasSpec(CachedPositionBias, cached, {"key_length": 7}, max_keys=7),
     "custom": BiasSpec(
         Distances,
         of_pairs(lambda bias, weights, head, i, j: of_head(weights["slopes"], head) * (i - j)),

@@ -5,12 +5,12 @@ import pytest
 from keras_diet.layers import (
     AbsolutePositionBias,
     BucketedRelativePositionBias,
-    InputEncoding,
     RelativePositionBias,
     SegmentBias,
     UntiedPositionBias,
 )
 from keras_diet.layers.initializers import bert_initializer, fresh
+from keras_diet.layers.position.input_encoding import InputEncoding
 from tests.helpers import assert_weights_start_differently, to_numpy
 
 pytestmark = pytest.mark.any_backend

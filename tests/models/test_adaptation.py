@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 from keras_diet.layers import (
-    POSITION_ENCODINGS,
     AbsolutePositionBias,
     BucketedRelativePositionBias,
     RelativePositionBias,
     UntiedPositionBias,
     cache_positions,
 )
+from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
 from keras_diet.models import (
     DietBertBackbone,
     DietBertMaskedLM,

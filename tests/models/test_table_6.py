@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_diet.layers import POSITION_ENCODINGS
+from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
 from keras_diet.models import DietBertBackbone, DietBertMaskedLM
 
 AT_INPUT, MULTILINGUAL = {"segment_encoding": "input"}, 120_000

@@ -121,8 +121,10 @@ def test_buckets_shorten_batches_with_labels(classifier):
     model = tiny(preprocessor=tiny_preprocessor(length_buckets=(5, 7)))
     outputs = model.preprocessor(SENTENCES[1:2], IDS[1:2])
     assert [array.shape for array in arrays(outputs)] == [(1, 5)] * 4
-    expected = classifier.evaluate(SENTENCES, LABELS, 1, verbose=0)
-    assert model.evaluate(SENTENCES, LABELS, 1, verbose=0) == pytest.approx(expected, rel=1e-4)
+    # Keras's accuracy gives the words of short batches a larger weight.
+    expected, _ = classifier.evaluate(SENTENCES, LABELS, 1, verbose=0)
+    loss, _ = model.evaluate(SENTENCES, LABELS, 1, verbose=0)
+    assert loss == pytest.approx(expected, rel=1e-4)
     # Predictions of several batches have one length.
     assert model.predict(SENTENCES, batch_size=1, verbose=0).shape == (4, 13, 5)
     assert_tags(model.tag(SENTENCES), SENTENCES, expected_of_words(classifier))

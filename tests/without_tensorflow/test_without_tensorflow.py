@@ -1,10 +1,11 @@
 """Everything but `tf.data` works on JAX and PyTorch without TensorFlow.
 
+`tests/test_imports.py` shows what works without KerasHub, too.
+
 The page on installation says so. TensorFlow is blocked, not uninstalled: raw text goes through
 Python and grain. One process for each backend does everything, because its imports take longest.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow is the backend")
-def test_models_and_pretraining_run_and_the_import_loads_only_what_it_needs(tmp_path):
+def test_models_and_pretraining_run(tmp_path):
     """The worker runs in a folder that is not the repository."""
     module = "tests.without_tensorflow"
     process = subprocess.run(
@@ -30,10 +31,4 @@ def test_models_and_pretraining_run_and_the_import_loads_only_what_it_needs(tmp_
         check=False,
     )
     assert process.returncode == 0, process.stderr[-3000:]
-    results = json.loads(process.stdout.splitlines()[-1])
-    assert results["backend"] == BACKEND
-    # KerasHub and Keras load packages such as matplotlib, if they are installed.
-    assert set(results["packages"]) <= {"keras_diet", "safetensors"}
-    # KerasHub and Keras find these classes in files without another import.
-    expected = {"DietBertTextClassifier", "DietEncoder", "WarmupLinearDecay"}
-    assert {f"keras_diet>{name}" for name in expected} <= set(results["registered"])
+    assert process.stdout.splitlines()[-1] == BACKEND

@@ -2,10 +2,9 @@
 
     KERAS_BACKEND=jax python -m tests.without_tensorflow tests.without_tensorflow.worker
 
-The process writes files to its current folder, and prints what importing `keras_diet` has loaded.
+The process writes files to its current folder, and prints the backend.
 """
 
-import json
 import sys
 from pathlib import Path
 
@@ -14,24 +13,13 @@ import keras_hub
 import numpy as np
 import pytest
 
+from keras_diet import models, pretraining
+
 SIZES = {"num_layers": 1, "num_heads": 2, "hidden_dim": 6, "intermediate_dim": 10}
 LENGTH = 13
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "a", "quick", "fox", "##es", "cat"]
 TEXTS = ["the quick fox", "foxes", "A cat", "the cat the fox"]
 LABELS = [0, 2, 1, 1]
-
-
-def packages():
-    return {name.split(".")[0] for name in sys.modules} - sys.stdlib_module_names
-
-
-def import_keras_diet():
-    """The packages that `import keras_diet` loads, and the names that it registers."""
-    before = packages()
-    import keras_diet  # noqa: F401
-
-    registered = [name for name in keras.saving.get_custom_objects() if "keras_diet>" in name]
-    return sorted(packages() - before), registered
 
 
 def check_trained_and_saved(task, x, y=None):
@@ -47,8 +35,6 @@ def check_trained_and_saved(task, x, y=None):
 
 
 def use_translator():
-    from keras_diet import models
-
     pairs = models.DietTransformerSeq2SeqLMPreprocessor(
         models.DietTransformerTokenizer.from_texts(TEXTS, 24), 13, 17, length_buckets=(5,)
     )
@@ -64,8 +50,6 @@ def use_translator():
 
 
 def use_tasks():
-    from keras_diet import models
-
     def make(name, **arguments):
         lengths = {"sequence_length": LENGTH}
         if name == "DietBertMaskedLM":
@@ -106,8 +90,6 @@ def use_tasks():
 
 
 def use_multilingual_model():
-    from keras_diet import models
-
     texts = {"en": TEXTS, "de": ["der schnelle Fuchs", "die Katze"]}
     tokenizer = models.DietBertSentencePieceTokenizer.from_texts(texts, 40, "bpe")
     token_ids, offsets = tokenizer.tokenize_with_offsets("die ﬁ")
@@ -124,8 +106,6 @@ def use_multilingual_model():
 
 
 def use_pretraining():
-    from keras_diet import pretraining
-
     text = "One fox sees two foxes. Two foxes see one fox!\n\nThe end is near. " * 20
     Path("corpus.txt").write_text(text)
     lines = (line for document in pretraining.read_documents("corpus.txt") for line in document)
@@ -151,7 +131,6 @@ def use_pretraining():
 
 
 def main():
-    loaded, registered = import_keras_diet()
     if keras.backend.backend() == "torch":
         # One backend is enough, and PyTorch does not compile.
         use_pretraining()
@@ -159,8 +138,7 @@ def main():
     use_translator()
     use_multilingual_model()
     assert not any(name.split(".")[0] == "tensorflow" for name, m in sys.modules.items() if m)
-    backend = keras.backend.backend()
-    print(json.dumps({"backend": backend, "packages": loaded, "registered": registered}))
+    print(keras.backend.backend())
 
 
 if __name__ == "__main__":

@@ -4,11 +4,11 @@ from typing import Any
 
 import keras
 from keras import ops
-from keras_hub.layers import PositionEmbedding
 
-from keras_diet import _backend, validation
+from keras_diet import validation
 from keras_diet.layers.configuration import deserialized, with_arguments
 from keras_diet.layers.initializers import bert_initializer, embedding_initializer, fresh
+from keras_diet.layers.position.learned_positions import LearnedPositions
 from keras_diet.layers.position.position_encoding import PositionEncoding, call_named
 from keras_diet.layers.position.sinusoids import Sinusoids
 from keras_diet.types import Config, DType, Initializer, Integer, Shape, Tensor
@@ -54,14 +54,6 @@ class InputEncoding(keras.layers.Layer):
             or a segment id is outside the range. The layer only checks ids of eager calls in host
             memory, where reading them is free.
 
-    Example:
-
-    ```python
-    x = np.random.normal(size=(2, 10, 32)).astype("float32")
-    encoding = keras_diet.layers.InputEncoding(max_sequence_length=16, num_segments=2)
-    y = encoding(x, segment_ids=np.zeros((2, 10), dtype="int32"))
-    ```
-
     References:
      - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805)
      - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
@@ -81,11 +73,16 @@ class InputEncoding(keras.layers.Layer):
         )
         self.num_segments = validation.optional_positive_int("num_segments", num_segments)
         self.initializer = embedding_initializer(initializer)
-        self._learns_positions = position_embedding is None and max_sequence_length is not None
         self.position_embedding = position_embedding
-        if self._learns_positions:
-            arguments = {"dtype": self.dtype_policy, "name": "position_embedding"}
-            self.position_embedding = _learned(max_sequence_length, self.initializer, **arguments)
+        self._learns_positions = False
+        if position_embedding is None and max_sequence_length is not None:
+            self._learns_positions = True
+            self.position_embedding = LearnedPositions(
+                max_sequence_length,
+                self.initializer,
+                dtype=self.dtype_policy,
+                name="position_embedding",
+            )
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
@@ -127,22 +124,7 @@ class InputEncoding(keras.layers.Layer):
             length = None if inputs.shape[1] is None else inputs.shape[1] + (known_start or 0)
             validation.length_within(length, self.max_sequence_length, "max_sequence_length")
         if self.position_embedding is not None:
-            # A custom layer needs the argument for decoding only.
-            is_learned = isinstance(self.position_embedding, PositionEmbedding)
-            is_first = isinstance(start_index, int) and start_index == 0
-            arguments = {} if is_first else {"start_index": start_index}
-            if ops.is_tensor(start_index) and is_learned:
-                # PyTorch records this step. It cannot record a slice at a tensor.
-                indices = start_index + _backend.arange(ops.shape(inputs)[1])
-                arguments = {"positions": indices}
-            if positions is not None and is_learned:
-                arguments = {"positions": positions}
-            # `jax2onnx` cannot convert KerasHub's copies of the positions for an open batch size.
-            rows = inputs[:1] if is_learned == (positions is None) else inputs
-            embeddings = self.position_embedding(rows, **arguments)
-            if positions is not None and not is_learned:
-                embeddings = ops.broadcast_to(embeddings, ops.shape(rows))[0]
-                embeddings = ops.take(embeddings, positions, axis=0)
+            embeddings = self._positions(inputs, start_index, positions)
             x = x + ops.cast(embeddings, self.compute_dtype)
         if self.num_segments is not None:
             if segment_ids is None:
@@ -152,6 +134,20 @@ class InputEncoding(keras.layers.Layer):
             validation.segment_ids_within(segment_ids, self.num_segments)
             x = x + self.segment_embedding(segment_ids)
         return x
+
+    def _positions(self, inputs, start_index, positions):
+        """Return the embeddings of positions, broadcastable to the inputs."""
+        layer = self.position_embedding
+        if isinstance(layer, LearnedPositions):
+            return layer(inputs, start_index=start_index, positions=positions)
+        # A custom layer needs the argument for decoding only.
+        is_first = isinstance(start_index, int) and start_index == 0
+        arguments = {} if is_first else {"start_index": start_index}
+        if positions is None:
+            return layer(inputs, **arguments)
+        rows = inputs[:1]
+        embeddings = ops.broadcast_to(layer(rows, **arguments), ops.shape(rows))[0]
+        return ops.take(embeddings, positions, axis=0)
 
     def compute_output_shape(
         self,
@@ -212,14 +208,9 @@ def _sinusoidal(dtype, name):
     return Sinusoids(dtype="float32", name=name)
 
 
-def _learned(max_length, initializer, **kwargs):
-    layer = PositionEmbedding(max_length, fresh(initializer), **kwargs)
-    # The layer reads only the length of a masked input, and Keras warns of its mask.
-    layer.supports_masking = True
-    return layer
-
-
 INPUT = PositionEncoding(
-    embedding=lambda max_length, **kwargs: _learned(max_length, bert_initializer(), **kwargs)
+    embedding=lambda max_length, **kwargs: LearnedPositions(
+        max_length, bert_initializer(), **kwargs
+    ),
 )
 SINUSOIDAL = PositionEncoding(embedding=_sinusoidal)

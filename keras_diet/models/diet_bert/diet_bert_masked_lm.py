@@ -15,7 +15,7 @@ from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone, act
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.hugging_face.heads import MASKED_LM
 from keras_diet.models.hub.classes import Classes
-from keras_diet.models.hub.losses import accuracy_by_default, token_loss, warn_if_loss_does_not_fit
+from keras_diet.models.hub.losses import token_loss, warn_if_loss_does_not_fit
 from keras_diet.models.hub.packing import padded, template_of
 from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.hub.texts import texts_of
@@ -244,8 +244,6 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         self,
         optimizer: Any = "auto",
         loss: Any = "auto",
-        *,
-        weighted_metrics: Any = "auto",
         **kwargs: Any,
     ) -> None:
         """Configure training, as `keras_hub.models.MaskedLM.compile`, with another default loss.
@@ -256,13 +254,10 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
             optimizer: As in `keras_hub.models.MaskedLM.compile`. Defaults to `"auto"`.
             loss: As in `keras_hub.models.MaskedLM.compile`. Defaults to `"auto"`, which means the
                 cross-entropy averaged over the masked tokens.
-            weighted_metrics: As in `keras_hub.models.MaskedLM.compile`. Defaults to `"auto"`, which
-                means the accuracy over the masked tokens.
-            **kwargs: Keyword arguments of `keras.Model.compile`.
+            **kwargs: Keyword arguments of `keras_hub.models.MaskedLM.compile`. `weighted_metrics`
+                defaults to the accuracy over the masked tokens.
         """
-        loss = token_loss(loss)
-        weighted_metrics = accuracy_by_default(weighted_metrics, loss)
-        super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
+        super().compile(optimizer=optimizer, loss=token_loss(loss), **kwargs)
         warn_if_loss_does_not_fit(self, "logits")
 
     def fill_mask(self, texts: str | list[str], top_k: int = 5) -> list[dict[str, Any]] | list[Any]:

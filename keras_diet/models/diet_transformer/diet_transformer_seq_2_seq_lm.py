@@ -21,7 +21,7 @@ from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm_preprocess
     DietTransformerSeq2SeqLMPreprocessor,
 )
 from keras_diet.models.hub.classes import Classes
-from keras_diet.models.hub.losses import accuracy_by_default, token_loss, warn_if_loss_does_not_fit
+from keras_diet.models.hub.losses import token_loss, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.hub.task import HubTask
 from keras_diet.models.hub.texts import is_one_text
@@ -121,7 +121,6 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         optimizer: Any = "auto",
         loss: Any = "auto",
         *,
-        weighted_metrics: Any = "auto",
         sampler: Any = "auto",
         **kwargs: Any,
     ) -> None:
@@ -133,25 +132,17 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             optimizer: As in `keras_hub.models.Seq2SeqLM.compile`. Defaults to `"auto"`.
             loss: As in `keras_hub.models.Seq2SeqLM.compile`. Defaults to `"auto"`, which means the
                 cross-entropy averaged over the tokens of the targets.
-            weighted_metrics: As in `keras_hub.models.Seq2SeqLM.compile`. Defaults to `"auto"`,
-                which means the accuracy over the tokens of the targets.
             sampler: A `keras_hub.samplers.Sampler` or its name. Files and presets hold it. Defaults
                 to `"auto"`, which keeps the sampler of the model. A new model has
                 `keras_diet.samplers.BeamSearchSampler()`.
-            **kwargs: Other keyword arguments of `keras_hub.models.Seq2SeqLM.compile`. `jit_compile`
-                is for training. On TensorFlow, `generate` always uses XLA, unless `run_eagerly`.
+            **kwargs: Other keyword arguments of `keras_hub.models.Seq2SeqLM.compile`.
+                `weighted_metrics` defaults to the accuracy over the tokens of the targets.
+                `jit_compile` is for training. On TensorFlow, `generate` always uses XLA, unless
+                `run_eagerly`.
         """
-        loss = token_loss(loss)
-        weighted_metrics = accuracy_by_default(weighted_metrics, loss)
         if isinstance(sampler, str) and sampler == "auto":
             sampler = self.sampler
-        super().compile(
-            optimizer=optimizer,
-            loss=loss,
-            weighted_metrics=weighted_metrics,
-            sampler=sampler,
-            **kwargs,
-        )
+        super().compile(optimizer=optimizer, loss=token_loss(loss), sampler=sampler, **kwargs)
         warn_if_loss_does_not_fit(self, "logits")
 
     def get_config(self) -> Config:

@@ -4,21 +4,26 @@ import os
 import weakref
 from typing import Any, Self
 
-import h5py
 import keras
 from keras_hub.models import Backbone
 
 from keras_diet import validation
 from keras_diet._compat import flatten_layers
-from keras_diet.layers.configuration import deserialized, freeze_layers, frozen_layers
-from keras_diet.models.hub.data_methods import DataMethods
-from keras_diet.models.hub.layout_map import misfits_replicated
-from keras_diet.models.hub.model_files import ModelFiles
-from keras_diet.models.hub.quantization import (
-    can_be_quantized,
+from keras_diet.layers.configuration import (
+    deserialized,
+    freeze_layers,
+    frozen_layers,
     has_lora,
+)
+from keras_diet.models.hub.data_methods import DataMethods
+from keras_diet.models.hub.model_files import ModelFiles
+from keras_diet.models.hub.repairs import (
+    enable_lora_of_file,
+    freeze_biases,
+    policy_config,
     quantize_layers,
     quantized_layers,
+    with_policy,
 )
 from keras_diet.models.hub.token_inputs import check_token_inputs
 from keras_diet.types import Config
@@ -62,34 +67,21 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
     def get_config(self) -> Config:
         """Return the arguments of `from_config`: those of the constructor, and how to quantize."""
         policy = self.dtype_policy
-        config = {
-            "name": self.name,
-            "trainable": self.trainable,
-            "dtype": keras.dtype_policies.serialize(policy),
-        }
-        if policy.name.startswith("mixed_"):
-            # Since keras-hub pull request 2367, KerasHub cannot load presets with a mixed policy in
-            # `dtype`.
-            config.update(dtype=None, mixed_precision=policy.name)
+        config = {"name": self.name, "trainable": self.trainable, **policy_config(policy)}
         if not has_lora(self) and (frozen := list(frozen_layers(self))):
             # LoRA freezes layers, and files hold its updates in the kernels.
             config["frozen_layers"] = frozen
         is_map = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
         if not is_map and (quantized := quantized_layers(self)):
-            # KerasHub writes a map of policies, which `keras_hub.models.Backbone.from_preset`
-            # does not read (keras-hub pull request 2367).
             config["quantized_layers"] = quantized
         return config
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
         """Build the backbone from its configuration, with its quantized and frozen layers."""
-        config = dict(config)
-        mixed_precision = config.pop("mixed_precision", None)
+        config = with_policy(config)
         quantized = config.pop("quantized_layers", {})
         frozen = config.pop("frozen_layers", ())
-        if config.get("dtype") is None:
-            config["dtype"] = mixed_precision
         # It may hold a bias layer that the user made.
         backbone = super().from_config(deserialized(config))
         quantize_layers(backbone, quantized)
@@ -135,17 +127,13 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
          - [Hu et al., 2021](https://arxiv.org/abs/2106.09685)
         """
         validation.positive_int("rank", rank)
-        layers = self._layers_with_weights()
-        # KerasHub ignores other names (keras-hub issue 1821). It cannot save those of embeddings.
+        # KerasHub ignores other names, and cannot save the adapters of embeddings.
         dense = (keras.layers.Dense, keras.layers.EinsumDense)
-        names = sorted({layer.name for layer in layers if isinstance(layer, dense)})
+        names = sorted({layer.name for layer in flatten_layers(self) if isinstance(layer, dense)})
         for name in target_layer_names or []:
             validation.choice("target_layer_names", name, names)
         super().enable_lora(rank, target_layer_names)
-        for layer in layers:
-            # Trained biases would be missing in the file (keras-hub issue 2701).
-            if getattr(layer, "lora_enabled", False) and layer.bias is not None:
-                layer.bias.trainable = False
+        freeze_biases(self)
         self._forget_all_steps()
 
     def load_lora_weights(self, filepath: str | os.PathLike[str]) -> None:
@@ -166,27 +154,11 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
         backbone.load_lora_weights("task.lora.h5")
         ```
         """
-        layers = self._layers_with_weights()
-        with h5py.File(filepath, "r") as file:
-            rank = int(file["lora/vars/rank"][()])
-            # KerasHub counts the layers with weights (keras-hub issue 2701).
-            saved = sorted(int(name) for name in file["lora"] if name != "vars")
-        if not has_lora(self):
-            self.enable_lora(rank, sorted({layers[index].name for index in saved}))
-        adapted = [i for i, layer in enumerate(layers) if getattr(layer, "lora_enabled", False)]
-        if saved != adapted:
-            raise ValueError(
-                f"`{filepath}` was saved with adapters in other layers than the backbone has. "
-                f"Received: layers {saved} in the file, {adapted} in the backbone."
-            )
+        enable_lora_of_file(self, filepath)
         super().load_lora_weights(filepath)
-
-    def _layers_with_weights(self) -> list[keras.layers.Layer]:
-        return [layer for layer in flatten_layers(self) if layer is not self and layer.weights]
 
     # === Quantization ===
 
-    @misfits_replicated()
     def quantize(
         self, mode: str | None = None, config: Any = None, filters: Any = None, **kwargs: Any
     ) -> None:
@@ -206,16 +178,10 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
         Raises:
             ValueError: If the mode is unknown, or if a layer is quantized already.
         """
-        if filters is None:
-            name = config.mode if mode is None and config is not None else mode
-
-            def filters(layer: keras.layers.Layer) -> bool:
-                return can_be_quantized(layer, name)
-
         super().quantize(mode, config=config, filters=filters, **kwargs)
         self._forget_all_steps()
 
     def _forget_all_steps(self):
-        # They would still use the former weights (keras pull request 22413).
+        # They would still use the former weights.
         for model in self.models():
             model.forget_steps()

@@ -1,16 +1,14 @@
 """The files of models: presets, and exports in the form that the backend can write."""
 
 import contextlib
-import importlib.util
 import os
-import warnings
 from typing import TYPE_CHECKING, Any, Self
 
 import keras
-import numpy as np
 
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.presets import whole_preset
+from keras_diet.models.hub.repairs import add_erfc_to_tf2onnx
 
 if TYPE_CHECKING:
     from keras_hub.models import Task as Model
@@ -53,10 +51,7 @@ class ModelFiles(Model):
                 if that is mixed, and to Keras's global policy otherwise. Quantized layers stay
                 quantized. `trainable` holds for all layers.
         """
-        with warnings.catch_warnings():
-            # A new task has a new optimizer, with which Keras compares the optimizer in the file.
-            warnings.filterwarnings("ignore", "Skipping variable loading", UserWarning)
-            model = super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
+        model = super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
         if "trainable" in kwargs:
             # Files list the layers that differ from the saved flag, not from this one.
             model.trainable = kwargs["trainable"]
@@ -92,10 +87,6 @@ class ModelFiles(Model):
             input_signature: Names, shapes and dtypes of the inputs, as in `keras.Model.export`.
                 Defaults to `None`, which means the sizes above.
             **kwargs: Keyword arguments of `keras.Model.export`.
-
-        Raises:
-            ValueError: If onnxruntime is installed and cannot run the ONNX file. The file is then
-                deleted.
         """
         is_torch = keras.config.backend() == "torch"
         filepath = os.fspath(filepath)
@@ -106,12 +97,10 @@ class ModelFiles(Model):
         if input_signature is None:
             input_signature = [default_signature(self, keras.config.backend())]
         if format == "onnx" and keras.config.backend() == "tensorflow":
-            _add_operations_to_tf2onnx()
+            add_erfc_to_tf2onnx()
         super().export(
             filepath, format=format, verbose=verbose, input_signature=input_signature, **kwargs
         )
-        if format == "onnx" and importlib.util.find_spec("onnxruntime"):
-            _run_onnx(filepath)
 
 
 def default_signature(model: keras.Model, backend: str) -> dict[str, keras.InputSpec]:
@@ -125,48 +114,3 @@ def default_signature(model: keras.Model, backend: str) -> dict[str, keras.Input
         sizes = (1 if backend == "torch" else None, None if backend == "tensorflow" else length)
         specs[name] = keras.InputSpec(shape=sizes, dtype=tensor.dtype, name=name)
     return specs
-
-
-def _run_onnx(path):
-    """Run an exported file once, because some converters write invalid files without an error."""
-    import onnxruntime
-
-    try:
-        session = onnxruntime.InferenceSession(path)
-        inputs = {}
-        for each in session.get_inputs():
-            shape = [size if isinstance(size, int) else 2 for size in each.shape]
-            # A type is "tensor(int32)" or the like.
-            inputs[each.name] = np.zeros(shape, each.type[7:-1])
-        session.run(None, inputs)
-    except Exception as error:
-        for file in (path, f"{path}.data"):
-            # A large model has its weights in a second file.
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(file)
-        raise ValueError(
-            "The converter to ONNX has written a file that onnxruntime cannot run, so the file is "
-            f"deleted: {error}\nExport a model in float32 without quantized layers, or another "
-            "`format`. The page on deployment lists what works."
-        ) from error
-
-
-def _add_operations_to_tf2onnx():
-    """Let tf2onnx 1.17 convert `Erfc` of the exact gelu (its pull request 2463), and `Log1p`."""
-    from tf2onnx.handler import tf_op
-    from tf2onnx.utils import map_onnx_to_numpy_type
-
-    @tf_op(["Erfc", "Log1p"])
-    class Operations:
-        @classmethod
-        def version_9(cls, ctx, node, **kwargs):
-            x = node.input[0]
-            dtype = map_onnx_to_numpy_type(ctx.get_dtype(x))
-            one = ctx.make_const(f"{node.name}_one", np.ones((), dtype)).output[0]
-            if node.type == "Log1p":
-                ctx.insert_new_node_on_input(node, "Add", [x, one])
-                node.type = "Log"
-            else:
-                erf = ctx.insert_new_node_on_input(node, "Erf", x)
-                ctx.replace_inputs(node, [one, erf.output[0]])
-                node.type = "Sub"

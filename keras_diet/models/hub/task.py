@@ -4,12 +4,10 @@ from typing import Any, Self
 
 import keras
 
-from keras_diet.layers.configuration import freeze_layers, frozen_layers
+from keras_diet.layers.configuration import freeze_layers, frozen_layers, has_lora
 from keras_diet.models.hub.data_methods import DataMethods
-from keras_diet.models.hub.losses import divides_by_weights, divisor, of_output
 from keras_diet.models.hub.model_files import ModelFiles
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
-from keras_diet.models.hub.quantization import has_lora
 from keras_diet.models.hub.token_inputs import TokenInput
 from keras_diet.types import Config
 
@@ -33,8 +31,6 @@ class HubTask(ModelFiles, DataMethods):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # The loss over the batches, whose weights are the weights of their labels.
-        self.mean_loss = keras.metrics.Mean(name="loss")
         super().__init__(*args, **kwargs)
         self.backbone.register_task(self)
         check_preprocessor_fits(self)
@@ -67,34 +63,6 @@ class HubTask(ModelFiles, DataMethods):
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
 
-    # === Loss ===
-
-    @property
-    def metrics(self) -> list[Any]:
-        """The metrics, where the first one gives the loss as the mean over the labels."""
-        metrics = [metric for metric in super().metrics if metric is not self.mean_loss]
-        return [self.mean_loss, *metrics[1:]] if self._has_mean_loss else metrics
-
-    @property
-    def _has_mean_loss(self) -> bool:
-        return self.compiled and divides_by_weights(of_output(self.loss, None))
-
-    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        """Update the metrics, as `keras.Model.compute_metrics`.
-
-        Keras weighs the losses of batches by their numbers of examples. If the loss divides by the
-        weights of the labels, these weights are used, so that the loss over several batches is
-
-            loss = sum(w * loss of label) / sum(w)
-        """
-        if self._has_mean_loss:
-            # What Keras has added for this batch.
-            of_batch = super().metrics[0]
-            weight = divisor(of_output(self.loss, None), y, y_pred, sample_weight)
-            self.mean_loss.update_state(of_batch.result(), weight)
-            of_batch.reset_state()
-        return super().compute_metrics(x, y, y_pred, sample_weight)
-
     # === Data ===
 
     @property
@@ -109,8 +77,7 @@ class HubTask(ModelFiles, DataMethods):
     ) -> None:
         """Quantize the backbone, as `keras.Model.quantize`. The head is not quantized.
 
-        A head is small, a preset may be loaded with a new head, and the configuration of a task
-        does not say that its head is quantized (keras issue 21378).
+        A head is small, and a preset may be loaded with a new head.
 
         Args:
             mode: `"int8"`, `"int4"`, `"float8"`, ..., or `None` if `config` is given.

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from keras_diet.models.hub.classifier_task import ClassifierTask
-from keras_diet.models.hub.losses import accuracy_by_default, token_loss, warn_if_loss_does_not_fit
+from keras_diet.models.hub.losses import token_loss, warn_if_loss_does_not_fit
 from keras_diet.models.hub.packing import template_of
 from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.token_classification.words import split_words
@@ -49,7 +49,8 @@ class TokenClassifier(ClassifierTask):
             # The learning rate of KerasHub.
             optimizer = keras.optimizers.Adam(5e-5)
         loss = token_loss(loss, from_logits=self.output_kind != "probabilities")
-        weighted_metrics = accuracy_by_default(weighted_metrics, loss)
+        if isinstance(weighted_metrics, str) and weighted_metrics == "auto":
+            weighted_metrics = [keras.metrics.SparseCategoricalAccuracy()]
         super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
         warn_if_loss_does_not_fit(self, self.output_kind)
 

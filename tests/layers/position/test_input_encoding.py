@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_diet._compat import get_keras_mask
-from keras_diet.layers import InputEncoding
+from keras_diet.layers.position.input_encoding import InputEncoding
 from keras_diet.layers.position.sinusoids import Sinusoids
 from tests import reference
 from tests.helpers import assert_close, check_layer, randomize, to_numpy

@@ -13,6 +13,7 @@ from keras_diet import _backend
 from keras_diet import layers as L
 from keras_diet.layers.attention import dot_product, plan
 from keras_diet.layers.attention.score_terms import positions_in_documents
+from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
 from tests.helpers import assert_close, gradients, once, randomize, to_numpy, weighted_sum
 from tests.layers import diet_encoders
 from tests.layers.attention.test_as_keras import Overriding
@@ -24,7 +25,7 @@ IDS = np.array([[3, 3, 3, 1, 7, 7, 7, 7, 0], [2, 2, 5, 5, 5, 5, 5, 0, 0]], "int3
 DOCUMENTS = [(row, IDS[row] == number) for row, number in [(0, 3), (0, 1), (0, 7), (1, 2), (1, 5)]]
 BATCH, LENGTH = IDS.shape
 LONGEST = 5
-NAMES = list(L.POSITION_ENCODINGS)
+NAMES = list(POSITION_ENCODINGS)
 # One of each way to read positions.
 KINDS = ("diet_abs", "diet_rel", "tupe_rel", "shaw", "rotary", "input", "sinusoidal", "near_fire")
 LAYERS = {
@@ -213,7 +214,7 @@ def test_blocks_need_no_mask_of_all_pairs(rng, monkeypatch):
 
 @any_backend
 @pytest.mark.parametrize("implementation", ["full", "auto"])
-@pytest.mark.parametrize("name", [name for name in NAMES if L.POSITION_ENCODINGS[name].bias])
+@pytest.mark.parametrize("name", [name for name in NAMES if POSITION_ENCODINGS[name].bias])
 def test_scores_of_the_batch_exist_only_where_positions_need_them(
     rng, monkeypatch, name, implementation
 ):
@@ -233,7 +234,7 @@ def test_scores_of_the_batch_exist_only_where_positions_need_them(
             assert terms.bias is None
             assert terms.query.shape[-1] == 2 * HIDDEN // NUM_HEADS
         else:
-            batch = 1 if is_distance_only(L.POSITION_ENCODINGS[name]) else BATCH
+            batch = 1 if is_distance_only(POSITION_ENCODINGS[name]) else BATCH
             assert terms.bias.shape == (batch, NUM_HEADS, LENGTH, LENGTH)
 
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_diet.layers import (
-    POSITION_ENCODINGS,
     BiasedTransformerEncoder,
-    CachedPositionBias,
     DietDecoder,
     DietEncoder,
     ScoreTerms,
     cache_positions,
 )
 from keras_diet.layers.attention import plan
+from keras_diet.layers.transformer.cached_positions import CachedPositionBias
+from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
 from tests.helpers import (
     assert_close,
     assert_weights_start_differently,

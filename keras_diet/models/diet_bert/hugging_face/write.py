@@ -14,13 +14,13 @@ from safetensors.numpy import save_file
 from tokenizers import processors
 
 from keras_diet import validation
-from keras_diet.layers.configuration import constructor_arguments
+from keras_diet.layers.configuration import constructor_arguments, has_lora
 from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES
 from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint
 from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD, OUR_POOLINGS
 from keras_diet.models.diet_bert.hugging_face.weights import parts_by_name
 from keras_diet.models.hub.packing import template_of
-from keras_diet.models.hub.quantization import has_lora, quantized_layers
+from keras_diet.models.hub.repairs import quantized_layers
 from keras_diet.models.hub.tokenizer import FastTokenizer
 from keras_diet.types import Config
 

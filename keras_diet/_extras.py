@@ -1,0 +1,17 @@
+"""Says which command installs what a room needs beside Keras and NumPy.
+
+A room that needs more than those two imports this module first.
+"""
+
+import importlib.util
+
+# The packages that the extra `models` installs.
+PACKAGES = ("grain", "keras_hub", "safetensors", "sentencepiece", "tokenizers", "tqdm")
+
+_missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+if _missing:
+    raise ImportError(
+        "`keras_diet.layers`, `keras_diet.metrics` and `keras_diet.training` need Keras and NumPy. "
+        f"The rest also needs {', '.join(_missing)}. Install what is missing, with the name of "
+        'your backend: `pip install "keras-diet[jax]"`, or [tensorflow] or [torch].'
+    )

@@ -1,0 +1,118 @@
+"""What this library repairs in Keras, KerasHub and tf2onnx, until they do it themselves.
+
+| repair | upstream | needed with |
+|---|---|---|
+| `policy_config`, `with_policy` | keras-hub pull request 2367 | keras-hub 0.32, 0.33.dev |
+| `quantized_layers`, `quantize_layers` | keras-hub pull request 2367 | keras-hub 0.32, 0.33.dev |
+| `freeze_biases`, `enable_lora_of_file` | keras-hub issue 2701 | keras-hub 0.32, 0.33.dev |
+| `add_erfc_to_tf2onnx` | tensorflow-onnx pull request 2463 | tf2onnx 1.17 |
+
+`tests/models/test_repairs.py` has an `xfail` for each, which fails as soon as upstream does the
+same. Then delete the repair.
+"""
+
+import os
+from typing import Any
+
+import h5py
+import keras
+import numpy as np
+
+from keras_diet._compat import flatten_layers
+from keras_diet.types import Config
+
+# === Presets in mixed precision ===
+# `from_preset` of KerasHub's tasks raises an error for a mixed policy in `dtype`.
+
+
+def policy_config(policy: keras.DTypePolicy) -> Config:
+    """Return the part of a configuration that holds the policy of a backbone."""
+    if policy.name.startswith("mixed_"):
+        return {"dtype": None, "mixed_precision": policy.name}
+    return {"dtype": keras.dtype_policies.serialize(policy)}
+
+
+def with_policy(config: Config) -> Config:
+    """Return a configuration with the mixed policy, unless it has another `dtype`."""
+    config = dict(config)
+    mixed_precision = config.pop("mixed_precision", None)
+    return {**config, "dtype": config.get("dtype") or mixed_precision}
+
+
+# === Presets of quantized backbones ===
+# KerasHub writes a map of policies, and its `from_preset` cannot load the weights of such layers.
+
+
+def quantized_layers(model: keras.Model) -> dict[str, Config]:
+    """Return the paths of the quantized layers, and how each of them is quantized."""
+    return {
+        layer.path: keras.saving.serialize_keras_object(layer.quantization_config)
+        for layer in flatten_layers(model)
+        if layer.quantization_mode is not None
+    }
+
+
+def quantize_layers(model: keras.Model, layers: dict[str, Config]) -> None:
+    """Quantize layers as `quantized_layers` describes them."""
+    for layer in flatten_layers(model):
+        if layer.path in layers:
+            layer.quantize(config=keras.saving.deserialize_keras_object(layers[layer.path]))
+
+
+# === Files of adapters ===
+# A file of `save_lora_weights` has no biases, and numbers the layers in the order of the model.
+
+
+def freeze_biases(model: keras.Model) -> None:
+    """Freeze the biases of layers with LoRA, because `save_lora_weights` does not write them."""
+    for layer in flatten_layers(model):
+        if getattr(layer, "lora_enabled", False) and layer.bias is not None:
+            layer.bias.trainable = False
+
+
+def enable_lora_of_file(backbone: Any, filepath: str | os.PathLike[str]) -> None:
+    """Enable LoRA for the layers in a file of adapters, with its rank, unless it is enabled.
+
+    KerasHub would enable its default layers.
+
+    Raises:
+        ValueError: If LoRA is enabled for other layers.
+    """
+    layers = [
+        layer for layer in flatten_layers(backbone) if layer is not backbone and layer.weights
+    ]
+    with h5py.File(filepath, "r") as file:
+        rank = int(file["lora/vars/rank"][()])
+        saved = sorted(int(name) for name in file["lora"] if name != "vars")
+    if not any(getattr(layer, "lora_enabled", False) for layer in layers):
+        backbone.enable_lora(rank, sorted({layers[index].name for index in saved}))
+    adapted = [i for i, layer in enumerate(layers) if getattr(layer, "lora_enabled", False)]
+    if saved != adapted:
+        raise ValueError(
+            f"`{filepath}` was saved with adapters in other layers than the backbone has. "
+            f"Received: layers {saved} in the file, {adapted} in the backbone."
+        )
+
+
+# === Export ===
+
+
+def add_erfc_to_tf2onnx() -> None:
+    """Let tf2onnx convert `Erfc`, which the exact gelu needs, and `Log1p`."""
+    from tf2onnx.handler import tf_op
+    from tf2onnx.utils import map_onnx_to_numpy_type
+
+    @tf_op(["Erfc", "Log1p"])
+    class Operations:
+        @classmethod
+        def version_9(cls, ctx, node, **kwargs):
+            x = node.input[0]
+            dtype = map_onnx_to_numpy_type(ctx.get_dtype(x))
+            one = ctx.make_const(f"{node.name}_one", np.ones((), dtype)).output[0]
+            if node.type == "Log1p":
+                ctx.insert_new_node_on_input(node, "Add", [x, one])
+                node.type = "Log"
+            else:
+                erf = ctx.insert_new_node_on_input(node, "Erf", x)
+                ctx.replace_inputs(node, [one, erf.output[0]])
+                node.type = "Sub"
