@@ -5,15 +5,22 @@ BACKENDS := tensorflow jax torch
 BACKEND := $(or $(KERAS_BACKEND),tensorflow)
 PIP_INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --editable
 
-.PHONY: example test lint format docs docs-serve notebooks clean
+.PHONY: example test test-paper lint format docs docs-serve notebooks clean
 
 example: .venv/installed-$(BACKEND)
-	KERAS_BACKEND=$(BACKEND) $(BIN)/python examples/pretrain_masked_lm.py
+	KERAS_BACKEND=$(BACKEND) $(BIN)/python examples/pretrain.py
 
 test: .venv/installed-dev lint
 	@for backend in $(BACKENDS); do \
 		echo "== $$backend =="; \
 		KERAS_BACKEND=$$backend $(BIN)/python -m pytest -n auto || exit 1; \
+	done
+
+# The tests of the experiments. CI runs them weekly and before a release.
+test-paper: .venv/installed-dev
+	@for backend in $(BACKENDS); do \
+		echo "== $$backend =="; \
+		KERAS_BACKEND=$$backend $(BIN)/python -m pytest -n auto examples/paper/tests || exit 1; \
 	done
 
 lint: .venv/installed-dev

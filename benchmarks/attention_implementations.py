@@ -16,22 +16,21 @@ there is one, or main memory. The results are printed. After each length they ar
 """
 
 import argparse
+import functools
 import json
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-from tqdm import tqdm
 
 from benchmarks import bert_models, measure
 from benchmarks.results import (
-    add_file_options,
-    head_of_page,
+    make_parser,
     markdown_table,
-    parse_file_options,
+    measure_cells,
+    page_of,
+    parse,
     start,
-    write,
 )
 from keras_diet.models import DietBertBackbone
 
@@ -90,20 +89,7 @@ def measure_times(
         implementation: make_step(encoding, implementation, length, step, options)
         for implementation in implementations(encoding)
     }
-    compiling = {name: measure.seconds(function) for name, function in steps.items()}
-    times = measure.time_in_turn(steps, options.rounds)
-    results = {}
-    for implementation, seconds in times.items():
-        median, _ = measure.median_and_quartiles(seconds)
-        ratio, quartiles = measure.ratio(seconds, times["full"])
-        results[implementation] = {
-            "milliseconds": 1000 * median,
-            "ratio_to_full": ratio,
-            "ratio_quartiles": quartiles,
-            "compile_seconds": compiling[implementation],
-            "seconds": seconds,
-        }
-    return results
+    return measure.compare(steps, options.rounds, "full")
 
 
 def measure_memory(
@@ -113,6 +99,15 @@ def measure_memory(
     arguments = ("--cell", encoding, implementation, length, step)
     settings = ("--size", options.size, "--dropout", options.dropout, "--dtype", options.dtype)
     return json.loads(measure.in_own_process(MODULE, *arguments, *settings))
+
+
+def measure_cell(
+    encoding: str, length: int, step: str, options: argparse.Namespace
+) -> dict[str, Any]:
+    rows = measure_times(encoding, length, step, options)
+    for implementation, row in rows.items():
+        row["mib"] = measure_memory(encoding, implementation, length, step, options)
+    return {"encoding": encoding, "length": length, "step": step, "rows": rows}
 
 
 def print_memory(
@@ -139,29 +134,28 @@ def columns_of(row: dict[str, Any]) -> tuple[str, ...]:
     return f"{row['milliseconds']:.0f}", ratio, f"{row['mib']:.0f}", compiling
 
 
-def make_page(results: dict[str, Any]) -> str:
-    """Return the results as Markdown."""
-    title = f"BERT-{results['settings']['size']}: attention by length"
-    lines = [*head_of_page(title, results), INTRODUCTION]
+def make_page(runs: dict[str, Any]) -> str:
+    return page_of("Attention of BERT by length", INTRODUCTION, runs, make_tables)
+
+
+def make_tables(run: dict[str, Any]) -> list[str]:
+    lines = []
     columns = ["tokens", "encoding", "implementation", "milliseconds", "ratio to full"]
     columns += ["MiB", "first call, s"]
     for step in bert_models.STEPS:
         rows = [
             [str(cell["length"]), cell["encoding"], implementation, *columns_of(row)]
-            for cell in results["cells"].values()
+            for cell in run["cells"].values()
             if cell["step"] == step
             for implementation, row in cell["rows"].items()
         ]
         if rows:
-            lines += [f"## {step.capitalize()} step", "", *markdown_table(columns, rows), ""]
-    return "\n".join(lines)
+            lines += [f"### {step.capitalize()} step", "", *markdown_table(columns, rows), ""]
+    return lines[:-1]
 
 
-def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = make_parser(__doc__)
     lengths = [512, 1024, 2048, 4096, 8192]
     parser.add_argument("--size", choices=bert_models.SIZES, default="small", help="size of BERT")
     parser.add_argument("--lengths", type=int, nargs="+", default=lengths, help="in tokens")
@@ -170,15 +164,12 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--encodings", nargs="+", choices=ENCODINGS, default=list(ENCODINGS))
     parser.add_argument("--rounds", type=int, default=3, help="timed steps of each kind")
     parser.add_argument("--dropout", type=float, default=bert_models.DROPOUT, help="dropout rate")
-    dtypes = ["float32", "mixed_bfloat16"]
-    parser.add_argument("--dtype", choices=dtypes, default="float32", help="dtype policy")
-    add_file_options(parser)
+    parser.add_argument("--dtype", choices=bert_models.DTYPES, default="float32")
     parser.add_argument("--cell", nargs=4, help=argparse.SUPPRESS)
-    return parse_file_options(parser, argv)
+    return parse(parser, argv)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    argv = sys.argv[1:] if argv is None else argv
     options = parse_arguments(argv)
     keras.utils.set_random_seed(bert_models.SEED)
     if options.cell:
@@ -186,25 +177,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         print_memory(encoding, implementation, int(length), step, options)
         return
     names = ("size", "dropout", "dtype", "rounds")
-    results = start(MODULE, argv, options, names, seed=bert_models.SEED)
-    cells = [
-        (encoding, length, step)
+    run = start(MODULE, options, names, seed=bert_models.SEED)
+    cells = {
+        f"{encoding}, {length} tokens, {step}": functools.partial(
+            measure_cell, encoding, length, step, options
+        )
         for length in options.lengths
         for step in options.steps
         for encoding in options.encodings
-    ]
-    for encoding, length, step in tqdm(cells, unit="cell"):
-        name = f"{encoding}, {length} tokens, {step}"
-        if name in results["cells"]:
-            continue
-        rows = measure_times(encoding, length, step, options)
-        for implementation, row in rows.items():
-            row["mib"] = measure_memory(encoding, implementation, length, step, options)
-        cell = {"encoding": encoding, "length": length, "step": step, "rows": rows}
-        results["cells"][name] = cell
-        if options.output:
-            write(options.output, results, make_page(results))
-    print(make_page(results))
+    }
+    measure_cells(options, run, cells, make_page)
 
 
 if __name__ == "__main__":

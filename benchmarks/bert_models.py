@@ -51,6 +51,7 @@ OTHERS = ("kerashub", "hugging_face")
 # Rows that other rows are compared with are timed first.
 ROWS = ("input", *OTHERS, *(name for name in ENCODINGS if name != "input"))
 STEPS = ("training", "inference")
+DTYPES = ("float32", "mixed_bfloat16")
 ON_TORCH = ("hugging_face", "diet_abs_exact_gelu", "diet_abs_in_torch_loop")
 
 

@@ -6,16 +6,13 @@ round, so that a busy machine slows both. A ratio is the median of the ratios of
 
     git worktree add ../before HEAD~20
     KERAS_BACKEND=jax python -m benchmarks.compare_commits ../before --output runs/compare_jax.json
-
-This command prints the tables of such files:
-
-    python -m benchmarks.compare_commits --show runs/compare_*.json
 """
 
 import argparse
 import json
 import os
 import random
+import statistics
 import subprocess
 import sys
 import time
@@ -82,12 +79,8 @@ def compare(workers, rows, size, length, rounds):
     return seconds
 
 
-def median(values):
-    return sorted(values)[len(values) // 2]
-
-
 def ratio(seconds, others):
-    return median([a / b for a, b in zip(seconds, others, strict=True)])
+    return statistics.median([a / b for a, b in zip(seconds, others, strict=True)])
 
 
 TABLE = """| model | this, ms | other, ms | this / other | this / its `input` |
@@ -100,14 +93,6 @@ def as_row(name, result):
     return f"| {name} | {times} | {result['ratio']:.3f} | {result['ratio_to_input']:.3f} |"
 
 
-def show(files):
-    """Print the table of each file of results."""
-    for file in files:
-        results = json.loads(Path(file).read_text())
-        rows = "\n".join(as_row(name, result) for name, result in results.items())
-        print(f"## {Path(file).stem}\n\n{TABLE}\n{rows}\n")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("other", nargs="?", help="folder of the other checkout")
@@ -116,14 +101,10 @@ def main():
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=ROWS[:3], metavar="ROW")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--output", help="file of results, in JSON")
-    parser.add_argument("--show", nargs="+", metavar="FILE", help="print the tables of files")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
         work()
-        return
-    if options.show:
-        show(options.show)
         return
     if options.other is None or not Path(options.other, "benchmarks").is_dir():
         parser.error(f"`other` must be the folder of a checkout. Received: {options.other}")
@@ -138,8 +119,8 @@ def main():
                 this, other = by_worker["this"], by_worker["other"]
                 name = f"{row}, {size}, {TOKENS // length} x {length}"
                 results[name] = {
-                    "this_milliseconds": 1000 * median(this),
-                    "other_milliseconds": 1000 * median(other),
+                    "this_milliseconds": 1000 * statistics.median(this),
+                    "other_milliseconds": 1000 * statistics.median(other),
                     "ratio": ratio(this, other),
                     "ratio_to_input": ratio(this, seconds["input"]["this"]),
                     "fastest_ratio": min(this) / min(other),

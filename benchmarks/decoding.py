@@ -9,12 +9,11 @@ results are printed, and written to `--output` as JSON and as a page beside it.
     KERAS_BACKEND=jax python -m benchmarks.decoding --output runs/decoding_jax.json
 """
 
-import argparse
 import concurrent.futures
+import functools
 import itertools
 import multiprocessing
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,12 +23,12 @@ import numpy as np
 
 from benchmarks import measure
 from benchmarks.results import (
-    add_file_options,
-    head_of_page,
+    make_parser,
     markdown_table,
-    parse_file_options,
+    measure_cells,
+    page_of,
+    parse,
     start,
-    write,
 )
 from keras_diet import models, samplers
 
@@ -183,32 +182,34 @@ def measure_cell(
     return cell
 
 
-def make_page(results: dict[str, Any]) -> str:
+def make_page(runs: dict[str, Any]) -> str:
+    return page_of("Beam search", "", runs, make_tables)
+
+
+def make_tables(run: dict[str, Any]) -> list[str]:
     rows = [
         [
             name,
             *(f"{1000 * np.median(seconds):.0f}" for seconds in cell["seconds"].values()),
             *(f"{cell[other]['ratio']:.2f}" for other in OTHERS),
         ]
-        for name, cell in results["cells"].items()
+        for name, cell in run["cells"].items()
     ]
     columns = (
         *("batch size, beams", "keras_diet, ms", "transformers, ms", "CTranslate2, ms"),
         *("keras_diet / transformers", "keras_diet / CTranslate2"),
     )
-    return "\n".join([*head_of_page("Beam search", results), *markdown_table(columns, rows)])
+    return markdown_table(columns, rows)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    argv = sys.argv[1:] if argv is None else argv
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--batch-sizes", nargs="+", type=int, default=[1, 32])
     parser.add_argument("--beams", nargs="+", type=int, default=[4, 10])
     parser.add_argument("--length", type=int, default=32, help="tokens of sources and targets")
     parser.add_argument("--rounds", type=int, default=7, help="calls of each library")
-    add_file_options(parser)
-    options = parse_file_options(parser, argv)
-    results = start(MODULE, argv, options, ("length", "rounds"), **SIZES)
+    options = parse(parser, argv)
+    run = start(MODULE, options, ("length", "rounds"), **SIZES)
     tokenizer = make_tokenizer()
     translator = make_translator(tokenizer, options.length)
     with (
@@ -216,16 +217,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         make_ctranslate2(translator, Path(folder) / "model") as process,
     ):
         engines = (translator, make_marian(tokenizer, options.length), process)
-        for batch_size, beams in itertools.product(options.batch_sizes, options.beams):
-            name = f"{batch_size}, {beams}"
-            if name not in results["cells"]:
-                results["cells"][name] = measure_cell(
-                    engines, batch_size, beams, options.length, options.rounds
-                )
-            page = make_page(results)
-            if options.output:
-                write(options.output, results, page)
-    print(page)
+        cells = {
+            f"{batch_size}, {beams}": functools.partial(
+                measure_cell, engines, batch_size, beams, options.length, options.rounds
+            )
+            for batch_size, beams in itertools.product(options.batch_sizes, options.beams)
+        }
+        measure_cells(options, run, cells, make_page)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ The parts are:
 
 A cell that does not fit into memory is marked. The results are written after each cell, so
 `--resume` continues. It takes about 20 minutes on one GPU for both backends. It also runs without a
-GPU, for which the last command has small sizes.
+GPU, for which the last command has small sizes. TensorFlow has no results.
 
     KERAS_BACKEND=torch python -m benchmarks.gpu --output runs/gpu_torch.json
     KERAS_BACKEND=jax python -m benchmarks.gpu --output runs/gpu_jax.json
@@ -19,23 +19,22 @@ GPU, for which the last command has small sizes.
 """
 
 import argparse
-import sys
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
-from tqdm import tqdm
 
 from benchmarks import bert_models, measure
 from benchmarks.results import (
-    add_file_options,
-    head_of_page,
+    make_parser,
     markdown_table,
-    parse_file_options,
+    measure_cells,
+    page_of,
+    parse,
     start,
-    write,
 )
 from keras_diet.layers import (
     AbsolutePositionBias,
@@ -88,14 +87,6 @@ def gradients(function: Callable[..., Any], *arrays: np.ndarray) -> list[np.ndar
 
         found = jax.jit(jax.grad(function, argnums=tuple(range(len(arrays)))))(*arrays)
         return [np.asarray(gradient, "float32") for gradient in found]
-    if keras.config.backend() == "tensorflow":
-        import tensorflow as tf
-
-        tensors = [tf.convert_to_tensor(array) for array in arrays]
-        with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            output = function(*tensors)
-        return [gradient.numpy() for gradient in tape.gradient(output, tensors)]
     tensors = [ops.convert_to_tensor(array).requires_grad_() for array in arrays]
     function(*tensors).backward()
     return [tensor.grad.float().cpu().numpy() for tensor in tensors]
@@ -170,8 +161,6 @@ def make_attention_step(row: str, length: int, options: argparse.Namespace) -> C
     layers = [layer for layer in (attention, bias) if layer is not None]
     if keras.config.backend() == "jax":
         return make_jax_gradients(forward, layers, inputs)
-    if keras.config.backend() == "tensorflow":
-        return make_tensorflow_gradients(forward, layers, inputs)
     parameters = [variable.value for layer in layers for variable in layer.trainable_variables]
     return make_torch_gradients(forward, parameters, inputs)
 
@@ -192,20 +181,6 @@ def make_jax_gradients(forward, layers, inputs):
         return jax.block_until_ready(step(values, inputs))
 
     run.memory = step.memory_analysis().temp_size_in_bytes / 2**20
-    return run
-
-
-def make_tensorflow_gradients(forward, layers, inputs):
-    import tensorflow as tf
-
-    variables = [variable.value for layer in layers for variable in layer.trainable_variables]
-
-    @tf.function(jit_compile=True)
-    def run():
-        with tf.GradientTape() as tape:
-            loss = ops.mean(ops.cast(forward(inputs), "float32") ** 2)
-        return tape.gradient(loss, variables)
-
     return run
 
 
@@ -347,12 +322,14 @@ INTRODUCTION = """\
 """
 
 
-def make_page(results: dict[str, Any]) -> str:
-    """Return the results as Markdown."""
-    title = f"A GPU on {results['machine']['backend']}"
-    lines = [*head_of_page(title, results), INTRODUCTION]
+def make_page(runs: dict[str, Any]) -> str:
+    return page_of("One attention layer on a GPU", INTRODUCTION, runs, make_tables)
+
+
+def make_tables(run: dict[str, Any]) -> list[str]:
+    lines = []
     tables: dict[str, list[list[str]]] = {part: [] for part in PARTS}
-    for cell in results["cells"].values():
+    for cell in run["cells"].values():
         if cell["part"] == "gradients":
             row = cell["result"]
             errors = [f"{row[name]:.4f}" for name in ("bias", "query", "value")]
@@ -370,8 +347,8 @@ def make_page(results: dict[str, Any]) -> str:
     }
     for part, rows in tables.items():
         if rows:
-            lines += [f"## {part.capitalize()}", "", *markdown_table(columns[part], rows), ""]
-    return "\n".join(lines)
+            lines += [f"### {part.capitalize()}", "", *markdown_table(columns[part], rows), ""]
+    return lines[:-1]
 
 
 def _cells_of_times(row):
@@ -381,11 +358,8 @@ def _cells_of_times(row):
     return [f"{row['milliseconds']:.2f}", f"{row['ratio']:.2f} ({low:.2f} - {high:.2f})"]
 
 
-def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = make_parser(__doc__)
     lengths = [512, 1024, 2048, 4096, 8192, 16384]
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--size", choices=bert_models.SIZES, default="base", help="size of BERT")
@@ -394,44 +368,33 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--batches", nargs="+", default=batches, help="sequences x tokens")
     parser.add_argument("--dropout", type=float, default=0.0, help="of the training step")
     parser.add_argument("--rounds", type=int, default=15, help="timed steps of each kind")
-    add_file_options(parser)
-    return parse_file_options(parser, argv)
+    return parse(parser, argv)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    argv = sys.argv[1:] if argv is None else argv
     options = parse_arguments(argv)
     keras.utils.set_random_seed(bert_models.SEED)
-    results = start(MODULE, argv, options, ("size", "rounds", "dropout"), seed=bert_models.SEED)
-    cells: list[tuple[str, str, Callable[[], Any]]] = []
+    run = start(MODULE, options, ("size", "rounds", "dropout"), seed=bert_models.SEED)
+    cells: dict[tuple[str, str], Callable[[], Any]] = {}
     if "gradients" in options.parts:
-        cells += [
-            (
-                "gradients",
-                f"{shape}, {query_length} x {key_length}",
-                lambda shape=shape, q=query_length, k=key_length: compare_gradients(shape, q, k),
-            )
-            for shape in (*SHAPES, DISTANCES)
-            for query_length, key_length in LENGTHS_OF_GRADIENTS
-        ]
+        for shape in (*SHAPES, DISTANCES):
+            for lengths in LENGTHS_OF_GRADIENTS:
+                name = f"{shape}, {lengths[0]} x {lengths[1]}"
+                cells["gradients", name] = functools.partial(compare_gradients, shape, *lengths)
     if "attention" in options.parts:
-        cells += [
-            ("attention", str(length), lambda length=length: measure_attention(length, options))
-            for length in options.lengths
-        ]
+        for length in options.lengths:
+            measured = functools.partial(measure_attention, length, options)
+            cells["attention", str(length)] = measured
     if "training" in options.parts:
-        cells += [
-            ("training", batch, lambda batch=batch: measure_training(batch, options))
-            for batch in options.batches
-        ]
-    for part, name, run in tqdm(cells, unit="cell"):
-        if f"{part}, {name}" in results["cells"]:
-            continue
+        for batch in options.batches:
+            cells["training", batch] = functools.partial(measure_training, batch, options)
+
+    def measure_cell(part: str, name: str) -> dict[str, Any]:
         keras.backend.clear_session()
-        results["cells"][f"{part}, {name}"] = {"part": part, "name": name, "result": run()}
-        if options.output:
-            write(options.output, results, make_page(results))
-    print(make_page(results))
+        return {"part": part, "name": name, "result": cells[part, name]()}
+
+    named = {", ".join(cell): functools.partial(measure_cell, *cell) for cell in cells}
+    measure_cells(options, run, named, make_page)
 
 
 if __name__ == "__main__":

@@ -11,23 +11,22 @@ page beside it. `--resume` adds to the results in `--output`.
 """
 
 import argparse
+import functools
 import statistics
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
-from tqdm import tqdm
 
 from benchmarks import measure
 from benchmarks.results import (
-    add_file_options,
-    head_of_page,
+    make_parser,
     markdown_table,
-    parse_file_options,
+    measure_cells,
+    page_of,
+    parse,
     start,
-    write,
 )
 from keras_diet.layers import (
     AbsolutePositionBias,
@@ -121,24 +120,25 @@ def measure_length(length: int, options: argparse.Namespace) -> dict[str, dict[s
     }
 
 
-def make_page(results: dict[str, Any]) -> str:
-    """Return the results as Markdown: a table of times and a table of memory."""
-    lines = head_of_page("One attention layer by length", results)
+def make_page(runs: dict[str, Any]) -> str:
+    return page_of("One attention layer by length", "", runs, make_tables)
+
+
+def make_tables(run: dict[str, Any]) -> list[str]:
+    """Return a table of times and a table of memory."""
+    lines = []
     columns = [f"{kind}, {step}" for step in STEPS for kind in LAYERS]
     for quantity, name in (("milliseconds", "milliseconds"), ("mib", "MiB")):
         rows = [
             [length, *(f"{row[column][quantity]:.1f}" for column in columns)]
-            for length, row in results["cells"].items()
+            for length, row in run["cells"].items()
         ]
         lines += [*markdown_table([name, *columns], rows), ""]
-    return "\n".join(lines)
+    return lines[:-1]
 
 
-def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = make_parser(__doc__)
     parser.add_argument(
         "--lengths", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192], help="in tokens"
     )
@@ -146,26 +146,23 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--hidden-dim", type=int, default=256, help="size of the hidden states")
     parser.add_argument("--projection-dim", type=int, default=256, help="keys of Linformer")
     parser.add_argument("--rounds", type=int, default=5, help="timed steps of each kind")
-    add_file_options(parser)
     parser.add_argument("--cell", nargs=3, help=argparse.SUPPRESS)
-    return parse_file_options(parser, argv)
+    return parse(parser, argv)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    argv = sys.argv[1:] if argv is None else argv
     options = parse_arguments(argv)
     if options.cell:
         kind, length, step = options.cell
         print_memory_of_cell(kind, int(length), step, options)
         return
-    results = start(MODULE, argv, options, (*SIZES, "rounds"), seed=SEED)
+    run = start(MODULE, options, (*SIZES, "rounds"), seed=SEED)
     # The keys of a JSON object are strings.
-    lengths = [length for length in options.lengths if str(length) not in results["cells"]]
-    for length in tqdm(lengths, unit="length"):
-        results["cells"][str(length)] = measure_length(length, options)
-        if options.output:
-            write(options.output, results, make_page(results))
-    print(make_page(results))
+    cells = {
+        str(length): functools.partial(measure_length, length, options)
+        for length in options.lengths
+    }
+    measure_cells(options, run, cells, make_page)
 
 
 if __name__ == "__main__":

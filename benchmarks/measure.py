@@ -23,8 +23,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_diet import _backend
-
 ROOT = Path(__file__).parents[1]
 PACKAGES = (
     "keras-diet",
@@ -74,6 +72,25 @@ def median_and_quartiles(values: Iterable[float]) -> tuple[float, list[float]]:
 def ratio(times: Iterable[float], reference_times: Iterable[float]) -> tuple[float, list[float]]:
     """Return the median of the ratios in each round, and their quartiles."""
     return median_and_quartiles(np.divide(times, reference_times))
+
+
+def compare(
+    steps: Mapping[str, Callable[[], Any]], rounds: int, reference: str
+) -> dict[str, dict[str, Any]]:
+    """Return the milliseconds of each step, and their ratios to a reference."""
+    compiling = {name: seconds(function) for name, function in steps.items()}
+    times = time_in_turn(steps, rounds)
+    rows = {}
+    for name, of_step in times.items():
+        of_ratio, quartiles = ratio(of_step, times[reference])
+        rows[name] = {
+            "milliseconds": 1000 * median_and_quartiles(of_step)[0],
+            f"ratio_to_{reference}": of_ratio,
+            "ratio_quartiles": quartiles,
+            "compile_seconds": compiling[name],
+            "seconds": of_step,
+        }
+    return rows
 
 
 def peak_memory() -> float:
@@ -175,14 +192,11 @@ def without_gradients() -> contextlib.AbstractContextManager[Any]:
 def make_matmul(
     rows: int, inner: int, columns: int, dtype: str = "float32", jit_compile: bool = True
 ) -> tuple[Callable[[], float], int]:
-    """Return a function that multiplies two matrices of these sizes, and its number of FLOPs.
-
-    It multiplies as our layers do without gradients.
-    """
+    """Return a function that multiplies two matrices of these sizes, and its number of FLOPs."""
     rng = np.random.default_rng(0)
     a = ops.convert_to_tensor(rng.normal(size=(rows, inner)), dtype)
     b = ops.convert_to_tensor(rng.normal(size=(inner, columns)), dtype)
-    product = compiled(_backend.matmul, jit_compile)
+    product = compiled(ops.matmul, jit_compile)
 
     def multiply():
         with without_gradients():

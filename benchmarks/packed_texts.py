@@ -10,7 +10,6 @@ with the same batches of texts in each row: the order of the file, or from long 
 import argparse
 import csv
 import functools
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,12 @@ import keras
 
 from benchmarks import measure
 from benchmarks.results import (
-    add_file_options,
-    head_of_page,
+    make_parser,
     markdown_table,
-    parse_file_options,
+    measure_cells,
+    page_of,
+    parse,
     start,
-    write,
 )
 from keras_diet import models
 
@@ -104,28 +103,31 @@ def measure_cell(
     return cell
 
 
-def make_page(results: dict[str, Any]) -> str:
+def make_page(runs: dict[str, Any]) -> str:
+    title = "Classification of short texts: padded, in buckets, packed"
+    return page_of(title, "", runs, make_tables)
+
+
+def make_tables(run: dict[str, Any]) -> list[str]:
     columns = ["batch", "step", "texts", "texts/s", "tokens/s", "time / padded (quartiles)"]
     rows = []
-    for batch_size, cell in results["cells"].items():
+    for batch_size, cell in run["cells"].items():
         for step, found in cell.items():
             for name, row in found.items():
                 seconds, (ratio, (low, high)) = row["seconds"][0], row["ratio"]
-                rates = (results[key] / seconds for key in ("num_texts", "num_tokens"))
+                rates = (run[key] / seconds for key in ("num_texts", "num_tokens"))
                 numbers = (f"{rate:,.0f}" for rate in rates)
                 last = f"{ratio:.2f} ({low:.2f} - {high:.2f})"
                 rows.append([batch_size, step, name, *numbers, last])
-    head = head_of_page("Classification of short texts: padded, in buckets, packed", results)
-    head.append(
-        f"{results['num_texts']} texts with {results['num_tokens']} tokens. A batch is a number of "
-        "texts, which all rows share. Padding does not count as tokens.\n"
+    introduction = (
+        f"{run['num_texts']} texts with {run['num_tokens']} tokens. A batch is a number of texts, "
+        "which all rows share. Padding does not count as tokens."
     )
-    return "\n".join([*head, *markdown_table(columns, rows)])
+    return [introduction, "", *markdown_table(columns, rows)]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    argv = sys.argv[1:] if argv is None else argv
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__)
     add = parser.add_argument
     add("--data", type=Path, required=True, help="file of SST-2 with sentences and labels")
     add("--num-texts", type=int, help="only so many texts")
@@ -135,20 +137,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--hidden-dim", type=int, default=256)
     add("--encoding", default="diet_abs", help="position encoding")
     add("--rounds", type=int, default=5, help="passes over the texts that are timed")
-    add_file_options(parser)
-    options = parse_file_options(parser, argv)
+    options = parse(parser, argv)
     texts, labels = read_texts(options.data, options.num_texts)
     names = ("length", "num_layers", "hidden_dim", "encoding", "num_texts", "rounds")
-    results = start(MODULE, argv, options, names, seed=SEED)
+    run = start(MODULE, options, names, seed=SEED)
     mask = make_classifier("padded", options).preprocessor(texts)["padding_mask"]
-    results |= {"num_texts": len(texts), "num_tokens": int(mask.sum())}
-    for batch_size in options.batch_sizes:
-        if str(batch_size) in results["cells"]:
-            continue
-        results["cells"][str(batch_size)] = measure_cell(texts, labels, batch_size, options)
-        if options.output:
-            write(options.output, results, make_page(results))
-    print(make_page(results))
+    run |= {"num_texts": len(texts), "num_tokens": int(mask.sum())}
+    cells = {
+        str(batch_size): functools.partial(measure_cell, texts, labels, batch_size, options)
+        for batch_size in options.batch_sizes
+    }
+    measure_cells(options, run, cells, make_page)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ there is one, or main memory. The results are printed. After each cell they are 
 """
 
 import argparse
+import functools
 import json
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,12 +20,12 @@ import keras
 
 from benchmarks import bert_models, measure
 from benchmarks.results import (
-    add_file_options,
-    head_of_page,
+    make_parser,
     markdown_table,
-    parse_file_options,
+    measure_cells,
+    page_of,
+    parse,
     start,
-    write,
 )
 from keras_diet.models import DietBertBackbone
 
@@ -57,20 +57,7 @@ def measure_times(encoding: str, options: argparse.Namespace) -> dict[str, dict[
     """Return the milliseconds of each row, and their ratios to `none`."""
     keras.backend.clear_session()
     steps = {name: make_step(encoding, name, options) for name in RECOMPUTE}
-    compiling = {name: measure.seconds(function) for name, function in steps.items()}
-    times = measure.time_in_turn(steps, options.rounds)
-    rows = {}
-    for name, seconds in times.items():
-        median, _ = measure.median_and_quartiles(seconds)
-        ratio, quartiles = measure.ratio(seconds, times["none"])
-        rows[name] = {
-            "milliseconds": 1000 * median,
-            "ratio_to_none": ratio,
-            "ratio_quartiles": quartiles,
-            "compile_seconds": compiling[name],
-            "seconds": seconds,
-        }
-    return rows
+    return measure.compare(steps, options.rounds, "none")
 
 
 def measure_memory(encoding: str, recompute: str, options: argparse.Namespace) -> float:
@@ -82,6 +69,13 @@ def measure_memory(encoding: str, recompute: str, options: argparse.Namespace) -
         for part in (f"--{name.replace('_', '-')}", str(getattr(options, name)))
     ]
     return json.loads(measure.in_own_process(MODULE, "--cell", encoding, recompute, *settings))
+
+
+def measure_cell(encoding: str, options: argparse.Namespace) -> dict[str, Any]:
+    rows = measure_times(encoding, options)
+    for name, row in rows.items():
+        row["mib"] = measure_memory(encoding, name, options)
+    return {"rows": rows}
 
 
 def print_memory(encoding: str, recompute: str, options: argparse.Namespace) -> None:
@@ -99,59 +93,48 @@ INTRODUCTION = """\
 """
 
 
-def make_page(results: dict[str, Any]) -> str:
-    """Return the results as Markdown."""
-    settings = results["settings"]
-    title = f"BERT-{settings['size']}: recomputation in training"
+def make_page(runs: dict[str, Any]) -> str:
+    return page_of("Recomputation in training of BERT", INTRODUCTION, runs, make_tables)
+
+
+def make_tables(run: dict[str, Any]) -> list[str]:
     columns = ["encoding", "recompute", "milliseconds", "ratio to none", "MiB", "first call, s"]
     rows = []
-    for encoding, cell in results["cells"].items():
+    for encoding, cell in run["cells"].items():
         for name, row in cell["rows"].items():
             low, high = row["ratio_quartiles"]
             ratio = f"{row['ratio_to_none']:.2f} ({low:.2f} - {high:.2f})"
             numbers = (f"{row['milliseconds']:.0f}", ratio, f"{row['mib']:.0f}")
             rows.append([encoding, name, *numbers, f"{row['compile_seconds']:.1f}"])
-    lines = [*head_of_page(title, results), INTRODUCTION, *markdown_table(columns, rows)]
-    return "\n".join(lines)
+    return markdown_table(columns, rows)
 
 
-def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = make_parser(__doc__)
     parser.add_argument("--size", choices=bert_models.SIZES, default="small", help="size of BERT")
     parser.add_argument("--batch-size", type=int, default=16, help="sequences in a step")
     parser.add_argument("--length", type=int, default=512, help="tokens of a sequence")
     parser.add_argument("--encodings", nargs="+", choices=ENCODINGS, default=["diet_abs"])
     parser.add_argument("--rounds", type=int, default=5, help="timed steps of each row")
     parser.add_argument("--dropout", type=float, default=bert_models.DROPOUT, help="dropout rate")
-    dtypes = ["float32", "mixed_bfloat16"]
-    parser.add_argument("--dtype", choices=dtypes, default="float32", help="dtype policy")
-    add_file_options(parser)
+    parser.add_argument("--dtype", choices=bert_models.DTYPES, default="float32")
     parser.add_argument("--cell", nargs=2, help=argparse.SUPPRESS)
-    return parse_file_options(parser, argv)
+    return parse(parser, argv)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    argv = sys.argv[1:] if argv is None else argv
     options = parse_arguments(argv)
     keras.utils.set_random_seed(bert_models.SEED)
     if options.cell:
         print_memory(*options.cell, options)
         return
     names = ("size", "batch_size", "length", "dropout", "dtype", "rounds")
-    results = start(MODULE, argv, options, names, seed=bert_models.SEED)
-    for encoding in options.encodings:
-        if encoding in results["cells"]:
-            continue
-        rows = measure_times(encoding, options)
-        for name, row in rows.items():
-            row["mib"] = measure_memory(encoding, name, options)
-        results["cells"][encoding] = {"rows": rows}
-        if options.output:
-            write(options.output, results, make_page(results))
-    print(make_page(results))
+    run = start(MODULE, options, names, seed=bert_models.SEED)
+    cells = {
+        encoding: functools.partial(measure_cell, encoding, options)
+        for encoding in options.encodings
+    }
+    measure_cells(options, run, cells, make_page)
 
 
 if __name__ == "__main__":

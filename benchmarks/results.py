@@ -1,28 +1,42 @@
-"""The results of a benchmark: how they start or resume, their file, and their page."""
+"""The results of a benchmark: how a run starts or resumes, the file of all runs, and their page.
+
+A file holds runs by their names, such as "JAX". A run has the results of one backend with one group
+of settings, in cells. The page beside the file has a part for each run.
+"""
 
 import argparse
 import json
 import re
 import statistics
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
+from tqdm import tqdm
 
 from benchmarks import measure
 
+BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
 
-def add_file_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--output` and `--resume` to the options of a benchmark."""
+
+def make_parser(documentation: str) -> argparse.ArgumentParser:
+    """Return a parser without options, for a benchmark with this documentation."""
+    return argparse.ArgumentParser(
+        description=documentation.split("\n\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+
+
+def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options of a benchmark and those of its file, with the command line."""
     parser.add_argument("--output", type=Path, help="JSON file; a page is written beside it")
-    parser.add_argument("--resume", action="store_true", help="add to the results in `--output`")
-
-
-def parse_file_options(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
-    """Return the options. `--resume` without `--output` is an error."""
+    name = BACKENDS[keras.config.backend()]
+    parser.add_argument("--name", default=name, help="name of the run in the file")
+    parser.add_argument("--resume", action="store_true", help="add to the run in `--output`")
     options = parser.parse_args(argv)
+    options.command = sys.argv[1:] if argv is None else list(argv)
     if options.resume and not options.output:
         parser.error("--resume needs --output")
     return options
@@ -30,47 +44,77 @@ def parse_file_options(parser: argparse.ArgumentParser, argv: Sequence[str]) -> 
 
 def start(
     module: str,
-    argv: Sequence[str],
     options: argparse.Namespace,
     names: Iterable[str],
     computes_on: str | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
-    """Return results without cells, or the results of the file to resume.
+    """Return a run without cells, or the run of the file to resume.
 
-    The machine and the settings of the file must be the same. Otherwise the program ends.
+    The machine and the settings of that run must be the same. Otherwise the program ends.
 
     Args:
         module: Name of the benchmark.
-        argv: Its command line.
-        options: Its options. With `resume`, the results in the file `output` are returned.
+        options: Its options, as of `parse`. With `resume`, the run `name` of the file `output`
+            is returned.
         names: The options that the figures depend on.
         computes_on: Device that the benchmark uses. Defaults to the device of the backend.
         **settings: Other settings that the figures depend on.
     """
     machine = measure.machine(computes_on)
-    command = f"KERAS_BACKEND={keras.config.backend()} python -m {module} {' '.join(argv)}"
-    results = {
+    command = (
+        f"KERAS_BACKEND={keras.config.backend()} python -m {module} {' '.join(options.command)}"
+    )
+    run = {
         # A run may be resumed on another day and with another commit.
         "commands": [f"{command.strip()} # {date_and_commit(machine)}"],
         "machine": machine,
         "settings": {name: getattr(options, name) for name in names} | settings,
         "cells": {},
     }
-    if not (options.resume and options.output.exists()):
-        return results
-    previous = json.loads(options.output.read_text(encoding="utf-8"))
+    runs = read(options.output) if options.resume else {}
+    if options.name not in runs:
+        return run
+    previous = runs[options.name]
     for part in ("machine", "settings"):
-        old, new = previous[part], results[part]
+        old, new = previous[part], run[part]
         compared = (old.keys() | new.keys()) - {"date", "commit"}
         changed = sorted(name for name in compared if old.get(name) != new.get(name))
         if changed:
             sys.exit(
-                f"Cannot resume {options.output}, which has other values of: "
-                f"{', '.join(changed)}. Use the same values or another --output."
+                f"Cannot resume {options.name!r} in {options.output}, which has other values of: "
+                f"{', '.join(changed)}. Use the same values or another --name."
             )
-    previous["commands"] += results["commands"]
+    previous["commands"] += run["commands"]
     return previous
+
+
+def measure_cells(
+    options: argparse.Namespace,
+    run: dict[str, Any],
+    cells: Mapping[str, Callable[[], Any]],
+    make_page: Callable[[dict[str, Any]], str],
+) -> None:
+    """Measure the missing cells of a run, save the run after each of them, and print its page."""
+    for name, measure_cell in tqdm(cells.items(), unit="cell"):
+        if name not in run["cells"]:
+            run["cells"][name] = measure_cell()
+            save(options, run, make_page)
+    print(make_page({options.name: run}))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the runs of a file, which need not exist."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def save(
+    options: argparse.Namespace, run: dict[str, Any], make_page: Callable[[dict[str, Any]], str]
+) -> None:
+    """Write a run into its file, if there is one. The other runs of the file stay."""
+    if options.output:
+        runs = read(options.output) | {options.name: run}
+        write(options.output, runs, make_page(runs))
 
 
 def date_and_commit(machine: dict[str, Any]) -> str:
@@ -78,16 +122,34 @@ def date_and_commit(machine: dict[str, Any]) -> str:
     return machine["date"] + (f", commit {commit}" if commit else "")
 
 
-def head_of_page(title: str, results: dict[str, Any]) -> list[str]:
-    """Return the lines of a page that describe how its figures were measured."""
-    machine = results["machine"]
+def page_of(
+    title: str,
+    introduction: str,
+    runs: Mapping[str, Any],
+    make_tables: Callable[[dict[str, Any]], Iterable[str]],
+) -> str:
+    """Return a page with a part for each run: how it was measured, and its tables."""
+    lines = [f"# {title}", ""]
+    if introduction:
+        lines += [introduction.rstrip(), ""]
+    for name, run in runs.items():
+        lines += [f"## {name}", "", *description(run), "", *make_tables(run), ""]
+    return "\n".join(lines[:-1])
+
+
+def head_of_page(title: str, run: dict[str, Any]) -> list[str]:
+    """Return the first lines of a page with a single run."""
+    return [f"# {title}", "", *description(run), ""]
+
+
+def description(run: dict[str, Any]) -> list[str]:
+    """Return the lines of a page that describe how the figures of a run were measured."""
+    machine = run["machine"]
     environment = "".join(f", {name}={value}" for name, value in machine["environment"].items())
     software = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
-    settings = ", ".join(f"{name} {value}" for name, value in results["settings"].items())
+    settings = ", ".join(f"{name} {value}" for name, value in run["settings"].items())
     return [
-        f"# {title}",
-        "",
-        *(f"    {command}" for command in results["commands"]),
+        *(f"    {command}" for command in run["commands"]),
         "",
         f"- Started: {date_and_commit(machine)}",
         f"- Machine: {machine['processor']}, cores used: {machine['cores']}, "
@@ -95,7 +157,6 @@ def head_of_page(title: str, results: dict[str, Any]) -> list[str]:
         f"- Backend: {machine['backend']}{environment}",
         f"- Software: {software}",
         f"- Settings: {settings}",
-        "",
     ]
 
 
@@ -113,8 +174,8 @@ def mean_and_deviation(values: Iterable[float], digits: int) -> str:
     return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
 
 
-def write(path: Path, results: dict[str, Any], page: str) -> None:
-    """Write the results as JSON, and a page beside it. An interruption leaves the old files."""
+def write(path: Path, results: Mapping[str, Any], page: str) -> None:
+    """Write results as JSON, and a page beside it. An interruption leaves the old files."""
     text = json.dumps(results, indent=2)
     # A list of numbers is written on one line.
     text = re.sub(r"\[[^][{}]*\]", lambda numbers: " ".join(numbers[0].split()), text)

@@ -25,12 +25,12 @@ import tqdm
 
 from benchmarks import measure
 from benchmarks.results import (
-    add_file_options,
-    head_of_page,
+    make_parser,
     markdown_table,
-    parse_file_options,
+    measure_cells,
+    page_of,
+    parse,
     start,
-    write,
 )
 from keras_diet import models
 
@@ -159,9 +159,19 @@ def measure_function(
     return cell
 
 
-def make_page(results: dict[str, Any]) -> str:
+INTRODUCTION = """\
+keras_diet pads texts to its `length_buckets`: 12 tokens to 16, and 100 to 128. The pipelines do not
+pad one text.
+"""
+
+
+def make_page(runs: dict[str, Any]) -> str:
+    return page_of("One text a call", INTRODUCTION, runs, make_tables)
+
+
+def make_tables(run: dict[str, Any]) -> list[str]:
     rows, grown = [], []
-    for name, cell in results["cells"].items():
+    for name, cell in run["cells"].items():
         for length, milliseconds in cell["milliseconds"].items():
             rows.append(
                 [
@@ -179,16 +189,10 @@ def make_page(results: dict[str, Any]) -> str:
             ]
         )
     columns = ["", "tokens", "keras_diet, ms", "Hugging Face, ms", "ratio"]
-    calls = results["settings"]["calls"]
+    calls = run["settings"]["calls"]
     lines = [
-        *head_of_page("One text a call", results),
-        "keras_diet pads texts to its `length_buckets`: 12 tokens to 16, and 100 to 128. The",
-        "pipelines do not pad one text.",
-        "",
         *markdown_table(columns, rows),
         "",
-    ]
-    lines += [
         f"{calls:,} calls with texts of 8 to 64 tokens. Median milliseconds of a call, memory of",
         "the process in MiB, and its threads, after a fifth of the calls and after all of them.",
         "",
@@ -197,26 +201,23 @@ def make_page(results: dict[str, Any]) -> str:
         "",
         *(f"{what}, {when}" for what in ("ms", "MiB", "threads") for when in ("20 %", "end")),
     ]
-    return "\n".join([*lines, *markdown_table(columns, grown)])
+    return [*lines, *markdown_table(columns, grown)]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    argv = sys.argv[1:] if argv is None else argv
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=30, help="calls of each library")
     parser.add_argument("--calls", type=int, default=2000, help="calls to see growth")
-    add_file_options(parser)
-    options = parse_file_options(parser, argv)
-    results = start(MODULE, argv, options, ("rounds", "calls"), lengths=LENGTHS, **SIZES)
+    options = parse(parser, argv)
+    run = start(MODULE, options, ("rounds", "calls"), lengths=LENGTHS, **SIZES)
     with tempfile.TemporaryDirectory() as folder:
         folders = make_folders(Path(folder))
         libraries = {"keras_diet": ours(folders), "hugging_face": theirs(folders)}
-        for name in FUNCTIONS:
-            if name not in results["cells"]:
-                results["cells"][name] = measure_function(name, libraries, options)
-                if options.output:
-                    write(options.output, results, make_page(results))
-    print(make_page(results))
+        cells = {
+            name: functools.partial(measure_function, name, libraries, options)
+            for name in FUNCTIONS
+        }
+        measure_cells(options, run, cells, make_page)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ of tables beside it. `--resume` adds to the results in `--output`.
 import argparse
 import dataclasses
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -23,7 +22,7 @@ import keras
 from tqdm import tqdm
 
 from benchmarks import bert_models, measure
-from benchmarks.results import add_file_options, parse_file_options, start, write
+from benchmarks.results import make_parser, parse, save, start
 from benchmarks.step_time_results import add_ratios, count_measurements, make_page
 
 MODULE = "benchmarks.step_time"
@@ -147,30 +146,27 @@ def print_memory(cell: Cell, row: str, options: argparse.Namespace) -> None:
 
 
 def run_cell(
-    cell: Cell, results: dict[str, Any], options: argparse.Namespace, save: Callable[[], None]
+    cell: Cell, run: dict[str, Any], options: argparse.Namespace, save_run: Callable[[], None]
 ) -> None:
     """Measure the missing rows of a cell, and save the results after each group."""
     new = {**dataclasses.asdict(cell), "matmul_flops": cell.matmul_flops(), "rows": {}}
-    rows = results["cells"].setdefault(cell.name, new)["rows"]
+    rows = run["cells"].setdefault(cell.name, new)["rows"]
     wanted = [row for row in cell.rows if row in options.rows]
     missing = [row for row in wanted if row not in rows]
     for group in time_cell(cell, missing, options) if missing else ():
         # The reference keeps the times of its first group.
         rows.update({row: values for row, values in group.items() if row not in rows})
         add_ratios(rows)
-        save()
+        save_run()
     if options.memory:
         for row in wanted:
             if "step_mib" not in rows[row]:
                 rows[row].update(measure_memory(cell, row, options))
-                save()
+                save_run()
 
 
-def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = make_parser(__doc__)
     sizes, steps = list(bert_models.SIZES), list(bert_models.STEPS)
     rows = [
         row
@@ -197,21 +193,18 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=5, help="timed steps of each model")
     parser.add_argument("--group", type=int, default=4, help="models in a group besides `input`")
-    dtypes = ["float32", "mixed_bfloat16"]
-    parser.add_argument("--dtype", choices=dtypes, default="float32", help="dtype policy")
+    parser.add_argument("--dtype", choices=bert_models.DTYPES, default="float32")
     parser.add_argument(
         "--xla", action=argparse.BooleanOptionalAction, default=True, help="TensorFlow's compiler"
     )
     parser.add_argument("--memory", action="store_true", help="also measure memory (slow)")
-    add_file_options(parser)
     parser.add_argument("--memory-of", choices=rows, help=argparse.SUPPRESS)
-    options = parse_file_options(parser, argv)
+    options = parse(parser, argv)
     options.rows = {"input", *options.rows}
     return options
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    argv = sys.argv[1:] if argv is None else argv
     options = parse_arguments(argv)
     cells = [
         Cell(size, length, step, max(options.tokens // length, 1))
@@ -225,19 +218,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     names = ("tokens", "rounds", "group", "dtype")
     xla = options.xla if keras.config.backend() == "tensorflow" else None
-    results = start(MODULE, argv, options, names, xla=xla, seed=bert_models.SEED)
+    run = start(MODULE, options, names, xla=xla, seed=bert_models.SEED)
     total = sum(row in options.rows for cell in cells for row in cell.rows)
     with tqdm(total=total * (1 + options.memory), unit="measurement") as progress:
 
-        def save():
-            if options.output:
-                write(options.output, results, make_page(results))
-            progress.n = count_measurements(results)
+        def save_run():
+            save(options, run, make_page)
+            progress.n = count_measurements(run)
             progress.refresh()
 
         for cell in cells:
-            run_cell(cell, results, options, save)
-    print(make_page(results))
+            run_cell(cell, run, options, save_run)
+    print(make_page({options.name: run}))
 
 
 if __name__ == "__main__":

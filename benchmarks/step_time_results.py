@@ -4,7 +4,7 @@ import statistics
 from typing import Any
 
 from benchmarks import bert_models
-from benchmarks.results import head_of_page, markdown_table
+from benchmarks.results import BACKENDS, markdown_table, page_of
 
 INTRODUCTION = """\
 - *ms* is the median of the rounds.
@@ -20,8 +20,8 @@ INTRODUCTION = """\
 """
 
 
-def count_measurements(results: dict[str, Any]) -> int:
-    rows = [values for cell in results["cells"].values() for values in cell["rows"].values()]
+def count_measurements(run: dict[str, Any]) -> int:
+    rows = [values for cell in run["cells"].values() for values in cell["rows"].values()]
     return len(rows) + sum("step_mib" in values for values in rows)
 
 
@@ -37,13 +37,17 @@ def add_ratios(rows: dict[str, dict[str, Any]]) -> None:
                 values[f"ratio_to_{other}"] = ratio
 
 
-def make_page(results: dict[str, Any]) -> str:
-    """Return the results as Markdown."""
-    title = f"Step times on {results['machine']['backend']}"
-    lines = [*head_of_page(title, results), INTRODUCTION]
-    for name, cell in results["cells"].items():
-        lines += [f"## {name}", "", *make_table(cell["rows"]), ""]
-    return "\n".join(lines)
+def make_page(runs: dict[str, Any]) -> str:
+    """Return the page of the runs of a backend."""
+    backend = next(iter(runs.values()))["machine"]["backend"]
+    return page_of(f"Step times on {BACKENDS[backend]}", INTRODUCTION, runs, make_tables)
+
+
+def make_tables(run: dict[str, Any]) -> list[str]:
+    lines = []
+    for name, cell in run["cells"].items():
+        lines += [f"### {name}", "", *make_table(cell["rows"]), ""]
+    return lines[:-1]
 
 
 def make_table(rows: dict[str, dict[str, Any]]) -> list[str]:

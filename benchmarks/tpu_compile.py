@@ -31,7 +31,7 @@ import keras
 from tqdm import tqdm
 
 from benchmarks import bert_models, measure
-from benchmarks.results import add_file_options, parse_file_options, start, write
+from benchmarks.results import make_parser, parse, save, start
 from benchmarks.tpu_compile_results import compare, make_page
 from benchmarks.tpu_programs import ENCODINGS, ROWS, STEPS, compile_program
 
@@ -69,11 +69,8 @@ def number_of_chips(topology: str) -> int | None:
     return math.prod(map(int, match[1].split("x"))) if match else None
 
 
-def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = make_parser(__doc__)
     parser.add_argument("--sizes", nargs="+", choices=bert_models.SIZES, default=["base", "small"])
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS))
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ENCODINGS))
@@ -88,9 +85,8 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         default=1,
         help="programs at a time; each takes a core and up to 6 GB",
     )
-    add_file_options(parser)
     parser.add_argument("--program", nargs=3, help=argparse.SUPPRESS)
-    options = parse_file_options(parser, arguments)
+    options = parse(parser, arguments)
     chips = number_of_chips(options.topology)
     if not chips:
         parser.error(f"--topology must look like v5e:4x4. Received: {options.topology!r}")
@@ -112,14 +108,13 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    arguments = sys.argv[1:] if arguments is None else arguments
     options = parse_arguments(arguments)
     if options.program:
         print(json.dumps(compile_program(*options.program, options)))
         return
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
-    results = start(MODULE, arguments, options, SETTINGS, computes_on="cpu", **versions)
-    cells = results["cells"]
+    run = start(MODULE, options, SETTINGS, computes_on="cpu", **versions)
+    cells = run["cells"]
     programs = [
         (size, step, row)
         for size in options.sizes
@@ -129,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ]
 
     def compile_one(program):
-        return program, compile_in_own_process(program, arguments)
+        return program, compile_in_own_process(program, options.command)
 
     with multiprocessing.pool.ThreadPool(options.processes) as pool:
         compiled = pool.imap_unordered(compile_one, programs)
@@ -138,9 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rows = {name: rows[name] for name in ROWS if name in rows}
             compare(rows, options.topology.split(":")[0])
             cells[f"{size}, {step}"] = rows
-            if options.output:
-                write(options.output, results, make_page(results))
-    print(make_page(results))
+            save(options, run, make_page)
+    print(make_page({options.name: run}))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from benchmarks.results import head_of_page, markdown_table
+from benchmarks.results import markdown_table, page_of
 
 # Table 1 of Chen et al. (2021): step times on TPU v2 relative to `input`. "Ke et al." is TUPE-R.
 PAPER = {
@@ -71,14 +71,17 @@ def compare(rows: dict[str, dict[str, Any]], chip: str) -> None:
         }
 
 
-def make_page(results: dict[str, Any]) -> str:
-    """Return the results as Markdown."""
-    lines = [*head_of_page("Costs on a TPU, by its compiler", results), INTRODUCTION]
-    paper = PAPER if results["settings"]["length"] == PAPER_LENGTH else {}
-    for name, rows in results["cells"].items():
-        lines += [f"## {name}", "", *figures_table(rows), "", "Ratios to `input`:", ""]
+def make_page(runs: dict[str, Any]) -> str:
+    return page_of("Costs on a TPU, by its compiler", INTRODUCTION, runs, make_tables)
+
+
+def make_tables(run: dict[str, Any]) -> list[str]:
+    lines = []
+    paper = PAPER if run["settings"]["length"] == PAPER_LENGTH else {}
+    for name, rows in run["cells"].items():
+        lines += [f"### {name}", "", *figures_table(rows), "", "Ratios to `input`:", ""]
         lines += [*ratios_table(rows, paper.get(name, {})), ""]
-    return "\n".join(lines)
+    return lines[:-1]
 
 
 def figures_table(rows: dict[str, dict[str, Any]]) -> list[str]:

@@ -8,9 +8,7 @@ Spearman correlations on STS-B's test set, and the ratio of the times of a step.
         --output runs/train_embedders_torch.json
 """
 
-import argparse
 import functools
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,12 +19,12 @@ from tqdm import tqdm
 
 from benchmarks import measure
 from benchmarks.results import (
-    add_file_options,
-    head_of_page,
+    make_parser,
     markdown_table,
-    parse_file_options,
+    measure_cells,
+    page_of,
+    parse,
     start,
-    write,
 )
 from benchmarks.trained_encoders import cosines_and_scores, in_batches, read_pairs
 from keras_diet import models, training
@@ -115,7 +113,11 @@ def train(folder: Path, train_pairs: Pairs, test_pairs: Pairs, seed: int, option
     return {"before": before, "after": correlations(), "seconds": late, "ratio": ratio}
 
 
-def make_page(results: dict[str, Any]) -> str:
+def make_page(runs: dict[str, Any]) -> str:
+    return page_of("Training of sentence embeddings", "", runs, make_tables)
+
+
+def make_tables(run: dict[str, Any]) -> list[str]:
     names = ("keras_diet", "sentence-transformers")
     columns = ["seed", "before", *(f"after, {name}" for name in names), "time of a step"]
     rows = [
@@ -125,35 +127,31 @@ def make_page(results: dict[str, Any]) -> str:
             *(f"{cell['after'][name]:.4f}" for name in names),
             f"{cell['ratio'][0]:.2f}",
         ]
-        for seed, cell in results["cells"].items()
+        for seed, cell in run["cells"].items()
     ]
-    head = head_of_page("Training of sentence embeddings", results)
-    return "\n".join([*head, *markdown_table(columns, rows)])
+    return markdown_table(columns, rows)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    argv = sys.argv[1:] if argv is None else argv
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__)
     parser.add_argument("encoder", type=Path, help="folder of sentence-transformers")
     parser.add_argument("--data", type=Path, required=True, help="folder of STS-B")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--steps", type=int, help="steps of a training. Without it, an epoch")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--learning-rate", type=float, default=2e-5)
-    add_file_options(parser)
-    options = parse_file_options(parser, argv)
+    options = parse(parser, argv)
     # Folders are no part of the figures.
-    command = [f"{options.encoder.name} --data STSB --seeds", *map(str, options.seeds)]
+    options.command = [f"{options.encoder.name} --data STSB --seeds", *map(str, options.seeds)]
     if options.steps:
-        command.append(f"--steps {options.steps}")
-    results = start(MODULE, command, options, ("steps", "batch_size", "learning_rate"))
+        options.command.append(f"--steps {options.steps}")
+    run = start(MODULE, options, ("steps", "batch_size", "learning_rate"))
     pairs = [read_pairs(options.data, split) for split in ("train", "test")]
-    for seed in options.seeds:
-        if str(seed) not in results["cells"]:
-            results["cells"][str(seed)] = train(options.encoder, *pairs, seed, options)
-        print(make_page(results))
-        if options.output:
-            write(options.output, results, make_page(results))
+    cells = {
+        str(seed): functools.partial(train, options.encoder, *pairs, seed, options)
+        for seed in options.seeds
+    }
+    measure_cells(options, run, cells, make_page)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,8 @@
         --output runs/trained_encoders_jax.json
 """
 
-import argparse
 import csv
 import functools
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,12 +23,12 @@ from tqdm import tqdm
 
 from benchmarks import measure
 from benchmarks.results import (
-    add_file_options,
-    head_of_page,
+    make_parser,
     markdown_table,
-    parse_file_options,
+    measure_cells,
+    page_of,
+    parse,
     start,
-    write,
 )
 from keras_diet import models
 
@@ -131,13 +129,17 @@ def measure_encoder(
     return cell
 
 
-def make_page(results: dict[str, Any]) -> str:
+def make_page(runs: dict[str, Any]) -> str:
+    return page_of("Trained encoders", "", runs, make_tables)
+
+
+def make_tables(run: dict[str, Any]) -> list[str]:
     columns = [
         *("encoder", "positions", "Spearman, keras_diet", "Spearman, transformers"),
         "largest difference",
         *(f"time / transformers, batch of {size}" for size in BATCH_SIZES),
     ]
-    types = [[f"`{name}`", f"{value:.1e}"] for name, value in results["types"].items()]
+    types = [[f"`{name}`", f"{value:.1e}"] for name, value in run["types"].items()]
     rows = [
         [
             name,
@@ -146,31 +148,28 @@ def make_page(results: dict[str, Any]) -> str:
             f"{cell['largest_difference']:.1e}",
             *(f"{cell['ratio'][str(size)][0]:.2f}" for size in BATCH_SIZES),
         ]
-        for name, cell in results["cells"].items()
+        for name, cell in run["cells"].items()
     ]
-    lines = [*head_of_page("Trained encoders", results)]
-    lines += [*markdown_table(["type", "largest difference"], types), ""]
-    return "\n".join([*lines, *markdown_table(columns, rows)])
+    lines = [*markdown_table(["type", "largest difference"], types), ""]
+    return [*lines, *markdown_table(columns, rows)]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    argv = sys.argv[1:] if argv is None else argv
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__)
     parser.add_argument("encoders", nargs="+", type=Path, help="folders of sentence-transformers")
     parser.add_argument("--data", type=Path, required=True, help="folder of STS-B")
     parser.add_argument("--rounds", type=int, default=15, help="calls of each library")
-    add_file_options(parser)
-    options = parse_file_options(parser, argv)
+    options = parse(parser, argv)
     # Folders are no part of the figures.
-    command = [f"ENCODERS --data STSB --rounds {options.rounds}"]
-    results = start(MODULE, command, options, ("rounds",))
-    results["types"] = differences_of_types()
+    options.command = [f"ENCODERS --data STSB --rounds {options.rounds}"]
+    run = start(MODULE, options, ("rounds",))
+    run["types"] = differences_of_types()
     pairs = read_pairs(options.data)
-    for folder in options.encoders:
-        results["cells"][folder.name] = measure_encoder(folder, pairs, options.rounds)
-        print(make_page(results))
-        if options.output:
-            write(options.output, results, make_page(results))
+    cells = {
+        folder.name: functools.partial(measure_encoder, folder, pairs, options.rounds)
+        for folder in options.encoders
+    }
+    measure_cells(options, run, cells, make_page)
 
 
 if __name__ == "__main__":

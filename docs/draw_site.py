@@ -1,8 +1,8 @@
 """Draw pictures of the site: `python docs/draw_site.py`.
 
 `diet.svg` shows what DIET adds to the scores of a head, as Figure 3 of the paper does, and
-`paper_results.svg` the paper's results, as Figure 1. `healing.svg` has results of docs/results, and
-the others have those of docs/benchmarks.
+`paper_results.svg` the paper's results, as Figure 1. `healing.svg` has results of examples/paper,
+and the others have those of docs/benchmarks.
 """
 
 import csv
@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 DOCS = Path(__file__).parent
 PICTURES = DOCS / "pictures"
+RESULTS = DOCS.parent / "examples" / "paper" / "results"
 TOKENS = ["[CLS]", "the", "fox", "[SEP]", "a", "hen", "[SEP]"]
 SEGMENTS = np.array([0, 0, 0, 0, 1, 1, 1])
 MARKERS = {"diet_abs": ("o", "#1f5fa8"), "diet_rel": ("s", "#c4561b")}
@@ -53,9 +54,10 @@ def save_time_and_memory(figure, axes, name, time):
     save(figure, name)
 
 
-def cells_of(name):
-    """Return the results of a file in docs/benchmarks."""
-    return json.loads((DOCS / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))["cells"]
+def cells_of(name, run):
+    """Return the results of a run in a file of docs/benchmarks."""
+    runs = json.loads((DOCS / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))
+    return runs[run]["cells"]
 
 
 def matrix(axis, values, title, labels=None, color="Blues"):
@@ -115,7 +117,7 @@ def draw_costs() -> None:
         noise = []
         for place, backend in enumerate(BACKENDS):
             for size, offset in (("small", -0.12), ("base", 0.12)):
-                cells = cells_of(f"step_time_{backend}_{size}_inference")
+                cells = cells_of(f"step_time_{backend}", f"BERT-{size}, inference")
                 rows = cells[f"{size}, {length} tokens, inference"]["rows"]
                 noise.append(abs(rows["input_again"]["ratio_to_input"] - 1))
                 for encoding, (marker, color) in MARKERS.items():
@@ -141,8 +143,8 @@ def draw_lengths() -> None:
     cells = ["8192 tokens, inference", "4096 tokens, training"]
     for (time, memory), cell in zip(axes.T, cells, strict=True):
         time.set_title(cell)
-        for place, backend in enumerate(BACKENDS):
-            found = cells_of(f"attention_implementations_{backend}")[f"diet_abs, {cell}"]["rows"]
+        for place, name in enumerate(BACKENDS.values()):
+            found = cells_of("attention_implementations", name)[f"diet_abs, {cell}"]["rows"]
             for i, (implementation, hatch) in enumerate(hatches.items()):
                 style = {"color": f"C{i}", "hatch": hatch, "edgecolor": "white", "width": 0.25}
                 style["label"] = implementation if place == 0 else None
@@ -160,7 +162,9 @@ def draw_gpu() -> None:
     axes = figure.subplots(2, 2, sharey="row")
     for (time, memory), backend in zip(axes.T, ("torch", "jax"), strict=True):
         cells = [
-            cell for cell in cells_of(f"gpu_{backend}").values() if cell["part"] == "attention"
+            cell
+            for cell in cells_of("gpu", BACKENDS[backend]).values()
+            if cell["part"] == "attention"
         ]
         lengths = [int(cell["name"]) for cell in cells]
         for row, (label, style) in GPU_ROWS.items():
@@ -183,8 +187,8 @@ def draw_searches() -> None:
     figure = Figure(figsize=(8.2, 2.9), layout="constrained")
     axes = figure.subplots(1, 2)
     for axis, name in zip(axes, ("transformers", "CTranslate2"), strict=True):
-        for i, (backend, label) in enumerate(BACKENDS.items()):
-            cells = cells_of(f"decoding_{backend}")
+        for i, label in enumerate(BACKENDS.values()):
+            cells = cells_of("decoding", label)
             ratios = [cell[name.lower()]["ratio"] for cell in cells.values()]
             bars = axis.bar(np.arange(len(cells)) + 0.27 * (i - 1), ratios, 0.25, label=label)
             axis.bar_label(bars, fmt="%.2f", fontsize=7)
@@ -210,7 +214,7 @@ def draw_paper_results() -> None:
 
 def draw_healing() -> None:
     """Draw how near converted models are to the original, before and after training."""
-    text = (DOCS / "results" / "convert_bert.csv").read_text(encoding="utf-8")
+    text = (RESULTS / "convert_bert.csv").read_text(encoding="utf-8")
     figure = Figure(figsize=(7.2, 2.2), layout="constrained")
     axis = figure.subplots()
     for row in csv.DictReader(text.splitlines()):

@@ -217,38 +217,3 @@ def test_tables_have_the_rows_of_the_paper():
     code = code_of(ROOT / "docs/reproduction/tables.md")
     names = run(code.partition("for table in")[0])
     assert [len(table) for table in names["TABLES"]] == [9, 9, 15, 6, 7, 7]
-
-
-def measured_numbers(file):
-    """The numbers in a page of results, and in the tables beside an overview of them."""
-    files = [file, *(file.parent.glob("*.csv") if file.name == "README.md" else [])]
-    texts = [each.read_text(encoding="utf-8") for each in files]
-    return [float(number) for text in texts for number in re.findall(r"\d+\.?\d*", text)]
-
-
-def measured_tables():
-    """The tables of results, each with the pages of results that the text around it links."""
-    for page in PAGES[1:]:
-        blocks = re.split(r"\n\s*\n", text_of(page))
-        for i, block in enumerate(blocks):
-            around = "".join(blocks[max(0, i - 2) : i] + blocks[i + 1 : i + 2])
-            links = re.findall(r"\]\((\.\./(?:benchmarks|results)/[^)#]+)", around)
-            if links and block.startswith("|") and page.parent.name in ("get_started", "guides"):
-                yield pytest.param(page, block, links, id=f"{page.stem}: {block.splitlines()[0]}")
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize("page, table, links", list(measured_tables()))
-def test_numbers_of_tables_are_those_of_the_files(page, table, links):
-    measured = np.array([x for link in links for x in measured_numbers(page.parent / link)])
-    # Without the names of rows.
-    cells = re.sub(r"^\|[^|]*\|", "", table, flags=re.M)
-    for shown in re.findall(r"(?<![\w.,])(?:\d+\.\d+|\d{3,}(?! tokens))(?![\w.,])", cells):
-        # Also as percent, and in seconds or milliseconds.
-        distance = np.abs(np.array([0.001, 1, 100, 1000])[:, None] * measured - float(shown))
-        assert distance.min() <= 0.5001 * 10.0 ** -len(shown.partition(".")[2]), shown
-
-
-@pytest.mark.any_backend
-def test_tables_with_measured_numbers_are_found():
-    assert len(list(measured_tables())) > 9

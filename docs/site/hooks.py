@@ -20,7 +20,13 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "keras_diet"
 MODULES = ("layers", "models", "training", "pretraining", "samplers", "metrics", "analysis")
+EXPERIMENTS = "examples/paper"
 OTHER_PAGES = {
+    f"{EXPERIMENTS}/README.md": "reproduction/experiments.md",
+    **{
+        path.relative_to(ROOT).as_posix(): f"reproduction/results/{path.name}"
+        for path in sorted((ROOT / EXPERIMENTS / "results").glob("*.md"))
+    },
     "CONTRIBUTING.md": "contribute/contributing.md",
     "CHANGELOG.md": "contribute/changes.md",
     "keras_diet/models/diet_bert/presets/diet_bert_tiny_en/README.md": "guides/model_card.md",

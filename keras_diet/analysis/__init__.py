@@ -9,7 +9,7 @@
 | 8, rank of positional scores | `position_scores`, `numerical_rank` | `plot_ranks` |
 
 `distance_variance` and `attended_distance` describe the patterns of Figure 7 by numbers.
-`examples/inspect_positions.py` plots all these figures for trained models.
+`examples/paper/inspect_positions.py` plots all these figures for trained models.
 """
 
 from keras_diet.analysis.attention_scores import attention_scores

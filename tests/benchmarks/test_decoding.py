@@ -77,7 +77,7 @@ def test_results_and_page(small, tmp_path, monkeypatch, capsys):
     command += ["--rounds", "4", "--output", str(output)]
     decoding.main(command)
     assert measured == [(1, 4), (3, 4)]
-    cell = json.loads(output.read_text())["cells"]["3, 2"]
+    cell = json.loads(output.read_text())["PyTorch"]["cells"]["3, 2"]
     assert cell["transformers"]["ratio"] == 1.5
     assert cell["ctranslate2"]["ratio"] == 3.0
     assert output.with_suffix(".md").read_text() == capsys.readouterr().out

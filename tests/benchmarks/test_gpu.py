@@ -19,7 +19,7 @@ def test_runs_to_the_end_on_a_cpu(tmp_path, monkeypatch, capsys):
     options = ["--size", "tiny", "--lengths", "10", "--batches", "3x8", "--rounds", "2"]
     gpu.main([*options, "--parts", "attention", "training", "--output", str(path)])
     gpu.main([*options, "--parts", *gpu.PARTS, "--output", str(path), "--resume"])
-    cells = json.loads(path.read_text())["cells"]
+    cells = json.loads(path.read_text())["PyTorch"]["cells"]
     assert len(cells) == 2 + 2 * len((*gpu.SHAPES, gpu.DISTANCES))
     others = ("sdpa", "hugging_face_t5", "hugging_face_mpnet")
     assert list(cells["attention, 10"]["result"]) == [*gpu.BIASES, *others]

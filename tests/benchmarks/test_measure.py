@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from benchmarks import measure
-from keras_diet import _backend
 
 
 @pytest.mark.any_backend
@@ -35,18 +34,3 @@ def test_matrix_product():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(64, 32)), rng.normal(size=(32, 48))
     np.testing.assert_allclose(multiply(), (a @ b)[0, 0], rtol=0.05)
-
-
-@pytest.mark.any_backend("torch")
-def test_matrix_product_is_that_of_layers_at_inference(monkeypatch):
-    import torch
-
-    records_gradients = []
-
-    def matmul(a, b):
-        records_gradients.append(torch.is_grad_enabled())
-        return a @ b
-
-    monkeypatch.setattr(_backend, "matmul", matmul)
-    measure.make_matmul(4, 3, 2)[0]()
-    assert records_gradients == [False]

@@ -26,8 +26,9 @@ def output(tmp_path):
 
 def run(output, *options):
     """Run the benchmark and return the rows of each cell."""
-    step_time.main([*TINY, "--output", str(output), *options])
-    return {name: cell["rows"] for name, cell in json.loads(output.read_text())["cells"].items()}
+    step_time.main([*TINY, "--output", str(output), "--name", "tiny", *options])
+    cells = json.loads(output.read_text())["tiny"]["cells"]
+    return {name: cell["rows"] for name, cell in cells.items()}
 
 
 def test_every_encoding_and_the_other_libraries_are_timed(output, capsys):

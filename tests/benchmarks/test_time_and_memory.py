@@ -69,7 +69,7 @@ def test_results_their_page_and_the_process_of_a_cell(benchmark, tmp_path, monke
     benchmark.main(command)
     page = output.with_suffix(".md").read_text()
     assert page.rstrip() == capsys.readouterr().out.rstrip()
-    results = json.loads(output.read_text())
+    results = json.loads(output.read_text())["PyTorch"]
     found = {name: cell.get("rows", cell) for name, cell in results["cells"].items()}
     assert {name: list(rows) for name, rows in found.items()} == cells
     for row in (row for rows in found.values() for row in rows.values()):
@@ -88,7 +88,7 @@ def test_results_their_page_and_the_process_of_a_cell(benchmark, tmp_path, monke
     assert not made
     benchmark.main([*command, "--resume", *more])
     assert made
-    resumed = json.loads(output.read_text())["cells"]
+    resumed = json.loads(output.read_text())["PyTorch"]["cells"]
     assert len(resumed) == 2 * len(cells)
     assert {name: resumed[name] for name in cells} == results["cells"]
     with pytest.raises(SystemExit, match="other values of: rounds"):

@@ -34,7 +34,7 @@ def test_results_are_written_and_resumed(compiler, tmp_path, capsys):
     output = tmp_path / "tpu.json"
     arguments = ["--sizes", "small", "--steps", "inference", "--output", str(output)]
     tpu_compile.main([*arguments, "--rows", "shaw", "input"])
-    rows = json.loads(output.read_text())["cells"]["small, inference"]
+    rows = json.loads(output.read_text())["JAX"]["cells"]["small, inference"]
     assert list(rows) == ["input", "shaw"]
     assert rows["shaw"]["error"] == "no"
     compiler.clear()
@@ -68,7 +68,7 @@ def test_a_tiny_model_compiles_for_a_tpu(tmp_path):
     pytest.importorskip("libtpu", reason="needs keras-diet[tpu-compile]")
     output = tmp_path / "tpu.json"
     tpu_compile.main([*TINY, "--output", str(output), "--rows", "input", "diet_abs"])
-    tables = json.loads(output.read_text())["cells"]
+    tables = json.loads(output.read_text())["JAX"]["cells"]
     for step in tpu_programs.STEPS:
         rows = tables[f"tiny, {step}"]
         for values in rows.values():

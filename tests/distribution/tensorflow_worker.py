@@ -1,6 +1,6 @@
 """Losses with `tf.distribute` on two logical CPU devices and on one. Run it as a process:
 
-    KERAS_BACKEND=tensorflow python -m tests.distribution.tensorflow_worker (losses|example) FOLDER
+    KERAS_BACKEND=tensorflow python -m tests.distribution.tensorflow_worker FOLDER
 
 A process has one `MirroredStrategy`. A second one would number its sums over replicas from zero
 again, and they would be mixed up.
@@ -10,15 +10,10 @@ cannot do this: it compiles all replicas as one program, which may not have vari
 devices. Here each replica compiles its own step.
 """
 
-import contextlib
-import csv
-import io
 import json
-import runpy
 import sys
 from pathlib import Path
 
-import numpy as np
 import tensorflow as tf
 
 from tests.distribution.training import (
@@ -32,8 +27,6 @@ from tests.distribution.training import (
     prediction_error,
     train_embedder,
 )
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "pretrain_masked_lm.py"
 
 
 def compile_replicas(masked_lm, shapes):
@@ -95,34 +88,7 @@ def train(strategy, position_encoding):
     }
 
 
-def write_full_sentences(path):
-    """50 documents. Each sentence fills a sequence of 16 tokens, of which 2 are masked."""
-    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-    rng = np.random.default_rng(0)
-    documents = [
-        " ".join(" ".join(rng.choice(words, 13)).capitalize() + "." for _ in range(4))
-        for _ in range(50)
-    ]
-    path.write_text("\n\n".join(documents))
-
-
-def run_example(strategy, folder):
-    """The output of the example, and its losses."""
-    options = ["--steps", "4", "--validation-interval", "2", "--validation-batches", "2"]
-    options += ["--batch-size", "8", "--vocabulary-size", "90", "--sequence-length", "16"]
-    options += ["--num-layers", "1", "--num-heads", "2", "--hidden-dim", "16"]
-    options += ["--intermediate-dim", "32", "--position-encoding", "diet_abs", "--dropout", "0"]
-    options += ["--text", str(folder / "text.txt"), "--output-dir", str(folder / strategy)]
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output), eager_steps(strategy == "none"):
-        sys.path.insert(0, str(EXAMPLE.parent))
-        runpy.run_path(str(EXAMPLE))["main"]([*options, "--strategy", strategy])
-    with open(folder / strategy / "diet_abs" / "history.csv", newline="") as file:
-        losses = [[float(row["loss"]), float(row["val_loss"])] for row in csv.DictReader(file)]
-    return {"output": output.getvalue(), "losses": losses}
-
-
-def compare_losses(folder):
+def compare_losses():
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     results = {encoding: train(strategy, encoding) for encoding in ENCODINGS}
     with eager_steps(eager=True):
@@ -132,17 +98,10 @@ def compare_losses(folder):
     return results
 
 
-def compare_examples(folder):
-    write_full_sentences(folder / "text.txt")
-    return {strategy: run_example(strategy, folder) for strategy in ("mirrored", "none")}
-
-
-def main(part, folder):
-    folder = Path(folder)
+def main(folder):
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    results = {"losses": compare_losses, "example": compare_examples}[part](folder)
-    (folder / f"{part}.json").write_text(json.dumps(results))
+    Path(folder, "losses.json").write_text(json.dumps(compare_losses()))
 
 
 if __name__ == "__main__":

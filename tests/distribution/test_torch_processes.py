@@ -2,14 +2,12 @@
 
 import operator
 import re
-import runpy
-import sys
 
 import keras
 import numpy as np
 import pytest
 
-from tests.distribution.conftest import ROOT, finish, start_worker
+from tests.distribution.conftest import finish, start_worker
 from tests.distribution.training import (
     ENCODINGS,
     PAIRS,
@@ -87,11 +85,3 @@ def test_example_runs_with_torchrun(run):
     losses = [float(loss) for loss in re.findall(r"step \d+: loss (\S+)", run[1])]
     assert len(losses) == 20
     assert losses[-1] < losses[0]
-
-
-def test_example_asks_for_torchrun(monkeypatch):
-    script = ROOT / "examples" / "train_on_several_gpus.py"
-    monkeypatch.delenv("LOCAL_RANK", raising=False)
-    monkeypatch.setattr(sys, "argv", [str(script)])
-    with pytest.raises(SystemExit, match="Start it by torchrun"):
-        runpy.run_path(str(script), run_name="__main__")

@@ -9,7 +9,6 @@ example, which prints its losses.
 import gc
 import importlib.util
 import os
-import runpy
 import sys
 from pathlib import Path
 from unittest import mock
@@ -31,11 +30,11 @@ from tests.distribution.training import (
 from tests.helpers import to_numpy
 from tests.models.tiny import randomize_weights
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "train_on_several_gpus.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "several_devices.py"
 
 
 def load_example():
-    spec = importlib.util.spec_from_file_location("train_on_several_gpus", EXAMPLE)
+    spec = importlib.util.spec_from_file_location("several_devices", EXAMPLE)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -100,9 +99,8 @@ def main(folder):
     for name in PAIRS:
         train_pairs(example, name, folder / f"{rank}-{name}.npz")
     torch.distributed.destroy_process_group()
-    sys.argv = [str(EXAMPLE), "--steps", "20", "--learning-rate", "0.01"]
     with mock.patch.object(torch.distributed, "destroy_process_group", destroy_without_models):
-        runpy.run_path(str(EXAMPLE), run_name="__main__")
+        example.main(steps=20, learning_rate=0.01)
 
 
 if __name__ == "__main__":

@@ -221,7 +221,7 @@ def test_several_processes_of_tensorflow_are_refused(monkeypatch):
 
 def test_killed_processes(tmp_path):
     """The command that kills trainings by SIGKILL, also while they write a checkpoint."""
-    command = [sys.executable, "-m", "benchmarks.kill_and_resume", "--runs", "3"]
+    command = [sys.executable, "-m", "examples.paper.kill_and_resume", "--runs", "3"]
     command += ["--kills", "1", "--seed", "3"]
     command += ["--moments", "step", "write", "--output", str(tmp_path / "runs.json")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

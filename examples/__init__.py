@@ -1,0 +1,1 @@
+"""Seven lessons, of one file each. `examples.paper` holds the experiments of the paper."""

@@ -1,0 +1,1 @@
+"""Experiments: those of the paper, and studies. README.md lists their commands."""
