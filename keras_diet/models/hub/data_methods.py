@@ -10,30 +10,35 @@ import keras
 import numpy as np
 
 from keras_diet._recording import RecordedFunction, forget_graphs
+from keras_diet.data.columns import (
+    arrays,
+    as_rows,
+    host_column,
+    is_columns,
+    map_columns,
+    split,
+    take,
+)
+from keras_diet.data.epoch_dataset import EpochDataset
+from keras_diet.data.for_keras import for_keras
+from keras_diet.data.sources import BATCH_SIZE, packed, source_of
 from keras_diet.models.hub.classes import (
     Classes,
     checked_class_weight,
     checked_labels,
     checked_weights,
 )
+from keras_diet.models.hub.document_inputs import without_documents
 from keras_diet.models.hub.losses import of_output
 from keras_diet.models.hub.packing import buckets_of
-from keras_diet.models.hub.preprocessor import HubPreprocessor, check_preprocessor_fits
-from keras_diet.models.hub.task_data import TaskData
-from keras_diet.models.hub.texts import is_one_text
-from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
-from keras_diet.training.columns import (
-    as_rows,
-    check_are_in_dataset,
-    host_column,
-    is_columns,
-    map_columns,
-    number_of_rows,
-    split,
-    take,
+from keras_diet.models.hub.preprocessor import (
+    ForeignPreprocessor,
+    HostPreprocessor,
+    HubPreprocessor,
+    check_preprocessor_fits,
 )
-from keras_diet.training.epoch_dataset import EpochDataset, with_ranks
-from keras_diet.training.resumable_data import BATCH_SIZE, Batches
+from keras_diet.models.hub.texts import holds_text
+from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
 from keras_diet.training.trainers import (
     beside_training,
     divided,
@@ -70,6 +75,13 @@ class DataMethods(Task):
         """What each input holds after preprocessing. Inputs are not checked if this is empty."""
         return {}
 
+    @property
+    def host_preprocessor(self) -> HostPreprocessor:
+        """The preprocessor with all that this library asks. Others than ours are wrapped."""
+        preprocessor = self.preprocessor
+        is_ours = isinstance(preprocessor, HubPreprocessor)
+        return preprocessor if is_ours else ForeignPreprocessor(self)
+
     # === Columns and batches ===
 
     def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
@@ -80,13 +92,10 @@ class DataMethods(Task):
         Raises:
             ValueError: If data cannot be right. The message says what to do.
         """
-        if not getattr(self.preprocessor, "converts_labels", False):
+        preprocessor = self.host_preprocessor
+        if not preprocessor.converts_labels:
             y, sample_weight = self.checked_targets(y, sample_weight)
-        if isinstance(self.preprocessor, HubPreprocessor):
-            return self.preprocessor.columns(x, y, sample_weight)
-        x = map_columns(lambda part: [part] if is_one_text(part) else host_column(part), x)
-        number_of_rows(x=x, y=y, sample_weight=sample_weight)
-        return x, y, sample_weight
+        return preprocessor.columns(x, y, sample_weight)
 
     def columns_of_examples(
         self, x: Any, y: Any = None, sample_weight: Any = None
@@ -100,7 +109,7 @@ class DataMethods(Task):
     @property
     def makes_labels(self) -> bool:
         """Whether the labels come from the texts, so that users pass none."""
-        return getattr(self.preprocessor, "makes_labels", False)
+        return self.preprocessor is not None and self.host_preprocessor.makes_labels
 
     def checked_targets(self, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
         """Return the labels and weights of all outputs as numbers, after checking them."""
@@ -140,6 +149,11 @@ class DataMethods(Task):
     ) -> Any:
         """Return texts as batches of arrays, which `keras.Model.fit` reads.
 
+            batch(epoch, index) = preprocessor.make_batch(rows, generator(epoch, index))
+
+        Everything that is random, which is the order and masks, depends on the seed, the epoch and
+        the index of a batch only.
+
         Args:
             x: Texts, as in `fit`: columns, or a dataset of batches.
             y: Labels, or `None`.
@@ -152,32 +166,69 @@ class DataMethods(Task):
             labels: bool. Whether the loss is computed, so that labels are read. Defaults to `True`.
 
         Returns:
-            A `keras.utils.PyDataset` whose batches depend only on its seed, the epoch and their
-            index. An `EpochDataset`, and data of a task without a preprocessor, are returned as
-            they are.
+            An `EpochDataset`. Datasets of token ids, of a task without a preprocessor, are returned
+            as they are.
 
         Raises:
             ValueError: If data cannot be right. The message says what to do.
         """
-        if self.preprocessor is None or isinstance(x, EpochDataset):
+        is_rows = is_columns(x)
+        if isinstance(x, EpochDataset) or (self.preprocessor is None and not is_rows):
             return x
+        if self.preprocessor is None:
+            x, y, sample_weight = arrays(self.checked_ids(x, y, sample_weight))
+            seed = None if training and shuffle else 0
+            return source_of(x, y, sample_weight, batch_size, shuffle, seed=seed)
         # The vocabulary of a preset is read after the model is built.
         check_preprocessor_fits(self)
-        if is_columns(x):
-            columns = (self.columns_of_examples if labels else self.columns)(x, y, sample_weight)
-            return TaskData(self, columns, True, batch_size, shuffle, training, labels=labels)
-        check_are_in_dataset(x, y=y, sample_weight=sample_weight, batch_size=batch_size)
-        return TaskData(self, x, False, None, shuffle, training, steps, labels)
+        preprocessor = self.host_preprocessor
+        read = self.columns_of_examples if labels else self.columns
+        if is_rows:
+            x, y, sample_weight = read(x, y, sample_weight)
+
+        def make(batch, generator):
+            if not is_rows and isinstance(batch, list) and holds_text(batch):
+                # A list of texts is not a list of inputs, labels and weights.
+                batch = (batch,)
+            parts = keras.utils.unpack_x_y_sample_weight(batch)
+            if not is_rows:
+                parts = read(*parts if labels else parts[:1])
+            return self.make_batch(*parts, generator)
+
+        is_random = training and (shuffle or preprocessor.is_random)
+        # `predict` draws nothing from NumPy's generator.
+        seed = None if is_random else 0
+        source = source_of(x, y, sample_weight, batch_size, shuffle, steps, seed)
+        return source.map(
+            make,
+            same_epochs=not training,
+            varies_length=bool(preprocessor.length_buckets),
+            same_size=not preprocessor.packed,
+        )
+
+    def make_batch(
+        self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator
+    ) -> tuple[Any, ...]:
+        """Return the arrays that the model takes for some rows of `columns`."""
+        preprocessor = self.host_preprocessor
+        batch = preprocessor.make_batch(x, y, sample_weight, generator)
+        if self.token_inputs:
+            # For example, there may be more texts than segments.
+            tokens = without_documents(batch[0]) if preprocessor.packed else batch[0]
+            check_token_inputs(tokens, self.token_inputs)
+        return packed(*batch)
 
     def _for_keras(self, x, y, sample_weight, batch_size, **arguments):
         """Return the data as the methods of `keras.Model` take it."""
-        if is_columns(x):
+        is_rows = is_columns(x)
+        if is_rows:
             self._check_has_labels(y)
-        if self.preprocessor is None and is_columns(x):
+        if self.preprocessor is None and is_rows:
             return self.checked_ids(x, y, sample_weight)
+        if self.preprocessor is None or isinstance(x, EpochDataset):
+            return x, y, sample_weight
         data = self.as_dataset(x, y, sample_weight, batch_size, **arguments)
-        is_ours = isinstance(data, TaskData)
-        return (data.for_keras(), None, None) if is_ours else (with_ranks(x), y, sample_weight)
+        return for_keras(data), None, None
 
     def _check_has_labels(self, y):
         # A custom `compute_loss` may need no labels.
@@ -316,31 +367,25 @@ class DataMethods(Task):
         steps: int | None = None,
         callbacks: Any = None,
     ) -> Any:
-        """Return the outputs for preprocessed data, as `keras.Model.predict`.
+        """Return the outputs for preprocessed rows, as `keras.Model.predict`.
 
         Batches of rows need no reader. Keras's readers take longer than a short text, and PyTorch's
-        draws from the generator that dropout uses. Keras reads datasets, and all data for several
-        replicas of a strategy of TensorFlow.
+        draws from the generator that dropout uses. Keras reads the data for several replicas of a
+        strategy of TensorFlow.
 
         Args:
-            x: Arrays of inputs, a `TaskData`, or a dataset of batches of inputs.
+            x: Arrays of inputs, or an `EpochDataset` of batches of them.
             batch_size: int or `None`. The size of the batches of arrays. Defaults to `None`, which
                 means 32.
             verbose: As in `keras.Model.predict`. Defaults to `0`.
             steps: As in `keras.Model.predict`. Defaults to `None`.
             callbacks: As in `keras.Model.predict`. Defaults to `None`.
         """
-        if is_columns(x):
-            x = map_columns(host_column, x)
-            size = BATCH_SIZE if batch_size is None else batch_size
-            x = Batches((x, None, None), number_of_rows(x=x), size, shuffle=False, seed=0)
-        if has_replicas(self) or not isinstance(x, Batches) or x.batch_size is None:
-            x = x.for_keras() if isinstance(x, TaskData) else with_ranks(x)
-            with beside_training(self._models()):
-                return keras.Model.predict(
-                    self, x, verbose=verbose, steps=steps, callbacks=callbacks
-                )
-        steps = min(steps or sys.maxsize, x.num_batches or 0)
+        if not isinstance(x, EpochDataset):
+            x = source_of(map_columns(host_column, x), batch_size=batch_size, seed=0)
+        if has_replicas(self):
+            return self._infer_by_keras(for_keras(x), verbose, steps, callbacks)
+        steps = min(steps or sys.maxsize, x.num_batches)
         if callbacks or verbose:
             callbacks = keras.callbacks.CallbackList(
                 callbacks,
@@ -368,6 +413,10 @@ class DataMethods(Task):
             lambda *parts: np.concatenate(list(map(keras.ops.convert_to_numpy, parts))), *outputs
         )
 
+    def _infer_by_keras(self, x, verbose, steps, callbacks):
+        with beside_training(self._models()):
+            return keras.Model.predict(self, x, verbose=verbose, steps=steps, callbacks=callbacks)
+
     def predict_by_length(self, inputs: Mapping[str, np.ndarray], batch_size: int | None) -> Any:
         """Return the outputs for all tokens. Short sequences share batches, or are packed.
 
@@ -379,7 +428,7 @@ class DataMethods(Task):
             Arrays of shape `(B, T, ...)` in float32. Behind the length of a sequence, they are
             zero.
         """
-        if getattr(self.preprocessor, "packed", False):
+        if self.preprocessor.packed:
             size = BATCH_SIZE if batch_size is None else batch_size
             rows = range(len(inputs["padding_mask"]))
             parts = [take(inputs, rows[i : i + size]) for i in rows[::size]]
@@ -507,11 +556,15 @@ class DataMethods(Task):
 
         One text is a batch of one. Labels in a dataset are not read.
         """
-        if self.preprocessor is None and is_columns(x):
+        is_rows = is_columns(x)
+        if self.preprocessor is None and is_rows:
             self.checked_ids(x)
         else:
             x = self.as_dataset(x, batch_size=batch_size, training=False, steps=steps, labels=False)
-        return self.infer(x, batch_size, verbose, steps, callbacks)
+        if is_rows:
+            return self.infer(x, batch_size, verbose, steps, callbacks)
+        data = for_keras(x) if isinstance(x, EpochDataset) else x
+        return self._infer_by_keras(data, verbose, steps, callbacks)
 
     @whole_batches()
     def train_on_batch(
