@@ -23,7 +23,7 @@ from keras_diet.models.diet_bert.hugging_face.read import read_backbone
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.document_inputs import DocumentInputs
-from keras_diet.models.hub.layout_map import splits_explained, transformer_layout_map
+from keras_diet.models.hub.layout_map import transformer_layout_map
 from keras_diet.models.hub.reversible_embedding import ReversibleEmbedding
 from keras_diet.models.hub.token_inputs import (
     DOCUMENT_IDS,
@@ -162,7 +162,6 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
     get_layout_map = staticmethod(transformer_layout_map)
     with_cached_positions = rebuild_with_cached_positions
 
-    @splits_explained()
     def __init__(
         self,
         vocabulary_size: int,

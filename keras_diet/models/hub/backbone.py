@@ -12,7 +12,6 @@ from keras_diet import validation
 from keras_diet._compat import flatten_layers
 from keras_diet.layers.configuration import freeze_layers, frozen_layers
 from keras_diet.models.hub.data_methods import DataMethods
-from keras_diet.models.hub.layout_map import misfits_replicated
 from keras_diet.models.hub.model_files import ModelFiles
 from keras_diet.models.hub.quantization import (
     can_be_quantized,
@@ -185,7 +184,6 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
 
     # === Quantization ===
 
-    @misfits_replicated()
     def quantize(
         self, mode: str | None = None, config: Any = None, filters: Any = None, **kwargs: Any
     ) -> None:

@@ -3,7 +3,6 @@
 import keras
 
 from keras_diet._compat import flatten_layers
-from keras_diet.models.hub.layout_map import misfits_replicated
 from keras_diet.types import Config
 
 
@@ -32,7 +31,6 @@ def quantized_layers(model: keras.Model) -> dict[str, Config]:
     }
 
 
-@misfits_replicated()
 def quantize_layers(model: keras.Model, layers: dict[str, Config]) -> None:
     """Quantize layers as `quantized_layers` describes them."""
     for layer in flatten_layers(model):
