@@ -87,6 +87,7 @@ class Rows(EpochDataset):
         seed: int or `None`. As in `EpochDataset`.
     """
 
+    num_batches = 0
     same_size = True
 
     def __init__(
@@ -100,13 +101,9 @@ class Rows(EpochDataset):
         self.num_rows = number_of_rows(x=x, y=y, sample_weight=sample_weight)
         size = validation.optional_positive_int("batch_size", batch_size)
         self.batch_size = BATCH_SIZE if size is None else size
+        self.num_batches = math.ceil(self.num_rows / self.batch_size)
         self.shuffle = shuffle
         super().__init__(seed)
-
-    @property
-    def num_batches(self) -> int:
-        """The number of batches in an epoch."""
-        return math.ceil(self.num_rows / self.batch_size)
 
     def batch(self, epoch: int, index: int) -> tuple[Any, ...]:
         """Return a batch of an epoch."""
@@ -128,6 +125,8 @@ class Items(EpochDataset):
         reads_in: As in `source_of`.
     """
 
+    num_batches: int | None = None
+
     def __init__(
         self,
         data: Any,
@@ -139,20 +138,15 @@ class Items(EpochDataset):
         self.is_of_keras = isinstance(data, keras.utils.PyDataset)
         super().__init__(seed, **(reading_options(data) if self.is_of_keras else {}))
         self.data = data
-        self.length = num_batches
+        self.num_batches = num_batches
         self.shuffle = shuffle
         self.reads_in = reads_in
         # Batches of Grain have the same size, except for the last one.
         self.same_size = num_batches is not None and not self.is_of_keras
 
-    @property
-    def num_batches(self) -> int | None:
-        """The number of batches in an epoch. Endless data has `None`."""
-        return self.length
-
     def batch(self, epoch: int, index: int) -> Any:
         """Return a batch of an epoch, as the dataset has it."""
-        item = int(_order(self.length, self.seed, epoch)[index]) if self.shuffle else index
+        item = int(_order(self.num_batches, self.seed, epoch)[index]) if self.shuffle else index
         with self.reads_in(self.seed, epoch, index) if self.reads_in else contextlib.nullcontext():
             return self.data[item]
 
@@ -181,23 +175,19 @@ class Passes(EpochDataset):
         seed: int or `None`. As in `EpochDataset`.
     """
 
+    num_batches: int | None = None
     in_order = True
 
     def __init__(self, data: Any, num_batches: int | None, seed: int | None = None) -> None:
         super().__init__(seed)
         self.data = data
-        self.length = num_batches
+        self.num_batches = num_batches
         self._iterator: Any = iter(())
         # The batch that is next, and the states of the iterator before batches.
         self._next = 0
         self._states: dict[int, Any] = {}
         # A thread may read the batches.
         self._lock = threading.Lock()
-
-    @property
-    def num_batches(self) -> int | None:
-        """The number of batches in a pass."""
-        return self.length
 
     def batch(self, epoch: int, index: int) -> Any:
         """Return a batch, as the iterable has it."""

@@ -13,7 +13,7 @@ from keras_diet.data.columns import host_column, is_columns, map_columns, take
 from keras_diet.data.epoch_dataset import EpochDataset
 from keras_diet.data.for_keras import for_keras
 from keras_diet.data.sources import BATCH_SIZE, source_of
-from keras_diet.models.hub.packing import buckets_of
+from keras_diet.models.hub.token_rows import buckets_of
 from keras_diet.training.trainers import (
     beside_training,
     divided,

@@ -11,8 +11,8 @@ from keras_hub.models import Preprocessor, Tokenizer
 from keras_diet import validation
 from keras_diet.data.columns import host_column, map_columns, number_of_rows
 from keras_diet.models.hub.classes import numbers_of
-from keras_diet.models.hub.packing import pack_documents, pack_segments, template_of
 from keras_diet.models.hub.texts import in_graph, is_one_text, is_pair, texts_of
+from keras_diet.models.hub.token_rows import pack_documents, pack_segments, template_of
 from keras_diet.training.trainers import divides_rows
 from keras_diet.types import Config
 
@@ -62,20 +62,8 @@ class HostPreprocessor:
     # Lengths to which batches may be padded.
     length_buckets: tuple[int, ...] | None = None
     tokenizer: Any
-
-    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
-        """Return what a user passes as columns with one row for each sequence, after checking it.
-
-        Raises:
-            ValueError: If data cannot be right.
-        """
-        raise NotImplementedError
-
-    def make_batch(
-        self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
-    ) -> tuple[Any, Any, Any]:
-        """Return the inputs, labels and weights of the model for some rows of the columns."""
-        raise NotImplementedError
+    columns: Any
+    make_batch: Any
 
 
 class ForeignPreprocessor(HostPreprocessor):

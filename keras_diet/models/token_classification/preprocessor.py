@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from keras_diet.data.columns import number_of_rows
-from keras_diet.models.hub.packing import buckets_of, template_of
 from keras_diet.models.hub.preprocessor import PackingPreprocessor, TokenPreprocessor
+from keras_diet.models.hub.token_rows import buckets_of, template_of
 from keras_diet.models.token_classification.words import (
     Pieces,
     as_lists,
