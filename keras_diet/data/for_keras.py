@@ -114,7 +114,11 @@ class Steps(keras.utils.PyDataset):
     def examples(self) -> list[tuple[Any, ...]]:
         """The first two batches, and the last one of data that can be read from any place."""
         last = 1 if self.data.in_order else (self.data.num_batches or 2) - 1
-        return [_new_arrays(self.data.batch(0, index)) for index in (0, min(1, last), last)]
+        indices = (0, min(1, last), last)
+        batches = {
+            index: _new_arrays(self.data.batch(0, index)) for index in dict.fromkeys(indices)
+        }
+        return [batches[index] for index in indices]
 
     def for_keras(self) -> Any:
         """Return this object, or a `tf.data.Dataset` with the right sizes of all batches."""
