@@ -140,9 +140,8 @@ class ExactResume:
         if hasattr(model, "class_weight_of"):
             class_weight = model.class_weight_of(class_weight)
         _check_can_resume(x)
-        data = _batches(
-            model, x, y, sample_weight, batch_size, bool(shuffle), steps_per_epoch, training=True
-        )
+        order = {"batch_size": batch_size, "shuffle": bool(shuffle), "steps": steps_per_epoch}
+        data = _batches(model, x, y, sample_weight, order)
         steps = Steps(data, steps_per_epoch)
         options["validation_batch_size"] = options.get("validation_batch_size") or batch_size
         with _Termination() as termination:
@@ -158,17 +157,18 @@ class ExactResume:
                 return training.fit(callbacks, initial_epoch, epochs, verbose, **options)
 
 
-def _batches(model, x, y, sample_weight, batch_size, shuffle, steps, training):
+def _batches(model, x, y, sample_weight, order):
     """Return the data of `fit` as an `EpochDataset`."""
     if hasattr(model, "as_dataset"):
-        data = model.as_dataset(x, y, sample_weight, batch_size, shuffle, training, steps)
+        data = model.as_dataset(x, y, sample_weight, **order)
         if data is not x:
             return data
     elif is_columns(x):
         x, y, sample_weight = arrays((x, y, sample_weight))
-    # Grain shuffles with a seed of its own.
-    shuffle = shuffle and not _is_grain(x)
-    return source_of(x, y, sample_weight, batch_size, shuffle, steps, reads_in=seeded)
+    if _is_grain(x):
+        # It shuffles with a seed of its own.
+        order = {**order, "shuffle": False}
+    return source_of(x, y, sample_weight, **order, reads_in=seeded)
 
 
 def _validation_data(model, data, of_training, options):

@@ -336,7 +336,8 @@ class DataMethods(InferenceMethods):
         Raises:
             ValueError: If data cannot be right. The message says what to do.
         """
-        if validation_split and validation_data is None and self.preprocessor and is_columns(x):
+        is_rows = is_columns(x)
+        if validation_split and validation_data is None and self.preprocessor and is_rows:
             # Keras splits arrays of ids, and refuses to split datasets.
             (x, y, sample_weight), validation_data = split((x, y, sample_weight), validation_split)
             validation_split = 0.0
@@ -349,7 +350,7 @@ class DataMethods(InferenceMethods):
         steps = kwargs.get("steps_per_epoch")
         data = self._for_keras(x, y, sample_weight, batch_size, shuffle=shuffle, steps=steps)
         devices, size = num_batch_devices(), batch_size or BATCH_SIZE
-        if is_columns(x) and size % devices:
+        if is_rows and size % devices:
             warnings.warn(
                 f"The {devices} devices along the batch axis cannot divide batches of this size, "
                 f"so each device computes whole batches. Received: batch_size={size}. Pass a "
