@@ -39,7 +39,7 @@ METHODS = {
     "save_to_preset": "hub.model_files.ModelFiles.save_to_preset",
     "fit": "hub.data_methods.DataMethods.fit",
     "evaluate": "hub.data_methods.DataMethods.evaluate",
-    "predict": "hub.data_methods.DataMethods.predict",
+    "predict": "hub.inference.InferenceMethods.predict",
     "DietBertBackbone.from_hugging_face": "diet_bert.hugging_face.read.read_backbone",
     "from_hugging_face of tasks": "diet_bert.diet_bert_task.DietBertTask.from_hugging_face",
     "export_to_hugging_face": "diet_bert.hugging_face.write.write_hugging_face",

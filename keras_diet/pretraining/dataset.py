@@ -8,10 +8,10 @@ import grain
 import numpy as np
 
 from keras_diet import validation
+from keras_diet.data.for_keras import tf_dataset_of
 from keras_diet.pretraining.languages import language_probabilities
 from keras_diet.pretraining.masking import mask_tokens
 from keras_diet.pretraining.packing import number_documents, number_segments
-from keras_diet.training import epoch_dataset
 
 # A file may be larger than memory, so only its first rows are read to check them.
 _ROWS_TO_CHECK = 1024
@@ -231,7 +231,7 @@ def as_tf_dataset(dataset: grain.MapDataset) -> Any:
     """
     # An endless dataset of Grain has the largest length that Python knows.
     length = len(dataset)
-    return epoch_dataset.as_tf_dataset(
+    return tf_dataset_of(
         lambda: dataset.to_iter_dataset(_READ_OPTIONS),
         length if length < sys.maxsize else -1,
         [dataset[0], dataset[length - 1]],

@@ -12,6 +12,8 @@
 - `average_weights` loads the mean of several files of weights.
 """
 
+from keras_diet.data.epoch_dataset import EpochDataset
+from keras_diet.data.token_batches import TokenBatches
 from keras_diet.training.accumulated_steps import AccumulatedSteps
 from keras_diet.training.average_weights import average_weights
 from keras_diet.training.embedding_losses import (
@@ -21,11 +23,9 @@ from keras_diet.training.embedding_losses import (
     MatryoshkaLoss,
     MultipleNegativesRankingLoss,
 )
-from keras_diet.training.epoch_dataset import EpochDataset
 from keras_diet.training.exact_resume import ExactResume
 from keras_diet.training.inverse_square_root_decay import InverseSquareRootDecay
 from keras_diet.training.smoothed_categorical_crossentropy import SmoothedCategoricalCrossentropy
-from keras_diet.training.token_batches import TokenBatches
 from keras_diet.training.warmup_linear_decay import WarmupLinearDecay
 
 __all__ = [

@@ -5,12 +5,17 @@ import os
 import signal
 import threading
 import warnings
+import zlib
 from typing import Any, Self
 
 import keras
 import numpy as np
 
 from keras_diet import _backend, validation
+from keras_diet.data.columns import arrays, is_columns, split, tuple_of_inputs
+from keras_diet.data.epoch_dataset import EpochDataset
+from keras_diet.data.for_keras import Steps
+from keras_diet.data.sources import source_of
 from keras_diet.training.checkpoint import (
     Arrays,
     CheckpointFolder,
@@ -19,18 +24,12 @@ from keras_diet.training.checkpoint import (
     restore_values,
     values_of,
 )
-from keras_diet.training.columns import is_columns, split, tuple_of_inputs
-from keras_diet.training.epoch_dataset import EpochDataset
 from keras_diet.training.processes import Processes
 from keras_diet.training.random_states import (
     random_states,
     restore_random_states,
     seed_of_script,
-)
-from keras_diet.training.resumable_data import (
-    Steps,
-    check_can_resume,
-    resumable,
+    seeded,
 )
 from keras_diet.training.trainers import whole_batches
 
@@ -140,52 +139,104 @@ class ExactResume:
             (x, y, sample_weight), validation_data = split((x, y, sample_weight), validation_split)
         if hasattr(model, "class_weight_of"):
             class_weight = model.class_weight_of(class_weight)
-        check_can_resume(x)
-        order: Any = {"batch_size": batch_size, "shuffle": bool(shuffle)}
-        data: Any = _prepared(model, x, y, sample_weight, steps_per_epoch, **order)
-        if isinstance(data, tuple):
-            data = resumable(*data, steps=steps_per_epoch, **order)
+        _check_can_resume(x)
+        order = {"batch_size": batch_size, "shuffle": bool(shuffle), "steps": steps_per_epoch}
+        data = _batches(model, x, y, sample_weight, order)
         steps = Steps(data, steps_per_epoch)
         options["validation_batch_size"] = options.get("validation_batch_size") or batch_size
-        if validation_data is not None:
-            validation_data = _validation_data(model, validation_data, **options)
         with _Termination() as termination:
             checkpoints = CheckpointFolder(self.folder, self.keep)
             training = _Training(model, steps, checkpoints, self.save_every, termination)
-            training.read()
-            if isinstance(validation_data, EpochDataset):
-                # Each epoch is validated with the same masks.
-                if not validation_data.has_own_seed:
-                    validation_data.seed = data.seed
-                steps_of_validation = options.get("validation_steps")
-                validation_data = Steps(validation_data, steps_of_validation).for_keras()
-            options |= {"class_weight": class_weight, "validation_data": validation_data}
+            facts = {"shuffle": bool(shuffle), "class_weight": str(class_weight)}
+            training.read(facts)
+            options["class_weight"] = class_weight
+            options["validation_data"] = _validation_data(model, validation_data, data, options)
             # Steps of other models do not divide batches.
             is_ours = hasattr(model, "as_dataset")
             with whole_batches() if is_ours else contextlib.nullcontext():
                 return training.fit(callbacks, initial_epoch, epochs, verbose, **options)
 
 
-def _validation_data(model, data, validation_batch_size, validation_steps=None, **_):
-    """Return validation data, which is an `EpochDataset` if the model makes batches of texts."""
-    x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
-    size = validation_batch_size if is_columns(x) else None
-    prepared = _prepared(model, x, y, weights, validation_steps, batch_size=size, training=False)
-    return data if isinstance(prepared, tuple) and not is_columns(x) else prepared
-
-
-def _prepared(model, x, y, sample_weight, steps, **options):
-    """Return the batches that a model makes of texts, or else a tuple, with ids checked."""
+def _batches(model, x, y, sample_weight, order):
+    """Return the data of `fit` as an `EpochDataset`."""
     if hasattr(model, "as_dataset"):
-        if steps is not None and not is_columns(x):
-            # A dataset of texts without a known end would be counted.
-            options["steps"] = steps
-        data = model.as_dataset(x, y, sample_weight, **options)
+        data = model.as_dataset(x, y, sample_weight, **order)
         if data is not x:
             return data
-        if is_columns(x) and hasattr(model, "checked_ids"):
-            return model.checked_ids(x, y, sample_weight)
-    return x, y, sample_weight
+    elif is_columns(x):
+        x, y, sample_weight = arrays((x, y, sample_weight))
+    if _is_grain(x):
+        # It shuffles with a seed of its own.
+        order = {**order, "shuffle": False}
+    return source_of(x, y, sample_weight, **order, reads_in=seeded)
+
+
+def _validation_data(model, data, of_training, options):
+    """Return what Keras reads. Batches of texts are prepared, with the same masks each time."""
+    if data is None:
+        return None
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    size = options["validation_batch_size"] if is_columns(x) else None
+    steps = options.get("validation_steps")
+    if hasattr(model, "as_dataset"):
+        x = model.as_dataset(x, y, sample_weight, size, training=False, steps=steps)
+    if not isinstance(x, EpochDataset):
+        return data
+    if not x.has_own_seed:
+        x.seed = of_training.seed
+    return Steps(x, steps).for_keras()
+
+
+def _check_can_resume(data):
+    """Raise a `ValueError` unless the data can continue exactly at a batch."""
+    if isinstance(data, EpochDataset) or is_columns(data) or _is_grain(data):
+        return
+    if not isinstance(data, keras.utils.PyDataset):
+        raise ValueError(
+            "`ExactResume` needs data that can continue at any batch. Received: "
+            f"{type(data).__name__}, which does not tell where to continue. Pass arrays, lists, a "
+            "`keras.utils.PyDataset`, or a Grain dataset. Grain shuffles with a seed."
+        )
+    hooks = ("on_epoch_begin", "on_epoch_end")
+    if any(getattr(type(data), name) is not getattr(keras.utils.PyDataset, name) for name in hooks):
+        raise ValueError(
+            "A dataset that changes between epochs must be a `keras_diet.training.EpochDataset`, "
+            f"so that `ExactResume` can read any epoch. Received: {type(data).__name__} with "
+            "`on_epoch_begin` or `on_epoch_end`. Derive it from `EpochDataset`."
+        )
+
+
+def _is_grain(data):
+    return any(base.__module__.partition(".")[0] == "grain" for base in type(data).__mro__)
+
+
+def _facts(data, examples):
+    """Return what must be the same in the data when the training continues."""
+    first, _, last = examples
+    sizes = [
+        next((len(leaf) for leaf in keras.tree.flatten(batch) if np.ndim(leaf)), None)
+        for batch in (first, last)
+    ]
+    number = None
+    if data.same_size:
+        number = sizes[0] * (data.num_batches - 1) + sizes[1]
+    facts = {
+        "number of examples": number,
+        "number of batches": data.num_batches,
+        "batch_size": sizes[0],
+        "size of the last batch": sizes[1],
+        "first batch": _checksum(first),
+        "last batch": _checksum(last),
+    }
+    return facts | ({"seed of the data": data.seed} if data.has_own_seed else {})
+
+
+def _checksum(batch):
+    """Return a number that other data, another order or another seed would change."""
+    value = 0
+    for leaf in keras.tree.flatten(batch):
+        value = zlib.crc32(np.ascontiguousarray(leaf), value)
+    return f"checksum {value:08x}"
 
 
 class _Training(keras.callbacks.CallbackList):
@@ -222,8 +273,11 @@ class _Training(keras.callbacks.CallbackList):
 
     # === Continuing ===
 
-    def read(self) -> None:
+    def read(self, facts: dict[str, Any]) -> None:
         """Read the newest checkpoint, and check that it belongs to this training.
+
+        Args:
+            facts: What must be the same when the training continues, beside what is found here.
 
         Raises:
             ValueError: If it does not, or if processes find other checkpoints.
@@ -245,7 +299,10 @@ class _Training(keras.callbacks.CallbackList):
             prefix = f"process {rank} "
             own = {name.removeprefix(prefix): arrays[name] for name in arrays if prefix in name}
             self._start = (state, {**arrays, **own})
-            self._steps.continue_at(state["data"])
+            data = self._steps.data
+            if not data.has_own_seed:
+                data.seed = state["data"]["seed"]
+            data.set_state(state["data"]["state"])
         model = self._model
         self._facts = {
             "backend": keras.config.backend(),
@@ -256,7 +313,8 @@ class _Training(keras.callbacks.CallbackList):
             "number of processes": self._processes.count,
             "devices": self._processes.devices,
             **optimizer_settings(model),
-            **self._steps.facts(),
+            **_facts(self._steps.data, self._steps.examples),
+            **facts,
         }
 
     def _check_facts(self, saved, facts):
@@ -281,7 +339,6 @@ class _Training(keras.callbacks.CallbackList):
     ) -> keras.callbacks.History:
         """Train the rest of an interrupted epoch, and then the other epochs."""
         model = self._model
-        self._facts["class_weight"] = str(options["class_weight"])
         if self._start is not None:
             state = self._start[0]
             self._epoch, self._step, self._total = state["epoch"], state["step"], state["total"]
@@ -434,6 +491,8 @@ class _Training(keras.callbacks.CallbackList):
     def _values(self):
         """Return the state for JSON, and the arrays that all processes share and their own."""
         shared, own = values_of(self.model)
+        data = self._steps.data
+        _, index = self._steps.place(self._epoch, self._step)
         history = self._recorded.history
         for name, column in history.items():
             # Metrics such as the F1 score of each class are tensors.
@@ -446,7 +505,7 @@ class _Training(keras.callbacks.CallbackList):
             "finished_epochs": self._finished_epochs,
             "epochs": list(self._recorded.epoch),
             "history": list(history),
-            "data": self._steps.position(self._epoch, self._step),
+            "data": {"seed": data.seed, "state": data.state(index)},
             "random": random_states(),
         }
         return state, shared, own

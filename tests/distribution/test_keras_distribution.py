@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 
 import keras
 import numpy as np
@@ -107,18 +106,10 @@ def test_batches_of_any_size(all_results, kind, parts):
         )
     assert one["rows"] == [[rows, rows] for rows in (2, 3, 4, 6, 8)]
     assert found["rows"] == [[n, n if n % parts else n // parts] for n, _ in one["rows"]]
-    # Weights of int4 that fit are split. The rows of the first dense kernel are 10 bytes long.
-    fit = ["token_embedding/embeddings", "feedforward_output_dense/kernel", "pooled_dense/kernel"]
-    names = sorted(path.removeprefix("encoder/transformer_layer_0/") for path in found["split"])
-    assert names == (sorted(fit) if kind == "model" else [])
+    # Kernels of int8 are split as others. One layer has six, with the embedding and the pooler.
+    assert len(found["split"]) == (8 if kind == "model" else 0)
     assert one["split"] == []
 
 
 def test_each_host_of_a_pod_has_its_own_rows(all_results):
     assert all_results["first axes"] == [None, "batch"]
-
-
-def test_heads_that_the_mesh_does_not_divide(all_results):
-    message = "(?s)`num_heads`.*must be divisible.*'model': 4.*dimension size is 3 "
-    assert len(all_results["three heads"]) == 2
-    assert all(re.search(message, each) for each in all_results["three heads"])

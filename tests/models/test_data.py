@@ -550,8 +550,8 @@ REFUSED = {
     "half of a pair of surrogates": (lambda m: m.classify(["a", "b\ud800"]), "Unicode.* in row 1"),
     "one label of two texts": (lambda m: m.fit(["a", "b"], 1), "Received: 2 in `x`, 1 in `y`"),
     "index of a generator": (
-        lambda m: m.as_dataset(iter([(TEXTS, LABELS)]))[0],
-        "of a generator have no index.*Received: list_iterator",
+        lambda m: m.as_dataset((TEXTS, LABELS) for _ in range(2))[0],
+        "of a generator have no index.*Received: generator",
     ),
     "more segments than tokens": (
         lambda m: tiny_preprocessor("classifier", sequence_length=4)((TEXTS,) * 3),

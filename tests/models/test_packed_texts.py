@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from keras_diet.models.hub.packing import pack_documents
+from keras_diet.models.hub.token_rows import pack_documents
 from keras_diet.training import (
     CosineSimilarityLoss,
     EmbeddingLoss,

@@ -92,29 +92,6 @@ def test_datasets_go_to_keras_as_they_are(make):
         model.evaluate(make(changed, LABELS), verbose=0)
 
 
-@pytest.mark.usefixtures("compiled_steps")
-def test_pipelines_without_ranks():
-    """`from_generator` with types only does not know the number of axes."""
-    tf = pytest.importorskip("tensorflow")
-    model = tiny_task("classifier", with_preprocessor=False)
-    model.output_dropout.rate = 0.0
-    model.compile(keras.optimizers.SGD(0.0), metrics=[])
-    types = (dict.fromkeys(INPUTS, tf.int32), tf.int32, tf.float32)
-    weights = np.array([0.5, 2.0, 1.0], "float32")
-    data, weighted = (
-        tf.data.Dataset.from_generator(lambda parts=parts: iter([parts]), types[: len(parts)])
-        for parts in ((INPUTS, LABELS), (INPUTS, LABELS, weights))
-    )
-    options = {"class_weight": {6: 3.0}, "verbose": 0}
-    found = model.fit(data, validation_data=weighted, **options).history
-    validation = {"validation_data": (INPUTS, LABELS, weights)}
-    expected = model.fit(INPUTS, LABELS, **validation, **options).history
-    assert found == {name: pytest.approx(values, rel=1e-5) for name, values in expected.items()}
-    assert model.evaluate(weighted, verbose=0) == pytest.approx(found["val_loss"][0], rel=1e-5)
-    plain = model.evaluate(data, verbose=0)
-    assert all(abs(plain - values[0]) > 1e-2 for values in found.values())
-
-
 def test_fit_of_a_backbone():
     model = tiny_backbone(num_layers=1)
     model.compile("sgd", loss={"sequence_output": None, "pooled_output": "mse"})

@@ -23,7 +23,7 @@ from keras_diet.models.diet_bert.hugging_face.read import read_backbone
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.document_inputs import DocumentInputs
-from keras_diet.models.hub.layout_map import splits_explained, transformer_layout_map
+from keras_diet.models.hub.layout_map import transformer_layout_map
 from keras_diet.models.hub.token_inputs import (
     DOCUMENT_IDS,
     PADDING_MASK,
@@ -168,7 +168,6 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
     # The type that `from_hugging_face` has read, which `export_to_hugging_face` writes.
     hugging_face_type: str | None = None
 
-    @splits_explained()
     @takes_arguments_of(DietEncoder, without=("kernel_initializer", "encode_inputs"))
     def __init__(
         self,

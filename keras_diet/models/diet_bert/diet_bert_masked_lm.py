@@ -16,10 +16,10 @@ from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, Die
 from keras_diet.models.diet_bert.hugging_face.heads import MASKED_LM
 from keras_diet.models.hub.classes import Classes
 from keras_diet.models.hub.losses import token_loss, warn_if_loss_does_not_fit
-from keras_diet.models.hub.packing import padded, template_of
 from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.token_inputs import TokenInput, ids_below
+from keras_diet.models.hub.token_rows import padded, template_of
 from keras_diet.pretraining.masking import check_rates, mask_tokens
 from keras_diet.types import Config, Tensor
 

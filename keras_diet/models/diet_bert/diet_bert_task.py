@@ -30,9 +30,9 @@ from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
 from keras_diet.models.diet_bert.hugging_face_tokenizer import FILE, HuggingFaceTokenizer
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.document_inputs import DocumentInputs
-from keras_diet.models.hub.packing import template_of
 from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.task import HubTask
+from keras_diet.models.hub.token_rows import template_of
 from keras_diet.types import Config
 
 

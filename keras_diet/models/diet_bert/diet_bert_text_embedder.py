@@ -10,6 +10,7 @@ from keras import ops
 from keras_hub.models import TextEmbedder, TextEmbedderPreprocessor
 
 from keras_diet import validation
+from keras_diet.data.columns import host_column, is_columns, map_columns, number_of_rows
 from keras_diet.layers.transformer.recomputed_call import call_in_chunks
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
@@ -18,7 +19,6 @@ from keras_diet.models.hub.document_inputs import gather_tokens
 from keras_diet.models.hub.losses import is_of_keras, of_output, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import PackingPreprocessor
 from keras_diet.models.hub.texts import holds_text, texts_of
-from keras_diet.training.columns import host_column, map_columns, number_of_rows
 from keras_diet.training.embedding_losses import EmbeddingLoss, unit_vectors
 from keras_diet.types import Config, Tensor
 
@@ -345,11 +345,23 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
             ValueError: If the last batch has a single pair, and the loss needs the pairs of others.
         """
         data = super().as_dataset(x, *args, **kwargs)
-        size = getattr(data, "batch_size", None)
-        if self.makes_labels and size is not None and data.labels:
-            ids = data.data[1]
+        if self.makes_labels and is_columns(x) and kwargs.get("labels", True):
+            ids, size = data.source.columns[1], data.source.batch_size
             self._embedding_loss.check_labels(ids[-(len(ids) % size or size) :])
         return data
+
+    def make_batch(
+        self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator
+    ) -> tuple[Any, ...]:
+        """Return the arrays that the model takes. An example may have several texts, in a row."""
+        if not (isinstance(x, np.ndarray) and x.ndim > 1):
+            return super().make_batch(x, y, sample_weight, generator)
+        texts = x.reshape(-1).tolist()
+        inputs, *others = super().make_batch(texts, y, sample_weight, generator)
+        if "document_first_tokens" in inputs:
+            first_tokens = inputs["document_first_tokens"].reshape(x.shape)
+            return {**inputs, "document_first_tokens": first_tokens}, *others
+        return map_columns(lambda array: array.reshape(*x.shape, -1), inputs), *others
 
     def compile(
         self, optimizer: Any = "auto", loss: Any = None, *, metrics: Any = None, **kwargs: Any
@@ -400,7 +412,7 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         texts = texts_of(text, "text")
         order = list(range(len(texts)))
         # Packed batches of texts of all lengths have about the same number of sequences.
-        if not getattr(self.preprocessor, "packed", False):
+        if not self.host_preprocessor.packed:
             order.sort(key=lambda i: len(texts[i]), reverse=True)
         found = self.predict([texts[i] for i in order], batch_size, verbose, callbacks=callbacks)
         return found[np.argsort(order)]

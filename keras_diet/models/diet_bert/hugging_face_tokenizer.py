@@ -11,12 +11,12 @@ import numpy as np
 import tokenizers
 
 from keras_diet import validation
+from keras_diet.data.columns import host_column
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.hugging_face.bert_tokenizer import names_of_special_tokens
-from keras_diet.models.hub.packing import Template
 from keras_diet.models.hub.texts import in_graph
+from keras_diet.models.hub.token_rows import Template
 from keras_diet.models.hub.tokenizer import FastTokenizer
-from keras_diet.training.columns import host_column
 from keras_diet.types import Config
 
 FILE = "tokenizer.json"

@@ -13,6 +13,7 @@ from keras_hub.models import Seq2SeqLM
 
 from keras_diet import _backend
 from keras_diet._recording import RecordedFunction
+from keras_diet.data.columns import is_columns, take
 from keras_diet.layers.transformer.diet_decoder import DecoderMemory
 from keras_diet.models.diet_transformer.ctranslate2_model import write_ctranslate2_model
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
@@ -27,7 +28,6 @@ from keras_diet.models.hub.task import HubTask
 from keras_diet.models.hub.texts import is_one_text
 from keras_diet.models.hub.token_inputs import check_token_inputs
 from keras_diet.samplers import BeamSearchSampler
-from keras_diet.training.columns import is_columns, take
 from keras_diet.training.trainers import divided, return_weights, whole_batches
 from keras_diet.types import Config, Tensor
 

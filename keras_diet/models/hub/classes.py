@@ -9,8 +9,8 @@ import keras
 import numpy as np
 
 from keras_diet import _arrays
+from keras_diet.data.columns import host_column
 from keras_diet.models.hub.losses import is_of_keras, sparse_loss
-from keras_diet.training.columns import host_column
 
 
 @dataclasses.dataclass(frozen=True)

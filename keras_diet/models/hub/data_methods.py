@@ -1,56 +1,51 @@
 """How a model gets from the data of a user to batches of token ids."""
 
-import functools
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
 
-from keras_diet._recording import RecordedFunction, forget_graphs
+from keras_diet._recording import forget_graphs
+from keras_diet.data.columns import (
+    arrays,
+    as_rows,
+    is_columns,
+    map_columns,
+    split,
+)
+from keras_diet.data.epoch_dataset import EpochDataset
+from keras_diet.data.for_keras import for_keras
+from keras_diet.data.sources import BATCH_SIZE, packed, source_of
 from keras_diet.models.hub.classes import (
     Classes,
     checked_class_weight,
     checked_labels,
     checked_weights,
 )
+from keras_diet.models.hub.document_inputs import without_documents
+from keras_diet.models.hub.inference import InferenceMethods
 from keras_diet.models.hub.losses import of_output
-from keras_diet.models.hub.packing import buckets_of
-from keras_diet.models.hub.preprocessor import HubPreprocessor, check_preprocessor_fits
-from keras_diet.models.hub.task_data import TaskData
-from keras_diet.models.hub.texts import is_one_text
-from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
-from keras_diet.training.columns import (
-    as_rows,
-    check_are_in_dataset,
-    host_column,
-    is_columns,
-    map_columns,
-    number_of_rows,
-    split,
-    take,
+from keras_diet.models.hub.preprocessor import (
+    ForeignPreprocessor,
+    HostPreprocessor,
+    HubPreprocessor,
+    check_preprocessor_fits,
 )
-from keras_diet.training.epoch_dataset import EpochDataset, with_ranks
-from keras_diet.training.resumable_data import BATCH_SIZE, Batches
+from keras_diet.models.hub.texts import holds_text
+from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
 from keras_diet.training.trainers import (
     beside_training,
     divided,
-    has_replicas,
     num_batch_devices,
     return_weights,
     whole_batches,
 )
 
-if TYPE_CHECKING:
-    from keras_hub.models import Task
-else:
-    # When Keras makes a class functional, two paths to `Task` are an inheritance cycle.
-    Task = object
 
-
-class DataMethods(Task):
+class DataMethods(InferenceMethods):
     """The methods of backbones and tasks that take data.
 
     With a preprocessor, `as_dataset` makes batches on the host, and Keras reads these. Without a
@@ -70,6 +65,13 @@ class DataMethods(Task):
         """What each input holds after preprocessing. Inputs are not checked if this is empty."""
         return {}
 
+    @property
+    def host_preprocessor(self) -> HostPreprocessor:
+        """The preprocessor with all that this library asks. Others than ours are wrapped."""
+        preprocessor = self.preprocessor
+        is_ours = isinstance(preprocessor, HubPreprocessor)
+        return preprocessor if is_ours else ForeignPreprocessor(self)
+
     # === Columns and batches ===
 
     def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
@@ -80,13 +82,10 @@ class DataMethods(Task):
         Raises:
             ValueError: If data cannot be right. The message says what to do.
         """
-        if not getattr(self.preprocessor, "converts_labels", False):
+        preprocessor = self.host_preprocessor
+        if not preprocessor.converts_labels:
             y, sample_weight = self.checked_targets(y, sample_weight)
-        if isinstance(self.preprocessor, HubPreprocessor):
-            return self.preprocessor.columns(x, y, sample_weight)
-        x = map_columns(lambda part: [part] if is_one_text(part) else host_column(part), x)
-        number_of_rows(x=x, y=y, sample_weight=sample_weight)
-        return x, y, sample_weight
+        return preprocessor.columns(x, y, sample_weight)
 
     def columns_of_examples(
         self, x: Any, y: Any = None, sample_weight: Any = None
@@ -100,7 +99,7 @@ class DataMethods(Task):
     @property
     def makes_labels(self) -> bool:
         """Whether the labels come from the texts, so that users pass none."""
-        return getattr(self.preprocessor, "makes_labels", False)
+        return self.preprocessor is not None and self.host_preprocessor.makes_labels
 
     def checked_targets(self, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
         """Return the labels and weights of all outputs as numbers, after checking them."""
@@ -140,6 +139,11 @@ class DataMethods(Task):
     ) -> Any:
         """Return texts as batches of arrays, which `keras.Model.fit` reads.
 
+            batch(epoch, index) = preprocessor.make_batch(rows, generator(epoch, index))
+
+        Everything that is random, which is the order and masks, depends on the seed, the epoch and
+        the index of a batch only.
+
         Args:
             x: Texts, as in `fit`: columns, or a dataset of batches.
             y: Labels, or `None`.
@@ -152,32 +156,69 @@ class DataMethods(Task):
             labels: bool. Whether the loss is computed, so that labels are read. Defaults to `True`.
 
         Returns:
-            A `keras.utils.PyDataset` whose batches depend only on its seed, the epoch and their
-            index. An `EpochDataset`, and data of a task without a preprocessor, are returned as
-            they are.
+            An `EpochDataset`. Datasets of token ids, of a task without a preprocessor, are returned
+            as they are.
 
         Raises:
             ValueError: If data cannot be right. The message says what to do.
         """
-        if self.preprocessor is None or isinstance(x, EpochDataset):
+        is_rows = is_columns(x)
+        if isinstance(x, EpochDataset) or (self.preprocessor is None and not is_rows):
             return x
+        if self.preprocessor is None:
+            x, y, sample_weight = arrays(self.checked_ids(x, y, sample_weight))
+            seed = None if training and shuffle else 0
+            return source_of(x, y, sample_weight, batch_size, shuffle, seed=seed)
         # The vocabulary of a preset is read after the model is built.
         check_preprocessor_fits(self)
-        if is_columns(x):
-            columns = (self.columns_of_examples if labels else self.columns)(x, y, sample_weight)
-            return TaskData(self, columns, True, batch_size, shuffle, training, labels=labels)
-        check_are_in_dataset(x, y=y, sample_weight=sample_weight, batch_size=batch_size)
-        return TaskData(self, x, False, None, shuffle, training, steps, labels)
+        preprocessor = self.host_preprocessor
+        read = self.columns_of_examples if labels else self.columns
+        if is_rows:
+            x, y, sample_weight = read(x, y, sample_weight)
+
+        def make(batch, generator):
+            if not is_rows and isinstance(batch, list) and holds_text(batch):
+                # A list of texts is not a list of inputs, labels and weights.
+                batch = (batch,)
+            parts = keras.utils.unpack_x_y_sample_weight(batch)
+            if not is_rows:
+                parts = read(*parts if labels else parts[:1])
+            return self.make_batch(*parts, generator)
+
+        is_random = training and (shuffle or preprocessor.is_random)
+        # `predict` draws nothing from NumPy's generator.
+        seed = None if is_random else 0
+        source = source_of(x, y, sample_weight, batch_size, shuffle, steps, seed)
+        return source.map(
+            make,
+            same_epochs=not training,
+            varies_length=bool(preprocessor.length_buckets),
+            same_size=not preprocessor.packed,
+        )
+
+    def make_batch(
+        self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator
+    ) -> tuple[Any, ...]:
+        """Return the arrays that the model takes for some rows of `columns`."""
+        preprocessor = self.host_preprocessor
+        batch = preprocessor.make_batch(x, y, sample_weight, generator)
+        if self.token_inputs:
+            # For example, there may be more texts than segments.
+            tokens = without_documents(batch[0]) if preprocessor.packed else batch[0]
+            check_token_inputs(tokens, self.token_inputs)
+        return packed(*batch)
 
     def _for_keras(self, x, y, sample_weight, batch_size, **arguments):
         """Return the data as the methods of `keras.Model` take it."""
-        if is_columns(x):
+        is_rows = is_columns(x)
+        if is_rows:
             self._check_has_labels(y)
-        if self.preprocessor is None and is_columns(x):
+        if self.preprocessor is None and is_rows:
             return self.checked_ids(x, y, sample_weight)
+        if self.preprocessor is None or isinstance(x, EpochDataset):
+            return x, y, sample_weight
         data = self.as_dataset(x, y, sample_weight, batch_size, **arguments)
-        is_ours = isinstance(data, TaskData)
-        return (data.for_keras(), None, None) if is_ours else (with_ranks(x), y, sample_weight)
+        return for_keras(data), None, None
 
     def _check_has_labels(self, y):
         # A custom `compute_loss` may need no labels.
@@ -241,16 +282,6 @@ class DataMethods(Task):
         *state, data = arguments
         return super().test_step(*state, divided(data))
 
-    def predict_step(self, *arguments: Any) -> Any:
-        """Return the outputs of a batch. PyTorch may run a recorded graph."""
-        *state, data = arguments
-        if keras.backend.backend() != "torch":
-            return super().predict_step(*state, divided(data))
-        inputs, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        model: Any = self
-        call = functools.partial(model, training=False)
-        return RecordedFunction(model, "predict", call)(inputs)
-
     def compute_loss(
         self,
         x: Any = None,
@@ -263,142 +294,6 @@ class DataMethods(Task):
         # On PyTorch, Keras's losses with `ignore_class` change the weights that they get.
         sample_weight = keras.tree.map_structure(keras.ops.copy, sample_weight, none_is_leaf=False)
         return super().compute_loss(x, y, y_pred, sample_weight, training)
-
-    # === Inference ===
-
-    @functools.cached_property
-    def _inference_function(self):
-        """A compiled function from a batch of tensors to the outputs of the model.
-
-        It may run in several threads at a time, and inside of a callback of `fit`. Keras's function
-        for JAX takes the weights out of the model while it runs, and they stay in the model here.
-        """
-        model: Any = self
-        if keras.backend.backend() != "jax":
-
-            def predict_function(inputs):
-                model.make_predict_function()
-                return model.predict_function([(inputs,)])
-
-            return predict_function
-        import jax
-
-        def step(values, inputs):
-            with keras.StatelessScope(zip(model.variables, values, strict=True)):
-                variables = (model.trainable_variables, model.non_trainable_variables)
-                state = [[variable.value for variable in group] for group in variables]
-                return model.predict_step(state, (inputs,))[0]
-
-        compiled = jax.jit(step)
-
-        def stateless_function(inputs):
-            function = step if model.run_eagerly or not model.jit_compile else compiled
-            values = [variable.value for variable in model.variables]
-            return function(values, inputs)
-
-        return stateless_function
-
-    def _models(self):
-        """Return all models that share weights with this one."""
-        return getattr(self, "backbone", self).models()
-
-    def infer_batch(self, inputs: Any) -> Any:
-        """Return the outputs for a batch of inputs, as tensors."""
-        return_weights(self._models())
-        convert = keras.ops.convert_to_tensor
-        return self._inference_function(keras.tree.map_structure(convert, inputs))
-
-    def infer(
-        self,
-        x: Any,
-        batch_size: int | None = None,
-        verbose: Any = 0,
-        steps: int | None = None,
-        callbacks: Any = None,
-    ) -> Any:
-        """Return the outputs for preprocessed data, as `keras.Model.predict`.
-
-        Batches of rows need no reader. Keras's readers take longer than a short text, and PyTorch's
-        draws from the generator that dropout uses. Keras reads datasets, and all data for several
-        replicas of a strategy of TensorFlow.
-
-        Args:
-            x: Arrays of inputs, a `TaskData`, or a dataset of batches of inputs.
-            batch_size: int or `None`. The size of the batches of arrays. Defaults to `None`, which
-                means 32.
-            verbose: As in `keras.Model.predict`. Defaults to `0`.
-            steps: As in `keras.Model.predict`. Defaults to `None`.
-            callbacks: As in `keras.Model.predict`. Defaults to `None`.
-        """
-        if is_columns(x):
-            x = map_columns(host_column, x)
-            size = BATCH_SIZE if batch_size is None else batch_size
-            x = Batches((x, None, None), number_of_rows(x=x), size, shuffle=False, seed=0)
-        if has_replicas(self) or not isinstance(x, Batches) or x.batch_size is None:
-            x = x.for_keras() if isinstance(x, TaskData) else with_ranks(x)
-            with beside_training(self._models()):
-                return keras.Model.predict(
-                    self, x, verbose=verbose, steps=steps, callbacks=callbacks
-                )
-        steps = min(steps or sys.maxsize, x.num_batches or 0)
-        if callbacks or verbose:
-            callbacks = keras.callbacks.CallbackList(
-                callbacks,
-                add_progbar=verbose != 0,
-                model=self,
-                verbose=verbose,
-                epochs=1,
-                steps=steps,
-            )
-        else:
-            # Keras starts a thread for an empty list, which takes as long as a part of a text.
-            callbacks = keras.callbacks.Callback()
-        self.stop_predicting = False
-        callbacks.on_predict_begin()
-        outputs = []
-        for step in range(steps):
-            callbacks.on_predict_batch_begin(step)
-            inputs, _, _ = keras.utils.unpack_x_y_sample_weight(x.batch(0, step))
-            outputs.append(self.infer_batch(inputs))
-            callbacks.on_predict_batch_end(step, {"outputs": outputs[-1]})
-            if self.stop_predicting:
-                break
-        callbacks.on_predict_end()
-        return keras.tree.map_structure(
-            lambda *parts: np.concatenate(list(map(keras.ops.convert_to_numpy, parts))), *outputs
-        )
-
-    def predict_by_length(self, inputs: Mapping[str, np.ndarray], batch_size: int | None) -> Any:
-        """Return the outputs for all tokens. Short sequences share batches, or are packed.
-
-        Args:
-            inputs: Arrays of shape `(B, T)`, with a `"padding_mask"`.
-            batch_size: As in `keras.Model.predict`.
-
-        Returns:
-            Arrays of shape `(B, T, ...)` in float32. Behind the length of a sequence, they are
-            zero.
-        """
-        if getattr(self.preprocessor, "packed", False):
-            size = BATCH_SIZE if batch_size is None else batch_size
-            rows = range(len(inputs["padding_mask"]))
-            parts = [take(inputs, rows[i : i + size]) for i in rows[::size]]
-            found = [self.infer_batch(self.preprocessor.pack(part)) for part in parts]
-            return np.concatenate(list(map(keras.ops.convert_to_numpy, found)))
-        shape = inputs["padding_mask"].shape
-        buckets = buckets_of(inputs["padding_mask"], self.preprocessor.lengths)
-        outputs: Any = None
-        for length in np.unique(buckets):
-            rows = buckets == length
-            batch = {name: array[rows, :length] for name, array in inputs.items()}
-            found = self.infer(batch, batch_size)
-            if outputs is None:
-                outputs = keras.tree.map_structure(
-                    lambda part: np.zeros((*shape, *part.shape[2:]), "float32"), found
-                )
-            for array, part in zip(*map(keras.tree.flatten, (outputs, found)), strict=True):
-                array[rows, :length] = part
-        return outputs
 
     # === Methods of Keras ===
 
@@ -441,7 +336,8 @@ class DataMethods(Task):
         Raises:
             ValueError: If data cannot be right. The message says what to do.
         """
-        if validation_split and validation_data is None and self.preprocessor and is_columns(x):
+        is_rows = is_columns(x)
+        if validation_split and validation_data is None and self.preprocessor and is_rows:
             # Keras splits arrays of ids, and refuses to split datasets.
             (x, y, sample_weight), validation_data = split((x, y, sample_weight), validation_split)
             validation_split = 0.0
@@ -454,7 +350,7 @@ class DataMethods(Task):
         steps = kwargs.get("steps_per_epoch")
         data = self._for_keras(x, y, sample_weight, batch_size, shuffle=shuffle, steps=steps)
         devices, size = num_batch_devices(), batch_size or BATCH_SIZE
-        if is_columns(x) and size % devices:
+        if is_rows and size % devices:
             warnings.warn(
                 f"The {devices} devices along the batch axis cannot divide batches of this size, "
                 f"so each device computes whole batches. Received: batch_size={size}. Pass a "
@@ -495,24 +391,6 @@ class DataMethods(Task):
                 self, x, y, batch_size, sample_weight=sample_weight, **kwargs
             )
 
-    def predict(
-        self,
-        x: Any = None,
-        batch_size: int | None = None,
-        verbose: Any = "auto",
-        steps: int | None = None,
-        callbacks: Any = None,
-    ) -> Any:
-        """Return the outputs, as `keras.Model.predict`. With a preprocessor, `x` is raw text.
-
-        One text is a batch of one. Labels in a dataset are not read.
-        """
-        if self.preprocessor is None and is_columns(x):
-            self.checked_ids(x)
-        else:
-            x = self.as_dataset(x, batch_size=batch_size, training=False, steps=steps, labels=False)
-        return self.infer(x, batch_size, verbose, steps, callbacks)
-
     @whole_batches()
     def train_on_batch(
         self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
@@ -525,8 +403,3 @@ class DataMethods(Task):
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
         """Evaluate one batch, as `keras.Model.test_on_batch`."""
         return keras.Model.test_on_batch(self, *self._batch_tensors(x, y, sample_weight), **kwargs)
-
-    def predict_on_batch(self, x: Any) -> Any:
-        """Return the outputs of one batch, as `keras.Model.predict_on_batch`."""
-        outputs = self.infer_batch(self._one_batch(x, labels=False)[0])
-        return keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)

@@ -1,10 +1,5 @@
 """How the weights of Transformer blocks are split over a mesh of devices."""
 
-import contextlib
-import copy
-from collections.abc import Iterator
-from typing import Any
-
 import keras
 
 
@@ -22,8 +17,6 @@ def transformer_layout_map(
 
     All other weights are replicated. Positions and segments are small, an embedding that the heads
     share cannot be split by heads, and each device reads the part of its heads from its copy.
-
-    Weights of int4 that do not fit, such as the kernels of attention, are replicated.
 
     `num_heads`, `hidden_dim` and `intermediate_dim` must be divisible by the number of devices
     along the model axis. `hidden_dim` must be divisible by the number of devices along the data
@@ -70,46 +63,3 @@ def transformer_layout_map(
     for path, axes in layouts.items():
         layout_map[path] = axes
     return layout_map
-
-
-@contextlib.contextmanager
-def splits_explained() -> Iterator[None]:
-    """Return a context in which an error of JAX names the sizes that the mesh does not divide."""
-    try:
-        yield
-    except ValueError as error:
-        if type(error).__name__ != "IndivisibleError":
-            raise
-        mesh = keras.distribution.distribution().device_mesh
-        raise ValueError(
-            "`num_heads`, `hidden_dim` and `intermediate_dim` must be divisible by the number of "
-            "devices along the axis of the mesh that splits a layer, and `hidden_dim` along the "
-            "axis that splits the batch, too. Received: a mesh of "
-            f"{dict(zip(mesh.axis_names, mesh.shape, strict=True))} devices. {error}"
-        ) from error
-
-
-@contextlib.contextmanager
-def misfits_replicated() -> Iterator[None]:
-    """Return a context in which weights that do not fit their layout are replicated.
-
-    Kernels of int4 have two axes, and two numbers in each byte.
-    """
-    distribution = keras.distribution.distribution()
-    if not isinstance(distribution, keras.distribution.ModelParallel):
-        yield
-        return
-    mesh = distribution.device_mesh
-    sizes = {None: 1, **dict(zip(mesh.axis_names, mesh.shape, strict=True))}
-
-    def layout_of(variable):
-        layout, shape = distribution.get_variable_layout(variable), variable.shape
-        is_fit = len(layout.axes) == len(shape)
-        if is_fit and not any(n % sizes[axis] for n, axis in zip(shape, layout.axes, strict=True)):
-            return layout
-        return keras.distribution.TensorLayout([None] * len(shape), mesh)
-
-    fitting: Any = copy.copy(distribution)
-    fitting.get_variable_layout = layout_of
-    with fitting.scope():
-        yield

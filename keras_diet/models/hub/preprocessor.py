@@ -8,11 +8,11 @@ import numpy as np
 from keras_hub.models import Preprocessor, Tokenizer
 
 from keras_diet import validation
+from keras_diet.data.columns import host_column, map_columns, number_of_rows
 from keras_diet.layers.configuration import constructor_arguments
 from keras_diet.models.hub.classes import numbers_of
-from keras_diet.models.hub.packing import pack_documents, pack_segments, template_of
 from keras_diet.models.hub.texts import in_graph, is_one_text, is_pair, texts_of
-from keras_diet.training.columns import map_columns, number_of_rows
+from keras_diet.models.hub.token_rows import pack_documents, pack_segments, template_of
 from keras_diet.training.trainers import divides_rows
 from keras_diet.types import Config
 
@@ -40,15 +40,62 @@ class TokenPreprocessor(Preprocessor):
         return {**super().get_config(), "sequence_length": self.sequence_length}
 
 
-class HubPreprocessor(Preprocessor):
-    """A `keras_hub.models.Preprocessor` that works on the host, in two steps.
+class HostPreprocessor:
+    """What tasks ask a preprocessor, which works on the host in two steps.
 
         columns(x, y, sample_weight)   checks what a user passes: columns with a row a sequence
         make_batch(columns, generator) makes arrays of some rows
 
     `fit`, `evaluate` and `predict` call the first one once, and the second one for each batch.
-    Calling the preprocessor does both. In a graph of TensorFlow, such as in `tf.data`, it is the
-    preprocessor of KerasHub, without `length_buckets`.
+    """
+
+    # Whether the preprocessor makes the labels from the text.
+    makes_labels = False
+    # Whether `y` holds what users write, such as texts, and the preprocessor makes labels of it.
+    converts_labels = False
+    # Whether batches hold something random, such as masks.
+    is_random = False
+    # Whether the tokenizer turns the tokens that a model generates into texts.
+    makes_texts = False
+    # Whether several texts share a sequence.
+    packed = False
+    # Lengths to which batches may be padded.
+    length_buckets: tuple[int, ...] | None = None
+    tokenizer: Any
+    columns: Any
+    make_batch: Any
+
+
+class ForeignPreprocessor(HostPreprocessor):
+    """A function, or a preprocessor of KerasHub, which makes tensors.
+
+    Args:
+        task: The task whose `preprocessor` it is.
+    """
+
+    def __init__(self, task: Any) -> None:
+        self.preprocess_samples = task.preprocess_samples
+        self.tokenizer = getattr(task.preprocessor, "tokenizer", None)
+
+    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+        """Return what a user passes as columns."""
+        x = map_columns(lambda part: [part] if is_one_text(part) else host_column(part), x)
+        number_of_rows(x=x, y=y, sample_weight=sample_weight)
+        return x, y, sample_weight
+
+    def make_batch(
+        self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
+    ) -> tuple[Any, Any, Any]:
+        """Return what the preprocessor makes, as arrays."""
+        batch = self.preprocess_samples(x, y, sample_weight)
+        return map_columns(host_column, keras.utils.unpack_x_y_sample_weight(batch))
+
+
+class HubPreprocessor(HostPreprocessor, Preprocessor):
+    """A `keras_hub.models.Preprocessor` that works on the host.
+
+    Calling the preprocessor does both steps of `HostPreprocessor`. In a graph of TensorFlow, such
+    as in `tf.data`, it is the preprocessor of KerasHub, without `length_buckets`.
 
     KerasHub takes the second element of a tuple, `preprocessor((a, b))`, for labels, because
     datasets hold examples and labels in this way. Labels are never text, so here a tuple of texts
@@ -63,16 +110,8 @@ class HubPreprocessor(Preprocessor):
         **kwargs: Keyword arguments of the preprocessor of KerasHub.
     """
 
-    # Whether the preprocessor makes the labels from the text.
-    makes_labels = False
-    # Whether `y` holds what users write, such as texts, and the preprocessor makes labels of it.
-    converts_labels = False
-    # Whether batches hold something random, such as masks.
-    is_random = False
     # Whether a tuple of texts is one input. Otherwise it is an element of a dataset.
     takes_tuples = True
-    # Whether the tokenizer turns the tokens that a model generates into texts.
-    makes_texts = False
     # The special tokens of a text, and one token.
     shortest_sequence = 1
 
@@ -319,7 +358,10 @@ def check_preprocessor_fits(task: Any) -> None:
     if isinstance(preprocessor, HubPreprocessor):
         # Attributes may have changed.
         preprocessor.check_arguments()
-    if getattr(preprocessor, "packed", False) and divides_rows(task):
+    if preprocessor is None:
+        return
+    host = task.host_preprocessor
+    if host.packed and divides_rows(task):
         raise ValueError(
             "`packed=True` needs batches that are whole, because their texts and their "
             "sequences differ in number. Received: a strategy with several replicas, or "
@@ -333,9 +375,9 @@ def check_preprocessor_fits(task: Any) -> None:
                 f"={length}, backbone.max_sequence_length={backbone.max_sequence_length}"
             )
     limit = backbone.vocabulary_size
-    size = _vocabulary_size(getattr(preprocessor, "tokenizer", None)) or limit
+    size = _vocabulary_size(host.tokenizer) or limit
     # A model that generates texts must not generate unknown tokens.
-    if size > limit or (getattr(preprocessor, "makes_texts", False) and size < limit):
+    if size > limit or (host.makes_texts and size < limit):
         raise ValueError(
             "The tokenizer does not fit the embedding of the backbone. Received: "
             f"backbone.vocabulary_size={limit} and a tokenizer of {size} tokens. Use a backbone "

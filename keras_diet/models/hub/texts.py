@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_diet.training.columns import host_column
+from keras_diet.data.columns import host_column
 
 _REMEDY = (
     "For pairs of texts pass a tuple (first, second) of two lists. For token ids, build the task "

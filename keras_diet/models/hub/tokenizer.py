@@ -8,8 +8,8 @@ import tokenizers
 from keras_hub.models import Tokenizer
 
 from keras_diet import validation
+from keras_diet.data.columns import host_column
 from keras_diet.models.hub.texts import is_one_text, texts_of
-from keras_diet.training.columns import host_column
 
 Span = tuple[int, int]
 

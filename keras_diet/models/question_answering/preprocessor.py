@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from keras_diet import validation
+from keras_diet.data.columns import host_column, number_of_rows
 from keras_diet.models.hub.classes import checked_weights
-from keras_diet.models.hub.packing import buckets_of
 from keras_diet.models.hub.preprocessor import HubPreprocessor, TokenPreprocessor
 from keras_diet.models.hub.texts import texts_of
+from keras_diet.models.hub.token_rows import buckets_of
 from keras_diet.models.question_answering.spans import NO_START, token_spans
 from keras_diet.models.question_answering.windows import QuestionWindows, make_windows
-from keras_diet.training.columns import host_column, number_of_rows
 from keras_diet.types import Config
 
 # BERT's windows of 384 tokens begin 128 tokens apart.

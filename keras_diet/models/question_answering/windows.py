@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_diet.models.hub.packing import mask_of_rows, padded, template_of
+from keras_diet.models.hub.token_rows import mask_of_rows, padded, template_of
 
 # The ids of the tokens of a text, and the `(start, end)` characters of each token.
 Tokens = tuple[Sequence[int], Sequence[tuple[int, int]]]

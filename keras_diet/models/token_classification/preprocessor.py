@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_diet.models.hub.packing import buckets_of, template_of
+from keras_diet.data.columns import number_of_rows
 from keras_diet.models.hub.preprocessor import PackingPreprocessor, TokenPreprocessor
+from keras_diet.models.hub.token_rows import buckets_of, template_of
 from keras_diet.models.token_classification.words import (
     Pieces,
     as_lists,
@@ -15,7 +16,6 @@ from keras_diet.models.token_classification.words import (
     check_sentences,
     pack_words,
 )
-from keras_diet.training.columns import number_of_rows
 
 
 class TokenClassifierPreprocessor(PackingPreprocessor, TokenPreprocessor):

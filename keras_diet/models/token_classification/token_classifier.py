@@ -8,8 +8,8 @@ import numpy as np
 
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.losses import token_loss, warn_if_loss_does_not_fit
-from keras_diet.models.hub.packing import template_of
 from keras_diet.models.hub.preprocessor import checked_preprocessor
+from keras_diet.models.hub.token_rows import template_of
 from keras_diet.models.token_classification.words import split_words
 
 

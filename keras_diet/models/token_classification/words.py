@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_diet.models.hub.packing import Template, mask_of_rows, padded
 from keras_diet.models.hub.texts import is_unicode
+from keras_diet.models.hub.token_rows import Template, mask_of_rows, padded
 
 # The tokens of a word.
 Pieces = Sequence[int]

@@ -19,8 +19,8 @@ from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES
 from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint
 from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD, OUR_POOLINGS
 from keras_diet.models.diet_bert.hugging_face.weights import parts_by_name
-from keras_diet.models.hub.packing import template_of
 from keras_diet.models.hub.repairs import quantized_layers
+from keras_diet.models.hub.token_rows import template_of
 from keras_diet.models.hub.tokenizer import FastTokenizer
 from keras_diet.types import Config
 

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_diet import validation
-from keras_diet.training.epoch_dataset import EpochDataset
+from keras_diet.data.epoch_dataset import EpochDataset
 
 
 class TokenBatches(EpochDataset):

@@ -46,6 +46,16 @@ def host_column(values: Any) -> Any:
     return list(values) if isinstance(values, Sequence) else values
 
 
+def arrays(data: Any) -> Any:
+    """Return columns as arrays, as Keras takes them."""
+
+    def array_of(column):
+        array = np.asarray(host_column(column))
+        return array.astype(keras.config.floatx()) if array.dtype == "float64" else array
+
+    return map_columns(array_of, data)
+
+
 def as_rows(value: Any) -> Any:
     """Return a single value as an array with one row, and a column as it is."""
     is_single = isinstance(value, (str, bytes, Real)) or getattr(value, "shape", None) == ()
@@ -99,16 +109,6 @@ def split(data: tuple[Any, Any, Any], validation_split: float) -> tuple[Any, Any
     # Slices do not copy arrays.
     first = map_columns(lambda column: column[:end], data)
     return first, map_columns(lambda column: column[end:], data)
-
-
-def check_are_in_dataset(x: Any, **arguments: Any) -> None:
-    """Raise a `ValueError` if an argument is given that the batches of a dataset hold already."""
-    for name, value in arguments.items():
-        if value is not None:
-            raise ValueError(
-                f"`{name}` must be `None` if `x` is a dataset or a generator. Received: "
-                f"x={type(x).__name__}. It has its own batches, with labels and weights."
-            )
 
 
 def tuple_of_inputs(data: Any) -> Any:

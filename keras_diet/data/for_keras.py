@@ -1,0 +1,142 @@
+"""The only door to Keras: what its methods read in place of an `EpochDataset`."""
+
+import functools
+import itertools
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_diet.data.columns import arrays
+from keras_diet.data.epoch_dataset import EpochDataset, reading_options
+from keras_diet.data.sources import OnePass
+
+
+def for_keras(data: EpochDataset) -> Any:
+    """Return what `keras.Model.fit` reads: the data, a generator or a `tf.data.Dataset`.
+
+    Keras on TensorFlow takes the lengths of the first two batches for those of all. So batches of
+    different lengths need a dataset that says which sizes are fixed.
+    """
+    is_plain = keras.config.backend() != "tensorflow" or not data.varies_length
+    if isinstance(data, OnePass):
+        batches = data.iterator
+        if is_plain:
+            return batches
+        first = next(batches)
+        return tf_dataset_of(lambda: itertools.chain([first], batches), None, [first], (0, 1, 2))
+    if is_plain:
+        return data
+
+    def one_epoch():
+        epoch = data.epoch
+        data.on_epoch_begin()
+        for index in range(sys.maxsize if data.num_batches is None else data.num_batches):
+            yield data.batch(epoch, index)
+        data.on_epoch_end()
+
+    return tf_dataset_of(one_epoch, data.num_batches, [data.batch(0, 0)], (0, 1, 2))
+
+
+def tf_dataset_of(
+    batches: Callable[[], Iterable[tuple[Any, ...]]],
+    num_batches: int | None,
+    examples: list[tuple[Any, ...]],
+    varying_axes: tuple[int, ...],
+) -> Any:
+    """Return a `tf.data.Dataset` that tells which sizes all batches share.
+
+    Args:
+        batches: Function without arguments that begins to read the batches.
+        num_batches: int or `None`. The number of batches, `-1` for endless ones, or `None` if it is
+            not known.
+        examples: Some of the batches. A size in which they differ is not fixed.
+        varying_axes: The axes whose sizes are never fixed.
+    """
+    import tensorflow as tf
+
+    def spec(*arrays):
+        sizes = list(arrays[0].shape)
+        for axis, size in enumerate(sizes):
+            if axis in varying_axes or any(each.shape[axis] != size for each in arrays):
+                sizes[axis] = None
+        return tf.TensorSpec(sizes, arrays[0].dtype)
+
+    signature = keras.tree.map_structure(spec, *examples)
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    if num_batches is not None:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
+    return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+class Steps(keras.utils.PyDataset):
+    """The steps of an epoch, from step `start` on. They need not be a pass over the data.
+
+    Args:
+        data: The batches.
+        num_steps: int or `None`. The number of steps of an epoch. They may begin within a pass over
+            the data and end within another one. `None` means a pass.
+
+    Attributes:
+        epoch: int. The epoch whose steps are read.
+        start: int. The number of steps of this epoch that were done before.
+    """
+
+    def __init__(self, data: EpochDataset, num_steps: int | None = None) -> None:
+        super().__init__(**reading_options(data))
+        self.data = data
+        number = num_steps or data.num_batches
+        if number is None:
+            raise ValueError(
+                "`steps_per_epoch` must be a number if the data has no end. Received: "
+                "steps_per_epoch=None. Pass the number of steps in an epoch."
+            )
+        self.num_steps = int(number)
+        self.epoch, self.start = 0, 0
+
+    @property
+    def num_batches(self) -> int:
+        """The number of steps that remain of an epoch."""
+        return self.num_steps - self.start
+
+    def place(self, epoch: int, step: int) -> tuple[int, int]:
+        """Return the number of the pass over the data, and the index of a batch."""
+        total = epoch * self.num_steps + step
+        return divmod(total, self.data.num_batches) if self.data.num_batches else (0, total)
+
+    def __getitem__(self, index: int) -> Any:
+        """Return the batch of a step."""
+        return self.data.batch(*self.place(self.epoch, self.start + index))
+
+    @functools.cached_property
+    def examples(self) -> list[tuple[Any, ...]]:
+        """The first two batches, and the last one of data that can be read from any place."""
+        last = 1 if self.data.in_order else (self.data.num_batches or 2) - 1
+        indices = (0, min(1, last), last)
+        batches = {
+            index: _new_arrays(self.data.batch(0, index)) for index in dict.fromkeys(indices)
+        }
+        return [batches[index] for index in indices]
+
+    def for_keras(self) -> Any:
+        """Return this object, or a `tf.data.Dataset` with the right sizes of all batches."""
+        if keras.config.backend() != "tensorflow":
+            return self
+        axes = (() if self.data.same_size else (0,)) + ((1, 2) if self.data.varies_length else ())
+        return tf_dataset_of(
+            lambda: (_new_arrays(self[index]) for index in range(self.num_batches)),
+            self.num_batches,
+            self.examples,
+            axes,
+        )
+
+
+def _new_arrays(batch):
+    """Return a tuple of new arrays.
+
+    TensorFlow does not copy what it reads, and a replica may write its results there.
+    """
+    batch = tuple(batch) if isinstance(batch, (list, tuple)) else (batch,)
+    return keras.tree.map_structure(lambda leaf: np.array(arrays(leaf)), batch)
