@@ -124,7 +124,7 @@ class Steps(keras.utils.PyDataset):
         """Return this object, or a `tf.data.Dataset` with the right sizes of all batches."""
         if keras.config.backend() != "tensorflow":
             return self
-        axes = (() if self.data.same_size else (0,)) + ((1, 2) if self.data.varies_length else ())
+        axes = (() if self.data.same_size else (0,)) + ((1,) if self.data.varies_length else ())
         return tf_dataset_of(
             lambda: (_new_arrays(self[index]) for index in range(self.num_batches)),
             self.num_batches,
