@@ -43,6 +43,7 @@ from keras_diet.layers import (
     RelativePositionBias,
     ScoreTerms,
 )
+from keras_diet.layers.attention.prepared_terms import prepare
 from keras_diet.layers.position.relative_shift import scores_of_distances
 
 MODULE = "benchmarks.gpu"
@@ -126,7 +127,7 @@ def compare_gradients(shape: str, query_length: int, key_length: int) -> dict[st
         return function
 
     terms = ScoreTerms(bias=ops.ones((1, 4, query_length, key_length)))
-    result: dict[str, Any] = {"program": attention.plan(terms, query.shape, value.shape).program}
+    result: dict[str, Any] = {"program": attention.plan(terms, query.shape).program}
     # A layer that returns probabilities computes scores.
     found = gradients(loss(attention, False), bias, query, value)
     expected = gradients(loss(reference, True), bias, query, value)
@@ -151,11 +152,12 @@ def make_attention_step(row: str, length: int, options: argparse.Namespace) -> C
     terms = ScoreTerms(bias=bias)
     implementation = "features" if row.endswith("features") else "auto"
     arguments = {"training": True, "implementation": implementation}
-    terms = terms.replace(plan=attention.plan(terms, inputs.shape, inputs.shape, **arguments))
+    plan = attention.plan(terms, inputs.shape, **arguments)
     inputs = ops.cast(inputs, "bfloat16")
 
     def forward(inputs):
-        return attention(inputs, inputs, score_terms=terms, training=True)
+        prepared = prepare(terms, plan, inputs, None)
+        return attention(inputs, inputs, score_terms=prepared, training=True)
 
     forward(inputs)
     layers = [layer for layer in (attention, bias) if layer is not None]

@@ -12,7 +12,7 @@ class AttentionHook:
     """The steps of attention that a variant changes.
 
     A layer that derives from `BiasedMultiHeadAttention` returns a hook from `attention_hook`. A
-    stack of blocks also takes one in its call, for all its layers. Each field is a function or
+    `DietEncoder` also takes one in its call, for all its layers. Each field is a function or
     `None`. Attention calls the functions in this order.
 
         query, key = hook.rotation(query, positions), hook.rotation(key, positions of keys)

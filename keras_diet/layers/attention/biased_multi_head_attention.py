@@ -1,5 +1,6 @@
 """Multi-head attention that takes an additive score bias."""
 
+import functools
 import math
 from typing import Any
 
@@ -13,7 +14,7 @@ from keras_diet._compat import (
     set_keras_mask,
 )
 from keras_diet.layers.attention.attention_hook import AttentionHook
-from keras_diet.layers.attention.dot_product import attend, options_of
+from keras_diet.layers.attention.dot_product import attend
 from keras_diet.layers.attention.input_checks import (
     check_bias,
     check_masks,
@@ -21,8 +22,9 @@ from keras_diet.layers.attention.input_checks import (
     check_symbolic_bias,
 )
 from keras_diet.layers.attention.key_memory import KeysAndValues
-from keras_diet.layers.attention.lowering import lower_shared_terms
 from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan, make_plan
+from keras_diet.layers.attention.prepared_terms import PreparedTerms, prepare
+from keras_diet.layers.attention.query_blocks import block_dropout
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, terms_of_arguments
 from keras_diet.layers.configuration import with_arguments
 from keras_diet.types import Config, Integer, Shape, Tensor
@@ -104,9 +106,8 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             axis. Defaults to `None`: all.
         start_index: int or scalar tensor. Position of the first query, for decoding with a cache
             of keys and values. The first key is at position 0. Defaults to `0`.
-        score_terms: `ScoreTerms` or `None`. All terms in one object, as a stack of blocks makes
-            them. Replaces the bias, features, masks and `start_index` above. Terms with a plan are
-            not checked.
+        score_terms: `ScoreTerms` or `None`. All terms in one object. Replaces the bias, features,
+            masks and `start_index` above.
         attention_hook: `AttentionHook` or `None`. Runs after the hook of the layer.
         projected_keys: Keys and values that `project_keys` returned, in place of `value` and `key`,
             which must be `None`. Several rows of the query may share a row of keys, as the beams of
@@ -164,7 +165,6 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         self,
         terms: ScoreTerms,
         query_shape: Shape,
-        key_shape: Shape,
         training: bool | None = None,
         return_attention_scores: bool = False,
         attention_hook: AttentionHook | None = None,
@@ -175,7 +175,6 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         Args:
             terms: The terms.
             query_shape: Shape of the query, `(B, T, dim)`.
-            key_shape: Shape of the key, `(B, S, dim)`.
             training: As in the call.
             return_attention_scores: As in the call.
             attention_hook: As in the call.
@@ -249,35 +248,43 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         if score_terms is None:
             masks = {name: terms[name] for name in ("attention_mask", "value_mask", "key_mask")}
             check_masks(self._scores_shape(query, value), **masks)
-        else:
+        elif not isinstance(score_terms, PreparedTerms):
             check_only_terms("score_terms", **terms)
-            if score_terms.plan is None:
-                masks = {"padding_mask": score_terms.padding_mask}
-                check_masks(self._scores_shape(query, value), score_terms.attention_mask, **masks)
+            masks = {"padding_mask": score_terms.padding_mask}
+            check_masks(self._scores_shape(query, value), score_terms.attention_mask, **masks)
         key, value, score_terms = self.keys_and_terms(key, value, score_terms, **terms)
         # The masks are in the terms, so the projections must not see them.
         with keras_masks_removed(query, value, key):
-            score_terms = self._with_window(score_terms)
-            if score_terms.plan is None:
+            if not isinstance(score_terms, PreparedTerms):
                 validation.start_index(score_terms.start_index)
                 check_bias(score_terms.bias, self._scores_shape(query, value))
                 options |= {"block_size": block_size, "attention_hook": attention_hook}
                 options["reads_memory"] = projected_keys is not None
-                plan = self.plan(score_terms, query.shape, key.shape, **options)
-                score_terms = score_terms.with_positions().replace(plan=plan)
-            score_terms = lower_shared_terms(
-                score_terms, query, None if key is query else key, self.compute_dtype
-            )
+                score_terms = self._with_window(score_terms)
+                plan = self.plan(score_terms, query.shape, **options)
+                other_key = None if key is query else key
+                score_terms = prepare(score_terms, plan, query, other_key)
             gate = self.gate(query)
             keys_and_values = projected_keys or self.project_keys(value, key)
             heads = (_backend.dense(self.query_dense, query), *keys_and_values)
-            how = options_of(self, training, score_terms.plan, self._hooks(attention_hook))
-            output, scores = attend(*heads, score_terms, how)
+            prepared = score_terms.replace(
+                scale=self.score_scale,
+                hooks=self._hooks(attention_hook),
+                dropout=self._dropout_of(training, score_terms.plan),
+            )
+            output, scores = attend(*heads, prepared)
             output = output if gate is None else output * gate
             output = _backend.dense(self.output_dense, output, num_axes=2)
         if query_mask is not None:
             set_keras_mask(output, query_mask)
         return (output, scores) if return_attention_scores else output
+
+    def _dropout_of(self, training, plan):
+        if not training or self.dropout == 0.0:
+            return None
+        if plan.block_size is None:
+            return functools.partial(self.dropout_layer, training=True)
+        return block_dropout(self.dropout, self.dropout_layer.seed_generator)
 
     def _keys_and_values(self, value, key, projected_keys):
         is_projected = projected_keys is not None

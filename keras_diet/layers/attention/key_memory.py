@@ -5,7 +5,6 @@ In a search, the beams share their source: `K` rows of queries belong to each ro
 values are not repeated.
 """
 
-import dataclasses
 from typing import Any, TypeAlias
 
 from keras import ops
@@ -77,12 +76,12 @@ def multiply_shared(left: Tensor, right: Tensor) -> Tensor:
     return ops.reshape(ops.swapaxes(product, 1, 2), (num_rows, num_heads, length, size))
 
 
-def with_folded_queries(lowered: Any) -> Any:
-    """Return `LoweredScores` with queries `(B, K T, H, size)` for keys `(B, S, H, size)`."""
-    if not may_share_rows(lowered.query, lowered.key):
-        return lowered
-    num_queries, length, *heads = ops.shape(lowered.query)
-    num_shared = ops.shape(lowered.key)[0]
+def with_folded_queries(query: Tensor, key: Tensor, terms: Any) -> tuple[Tensor, Any]:
+    """Return queries `(B, K T, H, size)` for keys `(B, S, H, size)`, and their bias and mask."""
+    if not may_share_rows(query, key):
+        return query, terms
+    num_queries, length, *heads = ops.shape(query)
+    num_shared = ops.shape(key)[0]
 
     def fold(term):
         if term is None or (term.shape[0], term.shape[2]) == (1, 1):
@@ -91,12 +90,8 @@ def with_folded_queries(lowered: Any) -> Any:
         shape = (num_queries, num_heads, length, key_length)
         return _fold(ops.broadcast_to(term, shape), num_shared)
 
-    return dataclasses.replace(
-        lowered,
-        query=ops.reshape(lowered.query, (num_shared, -1, *heads)),
-        bias=fold(lowered.bias),
-        mask=fold(lowered.mask),
-    )
+    query = ops.reshape(query, (num_shared, -1, *heads))
+    return query, terms.replace(bias=fold(terms.bias), attention_mask=fold(terms.attention_mask))
 
 
 def _fold(tensor, num_shared):

@@ -37,33 +37,35 @@ class AttentionPlan:
 
     Attributes:
         program: `"scores"` (plain products and softmax) or `"kernel"` (the fused kernel of the
-            backend). A block calls a custom attention layer with one bias and masks, which is
-            `"custom"`.
-        bias: The form of a bias layer: `"tensor"`, `"features"` or `"rows"` of each block.
-        low_rank: The form of features and padding: `"columns"` of the queries and keys, or
-            `"tensor"`, added to the bias.
+            backend).
+        bias: The form of a bias layer: the `"tensor"` of its scores, its `"low_rank"` features, or
+            the `"rows"` of each block.
+        columns: bool. Whether features and padding become columns of the queries and keys.
+            Otherwise they are added to the bias.
         masks_padding: bool. Whether padding is a mask, so that it is not in the scores.
         block_size: int or `None`. Number of queries whose scores exist at a time.
         alignment: int. Heads with columns have a size that is a multiple of this number.
         batch_first: bool. Whether scores have the axis of the batch before the axis of the heads,
             like a memory of keys. Then several rows of queries may share a row of keys.
+        flash_attention: bool or `None`. Whether the kernel must be flash attention.
 
     Example:
 
     ```python
     attention = keras_diet.layers.BiasedMultiHeadAttention(num_heads=4, key_dim=8)
-    plan = attention.plan(keras_diet.layers.ScoreTerms(), (2, 10, 32), (2, 10, 32))
+    plan = attention.plan(keras_diet.layers.ScoreTerms(), (2, 10, 32))
     plan.program  # "kernel"
     ```
     """
 
     program: str
     bias: str = "tensor"
-    low_rank: str = "columns"
+    columns: bool = True
     masks_padding: bool = False
     block_size: int | None = None
     alignment: int = ALIGNMENT
     batch_first: bool = False
+    flash_attention: bool | None = None
 
 
 def make_plan(
@@ -131,19 +133,20 @@ def make_plan(
     is_full, in_blocks = implementation == "full", implementation == "blockwise"
     form_of_bias = _form_of_bias(bias_layer, is_full, block_size, by_position)
     sums_in_softmax = platform == "tpu" and not (training or reads_scores or in_blocks)
-    sums_in_softmax = sums_in_softmax and form_of_bias != "features"
+    sums_in_softmax = sums_in_softmax and form_of_bias != "low_rank"
     has_short_bias = has_bias and is_full and query_length is not None and query_length < SHORT
-    low_rank = _form_of_features(
+    columns = _makes_columns(
         program, num_columns, sums_in_softmax, has_short_bias, reads_memory and is_full
     )
     return AttentionPlan(
         program=program,
         bias=form_of_bias,
-        low_rank=low_rank,
+        columns=columns,
         masks_padding=reads_scores,
         block_size=(block_size or BLOCK_SIZE) if in_blocks else None,
         alignment=_alignment(platform),
         batch_first=reads_memory,
+        flash_attention=attention.flash_attention,
     )
 
 
@@ -201,23 +204,23 @@ def _form_of_bias(bias_layer, is_full, block_size, by_position):
     if block_size is not None and has_rows(bias_layer) and not by_position:
         return "rows"
     # Features take less memory than rows.
-    return "features" if has_features(bias_layer) else "rows"
+    return "low_rank" if has_features(bias_layer) else "rows"
 
 
-def _form_of_features(program, num_columns, sums_in_softmax, has_short_bias, reads_memory):
+def _makes_columns(program, num_columns, sums_in_softmax, has_short_bias, reads_memory):
     on_torch = keras.backend.backend() == "torch"
     is_few = num_columns <= FEW_FEATURES
     # The compiler for TPUs adds a few outer products inside the softmax.
     if program == "scores" and sums_in_softmax and is_few:
-        return "tensor"
+        return False
     # The kernel reads one bias faster than larger heads.
     if program == "kernel" and on_torch and has_short_bias:
-        return "tensor"
+        return False
     # Columns would copy the keys of a memory in each step.
-    if reads_memory and is_few and (program == "scores" or on_torch):
-        return "tensor"
+    if reads_memory and is_few and (program == "scores" or on_torch):  # noqa: SIM103
+        return False
     # A longer sum in the product of queries and keys costs almost nothing.
-    return "columns"
+    return True
 
 
 def kernel_takes_bias(attention: Any, num_columns: int, platform: str) -> bool:

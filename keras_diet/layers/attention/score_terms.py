@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import keras
 from keras import ops
@@ -17,8 +17,8 @@ FeaturePair: TypeAlias = tuple[Tensor, Tensor]
 class ScoreTerms:
     """The terms of attention scores beside the products of queries and keys.
 
-    A stack of blocks makes this object, or an attention layer that is called on its own. The plan
-    reads it once and names a form for each term. The programs get the terms in these forms.
+    A user passes this object to an attention layer or to a block. Attention checks it, makes a
+    plan for it, and gives each term the form that the plan names.
 
     For query `i` and key `j`, a score is
 
@@ -38,11 +38,7 @@ class ScoreTerms:
         document_ids: Integer tensor `(B, T)`, or `None`. A query attends to keys with its id only,
             and positions begin again in each document. Queries and keys are the same tokens. Tokens
             with the same id are next to each other: ids that go back and forth are not checked.
-        positions: Integer tensor `(B, T)`, the positions of tokens in their documents, or `None`.
-            Attention computes them from `document_ids`.
         start_index: int or scalar tensor. Position of the first query. Keys begin at position 0.
-        plan: The `AttentionPlan` for these terms, or `None`. A stack makes it once for all its
-            layers, and has checked the terms.
 
     Example:
 
@@ -62,33 +58,17 @@ class ScoreTerms:
     is_causal: bool = False
     sliding_window: int | None = None
     document_ids: Tensor | None = None
-    positions: Tensor | None = None
     start_index: Any = 0
-    plan: Any = None
 
-    def replace(self, **changes: Any) -> "ScoreTerms":
+    def replace(self, **changes: Any) -> Self:
         """Return a copy with other values of some attributes."""
         return dataclasses.replace(self, **changes)
 
-    def with_default_padding(self, padding_mask: Tensor | None) -> "ScoreTerms":
+    def with_default_padding(self, padding_mask: Tensor | None) -> Self:
         """Return terms that have a padding mask, if there is one. Their own has precedence."""
         if self.padding_mask is not None or padding_mask is None:
             return self
         return self.replace(padding_mask=as_bool(padding_mask))
-
-    def with_positions(self) -> "ScoreTerms":
-        """Return terms that have the positions of tokens in their documents, if there are any."""
-        if self.document_ids is None:
-            return self
-        return self.replace(positions=positions_in_documents(self.document_ids))
-
-    def with_one_mask(self, query_length: int, key_length: int) -> "ScoreTerms":
-        """Return terms in which the mask of pairs also holds windows, documents and causality."""
-        masks = [mask_of_tokens(self, query_length, key_length), as_bool(self.attention_mask)]
-        mask = all_of([mask for mask in masks if mask is not None])
-        return self.replace(
-            attention_mask=mask, is_causal=False, sliding_window=None, document_ids=None
-        )
 
     @property
     def has_bias_layer(self) -> bool:

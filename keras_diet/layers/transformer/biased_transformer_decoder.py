@@ -18,6 +18,7 @@ from keras_diet.layers.attention.key_memory import (
     swap_heads,
     write_keys,
 )
+from keras_diet.layers.attention.prepared_terms import PreparedTerms
 from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
 from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.transformer.transformer_block import TransformerBlock
@@ -170,8 +171,8 @@ class BiasedTransformerDecoder(TransformerBlock):
         score_terms: ScoreTerms | None = None,
         cross_score_terms: ScoreTerms | None = None,
     ) -> Any:
-        if score_terms is None or score_terms.plan is None:
-            # A stack that made a plan has checked its call.
+        if not isinstance(score_terms, PreparedTerms):
+            # A stack that prepared the terms has checked its call.
             masks = {"padding_mask": padding_mask, "encoder_padding_mask": encoder_padding_mask}
             check_decoder_call(self, inputs, encoder_outputs, memory, start_index, **masks)
         if score_terms is None:

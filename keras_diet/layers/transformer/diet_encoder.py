@@ -10,7 +10,7 @@ from keras_diet import validation
 from keras_diet._compat import keras_masks_removed
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.input_checks import check_masks
-from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
+from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool, positions_in_documents
 from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.position.segment_bias import SegmentBias
 from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder
@@ -254,11 +254,12 @@ class DietEncoder(DietStack):
                 attention_mask=as_bool(attention_mask),
                 is_causal=use_causal_mask,
                 document_ids=document_ids,
-            ).with_positions()
+            )
+            positions = None if document_ids is None else positions_in_documents(document_ids)
             if self.input_encoding is not None:
                 at_input = self.segment_encoding == "input"
                 x = self.input_encoding(
-                    x, segment_ids=segment_ids if at_input else None, positions=terms.positions
+                    x, segment_ids=segment_ids if at_input else None, positions=positions
                 )
             if segment_ids is None and self.segment_biases:
                 segment_ids = ops.zeros(ops.shape(inputs)[:2], dtype="int32")
@@ -267,9 +268,8 @@ class DietEncoder(DietStack):
             ]
             # Only the length of this key is read.
             key = None if self.projection_dim is None else ops.zeros((1, self.projection_dim))
-            of_layers = self.terms_of_layers(
-                x, terms, "self_attention", self.position_biases, segments, key, **options
-            )
+            of_all = ("self_attention", self.position_biases, segments, key, positions)
+            of_layers = self.terms_of_layers(x, terms, *of_all, **options)
             recompute = self.recompute == "block"
             for block, terms in zip(self.transformer_layers, of_layers, strict=True):
                 x = self.call_layer(block, recompute, x, score_terms=terms, **options)

@@ -4,15 +4,19 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import keras
-from keras import ops
 
 from keras_diet import validation
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.input_checks import check_heads_of_bias
 from keras_diet.layers.attention.linformer_multi_head_attention import LinformerMultiHeadAttention
-from keras_diet.layers.attention.lowering import lower_bias, lower_shared_terms
 from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan, check_implementation
+from keras_diet.layers.attention.prepared_terms import (
+    PreparedTerms,
+    fold_masks,
+    lower_bias,
+    prepare_masks,
+)
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms
 from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.position.input_encoding import make_input_encoding
@@ -30,9 +34,6 @@ from keras_diet.layers.transformer.position_encodings import find_position_encod
 from keras_diet.layers.transformer.recomputed_call import RECOMPUTE
 from keras_diet.layers.transformer.transformer_block import TransformerLayer, takes_score_terms
 from keras_diet.types import Config, Shape, Tensor
-
-# How a custom attention layer gets the terms: all of them in one bias.
-_CUSTOM_ATTENTION_PLAN = AttentionPlan(program="custom", low_rank="tensor")
 
 
 class DietStack(TransformerLayer):
@@ -206,10 +207,11 @@ class DietStack(TransformerLayer):
         position_biases: list[keras.layers.Layer],
         segment_features: Sequence[Callable[..., FeaturePair]] | None = None,
         key: Tensor | None = None,
+        positions: Tensor | None = None,
         attention_hook: AttentionHook | None = None,
         **arguments: Any,
-    ) -> Iterator[ScoreTerms]:
-        """Yield the terms of each layer, with their plan.
+    ) -> Iterator[PreparedTerms]:
+        """Yield the prepared terms of each layer.
 
         Layers with the same window have the same plan and mask. Terms are made one by one, so that
         only the terms of one layer are in memory at inference. A bias that all layers share is
@@ -223,11 +225,11 @@ class DietStack(TransformerLayer):
             segment_features: `None`, or for each layer a function that returns the features of its
                 segment bias.
             key: Tensor `(B, S, ...)` with the number of keys, or `None` for the inputs.
+            positions: Positions `(B, T)` of tokens in their documents, or `None`.
             attention_hook: A hook for all layers, or `None`.
             **arguments: Other arguments of `BiasedMultiHeadAttention.plan`.
         """
         attentions = [getattr(block, attention_name) for block in self.transformer_layers]
-        keys = inputs if key is None else key
         arguments |= {
             "implementation": self.attention_implementation,
             "attention_hook": attention_hook,
@@ -235,34 +237,31 @@ class DietStack(TransformerLayer):
         up_to_softmax = not any(_reads_scores(each, attention_hook) for each in attentions)
         is_shared = len(position_biases) == 1
         windows = self.attention_windows if attention_name == "self_attention" else None
-        of_windows: dict[int | None, ScoreTerms] = {}
+        of_windows: dict[int | None, PreparedTerms] = {}
         for i, attention in enumerate(attentions):
             bias = position_biases[0 if is_shared else i] if position_biases else None
             segments: tuple[FeaturePair, ...] = ()
             if segment_features:
                 segments = (segment_features[i](up_to_softmax=up_to_softmax),)
             window = _of_layer(windows, i)
+            if window is None and takes_score_terms(attention):
+                window = attention.sliding_window
             if window not in of_windows:
                 of_window = terms.replace(sliding_window=window)
-                plan = _CUSTOM_ATTENTION_PLAN
+                # A custom attention layer gets all terms in one bias.
+                plan = AttentionPlan("scores")
                 if takes_score_terms(attention):
                     all_terms = of_window.replace(bias=bias, features=segments)
-                    plan = attention.plan(all_terms, inputs.shape, keys.shape, **arguments)
-                has_mask = window is not None or terms.document_ids is not None
-                if has_mask and plan.block_size is None:
-                    lengths = (ops.shape(tensor)[1] for tensor in (inputs, keys))
-                    of_window = of_window.with_one_mask(*lengths)
-                of_windows[window] = of_window.replace(plan=plan)
-            layer_terms = of_windows[window]
+                    plan = attention.plan(all_terms, inputs.shape, **arguments)
+                of_windows[window] = prepare_masks(of_window, plan, inputs, key, positions)
             # A window changes the plan only without a bias.
             if i == 0 or not is_shared:
-                of_bias = lower_bias(layer_terms.replace(bias=bias), inputs, key)
-                lowered: dict[int | None, ScoreTerms] = {}
-            if window not in lowered:
-                with_bias = layer_terms.replace(bias=of_bias.bias, features=of_bias.features)
-                lowered[window] = lower_shared_terms(with_bias, inputs, key, inputs.dtype)
-            features = (*segments, *lowered[window].features)
-            yield lowered[window].replace(features=features)
+                of_bias = lower_bias(of_windows[window].replace(bias=bias), inputs, key)
+                folded: dict[int | None, PreparedTerms] = {}
+            if window not in folded:
+                with_bias = {"bias": of_bias.bias, "features": of_bias.features}
+                folded[window] = fold_masks(of_windows[window].replace(**with_bias), inputs, key)
+            yield folded[window].replace(features=(*segments, *of_bias.features))
 
 
 def _of_layers(name, value, check):

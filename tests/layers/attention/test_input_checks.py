@@ -186,11 +186,10 @@ def test_scores_of_a_bias_layer_are_numbers(rng, block_size):
         make("biased", rng)(x, x, attention_bias=Allowed(), block_size=block_size)
 
 
-def test_terms_with_a_plan_build_the_layer_of_the_bias(rng):
+def test_blocks_build_the_layer_of_the_bias(rng):
     attention, x = make("biased", rng), normal(rng, BATCH, KEYS, HIDDEN)
     terms = ScoreTerms(bias=RelativePositionBias(NUM_HEADS, KEYS), is_causal=True)
-    plan = attention.plan(terms, x.shape, x.shape, block_size=3)
-    found = attention(x, x, score_terms=terms.replace(plan=plan))
+    found = attention(x, x, score_terms=terms, block_size=3)
     assert_close(found, attention(x, x, score_terms=terms))
 
 

@@ -72,8 +72,7 @@ def plan_of(backend="jax", platform="cpu", length=LENGTH, terms=None, layer=None
         patch.setattr(keras.backend, "backend", lambda: backend)
         patch.setattr(_backend, "platform", lambda: platform)
         terms = ScoreTerms(**(terms or {}))
-        shape = (2, length, 17)
-        return attention.plan(terms, shape, shape, **options)
+        return attention.plan(terms, (2, length, 17), **options)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +134,7 @@ def terms_of_rank(rank):
         ({"length": LONG, "terms": {"bias": low_rank()}}, "tensor", False),
         ({"length": LONG - 1, **AUTO, "terms": {"bias": low_rank()}}, "tensor", False),
         ({"length": None, **AUTO, "terms": {"bias": low_rank()}}, "tensor", False),
-        (LONG_LOW_RANK, "features", True),
+        (LONG_LOW_RANK, "low_rank", True),
         ({**LONG_LOW_RANK, "terms": {"bias": ROWS}}, "rows", True),
         ({**LONG_LOW_RANK, "terms": {"bias": Scores()}}, "tensor", False),
         ({**LONG_LOW_RANK, "terms": {}}, "tensor", True),
@@ -143,31 +142,31 @@ def terms_of_rank(rank):
         ({**LONG_LOW_RANK, "attention_hook": BIAS_HOOK}, "tensor", True),
         # PyTorch's kernel takes a bias, but on CPUs not the gradient of a bias.
         ({**LONG_LOW_RANK, **TORCH}, "tensor", False),
-        ({**LONG_LOW_RANK, **TORCH, **DROPS}, "features", True),
-        ({**LONG_LOW_RANK, **TORCH, "dtype": "float16"}, "features", True),
-        ({**KERNEL_LENGTH, **TORCH, "terms": {"bias": low_rank()}}, "features", False),
+        ({**LONG_LOW_RANK, **TORCH, **DROPS}, "low_rank", True),
+        ({**LONG_LOW_RANK, **TORCH, "dtype": "float16"}, "low_rank", True),
+        ({**KERNEL_LENGTH, **TORCH, "terms": {"bias": low_rank()}}, "low_rank", False),
         ({**KERNEL_LENGTH, **TORCH, "terms": {"bias": ROWS}}, "rows", True),
         ({**KERNEL_LENGTH, **TORCH}, "tensor", False),
-        (LONG_LEARNED, "features", False),
+        (LONG_LEARNED, "low_rank", False),
         ({**LONG_LEARNED, "platform": "gpu"}, "tensor", False),
         # Heads of 64, 7 features, padding and the rank: up to 128 fit into cuDNN's kernel.
-        ({**CUDNN, **KERNEL_LENGTH, "terms": terms_of_rank(56)}, "features", False),
-        ({**CUDNN, **KERNEL_LENGTH, "terms": terms_of_rank(57)}, "features", True),
+        ({**CUDNN, **KERNEL_LENGTH, "terms": terms_of_rank(56)}, "low_rank", False),
+        ({**CUDNN, **KERNEL_LENGTH, "terms": terms_of_rank(57)}, "low_rank", True),
         # The caller asks for it.
         ({"implementation": "full", "length": LONG, "terms": {"bias": ROWS}}, "tensor", False),
-        ({"implementation": "features", "terms": {"bias": low_rank()}}, "features", False),
-        ({"implementation": "blockwise", "terms": {"bias": low_rank()}}, "features", True),
+        ({"implementation": "features", "terms": {"bias": low_rank()}}, "low_rank", False),
+        ({"implementation": "blockwise", "terms": {"bias": low_rank()}}, "low_rank", True),
         ({"implementation": "blockwise", "terms": {"bias": ROWS}}, "rows", True),
         ({"block_size": 3, "terms": {"bias": low_rank()}}, "rows", True),
         ({"block_size": 3, "terms": {"bias": TENSOR}}, "tensor", True),
         # Scores by the positions in documents are gathered, or their features. Documents are a
         # mask of pairs, unless queries come in blocks.
-        ({"terms": {"bias": low_rank(), **DOCUMENTS}}, "features", False),
+        ({"terms": {"bias": low_rank(), **DOCUMENTS}}, "low_rank", False),
         ({"terms": {"bias": ROWS, **DOCUMENTS}}, "tensor", False),
-        ({"block_size": 3, "terms": {"bias": low_rank(), **DOCUMENTS}}, "features", True),
+        ({"block_size": 3, "terms": {"bias": low_rank(), **DOCUMENTS}}, "low_rank", True),
         ({"block_size": 3, "terms": {"bias": ROWS, **DOCUMENTS}}, "rows", True),
         ({"block_size": 3, "terms": {"bias": BY_POSITION, **DOCUMENTS}}, "tensor", True),
-        ({**KERNEL_LENGTH, **TORCH, "terms": {**DOCUMENTS, "bias": low_rank()}}, "features", True),
+        ({**KERNEL_LENGTH, **TORCH, "terms": {**DOCUMENTS, "bias": low_rank()}}, "low_rank", True),
         # These layers have all scores at once.
         ({**KERNEL_LENGTH, "layer": RelativeMultiHeadAttention(HEADS, 5, 3)}, "tensor", False),
         ({**KERNEL_LENGTH, "layer": LinformerMultiHeadAttention(HEADS, 5, 9, 3)}, "tensor", False),
@@ -185,40 +184,40 @@ MEMORY = {"reads_memory": True, "terms": {"features": FEW}}
 
 
 @pytest.mark.parametrize(
-    "situation, form",
+    "situation, columns",
     [
-        ({"terms": {"features": FEW}}, "columns"),
+        ({"terms": {"features": FEW}}, True),
         # The compiler for TPUs adds products inside the softmax.
-        ({**TPU, "terms": {"features": FEW}}, "tensor"),
-        ({**TPU, "terms": {"features": MANY}}, "columns"),
-        ({**TPU, "terms": {"features": FEW, "padding_mask": PADDING}}, "columns"),
-        ({**TPU, "terms": {"features": FEW}, "training": True}, "columns"),
-        ({**TPU, "terms": {"features": FEW}, "implementation": "blockwise"}, "columns"),
-        ({**TPU, "terms": {"features": FEW}, "attention_hook": SCORES_HOOK}, "columns"),
-        ({**TPU, "terms": {"bias": low_rank()}, "implementation": "features"}, "columns"),
-        ({**TORCH, "terms": {"bias": low_rank(), **DOCUMENTS}}, "columns"),
+        ({**TPU, "terms": {"features": FEW}}, False),
+        ({**TPU, "terms": {"features": MANY}}, True),
+        ({**TPU, "terms": {"features": FEW, "padding_mask": PADDING}}, True),
+        ({**TPU, "terms": {"features": FEW}, "training": True}, True),
+        ({**TPU, "terms": {"features": FEW}, "implementation": "blockwise"}, True),
+        ({**TPU, "terms": {"features": FEW}, "attention_hook": SCORES_HOOK}, True),
+        ({**TPU, "terms": {"bias": low_rank()}, "implementation": "features"}, True),
+        ({**TORCH, "terms": {"bias": low_rank(), **DOCUMENTS}}, True),
         # The kernel of PyTorch reads one bias faster than larger heads.
-        ({**TORCH, "terms": {"bias": ROWS}, "length": SHORT - 1}, "tensor"),
-        ({**TORCH, "terms": {"bias": ROWS}, "length": SHORT}, "columns"),
-        ({**TORCH, "terms": {"bias": ROWS}, "length": None}, "columns"),
-        ({**TORCH, "terms": {"bias": TENSOR}}, "tensor"),
-        ({**TORCH, "terms": {"padding_mask": PADDING}}, "columns"),
-        ({**TORCH, "terms": {"bias": TENSOR}, "block_size": 3}, "columns"),
-        ({**TORCH, "terms": {"bias": low_rank()}, "implementation": "features"}, "columns"),
-        ({**TORCH, **DROPS, "terms": {"bias": ROWS}}, "columns"),
+        ({**TORCH, "terms": {"bias": ROWS}, "length": SHORT - 1}, False),
+        ({**TORCH, "terms": {"bias": ROWS}, "length": SHORT}, True),
+        ({**TORCH, "terms": {"bias": ROWS}, "length": None}, True),
+        ({**TORCH, "terms": {"bias": TENSOR}}, False),
+        ({**TORCH, "terms": {"padding_mask": PADDING}}, True),
+        ({**TORCH, "terms": {"bias": TENSOR}, "block_size": 3}, True),
+        ({**TORCH, "terms": {"bias": low_rank()}, "implementation": "features"}, True),
+        ({**TORCH, **DROPS, "terms": {"bias": ROWS}}, True),
         # Columns would copy the keys of a memory in each step.
-        (MEMORY, "tensor"),
-        ({**MEMORY, **TORCH}, "tensor"),
-        ({**MEMORY, "terms": {"features": MANY}}, "columns"),
-        ({**MEMORY, "block_size": 3}, "columns"),
-        ({**MEMORY, "flash_attention": True}, "columns"),
-        ({**MEMORY, "implementation": "features"}, "columns"),
+        (MEMORY, False),
+        ({**MEMORY, **TORCH}, False),
+        ({**MEMORY, "terms": {"features": MANY}}, True),
+        ({**MEMORY, "block_size": 3}, True),
+        ({**MEMORY, "flash_attention": True}, True),
+        ({**MEMORY, "implementation": "features"}, True),
     ],
     ids=str,
 )
-def test_form_of_features_and_padding(situation, form):
+def test_form_of_features_and_padding(situation, columns):
     plan = plan_of(**situation)
-    assert (plan.low_rank, plan.batch_first) == (form, "reads_memory" in situation)
+    assert (plan.columns, plan.batch_first) == (columns, "reads_memory" in situation)
 
 
 def test_other_parts_of_the_plan():

@@ -6,15 +6,15 @@ import pytest
 from keras import ops
 
 from keras_diet.layers import ScoreTerms
-from keras_diet.layers.attention.dot_product import AttentionOptions, attend
-from keras_diet.layers.attention.lowering import (
+from keras_diet.layers.attention.dot_product import attend
+from keras_diet.layers.attention.plan import AttentionPlan
+from keras_diet.layers.attention.prepared_terms import (
     lower_columns,
     lower_scores,
-    lower_shared_terms,
     padding_features,
     padding_row,
+    prepare,
 )
-from keras_diet.layers.attention.plan import AttentionPlan
 from tests.helpers import assert_close, to_numpy
 from tests.layers.attention.variants import BATCH, KEYS, NUM_HEADS, QUERIES, VALID
 
@@ -94,24 +94,25 @@ def make_terms(rng, names):
 
 @any_backend
 @pytest.mark.parametrize("masks_padding", [False, True])
-@pytest.mark.parametrize("low_rank", ["columns", "tensor"])
+@pytest.mark.parametrize("columns", [True, False], ids=["columns", "tensor"])
 @pytest.mark.parametrize("program", ["scores", "kernel"])
 @pytest.mark.parametrize("name", TERMS)
-def test_every_form_has_the_same_scores(rng, name, program, low_rank, masks_padding):
+def test_every_form_has_the_same_scores(rng, name, program, columns, masks_padding):
     query, key = make_heads(rng)
     terms, total, allowed = make_terms(rng, TERMS[name])
     expected = np.where(allowed, 0.3 * products((query, key)) + total, -1e9)
-    plan = AttentionPlan(program, low_rank=low_rank, masks_padding=masks_padding)
-    terms = lower_shared_terms(terms.replace(plan=plan), query, key, "float32")
-    query, key, terms = lower_columns(query, key, 0.3, terms)
-    lowered = lower_scores(query, key, terms)
-    scores = 0.3 * products((lowered.query, lowered.key))
-    scores = scores + (0 if lowered.bias is None else to_numpy(lowered.bias))
-    scores = scores if lowered.mask is None else np.where(to_numpy(lowered.mask), scores, -1e9)
+    plan = AttentionPlan(program, columns=columns, masks_padding=masks_padding)
+    terms = prepare(terms, plan, query, key).replace(scale=0.3)
+    query, key, terms = lower_columns(query, key, terms)
+    terms = lower_scores(query, key, terms)
+    scores = 0.3 * products((query, key))
+    scores = scores + (0 if terms.bias is None else to_numpy(terms.bias))
+    mask = terms.attention_mask
+    scores = scores if mask is None else np.where(to_numpy(mask), scores, -1e9)
     assert_close(np.maximum(scores, -9e8), np.maximum(expected, -9e8))
     # Padding alone is a row.
     has_columns = "features" in TERMS[name] or (name == "bias and padding" and not masks_padding)
-    assert (lowered.query.shape[-1] > KEY_DIM) == (low_rank == "columns" and has_columns)
+    assert (query.shape[-1] > KEY_DIM) == (columns and has_columns)
 
 
 @any_backend
@@ -124,10 +125,9 @@ def test_columns_in_float16(rng, scale, features):
     value = ops.cast(normal(rng, *key.shape), "float16")
     pair = (features * ops.ones((1, QUERIES, 1, 1)), normal(rng, 1, KEYS, 1, 1) / features)
     terms = ScoreTerms(features=(pair,), padding_mask=ops.convert_to_tensor(VALID))
-    columns, tensor = (
-        attend(query, key, value, terms.replace(plan=plan), AttentionOptions(scale))[0]
-        for plan in (AttentionPlan("scores", low_rank=name) for name in ("columns", "tensor"))
-    )
+    plans = (AttentionPlan("scores", columns=columns) for columns in (True, False))
+    prepared = [prepare(terms, plan, query, key).replace(scale=scale) for plan in plans]
+    columns, tensor = (attend(query, key, value, terms)[0] for terms in prepared)
     assert_close(columns, tensor, 1e-2)
 
 
@@ -137,9 +137,10 @@ def test_scores_in_float16_are_finite(rng, scale, size, valid):
     """Also of large queries, and of queries that may attend to no key."""
     query, key = (ops.cast(size * x, "float16") for x in make_heads(rng))
     mask = ops.convert_to_tensor(VALID & valid)
-    for low_rank in ("columns", "tensor"):
-        plan = AttentionPlan("scores", low_rank=low_rank)
-        terms = ScoreTerms(features=((ops.ones((1, QUERIES, 1, 1)), normal(rng, 1, KEYS, 1, 1)),))
-        terms = terms.replace(padding_mask=mask, plan=plan)
-        output = attend(query, key, key, terms, AttentionOptions(scale))[0]
+    pair = (ops.ones((1, QUERIES, 1, 1)), normal(rng, 1, KEYS, 1, 1))
+    terms = ScoreTerms(features=(pair,), padding_mask=mask)
+    for columns in (True, False):
+        plan = AttentionPlan("scores", columns=columns)
+        prepared = prepare(terms, plan, query, key).replace(scale=scale)
+        output = attend(query, key, key, prepared)[0]
         assert np.all(np.isfinite(to_numpy(output)))

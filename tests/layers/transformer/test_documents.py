@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_diet import _backend
 from keras_diet import layers as L
-from keras_diet.layers.attention import dot_product, plan
+from keras_diet.layers.attention import dot_product, plan, prepared_terms
 from keras_diet.layers.attention.score_terms import positions_in_documents
 from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
 from tests.helpers import assert_close, gradients, once, randomize, to_numpy, weighted_sum
@@ -207,7 +207,7 @@ def test_blocks_have_gradients(rng, monkeypatch, name):
 
 @any_backend
 def test_blocks_need_no_mask_of_all_pairs(rng, monkeypatch):
-    monkeypatch.setattr(L.ScoreTerms, "with_one_mask", None)
+    monkeypatch.setattr(prepared_terms, "with_one_mask", None)
     encoder = make_encoder(rng, attention_implementation="blockwise", attention_windows=3)
     assert encoder(make_inputs(rng)[0], document_ids=IDS).shape == (BATCH, LENGTH, HIDDEN)
 
@@ -220,19 +220,22 @@ def test_scores_of_the_batch_exist_only_where_positions_need_them(
 ):
     monkeypatch.setattr(plan, "kernel_takes_bias", lambda *args: False)
     lowered, lower = [], dot_product.lower_scores
-    monkeypatch.setattr(
-        dot_product, "lower_scores", lambda *args: lowered.append(lower(*args)) or lowered[-1]
-    )
+
+    def recorded(query, key, terms):
+        lowered.append((query, lower(query, key, terms)))
+        return lowered[-1][1]
+
+    monkeypatch.setattr(dot_product, "lower_scores", recorded)
     encoder = make_encoder(
         rng, name, segment_encoding="none", attention_implementation=implementation
     )
     encoder(make_inputs(rng)[0], document_ids=IDS)
-    for terms in lowered:
-        assert terms.mask.shape == (BATCH, 1, LENGTH, LENGTH)
+    for query, terms in lowered:
+        assert terms.attention_mask.shape == (BATCH, 1, LENGTH, LENGTH)
         if name.startswith("diet_abs"):
             # Columns, of the rank of the scores.
             assert terms.bias is None
-            assert terms.query.shape[-1] == 2 * HIDDEN // NUM_HEADS
+            assert query.shape[-1] == 2 * HIDDEN // NUM_HEADS
         else:
             batch = 1 if is_distance_only(POSITION_ENCODINGS[name]) else BATCH
             assert terms.bias.shape == (batch, NUM_HEADS, LENGTH, LENGTH)

@@ -15,10 +15,9 @@ from keras_diet.layers import (
     BiasedTransformerEncoder,
     DietDecoder,
     DietEncoder,
-    ScoreTerms,
     cache_positions,
 )
-from keras_diet.layers.attention import plan
+from keras_diet.layers.attention import plan, prepared_terms
 from keras_diet.layers.transformer.cached_positions import CachedPositionBias
 from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
 from tests.helpers import (
@@ -209,9 +208,9 @@ def test_additions_equal_reference(rng, name, additions):
 
 @any_backend
 def test_arguments_for_all_layers_and_patterns_that_repeat(rng, monkeypatch):
-    masks, mask = [], ScoreTerms.with_one_mask
+    masks, mask = [], prepared_terms.with_one_mask
     monkeypatch.setattr(
-        ScoreTerms, "with_one_mask", lambda *args: masks.append(args) or mask(*args)
+        prepared_terms, "with_one_mask", lambda *args: masks.append(args) or mask(*args)
     )
     patterns = [(3, 40.0), ((3, 3, 3), (40, 40)), ((3, 4), (7.0, 40.0, 90.0))]
     arguments = {"num_layers": 5, "segment_encoding": "none"}

@@ -1,19 +1,23 @@
-"""Gives each score term the form that the plan names."""
+"""Score terms in the form that the plan names, as a program gets them."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_diet import _backend
+from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.key_memory import may_share_rows
-from keras_diet.layers.attention.plan import ALIGNMENT, size_with_columns
+from keras_diet.layers.attention.plan import ALIGNMENT, AttentionPlan, size_with_columns
 from keras_diet.layers.attention.score_terms import (
     FeaturePair,
     ScoreTerms,
     all_of,
+    as_bool,
     mask_of_tokens,
+    positions_in_documents,
     with_score_axes,
 )
 from keras_diet.layers.position.bias_layer import is_distance_only, scores_of
@@ -26,60 +30,75 @@ MASKED_FLOAT16 = -3e4
 
 
 @dataclasses.dataclass(frozen=True)
-class LoweredScores:
-    """What a program needs to compute scores, beside the scale in `AttentionOptions`.
+class PreparedTerms(ScoreTerms):
+    """Score terms in the form that a plan names, and what else a program needs.
+
+    A stack of blocks prepares the terms for its layers. A layer that is called on its own prepares
+    the terms of its call. Nobody checks them again.
 
     Attributes:
-        query: Tensor `(B, T, H, size)`, with columns for features if the plan says so.
-        key: Tensor `(B, S, H, size)`, with columns too.
-        bias: Tensor `(B or 1, H or 1, T or 1, S or 1)`, or `None`.
-        mask: Boolean tensor `(B or 1, H or 1, T or 1, S or 1)`, or `None`.
-        is_causal: bool. Whether the program applies the causal mask itself.
-        batch_first: bool. The `batch_first` of the plan.
+        plan: The `AttentionPlan`.
+        positions: Integer tensor `(B, T)`, the positions of tokens in their documents, or `None`.
+        scale: float. Factor of the products of queries and keys.
+        hooks: tuple of `AttentionHook`, called one after the other.
+        dropout: Function of the probabilities `(B, H, T, S)` of queries that begin at `start`, or
+            `None`. In blocks it gives the same result each time it is called for a block.
     """
 
-    query: Tensor
-    key: Tensor
-    bias: Tensor | None = None
-    mask: Tensor | None = None
-    is_causal: bool = False
-    batch_first: bool = False
+    plan: AttentionPlan = dataclasses.field(kw_only=True)
+    positions: Tensor | None = None
+    scale: float = 1.0
+    hooks: tuple[AttentionHook, ...] = ()
+    dropout: Callable[..., Tensor] | None = None
+
+    def functions(self, name: str) -> list[Callable[..., Any]]:
+        """Return the functions that hooks have for a step."""
+        functions = [getattr(hook, name) for hook in self.hooks]
+        return [function for function in functions if function is not None]
 
 
-def lower_shared_terms(
-    terms: ScoreTerms, query: Tensor, key: Tensor | None, dtype: DType
-) -> ScoreTerms:
-    """Give the terms that do not depend on projected queries and keys the form of the plan.
-
-    A stack of blocks calls this once for all layers that share a bias and a window.
+def prepare(
+    terms: ScoreTerms, plan: AttentionPlan, query: Tensor, key: Tensor | None
+) -> PreparedTerms:
+    """Return the terms of a layer in the form of its plan.
 
     Args:
         terms: The terms.
-        query: Tensor whose length is the number of queries, for the bias layer.
+        plan: The plan.
+        query: Tensor whose length is the number of queries.
         key: Tensor whose length is the number of keys, or `None` for `query`.
-        dtype: Dtype of the computation.
     """
-    terms = lower_bias(terms, query, key)
-    plan = terms.plan
-    if plan.program != "kernel" or terms.bias is None or terms.has_bias_layer:
-        return terms
-    bias = narrowed(terms.bias, dtype)
-    # A compiler would keep the sum in memory; without one it is made once for all layers.
-    adds_padding = plan.low_rank == "tensor" and not plan.masks_padding
-    if adds_padding and terms.padding_mask is not None:
-        bias = bias + padding_row(terms.padding_mask, dtype)
-        terms = terms.replace(padding_mask=None)
-    # A kernel takes no mask beside a bias. In blocks, only the mask of one block is in memory.
-    if plan.block_size is None:
-        lengths = [ops.shape(tensor)[1] for tensor in (query, query if key is None else key)]
-        terms = terms.with_one_mask(*lengths)
-        if terms.attention_mask is not None:
-            bias = bias_with_mask(bias, with_score_axes(terms.attention_mask), dtype)
-            terms = terms.replace(attention_mask=None)
-    return terms.replace(bias=bias)
+    ids = terms.document_ids
+    positions = None if ids is None else positions_in_documents(ids)
+    prepared = prepare_masks(terms, plan, query, key, positions)
+    return fold_masks(lower_bias(prepared, query, key), query, key)
 
 
-def lower_bias(terms: ScoreTerms, query: Tensor, key: Tensor | None) -> ScoreTerms:
+def prepare_masks(
+    terms: ScoreTerms,
+    plan: AttentionPlan,
+    query: Tensor,
+    key: Tensor | None,
+    positions: Tensor | None,
+) -> PreparedTerms:
+    """Return terms whose window and documents are one mask, which layers may share."""
+    prepared = PreparedTerms(**vars(terms), plan=plan, positions=positions)
+    has_mask = terms.sliding_window is not None or terms.document_ids is not None
+    # In blocks, only the mask of one block is in memory.
+    return with_one_mask(prepared, query, key) if has_mask and not plan.block_size else prepared
+
+
+def with_one_mask(terms: PreparedTerms, query: Tensor, key: Tensor | None) -> PreparedTerms:
+    """Return terms in which the mask of pairs also holds windows, documents and causality."""
+    lengths = [ops.shape(tensor)[1] for tensor in (query, query if key is None else key)]
+    masks = [mask_of_tokens(terms, *lengths), as_bool(terms.attention_mask)]
+    mask = all_of([mask for mask in masks if mask is not None])
+    return terms.replace(
+        attention_mask=mask, is_causal=False, sliding_window=None, document_ids=None
+    )
+
+
+def lower_bias(terms: PreparedTerms, query: Tensor, key: Tensor | None) -> PreparedTerms:
     """Give a bias layer the form of the plan: scores, features, or weights that blocks read."""
     if not terms.has_bias_layer:
         return terms
@@ -89,7 +108,7 @@ def lower_bias(terms: ScoreTerms, query: Tensor, key: Tensor | None) -> ScoreTer
         if positions is not None:
             scores = _scores_at(scores, positions, terms.bias)
         return terms.replace(bias=scores)
-    if terms.plan.bias == "features":
+    if terms.plan.bias == "low_rank":
         pair = terms.bias.features(query, key, terms.start_index)
         if positions is not None:
             pair = tuple(ops.take(_of_one_row(x, terms.bias), positions, axis=0) for x in pair)
@@ -98,6 +117,25 @@ def lower_bias(terms: ScoreTerms, query: Tensor, key: Tensor | None) -> ScoreTer
     if not terms.bias.built:
         terms.bias(*(tensor[:, :1] for tensor in (query, key) if tensor is not None))
     return terms
+
+
+def fold_masks(terms: PreparedTerms, query: Tensor, key: Tensor | None) -> PreparedTerms:
+    """Add masks to the bias of a kernel, once for all layers that share the bias."""
+    plan, dtype = terms.plan, query.dtype
+    if plan.program != "kernel" or terms.bias is None or terms.has_bias_layer:
+        return terms
+    bias = narrowed(terms.bias, dtype)
+    # A compiler would keep the sum in memory; without one it is made once for all layers.
+    if terms.padding_mask is not None and not (plan.columns or plan.masks_padding):
+        bias = bias + padding_row(terms.padding_mask, dtype)
+        terms = terms.replace(padding_mask=None)
+    # A kernel takes no mask beside a bias. In blocks, only the mask of one block is in memory.
+    if plan.block_size is None:
+        terms = with_one_mask(terms, query, key)
+        if terms.attention_mask is not None:
+            bias = bias_with_mask(bias, with_score_axes(terms.attention_mask), dtype)
+            terms = terms.replace(attention_mask=None)
+    return terms.replace(bias=bias)
 
 
 def _scores_at(scores, positions, bias):
@@ -124,11 +162,11 @@ def _of_one_row(scores, bias):
 
 
 def lower_columns(
-    query: Tensor, key: Tensor, scale: float, terms: ScoreTerms
-) -> tuple[Tensor, Tensor, ScoreTerms]:
+    query: Tensor, key: Tensor, terms: PreparedTerms
+) -> tuple[Tensor, Tensor, PreparedTerms]:
     """Move features and padding to columns of queries and keys, if the plan says so.
 
-    The program multiplies all columns by `scale`, so the features are divided by it.
+    The program multiplies all columns by the scale, so the features are divided by it.
     """
     if not has_columns(terms):
         return query, key, terms
@@ -138,14 +176,14 @@ def lower_columns(
         terms = terms.replace(padding_mask=None)
     query_features, key_features = concatenate_features(*pairs)
     alignment = terms.plan.alignment
-    query = append_columns(query, query_features / scale, alignment)
+    query = append_columns(query, query_features / terms.scale, alignment)
     key = append_columns(key, key_features, alignment)
     return query, key, terms.replace(features=())
 
 
-def has_columns(terms: ScoreTerms) -> bool:
+def has_columns(terms: PreparedTerms) -> bool:
     """Whether terms become columns of queries and keys."""
-    if terms.plan.low_rank != "columns":
+    if not terms.plan.columns:
         return False
     if terms.features:
         return True
@@ -154,8 +192,11 @@ def has_columns(terms: ScoreTerms) -> bool:
     return pads_scores and terms.bias is not None
 
 
-def lower_scores(query: Tensor, key: Tensor, terms: ScoreTerms) -> LoweredScores:
-    """Give the remaining terms the form of one bias and one mask."""
+def lower_scores(query: Tensor, key: Tensor, terms: PreparedTerms) -> PreparedTerms:
+    """Return the remaining terms as one bias and one mask of pairs, both with four axes.
+
+    `is_causal` is left if the program applies the causal mask itself.
+    """
     dtype, plan = query.dtype, terms.plan
     if plan.program == "scores":
         dtype = keras.backend.result_type(dtype, "float32")
@@ -176,8 +217,15 @@ def lower_scores(query: Tensor, key: Tensor, terms: ScoreTerms) -> LoweredScores
     if not is_causal:
         mask = mask_of_tokens(terms, ops.shape(query)[1], ops.shape(key)[1])
         masks += [] if mask is None else [mask]
-    mask = all_of([with_score_axes(mask) for mask in masks])
-    return LoweredScores(query, key, bias, mask, is_causal, plan.batch_first)
+    return terms.replace(
+        bias=bias,
+        features=(),
+        padding_mask=None,
+        attention_mask=all_of([with_score_axes(mask) for mask in masks]),
+        is_causal=is_causal,
+        sliding_window=None,
+        document_ids=None,
+    )
 
 
 def _leaves_causal_mask_to_program(terms, bias, masks):
