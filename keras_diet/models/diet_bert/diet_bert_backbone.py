@@ -24,7 +24,6 @@ from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.document_inputs import DocumentInputs
 from keras_diet.models.hub.layout_map import transformer_layout_map
-from keras_diet.models.hub.reversible_embedding import ReversibleEmbedding
 from keras_diet.models.hub.token_inputs import (
     DOCUMENT_IDS,
     PADDING_MASK,
@@ -243,7 +242,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
     def _make_input_layers(self, position_encoding: str | keras.layers.Layer, dtype: DType) -> None:
         validation.divisible_heads(self.hidden_dim, self.num_heads)
         embedding_dim = self.embedding_dim or self.hidden_dim
-        self.token_embedding = ReversibleEmbedding(
+        self.token_embedding = keras.layers.ReversibleEmbedding(
             input_dim=self.vocabulary_size,
             output_dim=embedding_dim,
             embeddings_initializer=bert_initializer(),

@@ -19,7 +19,6 @@ from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.layout_map import transformer_layout_map
-from keras_diet.models.hub.reversible_embedding import ReversibleEmbedding
 from keras_diet.models.hub.token_inputs import PADDING_MASK, TokenInput, ids_below
 from keras_diet.types import Activation, Config, DType, Tensor
 
@@ -176,7 +175,7 @@ class DietTransformerBackbone(HubBackbone):
         self.position_encoding = position_encoding
 
     def _make_embeddings(self, position_encoding: str | keras.layers.Layer, dtype: DType) -> None:
-        self.token_embedding = ReversibleEmbedding(
+        self.token_embedding = keras.layers.ReversibleEmbedding(
             input_dim=self.vocabulary_size,
             output_dim=self.hidden_dim,
             embeddings_initializer=keras.initializers.RandomNormal(stddev=self.hidden_dim**-0.5),

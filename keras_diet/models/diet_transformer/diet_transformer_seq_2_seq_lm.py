@@ -1,6 +1,5 @@
 """Translation with a DietTransformer backbone."""
 
-import functools
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +11,7 @@ from keras import ops
 from keras_hub.models import Seq2SeqLM
 
 from keras_diet import _backend
-from keras_diet._recording import RecordedFunction
+from keras_diet._recording import RecordableFunction, RecordedFunction
 from keras_diet.data.columns import is_columns, take
 from keras_diet.layers.transformer.diet_decoder import DecoderMemory
 from keras_diet.models.diet_transformer.ctranslate2_model import write_ctranslate2_model
@@ -171,13 +170,20 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
 
     # === Generation ===
 
+    # What PyTorch has recorded for `generate`, until Keras forgets the compiled function.
+    _recordings: dict[Any, Any] | None = None
+
     def make_generate_function(self) -> Callable[..., Any]:
         """Return the compiled function of `generate`. On TensorFlow it uses XLA, also on CPUs.
 
+        On PyTorch it runs recorded graphs, unless the model is compiled with `run_eagerly=True`.
         Without XLA, TensorFlow calls each operation of a step by itself, which takes 3 to 4 times
         as long for one text. A new shape is compiled with XLA, and traced without it, which takes
         about as long.
         """
+        if self.generate_function is None:
+            is_recorded = keras.config.backend() == "torch" and not self.run_eagerly
+            self._recordings = {} if is_recorded else None
         jit_compile = self.jit_compile  # type: ignore[has-type]
         self.jit_compile = jit_compile or keras.config.backend() == "tensorflow"
         try:
@@ -292,7 +298,9 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         prompt_mask = ops.cast(inputs["decoder_padding_mask"], "bool")
         prompt = inputs["decoder_token_ids"]
         batch_size, length = ops.shape(prompt)
-        encode = RecordedFunction(self, "encode", backbone.encode)
+        encode = backbone.encode
+        if self._recordings is not None:
+            encode = self._recordings.setdefault("encode", RecordedFunction(encode))
         memory = backbone.decoder.start_memory(
             batch_size,
             length,
@@ -307,7 +315,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             "output_kernel": self._output_kernel(),
         }
         token_ids = self.sampler(
-            next=functools.partial(self._next_token, **shared),
+            next=RecordableFunction(self._next_token, shared, self._recordings),
             prompt=prompt,
             cache=memory.target,
             index=1,
@@ -341,7 +349,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         if output_kernel is None:
             logits = self.backbone.token_embedding(hidden_states, reverse=True)
         else:
-            logits = _backend.matmul(hidden_states, output_kernel)
+            logits = ops.matmul(hidden_states, output_kernel)
         return logits[:, 0], hidden_states[:, 0], after.target
 
     # === Files ===

@@ -32,14 +32,20 @@ class InferenceMethods(Task):
     """The methods of backbones and tasks that return outputs."""
 
     def predict_step(self, *arguments: Any) -> Any:
-        """Return the outputs of a batch. PyTorch may run a recorded graph."""
+        """Return the outputs of a batch."""
         *state, data = arguments
-        if keras.backend.backend() != "torch":
-            return super().predict_step(*state, divided(data))
-        inputs, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        model: Any = self
-        call = functools.partial(model, training=False)
-        return RecordedFunction(model, "predict", call)(inputs)
+        return super().predict_step(*state, divided(data))
+
+    def make_predict_function(self, force: bool = False) -> Any:
+        """Return the compiled function of `predict`. On PyTorch it runs recorded graphs.
+
+        Compile the model with `run_eagerly=True` if hooks of PyTorch must see each call.
+        """
+        is_new = self.predict_function is None or force
+        super().make_predict_function(force)
+        if is_new and keras.config.backend() == "torch" and not self.run_eagerly:
+            self.predict_function = RecordedFunction(self.predict_function)
+        return self.predict_function
 
     @functools.cached_property
     def _inference_function(self):
