@@ -1,5 +1,6 @@
 """Translation with a DietTransformer backbone."""
 
+import functools
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -170,9 +171,6 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
 
     # === Generation ===
 
-    # What PyTorch has recorded for `generate`, until Keras forgets the compiled function.
-    _recordings: dict[Any, Any] | None = None
-
     def make_generate_function(self) -> Callable[..., Any]:
         """Return the compiled function of `generate`. On TensorFlow it uses XLA, also on CPUs.
 
@@ -181,9 +179,12 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         as long for one text. A new shape is compiled with XLA, and traced without it, which takes
         about as long.
         """
-        if self.generate_function is None:
-            is_recorded = keras.config.backend() == "torch" and not self.run_eagerly
-            self._recordings = {} if is_recorded else None
+        is_new = self.generate_function is None
+        if is_new and keras.config.backend() == "torch" and not self.run_eagerly:
+            import torch
+
+            step = functools.partial(self.generate_step, recordings={})
+            self.generate_function = torch.no_grad()(step)
         jit_compile = self.jit_compile  # type: ignore[has-type]
         self.jit_compile = jit_compile or keras.config.backend() == "tensorflow"
         try:
@@ -276,7 +277,10 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         return texts[0] if is_one_text(inputs) else texts
 
     def generate_step(
-        self, inputs: dict[str, Tensor], stop_token_ids: Sequence[int] | None = None
+        self,
+        inputs: dict[str, Tensor],
+        stop_token_ids: Sequence[int] | None = None,
+        recordings: dict[Any, Any] | None = None,
     ) -> dict[str, Tensor]:
         """Return the targets of a batch of sources. `generate` compiles it.
 
@@ -286,6 +290,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             inputs: The backbone's dictionary. Each target begins with at least one token, and has
                 room for the tokens that are generated.
             stop_token_ids: Tokens that end a target, or `None`.
+            recordings: Dictionary that keeps the recorded graphs of PyTorch, or `None`.
 
         Returns:
             A dictionary with `"decoder_token_ids"`, and `"decoder_padding_mask"` that is true up to
@@ -299,8 +304,8 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         prompt = inputs["decoder_token_ids"]
         batch_size, length = ops.shape(prompt)
         encode = backbone.encode
-        if self._recordings is not None:
-            encode = self._recordings.setdefault("encode", RecordedFunction(encode))
+        if recordings is not None:
+            encode = recordings.setdefault("encode", RecordedFunction(encode))
         memory = backbone.decoder.start_memory(
             batch_size,
             length,
@@ -315,7 +320,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             "output_kernel": self._output_kernel(),
         }
         token_ids = self.sampler(
-            next=RecordableFunction(self._next_token, shared, self._recordings),
+            next=RecordableFunction(self._next_token, shared, recordings),
             prompt=prompt,
             cache=memory.target,
             index=1,

@@ -39,12 +39,18 @@ class InferenceMethods(Task):
     def make_predict_function(self, force: bool = False) -> Any:
         """Return the compiled function of `predict`. On PyTorch it runs recorded graphs.
 
-        Compile the model with `run_eagerly=True` if hooks of PyTorch must see each call.
+        As in the compiled functions of TensorFlow and JAX, Python values and hooks of PyTorch are
+        read once. Compile the model with `run_eagerly=True` if they must count in each call. With
+        `jit_compile=True`, PyTorch compiles the function instead.
         """
-        is_new = self.predict_function is None or force
         super().make_predict_function(force)
-        if is_new and keras.config.backend() == "torch" and not self.run_eagerly:
-            self.predict_function = RecordedFunction(self.predict_function)
+        # Another thread may replace it meanwhile.
+        function = self.predict_function
+        is_recorded = isinstance(function, RecordedFunction)
+        if keras.config.backend() == "torch" and not (
+            is_recorded or self.run_eagerly or self.jit_compile
+        ):
+            self.predict_function = RecordedFunction(function)
         return self.predict_function
 
     @functools.cached_property
