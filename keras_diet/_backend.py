@@ -19,102 +19,17 @@ def dense(layer, inputs, num_axes=1):
     """
     if not _on_torch() or not _is_plain(layer, inputs):
         return layer(inputs)
+    from torch.nn import functional
+
     kernel = ops.convert_to_tensor(layer.kernel)
     outer, output_shape = inputs.shape[:-num_axes], kernel.shape[num_axes:]
     # PyTorch cannot infer a size in an empty batch.
     input_dim = math.prod(kernel.shape[:num_axes])
     bias = None if layer.bias is None else ops.convert_to_tensor(layer.bias).reshape(-1)
-    outputs = _linear(inputs.reshape(*outer, input_dim), kernel.reshape(input_dim, -1), bias)
+    matrix = kernel.reshape(input_dim, -1)
+    outputs = functional.linear(inputs.reshape(*outer, input_dim), matrix.T, bias)
     outputs = outputs.reshape(*outer, *output_shape)
     return outputs if layer.activation is None else layer.activation(outputs)
-
-
-def matmul(inputs, matrix):
-    """Return `ops.matmul(inputs, matrix)`, for a matrix of weights, as quickly as `dense`."""
-    if not _on_torch() or inputs.dtype != matrix.dtype:
-        return ops.matmul(inputs, matrix)
-    # `torch.autocast` changes the dtype, and Keras changes it back.
-    return _linear(inputs, matrix).to(inputs.dtype)
-
-
-def _linear(inputs, matrix, bias=None):
-    """Return `inputs @ matrix + bias` on PyTorch.
-
-    PyTorch multiplies with MKL, which takes twice the time of oneDNN on processors of AMD
-    (pytorch/builder#504). PyTorch contains both.
-    """
-    from torch.nn import functional
-
-    if _is_mkl_slow() and _onednn_takes(inputs):
-        # With more axes its output would be a view, which no code may change in place.
-        rows = _onednn_linear().apply(inputs.reshape(-1, inputs.shape[-1]), matrix, bias)
-        return rows.reshape(*inputs.shape[:-1], matrix.shape[-1])
-    return functional.linear(inputs, matrix.T, bias)
-
-
-@functools.cache
-def _onednn_linear():
-    """Return `_linear` by oneDNN. PyTorch has no gradient of its operation."""
-    import torch
-
-    class OneDNNLinear(torch.autograd.Function):
-        generate_vmap_rule = True
-
-        @staticmethod
-        def forward(inputs, matrix, bias):
-            # It ignores the strides of a bias.
-            bias = None if bias is None else bias.contiguous()
-            # Other strides take a thousand times as long.
-            if not (matrix.is_contiguous() or matrix.T.is_contiguous()):
-                matrix = matrix.contiguous()
-            return torch.ops.mkldnn._linear_pointwise(inputs, matrix.T, bias, "none", [], "")
-
-        @staticmethod
-        def setup_context(context, arguments, output):
-            inputs, matrix, _ = arguments
-            of_inputs, of_matrix, _ = context.needs_input_grad
-            # A frozen layer keeps no inputs.
-            context.save_for_backward(inputs if of_matrix else None, matrix if of_inputs else None)
-            context.save_for_forward(inputs, matrix)
-
-        @staticmethod
-        def backward(context, gradient):
-            inputs, matrix = context.saved_tensors
-            of_inputs, of_matrix, of_bias = context.needs_input_grad
-            return (
-                _linear(gradient, matrix.T) if of_inputs else None,
-                _linear(inputs.T, gradient) if of_matrix else None,
-                gradient.sum(0) if of_bias else None,
-            )
-
-        @staticmethod
-        def jvp(context, of_inputs, of_matrix, of_bias):
-            inputs, matrix = context.saved_tensors
-            output = _linear(of_inputs, matrix) + _linear(inputs, of_matrix)
-            return output if of_bias is None else output + of_bias
-
-    return OneDNNLinear
-
-
-@functools.cache
-def _is_mkl_slow():
-    import torch
-
-    # Old versions of PyTorch do not name the processor.
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
-    has_both = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
-    return has_both and "AMD" in capabilities.get("cpu_name", "")
-
-
-def _onednn_takes(inputs):
-    import torch
-
-    return (
-        (inputs.dtype, inputs.device.type) == (torch.float32, "cpu")
-        and torch.backends.mkldnn.enabled
-        and only_runs()
-        and inputs.numel() > 0
-    )
 
 
 def only_runs():
@@ -442,11 +357,6 @@ def _positions(start, size):
     import torch
 
     return torch.arange(size, device=start.device) + start
-
-
-def plain_operation(overload):
-    """Return a function that PyTorch calls for an operation, without the checks of its object."""
-    return overload._op
 
 
 def dropout(inputs, rate, seed, start):

@@ -1,14 +1,10 @@
 """Graphs of PyTorch's operations: recorded, made shorter, and run with few calls of Python."""
 
-import functools
 import math
-import re
 from collections.abc import Callable
 from typing import Any
 
 import optree
-
-from keras_diet import _backend
 
 # Number of entries up to which a constant is kept with a graph. Larger ones are computed each time:
 # a bias without weights has `num_heads * T * T` in each layer.
@@ -57,7 +53,8 @@ def record(
         first = optree.tree_structure(arguments[:donated]).num_leaves
         count = optree.tree_structure(arguments[donated]).num_leaves
         _update_in_place(module, slice(first, first + count))
-    return _runner(module), structures[0]
+    module.recompile()
+    return module.forward, structures[0]
 
 
 def _is_view(node):
@@ -146,28 +143,3 @@ def _update_in_place(module, donated):
         is_update = node.target is torch.ops.aten.index_copy.default
         if is_update and node.args[0] in arguments and len(node.args[0].users) == 1:
             node.target = torch.ops.aten.index_copy_.default
-
-
-def _runner(module):
-    """Return a function that calls the operations without the checks of their Python objects."""
-    import torch
-
-    code = module.graph.python_code("self")
-    names = {}
-
-    def bind(match):
-        first, *others = match[0].split(".")
-        value = {"self": module, "torch": torch}[first]
-        for name in others:
-            value = getattr(value, name)
-        name = match[0].replace(".", "_")
-        names[name] = _backend.plain_operation(value) if first == "torch" else value
-        return name
-
-    source = re.sub(r"\bself\.\w+|torch\.ops\.\w+\.\w+\.\w+", bind, code.src)
-    namespace = {**code.globals, **names}
-    exec(compile(source, "<recorded graph>", "exec"), namespace)
-    # A function in its own namespace would be freed late.
-    run = functools.partial(namespace.pop("forward"), None)
-    run.code = source
-    return run

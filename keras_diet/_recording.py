@@ -1,102 +1,108 @@
 """Inference on PyTorch as recorded graphs, which run without the calls of Keras's layers."""
 
 import collections
+import functools
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import optree
 
 from keras_diet import _backend, _graph
-from keras_diet._compat import flatten_layers
 
-# Number of signatures that are kept for a model. A graph holds operations and small constants, and
-# refers to the weights.
+# Number of signatures that are kept for a function. A graph holds operations and small constants,
+# and refers to the weights.
 MAX_GRAPHS = 16
-_PACKAGES = {"keras", "keras_hub", "keras_diet"}
-# For each model, where its weights are in memory, and its graphs by signature. The last used one is
-# at the end. A signature that was seen once has `None`.
-_graphs: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 # PyTorch's recorder changes the modules of PyTorch while it runs, so one thread records at a time.
 _lock = threading.Lock()
 
 
 class RecordedFunction:
-    """A function of tensors that PyTorch runs as a recorded graph.
+    """A function of tensors that PyTorch runs as recorded graphs.
 
-    The second time that tensors of the same shapes and dtypes come, in this or another object with
-    the same model and name, the operations are recorded. From then on they run alone, with the
-    same results. They read the weights of the model, so new values count. A model is recorded
-    again after `compile`, and if its weights are other tensors, as after LoRA and quantization. An
-    object serves one `predict` or `generate`, in which no weight is replaced.
+    The second time that tensors of the same shapes and dtypes come, the operations are recorded.
+    From then on they run alone, with the same results. They read the weights of the model, so new
+    values count. As in the compiled functions of the other backends, everything else that the
+    function reads keeps the value that it had at the recording.
 
-    Other backends call the function. So does PyTorch if a gradient may be asked for, inside of
-    `torch.autocast`, in a model that is compiled with `run_eagerly=True`, and in one with hooks or
-    with layers from other packages, whose calls may read what changes.
+    The function is called as it is while a program is recorded or compiled around it, and inside of
+    `torch.autocast`.
 
     Args:
-        model: The model whose weights the function reads.
-        name: Name of the function, with everything that its results depend on beside its
-            arguments and the model.
-        function: Function of nests of tensors that returns a nest of tensors. It reads nothing but
-            its arguments and the weights of the model, draws no random numbers, and does not look
-            at the values of tensors.
+        function: Function of nests of tensors that returns a nest of tensors. It draws no random
+            numbers, and does not look at the values of tensors. Nobody asks for its gradients.
         donated: Index of an argument whose tensors nobody reads after a call, or `None`. The graph
             may overwrite them.
     """
 
-    def __init__(
-        self, model: Any, name: Any, function: Callable[..., Any], donated: int | None = None
-    ) -> None:
-        self.model, self.name, self.function, self.donated = model, name, function, donated
-        self.records = keras.backend.backend() == "torch" and _may_record(model)
-        self.graphs: dict[Any, Any] = {}
+    def __init__(self, function: Callable[..., Any], donated: int | None = None) -> None:
+        self.function, self.donated = function, donated
+        # By signature, the last used one at the end. A signature that was seen once has `None`.
+        self._graphs: collections.OrderedDict[Any, Any] = collections.OrderedDict()
 
     def __call__(self, *arguments: Any) -> Any:
-        if not self.records:
+        if not _backend.only_runs():
             return self.function(*arguments)
         tensors: list[Any]
         tensors, nest = optree.tree_flatten(arguments)  # type: ignore[arg-type]
         # A graph has views, which need the same strides.
         kinds = (nest, *((each.shape, each.stride(), each.dtype, each.device) for each in tensors))
-        graph = self.graphs.get(kinds) or self._find(kinds, arguments)
-        if graph is None:
-            return self.function(*arguments)
-        run, structure = graph
-        return optree.tree_unflatten(structure, run(*tensors))
-
-    def _find(self, kinds, arguments):
-        """Return the graph and the structure of its results, or `None` the first time."""
-        signature = (self.name, kinds)
-        weights = [variable.value.data_ptr() for variable in self.model.variables]
         with _lock:
-            known, graphs = _graphs.get(self.model, (None, None))
-            if known != weights:
-                graphs = collections.OrderedDict()
-                _graphs[self.model] = weights, graphs
-            is_new = signature not in graphs
-            graph = graphs.pop(signature, None)
+            is_new = kinds not in self._graphs
+            graph = self._graphs.pop(kinds, None)
             if graph is None and not is_new:
                 graph = _graph.record(self.function, arguments, self.donated)
-            graphs[signature] = graph
-            if len(graphs) > MAX_GRAPHS:
-                graphs.popitem(last=False)
-        if graph is not None:
-            self.graphs[kinds] = graph
-        return graph
+            self._graphs[kinds] = graph
+            if len(self._graphs) > MAX_GRAPHS:
+                self._graphs.popitem(last=False)
+        if graph is None:
+            return self.function(*arguments)
+        import torch
+
+        run, structure = graph
+        with torch.no_grad():
+            return optree.tree_unflatten(structure, run(*tensors))
 
 
-def forget_graphs(model: Any) -> None:
-    """Record the functions of a model again. Graphs keep the weights that they refer to."""
-    with _lock:
-        _graphs.pop(model, None)
+class RecordableFunction:
+    """A function of a model that reads its arguments, some tensors and the weights, and no more.
 
+    So a loop that calls it can be recorded together with it.
 
-def _may_record(model):
-    if model.run_eagerly or _backend.records_gradients() or not _backend.only_runs():
-        return False
-    layers = flatten_layers(model)
-    packages = {kind.__module__.partition(".")[0] for kind in set(map(type, layers))}
-    return packages <= _PACKAGES and not any(map(_backend.has_hooks, layers))
+    Args:
+        function: The function.
+        tensors: Dictionary of its last arguments, nests of tensors.
+        recordings: Dictionary that keeps what was recorded with the function, or `None` if nothing
+            is recorded. It lives as long as the compiled function of the model.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        tensors: dict[str, Any],
+        recordings: dict[Any, Any] | None,
+    ) -> None:
+        self.function, self.tensors, self.recordings = function, tensors, recordings
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.function(*arguments, **self.tensors)
+
+    def recorded(
+        self, name: Any, caller: Callable[..., Any], donated: int | None = None
+    ) -> Callable[..., Any]:
+        """Return `caller(this function, *arguments)` as a function of the arguments.
+
+        Args:
+            name: Everything that the results of the caller depend on beside its arguments.
+            caller: A function that calls the first argument, and else is as in `RecordedFunction`.
+            donated: Index of an argument of the caller, as in `RecordedFunction`.
+        """
+        if self.recordings is None:
+            return functools.partial(caller, self)
+        function = self.function
+
+        def of_tensors(tensors, *arguments):
+            return caller(functools.partial(function, **tensors), *arguments)
+
+        recorded = self.recordings.setdefault(name, RecordedFunction(of_tensors, donated))
+        return functools.partial(recorded, self.tensors)

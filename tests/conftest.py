@@ -110,16 +110,3 @@ def _seed(_seed_of_tensorflow):
 def rng():
     """A NumPy generator with the same numbers in every test."""
     return np.random.default_rng(11)
-
-
-@pytest.fixture(params=["MKL", "oneDNN"])
-def library(request, monkeypatch):
-    """What multiplies on PyTorch, as on a processor of Intel, and as on one of AMD."""
-    import torch
-
-    from keras_diet import _backend
-
-    if request.param == "oneDNN" and not torch.backends.mkldnn.is_available():
-        pytest.skip("this PyTorch has no oneDNN")
-    monkeypatch.setattr(_backend, "_is_mkl_slow", lambda: request.param == "oneDNN")
-    return request.param

@@ -15,7 +15,7 @@ from keras_diet import _compat
 pytestmark = pytest.mark.any_backend
 ROOT = Path(keras_diet.__file__).parent
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in ROOT.rglob("*.py")}
-# `_backend.py` calls PyTorch's plain operations, and its product by oneDNN.
+# `_backend.py` calls PyTorch's plain operations.
 ALLOWED = {"_compat.py", "_backend.py"}
 
 

@@ -2,14 +2,14 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import keras
 import keras_hub
 from keras import ops
 
 from keras_diet import _backend, validation
-from keras_diet._recording import RecordedFunction
+from keras_diet._recording import RecordableFunction
 from keras_diet.samplers import hypotheses
 from keras_diet.samplers.beam_cache import reorder_cache, repeat_cache
 from keras_diet.samplers.hypotheses import (
@@ -142,17 +142,12 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
             cache = reorder_cache(cache, beams)
             return live, finished, done, cache, index + 1
 
-        body = functools.partial(step, next, generated)
-        if _is_method(next, model):
-
-            def step_of_tensors(tensors, *arguments):
-                return step(functools.partial(next.func, **tensors), *arguments)
-
-            # The step reads no tensors but its arguments and the weights of the model.
-            name = (type(self), next.func.__name__, *self.get_config().items(), stops)
+        body: Callable[..., Any] = functools.partial(step, next)
+        if isinstance(next, RecordableFunction):
+            name = (type(self), *self.get_config().items(), stops)
             # The cache is a copy for the beams, of which only the next step needs anything.
-            recorded = RecordedFunction(model, name, step_of_tensors, donated=5)
-            body = functools.partial(recorded, next.keywords, generated)
+            body = next.recorded(name, step, donated=5)
+        body = functools.partial(body, generated)
 
         live, finished, *_ = self.run_loop(
             cond,
@@ -229,11 +224,3 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
             "length_penalty": self.length_penalty,
             "return_all_beams": self.return_all_beams,
         }
-
-
-def _is_method(function: Any, model: Any) -> TypeGuard[functools.partial[Any]]:
-    """Whether `function` is a `functools.partial` of a method of `model`, with tensors alone."""
-    owner = getattr(getattr(function, "func", None), "__self__", None)
-    if model is None or owner is not model or function.args:
-        return False
-    return all(map(ops.is_tensor, keras.tree.flatten(function.keywords)))

@@ -12,7 +12,7 @@ from keras import ops
 from keras_hub.models import Seq2SeqLM
 
 from keras_diet import _backend
-from keras_diet._recording import RecordedFunction
+from keras_diet._recording import RecordableFunction, RecordedFunction
 from keras_diet.data.columns import is_columns, take
 from keras_diet.layers.transformer.diet_decoder import DecoderMemory
 from keras_diet.models.diet_transformer.ctranslate2_model import write_ctranslate2_model
@@ -165,10 +165,17 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
     def make_generate_function(self) -> Callable[..., Any]:
         """Return the compiled function of `generate`. On TensorFlow it uses XLA, also on CPUs.
 
+        On PyTorch it runs recorded graphs, unless the model is compiled with `run_eagerly=True`.
         Without XLA, TensorFlow calls each operation of a step by itself, which takes 3 to 4 times
         as long for one text. A new shape is compiled with XLA, and traced without it, which takes
         about as long.
         """
+        is_new = self.generate_function is None
+        if is_new and keras.config.backend() == "torch" and not self.run_eagerly:
+            import torch
+
+            step = functools.partial(self.generate_step, recordings={})
+            self.generate_function = torch.no_grad()(step)
         jit_compile = self.jit_compile  # type: ignore[has-type]
         self.jit_compile = jit_compile or keras.config.backend() == "tensorflow"
         try:
@@ -261,7 +268,10 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         return texts[0] if is_one_text(inputs) else texts
 
     def generate_step(
-        self, inputs: dict[str, Tensor], stop_token_ids: Sequence[int] | None = None
+        self,
+        inputs: dict[str, Tensor],
+        stop_token_ids: Sequence[int] | None = None,
+        recordings: dict[Any, Any] | None = None,
     ) -> dict[str, Tensor]:
         """Return the targets of a batch of sources. `generate` compiles it.
 
@@ -271,6 +281,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             inputs: The backbone's dictionary. Each target begins with at least one token, and has
                 room for the tokens that are generated.
             stop_token_ids: Tokens that end a target, or `None`.
+            recordings: Dictionary that keeps the recorded graphs of PyTorch, or `None`.
 
         Returns:
             A dictionary with `"decoder_token_ids"`, and `"decoder_padding_mask"` that is true up to
@@ -283,7 +294,9 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         prompt_mask = ops.cast(inputs["decoder_padding_mask"], "bool")
         prompt = inputs["decoder_token_ids"]
         batch_size, length = ops.shape(prompt)
-        encode = RecordedFunction(self, "encode", backbone.encode)
+        encode = backbone.encode
+        if recordings is not None:
+            encode = recordings.setdefault("encode", RecordedFunction(encode))
         memory = backbone.decoder.start_memory(
             batch_size,
             length,
@@ -298,7 +311,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
             "output_kernel": self._output_kernel(),
         }
         token_ids = self.sampler(
-            next=functools.partial(self._next_token, **shared),
+            next=RecordableFunction(self._next_token, shared, recordings),
             prompt=prompt,
             cache=memory.target,
             index=1,
@@ -332,7 +345,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         if output_kernel is None:
             logits = self.backbone.token_embedding(hidden_states, reverse=True)
         else:
-            logits = _backend.matmul(hidden_states, output_kernel)
+            logits = ops.matmul(hidden_states, output_kernel)
         return logits[:, 0], hidden_states[:, 0], after.target
 
     # === Files ===

@@ -8,7 +8,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_diet._recording import forget_graphs
 from keras_diet.data.columns import (
     arrays,
     as_rows,
@@ -270,7 +269,6 @@ class DataMethods(InferenceMethods):
         self.train_function = self.test_function = self.predict_function = None
         self.generate_function = None
         self.__dict__.pop("_inference_function", None)
-        forget_graphs(self)
 
     def train_step(self, *arguments: Any) -> Any:
         """Train on a batch."""

@@ -32,14 +32,26 @@ class InferenceMethods(Task):
     """The methods of backbones and tasks that return outputs."""
 
     def predict_step(self, *arguments: Any) -> Any:
-        """Return the outputs of a batch. PyTorch may run a recorded graph."""
+        """Return the outputs of a batch."""
         *state, data = arguments
-        if keras.backend.backend() != "torch":
-            return super().predict_step(*state, divided(data))
-        inputs, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        model: Any = self
-        call = functools.partial(model, training=False)
-        return RecordedFunction(model, "predict", call)(inputs)
+        return super().predict_step(*state, divided(data))
+
+    def make_predict_function(self, force: bool = False) -> Any:
+        """Return the compiled function of `predict`. On PyTorch it runs recorded graphs.
+
+        As in the compiled functions of TensorFlow and JAX, Python values and hooks of PyTorch are
+        read once. Compile the model with `run_eagerly=True` if they must count in each call. With
+        `jit_compile=True`, PyTorch compiles the function instead.
+        """
+        super().make_predict_function(force)
+        # Another thread may replace it meanwhile.
+        function = self.predict_function
+        is_recorded = isinstance(function, RecordedFunction)
+        if keras.config.backend() == "torch" and not (
+            is_recorded or self.run_eagerly or self.jit_compile
+        ):
+            self.predict_function = RecordedFunction(function)
+        return self.predict_function
 
     @functools.cached_property
     def _inference_function(self):
