@@ -31,6 +31,9 @@ else:
 class InferenceMethods(Task):
     """The methods of backbones and tasks that return outputs."""
 
+    predict_function: Any
+    generate_function: Any
+
     def predict_step(self, *arguments: Any) -> Any:
         """Return the outputs of a batch."""
         *state, data = arguments
