@@ -8,8 +8,8 @@ from keras import ops
 from keras_diet import _backend
 from keras_diet.layers.attention.key_memory import (
     multiply_shared,
+    repeat_rows,
     with_folded_queries,
-    with_repeated_keys,
 )
 from keras_diet.layers.attention.prepared_terms import (
     MASKED,
@@ -56,7 +56,7 @@ def attend(
         query = ops.cast(query, "float32")
     plan = terms.plan
     if plan.batch_first and has_columns(terms):
-        query, key, value = with_repeated_keys(query, key, value)
+        key, value = (repeat_rows(x, ops.shape(query)[0]) for x in (key, value))
     query, key, terms = lower_columns(query, key, terms)
     program = attend_by_kernel if plan.program == "kernel" else attend_by_scores
     if plan.block_size is None:

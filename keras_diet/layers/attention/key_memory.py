@@ -59,12 +59,6 @@ def repeat_rows(tensor: Tensor, num_rows: Any) -> Tensor:
     return ops.repeat(tensor, num_rows // ops.shape(tensor)[0], axis=0)
 
 
-def with_repeated_keys(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return queries, keys and values with the same number of rows."""
-    num_rows = ops.shape(query)[0]
-    return query, repeat_rows(key, num_rows), repeat_rows(value, num_rows)
-
-
 def multiply_shared(left: Tensor, right: Tensor) -> Tensor:
     """Return the product of `(B K, H, T, n)` and `(B, H, n, m)`, of shape `(B K, H, T, m)`."""
     if not may_share_rows(left, right):

@@ -1,7 +1,7 @@
 """Score terms in the form that the plan names, as a program gets them."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -10,7 +10,7 @@ from keras import ops
 from keras_diet import _backend
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.key_memory import may_share_rows
-from keras_diet.layers.attention.plan import ALIGNMENT, AttentionPlan, size_with_columns
+from keras_diet.layers.attention.plan import AttentionPlan, size_with_columns
 from keras_diet.layers.attention.score_terms import (
     FeaturePair,
     ScoreTerms,
@@ -174,10 +174,9 @@ def lower_columns(
     if terms.padding_mask is not None and not terms.plan.masks_padding:
         pairs.append(padding_features(terms.padding_mask, key.dtype))
         terms = terms.replace(padding_mask=None)
-    query_features, key_features = concatenate_features(*pairs)
-    alignment = terms.plan.alignment
-    query = append_columns(query, query_features / terms.scale, alignment)
-    key = append_columns(key, key_features, alignment)
+    query_features, key_features = zip(*pairs, strict=True)
+    query = append_columns(query, [x / terms.scale for x in query_features], terms.plan.alignment)
+    key = append_columns(key, key_features, terms.plan.alignment)
     return query, key, terms.replace(features=())
 
 
@@ -212,8 +211,8 @@ def lower_scores(query: Tensor, key: Tensor, terms: PreparedTerms) -> PreparedTe
         bias = _backend.add_products(bias, *(ops.cast(tensor, dtype) for tensor in features))
     if terms.attention_mask is not None:
         masks.append(ops.cast(terms.attention_mask, "bool"))
-    is_causal = terms.is_causal and _leaves_causal_mask_to_program(terms, bias, masks)
-    is_causal = is_causal and not (plan.batch_first and may_share_rows(query, key))
+    is_alone = bias is None and not masks
+    is_causal = is_alone and _leaves_causal_mask_to_program(terms, query, key)
     if not is_causal:
         mask = mask_of_tokens(terms, ops.shape(query)[1], ops.shape(key)[1])
         masks += [] if mask is None else [mask]
@@ -228,10 +227,12 @@ def lower_scores(query: Tensor, key: Tensor, terms: PreparedTerms) -> PreparedTe
     )
 
 
-def _leaves_causal_mask_to_program(terms, bias, masks):
-    is_alone = bias is None and not masks and terms.sliding_window is None
-    is_alone = is_alone and terms.document_ids is None
-    return terms.plan.program == "kernel" and is_alone and terms.starts_at_zero
+def _leaves_causal_mask_to_program(terms, query, key):
+    is_plain = terms.is_causal and terms.sliding_window is None and terms.document_ids is None
+    folds_queries = terms.plan.batch_first and may_share_rows(query, key)
+    return (
+        is_plain and terms.plan.program == "kernel" and terms.starts_at_zero and not folds_queries
+    )
 
 
 def narrowed(bias: Tensor, dtype: DType) -> Tensor:
@@ -264,24 +265,20 @@ def padding_features(padding_mask: Tensor, dtype: DType) -> FeaturePair:
     return ops.ones((1, 1, 1, 1), dtype), ops.swapaxes(padding_row(padding_mask, dtype), 1, 3)
 
 
-def concatenate_features(*pairs: FeaturePair) -> FeaturePair:
-    """Return features whose inner products are the sums of the products of all pairs."""
-    if len(pairs) == 1:
-        return pairs[0]
-    query_features, key_features = (_concatenate(side) for side in zip(*pairs, strict=True))
-    return query_features, key_features
-
-
-def append_columns(heads: Tensor, features: Tensor, alignment: int = ALIGNMENT) -> Tensor:
+def append_columns(heads: Tensor, features: Sequence[Tensor], alignment: int) -> Tensor:
     """Append features to the projected queries or keys `(B, T, H, key_dim)` of all heads.
 
     Zeros follow, up to a size that is a multiple of `alignment`.
     """
-    outer, rank = ops.shape(heads)[:-1], features.shape[-1]
-    features = ops.broadcast_to(ops.cast(features, heads.dtype), (*outer, rank))
-    size = size_with_columns(heads.shape[-1], rank, alignment)
-    zeros = ops.zeros((*outer, size - heads.shape[-1] - rank), heads.dtype)
-    return ops.concatenate([heads, features, zeros], axis=-1)
+    outer, key_dim = ops.shape(heads)[:-1], heads.shape[-1]
+    columns = [
+        ops.broadcast_to(ops.cast(tensor, heads.dtype), (*outer, tensor.shape[-1]))
+        for tensor in features
+    ]
+    num_columns = sum(tensor.shape[-1] for tensor in features)
+    num_zeros = size_with_columns(key_dim, num_columns, alignment) - key_dim - num_columns
+    zeros = ops.zeros((*outer, num_zeros), heads.dtype)
+    return ops.concatenate([heads, *columns, zeros], axis=-1)
 
 
 def with_four_axes(bias: Tensor) -> Tensor:
@@ -289,16 +286,3 @@ def with_four_axes(bias: Tensor) -> Tensor:
     while len(bias.shape) < 4:
         bias = ops.expand_dims(bias, 0)
     return bias
-
-
-def _concatenate(tensors):
-    shapes = [ops.shape(tensor)[:-1] for tensor in tensors]
-    outer = [_common(sizes) for sizes in zip(*shapes, strict=True)]
-    return ops.concatenate(
-        [ops.broadcast_to(tensor, (*outer, tensor.shape[-1])) for tensor in tensors], axis=-1
-    )
-
-
-def _common(sizes):
-    # The others are 1. A size that is not known before the call is the common one.
-    return next((size for size in sizes if not isinstance(size, int) or size != 1), 1)

@@ -113,7 +113,9 @@ def test_equals_keras(rng, constructor, arguments):
 
 
 @any_backend
-@pytest.mark.parametrize("axes, shape", [(1, (2, 5, 3, 3)), ((1, 2), (2, 3, 5, 3, 5))], ids=str)
+@pytest.mark.parametrize(
+    "axes, shape", [(1, (2, 5, 3, 3)), ((1, 2), (2, 3, 5, 3, 5))], ids=["one axis", "two axes"]
+)
 def test_several_axes_equal_keras(rng, axes, shape):
     """Scores are (batch, other axes, heads, query axes, key axes). The mask has no heads."""
     query, value = (normal(rng, 2, 3, 5, HIDDEN) for _ in range(2))

@@ -51,10 +51,6 @@ def make_inputs(rng):
     return rng.choice([-64.0, -32.0, 32.0, 64.0], size=(BATCH, LENGTH, HIDDEN)).astype("float32")
 
 
-def assert_compute_dtype(x, attention):
-    assert keras.backend.standardize_dtype(x.dtype) == attention.compute_dtype
-
-
 @any_backend
 @pairs
 def test_probabilities_of_large_scores(rng, bias, dtype):
@@ -65,13 +61,15 @@ def test_probabilities_of_large_scores(rng, bias, dtype):
     terms = {"bias": bias, "mask": PADDING_MASK[:, None], "return_scores": True}
     weights = attention_weights(attention)
     expected, expected_scores = reference.multi_head_attention(x, x, weights, **terms)
-    assert_compute_dtype(scores, attention)
-    for found in (output, attention(x, x, **arguments)):
-        assert_compute_dtype(found, attention)
+    from_kernel = attention(x, x, **arguments)
+    dtypes = {keras.backend.standardize_dtype(x.dtype) for x in (output, scores, from_kernel)}
+    assert dtypes == {attention.compute_dtype}
+    for found in (output, from_kernel):
         np.testing.assert_allclose(to_numpy(found), expected, rtol=1e-2, atol=0.3)
+    # The probabilities of padding are zero, and the others of a query have the sum 1.
     assert_close(scores, expected_scores, 1e-2)
-    assert_close(to_numpy(scores).sum(axis=-1), np.ones(SHAPE[:-1]), 1e-2)
     assert not to_numpy(scores)[0, :, :, 4:].any()
+    assert_close(to_numpy(scores).sum(axis=-1), np.ones(SHAPE[:-1]), 1e-2)
 
 
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])

@@ -95,7 +95,7 @@ def terms(**arguments):
         ("linformer", {"value": LONG}, "key is longer than `sequence_length` ... length=14"),
         ("shaw", {"block_size": 2}, "`block_size` needs ... RelativeMultiHeadAttention"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
 def test_calls_that_are_refused(rng, name, arguments, message):
     query, value = make_inputs(rng)
@@ -117,7 +117,7 @@ def test_calls_that_are_refused(rng, name, arguments, message):
         ("rotary", {"max_wavelength": 0}, "`max_wavelength` must be"),
         ("rotary", {"key_dim": 5}, r"`key_dim` must be even.*=5.*hidden_dim / num_heads"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
 def test_constructor_arguments_that_are_refused(name, arguments, message):
     with pytest.raises(ValueError, match=message):

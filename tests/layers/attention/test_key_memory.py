@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_diet.layers import BiasedMultiHeadAttention, ScoreTerms
-from keras_diet.layers.attention import key_memory
+from keras_diet.layers.attention import dot_product
 from tests.helpers import assert_close, once, randomize
 
 SOURCES, COPIES, QUERIES, KEYS, HEADS, DIM = 2, 3, 4, 5, 2, 6
@@ -56,9 +56,9 @@ def check(rng, terms, has_padding=True, **options):
         terms = {"padding_mask": padding, **terms}
     options |= {"score_terms": ScoreTerms(**terms)}
     expected = attention(query, None, projected_keys=repeated, **options)
-    calls, repeat_rows = [], key_memory.repeat_rows
+    calls, repeat_rows = [], dot_product.repeat_rows
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_memory, "repeat_rows", lambda *x: calls.append(x) or repeat_rows(*x))
+        patch.setattr(dot_product, "repeat_rows", lambda *x: calls.append(x) or repeat_rows(*x))
         found = attention(query, None, projected_keys=shared, **options)
     keras.tree.map_structure(assert_close, found, expected)
     return bool(calls)

@@ -75,6 +75,23 @@ def plan_of(backend="jax", platform="cpu", length=LENGTH, terms=None, layer=None
         return attention.plan(terms, (2, length, 17), **options)
 
 
+def words(value):
+    """A situation or a result in words, for the id of a test."""
+    if not isinstance(value, dict):
+        return str(value)
+    parts = []
+    for name, each in value.items():
+        if isinstance(each, dict):
+            parts.append(words(each))
+        elif isinstance(each, (str, bool, int, float)) or each is None:
+            parts.append(f"{name}={each}")
+        elif isinstance(each, keras.layers.Layer):
+            parts.append(type(each).__name__)
+        else:
+            parts.append(name)
+    return " ".join(parts) or "nothing"
+
+
 @pytest.mark.parametrize(
     "situation, program",
     [
@@ -112,7 +129,7 @@ def plan_of(backend="jax", platform="cpu", length=LENGTH, terms=None, layer=None
         ({"terms": {"features": (features(64),)}, **CUDNN}, "kernel"),
         ({"terms": {"features": (features(65),)}, **CUDNN}, "scores"),
     ],
-    ids=str,
+    ids=words,
 )
 def test_program(situation, program):
     assert plan_of(**situation).program == program
@@ -171,7 +188,7 @@ def terms_of_rank(rank):
         ({**KERNEL_LENGTH, "layer": RelativeMultiHeadAttention(HEADS, 5, 3)}, "tensor", False),
         ({**KERNEL_LENGTH, "layer": LinformerMultiHeadAttention(HEADS, 5, 9, 3)}, "tensor", False),
     ],
-    ids=str,
+    ids=words,
 )
 def test_form_of_a_bias(situation, form, in_blocks):
     plan = plan_of(**situation)
@@ -213,23 +230,35 @@ MEMORY = {"reads_memory": True, "terms": {"features": FEW}}
         ({**MEMORY, "flash_attention": True}, True),
         ({**MEMORY, "implementation": "features"}, True),
     ],
-    ids=str,
+    ids=words,
 )
 def test_form_of_features_and_padding(situation, columns):
     plan = plan_of(**situation)
     assert (plan.columns, plan.batch_first) == (columns, "reads_memory" in situation)
 
 
-def test_other_parts_of_the_plan():
+def test_a_plan_without_anything_special():
     assert plan_of(terms={"bias": low_rank()}) == AttentionPlan("scores", alignment=1)
-    for platform in ("gpu", "tpu"):
-        assert plan_of(platform=platform).alignment == ALIGNMENT == 8
-    padding = {"padding_mask": PADDING}
-    assert plan_of(terms=padding, attention_hook=SCORES_HOOK).masks_padding
-    assert not plan_of(terms=padding).masks_padding
-    # Linformer leaves padding out before it projects the keys.
-    linformer = plan_of(terms=padding, layer=LinformerMultiHeadAttention(HEADS, 5, 9, 3))
-    assert (linformer.masks_padding, linformer.program) == (True, "kernel")
+
+
+@pytest.mark.parametrize(
+    "situation, program, masks_padding",
+    [
+        ({}, "scores", False),
+        ({"attention_hook": SCORES_HOOK}, "scores", True),
+        # Linformer leaves padding out before it projects the keys.
+        ({"layer": LinformerMultiHeadAttention(HEADS, 5, 9, 3)}, "kernel", True),
+    ],
+    ids=words,
+)
+def test_padding_is_a_mask(situation, program, masks_padding):
+    plan = plan_of(terms={"padding_mask": PADDING}, **situation)
+    assert (plan.program, plan.masks_padding) == (program, masks_padding)
+
+
+def test_sizes_of_heads_with_columns():
+    aligned = [plan_of(platform=name).alignment for name in ("cpu", "gpu", "tpu")]
+    assert aligned == [1, ALIGNMENT, ALIGNMENT]
     sizes = {(13, 0): 13, (13, 3): 16, (13, 4): 24, (13, 4, 1): 17}
     assert {arguments: size_with_columns(*arguments) for arguments in sizes} == sizes
 
