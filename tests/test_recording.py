@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import functools
+import gc
 import weakref
 
 import keras
@@ -254,6 +255,7 @@ def test_functions_do_not_keep_the_kernels_of_a_quantized_model(rng):
     model, _ = recorded_backbone(rng)
     kernel = weakref.ref(model.encoder.transformer_layers[0].feedforward_output_dense.kernel.value)
     model.quantize("int8")
+    gc.collect()
     assert kernel() is None
 
 

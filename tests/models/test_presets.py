@@ -69,15 +69,20 @@ def test_presets_replace_others(folder, name):
 
 @any_backend
 @pytest.mark.filterwarnings("error::UserWarning")
-@pytest.mark.parametrize("is_trained", [False, True])
-def test_loading_gives_no_warning(tmp_path, is_trained):
-    """Files hold the optimizer of a trained task. A loaded task has a new one."""
+def test_loading_gives_no_warning(tmp_path):
+    tiny_task("classifier").save_to_preset(tmp_path)
+    assert DietBertTextClassifier.from_preset(tmp_path).optimizer.iterations == 0
+
+
+@any_backend
+def test_a_loaded_task_has_a_new_optimizer(tmp_path):
+    """Files hold the optimizer of a trained task. Keras warns that it does not load it."""
     task = tiny_task("classifier")
-    if is_trained:
-        task.fit(["the fox", "foxes"], [0, 1], verbose=0)
+    task.fit(["the fox", "foxes"], [0, 1], verbose=0)
     task.save_to_preset(tmp_path)
-    loaded = DietBertTextClassifier.from_preset(tmp_path)
-    assert loaded.optimizer.iterations == 0
+    with pytest.warns(UserWarning, match="Skipping variable loading for optimizer"):
+        loaded = DietBertTextClassifier.from_preset(tmp_path)
+    assert (task.optimizer.iterations, loaded.optimizer.iterations) == (1, 0)
 
 
 @any_backend
