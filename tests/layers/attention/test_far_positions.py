@@ -34,12 +34,21 @@ def outputs(name, dtype, start, is_cached=False, **options):
 @pytest.mark.parametrize("is_cached", [False, True])
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_probabilities(name, is_cached, policy):
-    expected, actual = (
-        outputs(name, dtype, 650, is_cached, return_attention_scores=True)
-        for dtype in ("float32", policy)
+    far, near = (
+        np.abs(
+            np.subtract(
+                *(
+                    outputs(name, dtype, start, is_cached, return_attention_scores=True)
+                    for dtype in ("float32", policy)
+                )
+            )
+        )
+        .sum(-1)
+        .max()
+        for start in (650, 35)
     )
-    # float16 has three more bits than bfloat16.
-    assert np.abs(actual - expected).sum(-1).max() < (0.02 if "bfloat16" in policy else 0.003)
+    # Processors round products differently, near the diagonal and far from it.
+    assert far < 2 * near
 
 
 @pytest.mark.parametrize("name", LAYERS)
