@@ -99,7 +99,9 @@ def test_accumulated_batches_train_like_a_large_batch(cls):
     small = trained_weights(cls, AccumulatedSteps(SCHEDULE, PARTS), PARTS, 2)
     without = trained_weights(cls, SCHEDULE, PARTS, 2)
     for one, other, wrong in zip(small, large, without, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+        # Rounding, which LAMB's norms enlarge on some processors, is far below the difference of a
+        # wrong schedule.
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
         assert np.abs(wrong - other).max() > 1e-2
 
 
