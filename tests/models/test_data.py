@@ -553,6 +553,10 @@ REFUSED = {
         lambda m: m.as_dataset((TEXTS, LABELS) for _ in range(2))[0],
         "of a generator have no index.*Received: generator",
     ),
+    "too short": (
+        lambda m: tiny_preprocessor("classifier", sequence_length=2)(TEXTS),
+        "at least 3, for the special tokens of 1 segments.*sequence_length=2",
+    ),
     "more segments than tokens": (
         lambda m: tiny_preprocessor("classifier", sequence_length=4)((TEXTS,) * 3),
         "at least 5, for the special tokens of 3 segments.*sequence_length=4",
@@ -568,14 +572,6 @@ REFUSED = {
     "second texts as labels": (lambda m: m.fit(TEXTS, SECOND), r"`y` must be numbers.*\(first, s"),
     "weights as batch size": (lambda m: m.fit(TEXTS, LABELS, WEIGHTS), "`batch_size` must be a p"),
     "labels beside a dataset": (lambda m: m.fit(Unsized([]), LABELS), "`y` must be `None`"),
-    "longer sequences": (
-        lambda m: tiny_task("classifier", max_sequence_length=11),
-        "sequence_length=13, backbone.max_sequence_length=11",
-    ),
-    "preprocessor of another task": (
-        lambda m: type(m)(m.backbone, 7, tiny_preprocessor("embedder")),
-        "must be a `DietBertTextClassifierPreprocessor`",
-    ),
     "labels of a masked LM": (
         lambda m: tiny_task("masked_lm").fit(TEXTS, LABELS),
         "`y` and `sample_weight` must be `None`",

@@ -114,8 +114,8 @@ class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
     Raises:
         ValueError: If `num_classes` is not a positive integer, or if `class_names` are not
             different, nonempty strings, one for each class. If `multi_label` is used with one class
-            or with an `activation` other than `"sigmoid"`. If the preprocessor has more tokens or
-            longer sequences than the backbone. `fit`, `evaluate` and `predict` raise it for an
+            or with an `activation` other than `"sigmoid"`. If the preprocessor has more tokens
+            than the backbone. `fit`, `evaluate` and `predict` raise it for an
             empty batch, for more texts than segments, and for labels that are text but none of the
             names. Under a sparse loss, they raise it for other labels that are not integers in
             `[0, num_classes)`. With `multi_label`, they raise it for labels of another shape or

@@ -160,8 +160,8 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         Embeddings of shape `(B, hidden_dim)`, or `(n, k, hidden_dim)`.
 
     Raises:
-        ValueError: If `pooling_mode` is unknown, or if the preprocessor has more tokens or longer
-            sequences than the backbone. `fit`, `evaluate` and `predict` raise it for an empty batch
+        ValueError: If `pooling_mode` is unknown, or if the preprocessor has more tokens than
+            the backbone. `fit`, `evaluate` and `predict` raise it for an empty batch
             and for more texts than segments.
         TypeError: If an argument is unknown.
 

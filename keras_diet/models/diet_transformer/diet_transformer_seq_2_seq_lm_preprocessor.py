@@ -98,8 +98,6 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
     converts_labels = True
     takes_tuples = False
     makes_texts = True
-    # A token, and the end token or the start token.
-    shortest_sequence = 2
     _has_warned = False
 
     def __init__(
