@@ -4,7 +4,6 @@ A row of `DATASETS` or `COLUMNS` is a kind of data. A new kind is one more row.
 """
 
 import collections
-import re
 
 import grain
 import keras
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_diet.models.hub import data_methods
 from keras_diet.training import EpochDataset
 from tests.helpers import to_numpy
 from tests.models.tasks import batches, tiny_preprocessor, tiny_task
@@ -242,14 +240,6 @@ def test_predict_calls_callbacks(model, expected, capsys):
     observed = Observed(9)
     assert model.infer(model.preprocessor(TEXTS), 2, callbacks=[observed]) == close(expected[0])
     assert [len(outputs) for outputs in observed.batches] == [2, 2, 1]
-
-
-def test_batches_that_devices_cannot_divide(model, monkeypatch, recwarn):
-    monkeypatch.setattr(data_methods, "num_batch_devices", lambda: 6)
-    for size in (12, None, 4):
-        model.fit(TEXTS, LABELS, batch_size=size, verbose=0)
-    found = [str(each.message) for each in recwarn if "multiple of 6" in str(each.message)]
-    assert [re.findall("batch_size=([0-9]+)", text) for text in found] == [["32"], ["4"]]
 
 
 @pytest.mark.any_backend("jax")

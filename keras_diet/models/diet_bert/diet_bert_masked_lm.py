@@ -21,7 +21,7 @@ from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.token_inputs import TokenInput, ids_below
 from keras_diet.models.hub.token_rows import padded, template_of
 from keras_diet.pretraining.masking import mask_tokens
-from keras_diet.types import Config, Tensor
+from keras_diet.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -213,12 +213,6 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         """Return the logits for the inputs of the model."""
         hidden_states = self.backbone(inputs)["sequence_output"]
         return self.masked_lm_head(hidden_states, mask_positions)
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        config = super().get_config()
-        names = ("activation", "layer_norm_epsilon")
-        return {**config, **{name: getattr(self, name) for name in names}}
 
     @property
     def token_inputs(self) -> dict[str, TokenInput]:

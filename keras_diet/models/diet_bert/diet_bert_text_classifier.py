@@ -14,7 +14,7 @@ from keras_diet.models.hub.document_inputs import gather_tokens
 from keras_diet.models.hub.losses import default_accuracy, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import PackingPreprocessor
 from keras_diet.models.hub.texts import is_one_text
-from keras_diet.types import Activation, Config, Tensor
+from keras_diet.types import Activation, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -258,10 +258,6 @@ class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
             for row in to_probabilities(outputs)
         ]
         return results[0] if is_one_text(texts) else results
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return {**super().get_config(), "multi_label": self.multi_label}
 
 
 def _is_squared_error(loss):

@@ -9,7 +9,7 @@ from keras_hub.models import Preprocessor
 
 from keras_diet import validation
 from keras_diet.data.columns import host_column, map_columns, number_of_rows
-from keras_diet.layers.configuration import constructor_arguments
+from keras_diet.layers.configuration import constructor_arguments, with_arguments
 from keras_diet.models.hub.classes import numbers_of
 from keras_diet.models.hub.texts import in_graph, is_one_text, is_pair, texts_of
 from keras_diet.models.hub.token_rows import pack_documents, pack_segments, template_of
@@ -34,10 +34,6 @@ class TokenPreprocessor(Preprocessor):
         super().__init__(**kwargs)
         self.tokenizer = tokenizer
         self.sequence_length = sequence_length
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return {**super().get_config(), "sequence_length": self.sequence_length}
 
 
 class HostPreprocessor:
@@ -180,7 +176,8 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
         if shortest > self.lengths[-1]:
             raise ValueError(
                 f"`sequence_length` must be at least {shortest}, for the special tokens of "
-                f"{num_separators + 1} segments and one token. Received: sequence_length={self.lengths[-1]}"
+                f"{num_separators + 1} segments and one token. Received: "
+                f"sequence_length={self.lengths[-1]}"
             )
         y = map_columns(lambda column: numbers_of(column, "y"), y)
         sample_weight = map_columns(lambda w: numbers_of(w, "sample_weight"), sample_weight)
@@ -236,7 +233,8 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         # A user may have set a smaller `sequence_length` since.
-        return {**super().get_config(), "length_buckets": self.lengths[:-1] or None}
+        buckets = self.lengths[:-1] or None
+        return with_arguments({**super().get_config(), "length_buckets": buckets}, self)
 
     @classmethod
     def from_preset(cls, preset: str | os.PathLike[str], **kwargs: Any) -> Self:
@@ -306,10 +304,6 @@ class PackingPreprocessor(HubPreprocessor):
                 "`packed=True` fills sequences of the full length, so `length_buckets` must be "
                 f"`None`. Received: length_buckets={self.length_buckets}"
             )
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return {**super().get_config(), "packed": self.packed}
 
 
 def checked_preprocessor(task: Any, method: str) -> Any:
