@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import keras
 
+from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.presets import whole_preset
 from keras_diet.models.hub.repairs import add_erfc_to_tf2onnx
 
@@ -59,6 +60,7 @@ class ModelFiles(Model):
             # A preset without a tokenizer lacks the file.
             with contextlib.suppress(FileNotFoundError):
                 model.preprocessor = preprocessor_cls.from_preset(preset)
+                check_preprocessor_fits(model)
         return model
 
     def export(
