@@ -118,7 +118,12 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
         if length_buckets is not None:
             length_buckets = validation.increasing_ints("length_buckets", length_buckets)
         self.length_buckets = length_buckets
-        self.check_arguments()
+        for name in ("add_bos", "add_eos", "sequence_length"):
+            if value := getattr(self.tokenizer, name, None):
+                raise ValueError(
+                    "`tokenizer` must not add special tokens or padding, because the preprocessor "
+                    f"does. Received: tokenizer.{name}={value}"
+                )
 
     # === Data ===
 
@@ -221,15 +226,6 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
 
     # === Arguments and files ===
 
-    def check_arguments(self) -> None:
-        """Raise a `ValueError` if the tokenizer adds special tokens or padding."""
-        for name in ("add_bos", "add_eos", "sequence_length"):
-            if value := getattr(self.tokenizer, name, None):
-                raise ValueError(
-                    "`tokenizer` must not add special tokens or padding, because the preprocessor "
-                    f"does. Received: tokenizer.{name}={value}"
-                )
-
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         # A user may have set a smaller `sequence_length` since.
@@ -274,6 +270,11 @@ class PackingPreprocessor(HubPreprocessor):
     def __init__(self, *args: Any, packed: bool = False, **kwargs: Any) -> None:
         self.packed = validation.boolean("packed", packed)
         super().__init__(*args, **kwargs)
+        if self.packed and self.length_buckets:
+            raise ValueError(
+                "`packed=True` fills sequences of the full length, so `length_buckets` must be "
+                f"`None`. Received: length_buckets={self.length_buckets}"
+            )
 
     def __call__(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Return NumPy arrays for a batch. A batch that is packed cannot be made text by text."""
@@ -295,15 +296,6 @@ class PackingPreprocessor(HubPreprocessor):
     def pack(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return arrays with a row for each text as they are, or as from `pack_documents`."""
         return pack_documents(arrays, self.tokenizer.pad_token_id) if self.packed else arrays
-
-    def check_arguments(self) -> None:
-        """Raise a `ValueError` as in `HubPreprocessor`, and if batches are packed and short."""
-        super().check_arguments()
-        if self.packed and self.length_buckets:
-            raise ValueError(
-                "`packed=True` fills sequences of the full length, so `length_buckets` must be "
-                f"`None`. Received: length_buckets={self.length_buckets}"
-            )
 
 
 def checked_preprocessor(task: Any, method: str) -> Any:
