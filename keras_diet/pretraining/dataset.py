@@ -99,12 +99,11 @@ def masked_lm_dataset(
         Pass it to `fit` and `evaluate` of a masked language model without a preprocessor.
 
     Raises:
-        ValueError: If `token_ids` is not an integer array of rank 2, if a token id does not fit
-            the vocabulary, or if an argument is out of range. `batch_size` must not exceed the
-            number of sequences with `drop_remainder`. With several languages, if their sequences
-            have different lengths, or without `repeat=True`. If the sequences were packed with
-            another `document_masks`. Token ids of the first 1024 rows of each array are checked
-            immediately, and all others when they are read.
+        ValueError: If `token_ids` does not hold integers, if a token id does not fit the
+            vocabulary, or if an argument is out of range. `batch_size` must not exceed the number
+            of sequences with `drop_remainder`. With several languages, without `repeat=True`. If
+            the sequences were packed with another `document_masks`. Token ids of the first 1024
+            rows of each array are checked immediately, and all others when they are read.
 
     Example:
 
@@ -126,12 +125,6 @@ def masked_lm_dataset(
     validation.boolean("repeat", repeat)
     is_mixed = isinstance(token_ids, Mapping)
     arrays: list[Any] = list(token_ids.values()) if isinstance(token_ids, Mapping) else [token_ids]
-    shapes = [tuple(getattr(array, "shape", ())) for array in arrays]
-    if any(len(shape) != 2 or shape[1] != shapes[0][1] for shape in shapes):
-        raise ValueError(
-            "`token_ids` must be an array of shape (N, L), or a dictionary of such arrays with one "
-            f"length L. Received: the shapes {shapes}."
-        )
     if is_mixed and not repeat:
         raise ValueError(
             "Several languages need `repeat=True`, because they have different epochs. Received: "

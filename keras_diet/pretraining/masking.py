@@ -85,10 +85,17 @@ def mask_tokens(
      - [Devlin et al., 2019](https://aclanthology.org/N19-1423/), section 3.1 and appendix A.1
      - [Liu et al., 2019](https://arxiv.org/abs/1907.11692), section 4.1: new masks in each epoch
     """
-    check_rates(mask_selection_rate, mask_token_rate, random_token_rate)
+    validation.rate("mask_token_rate", mask_token_rate)
+    validation.rate("random_token_rate", random_token_rate)
+    validation.rate("mask_selection_rate", mask_selection_rate)
+    if mask_selection_rate == 0 or mask_token_rate + random_token_rate > 1:
+        raise ValueError(
+            "`mask_selection_rate` must be above 0, and `mask_token_rate + random_token_rate` at "
+            f"most 1. Received: {mask_selection_rate}, {mask_token_rate} and {random_token_rate}"
+        )
     unselectable = [*unselectable_token_ids, pad_token_id]
-    check_token_ids("`token_ids`", token_ids, vocabulary_size)
-    check_token_ids("The ids of special tokens", [mask_token_id, *unselectable], vocabulary_size)
+    _check_token_ids("`token_ids`", token_ids, vocabulary_size)
+    _check_token_ids("The ids of special tokens", [mask_token_id, *unselectable], vocabulary_size)
     token_ids = np.asarray(token_ids, "int32")
     can_select = np.ones(vocabulary_size, "bool")
     can_select[unselectable] = False
@@ -118,21 +125,7 @@ def mask_tokens(
     return features, _like(labels, token_ids, "int32"), _like(used, token_ids, "float32")
 
 
-def check_rates(
-    mask_selection_rate: float, mask_token_rate: float, random_token_rate: float
-) -> None:
-    """Raise a `ValueError` unless the three rates of `mask_tokens` are possible."""
-    validation.rate("mask_token_rate", mask_token_rate)
-    validation.rate("random_token_rate", random_token_rate)
-    validation.rate("mask_selection_rate", mask_selection_rate)
-    if mask_selection_rate == 0 or mask_token_rate + random_token_rate > 1:
-        raise ValueError(
-            "`mask_selection_rate` must be above 0, and `mask_token_rate + random_token_rate` at "
-            f"most 1. Received: {mask_selection_rate}, {mask_token_rate} and {random_token_rate}"
-        )
-
-
-def check_token_ids(name: str, token_ids: Any, vocabulary_size: int) -> None:
+def _check_token_ids(name: str, token_ids: Any, vocabulary_size: int) -> None:
     """Raise a `ValueError` unless ids are integers in `[0, vocabulary_size)`."""
     token_ids = np.asarray(token_ids)
     is_integer = token_ids.dtype.kind in "iu"

@@ -128,11 +128,6 @@ class ExactResume:
                 seed, or the number of examples.
             SystemExit: After SIGTERM, when a checkpoint is written.
         """
-        if shuffle == "batch":
-            raise ValueError(
-                "`shuffle` must be a bool with `ExactResume`. Received: shuffle='batch'. Pass "
-                "`shuffle=True` for a new order of all examples in each epoch."
-            )
         if getattr(model, "preprocessor", None) is None:
             x, y, sample_weight = map(tuple_of_inputs, (x, y, sample_weight))
         if validation_split and validation_data is None:

@@ -4,7 +4,6 @@ A row of `DATASETS` or `COLUMNS` is a kind of data. A new kind is one more row.
 """
 
 import collections
-import re
 
 import grain
 import keras
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_diet.models.hub import data_methods
 from keras_diet.training import EpochDataset
 from tests.helpers import to_numpy
 from tests.models.tasks import batches, tiny_preprocessor, tiny_task
@@ -242,14 +240,6 @@ def test_predict_calls_callbacks(model, expected, capsys):
     observed = Observed(9)
     assert model.infer(model.preprocessor(TEXTS), 2, callbacks=[observed]) == close(expected[0])
     assert [len(outputs) for outputs in observed.batches] == [2, 2, 1]
-
-
-def test_batches_that_devices_cannot_divide(model, monkeypatch, recwarn):
-    monkeypatch.setattr(data_methods, "num_batch_devices", lambda: 6)
-    for size in (12, None, 4):
-        model.fit(TEXTS, LABELS, batch_size=size, verbose=0)
-    found = [str(each.message) for each in recwarn if "multiple of 6" in str(each.message)]
-    assert [re.findall("batch_size=([0-9]+)", text) for text in found] == [["32"], ["4"]]
 
 
 @pytest.mark.any_backend("jax")
@@ -553,6 +543,10 @@ REFUSED = {
         lambda m: m.as_dataset((TEXTS, LABELS) for _ in range(2))[0],
         "of a generator have no index.*Received: generator",
     ),
+    "too short": (
+        lambda m: tiny_preprocessor("classifier", sequence_length=2)(TEXTS),
+        "at least 3, for the special tokens of 1 segments.*sequence_length=2",
+    ),
     "more segments than tokens": (
         lambda m: tiny_preprocessor("classifier", sequence_length=4)((TEXTS,) * 3),
         "at least 5, for the special tokens of 3 segments.*sequence_length=4",
@@ -568,14 +562,6 @@ REFUSED = {
     "second texts as labels": (lambda m: m.fit(TEXTS, SECOND), r"`y` must be numbers.*\(first, s"),
     "weights as batch size": (lambda m: m.fit(TEXTS, LABELS, WEIGHTS), "`batch_size` must be a p"),
     "labels beside a dataset": (lambda m: m.fit(Unsized([]), LABELS), "`y` must be `None`"),
-    "longer sequences": (
-        lambda m: tiny_task("classifier", max_sequence_length=11),
-        "sequence_length=13, backbone.max_sequence_length=11",
-    ),
-    "preprocessor of another task": (
-        lambda m: type(m)(m.backbone, 7, tiny_preprocessor("embedder")),
-        "must be a `DietBertTextClassifierPreprocessor`",
-    ),
     "labels of a masked LM": (
         lambda m: tiny_task("masked_lm").fit(TEXTS, LABELS),
         "`y` and `sample_weight` must be `None`",

@@ -211,10 +211,7 @@ def test_buckets_above_a_length_that_was_reduced_are_not_used():
 
 # Texts are refused in `test_data.py`.
 ARGUMENTS = {
-    "too short": ({"sequence_length": 2}, "at least 3"),
     "falling buckets": ({"length_buckets": (8, 5)}, "`length_buckets` must be integers that incr"),
-    "short bucket": ({"length_buckets": (2, 8)}, "at least 3"),
-    "long bucket": ({"length_buckets": (5, 18)}, "not exceed the longest"),
     "padding tokenizer": (
         {"tokenizer": DietBertTokenizer(VOCABULARY, sequence_length=5)},
         "must not add special tokens or padding.*sequence_length=5",
@@ -223,7 +220,6 @@ ARGUMENTS = {
         {"tokenizer": DietBertSentencePieceTokenizer(proto(), add_bos=True)},
         "tokenizer.add_bos=True",
     ),
-    "rates": ({"mask_token_rate": 0.7, "random_token_rate": 0.4}, "at most 1"),
 }
 
 

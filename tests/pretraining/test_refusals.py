@@ -15,7 +15,6 @@ IDS = np.array([[2, 5, 6, 7, 8, 9, 3, 0], [2, 9, 8, 7, 6, 5, 10, 3]])
 # A text behind another one, with and without `[CLS]`.
 DOCUMENTS = np.array([[2, 5, 6, 3, 2, 9, 3, 0], [2, 9, 8, 7, 6, 5, 10, 3]])
 PAIRS = np.where(DOCUMENTS == 2, [2, 0, 0, 0, 7, 0, 0, 0], DOCUMENTS)
-LANGUAGES = {"en": IDS, "sw": IDS[:, :5]}
 
 
 def mask(token_ids=IDS, **arguments):
@@ -58,8 +57,6 @@ REFUSED = {
     "ids negative": (mask(IDS - 1), "Received: -1 to 9"),
     "mask id": (mask(mask_token_id=31), "The ids of special tokens must be integers in"),
     "segments": (lambda: pretraining.number_segments(IDS, 3, num_segments=0), "`num_segments` mus"),
-    "ids 1D": (dataset(IDS[0]), "must be an array of shape (N, L)"),
-    "ids list": (dataset(IDS.tolist()), "Received: the shapes [()]"),
     "repeat 3": (dataset(repeat=3), "`repeat` must be one of False, True"),
     "documents without [CLS]": (
         dataset({"en": DOCUMENTS, "sw": PAIRS}, repeat=True, document_masks=True),
@@ -70,7 +67,6 @@ REFUSED = {
         "`document_masks=True` needs `num_segments=1`",
     ),
     "large batches": (dataset(batch_size=3), "batch_size=3 with 2 sequences"),
-    "lengths of languages": (dataset(LANGUAGES, repeat=True), "the shapes [(2, 8), (2, 5)]"),
     "languages once": (dataset({"en": IDS}), "Several languages need `repeat=True`"),
     "exponent": (
         dataset({"en": IDS}, repeat=True, sampling_exponent=-1),

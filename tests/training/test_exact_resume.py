@@ -518,7 +518,6 @@ class Changing(Noisy):
     [
         (lambda: {"x": iter([make_arrays()])}, "continue at any batch. Received: list_iterator"),
         (lambda: {"x": Changing(*make_arrays())}, "must be a .*EpochDataset.* Received: Changing"),
-        (lambda: {"data": "arrays", "shuffle": "batch"}, "`shuffle` must be a bool.*'batch'"),
         (
             lambda: {"data": "arrays", "y": make_arrays()[1][:52]},
             "same number.*: 53 in `x`, 52 in `y`",

@@ -20,8 +20,8 @@ from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.token_inputs import TokenInput, ids_below
 from keras_diet.models.hub.token_rows import padded, template_of
-from keras_diet.pretraining.masking import check_rates, mask_tokens
-from keras_diet.types import Config, Tensor
+from keras_diet.pretraining.masking import mask_tokens
+from keras_diet.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -85,14 +85,6 @@ class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
     makes_labels = True
     is_random = True
 
-    def check_arguments(self) -> None:
-        """Raise a `ValueError` if no text fits, or if a rate is not a probability."""
-        super().check_arguments()
-        validation.positive_int("mask_selection_length", self.mask_selection_length)
-        check_rates(self.mask_selection_rate, self.mask_token_rate, self.random_token_rate)
-        if self.tokenizer.special_tokens and self.tokenizer.mask_token is None:
-            raise ValueError("`tokenizer` must have a mask token. Received: mask_token=None")
-
     def make_batch(
         self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
     ) -> tuple[Any, Any, Any]:
@@ -149,7 +141,7 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         Logits of shape `(B, M, vocabulary_size)`.
 
     Raises:
-        ValueError: If the preprocessor has more tokens or longer sequences than the backbone.
+        ValueError: If the preprocessor has more tokens than the backbone.
             `fit`, `evaluate` and `predict` raise it for an empty batch, for more texts than
             segments, and for labels that are not integers in `[0, vocabulary_size)`.
         TypeError: If an argument is unknown.
@@ -221,12 +213,6 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         """Return the logits for the inputs of the model."""
         hidden_states = self.backbone(inputs)["sequence_output"]
         return self.masked_lm_head(hidden_states, mask_positions)
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        config = super().get_config()
-        names = ("activation", "layer_norm_epsilon")
-        return {**config, **{name: getattr(self, name) for name in names}}
 
     @property
     def token_inputs(self) -> dict[str, TokenInput]:

@@ -71,9 +71,6 @@ class DietBertQuestionAnswererPreprocessor(DietBertPreprocessor, QuestionAnswere
      - [Rajpurkar et al., 2018](https://arxiv.org/abs/1806.03822)
     """
 
-    # `[CLS]`, a token of the question, `[SEP]`, a token of the context, `[SEP]`.
-    shortest_sequence = 5
-
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class DietBertQuestionAnswerer(QuestionAnswerer, DietBertTask, Task):
@@ -116,7 +113,7 @@ class DietBertQuestionAnswerer(QuestionAnswerer, DietBertTask, Task):
         A dictionary of the logits `"start"` and `"end"` in float32, each of shape `(B, T)`.
 
     Raises:
-        ValueError: If the preprocessor has more tokens or longer sequences than the backbone.
+        ValueError: If the preprocessor has more tokens than the backbone.
             `fit`, `evaluate` and `predict` raise it as the preprocessor does, and for positions
             that are not integers in `[0, max_sequence_length)`.
         TypeError: If an argument is unknown.

@@ -14,7 +14,7 @@ from keras_diet.models.hub.document_inputs import gather_tokens
 from keras_diet.models.hub.losses import default_accuracy, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import PackingPreprocessor
 from keras_diet.models.hub.texts import is_one_text
-from keras_diet.types import Activation, Config, Tensor
+from keras_diet.types import Activation, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -114,8 +114,8 @@ class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
     Raises:
         ValueError: If `num_classes` is not a positive integer, or if `class_names` are not
             different, nonempty strings, one for each class. If `multi_label` is used with one class
-            or with an `activation` other than `"sigmoid"`. If the preprocessor has more tokens or
-            longer sequences than the backbone. `fit`, `evaluate` and `predict` raise it for an
+            or with an `activation` other than `"sigmoid"`. If the preprocessor has more tokens
+            than the backbone. `fit`, `evaluate` and `predict` raise it for an
             empty batch, for more texts than segments, and for labels that are text but none of the
             names. Under a sparse loss, they raise it for other labels that are not integers in
             `[0, num_classes)`. With `multi_label`, they raise it for labels of another shape or
@@ -258,10 +258,6 @@ class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
             for row in to_probabilities(outputs)
         ]
         return results[0] if is_one_text(texts) else results
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return {**super().get_config(), "multi_label": self.multi_label}
 
 
 def _is_squared_error(loss):

@@ -20,7 +20,7 @@ from keras_diet.models.hub.losses import is_of_keras, of_output, warn_if_loss_do
 from keras_diet.models.hub.preprocessor import PackingPreprocessor
 from keras_diet.models.hub.texts import holds_text, texts_of
 from keras_diet.training.embedding_losses import EmbeddingLoss, unit_vectors
-from keras_diet.types import Config, Tensor
+from keras_diet.types import Tensor
 
 
 def _mean(hidden_states: Tensor, mask: Tensor) -> Tensor:
@@ -160,8 +160,8 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         Embeddings of shape `(B, hidden_dim)`, or `(n, k, hidden_dim)`.
 
     Raises:
-        ValueError: If `pooling_mode` is unknown, or if the preprocessor has more tokens or longer
-            sequences than the backbone. `fit`, `evaluate` and `predict` raise it for an empty batch
+        ValueError: If `pooling_mode` is unknown, or if the preprocessor has more tokens than
+            the backbone. `fit`, `evaluate` and `predict` raise it for an empty batch
             and for more texts than segments.
         TypeError: If an argument is unknown.
 
@@ -437,9 +437,3 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
             A tensor of shape `(num_queries, num_documents)`.
         """
         return ops.matmul(query_embeddings, ops.transpose(document_embeddings))
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        config = super().get_config()
-        names = ("pooling_mode", "normalize", "num_chunks")
-        return {**config, **{name: getattr(self, name) for name in names}}

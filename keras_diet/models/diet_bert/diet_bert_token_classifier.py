@@ -112,8 +112,8 @@ class DietBertTokenClassifier(TokenClassifier, DietBertTask, Task):
 
     Raises:
         ValueError: If there are fewer than two classes, or if `class_names` are not different,
-            nonempty strings, one for each class. If the preprocessor has more tokens or longer
-            sequences than the backbone. `fit`, `evaluate` and `predict` raise it for a string in
+            nonempty strings, one for each class. If the preprocessor has more tokens than the
+            backbone. `fit`, `evaluate` and `predict` raise it for a string in
             the place of a list of words, for an empty sentence, and for another number of labels
             than words. They also raise it for labels that are text but none of the names, and under
             a sparse loss for other labels that are not integers in `[0, num_classes)`.

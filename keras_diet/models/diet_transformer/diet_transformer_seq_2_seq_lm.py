@@ -59,8 +59,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         Logits of shape `(B, T, vocabulary_size)`.
 
     Raises:
-        ValueError: If the preprocessor has another number of tokens than the backbone, or longer
-            sequences.
+        ValueError: If the preprocessor has another number of tokens than the backbone.
         TypeError: If an argument is unknown.
 
     Example:

@@ -15,7 +15,7 @@ from keras_diet.models.diet_transformer.diet_transformer_tokenizer import DietTr
 from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.texts import is_one_text, texts_of
 from keras_diet.models.hub.token_rows import padded
-from keras_diet.types import Config, Tensor
+from keras_diet.types import Tensor
 
 # KerasHub's names.
 SOURCE, TARGET = "encoder_text", "decoder_text"
@@ -98,8 +98,6 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
     converts_labels = True
     takes_tuples = False
     makes_texts = True
-    # A token, and the end token or the start token.
-    shortest_sequence = 2
     _has_warned = False
 
     def __init__(
@@ -117,14 +115,6 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
             length_buckets=length_buckets,
             **kwargs,
         )
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "encoder_sequence_length": self.encoder_sequence_length,
-            "decoder_sequence_length": self.decoder_sequence_length,
-        }
 
     # === Training ===
 

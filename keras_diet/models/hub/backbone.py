@@ -15,16 +15,9 @@ from keras_diet.layers.configuration import (
     frozen_layers,
     has_lora,
 )
+from keras_diet.models.hub import repairs
 from keras_diet.models.hub.data_methods import DataMethods
 from keras_diet.models.hub.model_files import ModelFiles
-from keras_diet.models.hub.repairs import (
-    enable_lora_of_file,
-    freeze_biases,
-    policy_config,
-    quantize_layers,
-    quantized_layers,
-    with_policy,
-)
 from keras_diet.models.hub.token_inputs import check_token_inputs
 from keras_diet.types import Config
 
@@ -67,24 +60,24 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
     def get_config(self) -> Config:
         """Return the arguments of `from_config`: those of the constructor, and how to quantize."""
         policy = self.dtype_policy
-        config = {"name": self.name, "trainable": self.trainable, **policy_config(policy)}
+        config = {"name": self.name, "trainable": self.trainable, **repairs.policy_config(policy)}
         if not has_lora(self) and (frozen := list(frozen_layers(self))):
             # LoRA freezes layers, and files hold its updates in the kernels.
             config["frozen_layers"] = frozen
         is_map = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
-        if not is_map and (quantized := quantized_layers(self)):
+        if not is_map and (quantized := repairs.quantized_layers(self)):
             config["quantized_layers"] = quantized
         return config
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
         """Build the backbone from its configuration, with its quantized and frozen layers."""
-        config = with_policy(config)
+        config = repairs.with_policy(config)
         quantized = config.pop("quantized_layers", {})
         frozen = config.pop("frozen_layers", ())
         # It may hold a bias layer that the user made.
         backbone = super().from_config(deserialized(config))
-        quantize_layers(backbone, quantized)
+        repairs.quantize_layers(backbone, quantized)
         freeze_layers(backbone, frozen)
         return backbone
 
@@ -133,7 +126,7 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
         for name in target_layer_names or []:
             validation.choice("target_layer_names", name, names)
         super().enable_lora(rank, target_layer_names)
-        freeze_biases(self)
+        repairs.freeze_biases(self)
         self._forget_all_steps()
 
     def load_lora_weights(self, filepath: str | os.PathLike[str]) -> None:
@@ -154,7 +147,7 @@ class HubBackbone(ModelFiles, DataMethods, Backbone):
         backbone.load_lora_weights("task.lora.h5")
         ```
         """
-        enable_lora_of_file(self, filepath)
+        repairs.enable_lora_of_file(self, filepath)
         super().load_lora_weights(filepath)
 
     # === Quantization ===

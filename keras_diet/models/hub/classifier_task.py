@@ -174,7 +174,6 @@ class ClassifierTask(HubTask):
             "num_classes": None if self.class_names else self.num_classes,
             "class_names": list(self.class_names) if self.class_names else None,
             "activation": keras.activations.serialize(self.activation),
-            "dropout": self.dropout,
         }
 
 

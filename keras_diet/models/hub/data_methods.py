@@ -1,7 +1,6 @@
 """How a model gets from the data of a user to batches of token ids."""
 
 import sys
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ from keras_diet.data.columns import (
 )
 from keras_diet.data.epoch_dataset import EpochDataset
 from keras_diet.data.for_keras import for_keras
-from keras_diet.data.sources import BATCH_SIZE, packed, source_of
+from keras_diet.data.sources import packed, source_of
 from keras_diet.models.hub.classes import (
     Classes,
     checked_class_weight,
@@ -38,7 +37,6 @@ from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
 from keras_diet.training.trainers import (
     beside_training,
     divided,
-    num_batch_devices,
     return_weights,
     whole_batches,
 )
@@ -347,14 +345,6 @@ class DataMethods(InferenceMethods):
             )
         steps = kwargs.get("steps_per_epoch")
         data = self._for_keras(x, y, sample_weight, batch_size, shuffle=shuffle, steps=steps)
-        devices, size = num_batch_devices(), batch_size or BATCH_SIZE
-        if is_rows and size % devices:
-            warnings.warn(
-                f"The {devices} devices along the batch axis cannot divide batches of this size, "
-                f"so each device computes whole batches. Received: batch_size={size}. Pass a "
-                f"multiple of {devices}.",
-                stacklevel=3,
-            )
         return keras.Model.fit(
             self,
             *data[:2],

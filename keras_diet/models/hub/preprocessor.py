@@ -5,11 +5,11 @@ from typing import Any, Self
 
 import keras
 import numpy as np
-from keras_hub.models import Preprocessor, Tokenizer
+from keras_hub.models import Preprocessor
 
 from keras_diet import validation
 from keras_diet.data.columns import host_column, map_columns, number_of_rows
-from keras_diet.layers.configuration import constructor_arguments
+from keras_diet.layers.configuration import constructor_arguments, with_arguments
 from keras_diet.models.hub.classes import numbers_of
 from keras_diet.models.hub.texts import in_graph, is_one_text, is_pair, texts_of
 from keras_diet.models.hub.token_rows import pack_documents, pack_segments, template_of
@@ -34,10 +34,6 @@ class TokenPreprocessor(Preprocessor):
         super().__init__(**kwargs)
         self.tokenizer = tokenizer
         self.sequence_length = sequence_length
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return {**super().get_config(), "sequence_length": self.sequence_length}
 
 
 class HostPreprocessor:
@@ -119,8 +115,15 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
         self, *args: Any, length_buckets: tuple[int, ...] | None = None, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.length_buckets = None if length_buckets is None else tuple(length_buckets)
-        self.check_arguments()
+        if length_buckets is not None:
+            length_buckets = validation.increasing_ints("length_buckets", length_buckets)
+        self.length_buckets = length_buckets
+        for name in ("add_bos", "add_eos", "sequence_length"):
+            if value := getattr(self.tokenizer, name, None):
+                raise ValueError(
+                    "`tokenizer` must not add special tokens or padding, because the preprocessor "
+                    f"does. Received: tokenizer.{name}={value}"
+                )
 
     # === Data ===
 
@@ -178,7 +181,8 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
         if shortest > self.lengths[-1]:
             raise ValueError(
                 f"`sequence_length` must be at least {shortest}, for the special tokens of "
-                f"{len(x)} segments and one token. Received: sequence_length={self.lengths[-1]}"
+                f"{num_separators + 1} segments and one token. Received: "
+                f"sequence_length={self.lengths[-1]}"
             )
         y = map_columns(lambda column: numbers_of(column, "y"), y)
         sample_weight = map_columns(lambda w: numbers_of(w, "sample_weight"), sample_weight)
@@ -222,33 +226,11 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
 
     # === Arguments and files ===
 
-    def check_arguments(self) -> None:
-        """Raise a `ValueError` if no text fits, or if the tokenizer adds special tokens."""
-        for name in ("add_bos", "add_eos", "sequence_length"):
-            if value := getattr(self.tokenizer, name, None):
-                raise ValueError(
-                    "`tokenizer` must not add special tokens or padding, because the preprocessor "
-                    f"does. Received: tokenizer.{name}={value}"
-                )
-        lengths = {name: getattr(self, name, None) for name in SEQUENCE_LENGTHS}
-        for name, length in lengths.items():
-            validation.optional_positive_int(name, length)
-        shortest = min(length for length in lengths.values() if length is not None)
-        longest = self.lengths[-1]
-        if self.length_buckets:
-            buckets = validation.increasing_ints("length_buckets", self.length_buckets)
-            shortest, longest = min(shortest, buckets[0]), buckets[-1]
-        if shortest < self.shortest_sequence or longest > self.lengths[-1]:
-            raise ValueError(
-                f"Sequences must have a length of at least {self.shortest_sequence}, for the "
-                "special tokens and one token, and `length_buckets` must not exceed the longest "
-                f"sequence. Received: {lengths}, length_buckets={self.length_buckets}"
-            )
-
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
         # A user may have set a smaller `sequence_length` since.
-        return {**super().get_config(), "length_buckets": self.lengths[:-1] or None}
+        buckets = self.lengths[:-1] or None
+        return with_arguments({**super().get_config(), "length_buckets": buckets}, self)
 
     @classmethod
     def from_preset(cls, preset: str | os.PathLike[str], **kwargs: Any) -> Self:
@@ -288,6 +270,11 @@ class PackingPreprocessor(HubPreprocessor):
     def __init__(self, *args: Any, packed: bool = False, **kwargs: Any) -> None:
         self.packed = validation.boolean("packed", packed)
         super().__init__(*args, **kwargs)
+        if self.packed and self.length_buckets:
+            raise ValueError(
+                "`packed=True` fills sequences of the full length, so `length_buckets` must be "
+                f"`None`. Received: length_buckets={self.length_buckets}"
+            )
 
     def __call__(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Return NumPy arrays for a batch. A batch that is packed cannot be made text by text."""
@@ -310,19 +297,6 @@ class PackingPreprocessor(HubPreprocessor):
         """Return arrays with a row for each text as they are, or as from `pack_documents`."""
         return pack_documents(arrays, self.tokenizer.pad_token_id) if self.packed else arrays
 
-    def check_arguments(self) -> None:
-        """Raise a `ValueError` as in `HubPreprocessor`, and if batches are packed and short."""
-        super().check_arguments()
-        if self.packed and self.length_buckets:
-            raise ValueError(
-                "`packed=True` fills sequences of the full length, so `length_buckets` must be "
-                f"`None`. Received: length_buckets={self.length_buckets}"
-            )
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return {**super().get_config(), "packed": self.packed}
-
 
 def checked_preprocessor(task: Any, method: str) -> Any:
     """Return the preprocessor of a task, which the method needs.
@@ -344,21 +318,9 @@ def check_preprocessor_fits(task: Any) -> None:
     """Raise a `ValueError` if the preprocessor of a task makes inputs that it cannot take.
 
     Args:
-        task: A task. The `max_sequence_length` and `vocabulary_size` of its backbone are the
-            limits. Its preprocessor may be anything. The classes of layers and functions, and of
-            preprocessors of KerasHub, are not checked.
+        task: A task. The `vocabulary_size` of its backbone is the limit.
     """
-    preprocessor, backbone, expected = task.preprocessor, task.backbone, task.preprocessor_cls
-    is_ours = isinstance(preprocessor, (HubPreprocessor, Tokenizer))
-    if expected and is_ours and not isinstance(preprocessor, expected):
-        raise ValueError(
-            f"`preprocessor` must be a `{expected.__name__}`, a function, or `None`. Received: "
-            f"{type(preprocessor).__name__}. Make one: `{expected.__name__}(tokenizer)`."
-        )
-    if isinstance(preprocessor, HubPreprocessor):
-        # Attributes may have changed.
-        preprocessor.check_arguments()
-    if preprocessor is None:
+    if task.preprocessor is None:
         return
     host = task.host_preprocessor
     if host.packed and divides_rows(task):
@@ -367,14 +329,7 @@ def check_preprocessor_fits(task: Any) -> None:
             "sequences differ in number. Received: a strategy with several replicas, or "
             "several processes of JAX. Use a preprocessor with `packed=False`."
         )
-    for name in SEQUENCE_LENGTHS:
-        length = getattr(preprocessor, name, None) or 0
-        if length > backbone.max_sequence_length:
-            raise ValueError(
-                f"The preprocessor makes longer sequences than the backbone takes. Received: {name}"
-                f"={length}, backbone.max_sequence_length={backbone.max_sequence_length}"
-            )
-    limit = backbone.vocabulary_size
+    limit = task.backbone.vocabulary_size
     size = _vocabulary_size(host.tokenizer) or limit
     # A model that generates texts must not generate unknown tokens.
     if size > limit or (host.makes_texts and size < limit):

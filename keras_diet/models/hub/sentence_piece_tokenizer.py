@@ -9,7 +9,7 @@ import sentencepiece
 from keras_hub.tokenizers import SentencePieceTokenizer
 
 from keras_diet import validation
-from keras_diet.models.hub.texts import in_graph, is_unicode, texts_of
+from keras_diet.models.hub.texts import is_unicode
 from keras_diet.models.hub.tokenizer import HubTokenizer, Span, without_white_space
 from keras_diet.pretraining.languages import sample_languages
 from keras_diet.pretraining.text import utf8_lines
@@ -75,16 +75,6 @@ class HubSentencePieceTokenizer(HubTokenizer, SentencePieceTokenizer):
                 )
             tokens[name] = self._processor.id_to_piece(token_id)
         return tokens
-
-    def tokenize(self, inputs: Any) -> Any:
-        """Return the tokens of texts, as `keras_hub.tokenizers.SentencePieceTokenizer.tokenize`."""
-        try:
-            return super().tokenize(inputs)
-        except TypeError:
-            # SentencePiece does not say which text it refuses.
-            if not in_graph():
-                texts_of(inputs, "inputs")
-            raise
 
     def encode_with_offsets(self, texts: list[str]) -> list[tuple[list[int], list[Span]]]:
         """Return the token ids of each text, and the span of characters of each token."""

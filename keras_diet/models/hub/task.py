@@ -4,7 +4,13 @@ from typing import Any, Self
 
 import keras
 
-from keras_diet.layers.configuration import freeze_layers, frozen_layers, has_lora
+from keras_diet.layers.configuration import (
+    constructor_arguments,
+    freeze_layers,
+    frozen_layers,
+    has_lora,
+    with_arguments,
+)
 from keras_diet.models.hub.data_methods import DataMethods
 from keras_diet.models.hub.model_files import ModelFiles
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
@@ -43,7 +49,8 @@ class HubTask(ModelFiles, DataMethods):
             config["trainable"] = False
         if not has_lora(self.backbone) and (frozen := list(frozen_layers(self))):
             config["frozen_layers"] = frozen
-        return config
+        names = constructor_arguments(type(self)).keys() - {"compile", "trainable"}
+        return with_arguments(config, self, sorted(names))
 
     @classmethod
     def from_config(cls, config: Config) -> Self:

@@ -14,7 +14,6 @@ from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.token_rows import buckets_of
 from keras_diet.models.question_answering.spans import NO_START, token_spans
 from keras_diet.models.question_answering.windows import QuestionWindows, make_windows
-from keras_diet.types import Config
 
 # BERT's windows of 384 tokens begin 128 tokens apart.
 _DOC_STRIDE, _WINDOWS_PER_LENGTH = 128, 3
@@ -48,10 +47,6 @@ class QuestionAnswererPreprocessor(HubPreprocessor, TokenPreprocessor):
         if doc_stride is None:
             doc_stride = min(_DOC_STRIDE, max(1, sequence_length // _WINDOWS_PER_LENGTH))
         self.doc_stride = validation.positive_int("doc_stride", doc_stride)
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return {**super().get_config(), "doc_stride": self.doc_stride}
 
     def is_one(self, x: Any) -> bool:
         """Return `False`, because one example may become several windows."""
