@@ -270,13 +270,15 @@ def _torch_attention(query, key, value, mask, scale, is_causal):
 def sliding_windows(inputs, size):
     """Return all windows of `size` along the last axis, as a new axis before it, or `None`.
 
-    PyTorch makes them without a copy. Other backends would have to gather them, so they get `None`.
+    PyTorch makes them without a copy, if it knows the size. Other backends would have to gather
+    them, so they get `None`.
     """
-    return inputs.contiguous().unfold(-1, size, 1) if _on_torch() else None
+    is_view = _on_torch() and isinstance(size, int)
+    return inputs.contiguous().unfold(-1, size, 1) if is_view else None
 
 
 def arange(length):
-    """Return the integers below `length`. `jax2onnx` does not convert `ops.arange(length)`.
+    """Return the integers below `length`.
 
     By default, Keras gives them 16 bits if its `floatx` has 16 bits.
     """
@@ -330,7 +332,17 @@ def take_along_axis(inputs, indices, axis):
 
 
 def slice(tensor, starts, sizes):
-    """Return `ops.slice(tensor, starts, sizes)`. On PyTorch a start may be a traced tensor."""
+    """Return `ops.slice(tensor, starts, sizes)`.
+
+    On PyTorch a start may be a traced tensor. On JAX a size may be a symbol, in a program that is
+    exported for any length.
+    """
+    if keras.backend.backend() == "jax":
+        for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+            if not isinstance(size, int) and size is not tensor.shape[axis]:
+                tensor = ops.take(tensor, arange(size) + start, axis=axis)
+                starts, sizes = (*starts[:axis], 0, *starts[axis + 1 :]), tensor.shape
+        return ops.slice(tensor, starts, sizes)
     if not _on_torch() or not any(map(ops.is_tensor, starts)):
         return ops.slice(tensor, starts, sizes)
     for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):

@@ -3,8 +3,6 @@
 `xfail_strict` makes such a test fail. `keras_diet/models/hub/repairs.py` has the repairs.
 """
 
-import inspect
-
 import keras_hub
 import numpy as np
 import pytest
@@ -68,8 +66,14 @@ def test_a_file_of_adapters_says_which_layers_have_them(backbone, tmp_path):
     loaded.load_lora_weights(tmp_path / "task.lora.h5")
 
 
-@pytest.mark.xfail(raises=AssertionError, reason="tensorflow-onnx pull request 2463")
-def test_tf2onnx_converts_erfc():
-    from tf2onnx.onnx_opset import math
+@pytest.mark.xfail(reason="not reported yet")
+def test_pytorch_exports_gathers_for_any_sizes():
+    import torch
 
-    assert '"Erfc"' in inspect.getsource(math)
+    class Gather(torch.nn.Module):
+        def forward(self, inputs, indices):
+            return torch.take_along_dim(inputs, indices, dim=1)
+
+    sizes = dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC)
+    tensors = torch.ones(5, 9, 4), torch.zeros(5, 3, 1, dtype=torch.int64)
+    torch.export.export(Gather(), tensors, dynamic_shapes=(sizes, sizes), strict=False)

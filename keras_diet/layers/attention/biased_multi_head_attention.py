@@ -184,7 +184,10 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         """
         hooks, terms = self._hooks(attention_hook), self._with_window(terms)
         options |= {"training": bool(training), "returns_scores": return_attention_scores}
-        return make_plan(self, terms, query_shape[1], hooks, **options)
+        length = query_shape[1]
+        # A program for any length knows none: then it is a symbol, and not a number.
+        length = length if isinstance(length, int) else None
+        return make_plan(self, terms, length, hooks, **options)
 
     def _with_window(self, terms):
         is_missing = terms.sliding_window is None and self.sliding_window is not None

@@ -40,7 +40,7 @@ class LearnedPositions(keras.layers.Layer):
         embeddings = ops.convert_to_tensor(self.position_embeddings)
         length, size = ops.shape(inputs)[1:]
         if positions is None and not ops.is_tensor(start_index):
-            return ops.slice(embeddings, (start_index, 0), (length, size))
+            return _backend.slice(embeddings, (start_index, 0), (length, size))
         if positions is None:
             # PyTorch records this step. It cannot record a slice at a tensor.
             positions = start_index + _backend.arange(length)

@@ -30,9 +30,10 @@ def distances_to_keys(scores: Tensor, query_length: Integer, key_length: Integer
 
         out[..., i, j] = scores[..., i, (j - i) + (T - 1)]
 
-    The function pads each row by one entry, flattens the result, and cuts it into rows that are one
-    entry shorter. Each row has then moved by one entry relative to the row above. These steps and
-    their gradients compile to copies. The gradient of a gather would be a scatter.
+    The function puts one entry before each row, drops the first `T` entries of all rows together,
+    and cuts the rest into rows that are one entry shorter. Each row has then moved by one entry
+    relative to the row above. These steps and their gradients compile to copies. The gradient of a
+    gather would be a scatter.
 
     Args:
         scores: Tensor `(..., T, T + S - 1)`. Column `c` belongs to the distance `c - (T - 1)` of
@@ -45,11 +46,9 @@ def distances_to_keys(scores: Tensor, query_length: Integer, key_length: Integer
     """
     outer = tuple(ops.shape(scores)[:-2])
     num_distances = query_length + key_length - 1
-    padded = ops.pad(scores, ((0, 0),) * (len(outer) + 1) + ((0, 1),))
-    flat = ops.reshape(padded, (*outer, query_length * (num_distances + 1)))
-    start = (0,) * len(outer) + (query_length - 1,)
-    flat = ops.slice(flat, start, (*outer, query_length * num_distances))
-    return ops.reshape(flat, (*outer, query_length, num_distances))[..., :key_length]
+    padded = ops.pad(scores, ((0, 0),) * (len(outer) + 1) + ((1, 0),))
+    rest = ops.reshape(padded, (*outer, num_distances + 1, query_length))[..., 1:, :]
+    return ops.reshape(rest, (*outer, query_length, num_distances))[..., :key_length]
 
 
 def keys_to_distances(scores: Tensor, query_length: Integer, key_length: Integer) -> Tensor:
@@ -71,10 +70,9 @@ def keys_to_distances(scores: Tensor, query_length: Integer, key_length: Integer
     num_distances = query_length + key_length - 1
     no_padding = ((0, 0),) * len(outer)
     padded = ops.pad(scores, (*no_padding, (0, 0), (0, query_length - 1)))
-    flat = ops.reshape(padded, (*outer, query_length * num_distances))
-    flat = ops.pad(flat, (*no_padding, (query_length - 1, 1)))
-    rows = ops.reshape(flat, (*outer, query_length, num_distances + 1))
-    return rows[..., :num_distances]
+    all_rows = ops.reshape(padded, (*outer, num_distances, query_length))
+    all_rows = ops.pad(all_rows, (*no_padding, (1, 0), (0, 0)))
+    return ops.reshape(all_rows, (*outer, query_length, num_distances + 1))[..., 1:]
 
 
 def scores_of_distances(by_distance: Tensor, query_length: Integer, key_length: Integer) -> Tensor:

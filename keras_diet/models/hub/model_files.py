@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import keras
 
+from keras_diet.models.hub.onnx_file import OnnxInput, write_onnx
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.presets import whole_preset
-from keras_diet.models.hub.repairs import add_erfc_to_tf2onnx
+from keras_diet.models.hub.repairs import open_sizes_of_gathers
 
 if TYPE_CHECKING:
     from keras_hub.models import Task as Model
@@ -73,9 +74,11 @@ class ModelFiles(Model):
     ) -> None:
         """Export the model for inference, as `keras.Model.export`.
 
-        By default, TensorFlow leaves the batch size and the length open, JAX the batch size, and
-        PyTorch exports a program for one example. Where the length is not open, it is the length
-        of the preprocessor. Without a preprocessor, it is `max_sequence_length`.
+        The batch size and the length stay open, unless `input_signature` sets them. Inputs longer
+        than `max_sequence_length` need an encoding without a table of positions.
+
+        PyTorch writes the ONNX files of all backends, because its exporter leaves all sizes open.
+        So `format="onnx"` needs `pip install torch onnx onnxscript`.
 
         Args:
             filepath: The path of the file, or of the folder of a SavedModel.
@@ -84,33 +87,80 @@ class ModelFiles(Model):
                 and `"tf_saved_model"` on TensorFlow and JAX.
             verbose: bool or `None`. Whether to print what was exported. Defaults to `None`, which
                 leaves it to the format.
-            input_signature: Names, shapes and dtypes of the inputs, as in `keras.Model.export`.
-                Defaults to `None`, which means the sizes above.
-            **kwargs: Keyword arguments of `keras.Model.export`.
+            input_signature: Names, shapes and dtypes of the inputs, as in `keras.Model.export`. A
+                size of `None` is open. Defaults to `None`, which leaves all sizes open.
+            **kwargs: Keyword arguments of `keras.Model.export`. ONNX takes `opset_version`.
+
+        Raises:
+            ValueError: If LiteRT on PyTorch gets open sizes, which its converter cannot write.
+            ImportError: If a package that writes the format is missing.
         """
-        is_torch = keras.config.backend() == "torch"
-        filepath = os.fspath(filepath)
+        backend, filepath = keras.config.backend(), os.fspath(filepath)
         if format is None:
-            format = "torch" if is_torch else "tf_saved_model"
-            if is_torch and not filepath.endswith(".pt2"):
+            format = "torch" if backend == "torch" else "tf_saved_model"
+            if format == "torch" and not filepath.endswith(".pt2"):
                 filepath += ".pt2"
-        if input_signature is None:
-            input_signature = [default_signature(self, keras.config.backend())]
-        if format == "onnx" and keras.config.backend() == "tensorflow":
-            add_erfc_to_tf2onnx()
-        super().export(
-            filepath, format=format, verbose=verbose, input_signature=input_signature, **kwargs
-        )
+        specs = _specs(self, input_signature)
+        axes = {name: _axes(name, spec.shape) for name, spec in specs.items()}
+        if format == "onnx":
+            inputs = {
+                name: OnnxInput(name, axes[name], keras.backend.standardize_dtype(spec.dtype))
+                for name, spec in specs.items()
+            }
+            write_onnx(self, filepath, inputs, _output_names(self), **kwargs)
+            if verbose is not False:
+                print(f"Saved artifact at '{filepath}'.")
+            return
+        if backend == "jax":
+            # Keras would give each input a length of its own.
+            shapes = {name: f"({', '.join(map(str, each))})" for name, each in axes.items()}
+            kwargs.setdefault("jax2tf_kwargs", {"polymorphic_shapes": [shapes]})
+        elif format == "torch":
+            kwargs.setdefault("dynamic_shapes", _dynamic_shapes(axes))
+        elif backend == "torch" and any(None in spec.shape for spec in specs.values()):
+            raise ValueError(
+                f"On PyTorch, format={format!r} needs fixed sizes, because its converter takes no "
+                "others. Pass them in `input_signature`, for example `[{name: keras.InputSpec("
+                'shape=(1, 128), dtype="int32", name=name) for name in model.input}]`. Received: '
+                f"input_signature={input_signature}"
+            )
+        repair = open_sizes_of_gathers() if backend == "torch" else contextlib.nullcontext()
+        with repair:
+            super().export(
+                filepath, format=format, verbose=verbose, input_signature=[specs], **kwargs
+            )
 
 
-def default_signature(model: keras.Model, backend: str) -> dict[str, keras.InputSpec]:
-    """Return the inputs of a model with the sizes that a backend can export."""
-    preprocessor = getattr(model, "preprocessor", None)
-    longest = getattr(model, "backbone", model).max_sequence_length
-    specs = {}
-    for name, tensor in model.input.items():
-        attribute = "mask_selection_length" if name == "mask_positions" else "sequence_length"
-        length = getattr(preprocessor, attribute, None) or longest
-        sizes = (1 if backend == "torch" else None, None if backend == "tensorflow" else length)
-        specs[name] = keras.InputSpec(shape=sizes, dtype=tensor.dtype, name=name)
-    return specs
+def _specs(model, input_signature):
+    """Return the specification of each input of a model."""
+    if input_signature is None:
+        return {
+            name: keras.InputSpec(shape=(None, None), dtype=tensor.dtype, name=name)
+            for name, tensor in model.input.items()
+        }
+    return dict(input_signature[0])
+
+
+def _axes(name, shape):
+    """Return the size of each axis of an input, or a name for it. Equal names are equal sizes."""
+    stream = "encoder_" if name.startswith("encoder") else ""
+    stream = "decoder_" if name.startswith("decoder") else stream
+    names = ("batch", "num_masks" if name == "mask_positions" else f"{stream}length")
+    return tuple(name if size is None else size for name, size in zip(names, shape, strict=True))
+
+
+def _dynamic_shapes(axes):
+    import torch
+
+    open_size = torch.export.Dim.DYNAMIC
+    shapes = {
+        name: {i: open_size for i, size in enumerate(sizes) if isinstance(size, str)}
+        for name, sizes in axes.items()
+    }
+    return [(shapes,)] if any(shapes.values()) else None
+
+
+def _output_names(model):
+    """Return the name of each output, in the order of `keras.tree.flatten`."""
+    outputs = model.output
+    return sorted(outputs) if isinstance(outputs, dict) else ["output"]

@@ -1,22 +1,23 @@
-"""What this library repairs in Keras, KerasHub and tf2onnx, until they do it themselves.
+"""What this library repairs in Keras, KerasHub and PyTorch, until they do it themselves.
 
 | repair | upstream | needed with |
 |---|---|---|
 | `policy_config`, `with_policy` | keras-hub pull request 2367 | keras-hub 0.32, 0.33.dev |
 | `quantized_layers`, `quantize_layers` | keras-hub pull request 2367 | keras-hub 0.32, 0.33.dev |
 | `freeze_biases`, `enable_lora_of_file` | keras-hub issue 2701 | keras-hub 0.32, 0.33.dev |
-| `add_erfc_to_tf2onnx` | tensorflow-onnx pull request 2463 | tf2onnx 1.17 |
+| `open_sizes_of_gathers` | not reported yet | torch 2.13 |
 
 `tests/models/test_repairs.py` has an `xfail` for each, which fails as soon as upstream does the
 same. Then delete the repair.
 """
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import h5py
 import keras
-import numpy as np
 
 from keras_diet._compat import flatten_layers
 from keras_diet.types import Config
@@ -95,24 +96,22 @@ def enable_lora_of_file(backbone: Any, filepath: str | os.PathLike[str]) -> None
 
 
 # === Export ===
+# `torch.take_along_dim`, which the head of masked language models calls, fixes the sizes of the
+# example in the program.
 
 
-def add_erfc_to_tf2onnx() -> None:
-    """Let tf2onnx convert `Erfc`, which the exact gelu needs, and `Log1p`."""
-    from tf2onnx.handler import tf_op
-    from tf2onnx.utils import map_onnx_to_numpy_type
+@contextlib.contextmanager
+def open_sizes_of_gathers() -> Iterator[None]:
+    """Let PyTorch export `take_along_dim` for any sizes, as a `gather`."""
+    import torch
 
-    @tf_op(["Erfc", "Log1p"])
-    class Operations:
-        @classmethod
-        def version_9(cls, ctx, node, **kwargs):
-            x = node.input[0]
-            dtype = map_onnx_to_numpy_type(ctx.get_dtype(x))
-            one = ctx.make_const(f"{node.name}_one", np.ones((), dtype)).output[0]
-            if node.type == "Log1p":
-                ctx.insert_new_node_on_input(node, "Add", [x, one])
-                node.type = "Log"
-            else:
-                erf = ctx.insert_new_node_on_input(node, "Erf", x)
-                ctx.replace_inputs(node, [one, erf.output[0]])
-                node.type = "Sub"
+    def gather(inputs, indices, dim):
+        sizes = list(inputs.shape)
+        sizes[dim] = indices.shape[dim]
+        return torch.gather(inputs, dim, indices.expand(sizes))
+
+    original, torch.take_along_dim = torch.take_along_dim, gather
+    try:
+        yield
+    finally:
+        torch.take_along_dim = original

@@ -1,0 +1,148 @@
+"""ONNX files for any batch size and length. PyTorch's exporter writes them for every backend.
+
+`tf2onnx` has no maintainer any more, and `jax2onnx` cannot compute with unknown lengths. So on
+TensorFlow and JAX, a second process loads the model with PyTorch, and writes the file.
+"""
+
+import contextlib
+import importlib
+import io
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import keras
+
+from keras_diet._compat import flatten_layers
+from keras_diet.models.hub.repairs import open_sizes_of_gathers
+
+
+class OnnxInput(NamedTuple):
+    """An input of an ONNX file. The name of an axis leaves its size open."""
+
+    name: str
+    axes: tuple[int | str, ...]
+    dtype: str
+
+
+def write_onnx(
+    model: keras.Model,
+    filepath: str,
+    inputs: Mapping[str, OnnxInput],
+    output_names: list[str],
+    opset_version: int | None = None,
+) -> None:
+    """Write a model as an ONNX file.
+
+    Args:
+        model: A model that takes a dictionary.
+        filepath: The path of the file.
+        inputs: The input of the file for each input of the model.
+        output_names: A name for each output of the model, in the order of `keras.tree.flatten`.
+        opset_version: int or `None`. Defaults to `None`, which means that of PyTorch.
+
+    Raises:
+        ImportError: If PyTorch, `onnx` or `onnxscript` is not installed.
+        RuntimeError: If the model cannot be exported.
+    """
+    missing = [name for name in ("torch", "onnx", "onnxscript") if not _is_installed(name)]
+    if missing:
+        raise ImportError(
+            f"ONNX files need {', '.join(missing)}. Run `pip install torch onnx onnxscript`. "
+            "PyTorch writes the files of every backend."
+        )
+    if keras.config.backend() == "torch":
+        _write(model, filepath, inputs, output_names, opset_version)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.keras")
+        model.save(path, include_optimizer=False)
+        modules = {type(layer).__module__ for layer in (model, *flatten_layers(model))}
+        task = {
+            "path": path,
+            "modules": sorted(modules - {"__main__"}),
+            "arguments": [filepath, inputs, output_names, opset_version],
+        }
+        environment = {**os.environ, "KERAS_BACKEND": "torch"}
+        command = [sys.executable, "-m", "keras_diet.models.hub.onnx_file"]
+        done = subprocess.run(
+            command, input=json.dumps(task), env=environment, capture_output=True, text=True
+        )
+    if done.returncode:
+        raise RuntimeError(
+            "PyTorch, which writes ONNX files, cannot load or export this model. A class of yours "
+            "must stand in a module that can be imported. The error of PyTorch's process:\n"
+            + done.stderr[-3000:]
+        )
+
+
+def _is_installed(name):
+    return importlib.util.find_spec(name) is not None
+
+
+def _write(model, filepath, inputs, output_names, opset_version):
+    import torch
+
+    class Flat(torch.nn.Module):
+        """The model with a positional argument for each input, and a tuple of outputs."""
+
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, *tensors):
+            outputs = self.model(dict(zip(inputs, tensors, strict=True)), training=False)
+            return tuple(keras.tree.flatten(outputs))
+
+    examples, open_axes = [], []
+    for _, axes, dtype in inputs.values():
+        # PyTorch takes sizes of 0 and 1 as fixed.
+        shape = [size if isinstance(size, int) else 2 + i for i, size in enumerate(axes)]
+        examples.append(torch.ones(shape, dtype=getattr(torch, dtype)))
+        open_axes.append({i: name for i, name in enumerate(axes) if isinstance(name, str)})
+    with torch.no_grad(), open_sizes_of_gathers(), _quiet():
+        program = torch.onnx.export(
+            Flat().eval(),
+            tuple(examples),
+            dynamo=True,
+            dynamic_shapes={"tensors": tuple(open_axes)},
+            input_names=[each.name for each in inputs.values()],
+            output_names=output_names,
+            opset_version=opset_version,
+            verbose=False,
+        )
+    program.save(filepath)
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Leave out the lines that PyTorch writes about itself."""
+    level = logging.getLogger("torch.onnx").level
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.getLogger("torch.onnx").setLevel(level)
+
+
+def main() -> None:
+    """Write the file that another process asks for, whose backend is not PyTorch."""
+    task: dict[str, Any] = json.load(sys.stdin)
+    for name in task["modules"]:
+        importlib.import_module(name)
+    filepath, inputs, output_names, opset_version = task["arguments"]
+    inputs = {name: OnnxInput(*each) for name, each in inputs.items()}
+    model = keras.saving.load_model(task["path"], compile=False)
+    _write(model, filepath, inputs, output_names, opset_version)
+
+
+if __name__ == "__main__":
+    main()
