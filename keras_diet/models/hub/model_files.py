@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import keras
 
-from keras_diet.models.hub.onnx_file import OnnxInput, write_onnx
+from keras_diet.models.hub.onnx_file import OnnxInput, example_sizes, write_onnx
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.presets import whole_preset
 from keras_diet.models.hub.repairs import open_sizes_of_gathers
@@ -117,6 +117,10 @@ class ModelFiles(Model):
             kwargs.setdefault("jax2tf_kwargs", {"polymorphic_shapes": [shapes]})
         elif format == "torch":
             kwargs.setdefault("dynamic_shapes", _dynamic_shapes(axes))
+            specs = {
+                name: keras.InputSpec(shape=example_sizes(axes[name]), dtype=spec.dtype, name=name)
+                for name, spec in specs.items()
+            }
         elif backend == "torch" and any(None in spec.shape for spec in specs.values()):
             raise ValueError(
                 f"On PyTorch, format={format!r} needs fixed sizes, because its converter takes no "

@@ -102,9 +102,7 @@ def _write(model, filepath, inputs, output_names, opset_version):
 
     examples, open_axes = [], []
     for _, axes, dtype in inputs.values():
-        # PyTorch takes sizes of 0 and 1 as fixed.
-        shape = [size if isinstance(size, int) else 2 + i for i, size in enumerate(axes)]
-        examples.append(torch.ones(shape, dtype=getattr(torch, dtype)))
+        examples.append(torch.ones(example_sizes(axes), dtype=getattr(torch, dtype)))
         open_axes.append({i: name for i, name in enumerate(axes) if isinstance(name, str)})
     with torch.no_grad(), open_sizes_of_gathers(), _quiet():
         program = torch.onnx.export(
@@ -118,6 +116,14 @@ def _write(model, filepath, inputs, output_names, opset_version):
             verbose=False,
         )
     program.save(filepath)
+
+
+def example_sizes(axes: tuple[int | str, ...]) -> tuple[int, ...]:
+    """Return sizes for an example from which PyTorch records a program for any sizes.
+
+    It fixes sizes of 0 and 1, and sizes that it compares with those of other axes.
+    """
+    return tuple(size if isinstance(size, int) else 5 + 2 * i for i, size in enumerate(axes))
 
 
 @contextlib.contextmanager
