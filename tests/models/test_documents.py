@@ -12,17 +12,14 @@ from tests.models.tiny import SIZES, randomize_weights, tiny_backbone
 # Documents of 3, 1, 5, 2 and 6 tokens, and padding.
 IDS = np.array([[3, 3, 3, 1, 7, 7, 7, 7, 7, 0, 0], [4, 4, 5, 5, 5, 5, 5, 5, 0, 0, 0]], "int32")
 BATCH, LENGTH = IDS.shape
+# `tests/layers/transformer/test_documents.py` has the other encodings in a stack.
 BACKBONES = [
-    {"position_encoding": "diet_abs"},
     # As in RoBERTa, where padding has the position before the first.
     {"position_encoding": "input", "first_position": 2, "segment_encoding": "input"},
     *once(
-        {"position_encoding": "input"},
-        {"position_encoding": "diet_abs_input", "embedding_dim": 7},
-        {"position_encoding": "t5_input", "attention_windows": (None, 3)},
+        {"position_encoding": "diet_abs"},
+        {"position_encoding": "t5_input", "attention_windows": (None, 3), "embedding_dim": 7},
         {"position_encoding": "sinusoidal", "segment_encoding": "none"},
-        {"position_encoding": "tupe_rel", "attention_implementation": "blockwise"},
-        {"position_encoding": "rotary", "hidden_dim": 18},
     ),
 ]
 any_backend = pytest.mark.any_backend

@@ -17,7 +17,7 @@ from keras_diet.samplers import BeamSearchSampler
 from tests.models.diet_transformer.pairs import SOURCES, TARGETS
 from tests.models.diet_transformer.tiny import tiny_translator
 
-any_backend = pytest.mark.any_backend
+pytestmark = pytest.mark.any_backend
 
 
 @pytest.fixture
@@ -50,7 +50,6 @@ def test_presets(tmp_path, translator):
         DietBertTextClassifierPreprocessor.from_preset(folder)
 
 
-@any_backend
 def test_a_task_of_a_backbone_and_a_tokenizer_saved_alone(tmp_path, translator):
     translator.backbone.save_to_preset(tmp_path)
     translator.preprocessor.tokenizer.save_to_preset(tmp_path)
@@ -61,7 +60,6 @@ def test_a_task_of_a_backbone_and_a_tokenizer_saved_alone(tmp_path, translator):
     assert greedy(loaded) == greedy(translator)
 
 
-@any_backend
 @pytest.mark.parametrize(
     "sampler", [BeamSearchSampler(3, 1.7), keras_hub.samplers.TopPSampler(p=0.3, seed=5)]
 )
