@@ -400,7 +400,6 @@ REFUSED = [
         lambda: words()(["the", "a\ud800"]),
         "`inputs` must hold Unicode, not half of a surrogate pair. Received: 'a\\ud800' in row 1",
     ),
-    (lambda: PIECES(proto())(["the", "a\ud800"]), "Received: 'a\\ud800' in row 1"),
     (lambda: PIECES.from_texts([*ALL_TEXTS, "a\ud800"], 71), f"in row {len(ALL_TEXTS)}"),
     (lambda: DietBertTokenizer(LETTERS, sequence_length=0), "`sequence_length` must be a positive"),
     (lambda: DietBertTokenizer(LETTERS, lowercase="no"), "`lowercase` must be one of False"),
