@@ -16,7 +16,7 @@ from keras_diet.models import (
     DietTransformerTokenizer,
 )
 from keras_diet.samplers import BeamSearchSampler
-from tests.helpers import once, to_numpy
+from tests.helpers import to_numpy
 from tests.models.diet_transformer.pairs import SOURCES
 from tests.models.diet_transformer.varied_weights import (
     assert_varied,
@@ -121,8 +121,8 @@ def assert_same_tokens_and_logits(translator, folder):
     return exported, found
 
 
-# The other cases differ in what is written only.
-@pytest.mark.parametrize("case", ["sinusoidal", *once(*list(CASES)[1:])])
+@any_backend
+@pytest.mark.parametrize("case", CASES)
 def test_logits_and_translations(proto, tmp_path, case):
     translator = make(proto, SEEDS[case], **CASES[case])
     exported, greedy = assert_same_tokens_and_logits(translator, tmp_path)
