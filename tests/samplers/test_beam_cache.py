@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_diet.samplers.beam_cache import reorder_cache, repeat_cache
+from keras_diet.samplers.beam_search_sampler import reorder_cache, repeat_cache
 from tests.helpers import to_numpy
 
 BEAMS = np.array([[1, 1, 0], [2, 0, 2]], "int32")

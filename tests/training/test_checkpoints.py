@@ -15,7 +15,7 @@ import pytest
 from keras_diet import _backend
 from keras_diet.training import ExactResume
 from keras_diet.training.checkpoint import CheckpointFolder, values_of
-from keras_diet.training.processes import Processes
+from keras_diet.training.trainers import Processes
 from tests.training.resumed import (
     EPOCHS,
     STEPS,
