@@ -32,6 +32,7 @@ from keras_diet.models.hub.preprocessor import (
     HubPreprocessor,
     check_preprocessor_fits,
 )
+from keras_diet.models.hub.repairs import sum_repeated_rows
 from keras_diet.models.hub.texts import holds_text
 from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
 from keras_diet.training.trainers import (
@@ -260,6 +261,8 @@ class DataMethods(InferenceMethods):
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Set the optimizer, the loss and so on, as `keras.Model.compile`."""
         super().compile(*args, **kwargs)
+        if self.optimizer is not None:
+            sum_repeated_rows(self.optimizer)
         self.forget_steps()
 
     def forget_steps(self) -> None:
