@@ -10,6 +10,7 @@ from keras_hub.models import Tokenizer
 
 from keras_diet import validation
 from keras_diet.data.columns import host_column
+from keras_diet.models.hub.presets import finish_replacing
 from keras_diet.models.hub.texts import is_one_text, texts_of
 
 Span = tuple[int, int]
@@ -115,6 +116,7 @@ class HubTokenizer(Tokenizer):
         Returns:
             A tokenizer of the class that was saved.
         """
+        finish_replacing(preset)
         return super().from_preset(os.fspath(preset), **kwargs)
 
 
