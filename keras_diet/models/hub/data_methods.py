@@ -14,7 +14,7 @@ from keras_diet.data.columns import (
     map_columns,
     split,
 )
-from keras_diet.data.epoch_dataset import EpochDataset
+from keras_diet.data.epoch_dataset import EpochDataset, warn_of_workers
 from keras_diet.data.for_keras import for_keras
 from keras_diet.data.sources import packed, source_of
 from keras_diet.models.hub.classes import (
@@ -214,6 +214,8 @@ class DataMethods(InferenceMethods):
         if self.preprocessor is None and is_rows:
             return self.checked_ids(x, y, sample_weight)
         if self.preprocessor is None or isinstance(x, EpochDataset):
+            if isinstance(x, keras.utils.PyDataset):
+                warn_of_workers(x)
             return x, y, sample_weight
         data = self.as_dataset(x, y, sample_weight, batch_size, **arguments)
         return for_keras(data), None, None
